@@ -1,0 +1,96 @@
+"""Files that appear whole or not at all, and lines that survive a power cut."""
+
+import errno
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+
+def fsync_folder(folder: Path) -> None:
+    """Make renames and new names in ``folder`` durable: without it a renamed file is gone after a power cut."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def write_whole(path: Path, data: bytes, *, durable: bool = True, mode: int = 0o600) -> None:
+    """Replace ``path`` by ``data`` in one step: a reader sees the old bytes or the new ones, never a part.
+
+    ``durable=False`` leaves out both fsyncs: right for what is rewritten every second and means nothing after a
+    crash (a rank's status), wrong for everything else. Only one writer per path is allowed.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+        with os.fdopen(fd, "wb") as file:
+            file.write(data)
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    if durable:
+        fsync_folder(path.parent)
+
+
+def write_json(path: Path, value: Any, *, durable: bool = True) -> None:
+    """``write_whole`` for one JSON document."""
+    write_whole(path, json.dumps(value, allow_nan=False).encode() + b"\n", durable=durable)
+
+
+def read_json(path: Path) -> Any | None:
+    """The JSON document at ``path``, or None where there is none (yet) or it is not JSON."""
+    try:
+        return json.loads(path.read_bytes())
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        return None
+
+
+def append_line(path: Path, value: Any) -> None:
+    """Append one JSON line and fsync it. A torn last line left by a crash is first ended, so it cannot swallow ours.
+
+    Raises OSError where the line did not fit whole (a full disk).
+    """
+    created = not path.exists()
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+    try:
+        size = os.fstat(fd).st_size
+        torn = size > 0 and os.pread(fd, 1, size - 1) != b"\n"
+        line = (b"\n" if torn else b"") + json.dumps(value, allow_nan=False).encode() + b"\n"
+        if os.write(fd, line) != len(line):
+            raise OSError(errno.ENOSPC, "only a part of the line was written", str(path))
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+    if created:
+        fsync_folder(path.parent)
+
+
+def read_lines(path: Path, offset: int = 0) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Every complete JSON object line from byte ``offset`` on, each with the offset just behind it.
+
+    A line without its newline is not there yet; a complete line that is not a JSON object was torn by a crash and
+    is passed over: nothing is invented from it.
+    """
+    try:
+        file = path.open("rb")
+    except FileNotFoundError:
+        return
+    with file:
+        file.seek(offset)
+        for line in file:
+            if not line.endswith(b"\n"):
+                return
+            offset += len(line)
+            try:
+                value = json.loads(line)
+            except ValueError:
+                continue
+            if isinstance(value, dict):
+                yield offset, value

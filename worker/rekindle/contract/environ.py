@@ -1,0 +1,98 @@
+"""Every environment variable that crosses a process boundary, and what must not be inherited."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from rekindle.contract.layout import AttemptDir, RankDir, RunDir
+
+JOB_ID = "REKINDLE_JOB_ID"
+RUN_DIR = "REKINDLE_RUN_DIR"
+SNAPSHOT_DIR = "REKINDLE_SNAPSHOT_DIR"
+ATTEMPT = "REKINDLE_ATTEMPT"
+GENERATION = "REKINDLE_GENERATION"
+CADENCE = "REKINDLE_SNAPSHOT_CADENCE"
+
+_SCRUBBED_PREFIXES = ("PET_", "TORCHELASTIC_", "REKINDLE_", "GROUP_", "ROLE_")
+_SCRUBBED = {
+    "RANK",
+    "LOCAL_RANK",
+    "WORLD_SIZE",
+    "LOCAL_WORLD_SIZE",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "TORCH_NCCL_ASYNC_ERROR_HANDLING",
+    "PYTHONPATH",
+    "PYTHONHOME",
+    "VIRTUAL_ENV",
+}
+
+
+def scrubbed(environment: Mapping[str, str]) -> dict[str, str]:
+    """``environment`` without what another torchrun, another job or the server itself left in it.
+
+    ``REKINDLE_*`` goes too: the server's token and settings are none of a job's business.
+    """
+    return {
+        name: value
+        for name, value in environment.items()
+        if name not in _SCRUBBED and not name.startswith(_SCRUBBED_PREFIXES)
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class RankEnv:
+    """What a rank knows about itself. torchrun sets the ranks and sizes, the keeper the rest.
+
+    Outside rekindle (plain ``torchrun train.py`` or plain ``python train.py``) ``job_id`` and ``run_dir`` are None
+    and the ranks default to a world of one.
+    """
+
+    rank: int
+    local_rank: int
+    world_size: int
+    job_id: str | None
+    attempt: int
+    generation: str | None
+    run_dir: RunDir | None
+    snapshot_dir: Path | None
+    cadence: str | None
+
+    @classmethod
+    def read(cls, environment: Mapping[str, str]) -> Self:
+        run_dir = environment.get(RUN_DIR)
+        snapshot_dir = environment.get(SNAPSHOT_DIR)
+        return cls(
+            rank=int(environment.get("RANK", "0")),
+            local_rank=int(environment.get("LOCAL_RANK", "0")),
+            world_size=int(environment.get("WORLD_SIZE", "1")),
+            job_id=environment.get(JOB_ID),
+            attempt=int(environment.get(ATTEMPT, "0")),
+            generation=environment.get(GENERATION),
+            run_dir=None if run_dir is None else RunDir(Path(run_dir)),
+            snapshot_dir=None if snapshot_dir is None else Path(snapshot_dir),
+            cadence=environment.get(CADENCE),
+        )
+
+    @property
+    def attempt_dir(self) -> AttemptDir | None:
+        return None if self.run_dir is None else self.run_dir.attempt(self.attempt)
+
+    @property
+    def rank_dir(self) -> RankDir | None:
+        return None if self.attempt_dir is None else self.attempt_dir.rank(self.rank)
+
+
+def attempt_environment(*, job_id: str, run_dir: RunDir, attempt: int, generation: str, cadence: str) -> dict[str, str]:
+    """What the keeper adds to the job's environment for one attempt."""
+    return {
+        JOB_ID: job_id,
+        RUN_DIR: str(run_dir.root),
+        SNAPSHOT_DIR: str(run_dir.snapshots),
+        ATTEMPT: str(attempt),
+        GENERATION: generation,
+        CADENCE: cadence,
+        "WANDB_RUN_ID": job_id,
+        "WANDB_RESUME": "allow",
+    }

@@ -1,0 +1,119 @@
+"""Every path of a run directory. The folder is the interface: it tells the whole story of the job."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class RankDir:
+    """What one rank of one attempt leaves behind. Written by that rank only, never by a later attempt."""
+
+    root: Path
+
+    @property
+    def status(self) -> Path:
+        """``RankStatus`` as JSON, replaced whole, not fsynced: the rank's latest word on where it is."""
+        return self.root / "status.json"
+
+    @property
+    def done(self) -> Path:
+        """``RankDone`` as JSON: the script ended as it should. Beats any exit code."""
+        return self.root / "done.json"
+
+    @property
+    def error(self) -> Path:
+        """``RankError`` as JSON: the exception that ended the script."""
+        return self.root / "error.json"
+
+    @property
+    def metrics(self) -> Path:
+        """One ``MetricPoint`` a line."""
+        return self.root / "metrics.jsonl"
+
+    def log(self, stream: str) -> Path:
+        """Raw output bytes; ``stream`` is ``stdout`` or ``stderr``."""
+        if stream not in ("stdout", "stderr"):
+            raise ValueError(f"stream must be 'stdout' or 'stderr', not {stream!r}")
+        return self.root / f"{stream}.log"
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptDir:
+    """One launch of torchrun."""
+
+    root: Path
+
+    @property
+    def agent_log(self) -> Path:
+        """What the torchrun agent itself printed, and a rank before it had a log of its own."""
+        return self.root / "agent.log"
+
+    @property
+    def ranks(self) -> Path:
+        return self.root / "ranks"
+
+    def rank(self, rank: int) -> RankDir:
+        return RankDir(self.ranks / str(rank))
+
+    def rank_numbers(self) -> list[int]:
+        """The ranks that have left anything here, ascending."""
+        if not self.ranks.is_dir():
+            return []
+        return sorted(int(entry.name) for entry in self.ranks.iterdir() if entry.name.isdecimal())
+
+
+@dataclass(frozen=True, slots=True)
+class RunDir:
+    """One job, from its first launch to its deletion."""
+
+    root: Path
+
+    @property
+    def spec(self) -> Path:
+        """``JobSpec`` as JSON, written once at submit by the server."""
+        return self.root / "spec.json"
+
+    @property
+    def intent(self) -> Path:
+        """``Intent`` as JSON: what the server wants of this job now."""
+        return self.root / "intent.json"
+
+    @property
+    def journal(self) -> Path:
+        """The keeper's journal, one record a line: the truth about attempts."""
+        return self.root / "journal.jsonl"
+
+    @property
+    def keeper_lock(self) -> Path:
+        """Held (``ExclusiveLock``) by the one live keeper of this run."""
+        return self.root / "keeper.lock"
+
+    @property
+    def keeper_log(self) -> Path:
+        return self.root / "keeper.log"
+
+    @property
+    def bell(self) -> Path:
+        """FIFO on which ranks, the agent and the server wake the keeper."""
+        return self.root / "bell"
+
+    @property
+    def fence(self) -> Path:
+        """``{"generation": …}``: the only generation that may commit a snapshot now."""
+        return self.root / "fence.json"
+
+    @property
+    def code(self) -> Path:
+        """The copy of the user's code made at submit: working directory of every rank."""
+        return self.root / "code"
+
+    @property
+    def snapshots(self) -> Path:
+        return self.root / "snapshots"
+
+    @property
+    def attempts(self) -> Path:
+        return self.root / "attempts"
+
+    def attempt(self, number: int) -> AttemptDir:
+        return AttemptDir(self.attempts / str(number))

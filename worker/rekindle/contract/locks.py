@@ -1,0 +1,58 @@
+"""Exclusive ownership of a folder by one live process, proven by the kernel.
+
+POSIX record locks (``lockf``): they die with their owner and are not inherited by its children, as ``flock`` is
+(a dead owner's data-loader worker would go on holding it). The price: the owner must never open and close the lock
+file a second time, since any close drops the lock.
+"""
+
+import fcntl
+import os
+import struct
+from pathlib import Path
+
+_FLOCK = struct.Struct("hhqqi4x")
+
+
+class LockHeldError(Exception):
+    """Somebody else owns it; ``pid`` is the owner."""
+
+    def __init__(self, path: Path, pid: int | None) -> None:
+        super().__init__(f"{path} is held by process {pid}")
+        self.pid = pid
+
+
+class ExclusiveLock:
+    """Owns ``path`` from construction until ``release`` or the end of this process."""
+
+    def __init__(self, path: Path) -> None:
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            pid = _holder(self._fd)
+            os.close(self._fd)
+            raise LockHeldError(path, pid) from error
+
+    def release(self) -> None:
+        os.close(self._fd)
+
+
+def lock_holder(path: Path) -> int | None:
+    """Pid of the live process that owns ``path``, or None. Takes nothing, so it never disturbs a starting owner.
+
+    Must not be called by the owner itself (see above).
+    """
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        return _holder(fd)
+    finally:
+        os.close(fd)
+
+
+def _holder(fd: int) -> int | None:
+    question = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+    kind, _, _, _, pid = _FLOCK.unpack(fcntl.fcntl(fd, fcntl.F_GETLK, question))
+    return None if kind == fcntl.F_UNLCK else pid

@@ -1,0 +1,49 @@
+"""How an attempt or a job ended."""
+
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from typing import Any, Self
+
+
+class OutcomeClass(StrEnum):
+    """The kinds of ending that call for different actions."""
+
+    SUCCESS = "success"  # every rank left its done marker
+    USER_ERROR = "user_error"  # the script raised, or ended without being done
+    OOM = "oom"  # host or device memory ran out
+    SIGNAL = "signal"  # a rank was killed by a signal
+    HANG = "hang"  # no progress within the bound
+    COMM = "comm"  # a collective failed and no rank is to blame for it
+    NAN = "nan"  # loss or weights became non-finite
+    DISK_FULL = "disk_full"  # no space left where the job must write
+    PREEMPTED = "preempted"  # saved and stopped because it was asked to
+    CANCELLED = "cancelled"  # stopped for good because it was asked to
+    LAUNCH_ERROR = "launch_error"  # torchrun or the interpreter did not get as far as the script
+    KEEPER_LOST = "keeper_lost"  # the keeper died; whatever the ranks did, nobody saw it
+    HOST_LOST = "host_lost"  # the machine went down under the job
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The verdict's input and the user's answer to "why?". Fields that do not apply are None."""
+
+    klass: OutcomeClass
+    message: str  # one sentence a person understands
+    rank: int | None = None
+    exit_code: int | None = None
+    signal: str | None = None  # "SIGKILL"
+    exception: str | None = None  # "ValueError"
+    file: str | None = None  # relative to the code directory where it lies in it
+    line: int | None = None
+    retryable: bool = True
+    evidence: dict[str, Any] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """The JSON form of the REST contract, in which the class is called ``class``."""
+        value = asdict(self)
+        return {"class": value.pop("klass"), **value}
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> Self:
+        fields = {name: item for name, item in value.items() if name != "class"}
+        return cls(klass=OutcomeClass(value["class"]), **fields)
