@@ -112,7 +112,7 @@ def ring(bell: Path, message: dict[str, Any]) -> None:
 
     A message is one JSON line of less than PIPE_BUF bytes, so that writes of several processes never mix. Kinds:
     ``{"bell": "rank_started", "attempt", "rank", "local_rank", "pid", "start_time"}``, ``{"bell": "rank_done",
-    "attempt", "rank"}``, ``{"bell": "rank_exited", "attempt", "pid", "status"}`` (status as of ``os.waitpid``),
+    "attempt", "rank"}``, ``{"bell": "rank_exited", "attempt", "pid", "exit_code", "signal"}`` (one of the two null),
     ``{"bell": "resumed", "attempt", "step"}`` and ``{"bell": "intent"}``.
     """
     line = json.dumps(message).encode() + b"\n"

@@ -4,7 +4,6 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any, Self
 
-
 DRAINED_EXIT_CODE = 75
 """Exit code (EX_TEMPFAIL of sysexits.h) by which a script says: I saved and stopped because I was asked to."""
 

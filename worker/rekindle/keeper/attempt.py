@@ -1,0 +1,208 @@
+"""One launch of torchrun: started, watched by events, ended without a process left behind."""
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from rekindle.contract.environ import attempt_environment
+from rekindle.contract.journal import Journal, RecordType
+from rekindle.contract.layout import RunDir
+from rekindle.contract.spec import JobSpec
+from rekindle.keeper.agent import fork_agent, spawn_agent
+from rekindle.keeper.diagnosis import root_cause
+from rekindle.keeper.facts import AttemptFacts, Ending
+from rekindle.keeper.process_tree import descendants, end_all, reap
+from rekindle.keeper.roster import Roster, send
+from rekindle.keeper.testimony import agent_log_tail, read_steps, snapshot_listing
+from rekindle.keeper.torchrun import torchrun_argv
+from rekindle.keeper.watch import Events, Watch
+
+SETTLE = 2.0  # seconds to wait for the record of the root cause when a cascade was seen first
+LAST_WORDS = 5.0  # seconds for the failing rank's own exit functions; the others are killed meanwhile
+FAREWELL = 30.0  # seconds for ranks that are done to leave by themselves
+GRACE = {Ending.DRAIN: 60.0, Ending.CANCEL: 10.0, Ending.TIME_LIMIT: 60.0}  # seconds from SIGTERM to SIGKILL
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is decided about an attempt before it starts."""
+
+    number: int
+    generation: str
+    world_size: int
+    cadence: str  # JSON of the spec's Cadence
+    deadline: float | None  # seconds of CLOCK_MONOTONIC: the job's time limit
+    stop_wanted: Callable[[Events], Ending | None]  # asked after every wait: has somebody asked to stop?
+
+
+class Attempt:
+    """Call ``run`` once."""
+
+    def __init__(self, plan: Plan, spec: JobSpec, run_dir: RunDir, journal: Journal, watch: Watch) -> None:
+        self._plan, self._spec, self._run_dir, self._journal, self._watch = plan, spec, run_dir, journal, watch
+        self._dir = run_dir.attempt(plan.number)
+        self._roster = Roster(self._dir, plan.world_size)
+        self._agent: int | None = None
+        self._agent_status: int | None = None
+        self._stop: Ending | None = None
+
+    def run(self) -> AttemptFacts:
+        """Start torchrun, wait for an ending, leave no process behind, and tell what happened."""
+        files_before = snapshot_listing(self._run_dir)
+        self._start()
+        ending = self._watch_until_ending()
+        agent_signal = self._agent_signal()
+        self._wind_up(ending)
+        survivors = self._end_everything()
+        self._journal_exits()
+        facts = self._facts(ending)
+        facts.agent_signal, facts.survivors = agent_signal, survivors
+        facts.files_changed = snapshot_listing(self._run_dir) != files_before
+        return facts
+
+    def _start(self) -> None:
+        self._dir.ranks.mkdir(parents=True, exist_ok=True)
+        argv = torchrun_argv(
+            world_size=self._plan.world_size,
+            rendezvous_id=f"{self._spec.job_id}.{self._plan.number}",
+            log_dir=self._dir.root / "torchrun",
+            warm=self._spec.warm,
+        )
+        environment = attempt_environment(
+            job_id=self._spec.job_id,
+            run_dir=self._run_dir,
+            attempt=self._plan.number,
+            generation=self._plan.generation,
+            cadence=self._plan.cadence,
+        )
+        if self._spec.warm:
+            self._agent = fork_agent(argv, environment, self._dir.agent_log, self._watch.close)
+        else:
+            self._agent = spawn_agent(argv, environment, self._dir.agent_log)
+        self._watch.add(self._agent)
+
+    def _watch_until_ending(self) -> Ending:
+        while (ending := self._ending()) is None:
+            deadline = self._plan.deadline
+            self._take_in(self._watch.wait(None if deadline is None else deadline - time.monotonic()))
+        return ending
+
+    def _ending(self) -> Ending | None:
+        if self._roster.all(lambda rank: rank.done):
+            return Ending.DONE
+        if self._roster.failed():
+            return Ending.RANK_FAILED
+        if self._agent_gone():
+            return Ending.AGENT_ENDED
+        if self._plan.deadline is not None and time.monotonic() >= self._plan.deadline:
+            return Ending.TIME_LIMIT
+        return self._stop
+
+    def _take_in(self, events: Events) -> None:
+        for message in events.messages:
+            if message.get("attempt") == self._plan.number:
+                self._take_message(message)
+        if events.ended:
+            self._note_statuses()
+        for pid in events.ended:
+            self._roster.note_death(pid)
+        self._stop = self._plan.stop_wanted(events)
+
+    def _take_message(self, message: dict[str, Any]) -> None:
+        match message:
+            case {"bell": "rank_started"}:
+                self._rank_started(message)
+            case {"bell": "rank_exited", "pid": pid, "exit_code": exit_code, "signal": number}:
+                self._roster.note_exit(pid, exit_code, number)
+            case {"bell": "resumed", "step": step}:
+                self._journal.write(RecordType.RESUMED, attempt=self._plan.number, step=int(step))
+            case {"bell": "rank_done" | "rank_failed", "rank": rank} if rank in self._roster.ranks:
+                self._roster.read(self._roster.ranks[rank])
+
+    def _rank_started(self, message: dict[str, Any]) -> None:
+        rank = self._roster.add(message)
+        if not self._watch.add(rank.pid):
+            self._roster.note_death(rank.pid)
+        if self._roster.complete():
+            keys = ("rank", "local_rank", "pid", "start_time")
+            ranks = [{key: getattr(rank, key) for key in keys} for rank in self._roster]
+            self._journal.write(RecordType.RANKS_RUNNING, attempt=self._plan.number, ranks=ranks)
+
+    def _note_statuses(self) -> None:
+        """Reap what is ours: the agent, and ranks whose agent died before them."""
+        for pid, status in reap().items():
+            if pid == self._agent:
+                self._agent_status = status
+            else:
+                self._roster.note_status(pid, status)
+
+    def _agent_gone(self) -> bool:
+        return self._agent_status is not None
+
+    def _agent_signal(self) -> int | None:
+        """The signal that ended the agent before anything of ours was sent; its death takes the ranks along."""
+        self._note_statuses()
+        status = self._agent_status
+        return os.WTERMSIG(status) if status is not None and os.WIFSIGNALED(status) else None
+
+    def _wait(self, seconds: float, until: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + seconds
+        while not until() and (left := deadline - time.monotonic()) > 0:
+            self._take_in(self._watch.wait(left))
+
+    def _wind_up(self, ending: Ending) -> None:
+        """Give the processes the time that this ending leaves them."""
+        if ending is Ending.DONE:
+            self._wait(FAREWELL, self._agent_gone)
+        elif ending in GRACE:
+            for rank in self._roster:
+                send(rank, signal.SIGTERM)
+            self._wait(GRACE[ending], lambda: self._agent_gone() or self._roster.all_ended())
+        else:
+            self._let_the_root_cause_speak()
+
+    def _let_the_root_cause_speak(self) -> None:
+        """Kill the ranks that have not failed as soon as it is clear which one failed first."""
+        roster = self._roster
+        self._wait(SETTLE, lambda: self._agent_gone() or roster.root_cause_is_clear() or roster.all_ended())
+        cause = root_cause(self._facts(Ending.RANK_FAILED))
+        for rank in roster:
+            if rank is not cause:
+                roster.kill(rank)
+        self._wait(LAST_WORDS, lambda: self._agent_gone() or roster.all_explained())
+
+    def _end_everything(self) -> list[int]:
+        for rank in self._roster:
+            self._roster.kill(rank)
+        survivors = end_all(descendants(os.getpid()), self._note_statuses)
+        self._take_in(self._watch.wait(0))
+        self._watch.forget_all()
+        self._roster.close(torchrun_succeeded=self._agent_status == 0)
+        return survivors
+
+    def _journal_exits(self) -> None:
+        for rank in self._roster:
+            self._journal.write(
+                RecordType.RANK_EXITED,
+                attempt=self._plan.number,
+                rank=rank.rank,
+                exit_code=rank.exit_code,
+                signal=rank.signal,
+                killed=rank.killed,
+            )
+
+    def _facts(self, ending: Ending) -> AttemptFacts:
+        status = self._agent_status
+        facts = AttemptFacts(
+            attempt=self._plan.number,
+            world_size=self._plan.world_size,
+            ending=ending,
+            ranks=self._roster.ranks,
+            agent_exit_code=os.WEXITSTATUS(status) if status is not None and os.WIFEXITED(status) else None,
+            agent_log_tail=agent_log_tail(self._dir),
+        )
+        read_steps(facts, self._dir)
+        return facts

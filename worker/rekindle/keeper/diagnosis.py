@@ -1,0 +1,155 @@
+"""From the facts of an ended attempt to its outcome. Pure: no clock, no file, no process.
+
+The root cause is the first failure by time. Ranks that failed because a peer vanished are cascades: they are named in
+the evidence and never blamed while another rank has a cause of its own.
+"""
+
+import errno
+import re
+import signal
+from typing import Any
+
+from rekindle.contract.outcome import Outcome, OutcomeClass
+from rekindle.contract.rank_records import RankError
+from rekindle.keeper.facts import AttemptFacts, Ending, RankFacts
+
+_COMM = re.compile(
+    r"connection (reset|closed|refused)|connectFullMesh|broken pipe|\[gloo|gloo/transport|NCCL|ncclRemoteError"
+    r"|DistBackendError|DistNetworkError|DistStoreError|Socket Timeout|recvValue failed",
+    re.IGNORECASE,
+)
+_NO_MEMORY = {"MemoryError", "OutOfMemoryError"}
+_NEVER_CURED = {
+    "SyntaxError",
+    "IndentationError",
+    "TabError",
+    "ImportError",
+    "ModuleNotFoundError",
+}
+_DISK = re.compile(rf"\[Errno ({errno.ENOSPC}|{errno.EDQUOT})\]|No space left on device")
+
+
+def diagnose(facts: AttemptFacts) -> Outcome:
+    """The outcome of an attempt."""
+    if facts.ending is Ending.DRAIN or (facts.ending is Ending.DONE and facts.drained):
+        return _drained(facts)
+    if facts.ending is Ending.DONE:
+        return Outcome(OutcomeClass.SUCCESS, "Every rank finished.", evidence=_evidence(facts))
+    if facts.ending is Ending.TIME_LIMIT:
+        return Outcome(OutcomeClass.CANCELLED, "Stopped at the job's time limit.", retryable=False)
+    if facts.ending is Ending.CANCEL:
+        return Outcome(OutcomeClass.CANCELLED, "Stopped as asked.", evidence=_evidence(facts))
+    if facts.agent_signal is not None:
+        return _agent_killed(facts)
+    culprit = root_cause(facts)
+    return _launch_error(facts) if culprit is None else _rank_outcome(culprit, facts)
+
+
+def root_cause(facts: AttemptFacts) -> RankFacts | None:
+    """The rank that failed first of its own accord, else the first cascade, else None where no rank failed."""
+    failed = [rank for rank in facts.ranks.values() if rank.failed]
+    own = [rank for rank in failed if not is_cascade(rank)]
+    return min(own or failed, key=lambda rank: (rank.failed_at, rank.rank), default=None)
+
+
+def is_cascade(rank: RankFacts) -> bool:
+    """True where a failure looks like the consequence of another's: a lost connection, or torchrun's SIGTERM."""
+    if rank.error is not None:
+        return is_comm_error(rank.error)
+    return rank.signal == signal.SIGTERM
+
+
+def is_comm_error(error: RankError) -> bool:
+    return bool(_COMM.search(f"{error.exception}: {error.message}"))
+
+
+def _drained(facts: AttemptFacts) -> Outcome:
+    saved = (
+        "Saved and stopped as asked." if facts.drained else "Stopped as asked; the script did not say that it saved."
+    )
+    return Outcome(OutcomeClass.PREEMPTED, saved, evidence=_evidence(facts))
+
+
+def _agent_killed(facts: AttemptFacts) -> Outcome:
+    name = _signal_name(facts.agent_signal)
+    return Outcome(
+        OutcomeClass.SIGNAL,
+        f"The torchrun agent was killed by {name}; its ranks died with it.",
+        signal=name,
+        evidence=_evidence(facts),
+    )
+
+
+def _launch_error(facts: AttemptFacts) -> Outcome:
+    started = len(facts.ranks)
+    return Outcome(
+        OutcomeClass.LAUNCH_ERROR,
+        f"torchrun ended with exit code {facts.agent_exit_code} after {started} of {facts.world_size} ranks "
+        "had started; the end of its log is in the evidence.",
+        exit_code=facts.agent_exit_code,
+        evidence={**_evidence(facts), "agent_log": facts.agent_log_tail},
+    )
+
+
+def _rank_outcome(rank: RankFacts, facts: AttemptFacts) -> Outcome:
+    if rank.error is not None:
+        return _exception_outcome(rank, rank.error, facts)
+    if rank.signal is not None:
+        name = _signal_name(rank.signal)
+        return Outcome(
+            OutcomeClass.SIGNAL,
+            f"Rank {rank.rank} was killed by {name}.",
+            rank=rank.rank,
+            signal=name,
+            evidence=_evidence(facts),
+        )
+    shown = "an unknown exit code" if rank.exit_code is None else f"exit code {rank.exit_code}"
+    return Outcome(
+        OutcomeClass.USER_ERROR,
+        f"Rank {rank.rank} ended with {shown} before its script was done.",
+        rank=rank.rank,
+        exit_code=rank.exit_code,
+        evidence=_evidence(facts),
+    )
+
+
+def _exception_outcome(rank: RankFacts, error: RankError, facts: AttemptFacts) -> Outcome:
+    place = "" if error.file is None else f" at {error.file}:{error.line}"
+    first_line = error.message.splitlines()[0] if error.message else ""
+    raised = f"exited with code {error.exit_code}" if error.exit_code is not None else f"raised {error.exception}"
+    return Outcome(
+        _class_of(error),
+        f"Rank {rank.rank} {raised}{place}" + (f": {first_line}" if first_line else "."),
+        rank=rank.rank,
+        exit_code=rank.exit_code if error.exit_code is None else error.exit_code,
+        exception=error.exception,
+        file=error.file,
+        line=error.line,
+        retryable=error.exception not in _NEVER_CURED,
+        evidence={**_evidence(facts), "traceback": error.traceback},
+    )
+
+
+def _class_of(error: RankError) -> OutcomeClass:
+    if error.exception in _NO_MEMORY or "out of memory" in error.message.lower():
+        return OutcomeClass.OOM
+    if _DISK.search(error.message):
+        return OutcomeClass.DISK_FULL
+    return OutcomeClass.COMM if is_comm_error(error) else OutcomeClass.USER_ERROR
+
+
+def _evidence(facts: AttemptFacts) -> dict[str, Any]:
+    """What the other ranks did, so that a reader can check the judgement."""
+    cascades = [rank.rank for rank in facts.ranks.values() if rank.failed and is_cascade(rank)]
+    return {
+        "ending": facts.ending,
+        "cascades": cascades,
+        **({"survivors": facts.survivors} if facts.survivors else {}),
+    }
+
+
+def _signal_name(number: int | None) -> str:
+    try:
+        return signal.Signals(number or 0).name
+    except ValueError:
+        return f"signal {number}"

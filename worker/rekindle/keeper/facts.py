@@ -1,0 +1,76 @@
+"""What is known about one attempt after it has ended: the input of the diagnosis."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from rekindle.contract.rank_records import RankError
+
+
+class Ending(StrEnum):
+    """Why the keeper stopped watching an attempt."""
+
+    DONE = "done"  # every rank left its done marker
+    RANK_FAILED = "rank_failed"  # a rank ended, or said that it fails, without being done
+    AGENT_ENDED = "agent_ended"  # torchrun ended with ranks not done
+    DRAIN = "drain"  # asked to save and stop: the job goes on later
+    CANCEL = "cancel"  # asked to stop for good
+    TIME_LIMIT = "time_limit"  # the job's own limit
+    KEEPER_LOST = "keeper_lost"  # nobody saw the end
+
+
+@dataclass(slots=True)
+class RankFacts:
+    """One rank's end, as seen from outside and as told by itself."""
+
+    rank: int
+    local_rank: int
+    pid: int
+    start_time: int
+    ended_at: float | None = None  # seconds of CLOCK_MONOTONIC
+    exit_code: int | None = None
+    signal: int | None = None
+    killed: bool = False  # by the keeper, so its end tells nothing
+    done: bool = False
+    drained: bool = False
+    error: RankError | None = None
+
+    @property
+    def failed(self) -> bool:
+        """True for a rank that ended, or said that it fails, without being done and without our doing."""
+        return not self.done and (self.error is not None or (self.ended_at is not None and not self.killed))
+
+    @property
+    def failed_at(self) -> float:
+        """When it went wrong: its own word where it left one, since dying takes time (seconds of CLOCK_MONOTONIC)."""
+        if self.error is not None:
+            return self.error.at_monotonic
+        return float("inf") if self.ended_at is None else self.ended_at
+
+
+@dataclass(slots=True)
+class AttemptFacts:
+    """One attempt's end. ``agent_signal`` is set only where somebody else than the keeper killed torchrun."""
+
+    attempt: int
+    world_size: int
+    ending: Ending
+    ranks: dict[int, RankFacts] = field(default_factory=dict)
+    agent_exit_code: int | None = None
+    agent_signal: int | None = None
+    agent_log_tail: str = ""
+    survivors: list[int] = field(default_factory=list)  # pids that SIGKILL did not end
+    resumed_from_step: int | None = None
+    last_step: int | None = None
+    durable_step: int | None = None
+    files_changed: bool = False  # something new lies in the snapshot directory
+
+    @property
+    def drained(self) -> bool:
+        return bool(self.ranks) and any(rank.drained for rank in self.ranks.values())
+
+    @property
+    def progressed(self) -> bool:
+        """A later step was committed than the attempt started from; where none is reported, files changed."""
+        if self.durable_step is not None:
+            return self.durable_step > (self.resumed_from_step or 0)
+        return self.files_changed

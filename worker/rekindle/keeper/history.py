@@ -1,0 +1,54 @@
+"""What the journal tells a starting keeper about the keepers and attempts before it."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rekindle.contract.identity import boot_id
+from rekindle.contract.journal import RecordType, read_journal
+from rekindle.contract.outcome import Outcome, OutcomeClass
+from rekindle.keeper.verdict import Ended
+
+
+@dataclass(slots=True)
+class History:
+    """``ended`` are the attempts of the current run only: a resume by the user begins a new budget."""
+
+    run: int | None = None
+    last_attempt: int = 0
+    ended: list[Ended] = field(default_factory=list)
+    open_attempt: int | None = None  # started, and its keeper died before it could write the end
+    open_world_size: int = 0
+    last_keeper_boot: str | None = None
+    run_started_at: float | None = None  # seconds since the epoch: first attempt of this run
+    job_ended: bool = False
+
+    def lost_outcome(self) -> Outcome:
+        """How the open attempt ended: nobody saw it, but the boot id tells whether the whole machine went down."""
+        if self.last_keeper_boot != boot_id():
+            return Outcome(OutcomeClass.HOST_LOST, "The machine went down under the job.")
+        return Outcome(OutcomeClass.KEEPER_LOST, "The job's keeper was killed; its ranks ended with it.")
+
+
+def read_history(journal: Path, run: int) -> History:
+    """The story so far of run ``run``; earlier runs only count for the attempt numbers."""
+    history = History()
+    for record in read_journal(journal):
+        fields = record.fields
+        match record.type:
+            case RecordType.KEEPER_STARTED:
+                if fields["run"] != history.run:
+                    history.run, history.ended, history.run_started_at = fields["run"], [], None
+                history.last_keeper_boot = fields["keeper"]["boot_id"]
+                history.job_ended = False
+            case RecordType.ATTEMPT_STARTED:
+                history.last_attempt = history.open_attempt = fields["attempt"]
+                history.open_world_size = fields["world_size"]
+                history.run_started_at = history.run_started_at or record.at
+            case RecordType.ATTEMPT_ENDED:
+                history.open_attempt = None
+                history.ended.append(Ended(Outcome.from_json(fields["outcome"]), bool(fields["progressed"])))
+            case RecordType.JOB_ENDED:
+                history.job_ended = True
+    if history.run != run:
+        history.ended, history.run_started_at, history.job_ended = [], None, False
+    return history

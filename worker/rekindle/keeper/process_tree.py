@@ -1,0 +1,86 @@
+"""Finding and ending every process of a run, whatever it did to get away."""
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from rekindle.contract.environ import RUN_DIR
+from rekindle.contract.identity import ProcessIdentity
+
+
+def descendants(pid: int) -> list[int]:
+    """Every process below ``pid``, nearest first. The keeper adopts orphans, so none of a run's can leave its tree."""
+    found: list[int] = []
+    level = [pid]
+    while level:
+        level = [child for parent in level for child in _children(parent)]
+        found += level
+    return found
+
+
+def leftovers(run_dir: Path) -> list[int]:
+    """Processes of this run that an earlier keeper left, found by their environment: ours and our own tree excepted."""
+    key = f"{RUN_DIR}={run_dir}".encode()
+    own = {os.getpid(), *descendants(os.getpid())}
+    pids = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal()]
+    return [pid for pid in pids if pid not in own and key in _environment(pid)]
+
+
+def end_all(pids: list[int], reap_children: Callable[[], object], patience: float = 10.0) -> list[int]:
+    """SIGKILL ``pids`` and wait until they are gone; returns those still there after ``patience`` seconds.
+
+    ``reap_children`` collects those that are this process's own. A process in uninterruptible sleep (a wedged device
+    or network file system) cannot be ended by anybody.
+    """
+    alive = [identity for pid in pids if (identity := ProcessIdentity.of(pid)) is not None]
+    deadline = time.monotonic() + patience
+    while alive and time.monotonic() < deadline:
+        for identity in alive:
+            _kill(identity)
+        reap_children()
+        alive = [identity for identity in alive if identity.alive()]
+        if alive:
+            time.sleep(0.005)
+    return [identity.pid for identity in alive]
+
+
+def reap() -> dict[int, int]:
+    """Collect every child that has ended (adopted orphans too): pid → wait status."""
+    ended: dict[int, int] = {}
+    with suppress(ChildProcessError):
+        while True:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if pid == 0:
+                break
+            ended[pid] = status
+    return ended
+
+
+def _kill(identity: ProcessIdentity) -> None:
+    """Signal exactly this process: a pid file descriptor cannot be reused as a pid can."""
+    with suppress(ProcessLookupError):
+        fd = os.pidfd_open(identity.pid)
+        try:
+            if identity.alive():
+                signal.pidfd_send_signal(fd, signal.SIGKILL)
+        finally:
+            os.close(fd)
+
+
+def _children(pid: int) -> list[int]:
+    children: list[int] = []
+    with suppress(FileNotFoundError, ProcessLookupError):
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            with suppress(FileNotFoundError, ProcessLookupError):
+                children += [int(child) for child in (task / "children").read_text().split()]
+    return children
+
+
+def _environment(pid: int) -> list[bytes]:
+    try:
+        return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return []

@@ -1,0 +1,106 @@
+"""The ranks of the running attempt: who they are, which have ended and how, and how to signal exactly them."""
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any
+
+from rekindle.contract.durable import read_json
+from rekindle.contract.layout import AttemptDir
+from rekindle.contract.rank_records import RankError
+from rekindle.keeper.diagnosis import is_cascade
+from rekindle.keeper.facts import RankFacts
+
+
+class Roster:
+    """Filled by what is rung on the bell and by the ends of processes."""
+
+    def __init__(self, attempt_dir: AttemptDir, world_size: int) -> None:
+        self._dir, self._world_size = attempt_dir, world_size
+        self.ranks: dict[int, RankFacts] = {}
+        self._exits: dict[int, tuple[int | None, int | None]] = {}  # pid → exit code, signal
+
+    def __iter__(self) -> Iterator[RankFacts]:
+        return iter(self.ranks.values())
+
+    def add(self, message: dict[str, Any]) -> RankFacts:
+        rank = RankFacts(message["rank"], message["local_rank"], message["pid"], message["start_time"])
+        self.ranks[rank.rank] = rank
+        return rank
+
+    def note_exit(self, pid: int, exit_code: int | None, signal_number: int | None) -> None:
+        """The first report counts: torchrun's own comes later and knows less."""
+        self._exits.setdefault(pid, (exit_code, signal_number))
+
+    def note_status(self, pid: int, status: int) -> None:
+        """``status`` as of ``os.waitpid``."""
+        if os.WIFSIGNALED(status):
+            self.note_exit(pid, None, os.WTERMSIG(status))
+        else:
+            self.note_exit(pid, os.WEXITSTATUS(status), None)
+
+    def note_death(self, pid: int) -> None:
+        for rank in self:
+            if rank.pid == pid and rank.ended_at is None:
+                rank.ended_at = time.monotonic()
+                self.read(rank)
+
+    def read(self, rank: RankFacts) -> None:
+        """Take in what the rank itself has left: a done marker, an error."""
+        folder = self._dir.rank(rank.rank)
+        if (done := read_json(folder.done)) is not None:
+            rank.done, rank.drained = True, bool(done["drained"])
+        if (error := read_json(folder.error)) is not None:
+            rank.error = RankError.from_json(error)
+
+    def complete(self) -> bool:
+        return len(self.ranks) == self._world_size
+
+    def all(self, holds: Callable[[RankFacts], bool]) -> bool:
+        """True when every rank of the world has started and ``holds`` is true of each."""
+        return self.complete() and all(holds(rank) for rank in self)
+
+    def all_ended(self) -> bool:
+        """True when none of the ranks that have started is left."""
+        return all(rank.ended_at is not None for rank in self)
+
+    def all_explained(self) -> bool:
+        """True when all have ended and it is known of each how."""
+        return self.all_ended() and all(rank.pid in self._exits for rank in self)
+
+    def failed(self) -> list[RankFacts]:
+        return [rank for rank in self if rank.failed]
+
+    def root_cause_is_clear(self) -> bool:
+        """True once a failure is known that is not the consequence of another's."""
+        return any(
+            not is_cascade(rank) and (rank.error is not None or rank.pid in self._exits) for rank in self.failed()
+        )
+
+    def close(self, *, torchrun_succeeded: bool) -> None:
+        """Everything has ended: fill in how. torchrun succeeds only when every rank's exit code is 0."""
+        unseen = (0 if torchrun_succeeded else None, None)
+        for rank in self:
+            rank.ended_at = time.monotonic() if rank.ended_at is None else rank.ended_at
+            rank.exit_code, rank.signal = self._exits.get(rank.pid, unseen)
+            self.read(rank)
+
+    def kill(self, rank: RankFacts) -> None:
+        """SIGKILL a rank that has neither ended nor finished; its end then tells nothing about a cause."""
+        if rank.ended_at is None and not rank.done:
+            rank.killed = True
+            send(rank, signal.SIGKILL)
+
+
+def send(rank: RankFacts, number: signal.Signals) -> None:
+    """Signal this rank's own process, not its group: a data-loader worker must outlive the save it feeds."""
+    if rank.ended_at is not None:
+        return
+    with suppress(ProcessLookupError):
+        pidfd = os.pidfd_open(rank.pid)
+        try:
+            signal.pidfd_send_signal(pidfd, number)
+        finally:
+            os.close(pidfd)

@@ -1,0 +1,150 @@
+"""The keeper: attempt, outcome, verdict, and again, until the job is over or somebody wants it to stop."""
+
+import json
+import random
+import secrets
+import signal
+import time
+from dataclasses import asdict
+
+from rekindle.contract.durable import write_json
+from rekindle.contract.identity import ProcessIdentity
+from rekindle.contract.journal import Journal, RecordType
+from rekindle.contract.layout import RunDir
+from rekindle.contract.outcome import Outcome
+from rekindle.contract.spec import Intent, JobSpec, Want
+from rekindle.keeper.attempt import Attempt, Plan
+from rekindle.keeper.diagnosis import diagnose
+from rekindle.keeper.facts import AttemptFacts, Ending
+from rekindle.keeper.history import read_history
+from rekindle.keeper.process_tree import end_all, leftovers, reap
+from rekindle.keeper.testimony import facts_of_lost_attempt
+from rekindle.keeper.verdict import Ended, Retry, Stop, decide
+from rekindle.keeper.watch import Events, Watch
+
+_ENDINGS = {Want.DRAIN: Ending.DRAIN, Want.CANCEL: Ending.CANCEL}
+
+
+class Keeper:
+    """Owns the run directory (its caller holds the lock) from ``begin`` to the end of ``supervise``."""
+
+    def __init__(self, run_dir: RunDir, watch: Watch) -> None:
+        self._run_dir, self._watch = run_dir, watch
+        self._spec = JobSpec.from_json(json.loads(run_dir.spec.read_bytes()))
+        self._intent = self._read_intent()
+        self._journal = Journal(run_dir.journal)
+        self._history = read_history(run_dir.journal, self._intent.run)
+        self._terminated = False  # a SIGTERM told this keeper to leave
+
+    @property
+    def spec(self) -> JobSpec:
+        return self._spec
+
+    def begin(self) -> bool:
+        """Clear away what an earlier keeper left and say that this one is here; False when the job is over."""
+        end_all(leftovers(self._run_dir.root), reap)
+        if self._history.job_ended:
+            return False
+        identity = asdict(ProcessIdentity.own())
+        lost = self._history.lost_outcome()
+        self._journal.write(RecordType.KEEPER_STARTED, run=self._intent.run, keeper=identity)
+        if self._history.open_attempt is None:
+            return True
+        facts = facts_of_lost_attempt(self._run_dir, self._history.open_attempt, self._history.open_world_size)
+        outcome = diagnose(facts) if facts.ending is Ending.DONE else lost
+        self._history.open_attempt = None
+        return not self._is_over(facts, outcome)
+
+    def supervise(self) -> None:
+        """Run attempts until the verdict is to stop. Signals are events meanwhile."""
+        with self._watch.signals(signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            while (ending := self._stop_wanted(Events())) is None:
+                facts = self._attempt()
+                if self._is_over(facts, diagnose(facts)):
+                    return
+            if not self._terminated:
+                self._end_job("queued" if ending is Ending.DRAIN else "cancelled", "stopped before an attempt", None)
+
+    def _attempt(self) -> AttemptFacts:
+        number = self._history.last_attempt = self._history.last_attempt + 1
+        generation = f"{number}-{secrets.token_hex(4)}"
+        write_json(self._run_dir.fence, {"generation": generation})
+        devices = self._intent.devices
+        self._journal.write(
+            RecordType.ATTEMPT_STARTED,
+            attempt=number,
+            run=self._intent.run,
+            generation=generation,
+            world_size=len(devices),
+            devices=devices,
+            warm=self._spec.warm,
+        )
+        self._history.run_started_at = self._history.run_started_at or time.time()
+        cadence = json.dumps(asdict(self._spec.cadence))
+        plan = Plan(number, generation, len(devices), cadence, self._deadline(), self._stop_wanted)
+        return Attempt(plan, self._spec, self._run_dir, self._journal, self._watch).run()
+
+    def _is_over(self, facts: AttemptFacts, outcome: Outcome) -> bool:
+        """Judge an ended attempt; when another is to follow, wait until it is due."""
+        self._end_attempt(facts, outcome)
+        if facts.ending is Ending.CANCEL:
+            return self._end_job("cancelled", "cancelled on request", outcome)
+        if facts.ending is Ending.DRAIN:
+            return self._terminated or self._end_job("queued", "drained on request", outcome)
+        jitter = random.random()  # noqa: S311  # spreads restarts, guards nothing
+        verdict = decide(self._history.ended, self._intent.max_failures, jitter)
+        if isinstance(verdict, Stop):
+            return self._end_job("succeeded" if verdict.succeeded else "failed", verdict.reason, outcome)
+        self._wait_for_next(facts.attempt, verdict)
+        return False
+
+    def _end_attempt(self, facts: AttemptFacts, outcome: Outcome) -> None:
+        self._history.ended.append(Ended(outcome, facts.progressed))
+        self._journal.write(
+            RecordType.ATTEMPT_ENDED,
+            attempt=facts.attempt,
+            outcome=outcome.to_json(),
+            resumed_from_step=facts.resumed_from_step,
+            last_step=facts.last_step,
+            durable_step=facts.durable_step,
+            progressed=facts.progressed,
+        )
+
+    def _end_job(self, state: str, reason: str, outcome: Outcome | None) -> bool:
+        self._journal.write(
+            RecordType.JOB_ENDED,
+            run=self._intent.run,
+            state=state,
+            reason=reason,
+            outcome=None if outcome is None else outcome.to_json(),
+        )
+        return True
+
+    def _wait_for_next(self, attempt: int, verdict: Retry) -> None:
+        self._journal.write(
+            RecordType.RETRY_DECIDED,
+            attempt=attempt,
+            reason=verdict.reason,
+            delay=verdict.delay,
+            next_try_at=time.time() + verdict.delay,
+        )
+        due = time.monotonic() + verdict.delay
+        while (left := due - time.monotonic()) > 0 and self._stop_wanted(self._watch.wait(left)) is None:
+            pass
+
+    def _deadline(self) -> float | None:
+        """The job's time limit in seconds of CLOCK_MONOTONIC, counted from the first attempt of this run."""
+        if self._spec.time_limit is None:
+            return None
+        gone = time.time() - (self._history.run_started_at or time.time())
+        return time.monotonic() + self._spec.time_limit - gone
+
+    def _stop_wanted(self, events: Events) -> Ending | None:
+        if any(message.get("bell") == "intent" for message in events.messages):
+            self._intent = self._read_intent()
+        if events.signals:
+            self._terminated = True
+        return Ending.DRAIN if self._terminated else _ENDINGS.get(self._intent.want)
+
+    def _read_intent(self) -> Intent:
+        return Intent.from_json(json.loads(self._run_dir.intent.read_bytes()))

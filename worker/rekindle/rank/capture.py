@@ -1,0 +1,24 @@
+"""A rank's output goes to its own files from its first line on, unbuffered as torchrun starts its ranks."""
+
+import io
+import os
+import sys
+from typing import TextIO
+
+from rekindle.contract.layout import RankDir
+
+
+def capture_output(rank_dir: RankDir) -> None:
+    """Point file descriptors 1 and 2, and ``sys.stdout`` and ``sys.stderr`` on them, at the rank's log files."""
+    for fd, stream in ((1, "stdout"), (2, "stderr")):
+        log = os.open(rank_dir.log(stream), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        os.dup2(log, fd)
+        os.close(log)
+    sys.stdout = _unbuffered(1, "strict")
+    sys.stderr = _unbuffered(2, "backslashreplace")
+
+
+def _unbuffered(fd: int, errors: str) -> TextIO:
+    """Text on ``fd`` as ``python -u`` would open it."""
+    raw = io.FileIO(fd, "w", closefd=False)
+    return io.TextIOWrapper(raw, encoding="utf-8", errors=errors, write_through=True)

@@ -1,0 +1,143 @@
+"""Runs the user's script as ``__main__`` with its own arguments, folder and exit code, and records how it ended."""
+
+import atexit
+import faulthandler
+import json
+import os
+import runpy
+import signal
+import socket
+import sys
+import threading
+import time
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+from rekindle.contract.durable import write_json
+from rekindle.contract.environ import RankEnv
+from rekindle.contract.identity import ProcessIdentity
+from rekindle.contract.layout import RankDir, RunDir
+from rekindle.contract.prctl import die_with_parent, forbid_core_dumps, set_process_name
+from rekindle.contract.rank_records import RankDone, RankState, RankStatus, ring
+from rekindle.contract.spec import DRAINED_EXIT_CODE, JobSpec, TargetKind
+from rekindle.rank.capture import capture_output
+from rekindle.rank.failure import describe, exit_code, print_like_python
+
+
+def main() -> None:
+    """Become the rank. Returns when the script ended well, so that torchrun sees it finish; else exits as it did."""
+    env = RankEnv.read(os.environ)
+    if env.run_dir is None or env.rank_dir is None:
+        raise SystemExit("rekindle.rank is started by rekindle's keeper, not by hand: use `rekindle submit`")
+    _become_a_rank(env)
+    spec = JobSpec.from_json(json.loads(env.run_dir.spec.read_bytes()))
+    record = _Record(env, env.run_dir, env.rank_dir, spec)
+    record.started()
+    rank_pid = os.getpid()
+    try:
+        _run_target(spec, env.run_dir.code)
+    except BaseException as error:
+        if os.getpid() != rank_pid:  # a child that the script forked: not ours to judge
+            raise
+        if not isinstance(error, SystemExit) or exit_code(error) not in (0, DRAINED_EXIT_CODE):
+            record.failed(error)
+            print_like_python(error)
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)  # torchrun's, which would cut the exit functions short
+            _run_exit_functions()
+            os._exit(exit_code(error) if isinstance(error, SystemExit) else 1)
+        record.done(drained=exit_code(error) == DRAINED_EXIT_CODE)
+    else:
+        if os.getpid() == rank_pid:
+            record.done(drained=False)
+    if os.getpid() == rank_pid:
+        _run_exit_functions()
+
+
+def _become_a_rank(env: RankEnv) -> None:
+    """Shed what the agent left in this process, and tie its life to the agent's."""
+    die_with_parent(os.getppid())
+    forbid_core_dumps()
+    set_process_name(f"rank {env.rank}")
+    if os.getsid(0) != os.getpid():
+        os.setsid()
+    for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    if env.rank_dir is not None:
+        env.rank_dir.root.mkdir(parents=True, exist_ok=True)
+        capture_output(env.rank_dir)
+    faulthandler.enable()
+    numpy_random = sys.modules.get("numpy.random")
+    if numpy_random is not None:  # a fork would give every rank of every attempt the same "random" numbers
+        numpy_random.seed()
+
+
+def _run_target(spec: JobSpec, code: Path) -> None:
+    """Run the script, module or recipe as torchrun would have."""
+    os.environ.pop("PYTHONSAFEPATH", None)
+    os.chdir(code)
+    if spec.kind is TargetKind.SCRIPT:
+        script = str(code / spec.target)
+        sys.argv = [script, *spec.args]
+        sys.path.insert(0, str(Path(script).parent))
+        runpy.run_path(script, run_name="__main__")
+        return
+    module = spec.target if spec.kind is TargetKind.MODULE else f"rekindle.recipes.{spec.target}"
+    sys.argv = [module, *spec.args]
+    sys.path.insert(0, str(code))
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+def _run_exit_functions() -> None:
+    """What the interpreter does between the last line and the end; a forked process would skip it."""
+    threading._shutdown()  # type: ignore[attr-defined]  # joins the script's non-daemon threads, as at interpreter exit
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+
+
+class _Record:
+    """This rank's own files and its words to the keeper."""
+
+    def __init__(self, env: RankEnv, run_dir: RunDir, rank_dir: RankDir, spec: JobSpec) -> None:
+        self._env, self._run_dir, self._rank_dir, self._spec = env, run_dir, rank_dir, spec
+
+    def started(self) -> None:
+        identity = ProcessIdentity.own()
+        status = RankStatus(
+            rank=self._env.rank,
+            local_rank=self._env.local_rank,
+            world_size=self._env.world_size,
+            host=socket.gethostname(),
+            pid=identity.pid,
+            start_time=identity.start_time,
+            device=f"cuda:{self._env.local_rank}" if self._spec.device == "cuda" else "cpu",
+            state=RankState.RUNNING,
+            started_monotonic=time.monotonic(),
+        )
+        self._write(status)
+        self._ring("rank_started", local_rank=status.local_rank, pid=identity.pid, start_time=identity.start_time)
+
+    def done(self, *, drained: bool) -> None:
+        status = self._status()
+        done = RankDone(self._env.rank, drained, status.step, time.time())
+        write_json(self._rank_dir.done, done.to_json())
+        self._write(replace(status, state=RankState.DRAINED if drained else RankState.DONE))
+        self._ring("rank_done", drained=drained)
+
+    def failed(self, error: BaseException) -> None:
+        with suppress(OSError):  # a full disk must not hide why the script failed: it is on stderr too
+            write_json(self._rank_dir.error, describe(self._env.rank, error, self._run_dir.code).to_json())
+            self._write(replace(self._status(), state=RankState.FAILED))
+        self._ring("rank_failed")
+
+    def _status(self) -> RankStatus:
+        return RankStatus.from_json(json.loads(self._rank_dir.status.read_bytes()))
+
+    def _write(self, status: RankStatus) -> None:
+        now = replace(status, updated_at=time.time(), updated_monotonic=time.monotonic())
+        write_json(self._rank_dir.status, now.to_json(), durable=False)
+
+    def _ring(self, bell: str, **fields: object) -> None:
+        ring(self._run_dir.bell, {"bell": bell, "attempt": self._env.attempt, "rank": self._env.rank, **fields})
