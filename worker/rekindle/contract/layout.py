@@ -30,6 +30,11 @@ class RankDir:
         """One ``MetricPoint`` a line."""
         return self.root / "metrics.jsonl"
 
+    @property
+    def stacks(self) -> Path:
+        """Python stacks of all threads, appended by faulthandler whenever ``STACK_SIGNAL`` arrives."""
+        return self.root / "stacks.log"
+
     def log(self, stream: str) -> Path:
         """Raw output bytes; ``stream`` is ``stdout`` or ``stderr``."""
         if stream not in ("stdout", "stderr"):

@@ -2,11 +2,18 @@
 
 import json
 import os
+import signal
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Self
+
+STACK_SIGNAL = signal.SIGRTMIN + 7
+"""Makes a rank append the stacks of all its threads to ``RankDir.stacks``, even where C code blocks or holds the GIL.
+
+A real-time signal, since scripts, Slurm and Lightning use SIGUSR1 and SIGUSR2 themselves.
+"""
 
 
 class RankState(StrEnum):
@@ -113,7 +120,7 @@ def ring(bell: Path, message: dict[str, Any]) -> None:
     A message is one JSON line of less than PIPE_BUF bytes, so that writes of several processes never mix. Kinds:
     ``{"bell": "rank_started", "attempt", "rank", "local_rank", "pid", "start_time"}``, ``{"bell": "rank_done",
     "attempt", "rank"}``, ``{"bell": "rank_exited", "attempt", "pid", "exit_code", "signal"}`` (one of the two null),
-    ``{"bell": "resumed", "attempt", "step"}`` and ``{"bell": "intent"}``.
+    ``{"bell": "resumed", "attempt", "step"}``, ``{"bell": "stack", "attempt", "rank"}`` and ``{"bell": "intent"}``.
     """
     line = json.dumps(message).encode() + b"\n"
     if len(line) > 4096:

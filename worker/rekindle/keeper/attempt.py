@@ -10,6 +10,7 @@ from typing import Any
 from rekindle.contract.environ import attempt_environment
 from rekindle.contract.journal import Journal, RecordType
 from rekindle.contract.layout import RunDir
+from rekindle.contract.rank_records import STACK_SIGNAL
 from rekindle.contract.spec import JobSpec
 from rekindle.keeper.agent import fork_agent, spawn_agent
 from rekindle.keeper.diagnosis import root_cause
@@ -119,6 +120,8 @@ class Attempt:
                 self._roster.note_exit(pid, exit_code, number)
             case {"bell": "resumed", "step": step}:
                 self._journal.write(RecordType.RESUMED, attempt=self._plan.number, step=int(step))
+            case {"bell": "stack", "rank": rank} if rank in self._roster.ranks:
+                send(self._roster.ranks[rank], STACK_SIGNAL)
             case {"bell": "rank_done" | "rank_failed", "rank": rank} if rank in self._roster.ranks:
                 self._roster.read(self._roster.ranks[rank])
 

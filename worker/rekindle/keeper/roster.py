@@ -94,7 +94,7 @@ class Roster:
             send(rank, signal.SIGKILL)
 
 
-def send(rank: RankFacts, number: signal.Signals) -> None:
+def send(rank: RankFacts, number: int) -> None:
     """Signal this rank's own process, not its group: a data-loader worker must outlive the save it feeds."""
     if rank.ended_at is not None:
         return

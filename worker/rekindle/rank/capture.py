@@ -1,11 +1,13 @@
 """A rank's output goes to its own files from its first line on, unbuffered as torchrun starts its ranks."""
 
+import faulthandler
 import io
 import os
 import sys
 from typing import TextIO
 
 from rekindle.contract.layout import RankDir
+from rekindle.contract.rank_records import STACK_SIGNAL
 
 
 def capture_output(rank_dir: RankDir) -> None:
@@ -16,6 +18,13 @@ def capture_output(rank_dir: RankDir) -> None:
         os.close(log)
     sys.stdout = _unbuffered(1, "strict")
     sys.stderr = _unbuffered(2, "backslashreplace")
+
+
+def leave_stacks_on_request(rank_dir: RankDir) -> None:
+    """Append the stacks of all threads to the rank's file at every ``STACK_SIGNAL``, and to stderr at a crash."""
+    faulthandler.enable()
+    stacks = os.open(rank_dir.stacks, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    faulthandler.register(STACK_SIGNAL, file=stacks, all_threads=True)
 
 
 def _unbuffered(fd: int, errors: str) -> TextIO:

@@ -1,7 +1,6 @@
 """Runs the user's script as ``__main__`` with its own arguments, folder and exit code, and records how it ended."""
 
 import atexit
-import faulthandler
 import json
 import os
 import runpy
@@ -21,7 +20,7 @@ from rekindle.contract.layout import RankDir, RunDir
 from rekindle.contract.prctl import die_with_parent, forbid_core_dumps, set_process_name
 from rekindle.contract.rank_records import RankDone, RankState, RankStatus, ring
 from rekindle.contract.spec import DRAINED_EXIT_CODE, JobSpec, TargetKind
-from rekindle.rank.capture import capture_output
+from rekindle.rank.capture import capture_output, leave_stacks_on_request
 from rekindle.rank.failure import describe, exit_code, print_like_python
 
 
@@ -67,7 +66,7 @@ def _become_a_rank(env: RankEnv) -> None:
     if env.rank_dir is not None:
         env.rank_dir.root.mkdir(parents=True, exist_ok=True)
         capture_output(env.rank_dir)
-    faulthandler.enable()
+        leave_stacks_on_request(env.rank_dir)
     numpy_random = sys.modules.get("numpy.random")
     if numpy_random is not None:  # a fork would give every rank of every attempt the same "random" numbers
         numpy_random.seed()
