@@ -1,0 +1,192 @@
+/**
+ * The service's REST interface as functions. Refusals become a Problem; an ended session leads to the sign-in page.
+ *
+ * @typedef {object} Outcome
+ * @property {string} class
+ * @property {string} message
+ * @property {number | null} rank
+ * @property {number | null} exit_code
+ * @property {string | null} signal
+ * @property {string | null} exception
+ * @property {string | null} file
+ * @property {number | null} line
+ * @property {boolean} retryable
+ *
+ * @typedef {object} Job
+ * @property {string} id
+ * @property {number} number
+ * @property {string} name
+ * @property {string} state
+ * @property {string | null} phase
+ * @property {string} intent
+ * @property {number} attempt
+ * @property {number | null} world_size
+ * @property {{min: number, max: number}} ranks
+ * @property {string[]} devices
+ * @property {string} device
+ * @property {number | null} epoch
+ * @property {number | null} epochs
+ * @property {number | null} step
+ * @property {number | null} steps
+ * @property {number | null} progress
+ * @property {number | null} eta_seconds
+ * @property {number | null} steps_per_second
+ * @property {number} restarts
+ * @property {Outcome | null} outcome
+ * @property {string | null} next_try_at
+ * @property {number | null} queue_position
+ * @property {string | null} waiting_for
+ * @property {number} priority
+ * @property {number} max_failures
+ * @property {{kind: string, value: string}} target
+ * @property {string[]} args
+ * @property {Record<string, string>} env
+ * @property {string[]} after
+ * @property {number | null} snapshot_step
+ * @property {string | null} notice
+ * @property {string} created_at
+ * @property {string | null} started_at
+ * @property {string | null} ended_at
+ * @property {number | null} goodput
+ * @property {number} version
+ * @property {string} python
+ * @property {boolean} warm
+ *
+ * @typedef {object} Attempt
+ * @property {number} number
+ * @property {string} state
+ * @property {string | null} started_at
+ * @property {string | null} ended_at
+ * @property {Outcome | null} outcome
+ * @property {number | null} resumed_from_step
+ * @property {number | null} last_step
+ * @property {number | null} durable_step
+ * @property {number | null} world_size
+ * @property {string | null} next_try_at
+ * @property {string | null} reason
+ *
+ * @typedef {object} Rank
+ * @property {number} rank
+ * @property {string} state
+ * @property {number | null} pid
+ * @property {string | null} host
+ * @property {string | null} device
+ * @property {number | null} exit_code
+ * @property {string | null} signal
+ * @property {string | null} phase
+ * @property {number | null} epoch
+ * @property {number | null} step
+ * @property {number | null} steps
+ * @property {number | null} steps_per_second
+ * @property {number | null} heartbeat_age seconds
+ * @property {string | null} notice
+ * @property {string | null} last_line
+ *
+ * @typedef {[step: number, epoch: number | null, at: number, value: number | null]} Point
+ * @typedef {{attempt: number, name: string, points: Point[]}} Series
+ */
+
+/** A refusal in the server's own words (RFC 9457). */
+export class Problem extends Error {
+  /**
+   * @param {number} status
+   * @param {{title?: string, detail?: string, errors?: {field: string, rule: string, hint?: string}[]}} body
+   */
+  constructor(status, body) {
+    const fields = (body.errors ?? []).map((error) => `${error.field}: ${error.rule}`);
+    super([body.detail ?? body.title ?? `the server answered with status ${status}`, ...fields].join(" – "));
+    this.status = status;
+  }
+}
+
+/** Go to the sign-in page, and from there back to this one. */
+export function signIn() {
+  location.assign(`/login?next=${encodeURIComponent(location.pathname + location.search)}`);
+}
+
+/**
+ * @param {string} method
+ * @param {string} path
+ * @param {unknown} [body]
+ * @returns {Promise<Response>}
+ */
+async function request(method, path, body) {
+  const response = await fetch(path, {
+    method,
+    cache: "no-store",
+    headers: body === undefined ? {} : { "Content-Type": "application/json" },
+    body: body === undefined ? undefined : JSON.stringify(body),
+  });
+  if (response.ok) return response;
+  if (response.status === 401) signIn();
+  throw new Problem(response.status, await response.json().catch(() => ({})));
+}
+
+/**
+ * @param {string} path below /api/v1
+ * @param {Record<string, string | number | null | undefined>} [query] null, undefined and "" are left out
+ */
+function address(path, query = {}) {
+  const search = new URLSearchParams();
+  for (const [name, value] of Object.entries(query)) {
+    if (value !== null && value !== undefined && value !== "") search.set(name, String(value));
+  }
+  return `/api/v1${path}${search.size ? `?${search}` : ""}`;
+}
+
+/**
+ * @param {string} path
+ * @param {Record<string, string | number | null | undefined>} [query]
+ * @returns {Promise<any>}
+ */
+async function get(path, query) {
+  return (await request("GET", address(path, query))).json();
+}
+
+/** @param {string} id */
+const jobPath = (id) => `/jobs/${encodeURIComponent(id)}`;
+
+/**
+ * @param {{state?: string, name?: string, limit?: number, cursor?: string | null}} query
+ * @returns {Promise<{items: Job[], next: string | null}>}
+ */
+export const listJobs = (query) => get("/jobs", query);
+
+/** @returns {Promise<Job>} */
+export const readJob = (/** @type {string} */ id) => get(jobPath(id));
+
+/** @returns {Promise<Attempt[]>} */
+export const listAttempts = async (/** @type {string} */ id) => (await get(`${jobPath(id)}/attempts`, { limit: 200 })).items;
+
+/** @returns {Promise<Rank[]>} */
+export const listRanks = async (/** @type {string} */ id) => (await get(`${jobPath(id)}/ranks`)).items;
+
+/** @returns {Promise<Series[]>} */
+export const listMetrics = async (/** @type {string} */ id) => (await get(`${jobPath(id)}/metrics`, { max_points: 1000 })).items;
+
+/** @returns {Promise<{step: number, epoch: number | null, bytes: number, verified: boolean, world_size: number, created_at: string}[]>} */
+export const listSnapshots = async (/** @type {string} */ id) => (await get(`${jobPath(id)}/snapshots`)).items;
+
+/** @returns {Promise<{name: string, job_id?: string | null}[]>} */
+export const listDevices = async () => (await get("/devices")).items;
+
+/**
+ * Bytes of one log. `end` is the offset behind them.
+ *
+ * @param {string} id
+ * @param {{rank: number, stream: string, attempt: number | null, offset?: number, limit?: number, tail?: number}} query
+ */
+export async function readLog(id, { rank, ...query }) {
+  const response = await request("GET", address(`${jobPath(id)}/ranks/${rank}/log`, query));
+  const data = new Uint8Array(await response.arrayBuffer());
+  return { data, end: Number(response.headers.get("X-Next-Offset")) };
+}
+
+/**
+ * @param {string} id
+ * @param {"cancel" | "drain" | "resume"} action
+ */
+export const act = (id, action) => request("POST", address(`${jobPath(id)}/${action}`), {});
+
+/** @param {string} id */
+export const forget = (id) => request("DELETE", address(jobPath(id)));

@@ -1,0 +1,64 @@
+/** The story of a job: each launch of torchrun, how it ended, where it went on and what had to be done again. */
+import { everySecond } from "./clock.js";
+import { h } from "./dom.js";
+import { count, duration, localTime, place, secondsBetween, timeOfDay } from "./format.js";
+
+/** @typedef {import("./api.js").Attempt} Attempt */
+
+export class AttemptStory {
+  #list;
+  /** @type {Attempt[]} */
+  #attempts = [];
+
+  /** @param {HTMLElement} list */
+  constructor(list) {
+    this.#list = list;
+    everySecond(() => this.#attempts.some((attempt) => !attempt.ended_at) && this.#draw());
+  }
+
+  /** @param {Attempt[]} attempts in ascending order */
+  show(attempts) {
+    this.#attempts = attempts;
+    this.#draw();
+  }
+
+  #draw() {
+    const items = this.#attempts.map((attempt, index) => item(attempt, this.#attempts[index + 1]));
+    this.#list.replaceChildren(...items.reverse());
+  }
+}
+
+/**
+ * @param {Attempt} attempt
+ * @param {Attempt | undefined} next
+ */
+function item(attempt, next) {
+  const klass = attempt.ended_at ? (attempt.outcome?.class ?? "unknown") : "running";
+  const time = h("time", { datetime: attempt.started_at, title: localTime(attempt.started_at) }, timeOfDay(attempt.started_at));
+  const where = place(attempt.outcome);
+  return h(
+    "li",
+    { "data-class": klass },
+    h(
+      "div",
+      { class: "attempt-head" },
+      h("strong", {}, `Attempt ${attempt.number}`),
+      h("span", { class: "muted" }, time, ` · ${duration(secondsBetween(attempt.started_at, attempt.ended_at))}`),
+      h("span", { class: "outcome" }, klass.replaceAll("_", " ")),
+    ),
+    attempt.outcome && h("p", {}, h("bdi", {}, attempt.outcome.message), where ? h("span", { class: "place" }, where) : null),
+    h("p", { class: "muted" }, stepsText(attempt, next)),
+    attempt.reason && h("p", { class: "muted" }, attempt.reason),
+  );
+}
+
+/**
+ * @param {Attempt} attempt
+ * @param {Attempt | undefined} next
+ */
+function stepsText(attempt, next) {
+  const from = attempt.resumed_from_step ? `went on from step ${count(attempt.resumed_from_step)}` : "began at step 0";
+  const to = attempt.last_step === null ? "" : `, reached step ${count(attempt.last_step)}`;
+  const lost = next && attempt.last_step !== null ? attempt.last_step - (next.resumed_from_step ?? 0) : 0;
+  return `${from}${to}${lost > 0 ? `; ${count(lost)} ${lost === 1 ? "step" : "steps"} done again` : ""}`;
+}

@@ -1,0 +1,106 @@
+/** The page of one job: puts its parts together and feeds them from the API and the event stream. */
+import { Actions } from "./actions.js";
+import { Problem, listAttempts, listMetrics, listRanks, listSnapshots, readJob } from "./api.js";
+import { AttemptStory } from "./attempts.js";
+import { Charts } from "./chart.js";
+import { showConfiguration } from "./configuration.js";
+import { byId, setText } from "./dom.js";
+import { JobHead } from "./job-head.js";
+import { LogView } from "./log-view.js";
+import { RankTable } from "./rank-table.js";
+import { showSnapshots } from "./snapshots.js";
+import { Stream } from "./stream.js";
+
+const jobId = decodeURIComponent(location.pathname.split("/").at(-1) ?? "");
+
+const head = new JobHead();
+const actions = new Actions();
+const charts = new Charts(byId("metrics"), byId("metric-picker"), byId("charts"));
+const story = new AttemptStory(byId("attempts"));
+const stream = new Stream({ job: jobId, log: null }, { live: refresh, event: hear });
+const log = new LogView(jobId, (followed) => {
+  stream.subscribe({ job: jobId, log: followed });
+  ranks.mark(log.rank);
+});
+const ranks = new RankTable(byId("ranks"), (rank) => log.select(rank));
+
+/** @type {import("./api.js").Job | null} */
+let job = null;
+
+/** Fetch everything the page shows. Runs whenever the stream has (again) begun to tell what changes. */
+async function refresh() {
+  try {
+    showJob(await readJob(jobId));
+    const parts = [showRanks(), showAttempts(), showMetrics(), showSnapshotList(), log.refresh()];
+    for (const part of await Promise.allSettled(parts)) if (part.status === "rejected") console.warn(part.reason);
+    byId("job").setAttribute("aria-busy", "false");
+  } catch (error) {
+    if (error instanceof Problem && error.status === 404) gone(error.message);
+    else console.warn("the job could not be read", error);
+  }
+}
+
+/**
+ * @param {string} event
+ * @param {any} data
+ */
+function hear(event, data) {
+  if (event === "job" && data.id === jobId) return showJob(data);
+  if (event === "deleted" && data.id === jobId) return gone("This job has been deleted.");
+  if (event === "ranks" && data.attempt === job?.attempt) return drawRanks(data.items);
+  if (event === "metrics") return charts.append(data);
+  if (event === "log") return void log.hear(data);
+}
+
+/** @param {import("./api.js").Job} next */
+function showJob(next) {
+  const before = job;
+  if (before && next.version < before.version) return;
+  job = next;
+  head.show(next);
+  actions.show(next);
+  showConfiguration(byId("configuration"), next);
+  log.setRanks(rankNumbers(next));
+  void log.setLatest(next.attempt);
+  if (!before) return;
+  if (before.attempt !== next.attempt || before.state !== next.state) void showAttempts().then(showRanks);
+  if (before.snapshot_step !== next.snapshot_step) void showSnapshotList();
+}
+
+/** @param {import("./api.js").Job} of */
+function rankNumbers(of) {
+  return Array.from({ length: of.world_size ?? of.ranks.max }, (_, rank) => rank);
+}
+
+async function showRanks() {
+  drawRanks(await listRanks(jobId));
+}
+
+/** @param {import("./api.js").Rank[]} items */
+function drawRanks(items) {
+  ranks.show(items);
+  ranks.mark(log.rank);
+  byId("ranks-empty").hidden = items.length > 0;
+}
+
+async function showAttempts() {
+  const items = await listAttempts(jobId);
+  story.show(items);
+  charts.setAttempts(items);
+  byId("attempts-empty").hidden = items.length > 0;
+}
+
+async function showMetrics() {
+  charts.load(await listMetrics(jobId));
+}
+
+async function showSnapshotList() {
+  showSnapshots(byId("snapshots"), byId("snapshots-empty"), await listSnapshots(jobId));
+}
+
+/** @param {string} sentence */
+function gone(sentence) {
+  byId("job").hidden = true;
+  byId("gone").hidden = false;
+  setText(byId("gone-sentence"), sentence);
+}

@@ -1,0 +1,129 @@
+/** The table of jobs: one row each, changed in place, so that focus and selection survive every update. */
+import { badge, setBadge, stateWord } from "./badge.js";
+import { everySecond } from "./clock.js";
+import { arrange, h, setText } from "./dom.js";
+import { NONE, brief, count, localTime, outOf, place, ranksText, secondsSince } from "./format.js";
+import { progressBar, setProgress } from "./progress-bar.js";
+
+/** @typedef {import("./api.js").Job} Job */
+
+export class JobTable {
+  #body;
+  /** @type {Map<string, JobRow>} */
+  #rows = new Map();
+
+  /** @param {HTMLElement} body */
+  constructor(body) {
+    this.#body = body;
+    everySecond(() => this.#rows.forEach((row) => row.tick()));
+  }
+
+  /** @param {Job[]} jobs in the order to show */
+  show(jobs) {
+    const rows = jobs.map((job) => {
+      const row = this.#rows.get(job.id) ?? new JobRow();
+      row.update(job);
+      return row;
+    });
+    this.#rows = new Map(jobs.map((job, index) => [job.id, rows[index]]));
+    arrange(this.#body, rows.map((row) => row.node));
+  }
+
+  /**
+   * @param {Job} job
+   * @returns {boolean} false where the table does not show that job
+   */
+  update(job) {
+    const row = this.#rows.get(job.id);
+    row?.update(job);
+    return row !== undefined;
+  }
+
+  /** @param {string} id */
+  has(id) {
+    return this.#rows.has(id);
+  }
+}
+
+class JobRow {
+  #badge = badge("queued");
+  #name = h("a", { class: "job-name" });
+  #bar = progressBar("progress");
+  #steps = h("span", { class: "under" });
+  #eta = h("td", { class: "number eta", "data-label": "Time left" });
+  #ranks = h("td", { class: "number", "data-label": "Ranks" });
+  #restarts = h("td", { class: "number", "data-label": "Restarts" });
+  #note = h("td", { class: "note" });
+  #age = h("time");
+  /** @type {Job | null} */
+  #job = null;
+
+  node = h(
+    "tr",
+    {},
+    h("td", { class: "state" }, this.#badge),
+    h("th", { scope: "row", class: "job" }, this.#name),
+    h("td", { class: "progress" }, this.#bar, this.#steps),
+    this.#eta,
+    this.#ranks,
+    this.#restarts,
+    this.#note,
+    h("td", { class: "number age", "data-label": "Age" }, this.#age),
+  );
+
+  /** @param {Job} job an older version than the one shown changes nothing */
+  update(job) {
+    if (this.#job && job.version < this.#job.version) return;
+    this.#job = job;
+    setBadge(this.#badge, stateWord(job));
+    setText(this.#name, job.name);
+    this.#name.setAttribute("href", `/jobs/${encodeURIComponent(job.id)}`);
+    this.#name.title = job.name;
+    const steps = stepsText(job);
+    setText(this.#steps, steps);
+    setProgress(this.#bar, job, steps);
+    this.#bar.hidden = job.progress === null && job.state !== "succeeded";
+    setFigure(this.#eta, brief(job.eta_seconds));
+    setFigure(this.#ranks, ranksText(job));
+    setFigure(this.#restarts, job.restarts ? count(job.restarts) : NONE);
+    this.#note.replaceChildren(...noteParts(job));
+    this.#age.setAttribute("datetime", job.created_at);
+    this.#age.title = `submitted ${localTime(job.created_at)}`;
+    this.tick();
+  }
+
+  tick() {
+    if (this.#job) setText(this.#age, brief(secondsSince(this.#job.created_at)));
+  }
+}
+
+/**
+ * A figure that there is nothing to say about yet takes no room on a phone.
+ *
+ * @param {HTMLElement} cell
+ * @param {string} text
+ */
+function setFigure(cell, text) {
+  setText(cell, text);
+  cell.classList.toggle("none", text === NONE);
+}
+
+/** @param {Job} job */
+function stepsText(job) {
+  if (job.step === null) return job.state === "queued" ? "" : (job.phase ?? "");
+  const epoch = job.epoch === null ? "" : ` · epoch ${outOf(job.epoch, job.epochs)}`;
+  return `step ${outOf(job.step, job.steps)}${epoch}`;
+}
+
+/**
+ * The one sentence that matters now: why it ended or stumbled, else what it waits for.
+ *
+ * @param {Job} job
+ * @returns {(Node | string)[]}
+ */
+function noteParts(job) {
+  const told = job.outcome && job.outcome.class !== "success" && job.state !== "running" ? job.outcome : null;
+  if (!told) return [job.waiting_for ?? job.notice ?? ""];
+  const where = place(told);
+  return [h("bdi", {}, told.message), where ? h("span", { class: "place" }, where) : ""];
+}

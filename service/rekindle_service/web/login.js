@@ -1,0 +1,52 @@
+/**
+ * Signing in: by the token in the address fragment that `rekindle serve` prints, or by the form.
+ *
+ * Imports nothing: whoever has not signed in yet is served only what this page consists of.
+ */
+
+const form = /** @type {HTMLFormElement} */ (document.getElementById("login-form"));
+const field = /** @type {HTMLInputElement} */ (document.getElementById("token"));
+const refusal = /** @type {HTMLElement} */ (document.getElementById("login-error"));
+
+/** Where to go afterwards: never to another site, whatever the address says. */
+function destination() {
+  const next = new URL(new URLSearchParams(location.search).get("next") ?? "/", location.origin);
+  return next.origin === location.origin ? next.pathname + next.search : "/";
+}
+
+/**
+ * @param {string} token
+ * @returns {Promise<string>} why it did not work; empty where it did
+ */
+async function refused(token) {
+  try {
+    const response = await fetch("/login", {
+      method: "POST",
+      headers: { "Content-Type": "application/json" },
+      body: JSON.stringify({ token }),
+    });
+    if (response.ok) return "";
+    if (response.status === 401) return "That is not this server's token.";
+    const problem = await response.json().catch(() => ({}));
+    return problem.detail ?? `The server answered with status ${response.status}.`;
+  } catch {
+    return "The server cannot be reached. Is `rekindle serve` running?";
+  }
+}
+
+/** @param {string} token */
+async function signIn(token) {
+  refusal.textContent = await refused(token);
+  if (!refusal.textContent) location.replace(destination());
+}
+
+form.addEventListener("submit", (event) => {
+  event.preventDefault();
+  void signIn(field.value.trim());
+});
+
+const token = new URLSearchParams(location.hash.slice(1)).get("token");
+if (token) {
+  history.replaceState(null, "", location.pathname + location.search);
+  void signIn(token);
+}

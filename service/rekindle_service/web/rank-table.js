@@ -1,0 +1,120 @@
+/** One row per rank of the newest attempt; choosing one shows its log. */
+import { badge, setBadge } from "./badge.js";
+import { everySecond } from "./clock.js";
+import { arrange, h, setText } from "./dom.js";
+import { NONE, brief, count, outOf, speed } from "./format.js";
+
+/** @typedef {import("./api.js").Rank} Rank */
+
+/** Seconds without a sign of life after which the heartbeat is worth a look. */
+const LATE = 10;
+
+export class RankTable {
+  #body;
+  #onChoose;
+  /** @type {Map<number, RankRow>} */
+  #rows = new Map();
+
+  /**
+   * @param {HTMLElement} body
+   * @param {(rank: number) => void} onChoose
+   */
+  constructor(body, onChoose) {
+    this.#body = body;
+    this.#onChoose = onChoose;
+    everySecond(() => this.#rows.forEach((row) => row.tick()));
+  }
+
+  /** @param {Rank[]} ranks */
+  show(ranks) {
+    const rows = ranks.map((rank) => {
+      const row = this.#rows.get(rank.rank) ?? new RankRow(rank.rank, this.#onChoose);
+      row.update(rank);
+      return row;
+    });
+    this.#rows = new Map(ranks.map((rank, index) => [rank.rank, rows[index]]));
+    arrange(this.#body, rows.map((row) => row.node));
+  }
+
+  /** @param {number | null} chosen the rank whose log is shown */
+  mark(chosen) {
+    this.#rows.forEach((row, rank) => row.mark(rank === chosen));
+  }
+}
+
+class RankRow {
+  #badge = badge("starting");
+  #ending = h("span", { class: "place" });
+  #pid = h("td", { class: "number minor" });
+  #device = h("td", { class: "minor" });
+  #epoch = h("td", { class: "number minor" });
+  #step = h("td", { class: "number" });
+  #speed = h("td", { class: "number minor" });
+  #heartbeat = h("td", { class: "number" });
+  #lastLine = h("td", { class: "last-line" });
+  #button;
+  /** @type {Rank | null} */
+  #rank = null;
+  #heardAt = 0;
+  node;
+
+  /**
+   * @param {number} number
+   * @param {(rank: number) => void} onChoose
+   */
+  constructor(number, onChoose) {
+    this.#button = h("button", { type: "button", class: "quiet", "aria-label": `Show the log of rank ${number}` }, String(number));
+    this.node = h(
+      "tr",
+      { class: "choosable", onclick: () => onChoose(number) },
+      h("th", { scope: "row" }, this.#button),
+      h("td", {}, this.#badge, this.#ending),
+      this.#step,
+      this.#epoch,
+      this.#speed,
+      this.#heartbeat,
+      this.#device,
+      this.#pid,
+      this.#lastLine,
+    );
+  }
+
+  /** @param {Rank} rank */
+  update(rank) {
+    this.#rank = rank;
+    this.#heardAt = performance.now();
+    setBadge(this.#badge, rank.state);
+    setText(this.#ending, endingText(rank));
+    setText(this.#pid, rank.pid === null ? NONE : String(rank.pid));
+    setText(this.#device, rank.device ?? NONE);
+    setText(this.#epoch, count(rank.epoch));
+    setText(this.#step, outOf(rank.step, rank.steps));
+    setText(this.#speed, rank.state === "running" ? speed(rank.steps_per_second) : NONE);
+    setText(this.#lastLine, rank.notice ?? rank.last_line ?? "");
+    this.#lastLine.title = this.#lastLine.textContent ?? "";
+    this.tick();
+  }
+
+  /** @param {boolean} chosen */
+  mark(chosen) {
+    this.node.dataset.chosen = String(chosen);
+    this.#button.setAttribute("aria-pressed", String(chosen));
+  }
+
+  /** The heartbeat goes on ageing between two messages. */
+  tick() {
+    const rank = this.#rank;
+    if (!rank) return;
+    const alive = rank.state === "running" || rank.state === "starting";
+    const age = alive && rank.heartbeat_age !== null ? rank.heartbeat_age + (performance.now() - this.#heardAt) / 1000 : null;
+    setText(this.#heartbeat, age === null ? NONE : `${brief(age)} ago`);
+    this.#heartbeat.classList.toggle("late", age !== null && age > LATE);
+  }
+}
+
+/** @param {Rank} rank */
+function endingText(rank) {
+  if (rank.signal) return rank.signal;
+  if (rank.exit_code) return `exit ${rank.exit_code}`;
+  return rank.state === "running" && rank.phase ? rank.phase : "";
+}

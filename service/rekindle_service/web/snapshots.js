@@ -1,0 +1,26 @@
+/** The snapshots that the job could go on from, newest first. */
+import { h } from "./dom.js";
+import { bytes, count, localTime, timeOfDay } from "./format.js";
+
+/**
+ * @param {HTMLElement} body of the table
+ * @param {HTMLElement} empty shown while there is none
+ * @param {Awaited<ReturnType<typeof import("./api.js").listSnapshots>>} items
+ */
+export function showSnapshots(body, empty, items) {
+  empty.hidden = items.length > 0;
+  body.replaceChildren(
+    ...items.map((item) =>
+      h(
+        "tr",
+        {},
+        h("th", { scope: "row", class: "number" }, count(item.step)),
+        h("td", { class: "number minor" }, count(item.epoch)),
+        h("td", { class: "number" }, count(item.world_size)),
+        h("td", { class: "number" }, bytes(item.bytes)),
+        h("td", {}, item.verified ? "verified" : h("span", { class: "late" }, "damaged")),
+        h("td", {}, h("time", { datetime: item.created_at, title: localTime(item.created_at) }, timeOfDay(item.created_at))),
+      ),
+    ),
+  );
+}
