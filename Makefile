@@ -1,0 +1,40 @@
+# Needs Python 3.11 or later and make; `make test` also takes Chromium from apt where it is missing and it may.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+
+.PHONY: demo test clean
+
+demo: $(VENV)/.installed
+	$(BIN)/rekindle demo --home .rekindle
+
+test: $(VENV)/.installed-test
+	.ci/browser
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m pytest
+
+# The stamps make a second run install nothing, until what is to be installed changes.
+$(VENV)/.installed: pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) install --editable . --constraint constraints.txt
+	touch $@
+
+$(VENV)/.installed-test: pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) install --editable '.[test]' --constraint constraints.txt
+	touch $(VENV)/.installed $@
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "rekindle needs Python 3.11 or later; $(PYTHON) is older. Name another: make PYTHON=python3.12" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip' || { \
+	  echo "$(PYTHON) cannot make virtual environments; on Debian: apt-get install python3-venv" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+# Leaves .rekindle alone: jobs may be running in it.
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find service worker tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,1 @@
+"""The command line: a thin reader and writer of the REST interface, plus ``serve`` and ``demo``."""

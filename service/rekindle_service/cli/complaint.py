@@ -1,0 +1,32 @@
+"""What went wrong, as one block that a person can act on."""
+
+from rich.text import Text
+
+from rekindle_service.cli.terminal_text import plain_line
+from rekindle_service.client import FieldProblem, Problem
+
+
+def complaint(message: str, *hints: str) -> Text:
+    """``error: message`` with a line for each hint."""
+    text = Text.assemble(("error: ", "bold red"), plain_line(message))
+    for hint in hints:
+        text.append(f"\n  {plain_line(hint)}")
+    return text
+
+
+def problem_text(problem: Problem) -> Text:
+    """The server's refusal: what, then for each field the rule, the value and the way out."""
+    title, detail = problem.get("title"), problem.get("detail")
+    text = complaint(detail or title or "the server refused without a reason")
+    for each in problem.get("errors") or []:
+        text.append(_field_text(each))
+    return text
+
+
+def _field_text(problem: FieldProblem) -> str:
+    lines = [f"\n  {plain_line(problem.get('field', '?'))}: {plain_line(problem.get('rule', 'not accepted'))}"]
+    if "value" in problem:
+        lines.append(f"\n    given: {plain_line(problem['value'])}")
+    if problem.get("hint"):
+        lines.append(f"\n    hint:  {plain_line(problem['hint'])}")
+    return "".join(lines)

@@ -1,0 +1,41 @@
+"""Bytes of a growing log, cut into lines."""
+
+import re
+
+from rekindle_service.cli.terminal_text import plain_text
+
+_LINE = re.compile(rb"[^\r\n]*(?:\r?\n|\r(?=[^\n]))")
+_LONGEST = 1 << 16  # bytes; a line without an end is shown in pieces
+
+
+class LineCutter:
+    """Gives whole lines, however the bytes come.
+
+    A carriage return ends a line too, since a progress bar never writes another end; one that comes last may be half
+    of a Windows line end, and waits for the next byte.
+    """
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def cut(self, data: bytes) -> list[bytes]:
+        """The lines that ``data`` completes, each with its end."""
+        self._rest += data
+        lines, taken = [], 0
+        for match in _LINE.finditer(self._rest):
+            lines.append(match.group())
+            taken = match.end()
+        self._rest = self._rest[taken:]
+        if len(self._rest) > _LONGEST:
+            lines.append(self.rest())
+        return lines
+
+    def rest(self) -> bytes:
+        """What came without a line end; to be asked when nothing more will come."""
+        rest, self._rest = self._rest, b""
+        return rest
+
+
+def shown(line: bytes) -> str:
+    """A raw line as harmless text, without its end."""
+    return plain_text(line.rstrip(b"\r\n").decode(errors="replace"))

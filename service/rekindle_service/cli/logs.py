@@ -1,0 +1,95 @@
+"""`rekindle logs`."""
+
+import sys
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from rekindle_service.cli import wording
+from rekindle_service.cli.exit_codes import ExitCode
+from rekindle_service.cli.log_follower import Headline, LogChoice, LogFollower, LogLine
+from rekindle_service.cli.log_lines import shown
+from rekindle_service.cli.output import note, out
+from rekindle_service.cli.patience import Patience
+from rekindle_service.cli.session import JobArgument, connect, find_job
+
+_RANK_COLOURS = ("36", "33", "32", "35", "34", "96", "93", "92", "95", "94")  # SGR foregrounds
+_DIM, _RESET = "\x1b[2m", "\x1b[0m"
+
+
+class Stream(StrEnum):
+    STDOUT = "stdout"
+    STDERR = "stderr"
+    BOTH = "both"
+
+
+def logs(
+    context: typer.Context,
+    job: JobArgument,
+    follow: Annotated[bool, typer.Option("-f", "--follow", help="Stay, across attempts, until it has ended.")] = False,
+    rank: Annotated[int | None, typer.Option(min=0, help="Only this rank. (default: all)")] = None,
+    attempt: Annotated[int | None, typer.Option(min=1, help="Only this attempt. (default: all)")] = None,
+    stream: Annotated[Stream, typer.Option(help="Which output of the ranks.")] = Stream.BOTH,
+    tail: Annotated[
+        int | None, typer.Option("-n", "--tail", min=1, help="Begin with the last lines of the newest attempt.")
+    ] = None,
+    raw: Annotated[bool, typer.Option("--raw", help="Leave control characters in: they act on this terminal.")] = False,
+) -> None:
+    """Show what the ranks have printed. Ctrl-C leaves the job alone, and so does a restart of the server."""
+    choice = LogChoice(rank, None if stream is Stream.BOTH else stream.value, attempt, tail)
+    with connect(context) as client:
+        job_id = find_job(client, job)["id"]
+        follower = LogFollower(client, job_id, choice, Patience(note))
+        page = LogPage(raw=raw, prefixed=rank is None, coloured=out().is_terminal and not out().no_color)
+        try:
+            for piece in follower.follow() if follow else follower.so_far():
+                page.write(piece)
+        except KeyboardInterrupt:
+            note(f"The job goes on. Come back with: rekindle logs -f {job_id}")
+            raise typer.Exit(ExitCode.INTERRUPTED) from None
+        if follow:
+            last = client.job(job_id)
+            note(f"── {last['state']} {wording.situation(last)}".rstrip() + " ──")
+
+
+class LogPage:
+    """Log lines as they are printed."""
+
+    def __init__(self, *, raw: bool, prefixed: bool, coloured: bool) -> None:
+        self._raw = raw
+        self._prefixed = prefixed
+        self._coloured = coloured
+
+    def write(self, piece: LogLine | Headline) -> None:
+        """One piece to standard output, at once; raw output keeps nothing but what the job wrote there."""
+        if isinstance(piece, Headline):
+            if piece.attempt > 1:
+                (note if self._raw else self._say)(headline(piece))
+        elif self._raw:
+            sys.stdout.buffer.write(self._prefix(piece).encode() + piece.raw)
+            sys.stdout.buffer.flush()
+        else:
+            for line in shown(piece.raw).split("\n"):
+                self._say(self._prefix(piece) + self._tinted(piece, line))
+
+    def _say(self, line: str) -> None:
+        sys.stdout.write(line + "\n")
+        sys.stdout.flush()
+
+    def _prefix(self, piece: LogLine) -> str:
+        if not self._prefixed:
+            return ""
+        prefix = f"[rank {piece.rank}]"
+        if self._coloured:
+            prefix = f"\x1b[{_RANK_COLOURS[piece.rank % len(_RANK_COLOURS)]}m{prefix}{_RESET}"
+        return prefix + " "
+
+    def _tinted(self, piece: LogLine, line: str) -> str:
+        return f"{_DIM}{line}{_RESET}" if self._coloured and piece.stream == "stderr" else line
+
+
+def headline(piece: Headline) -> str:
+    """``── attempt 2, resumed from step 120 ──``."""
+    resumed = f", resumed from step {piece.resumed_from_step}" if piece.resumed_from_step else ""
+    return f"── attempt {piece.attempt}{resumed} ──"

@@ -1,0 +1,75 @@
+"""From the words after `rekindle submit` to the body of ``POST /jobs``. Pure, save for looking where files lie."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import typer
+
+
+def target_and_args(command: list[str], module: str | None, recipe: str | None) -> tuple[str, str, list[str]]:
+    """What to run, as (kind, value, arguments): the first word is the script unless an option names the target."""
+    if module is not None and recipe is not None:
+        raise typer.BadParameter(f"only one of them: --module {module} or --recipe {recipe}")
+    if module is not None:
+        return "module", module, command
+    if recipe is not None:
+        return "recipe", recipe, command
+    if not command:
+        raise typer.BadParameter("name a script, as in `rekindle submit train.py`, or give --module or --recipe")
+    return "script", command[0], command[1:]
+
+
+def code_and_script(script: str, code: Path | None, cwd: Path) -> tuple[Path, str]:
+    """The folder to copy, and the script relative to it.
+
+    Without ``--code`` it is the current folder when the script lies in it, so that `rekindle submit src/train.py`
+    takes the whole project along; else the script's own folder.
+    """
+    path = (cwd / script).resolve()
+    if not path.is_file():
+        raise typer.BadParameter(f"no such script: {path}")
+    folder = (cwd / code).resolve() if code is not None else cwd.resolve()
+    if path.is_relative_to(folder):
+        return folder, str(path.relative_to(folder))
+    if code is not None:
+        raise typer.BadParameter(f"the script {path} does not lie in --code {folder}")
+    return path.parent, path.name
+
+
+def ranks(text: str) -> int | dict[str, int]:
+    """``2`` or ``1:4``."""
+    least, colon, most = text.partition(":")
+    try:
+        return {"min": int(least), "max": int(most)} if colon else int(least)
+    except ValueError:
+        raise typer.BadParameter(f"--ranks takes a number or MIN:MAX, as in 2 or 1:4, not {text!r}") from None
+
+
+def environment(assignments: list[str], own: Mapping[str, str]) -> dict[str, str]:
+    """``K=V`` sets a variable, ``K`` alone takes its value from the environment of this command."""
+    variables = {}
+    for assignment in assignments:
+        name, equals, value = assignment.partition("=")
+        if not equals and name not in own:
+            raise typer.BadParameter(f"--env {name}: not set here, and no value given (--env {name}=VALUE)")
+        variables[name] = value if equals else own[name]
+    return variables
+
+
+def interpreter(python: str | None, own: Mapping[str, str], cwd: Path) -> str | None:
+    """The job's Python: ``active`` is the one of the virtual environment that this shell is in."""
+    if python is None:
+        return None
+    if python != "active":
+        return os.path.normpath(cwd / python) if os.sep in python else python
+    prefix = own.get("VIRTUAL_ENV") or own.get("CONDA_PREFIX")
+    if prefix is None:
+        raise typer.BadParameter("--python active: no environment is active here (VIRTUAL_ENV is not set)")
+    return str(Path(prefix, "bin", "python"))
+
+
+def given(**fields: Any) -> dict[str, Any]:
+    """The fields that were given; the server knows the default of every other."""
+    return {name: value for name, value in fields.items() if value not in (None, [], {})}

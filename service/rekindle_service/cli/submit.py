@@ -1,0 +1,102 @@
+"""`rekindle submit`: a script, from the user's folder to the queue."""
+
+import os
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from rekindle_service.cli import request_body, wording
+from rekindle_service.cli.output import Output, OutputOption, out, show_ids, show_json
+from rekindle_service.cli.session import connect, find_job
+from rekindle_service.cli.terminal_text import plain_line
+from rekindle_service.cli.watch import follow
+from rekindle_service.client import Job
+
+CONTEXT = {"allow_interspersed_args": False}
+"""The first word that is no option is the script; whatever stands behind it belongs to the script."""
+
+
+def submit(
+    context: typer.Context,
+    command: Annotated[
+        list[str] | None, typer.Argument(metavar="[SCRIPT] [ARGS]", help="The script, then its own arguments.")
+    ] = None,
+    module: Annotated[str | None, typer.Option("-m", "--module", help="Run a module, as `python -m` does.")] = None,
+    recipe: Annotated[str | None, typer.Option(help="Run one of rekindle's own examples, such as ddp.")] = None,
+    code: Annotated[Path | None, typer.Option(help="Folder to copy. (default: this one or the script's)")] = None,
+    name: Annotated[str | None, typer.Option(help="What to call it. (default: after the script)")] = None,
+    ranks: Annotated[str | None, typer.Option(metavar="N|MIN:MAX", help="How many processes.")] = None,
+    device: Annotated[str | None, typer.Option(metavar="auto|cpu|cuda", help="What the ranks run on.")] = None,
+    python: Annotated[
+        str | None,
+        typer.Option(metavar="PATH|active", help="The job's Python; active: of this shell's. (default: the server's)"),
+    ] = None,
+    env: Annotated[list[str] | None, typer.Option(metavar="K[=V]", help="A variable; K alone copies it.")] = None,
+    priority: Annotated[int | None, typer.Option(help="Higher goes first. (default: 0)")] = None,
+    after: Annotated[list[str] | None, typer.Option(metavar="JOB", help="Start only when this job succeeded.")] = None,
+    max_failures: Annotated[int | None, typer.Option(help="Failures in a row without progress. (default: 3)")] = None,
+    every_steps: Annotated[int | None, typer.Option(help="Snapshot every so many steps.")] = None,
+    every_seconds: Annotated[float | None, typer.Option(help="Snapshot every so many seconds.")] = None,
+    every_epochs: Annotated[int | None, typer.Option(help="Snapshot every so many epochs.")] = None,
+    keep: Annotated[int | None, typer.Option(help="How many snapshots to keep. (default: 3)")] = None,
+    cold: Annotated[bool, typer.Option("--cold", help="Start each attempt in a fresh interpreter.")] = False,
+    watch: Annotated[bool, typer.Option("--follow", help="Stay until it has ended, and exit with its fate.")] = False,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Submit a training script; it is copied now, so later edits do not reach the job.
+
+    rekindle submit --ranks 2 train.py --lr 0.1
+
+    rekindle's options come first; everything behind the script belongs to the script. With --module or --recipe,
+    put -- before arguments that begin with a dash.
+    """
+    kind, value, args = request_body.target_and_args(command or [], module, recipe)
+    body = request_body.given(
+        name=name,
+        args=args,
+        ranks=None if ranks is None else request_body.ranks(ranks),
+        device=device,
+        python=request_body.interpreter(python, os.environ, Path.cwd()),
+        env=request_body.environment(env or [], os.environ),
+        priority=priority,
+        max_failures=max_failures,
+        snapshot=request_body.given(
+            every_steps=every_steps, every_seconds=every_seconds, every_epochs=every_epochs, keep=keep
+        ),
+        warm=False if cold else None,
+    )
+    body |= _target(kind, value, code)
+    with connect(context) as client:
+        body |= request_body.given(after=[find_job(client, each)["id"] for each in after or []])
+        job = client.submit(body)
+        _show(job, output)
+        if watch:
+            raise typer.Exit(follow(client, job["id"]))
+
+
+def _target(kind: str, value: str, code: Path | None) -> dict[str, Any]:
+    """The part of the body that says what runs, and which folder goes along (a recipe needs none)."""
+    if kind == "script":
+        folder, value = request_body.code_and_script(value, code, Path.cwd())
+    elif kind == "module":
+        folder = (code or Path()).resolve()
+    elif code is not None:
+        raise typer.BadParameter("--code: a recipe brings its own code")
+    else:
+        return {kind: value}
+    return {kind: value, "code": {"path": str(folder)}}
+
+
+def _show(job: Job, output: Output) -> None:
+    match output:
+        case Output.JSON:
+            show_json(job)
+        case Output.ID:
+            show_ids([job["id"]])
+        case Output.TABLE:
+            situation = wording.situation(job)
+            out().print(
+                f"{plain_line(job['name'])} is job {job['number']} ({job['id']}), {plain_line(job['state'])}"
+                + (f": {situation}" if situation else "")
+            )
