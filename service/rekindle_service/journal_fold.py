@@ -1,0 +1,141 @@
+"""What records of a keeper's journal mean for the rows of its job; decided here, written by the store."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from rekindle.contract.journal import Record, RecordType
+from rekindle_service.rows import Attempt, Job
+from rekindle_service.states import HOLDING_SLOTS, TERMINAL, JobIntent, JobState
+
+
+@dataclass(frozen=True, slots=True)
+class StateChange:
+    """One step of the job's way."""
+
+    to: JobState
+    reason: str
+    at: float  # seconds since the epoch
+
+
+@dataclass(slots=True)
+class JournalEffect:
+    """All that some records change, to be written in one transaction with the ``offset`` behind them."""
+
+    offset: int
+    states: list[StateChange] = field(default_factory=list)
+    columns: dict[str, Any] = field(default_factory=dict)  # of the job's row
+    attempts: dict[int, Attempt] = field(default_factory=dict)  # those that the records touch, by number
+
+
+def fold(job: Job, attempts: Sequence[Attempt], records: Iterable[Record]) -> JournalEffect | None:
+    """The effect of ``records``, all of them newer than what is in ``job`` and ``attempts``; None without records.
+
+    A record with missing or senseless fields raises KeyError, TypeError or ValueError.
+    """
+    folding = _Folding(job, attempts)
+    for record in records:
+        folding.apply(record)
+    return folding.effect if folding.effect.offset != job.journal_offset else None
+
+
+class _Folding:
+    """The rows as they would be after the records so far."""
+
+    def __init__(self, job: Job, attempts: Sequence[Attempt]) -> None:
+        self.effect = JournalEffect(job.journal_offset)
+        self._state = job.state
+        self._run = job.run
+        self._intent = job.intent
+        self._attempts = {attempt.number: attempt for attempt in attempts}
+
+    def apply(self, record: Record) -> None:
+        self.effect.offset = record.end
+        match record.type:
+            case RecordType.ATTEMPT_STARTED:
+                self._attempt_started(record)
+            case RecordType.RANKS_RUNNING:
+                self._attempt(record).ranks_running_at = record.at
+                self.effect.columns.update(outcome=None, next_try_at=None)
+                self._move(JobState.RUNNING, "every rank runs", record)
+            case RecordType.RESUMED:
+                self._attempt(record).resumed_from_step = record.fields["step"]
+            case RecordType.ATTEMPT_ENDED:
+                self._attempt_ended(record)
+            case RecordType.RETRY_DECIDED:
+                self._retry_decided(record)
+            case RecordType.JOB_ENDED:
+                self._job_ended(record)
+            case RecordType.KEEPER_STARTED | RecordType.RANK_EXITED:
+                pass
+
+    def _attempt(self, record: Record) -> Attempt:
+        """The row of the attempt that ``record`` speaks of, marked as touched."""
+        number = int(record.fields["attempt"])
+        known = self._attempts.get(number)
+        if known is None:
+            known = Attempt(job_id="", number=number, run=self._run, started_at=record.at)
+            self._attempts[number] = known
+        self.effect.attempts[number] = known
+        return known
+
+    def _attempt_started(self, record: Record) -> None:
+        attempt = self._attempt(record)
+        attempt.run = int(record.fields["run"])
+        attempt.world_size = int(record.fields["world_size"])
+        attempt.devices = [str(device) for device in record.fields["devices"]]
+        runs = {one.run for one in self._attempts.values()}
+        self.effect.columns.update(
+            attempt=max(self._attempts),
+            world_size=attempt.world_size,
+            restarts=len(self._attempts) - len(runs),
+            next_try_at=None,
+            phase=None,
+            steps_per_second=None,
+            eta_seconds=None,
+        )
+
+    def _attempt_ended(self, record: Record) -> None:
+        attempt = self._attempt(record)
+        attempt.ended_at = record.at
+        attempt.outcome = record.fields["outcome"]
+        attempt.resumed_from_step = record.fields.get("resumed_from_step", attempt.resumed_from_step)
+        attempt.last_step = record.fields.get("last_step")
+        attempt.durable_step = record.fields.get("durable_step")
+        self.effect.columns.update(outcome=attempt.outcome, phase=None, steps_per_second=None, eta_seconds=None)
+        if attempt.durable_step is not None:
+            self.effect.columns["snapshot_step"] = attempt.durable_step
+
+    def _retry_decided(self, record: Record) -> None:
+        attempt = self._attempt(record)
+        attempt.reason = str(record.fields["reason"])
+        attempt.next_try_at = float(record.fields["next_try_at"])
+        self.effect.columns["next_try_at"] = attempt.next_try_at
+        self._move(JobState.RECOVERING, attempt.reason, record)
+
+    def _job_ended(self, record: Record) -> None:
+        """The end of the run it names; of a run that is over already it says nothing new."""
+        if int(record.fields["run"]) < self._run or self._state not in HOLDING_SLOTS:
+            return
+        to = JobState(record.fields["state"])
+        if to not in TERMINAL | {JobState.QUEUED}:
+            raise ValueError(f"a run ends as succeeded, failed, cancelled or queued, not as {to}")
+        reason = str(record.fields["reason"])
+        if self._attempts:
+            last = self._attempts[max(self._attempts)]
+            last.reason = last.reason or reason
+            self.effect.attempts[last.number] = last
+        self.effect.columns.update(devices=[], next_try_at=None, phase=None, steps_per_second=None, eta_seconds=None)
+        self.effect.columns["outcome"] = record.fields.get("outcome")
+        if to in TERMINAL:
+            self.effect.columns["ended_at"] = record.at
+        if to is JobState.SUCCEEDED:
+            self.effect.columns["progress"] = 1.0
+        if to is JobState.QUEUED and self._intent is JobIntent.DRAIN:
+            self.effect.columns["intent"] = JobIntent.HOLD
+        self._move(to, reason, record)
+
+    def _move(self, to: JobState, reason: str, record: Record) -> None:
+        if self._state in HOLDING_SLOTS and self._state is not to:
+            self.effect.states.append(StateChange(to, reason, record.at))
+            self._state = to

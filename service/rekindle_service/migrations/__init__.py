@@ -1,0 +1,24 @@
+"""How the tables came to be, one step a file in ``versions``."""
+
+from pathlib import Path
+
+from alembic import command
+from alembic.config import Config
+from alembic.util import CommandError
+from sqlalchemy import Connection
+
+
+class UnknownVersionError(Exception):
+    """The database was written by a newer rekindle."""
+
+
+def upgrade(connection: Connection) -> None:
+    """Bring the tables to the newest version within the caller's transaction. Raises UnknownVersionError."""
+    config = Config()
+    config.set_main_option("script_location", str(Path(__file__).parent).replace("%", "%%"))
+    config.set_main_option("path_separator", "os")
+    config.attributes["connection"] = connection
+    try:
+        command.upgrade(config, "head")
+    except CommandError as error:
+        raise UnknownVersionError(f"written by a newer version of rekindle ({error}); use that version") from error

@@ -1,0 +1,113 @@
+"""The tables: plain columns, no behaviour. Times are seconds since the epoch."""
+
+from enum import StrEnum
+from typing import Any
+
+from sqlalchemy import JSON, Column, Enum, Index
+from sqlmodel import Field, SQLModel
+
+from rekindle.contract.spec import TargetKind
+from rekindle_service.states import JobIntent, JobState
+
+
+def _enum_column(kind: type[StrEnum]) -> Any:
+    """A text column that holds the members' values and gives back members."""
+    names = Enum(kind, values_callable=lambda members: [one.value for one in members], native_enum=False, length=16)
+    return Column(names, nullable=False)
+
+
+class Job(SQLModel, table=True):
+    """One job: what was asked for, where it is, and how far it has come."""
+
+    __table_args__ = (Index("ix_job_queue", "state", "priority", "number"),)
+
+    id: str = Field(primary_key=True)
+    number: int = Field(default=0, unique=True)  # 1, 2, 3 … in the order of submission, never reused
+    version: int = Field(default=0, index=True)  # place of the last change in the change feed
+    idempotency_key: str | None = Field(default=None, unique=True)
+
+    # what was asked for
+    name: str
+    kind: TargetKind = Field(sa_column=_enum_column(TargetKind))
+    target: str
+    args: list[str] = Field(default_factory=list, sa_type=JSON)
+    env: dict[str, str] = Field(default_factory=dict, sa_type=JSON)
+    python: str
+    device: str  # "cpu" or "cuda"
+    min_ranks: int
+    max_ranks: int
+    priority: int = 0  # higher goes first
+    after: list[str] = Field(default_factory=list, sa_type=JSON)  # ids of the jobs that must have succeeded before
+    max_failures: int = 3
+    hang_timeout: float | None = None  # seconds
+    time_limit: float | None = None  # seconds
+    cadence: dict[str, Any] = Field(default_factory=dict, sa_type=JSON)  # of ``contract.spec.Cadence``
+    warm: bool = True
+
+    # where it is
+    state: JobState = Field(default=JobState.QUEUED, sa_column=_enum_column(JobState))
+    intent: JobIntent = Field(default=JobIntent.RUN, sa_column=_enum_column(JobIntent))
+    run: int = 0  # times that it was sent off from the queue
+    devices: list[str] = Field(default_factory=list, sa_type=JSON)  # slots held now, one per rank
+    queue_position: int | None = None  # 1 = next; None beyond the first 200 and when it does not wait for slots
+    waiting_for: str | None = None
+    journal_offset: int = 0  # bytes of the keeper's journal that are in these rows
+
+    # how far it has come
+    attempt: int = 0  # the latest; 0 = none yet
+    world_size: int | None = None  # of the latest attempt
+    restarts: int = 0  # attempts that followed a failure
+    phase: str | None = None
+    epoch: int | None = None
+    epochs: int | None = None
+    step: int | None = None
+    steps: int | None = None
+    steps_per_second: float | None = None
+    progress: float | None = None  # 0 to 1
+    eta_seconds: float | None = None
+    snapshot_step: int | None = None  # newest durable snapshot
+    goodput: float | None = None  # 0 to 1, see ``goodput``
+    notice: str | None = None
+    outcome: dict[str, Any] | None = Field(default=None, sa_type=JSON)  # of ``contract.outcome.Outcome``
+    next_try_at: float | None = None
+    created_at: float
+    started_at: float | None = None  # first launch
+    ended_at: float | None = None
+
+
+class Attempt(SQLModel, table=True):
+    """One launch of torchrun, as the keeper's journal tells it."""
+
+    job_id: str = Field(primary_key=True, foreign_key="job.id", ondelete="CASCADE")
+    number: int = Field(primary_key=True)
+    run: int
+    started_at: float
+    ranks_running_at: float | None = None
+    ended_at: float | None = None
+    outcome: dict[str, Any] | None = Field(default=None, sa_type=JSON)
+    resumed_from_step: int | None = None
+    last_step: int | None = None
+    durable_step: int | None = None
+    world_size: int = 0
+    devices: list[str] = Field(default_factory=list, sa_type=JSON)
+    next_try_at: float | None = None  # of the attempt that follows this one
+    reason: str | None = None  # why another attempt follows, or why none does
+
+
+class Event(SQLModel, table=True):
+    """One thing that happened to a job. Outlives the job: a ``deleted`` event is its tombstone."""
+
+    id: int = Field(primary_key=True)  # from the same sequence as ``Job.version``
+    job_id: str = Field(index=True)
+    at: float
+    kind: str = Field(index=True)  # submitted, state, intent, changed, deleted
+    from_state: str | None = None
+    to_state: str | None = None
+    reason: str = ""
+
+
+class Sequence(SQLModel, table=True):
+    """The last value given out of each counter (``number``, ``version``)."""
+
+    name: str = Field(primary_key=True)
+    value: int

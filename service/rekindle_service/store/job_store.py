@@ -1,0 +1,313 @@
+"""``Store``: every question to the tables and every change of them."""
+
+import time
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import update
+from sqlmodel import Session, col, select
+
+from rekindle_service.journal_fold import JournalEffect
+from rekindle_service.rows import Attempt, Event, Job, Sequence
+from rekindle_service.states import ACTIVE, TERMINAL, TRANSITIONS, JobIntent, JobState
+from rekindle_service.store.database import Database
+
+_PAGE = 200
+_GUARDED = frozenset({"id", "number", "version", "state"})
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What happened behind a version; ask on from ``newest``."""
+
+    jobs: list[Job]  # ascending by version
+    deleted: list[str]  # job ids
+    newest: int
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter((self.jobs, self.deleted, self.newest))
+
+
+class Store:
+    """Thread-safe. Rows that it gives out are plain values: to change one, call a method here.
+
+    Every write to a job gives its row the next ``version`` of one sequence, which events share: whoever remembers the
+    last version seen can ask for what came after it. Any method may raise StorageError.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._database = Database(path)
+        self.queue_revision = 0
+        """Grows with every change that may let a queued job start; progress leaves it alone."""
+
+    def migrate(self) -> None:
+        """Check the file and make or migrate its tables; before anything else. Raises CorruptDatabaseError."""
+        self._database.migrate()
+
+    def close(self) -> None:
+        self._database.close()
+
+    # --- jobs
+
+    def add_job(self, job: Job, idempotency_key: str | None = None) -> Job:
+        """Insert ``job`` with the next number. A key that was used before gives back the job that it made then."""
+        with self._database.writing() as session:
+            known = _job_by_key(session, idempotency_key)
+            if known is not None:
+                return known
+            job.number = _next(session, "number")
+            job.idempotency_key = idempotency_key
+            job.version = _record(session, job, "submitted", to_state=job.state)
+            session.add(job)
+            self.queue_revision += 1
+            return job
+
+    def job_by_key(self, idempotency_key: str) -> Job | None:
+        with self._database.reading() as session:
+            return _job_by_key(session, idempotency_key)
+
+    def job(self, job_id: str) -> Job | None:
+        with self._database.reading() as session:
+            return session.get(Job, job_id)
+
+    def jobs(
+        self, state: JobState | None = None, name: str | None = None, limit: int = 50, before: int | None = None
+    ) -> list[Job]:
+        """Newest first; ``before`` is the ``number`` of the last job of the page before."""
+        query = select(Job).order_by(col(Job.number).desc()).limit(limit)
+        if state is not None:
+            query = query.where(Job.state == state)
+        if name is not None:
+            query = query.where(Job.name == name)
+        if before is not None:
+            query = query.where(col(Job.number) < before)
+        with self._database.reading() as session:
+            return list(session.exec(query))
+
+    def jobs_in(self, states: Collection[JobState], intents: Collection[JobIntent] | None = None) -> list[Job]:
+        """Every job in one of ``states`` (and with one of ``intents``), oldest first."""
+        query = select(Job).where(col(Job.state).in_(states)).order_by(col(Job.number))
+        if intents is not None:
+            query = query.where(col(Job.intent).in_(intents))
+        with self._database.reading() as session:
+            return list(session.exec(query))
+
+    def active_jobs(self) -> list[Job]:
+        """Every job that is not over, oldest first."""
+        return self.jobs_in(ACTIVE)
+
+    def queue(self) -> Iterator[Job]:
+        """The queued jobs in the order in which they may start, read page by page: stop when you have enough."""
+        query = select(Job).where(Job.state == JobState.QUEUED)
+        query = query.order_by(col(Job.priority).desc(), col(Job.number)).limit(_PAGE)
+        page = self._page(query)
+        while page:
+            yield from page
+            last = page[-1]
+            behind = (col(Job.priority) < last.priority) | (
+                (col(Job.priority) == last.priority) & (col(Job.number) > last.number)
+            )
+            page = self._page(query.where(behind))
+
+    def _page(self, query: Any) -> list[Job]:
+        with self._database.reading() as session:
+            return list(session.exec(query))
+
+    def fate(self, job_id: str) -> JobState | None:
+        """The state of a job, for a deleted one the state that it ended in, or None where there was never one."""
+        tombstone = select(Event).where(Event.job_id == job_id, Event.kind == "deleted")
+        with self._database.reading() as session:
+            job = session.get(Job, job_id)
+            if job is not None:
+                return job.state
+            deleted = session.exec(tombstone).first()
+            return JobState(deleted.from_state) if deleted is not None and deleted.from_state else None
+
+    # --- changes of a job
+
+    def transition(
+        self, job_id: str, to: JobState, *, expected: Collection[JobState], reason: str, **changes: Any
+    ) -> Job | None:
+        """Move the job from one of ``expected`` to ``to`` and set ``changes``, with its event, in one transaction.
+
+        None: the job is gone or was in another state, and nothing has changed. Raises ValueError for a way that
+        ``TRANSITIONS`` does not have and for a column that cannot be set.
+        """
+        for state in expected:
+            if to not in TRANSITIONS[state]:
+                raise ValueError(f"no way leads from {state} to {to}")
+        with self._database.writing() as session:
+            job = session.get(Job, job_id)
+            if job is None or job.state not in expected:
+                return None
+            _set(job, changes)
+            self._move(session, job, to, reason, time.time())
+            return job
+
+    def _move(self, session: Session, job: Job, to: JobState, reason: str, at: float) -> None:
+        """The only place that writes ``state``."""
+        if to not in TRANSITIONS[job.state]:
+            raise ValueError(f"job {job.id}: no way leads from {job.state} to {to}")
+        job.version = _record(session, job, "state", from_state=job.state, to_state=to, reason=reason, at=at)
+        job.state = to
+        if to is not JobState.QUEUED:
+            job.queue_position = job.waiting_for = None
+        self.queue_revision += 1
+
+    def set_intent(self, job_id: str, intent: JobIntent, run: int | None = None) -> Job | None:
+        """Write what is wanted of the job; the engine acts on it. None where there is no such job."""
+        with self._database.writing() as session:
+            job = session.get(Job, job_id)
+            if job is None:
+                return None
+            if job.intent != intent or run not in (None, job.run):
+                job.intent = JobIntent(intent)
+                job.run = job.run if run is None else run
+                job.version = _record(session, job, "intent", reason=f"{job.intent} wanted")
+                self.queue_revision += 1
+            return job
+
+    def patch_job(
+        self, job_id: str, *, priority: int | None = None, name: str | None = None, max_failures: int | None = None
+    ) -> Job | None:
+        """Change what a person may change of a job that exists; None leaves a column as it is."""
+        given = {"priority": priority, "name": name, "max_failures": max_failures}
+        changes = {column: value for column, value in given.items() if value is not None}
+        with self._database.writing() as session:
+            job = session.get(Job, job_id)
+            if job is not None and _set(job, changes):
+                reason = ", ".join(f"{column} = {value!r}" for column, value in changes.items())
+                job.version = _record(session, job, "changed", reason=reason)
+                self.queue_revision += 1
+            return job
+
+    def update_progress(self, job_id: str, **columns: Any) -> Job | None:
+        """Set columns other than the state, without an event; the version grows only if one has another value."""
+        with self._database.writing() as session:
+            job = session.get(Job, job_id)
+            if job is not None and _set(job, columns):
+                job.version = _next(session, "version")
+            return job
+
+    def update_queue(self, places: Mapping[str, tuple[int | None, str | None]]) -> None:
+        """Set (queue position, what it waits for) of queued jobs; those not named have neither from now on."""
+        named = (col(Job.queue_position).is_not(None)) | (col(Job.waiting_for).is_not(None)) | col(Job.id).in_(places)
+        with self._database.writing() as session:
+            for job in session.exec(select(Job).where(Job.state == JobState.QUEUED, named)):
+                position, waiting_for = places.get(job.id, (None, None))
+                if _set(job, {"queue_position": position, "waiting_for": waiting_for}):
+                    job.version = _next(session, "version")
+
+    def delete_job(self, job_id: str) -> bool:
+        """Forget a job that is over; an event stays as its tombstone. False: there is none, or it is not over."""
+        with self._database.writing() as session:
+            job = session.get(Job, job_id)
+            if job is None or job.state not in TERMINAL:
+                return False
+            _record(session, job, "deleted", from_state=job.state)
+            session.delete(job)
+            self.queue_revision += 1
+            return True
+
+    # --- attempts and the journal
+
+    def attempts(self, job_id: str) -> list[Attempt]:
+        """Every attempt of a job, oldest first."""
+        query = select(Attempt).where(Attempt.job_id == job_id).order_by(col(Attempt.number))
+        with self._database.reading() as session:
+            return list(session.exec(query))
+
+    def apply_journal(self, job: Job, effect: JournalEffect) -> Job | None:
+        """Write what records of the journal mean and how far it was read, in one transaction: each counts once.
+
+        ``job`` is the row that the effect was folded from. None: it has moved since, nothing was written, and the
+        same records have to be folded again.
+        """
+        with self._database.writing() as session:
+            row = session.get(Job, job.id)
+            if row is None or (row.state, row.journal_offset) != (job.state, job.journal_offset):
+                return None
+            for attempt in effect.attempts.values():
+                session.merge(Attempt(**{**attempt.model_dump(), "job_id": row.id}))
+            _set(row, {**effect.columns, "journal_offset": effect.offset})
+            for change in effect.states:
+                self._move(session, row, change.to, change.reason, change.at)
+            row.version = _next(session, "version")
+            return row
+
+    # --- the change feed
+
+    def events(self, job_id: str) -> list[Event]:
+        """The story of a job, oldest first; also of a deleted one."""
+        query = select(Event).where(Event.job_id == job_id).order_by(col(Event.id))
+        with self._database.reading() as session:
+            return list(session.exec(query))
+
+    def version(self) -> int:
+        """The version of the last change."""
+        with self._database.reading() as session:
+            return _last(session, "version")
+
+    def changes(self, since: int, limit: int = 500) -> Changes:
+        """At most ``limit`` jobs changed and ids deleted after version ``since``, in the order of the change."""
+        jobs_query = select(Job).where(col(Job.version) > since).order_by(col(Job.version)).limit(limit)
+        gone_query = select(Event).where(Event.kind == "deleted", col(Event.id) > since).order_by(col(Event.id))
+        with self._database.reading() as session:
+            jobs = list(session.exec(jobs_query))
+            gone = list(session.exec(gone_query.limit(limit)))
+            newest = max(since, _last(session, "version"))
+        if len(jobs) == limit:
+            newest = jobs[-1].version
+        if len(gone) == limit:
+            newest = min(newest, gone[-1].id)
+        return Changes(
+            [job for job in jobs if job.version <= newest],
+            [event.job_id for event in gone if event.id <= newest],
+            newest,
+        )
+
+
+def _job_by_key(session: Session, key: str | None) -> Job | None:
+    return None if key is None else session.exec(select(Job).where(Job.idempotency_key == key)).first()
+
+
+def _set(job: Job, changes: Mapping[str, Any]) -> bool:
+    """Set columns; True if one of them has another value now."""
+    changed = False
+    for column, value in changes.items():
+        if column in _GUARDED or column not in Job.model_fields:
+            raise ValueError(f"a job has no column {column!r} that can be set")
+        if getattr(job, column) != value:
+            setattr(job, column, value)
+            changed = True
+    return changed
+
+
+def _record(
+    session: Session,
+    job: Job,
+    kind: str,
+    *,
+    from_state: str | None = None,
+    to_state: str | None = None,
+    reason: str = "",
+    at: float | None = None,
+) -> int:
+    """Add an event of ``job``; returns its id, the version of this change."""
+    version = _next(session, "version")
+    at = time.time() if at is None else at
+    session.add(
+        Event(id=version, job_id=job.id, at=at, kind=kind, from_state=from_state, to_state=to_state, reason=reason)
+    )
+    return version
+
+
+def _next(session: Session, name: str) -> int:
+    query = update(Sequence).where(col(Sequence.name) == name).values(value=col(Sequence.value) + 1)
+    return int(session.execute(query.returning(col(Sequence.value))).scalar_one())
+
+
+def _last(session: Session, name: str) -> int:
+    return session.exec(select(Sequence.value).where(Sequence.name == name)).one()
