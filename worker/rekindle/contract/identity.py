@@ -34,6 +34,15 @@ def process_state(pid: int) -> str | None:
         return None
 
 
+def cpu_seconds(pid: int) -> float:
+    """Processor time that ``pid`` has used so far, in seconds; 0 when there is no such process."""
+    try:
+        fields = _stat_fields(pid)
+    except (FileNotFoundError, ProcessLookupError):
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 @dataclass(frozen=True, slots=True)
 class ProcessIdentity:
     """One process of one boot of this machine."""

@@ -35,6 +35,11 @@ class RankDir:
         """Python stacks of all threads, appended by faulthandler whenever ``STACK_SIGNAL`` arrives."""
         return self.root / "stacks.log"
 
+    @property
+    def debug_socket(self) -> Path:
+        """Unix socket of torch's debug server in the rank: flight recorder and more."""
+        return self.root / "debug.sock"
+
     def log(self, stream: str) -> Path:
         """Raw output bytes; ``stream`` is ``stdout`` or ``stderr``."""
         if stream not in ("stdout", "stderr"):

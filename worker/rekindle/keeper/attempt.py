@@ -12,9 +12,11 @@ from rekindle.contract.journal import Journal, RecordType
 from rekindle.contract.layout import RunDir
 from rekindle.contract.rank_records import STACK_SIGNAL
 from rekindle.contract.spec import JobSpec
+from rekindle.keeper.accusation import Hang
 from rekindle.keeper.agent import fork_agent, spawn_agent
 from rekindle.keeper.diagnosis import root_cause
 from rekindle.keeper.facts import AttemptFacts, Ending
+from rekindle.keeper.hang_doctor import HangDoctor
 from rekindle.keeper.process_tree import descendants, end_all, reap
 from rekindle.keeper.roster import Roster, send
 from rekindle.keeper.testimony import agent_log_tail, read_steps, snapshot_listing
@@ -49,6 +51,8 @@ class Attempt:
         self._agent: int | None = None
         self._agent_status: int | None = None
         self._stop: Ending | None = None
+        self._doctor = HangDoctor(self._dir, run_dir.code, spec.hang_timeout)
+        self._hang: Hang | None = None
 
     def run(self) -> AttemptFacts:
         """Start torchrun, wait for an ending, leave no process behind, and tell what happened."""
@@ -60,7 +64,7 @@ class Attempt:
         survivors = self._end_everything()
         self._journal_exits()
         facts = self._facts(ending)
-        facts.agent_signal, facts.survivors = agent_signal, survivors
+        facts.agent_signal, facts.survivors, facts.hang = agent_signal, survivors, self._hang
         facts.files_changed = snapshot_listing(self._run_dir) != files_before
         return facts
 
@@ -88,8 +92,14 @@ class Attempt:
     def _watch_until_ending(self) -> Ending:
         while (ending := self._ending()) is None:
             deadline = self._plan.deadline
-            self._take_in(self._watch.wait(None if deadline is None else deadline - time.monotonic()))
+            limit = float("inf") if deadline is None else deadline - time.monotonic()
+            self._listen(min(limit, self._doctor.due_in()))
+            if self._roster.complete():
+                self._hang = self._doctor.examine(self._roster, self._listen)
         return ending
+
+    def _listen(self, seconds: float) -> None:
+        self._take_in(self._watch.wait(seconds))
 
     def _ending(self) -> Ending | None:
         if self._roster.all(lambda rank: rank.done):
@@ -98,6 +108,8 @@ class Attempt:
             return Ending.RANK_FAILED
         if self._agent_gone():
             return Ending.AGENT_ENDED
+        if self._hang is not None:
+            return Ending.HANG
         if self._plan.deadline is not None and time.monotonic() >= self._plan.deadline:
             return Ending.TIME_LIMIT
         return self._stop
@@ -154,7 +166,7 @@ class Attempt:
     def _wait(self, seconds: float, until: Callable[[], bool]) -> None:
         deadline = time.monotonic() + seconds
         while not until() and (left := deadline - time.monotonic()) > 0:
-            self._take_in(self._watch.wait(left))
+            self._listen(left)
 
     def _wind_up(self, ending: Ending) -> None:
         """Give the processes the time that this ending leaves them."""
@@ -164,7 +176,7 @@ class Attempt:
             for rank in self._roster:
                 send(rank, signal.SIGTERM)
             self._wait(GRACE[ending], lambda: self._agent_gone() or self._roster.all_ended())
-        else:
+        elif ending is not Ending.HANG:
             self._let_the_root_cause_speak()
 
     def _let_the_root_cause_speak(self) -> None:
@@ -181,7 +193,7 @@ class Attempt:
         for rank in self._roster:
             self._roster.kill(rank)
         survivors = end_all(descendants(os.getpid()), self._note_statuses)
-        self._take_in(self._watch.wait(0))
+        self._listen(0)
         self._watch.forget_all()
         self._roster.close(torchrun_succeeded=self._agent_status == 0)
         return survivors

@@ -11,6 +11,7 @@ from typing import Any
 
 from rekindle.contract.outcome import Outcome, OutcomeClass
 from rekindle.contract.rank_records import RankError
+from rekindle.keeper.accusation import Hang
 from rekindle.keeper.facts import AttemptFacts, Ending, RankFacts
 
 _COMM = re.compile(
@@ -39,6 +40,8 @@ def diagnose(facts: AttemptFacts) -> Outcome:
         return Outcome(OutcomeClass.CANCELLED, "Stopped at the job's time limit.", retryable=False)
     if facts.ending is Ending.CANCEL:
         return Outcome(OutcomeClass.CANCELLED, "Stopped as asked.", evidence=_evidence(facts))
+    if facts.hang is not None:
+        return _hung(facts, facts.hang)
     if facts.agent_signal is not None:
         return _agent_killed(facts)
     culprit = root_cause(facts)
@@ -68,6 +71,18 @@ def _drained(facts: AttemptFacts) -> Outcome:
         "Saved and stopped as asked." if facts.drained else "Stopped as asked; the script did not say that it saved."
     )
     return Outcome(OutcomeClass.PREEMPTED, saved, evidence=_evidence(facts))
+
+
+def _hung(facts: AttemptFacts, hang: Hang) -> Outcome:
+    accused = hang.accusation
+    return Outcome(
+        OutcomeClass.HANG,
+        f"Nothing moved for {hang.seconds:.0f} s: {accused.sentence}.",
+        rank=accused.rank,
+        file=None if accused.place is None else accused.place.file,
+        line=None if accused.place is None else accused.place.line,
+        evidence={**_evidence(facts), **hang.evidence},
+    )
 
 
 def _agent_killed(facts: AttemptFacts) -> Outcome:

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from rekindle.contract.rank_records import RankError
+from rekindle.keeper.accusation import Hang
 
 
 class Ending(StrEnum):
@@ -11,6 +12,7 @@ class Ending(StrEnum):
 
     DONE = "done"  # every rank left its done marker
     RANK_FAILED = "rank_failed"  # a rank ended, or said that it fails, without being done
+    HANG = "hang"  # nothing moved for too long
     AGENT_ENDED = "agent_ended"  # torchrun ended with ranks not done
     DRAIN = "drain"  # asked to save and stop: the job goes on later
     CANCEL = "cancel"  # asked to stop for good
@@ -58,6 +60,7 @@ class AttemptFacts:
     agent_exit_code: int | None = None
     agent_signal: int | None = None
     agent_log_tail: str = ""
+    hang: Hang | None = None
     survivors: list[int] = field(default_factory=list)  # pids that SIGKILL did not end
     resumed_from_step: int | None = None
     last_step: int | None = None

@@ -21,6 +21,7 @@ from rekindle.contract.prctl import die_with_parent, forbid_core_dumps, set_proc
 from rekindle.contract.rank_records import RankDone, RankState, RankStatus, ring
 from rekindle.contract.spec import DRAINED_EXIT_CODE, JobSpec, TargetKind
 from rekindle.rank.capture import capture_output, leave_stacks_on_request
+from rekindle.rank.debug_server import open_debug_server
 from rekindle.rank.failure import describe, exit_code, print_like_python
 
 
@@ -65,6 +66,7 @@ def _become_a_rank(env: RankEnv) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if env.rank_dir is not None:
         env.rank_dir.root.mkdir(parents=True, exist_ok=True)
+        open_debug_server(env.rank_dir)
         capture_output(env.rank_dir)
         leave_stacks_on_request(env.rank_dir)
     numpy_random = sys.modules.get("numpy.random")

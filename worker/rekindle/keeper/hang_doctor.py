@@ -1,0 +1,85 @@
+"""Looks at the ranks once a second and, when nothing moves any more, finds out which of them is to blame."""
+
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from rekindle.contract.layout import AttemptDir
+from rekindle.contract.rank_records import STACK_SIGNAL
+from rekindle.keeper.accusation import Hang, Suspect, accuse
+from rekindle.keeper.facts import RankFacts
+from rekindle.keeper.roster import send
+from rekindle.keeper.stacks import main_stack, place
+from rekindle.keeper.stillness import Stillness
+from rekindle.keeper.vital_signs import Vitals, look_at
+
+LOOK_EVERY = 1.0  # seconds
+_STACK_PATIENCE = 2.0  # seconds for all ranks to leave their stacks; a stopped one never does
+_STACK_LIMIT = 20_000  # characters of evidence per rank
+
+
+class HangDoctor:
+    """One per attempt."""
+
+    def __init__(self, attempt_dir: AttemptDir, code: Path, limit: float | None) -> None:
+        self._dir, self._code = attempt_dir, code
+        self._stillness = Stillness(limit)
+        self._next_look = time.monotonic() + LOOK_EVERY
+
+    def due_in(self) -> float:
+        """Seconds until the next look."""
+        return self._next_look - time.monotonic()
+
+    def examine(self, ranks: Iterable[RankFacts], wait: Callable[[float], None]) -> Hang | None:
+        """Look at the running ranks if a look is due. ``wait`` lets the keeper go on listening meanwhile."""
+        now = time.monotonic()
+        if now < self._next_look:
+            return None
+        self._next_look = now + LOOK_EVERY
+        running = [rank for rank in ranks if rank.ended_at is None and not rank.done]
+        if not running:
+            return None
+        world = {rank.rank: look_at(rank.rank, rank.pid, self._dir.rank(rank.rank)) for rank in running}
+        still = self._stillness.hung(now, list(world.values()))
+        return None if still is None else self._diagnose(still, running, world, wait)
+
+    def _diagnose(
+        self, still: float, running: list[RankFacts], world: dict[int, Vitals], wait: Callable[[float], None]
+    ) -> Hang:
+        """``world`` is what was seen before the stacks were asked for: the request may wake a sleeper."""
+        dumps = self._stacks(running, wait)
+        frames = {rank: main_stack(dump) for rank, dump in dumps.items()}
+        suspects = [Suspect(world[rank], frames[rank], place(frames[rank], self._code)) for rank in world]
+        evidence = {
+            "seconds_still": round(still, 1),
+            "bound_seconds": round(self._stillness.bound(), 1),
+            "collectives": {str(rank): vitals.collectives for rank, vitals in world.items()},
+            "process_states": {str(rank): vitals.state for rank, vitals in world.items()},
+            "stacks": {str(rank): dump[-_STACK_LIMIT:] for rank, dump in dumps.items()},
+        }
+        return Hang(still, accuse(suspects), evidence)
+
+    def _stacks(self, running: list[RankFacts], wait: Callable[[float], None]) -> dict[int, str]:
+        """Ask every rank for its stacks and collect what comes."""
+        files = {rank.rank: self._dir.rank(rank.rank).stacks for rank in running}
+        before = {rank: _size(path) for rank, path in files.items()}
+        for rank in running:
+            send(rank, STACK_SIGNAL)
+        deadline = time.monotonic() + _STACK_PATIENCE
+        while time.monotonic() < deadline and any(_size(files[rank]) == before[rank] for rank in files):
+            wait(0.05)
+        wait(0.05)  # a dump is written line by line
+        return {rank: _read_from(path, before[rank]) for rank, path in files.items()}
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
+
+
+def _read_from(path: Path, offset: int) -> str:
+    try:
+        with path.open("rb") as file:
+            file.seek(offset)
+            return file.read().decode(errors="replace")
+    except OSError:
+        return ""

@@ -1,0 +1,97 @@
+"""When does silence mean a hang? Pure: looks in, verdict out; the bound is learned from the job's own pace.
+
+A job is as fast as its slowest rank, so progress is the world's: a step counts when any rank has finished one that
+none had finished before. A script that reports no steps is judged by its collectives, its output and its processor
+time: all three must stand still.
+"""
+
+import statistics
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from rekindle.keeper.vital_signs import Vitals
+
+FLOOR = 30.0  # seconds: no bound is shorter unless the user says so
+FACTOR = 20.0  # times the median step
+SLOWEST_FACTOR = 3.0  # times the slowest step seen
+SLOW_PHASE_FACTOR = 10.0  # restoring, evaluating, saving and the first step take as long as they like, within reason
+SILENT = 300.0  # seconds for scripts that report nothing
+LEARNED_FROM = 5  # steps before the job's own pace counts
+IDLE = 0.05  # processor seconds a second below which a rank does nothing
+
+
+@dataclass(slots=True)
+class Stillness:
+    """Feed it every look at the world; ``hung`` tells how long nothing has happened once that is too long."""
+
+    limit: float | None = None  # the user's hang_timeout in seconds
+    _step: int | None = None
+    _stepped_at: float = 0.0
+    _moved_at: float | None = None
+    _steps_seen: int = 0
+    _intervals: deque[float] = field(default_factory=lambda: deque(maxlen=50))
+    _slowest: float = 0.0
+    _phase: tuple[str | None, ...] = ()
+    _silent: tuple[object, ...] = ()
+    _cpu: float = 0.0
+    _looked_at: float | None = None
+
+    def hung(self, now: float, world: Sequence[Vitals]) -> float | None:
+        """Seconds without progress when they exceed the bound, else None. ``now``: seconds of CLOCK_MONOTONIC."""
+        if self._moved_at is None or self._has_moved(now, world):
+            self._moved_at = now
+        self._remember(now, world)
+        still = now - self._moved_at
+        return still if still > self.bound() else None
+
+    def bound(self) -> float:
+        """Seconds of standstill that are still believed."""
+        if self._step is None:
+            return self.limit or SILENT
+        if self.limit is not None:
+            step = self.limit
+        elif self._steps_seen < LEARNED_FROM:
+            return SILENT * 2
+        else:
+            step = max(FLOOR, FACTOR * statistics.median(self._intervals), SLOWEST_FACTOR * self._slowest)
+        return step * SLOW_PHASE_FACTOR if self._in_slow_phase() else step
+
+    def _in_slow_phase(self) -> bool:
+        return self._steps_seen == 0 or any(phase not in (None, "train") for phase in self._phase)
+
+    def _has_moved(self, now: float, world: Sequence[Vitals]) -> bool:
+        if tuple(vitals.phase for vitals in world) != self._phase:
+            return True
+        steps = [vitals.step for vitals in world if vitals.step is not None]
+        if steps:
+            return self._step is None or max(steps) > self._step
+        return self._silent_signs(world) != self._silent or self._is_busy(now, world)
+
+    def _is_busy(self, now: float, world: Sequence[Vitals]) -> bool:
+        """Processor time counts as life only where the collectives cannot be seen: a spinning wait is no progress."""
+        if self.limit is not None or all(vitals.collectives is not None for vitals in world):
+            return False
+        seconds = now - (self._looked_at or now)
+        return sum(vitals.cpu for vitals in world) - self._cpu > IDLE * seconds * max(len(world), 1)
+
+    @staticmethod
+    def _silent_signs(world: Sequence[Vitals]) -> tuple[object, ...]:
+        return tuple((vitals.output, vitals.collectives) for vitals in world)
+
+    def _remember(self, now: float, world: Sequence[Vitals]) -> None:
+        steps = [vitals.step for vitals in world if vitals.step is not None]
+        if steps and (self._step is None or max(steps) > self._step):
+            self._learn(now, max(steps))
+        self._phase = tuple(vitals.phase for vitals in world)
+        self._silent = self._silent_signs(world)
+        self._cpu = sum(vitals.cpu for vitals in world)
+        self._looked_at = now
+
+    def _learn(self, now: float, step: int) -> None:
+        if self._step is not None:
+            interval = (now - self._stepped_at) / (step - self._step)
+            self._intervals.append(interval)
+            self._slowest = max(self._slowest, interval)
+            self._steps_seen += step - self._step
+        self._step, self._stepped_at = step, now
