@@ -167,11 +167,11 @@ export const listMetrics = async (/** @type {string} */ id) => (await get(`${job
 /** @returns {Promise<{step: number, epoch: number | null, bytes: number, verified: boolean, world_size: number, created_at: string}[]>} */
 export const listSnapshots = async (/** @type {string} */ id) => (await get(`${jobPath(id)}/snapshots`)).items;
 
-/** @returns {Promise<{name: string, job_id?: string | null}[]>} */
+/** @returns {Promise<import("./device-strip.js").Slot[]>} */
 export const listDevices = async () => (await get("/devices")).items;
 
 /**
- * Bytes of one log. `end` is the offset behind them.
+ * A piece of one log: the bytes from offset `start` up to `end`, cut between two characters.
  *
  * @param {string} id
  * @param {{rank: number, stream: string, attempt: number | null, offset?: number, limit?: number, tail?: number}} query
@@ -179,7 +179,8 @@ export const listDevices = async () => (await get("/devices")).items;
 export async function readLog(id, { rank, ...query }) {
   const response = await request("GET", address(`${jobPath(id)}/ranks/${rank}/log`, query));
   const data = new Uint8Array(await response.arrayBuffer());
-  return { data, end: Number(response.headers.get("X-Next-Offset")) };
+  const offset = (/** @type {string} */ name) => Number(response.headers.get(name));
+  return { data, start: offset("X-Offset"), end: offset("X-Next-Offset") };
 }
 
 /**
@@ -187,6 +188,15 @@ export async function readLog(id, { rank, ...query }) {
  * @param {"cancel" | "drain" | "resume"} action
  */
 export const act = (id, action) => request("POST", address(`${jobPath(id)}/${action}`), {});
+
+/**
+ * Python stacks of all threads of a living rank, as text.
+ *
+ * @param {string} id
+ * @param {number} rank
+ * @returns {Promise<string>}
+ */
+export const readStack = async (id, rank) => (await (await request("POST", address(`${jobPath(id)}/ranks/${rank}/stack`), {})).json()).stack;
 
 /** @param {string} id */
 export const forget = (id) => request("DELETE", address(jobPath(id)));

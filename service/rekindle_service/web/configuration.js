@@ -7,17 +7,16 @@ import { NONE, localTime } from "./format.js";
  * @param {import("./api.js").Job} job
  */
 export function showConfiguration(list, job) {
-  const environment = Object.entries(job.env ?? {});
   list.replaceChildren(
     ...entry(capital(job.target.kind), job.target.value),
     ...entry("Arguments", ...job.args),
-    ...entry("Environment", ...environment.map(([name, value]) => `${name}=${value}`)),
+    ...entry("Environment", ...Object.keys(job.env)),
     ...entry("Python", job.python),
     ...entry("Device", job.device, ...job.devices),
     ...entry("Ranks", job.ranks.min === job.ranks.max ? String(job.ranks.max) : `${job.ranks.min} to ${job.ranks.max}`),
     ...entry("Priority", String(job.priority)),
     ...entry("Failures in a row", `at most ${job.max_failures}`),
-    ...(job.after?.length ? entry("After", ...job.after) : []),
+    ...(job.after.length ? entry("After", ...job.after) : []),
     ...entry("Submitted", localTime(job.created_at)),
     ...entry("Job", job.id),
   );

@@ -2,7 +2,7 @@
 import { arrange, h, setText } from "./dom.js";
 
 /**
- * @typedef {{name: string, job_id: string | null, title: string}} Slot
+ * @typedef {{name: string, job: string | null, title: string | null}} Slot
  */
 
 export class DeviceStrip {
@@ -20,7 +20,7 @@ export class DeviceStrip {
    * @param {Map<string, import("./api.js").Job>} jobs that hold them
    */
   show(slots, jobs) {
-    arrange(this.#list, slots.map((slot) => this.#update(slot, slot.job_id ? jobs.get(slot.job_id) : undefined)));
+    arrange(this.#list, slots.map((slot) => this.#update(slot, slot.job ? jobs.get(slot.job) : undefined)));
   }
 
   /**
@@ -30,9 +30,9 @@ export class DeviceStrip {
   #update(slot, job) {
     const shown = this.#slots.get(slot.name) ?? this.#add(slot);
     const { node, holder } = shown;
-    node.dataset.state = slot.job_id ? (job?.state ?? "running") : "free";
-    setText(holder, slot.job_id ? (job?.name ?? slot.job_id) : "free");
-    if (slot.job_id) holder.setAttribute("href", `/jobs/${encodeURIComponent(slot.job_id)}`);
+    node.dataset.state = slot.job ? (job?.state ?? "running") : "free";
+    setText(holder, slot.job ? (job?.name ?? slot.job) : "free");
+    if (slot.job) holder.setAttribute("href", `/jobs/${encodeURIComponent(slot.job)}`);
     else holder.removeAttribute("href");
     return node;
   }

@@ -95,5 +95,5 @@ function queueTitle(position) {
 /** @param {string | null} time */
 function nextTry(time) {
   const seconds = Math.ceil(-(secondsSince(time) ?? 0));
-  return seconds > 0 ? `: next try in ${seconds} s` : " now";
+  return seconds > 0 ? `: next try in ${duration(seconds)}` : " now";
 }

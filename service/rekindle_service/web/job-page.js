@@ -9,6 +9,7 @@ import { JobHead } from "./job-head.js";
 import { LogView } from "./log-view.js";
 import { RankTable } from "./rank-table.js";
 import { showSnapshots } from "./snapshots.js";
+import { StackView } from "./stack-view.js";
 import { Stream } from "./stream.js";
 
 const jobId = decodeURIComponent(location.pathname.split("/").at(-1) ?? "");
@@ -23,6 +24,8 @@ const log = new LogView(jobId, (followed) => {
   ranks.mark(log.rank);
 });
 const ranks = new RankTable(byId("ranks"), (rank) => log.select(rank));
+
+const stack = new StackView(jobId, () => log.rank);
 
 /** @type {import("./api.js").Job | null} */
 let job = null;
@@ -59,6 +62,7 @@ function showJob(next) {
   job = next;
   head.show(next);
   actions.show(next);
+  stack.show(next);
   showConfiguration(byId("configuration"), next);
   log.setRanks(rankNumbers(next));
   void log.setLatest(next.attempt);
@@ -81,6 +85,7 @@ function drawRanks(items) {
   ranks.show(items);
   ranks.mark(log.rank);
   byId("ranks-empty").hidden = items.length > 0;
+  byId("ranks-table").hidden = items.length === 0;
 }
 
 async function showAttempts() {
@@ -95,11 +100,12 @@ async function showMetrics() {
 }
 
 async function showSnapshotList() {
-  showSnapshots(byId("snapshots"), byId("snapshots-empty"), await listSnapshots(jobId));
+  showSnapshots(await listSnapshots(jobId));
 }
 
 /** @param {string} sentence */
 function gone(sentence) {
+  stream.subscribe({ job: null, log: null });
   byId("job").hidden = true;
   byId("gone").hidden = false;
   setText(byId("gone-sentence"), sentence);

@@ -17,7 +17,6 @@ export class LogFeed {
   /** @type {Source | null} */
   #source = null;
   #next = 0;
-  #decoder = new TextDecoder();
   /** @type {Promise<void>} one step at a time, in the order asked for */
   #queue = Promise.resolve();
 
@@ -55,7 +54,7 @@ export class LogFeed {
     this.#source = { ...this.#source, attempt };
     return this.#enqueue(async () => {
       this.#lines.mark(`attempt ${attempt}`, attempt);
-      this.#restart(0);
+      this.#next = 0;
       await this.#catchUp();
     });
   }
@@ -86,7 +85,7 @@ export class LogFeed {
       const { data } = await this.#read({ ...this.#source, attempt: oldest.attempt, offset, limit: oldest.start - offset });
       const skip = offset === 0 ? 0 : data.indexOf(10) + 1;
       const span = { attempt: oldest.attempt, start: offset + skip, end: oldest.start };
-      cut = this.#lines.prepend(new TextDecoder().decode(data.subarray(skip)), span);
+      cut = this.#lines.prepend(text(data.subarray(skip)), span);
     });
     return cut;
   }
@@ -101,10 +100,10 @@ export class LogFeed {
 
   /** @param {Source} source */
   async #openTail(source) {
-    const { data, end } = await this.#read({ ...source, tail: TAIL_LINES });
+    const { data, start, end } = await this.#read({ ...source, tail: TAIL_LINES });
     this.#lines.clear();
-    this.#restart(end - data.length);
-    this.#append(this.#decoder.decode(data, { stream: true }), end);
+    this.#next = start;
+    this.#append(text(data), end);
   }
 
   async #catchUp() {
@@ -115,23 +114,17 @@ export class LogFeed {
       if (this.#next - from > LONGEST_CATCH_UP) return this.#openTail(source);
       const { data, end } = await this.#read({ ...source, offset: this.#next, limit: PIECE_BYTES });
       if (!data.length) return;
-      this.#append(this.#decoder.decode(data, { stream: true }), end);
+      this.#append(text(data), end);
     }
   }
 
-  /** @param {number} offset */
-  #restart(offset) {
-    this.#next = offset;
-    this.#decoder = new TextDecoder();
-  }
-
   /**
-   * @param {string} text
+   * @param {string} added
    * @param {number} end
    */
-  #append(text, end) {
-    if (!this.#source) return;
-    this.#lines.append(text, { attempt: this.#source.attempt, start: this.#next, end });
+  #append(added, end) {
+    if (!this.#source || !added) return;
+    this.#lines.append(added, { attempt: this.#source.attempt, start: this.#next, end });
     this.#next = end;
   }
 
@@ -144,8 +137,13 @@ export class LogFeed {
     try {
       return await readLog(this.#jobId, query);
     } catch (error) {
-      if (error instanceof Problem && error.status === 404) return { data: new Uint8Array(), end: query.offset ?? 0 };
+      if (error instanceof Problem && error.status === 404) return { data: new Uint8Array(), start: 0, end: 0 };
       throw error;
     }
   }
+}
+
+/** @param {Uint8Array} data */
+function text(data) {
+  return new TextDecoder("utf-8", { ignoreBOM: true }).decode(data);
 }

@@ -61,7 +61,7 @@ async function showTotals() {
   strip.show(slots, holders);
   setText(byId("total-running"), String(holders.size));
   setText(byId("total-waiting"), `${waiting.items.length}${waiting.next ? "+" : ""}`);
-  setText(byId("total-slots"), `${slots.filter((slot) => slot.job_id).length} / ${slots.length}`);
+  setText(byId("total-slots"), `${slots.filter((slot) => slot.job).length} / ${slots.length}`);
 }
 
 function refresh() {

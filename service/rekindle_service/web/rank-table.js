@@ -107,7 +107,7 @@ class RankRow {
     if (!rank) return;
     const alive = rank.state === "running" || rank.state === "starting";
     const age = alive && rank.heartbeat_age !== null ? rank.heartbeat_age + (performance.now() - this.#heardAt) / 1000 : null;
-    setText(this.#heartbeat, age === null ? NONE : `${brief(age)} ago`);
+    setText(this.#heartbeat, brief(age));
     this.#heartbeat.classList.toggle("late", age !== null && age > LATE);
   }
 }

@@ -1,15 +1,14 @@
 /** The snapshots that the job could go on from, newest first. */
-import { h } from "./dom.js";
+import { byId, h } from "./dom.js";
 import { bytes, count, localTime, timeOfDay } from "./format.js";
 
 /**
- * @param {HTMLElement} body of the table
- * @param {HTMLElement} empty shown while there is none
  * @param {Awaited<ReturnType<typeof import("./api.js").listSnapshots>>} items
  */
-export function showSnapshots(body, empty, items) {
-  empty.hidden = items.length > 0;
-  body.replaceChildren(
+export function showSnapshots(items) {
+  byId("snapshots-empty").hidden = items.length > 0;
+  byId("snapshots-table").hidden = items.length === 0;
+  byId("snapshots").replaceChildren(
     ...items.map((item) =>
       h(
         "tr",

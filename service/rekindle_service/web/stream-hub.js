@@ -3,12 +3,13 @@
  * again when that is lost, and hands each tab its share.
  *
  * Two rules keep the tabs gapless. A changed subscription opens the new connection before the old one is closed.
- * And every tab is told `live` once its present subscription is being served, anew after every loss: it then fetches
- * what it shows, and what the stream says afterwards comes on top.
+ * And every tab is told `live` once the job that it shows is being served, anew after every loss: it then fetches what
+ * it shows, and what the stream says afterwards comes on top. (A log needs no such word: its bytes have offsets.)
  *
  * Tab to hub: `{type: "subscribe", subscription}`, `{type: "leave"}`, `{type: "wake"}` (try again now).
  * Hub to tab: `{type: "live"}`, `{type: "reconnecting", at}` (at: milliseconds since the epoch of the next try),
- * `{type: "signed-out"}`, `{type: "event", event, data}`.
+ * `{type: "signed-out"}`, `{type: "event", event, data}`, and `{type: "look-again"}` when the server refuses to tell
+ * about some job: the tab that shows it finds out by itself that it is gone, and stops asking.
  *
  * @typedef {{job: string | null, log: {rank: number, stream: string} | null}} Subscription
  * @typedef {{subscription: Subscription, live: boolean}} Tab
@@ -74,7 +75,9 @@ export class StreamHub {
    */
   #receive(port, message) {
     if (message.type === "subscribe" && message.subscription) {
-      this.#tabs.set(port, { subscription: message.subscription, live: false });
+      const before = this.#tabs.get(port);
+      const live = before !== undefined && before.live && before.subscription.job === message.subscription.job;
+      this.#tabs.set(port, { subscription: message.subscription, live });
       this.#schedule(GATHER_MS);
     } else if (message.type === "leave") {
       this.#tabs.delete(port);
@@ -158,6 +161,7 @@ export class StreamHub {
     if (connection === this.#serving) this.#serving = null;
     else this.#opening = null;
     if (refused === 401 || refused === 403) return this.#tellAll({ type: "signed-out" });
+    if (refused === 404) this.#tellAll({ type: "look-again" });
     if (this.#serving || this.#opening) return this.#schedule(FIRST_DELAY_MS);
     const delay = Math.min(LONGEST_DELAY_MS, FIRST_DELAY_MS * 2 ** this.#failures) * (0.75 + Math.random() / 2);
     this.#failures += 1;

@@ -11,6 +11,9 @@ import { everySecond } from "./clock.js";
 import { byId, setText } from "./dom.js";
 import { StreamHub } from "./stream-hub.js";
 
+/** What a page in the background listens to: the list alone, which costs the server next to nothing. */
+const LIST = { job: null, log: null };
+
 /** @returns {MessagePort} */
 function ownHub() {
   const channel = new MessageChannel();
@@ -73,7 +76,7 @@ export class Stream {
     addEventListener("pagehide", () => this.#port.postMessage({ type: "leave" }));
     addEventListener("pageshow", (event) => event.persisted && this.#tell());
     addEventListener("online", () => this.#port.postMessage({ type: "wake" }));
-    document.addEventListener("visibilitychange", () => document.hidden || this.#port.postMessage({ type: "wake" }));
+    document.addEventListener("visibilitychange", () => this.#tell());
   }
 
   /** @param {Subscription} subscription */
@@ -83,7 +86,7 @@ export class Stream {
   }
 
   #tell() {
-    this.#port.postMessage({ type: "subscribe", subscription: this.#subscription });
+    this.#port.postMessage({ type: "subscribe", subscription: document.hidden ? LIST : this.#subscription });
   }
 
   /** @param {any} message */
@@ -91,6 +94,7 @@ export class Stream {
     if (message.type === "event") return this.#listener.event(message.event, message.data);
     if (message.type === "signed-out") return signIn();
     if (message.type === "reconnecting") return this.#note.reconnecting(message.at);
+    if (message.type === "look-again") return this.#listener.live();
     this.#note.live();
     this.#listener.live();
   }
