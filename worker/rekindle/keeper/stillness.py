@@ -34,6 +34,7 @@ class Stillness:
     _slowest: float = 0.0
     _phase: tuple[str | None, ...] = ()
     _silent: tuple[object, ...] = ()
+    _stirred: bool = False  # a script that reports nothing has written or begun a collective since the first look
     _cpu: float = 0.0
     _looked_at: float | None = None
 
@@ -48,7 +49,7 @@ class Stillness:
     def bound(self) -> float:
         """Seconds of standstill that are still believed."""
         if self._step is None:
-            return self.limit or SILENT
+            return (self.limit or SILENT) * (1.0 if self._stirred else SLOW_PHASE_FACTOR)
         if self.limit is not None:
             step = self.limit
         elif self._steps_seen < LEARNED_FROM:
@@ -84,7 +85,9 @@ class Stillness:
         if steps and (self._step is None or max(steps) > self._step):
             self._learn(now, max(steps))
         self._phase = tuple(vitals.phase for vitals in world)
-        self._silent = self._silent_signs(world)
+        signs = self._silent_signs(world)
+        self._stirred = self._stirred or (self._looked_at is not None and signs != self._silent)
+        self._silent = signs
         self._cpu = sum(vitals.cpu for vitals in world)
         self._looked_at = now
 

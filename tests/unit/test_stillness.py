@@ -1,0 +1,87 @@
+"""When silence means a hang: a slow first step, an evaluation and a save do not; a stopped world does."""
+
+import pytest
+
+from rekindle.keeper.stillness import FLOOR, SILENT, Stillness
+from rekindle.keeper.vital_signs import Vitals
+
+
+def look(rank=0, *, step=None, phase="train", output=0, cpu=0.0, collectives=None):
+    return Vitals(rank, step, phase, output, cpu, collectives, "S")
+
+
+def first_alarm(stillness, worlds):
+    """Seconds at which the doctor first says hung, for one look a second."""
+    for second, world in enumerate(worlds):
+        if stillness.hung(float(second), world) is not None:
+            return second
+    return None
+
+
+def test_steps_that_advance_never_hang():
+    worlds = [[look(step=second)] for second in range(1000)]
+    assert first_alarm(Stillness(), worlds) is None
+
+
+def test_a_world_that_stops_stepping_is_hung_after_the_floor():
+    worlds = [[look(step=min(second, 20))] for second in range(200)]
+    assert first_alarm(Stillness(), worlds) == 20 + FLOOR + 1
+
+
+def test_a_slow_job_gets_a_longer_bound_than_the_floor():
+    worlds = [[look(step=min(second // 10, 20))] for second in range(2000)]
+    alarm = first_alarm(Stillness(), worlds)
+    assert alarm is not None
+    assert alarm > 200 + 150
+
+
+def test_one_rank_standing_still_hangs_the_world_only_when_none_advances():
+    worlds = [[look(0, step=second), look(1, step=5)] for second in range(300)]
+    assert first_alarm(Stillness(), worlds) is None
+
+
+def test_the_users_limit_replaces_the_learned_bound():
+    worlds = [[look(step=min(second, 20))] for second in range(100)]
+    assert first_alarm(Stillness(limit=3.0), worlds) == 24
+
+
+@pytest.mark.parametrize("phase", ["evaluate", "snapshot", "restore"])
+def test_a_known_slow_phase_is_given_ten_times_the_bound(phase):
+    worlds = [[look(step=min(second, 20), phase="train" if second <= 20 else phase)] for second in range(200)]
+    alarm = first_alarm(Stillness(limit=3.0), worlds)
+    assert alarm == 21 + 30 + 1
+
+
+def test_a_slow_first_step_is_not_a_hang():
+    worlds = [[look(step=0)] for _ in range(25)] + [[look(step=n)] for n in range(100)]
+    assert first_alarm(Stillness(limit=3.0), worlds) is None
+
+
+def test_a_silent_script_that_writes_output_lives():
+    worlds = [[look(phase=None, output=second // 100)] for second in range(2000)]
+    assert first_alarm(Stillness(), worlds) is None
+
+
+def test_a_silent_script_that_computes_lives():
+    worlds = [[look(phase=None, cpu=float(second))] for second in range(2000)]
+    assert first_alarm(Stillness(), worlds) is None
+
+
+def test_a_spinning_wait_in_a_collective_is_no_life():
+    worlds = [[look(phase=None, cpu=float(second), collectives=min(second, 7))] for second in range(2000)]
+    assert first_alarm(Stillness(), worlds) == 7 + SILENT + 1
+
+
+def test_a_silent_script_that_does_nothing_is_hung():
+    worlds = [[look(phase=None, output=min(second, 9))] for second in range(2000)]
+    assert first_alarm(Stillness(), worlds) == 9 + SILENT + 1
+
+
+def test_a_script_that_has_not_begun_anything_yet_is_given_ten_times_the_bound():
+    worlds = [[look(phase=None)] for _ in range(200)]
+    assert first_alarm(Stillness(limit=3.0), worlds) == 31
+
+
+def test_collectives_that_advance_are_life():
+    worlds = [[look(phase=None, collectives=second // 50)] for second in range(2000)]
+    assert first_alarm(Stillness(), worlds) is None
