@@ -109,6 +109,14 @@ def _launch_error(facts: AttemptFacts) -> Outcome:
 def _rank_outcome(rank: RankFacts, facts: AttemptFacts) -> Outcome:
     if rank.error is not None:
         return _exception_outcome(rank, rank.error, facts)
+    if rank.oom is not None:
+        return Outcome(
+            OutcomeClass.OOM,
+            f"Rank {rank.rank} was killed by the kernel because memory ran out.",
+            rank=rank.rank,
+            signal="SIGKILL",
+            evidence={**_evidence(facts), "kernel": rank.oom},
+        )
     if rank.signal is not None:
         name = _signal_name(rank.signal)
         return Outcome(

@@ -32,9 +32,15 @@ class RankFacts:
     exit_code: int | None = None
     signal: int | None = None
     killed: bool = False  # by the keeper, so its end tells nothing
+    oom: str | None = None  # why its SIGKILL is put down to the kernel's out-of-memory killer
     done: bool = False
     drained: bool = False
     error: RankError | None = None
+
+    @property
+    def explained(self) -> bool:
+        """True once it is known how the process ended."""
+        return self.exit_code is not None or self.signal is not None
 
     @property
     def failed(self) -> bool:

@@ -12,6 +12,7 @@ from rekindle.contract.layout import AttemptDir
 from rekindle.contract.rank_records import RankError
 from rekindle.keeper.diagnosis import is_cascade
 from rekindle.keeper.facts import RankFacts
+from rekindle.keeper.oom_killer import oom_evidence, oom_kills
 
 
 class Roster:
@@ -21,18 +22,23 @@ class Roster:
         self._dir, self._world_size = attempt_dir, world_size
         self.ranks: dict[int, RankFacts] = {}
         self._exits: dict[int, tuple[int | None, int | None]] = {}  # pid → exit code, signal
+        self._oom_kills_before = oom_kills()
 
     def __iter__(self) -> Iterator[RankFacts]:
         return iter(self.ranks.values())
 
     def add(self, message: dict[str, Any]) -> RankFacts:
         rank = RankFacts(message["rank"], message["local_rank"], message["pid"], message["start_time"])
+        rank.exit_code, rank.signal = self._exits.get(rank.pid, (None, None))
         self.ranks[rank.rank] = rank
         return rank
 
     def note_exit(self, pid: int, exit_code: int | None, signal_number: int | None) -> None:
         """The first report counts: torchrun's own comes later and knows less."""
         self._exits.setdefault(pid, (exit_code, signal_number))
+        for rank in self:
+            if rank.pid == pid:
+                rank.exit_code, rank.signal = self._exits[pid]
 
     def note_status(self, pid: int, status: int) -> None:
         """``status`` as of ``os.waitpid``."""
@@ -68,23 +74,23 @@ class Roster:
 
     def all_explained(self) -> bool:
         """True when all have ended and it is known of each how."""
-        return self.all_ended() and all(rank.pid in self._exits for rank in self)
+        return self.all_ended() and all(rank.explained for rank in self)
 
     def failed(self) -> list[RankFacts]:
         return [rank for rank in self if rank.failed]
 
     def root_cause_is_clear(self) -> bool:
         """True once a failure is known that is not the consequence of another's."""
-        return any(
-            not is_cascade(rank) and (rank.error is not None or rank.pid in self._exits) for rank in self.failed()
-        )
+        return any(not is_cascade(rank) and (rank.error is not None or rank.explained) for rank in self.failed())
 
     def close(self, *, torchrun_succeeded: bool) -> None:
         """Everything has ended: fill in how. torchrun succeeds only when every rank's exit code is 0."""
-        unseen = (0 if torchrun_succeeded else None, None)
         for rank in self:
             rank.ended_at = time.monotonic() if rank.ended_at is None else rank.ended_at
-            rank.exit_code, rank.signal = self._exits.get(rank.pid, unseen)
+            if torchrun_succeeded and not rank.explained:
+                rank.exit_code = 0
+            if rank.signal == signal.SIGKILL and not rank.killed:
+                rank.oom = oom_evidence(rank.pid, self._oom_kills_before)
             self.read(rank)
 
     def kill(self, rank: RankFacts) -> None:
