@@ -152,6 +152,6 @@ class LogFollower:
         return part.data
 
     def _part(self, attempt: int, rank: int, stream: str, offset: int | None) -> LogPart:
-        if offset is None and self._choice.tail is not None:
+        if offset is None and self._choice.tail is not None and attempt == min(self._begun):
             return self._client.log_tail(self._job_id, rank, stream, attempt, self._choice.tail)
         return self._client.log(self._job_id, rank, stream, attempt, offset=offset or 0)

@@ -4,7 +4,7 @@ import re
 
 from rekindle_service.cli.terminal_text import plain_text
 
-_LINE = re.compile(rb"[^\r\n]*(?:\r?\n|\r(?=[^\n]))")
+_LINE_END = re.compile(rb"\r?\n|\r(?=[^\n])")
 _LONGEST = 1 << 16  # bytes; a line without an end is shown in pieces
 
 
@@ -22,9 +22,9 @@ class LineCutter:
         """The lines that ``data`` completes, each with its end."""
         self._rest += data
         lines, taken = [], 0
-        for match in _LINE.finditer(self._rest):
-            lines.append(match.group())
-            taken = match.end()
+        for end in _LINE_END.finditer(self._rest):
+            lines.append(self._rest[taken : end.end()])
+            taken = end.end()
         self._rest = self._rest[taken:]
         if len(self._rest) > _LONGEST:
             lines.append(self.rest())

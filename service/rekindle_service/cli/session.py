@@ -31,15 +31,18 @@ class Invocation:
 
 def settings_of(context: typer.Context, **flags: Any) -> Settings:
     """The settings of this invocation; flags that were not given are None. Raises ProblemError for a wrong one."""
-    before_the_verb = {"home": context.ensure_object(Invocation).home}
-    given = {name: value for name, value in (before_the_verb | flags).items() if value is not None}
+    before_the_verb = _given({"home": context.ensure_object(Invocation).home})
     try:
-        return Settings(**given)
+        return Settings(**(before_the_verb | _given(flags)))
     except ValidationError as error:
         wrong = [_wrong_setting(each) for each in error.errors(include_url=False)]
         raise ProblemError({"title": "Wrong settings", "detail": "The settings are wrong", "errors": wrong}) from error
     except SettingsError as error:
         raise ProblemError({"title": "Wrong settings", "detail": str(error)}) from error
+
+
+def _given(flags: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in flags.items() if value is not None}
 
 
 def _wrong_setting(error: ErrorDetails) -> FieldProblem:
