@@ -36,6 +36,11 @@ class RankDir:
         return self.root / "stacks.log"
 
     @property
+    def chaos(self) -> Path:
+        """The ``Fault`` that the rank is to do to itself at the next ``CHAOS_SIGNAL``."""
+        return self.root / "chaos"
+
+    @property
     def debug_socket(self) -> Path:
         """Unix socket of torch's debug server in the rank: flight recorder and more."""
         return self.root / "debug.sock"

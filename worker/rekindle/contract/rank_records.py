@@ -117,10 +117,10 @@ class MetricPoint:
 def ring(bell: Path, message: dict[str, Any]) -> None:
     """Wake the keeper that listens on ``bell``; nothing happens when none does.
 
-    A message is one JSON line of less than PIPE_BUF bytes, so that writes of several processes never mix. Kinds:
-    ``{"bell": "rank_started", "attempt", "rank", "local_rank", "pid", "start_time"}``, ``{"bell": "rank_done",
-    "attempt", "rank"}``, ``{"bell": "rank_exited", "attempt", "pid", "exit_code", "signal"}`` (one of the two null),
-    ``{"bell": "resumed", "attempt", "step"}``, ``{"bell": "stack", "attempt", "rank"}`` and ``{"bell": "intent"}``.
+    A message is one JSON line of less than PIPE_BUF bytes, so that writes of several processes never mix. Kinds, beside
+    ``attempt`` in all but the last: ``rank_started`` (rank, local_rank, pid, start_time), ``rank_done`` (rank),
+    ``rank_failed`` (rank), ``rank_exited`` (pid, exit_code or signal, the other null), ``resumed`` (step), ``stack``
+    (rank), ``chaos`` (fault, rank), ``intent``.
     """
     line = json.dumps(message).encode() + b"\n"
     if len(line) > 4096:

@@ -17,6 +17,7 @@ from rekindle.keeper.agent import fork_agent, spawn_agent
 from rekindle.keeper.diagnosis import root_cause
 from rekindle.keeper.facts import AttemptFacts, Ending
 from rekindle.keeper.hang_doctor import HangDoctor
+from rekindle.keeper.injection import Injector
 from rekindle.keeper.process_tree import descendants, end_all, reap
 from rekindle.keeper.roster import Roster, send
 from rekindle.keeper.testimony import agent_log_tail, read_steps, snapshot_listing
@@ -53,6 +54,7 @@ class Attempt:
         self._stop: Ending | None = None
         self._doctor = HangDoctor(self._dir, run_dir.code, spec.hang_timeout)
         self._hang: Hang | None = None
+        self._injector = Injector(run_dir, self._dir, journal)
 
     def run(self) -> AttemptFacts:
         """Start torchrun, wait for an ending, leave no process behind, and tell what happened."""
@@ -132,6 +134,8 @@ class Attempt:
                 self._roster.note_exit(pid, exit_code, number)
             case {"bell": "resumed", "step": step}:
                 self._journal.write(RecordType.RESUMED, attempt=self._plan.number, step=int(step))
+            case {"bell": "chaos"} if self._agent is not None:
+                self._injector.inject(message, self._roster, self._agent)
             case {"bell": "stack", "rank": rank} if rank in self._roster.ranks:
                 send(self._roster.ranks[rank], STACK_SIGNAL)
             case {"bell": "rank_done" | "rank_failed", "rank": rank} if rank in self._roster.ranks:

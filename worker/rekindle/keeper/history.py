@@ -18,6 +18,7 @@ class History:
     ended: list[Ended] = field(default_factory=list)
     open_attempt: int | None = None  # started, and its keeper died before it could write the end
     open_world_size: int = 0
+    went_cold: bool = False  # an attempt was started in a fresh interpreter
     last_keeper_boot: str | None = None
     run_started_at: float | None = None  # seconds since the epoch: first attempt of this run
     job_ended: bool = False
@@ -42,6 +43,7 @@ def read_history(journal: Path, run: int) -> History:
                 history.job_ended = False
             case RecordType.ATTEMPT_STARTED:
                 history.last_attempt = history.open_attempt = fields["attempt"]
+                history.went_cold = history.went_cold or not fields["warm"]
                 history.open_world_size = fields["world_size"]
                 history.run_started_at = history.run_started_at or record.at
             case RecordType.ATTEMPT_ENDED:

@@ -5,7 +5,7 @@ import random
 import secrets
 import signal
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 from rekindle.contract.durable import write_json
 from rekindle.contract.identity import ProcessIdentity
@@ -19,7 +19,7 @@ from rekindle.keeper.facts import AttemptFacts, Ending
 from rekindle.keeper.history import read_history
 from rekindle.keeper.process_tree import end_all, leftovers, reap
 from rekindle.keeper.testimony import facts_of_lost_attempt
-from rekindle.keeper.verdict import Ended, Retry, Stop, decide
+from rekindle.keeper.verdict import Ended, Retry, Stop, cannot_be_forked, decide
 from rekindle.keeper.watch import Events, Watch
 
 _ENDINGS = {Want.DRAIN: Ending.DRAIN, Want.CANCEL: Ending.CANCEL}
@@ -34,6 +34,7 @@ class Keeper:
         self._intent = self._read_intent()
         self._journal = Journal(run_dir.journal)
         self._history = read_history(run_dir.journal, self._intent.run)
+        self._warm = self._spec.warm and not self._history.went_cold
         self._terminated = False  # a SIGTERM told this keeper to leave
 
     @property
@@ -77,12 +78,12 @@ class Keeper:
             generation=generation,
             world_size=len(devices),
             devices=devices,
-            warm=self._spec.warm,
+            warm=self._warm,
         )
         self._history.run_started_at = self._history.run_started_at or time.time()
         cadence = json.dumps(asdict(self._spec.cadence))
         plan = Plan(number, generation, len(devices), cadence, self._deadline(), self._stop_wanted)
-        return Attempt(plan, self._spec, self._run_dir, self._journal, self._watch).run()
+        return Attempt(plan, replace(self._spec, warm=self._warm), self._run_dir, self._journal, self._watch).run()
 
     def _is_over(self, facts: AttemptFacts, outcome: Outcome) -> bool:
         """Judge an ended attempt; when another is to follow, wait until it is due."""
@@ -91,6 +92,10 @@ class Keeper:
             return self._end_job("cancelled", "cancelled on request", outcome)
         if facts.ending is Ending.DRAIN:
             return self._terminated or self._end_job("queued", "drained on request", outcome)
+        if self._warm and cannot_be_forked(outcome):
+            self._warm = False
+            self._wait_for_next(facts.attempt, Retry(0.0, "the script cannot run in a fork: starting cold from now on"))
+            return False
         jitter = random.random()  # noqa: S311  # spreads restarts, guards nothing
         verdict = decide(self._history.ended, self._intent.max_failures, jitter)
         if isinstance(verdict, Stop):

@@ -80,6 +80,11 @@ def decide(history: Sequence[Ended], max_failures: int, jitter: float = 0.0) -> 
     return _budgeted(_counted_since_progress(history), max_failures, jitter, progressed=last.progressed)
 
 
+def cannot_be_forked(outcome: Outcome) -> bool:
+    """True where the script failed only because its rank was forked from a warm parent."""
+    return outcome.exception == "RuntimeError" and "in forked subprocess" in outcome.message
+
+
 def _counted_since_progress(history: Sequence[Ended]) -> list[Ended]:
     """The failures that count since progress refilled the budget, oldest first.
 

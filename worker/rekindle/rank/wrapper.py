@@ -23,6 +23,7 @@ from rekindle.contract.spec import DRAINED_EXIT_CODE, JobSpec, TargetKind
 from rekindle.rank.capture import capture_output, leave_stacks_on_request
 from rekindle.rank.debug_server import open_debug_server
 from rekindle.rank.failure import describe, exit_code, print_like_python
+from rekindle.rank.self_harm import obey_chaos
 
 
 def main() -> None:
@@ -69,6 +70,7 @@ def _become_a_rank(env: RankEnv) -> None:
         open_debug_server(env.rank_dir)
         capture_output(env.rank_dir)
         leave_stacks_on_request(env.rank_dir)
+        obey_chaos(env.rank_dir)
     numpy_random = sys.modules.get("numpy.random")
     if numpy_random is not None:  # a fork would give every rank of every attempt the same "random" numbers
         numpy_random.seed()

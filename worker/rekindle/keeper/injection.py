@@ -1,0 +1,59 @@
+"""The keeper's part of ``rekindle chaos``: does the damage that a user asked for, and says so in the journal first."""
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+from rekindle.contract.chaos import CHAOS_SIGNAL, IN_RANK, OF_RANK, Fault
+from rekindle.contract.durable import write_whole
+from rekindle.contract.journal import Journal, RecordType
+from rekindle.contract.layout import AttemptDir, RunDir
+from rekindle.keeper.facts import RankFacts
+from rekindle.keeper.roster import Roster, send
+
+_SIGNALS = {Fault.KILL: signal.SIGKILL, Fault.STOP: signal.SIGSTOP, Fault.CRASH: signal.SIGSEGV}
+
+
+class Injector:
+    """One per attempt."""
+
+    def __init__(self, run_dir: RunDir, attempt_dir: AttemptDir, journal: Journal) -> None:
+        self._run_dir, self._dir, self._journal = run_dir, attempt_dir, journal
+
+    def inject(self, message: dict[str, Any], roster: Roster, agent: int) -> None:
+        """Do what a chaos message asks; nothing where it asks nonsense."""
+        number, fault = message.get("rank"), message.get("fault")
+        rank = roster.ranks.get(number) if isinstance(number, int) else None
+        if fault not in set(Fault) or (fault in OF_RANK and rank is None):
+            return
+        self._journal.write(RecordType.FAULT_INJECTED, attempt=message["attempt"], fault=fault, rank=number)
+        if rank is not None and fault in OF_RANK:
+            self._hurt(rank, Fault(fault))
+        elif fault == Fault.AGENT:
+            os.kill(agent, signal.SIGKILL)
+        elif fault == Fault.KEEPER:
+            os.kill(os.getpid(), signal.SIGKILL)
+        else:
+            corrupt_newest(self._run_dir.snapshots)
+
+    def _hurt(self, rank: RankFacts, fault: Fault) -> None:
+        if fault in IN_RANK:
+            write_whole(self._dir.rank(rank.rank).chaos, fault.encode(), durable=False)
+            send(rank, CHAOS_SIGNAL)
+        else:
+            send(rank, _SIGNALS[fault])
+
+
+def corrupt_newest(snapshots: Path) -> Path | None:
+    """Flip one bit in the middle of the largest file of the newest snapshot; returns that file."""
+    folders = sorted(path for path in snapshots.iterdir() if path.name.isdecimal())
+    if not folders:
+        return None
+    victim = max((path for path in folders[-1].iterdir() if path.is_file()), key=lambda path: path.stat().st_size)
+    with victim.open("r+b") as file:
+        file.seek(victim.stat().st_size // 2)
+        byte = file.read(1)[0]
+        file.seek(-1, os.SEEK_CUR)
+        file.write(bytes([byte ^ 1]))
+    return victim
