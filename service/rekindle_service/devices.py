@@ -1,0 +1,115 @@
+"""The slots of this machine: one CUDA device each, and as many CPU slots as the settings say."""
+
+import itertools
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pynvml
+import structlog
+
+_log = structlog.get_logger(__name__)
+
+CLOSENESS = ("nvlink", "pix", "pxb", "phb", "node", "sys")
+"""Kinds of link between two GPUs, best first, by the names that ``nvidia-smi topo`` uses."""
+
+_LEVELS = {0: "pix", 10: "pix", 20: "pxb", 30: "phb", 40: "node", 50: "sys"}
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """Room for one rank."""
+
+    name: str  # "cpu:0", "cuda:1"
+    device: str  # "cpu" or "cuda"
+    index: int
+    model: str | None = None
+    memory: int | None = None  # bytes
+    uuid: str | None = None  # of a GPU; its index can change with a reboot, this cannot
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """How two GPUs reach each other; ``first`` and ``second`` are slot names."""
+
+    first: str
+    second: str
+    kind: str  # one of CLOSENESS
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """All slots that there will be until the server is restarted, and the links between the GPUs."""
+
+    slots: tuple[Slot, ...]
+    links: tuple[Link, ...] = ()
+
+    def count(self, device: str) -> int:
+        return sum(slot.device == device for slot in self.slots)
+
+
+def find_machine(cpu_slots: int, environment: Mapping[str, str] = os.environ) -> Machine:
+    """Look once. GPUs are those of the NVIDIA driver, less those that CUDA_VISIBLE_DEVICES hides from this server."""
+    cpus = tuple(Slot(f"cpu:{index}", "cpu", index) for index in range(cpu_slots))
+    gpus, links = _find_gpus()
+    visible = visible_gpus(gpus, environment.get("CUDA_VISIBLE_DEVICES"))
+    names = {slot.name for slot in visible}
+    return Machine((*visible, *cpus), tuple(link for link in links if {link.first, link.second} <= names))
+
+
+def visible_gpus(gpus: Iterable[Slot], setting: str | None) -> tuple[Slot, ...]:
+    """The GPUs that CUDA_VISIBLE_DEVICES names by index or by (the beginning of a) UUID; all where it is not set."""
+    if setting is None:
+        return tuple(gpus)
+    names = [name.strip() for name in setting.split(",") if name.strip()]
+    return tuple(
+        gpu
+        for gpu in gpus
+        if any(
+            name == str(gpu.index) or (name.startswith("GPU-") and (gpu.uuid or "").startswith(name)) for name in names
+        )
+    )
+
+
+def cuda_visible_devices(slots: Iterable[Slot], names: Iterable[str]) -> str:
+    """The value of CUDA_VISIBLE_DEVICES that shows exactly the GPUs among ``names``, in that order; "" for none."""
+    by_name = {slot.name: slot for slot in slots if slot.device == "cuda"}
+    return ",".join(by_name[name].uuid or str(by_name[name].index) for name in names if name in by_name)
+
+
+def _find_gpus() -> tuple[list[Slot], list[Link]]:
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return [], []  # no driver, hence no GPUs
+    try:
+        handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
+        gpus = [_describe(index, handle) for index, handle in enumerate(handles)]
+        pairs = itertools.combinations(zip(gpus, handles, strict=True), 2)
+        return gpus, [Link(one.name, other.name, _link(a, b)) for (one, a), (other, b) in pairs]
+    except pynvml.NVMLError as error:
+        _log.warning("The NVIDIA driver answers with an error; no GPU is used", error=str(error))
+        return [], []
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def _describe(index: int, handle: Any) -> Slot:
+    return Slot(
+        name=f"cuda:{index}",
+        device="cuda",
+        index=index,
+        model=pynvml.nvmlDeviceGetName(handle),
+        memory=int(pynvml.nvmlDeviceGetMemoryInfo(handle).total),
+        uuid=pynvml.nvmlDeviceGetUUID(handle),
+    )
+
+
+def _link(first: Any, second: Any) -> str:
+    try:
+        if pynvml.nvmlDeviceGetP2PStatus(first, second, pynvml.NVML_P2P_CAPS_INDEX_NVLINK) == pynvml.NVML_P2P_STATUS_OK:
+            return "nvlink"
+        return _LEVELS.get(pynvml.nvmlDeviceGetTopologyCommonAncestor(first, second), "sys")
+    except pynvml.NVMLError:
+        return "sys"  # not told: assume the worst

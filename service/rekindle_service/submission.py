@@ -1,0 +1,56 @@
+"""What a person asks for when submitting a job, and how they are told that it cannot be."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rekindle.contract.spec import Cadence, TargetKind
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """A request of the right types; whether it fits this machine is for ``submission_rules``."""
+
+    name: str
+    kind: TargetKind
+    target: str
+    python: str  # absolute path of an interpreter
+    args: list[str] = field(default_factory=list)
+    code: Path | None = None  # folder to copy; None: the folder of a script given by its absolute path
+    env: dict[str, str] = field(default_factory=dict)
+    min_ranks: int = 1
+    max_ranks: int = 1
+    nodes: int = 1
+    device: str = "auto"  # or "cpu" or "cuda"
+    priority: int = 0
+    after: list[str] = field(default_factory=list)
+    max_failures: int = 3
+    hang_timeout: float | None = None  # seconds
+    time_limit: float | None = None  # seconds
+    cadence: Cadence = field(default_factory=Cadence)
+    warm: bool = True
+
+    @property
+    def code_folder(self) -> Path | None:
+        """The folder to copy, or None for a job that brings no code."""
+        if self.code is None and self.kind is TargetKind.SCRIPT:
+            return Path(self.target).parent
+        return self.code
+
+
+@dataclass(frozen=True, slots=True)
+class FieldError:
+    """One field that breaks one rule. ``field`` is dotted as in the request; ``hint`` says what to do."""
+
+    field: str
+    rule: str
+    value: Any
+    hint: str = ""
+
+
+class SubmissionError(Exception):
+    """The request cannot become a job; ``errors`` names every rule that it breaks."""
+
+    def __init__(self, errors: list[FieldError]) -> None:
+        super().__init__("; ".join(f"{error.field}: {error.rule}" for error in errors))
+        self.errors = errors

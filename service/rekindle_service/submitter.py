@@ -1,0 +1,138 @@
+"""From a submission to a queued job: checked, its code copied, its folder and its row in place."""
+
+import errno
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from rekindle.contract.durable import fsync_folder, write_json
+from rekindle.contract.spec import Cadence, JobSpec, TargetKind
+from rekindle_service.code_copy import CodeCopyError, copy_code
+from rekindle_service.devices import Machine
+from rekindle_service.home import Home, new_job_id
+from rekindle_service.rows import Job
+from rekindle_service.store import StorageError, Store
+from rekindle_service.submission import FieldError, Submission, SubmissionError
+from rekindle_service.submission_rules import broken_rules, chosen_device
+
+
+@dataclass(frozen=True, slots=True)
+class Submitter:
+    """Makes jobs. ``check_python`` says what is wrong with an interpreter (``launching.interpreter``), or None."""
+
+    store: Store
+    home: Home
+    machine: Machine
+    check_python: Callable[[str], FieldError | None]
+
+    def submit(self, submission: Submission, idempotency_key: str | None = None) -> Job:
+        """The new job, or the one that the key made before.
+
+        The run directory is put together aside and renamed, then the row is inserted: what is interrupted half way
+        leaves no job, and ``housekeeping`` sweeps the remains. Raises SubmissionError and StorageError.
+        """
+        known = None if idempotency_key is None else self.store.job_by_key(idempotency_key)
+        if known is not None:
+            return known
+        self._check(submission)
+        job = self._row(submission)
+        try:
+            self._build_run_dir(job, submission.code_folder)
+        except CodeCopyError as error:
+            raise SubmissionError(
+                [FieldError("code.path", error.rule, str(submission.code_folder), error.hint)]
+            ) from error
+        except OSError as error:
+            raise self._storage_error(error) from error
+        return self._insert(job, idempotency_key)
+
+    def _check(self, submission: Submission) -> None:
+        errors = broken_rules(submission, self.machine, lambda job_id: self.store.job(job_id) is not None)
+        complaint = self.check_python(submission.python)
+        if complaint is not None:
+            errors.append(complaint)
+        if errors:
+            raise SubmissionError(errors)
+
+    def _row(self, submission: Submission) -> Job:
+        return Job(
+            id=new_job_id(),
+            name=submission.name,
+            kind=submission.kind,
+            target=_target_in_copy(submission),
+            args=submission.args,
+            env=submission.env,
+            python=submission.python,
+            device=chosen_device(submission, self.machine),
+            min_ranks=submission.min_ranks,
+            max_ranks=submission.max_ranks,
+            priority=submission.priority,
+            after=submission.after,
+            max_failures=submission.max_failures,
+            hang_timeout=submission.hang_timeout,
+            time_limit=submission.time_limit,
+            cadence=asdict(submission.cadence),
+            warm=submission.warm,
+            created_at=time.time(),
+        )
+
+    def _build_run_dir(self, job: Job, code: Path | None) -> None:
+        new, final = self.home.new_run(job.id), self.home.run_dir(job.id)
+        try:
+            new.root.mkdir(mode=0o700)
+            if code is None:
+                new.code.mkdir(mode=0o700)
+            else:
+                copy_code(code, new.code, leave_out=self.home.root)
+            write_json(new.spec, spec_of(job).to_json())
+            new.root.rename(final.root)
+        except BaseException:
+            shutil.rmtree(new.root, ignore_errors=True)
+            raise
+        fsync_folder(self.home.runs)
+
+    def _insert(self, job: Job, idempotency_key: str | None) -> Job:
+        """The row of ``job``, or that of a concurrent request with the same key that was faster."""
+        inserted: Job | None = None
+        try:
+            inserted = self.store.add_job(job, idempotency_key)
+        finally:
+            if inserted is not job:
+                shutil.rmtree(self.home.run_dir(job.id).root, ignore_errors=True)
+        return inserted
+
+    def _storage_error(self, error: OSError) -> StorageError:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+        advice = "free some space on its disk" if full else "check its disk and its permissions"
+        return StorageError(f"{self.home.runs}: no run directory can be written ({error}): {advice}", full=full)
+
+
+def spec_of(job: Job) -> JobSpec:
+    """What the keeper gets to know of a job."""
+    return JobSpec(
+        job_id=job.id,
+        name=job.name,
+        kind=job.kind,
+        target=job.target,
+        python=job.python,
+        device=job.device,
+        min_ranks=job.min_ranks,
+        max_ranks=job.max_ranks,
+        args=job.args,
+        env=job.env,
+        max_failures=job.max_failures,
+        hang_timeout=job.hang_timeout,
+        time_limit=job.time_limit,
+        cadence=Cadence(**job.cadence),
+        warm=job.warm,
+    )
+
+
+def _target_in_copy(submission: Submission) -> str:
+    """A script's path relative to the code folder; anything else as it is."""
+    folder = submission.code_folder
+    if submission.kind is TargetKind.SCRIPT and folder is not None:
+        return str((folder / submission.target).relative_to(folder))
+    return submission.target
