@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: demo test clean
+.PHONY: demo test readme clean
 
 demo: $(VENV)/.installed
 	$(BIN)/rekindle demo --home .rekindle
@@ -17,6 +17,10 @@ test: $(VENV)/.installed-test
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest
+
+# The parts of README.md that the code knows better; a test compares them.
+readme: $(VENV)/.installed-test
+	$(BIN)/python tests/readme_sections.py
 
 # The stamps make a second run install nothing, until what is to be installed changes.
 $(VENV)/.installed: pyproject.toml constraints.txt | $(BIN)/python

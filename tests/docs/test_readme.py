@@ -1,0 +1,108 @@
+"""What the README says is so."""
+
+import ast
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+import readme_sections
+from typer.main import get_command
+
+from rekindle_service.cli.exit_codes import ExitCode
+from rekindle_service.cli.main import app
+from rekindle_service.states import JobState
+
+README = readme_sections.README.read_text()
+PAGES = [readme_sections.README, readme_sections.ROOT / "deploy" / "README.md"]
+
+
+def blocks(language: str, text: str = README) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("name", readme_sections.SECTIONS)
+def test_a_section_is_as_the_code_has_it(name: str) -> None:
+    written = readme_sections.section(README, name)
+    assert written.splitlines() == list(readme_sections.SECTIONS[name]()), "`make readme` writes it anew"
+
+
+@pytest.mark.parametrize("line", [line for block in blocks("bash") for line in block.splitlines() if line])
+def test_every_shown_command_is_understood(line: str) -> None:
+    words = shlex.split(line)
+    if words[0] == "make":
+        assert re.search(rf"^{words[1]}:", (readme_sections.ROOT / "Makefile").read_text(), flags=re.MULTILINE)
+    elif words[0] == "rekindle":
+        parse(words[1:])
+    else:
+        assert "$(rekindle token)" in line
+        assert "/api/v1/jobs" in line
+
+
+def parse(words: list[str]) -> None:
+    """Read a command line as the program does, without carrying it out. Raises what the program would complain of."""
+    group: Any = get_command(app)
+    context = group.make_context("rekindle", list(words), resilient_parsing=False)
+    name, command, rest = group.resolve_command(context, [*context._protected_args, *context.args])
+    command.make_context(name, rest, parent=context)
+
+
+def test_the_parser_of_shown_commands_refuses_what_the_program_refuses() -> None:
+    for wrong in (["submit", "--no-such-option", "train.py"], ["no-such-command"], ["show"]):
+        with pytest.raises(Exception, match=r"(?i)no such|missing"):
+            parse(wrong)
+
+
+@pytest.mark.parametrize("block", blocks("python"))
+def test_python_blocks_import_what_there_is(block: str) -> None:
+    root = readme_sections.ROOT / "worker" / "rekindle" / "__init__.py"
+    offered = {name for node in ast.walk(ast.parse(root.read_text())) for name in names(node)}
+    for node in ast.walk(ast.parse(block)):
+        if isinstance(node, ast.ImportFrom) and node.module == "rekindle":
+            assert {alias.name for alias in node.names} <= offered
+
+
+def names(node: ast.AST) -> list[str]:
+    """What a statement of a package's front file makes available."""
+    match node:
+        case ast.ImportFrom():
+            return [alias.asname or alias.name for alias in node.names]
+        case ast.Constant(value=str(text)):
+            return [text]  # of __all__, or of a table of lazy imports
+        case _:
+            return []
+
+
+def test_the_tables_of_states_and_exit_codes_are_complete() -> None:
+    for state in JobState:
+        assert f"`{state}`" in README
+    told = {int(code) for code in re.findall(r"^\| (\d+) \|", README, flags=re.MULTILINE)}
+    assert told == {int(code) for code in ExitCode}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(readme_sections.ROOT)))
+def test_links_and_pictures_lead_to_files_of_the_repository(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
+        assert target.startswith("https://") or (page.parent / target).exists(), target
+
+
+def test_the_service_units_leave_jobs_alone() -> None:
+    for unit in (readme_sections.ROOT / "deploy").glob("*.service"):
+        lines = unit.read_text().splitlines()
+        assert "KillMode=process" in lines
+        assert "Restart=always" in lines
+        command = next(line for line in lines if line.startswith("ExecStart=")).partition("/bin/rekindle ")[2]
+        parse(shlex.split(command))
+
+
+def test_constraints_name_a_version_each_and_no_place() -> None:
+    for line in (readme_sections.ROOT / "constraints.txt").read_text().splitlines():
+        assert re.fullmatch(r"[A-Za-z0-9_.-]+==[A-Za-z0-9.]+", line), line
+
+
+def test_nothing_tracked_names_a_folder_of_the_machine_it_was_written_on() -> None:
+    home = str(readme_sections.ROOT.parent)
+    for path in readme_sections.tracked():
+        text = (readme_sections.ROOT / path).read_text(errors="replace")
+        assert home == "/" or f"{home}/" not in text, path
