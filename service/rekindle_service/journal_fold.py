@@ -31,11 +31,15 @@ class JournalEffect:
 def fold(job: Job, attempts: Sequence[Attempt], records: Iterable[Record]) -> JournalEffect | None:
     """The effect of ``records``, all of them newer than what is in ``job`` and ``attempts``; None without records.
 
-    A record with missing or senseless fields raises KeyError, TypeError or ValueError.
+    A record with missing or senseless fields changes nothing but the job's notice.
     """
     folding = _Folding(job, attempts)
     for record in records:
-        folding.apply(record)
+        try:
+            folding.apply(record)
+        except (KeyError, TypeError, ValueError) as error:
+            notice = f"journal.jsonl, record before byte {record.end} ({record.type}): {error!r}; it was passed over"
+            folding.effect.columns["notice"] = notice
     return folding.effect if folding.effect.offset != job.journal_offset else None
 
 

@@ -107,7 +107,7 @@ class Event(SQLModel, table=True):
 
 
 class Sequence(SQLModel, table=True):
-    """The last value given out of each counter (``number``, ``version``)."""
+    """The last value given out of each counter (``number``, ``version``, ``starts`` of the server)."""
 
     name: str = Field(primary_key=True)
     value: int

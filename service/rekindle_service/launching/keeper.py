@@ -4,13 +4,14 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
 from rekindle.contract.durable import fsync_folder
 from rekindle.contract.environ import scrubbed
 from rekindle.contract.layout import RunDir
-from rekindle_service.devices import Slot, cuda_visible_devices
+from rekindle_service.devices import Machine, Slot, cuda_visible_devices
 from rekindle_service.home import Home
 from rekindle_service.rows import Job
 
@@ -18,7 +19,20 @@ KEEPER = ("-P", "-m", "rekindle.keeper")
 """``-P``: a ``json.py`` beside the user's script must not be what the keeper imports."""
 
 
-def launch_keeper(python: str, run_dir: RunDir, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+@dataclass(frozen=True, slots=True)
+class KeeperLauncher:
+    """What the engine launches keepers with; ``worker_path`` is from ``prepare_worker_path``."""
+
+    home: Home
+    machine: Machine
+    worker_path: Path
+
+    def __call__(self, job: Job) -> "subprocess.Popen[bytes]":
+        environment = keeper_environment(job, self.worker_path, self.machine.slots)
+        return launch_keeper(job.python, self.home.run_dir(job.id), environment)
+
+
+def launch_keeper(python: str, run_dir: RunDir, environment: Mapping[str, str]) -> "subprocess.Popen[bytes]":
     """Start the keeper in a session of its own, with nothing of ours but standard streams. Raises OSError."""
     log = os.open(run_dir.keeper_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     try:

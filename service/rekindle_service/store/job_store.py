@@ -49,6 +49,15 @@ class Store:
     def close(self) -> None:
         self._database.close()
 
+    def starts(self) -> int:
+        """How many servers have begun to work with this database; 0: it is new."""
+        with self._database.reading() as session:
+            return _last(session, "starts")
+
+    def count_start(self) -> None:
+        with self._database.writing() as session:
+            _next(session, "starts")
+
     # --- jobs
 
     def add_job(self, job: Job, idempotency_key: str | None = None) -> Job:
@@ -250,13 +259,17 @@ class Store:
         with self._database.reading() as session:
             return _last(session, "version")
 
+    def tombstones(self, since: int, limit: int = 500) -> list[Event]:
+        """The events of at most ``limit`` deletions after version ``since``, oldest first."""
+        with self._database.reading() as session:
+            return _tombstones(session, since, limit)
+
     def changes(self, since: int, limit: int = 500) -> Changes:
         """At most ``limit`` jobs changed and ids deleted after version ``since``, in the order of the change."""
-        jobs_query = select(Job).where(col(Job.version) > since).order_by(col(Job.version)).limit(limit)
-        gone_query = select(Event).where(Event.kind == "deleted", col(Event.id) > since).order_by(col(Event.id))
+        query = select(Job).where(col(Job.version) > since).order_by(col(Job.version)).limit(limit)
         with self._database.reading() as session:
-            jobs = list(session.exec(jobs_query))
-            gone = list(session.exec(gone_query.limit(limit)))
+            jobs = list(session.exec(query))
+            gone = _tombstones(session, since, limit)
             newest = max(since, _last(session, "version"))
         if len(jobs) == limit:
             newest = jobs[-1].version
@@ -271,6 +284,11 @@ class Store:
 
 def _job_by_key(session: Session, key: str | None) -> Job | None:
     return None if key is None else session.exec(select(Job).where(Job.idempotency_key == key)).first()
+
+
+def _tombstones(session: Session, since: int, limit: int) -> list[Event]:
+    query = select(Event).where(Event.kind == "deleted", col(Event.id) > since).order_by(col(Event.id)).limit(limit)
+    return list(session.exec(query))
 
 
 def _set(job: Job, changes: Mapping[str, Any]) -> bool:

@@ -18,7 +18,7 @@ def upgrade() -> None:
         sa.Column("name", sa.String(), primary_key=True),
         sa.Column("value", sa.Integer(), nullable=False),
     )
-    op.bulk_insert(sequence, [{"name": "number", "value": 0}, {"name": "version", "value": 0}])
+    op.bulk_insert(sequence, [{"name": name, "value": 0} for name in ("number", "version", "starts")])
 
 
 def _job() -> None:
