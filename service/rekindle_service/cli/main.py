@@ -79,7 +79,7 @@ def main() -> None:
 def run() -> int:
     """Carry out the command line. Commands end by SystemExit; what returns is the code of a command that could not."""
     try:
-        app()
+        app(prog_name="rekindle")
     except ProblemError as error:
         err().print(problem_text(error.problem))
     except NoServerError as error:

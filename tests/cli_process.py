@@ -1,0 +1,44 @@
+"""The command `rekindle` as a process, as people run it."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+_TIMEOUT = 60  # seconds
+
+
+def environment(home: Path, **variables: str) -> dict[str, str]:
+    """The environment of a shell in which nothing but the home is set."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("REKINDLE_")}
+    return {**kept, "REKINDLE_HOME": str(home), **variables}
+
+
+def rekindle(
+    home: Path, *words: str, cwd: Path | None = None, variables: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end. A traceback is never right, whatever the test looks for."""
+    done = subprocess.run(
+        [sys.executable, "-m", "rekindle_service", *words],
+        cwd=cwd,
+        env=environment(home, **(variables or {})),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=_TIMEOUT,
+        check=False,
+    )
+    assert "Traceback" not in done.stdout + done.stderr, done.stderr
+    return done
+
+
+def start(home: Path, *words: str) -> "subprocess.Popen[str]":
+    """Start a command that goes on; the test ends it."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "rekindle_service", *words],
+        env=environment(home),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )

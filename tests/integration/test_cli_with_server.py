@@ -1,0 +1,257 @@
+"""The command line against a real server; keeper and ranks are played by the test, so that it decides what happens."""
+
+import json
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from cli_process import environment, rekindle, start
+from e2e.played_job import PlayedJob
+from e2e.serve_process import ServeProcess
+from e2e.waiting import until
+from rekindle.contract.outcome import Outcome, OutcomeClass
+from rekindle_service.states import JobState
+
+_KILLED = Outcome(OutcomeClass.SIGNAL, "rank 1 was killed by SIGKILL", rank=1, signal="SIGKILL")
+_DONE = Outcome(OutcomeClass.SUCCESS, "every rank was done")
+_RAISED = Outcome(OutcomeClass.USER_ERROR, "ValueError: boom", rank=0, file="train.py", line=42, retryable=False)
+_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+Play = Callable[..., PlayedJob]
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    folder = tmp_path / "home"
+    folder.mkdir(mode=0o700)
+    return folder
+
+
+@pytest.fixture
+def running(home: Path) -> Iterator[ServeProcess]:
+    process = ServeProcess(home)
+    process.start()
+    yield process
+    process.stop()
+
+
+@pytest.fixture
+def play(running: ServeProcess, home: Path) -> Iterator[Play]:
+    jobs: list[PlayedJob] = []
+
+    def make(name: str = "digits", **asked: object) -> PlayedJob:
+        jobs.append(PlayedJob(home, name, **asked))
+        return jobs[-1]
+
+    yield make
+    for job in jobs:
+        job.close()
+
+
+def state_of(home: Path, job_id: str) -> str:
+    return json.loads(rekindle(home, "show", job_id, "-o", "json").stdout)["state"]
+
+
+def test_a_script_is_submitted_from_its_folder_and_controlled_by_name(
+    home: Path, running: ServeProcess, tmp_path: Path
+) -> None:
+    (tmp_path / "train.py").write_text("import time\ntime.sleep(600)\n")
+    words = ["--device", "cpu", "train.py", "--lr", "0.1", "--ranks", "9"]
+    first = rekindle(home, "submit", "--name", "long", "-o", "id", *words, cwd=tmp_path)
+    assert first.returncode == 0, first.stderr
+    job_id = first.stdout.strip()
+    shown = json.loads(rekindle(home, "show", "long", "-o", "json").stdout)
+    assert (shown["id"], shown["target"]["value"]) == (job_id, "train.py")
+    assert shown["args"] == ["--lr", "0.1", "--ranks", "9"]
+    second = rekindle(home, "submit", "--after", "long", "--priority", "3", *words, cwd=tmp_path)
+    assert second.returncode == 0, second.stderr
+    listed = json.loads(rekindle(home, "ps", "-o", "json").stdout)
+    assert (listed[0]["after"], listed[0]["priority"], listed[0]["state"]) == ([job_id], 3, "queued")
+    for each in rekindle(home, "ps", "-o", "id").stdout.split():
+        assert rekindle(home, "cancel", each).returncode == 0
+    assert rekindle(home, "wait", job_id).returncode == 3
+
+
+def test_a_refused_job_is_told_field_by_field(home: Path, running: ServeProcess, tmp_path: Path) -> None:
+    (tmp_path / "train.py").touch()
+    done = rekindle(home, "submit", "--ranks", "4000", "--device", "cpu", "train.py", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "ranks: " in done.stderr
+    assert "4000" in done.stderr
+    assert rekindle(home, "ps", "-o", "id").stdout == ""
+
+
+def test_a_job_that_nobody_knows_is_told_with_those_there_are(home: Path, play: Play) -> None:
+    play("digits")
+    done = rekindle(home, "show", "letters")
+    assert done.returncode == 2
+    assert "No job is called 'letters'" in done.stderr
+    assert "digits" in done.stderr
+
+
+@pytest.mark.parametrize("reference", ["..", "a/b", "%2e%2e", "a?b", "x" * 300, "é", ""])
+def test_a_hostile_reference_finds_nothing_and_nothing_else_happens(home: Path, play: Play, reference: str) -> None:
+    play("digits")
+    done = rekindle(home, "cancel", "--", reference)
+    assert done.returncode == 2
+    assert "No job is called" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("state", "outcome", "code"),
+    [(JobState.SUCCEEDED, _DONE, 0), (JobState.FAILED, _RAISED, 1), (JobState.CANCELLED, _DONE, 3)],
+)
+def test_wait_ends_with_the_fate_of_the_job(
+    home: Path, play: Play, state: JobState, outcome: Outcome, code: int
+) -> None:
+    job = play()
+    job.begin_attempt()
+    waiting = start(home, "wait", job.id)
+    job.end_attempt(outcome, last_step=10)
+    job.end(state, outcome)
+    printed, _ = waiting.communicate(timeout=30)
+    assert waiting.returncode == code
+    assert str(state) in printed.splitlines()[-1]
+    if state is JobState.FAILED:
+        assert "ValueError: boom (train.py:42)" in printed
+
+
+def test_show_tells_the_story_of_the_attempts(home: Path, play: Play) -> None:
+    job = play()
+    job.begin_attempt()
+    job.end_attempt(_KILLED, last_step=133)
+    job.retry_in(0)
+    job.begin_attempt(resumed_from_step=120)
+    until(lambda: state_of(home, job.id) == "running", "the second attempt is known")
+    told = rekindle(home, "show", job.id).stdout
+    assert "ended: signal: rank 1 was killed by SIGKILL" in told
+    assert "reached step 133; 13 steps lost, the newest snapshot is of step 120" in told
+    assert "resumed from step 120" in told
+
+
+def test_snapshots_are_listed_with_step_and_size(home: Path, play: Play) -> None:
+    job = play()
+    job.snapshot(40)
+    job.snapshot(80)
+    assert rekindle(home, "snapshots", job.id, "-o", "id").stdout.split() == ["80", "40"]
+    assert "7 B" in rekindle(home, "snapshots", job.id).stdout
+
+
+def test_followed_logs_have_every_line_once_although_the_server_is_killed_between(
+    home: Path, play: Play, running: ServeProcess
+) -> None:
+    job = play()
+    job.begin_attempt()
+    job.write(b"step 1\n", rank=0)
+    job.write(b"step 1 of the other\n", rank=1)
+    following = start(home, "logs", "-f", job.id)
+    assert following.stdout is not None
+    assert following.stdout.readline() == "[rank 0] step 1\n"
+    running.kill()
+    job.write(b"while nobody served\n", rank=0)
+    job.end_attempt(_KILLED, last_step=3)
+    job.retry_in(0)
+    running.start()
+    job.begin_attempt(resumed_from_step=2)
+    job.write(b"step 3\nno line end", rank=0)
+    job.end_attempt(_DONE, last_step=4)
+    job.end(JobState.SUCCEEDED, _DONE)
+    printed, notes = following.communicate(timeout=30)
+    assert following.returncode == 0
+    assert printed.splitlines() == [
+        "[rank 1] step 1 of the other",
+        "[rank 0] while nobody served",
+        "── attempt 2, resumed from step 2 ──",
+        "[rank 0] step 3",
+        "[rank 0] no line end",
+    ]
+    assert "The server is away" in notes
+    assert "The server is back." in notes
+
+
+@pytest.mark.parametrize("words", [["logs", "-f"], ["wait"]])
+def test_ctrl_c_leaves_the_job_alone_and_says_how_to_come_back(home: Path, play: Play, words: list[str]) -> None:
+    job = play()
+    job.begin_attempt()
+    job.write(b"hello\n")
+    watching = start(home, *words, job.id)
+    assert watching.stdout is not None
+    watching.stdout.readline()
+    watching.send_signal(signal.SIGINT)
+    _, notes = watching.communicate(timeout=30)
+    assert watching.returncode == 130
+    assert f"rekindle {' '.join(words)} {job.id}" in notes
+    assert job.wanted() == "run"
+
+
+def test_hostile_names_and_output_stay_text(home: Path, play: Play) -> None:
+    job = play("\x1b]0;owned\x07[bold]x[/bold]\x9b31m")
+    job.begin_attempt()
+    job.write(b"\x1b]52;c;AAAA\x07\x1b[2Jharmless [red]text[/red]\r\n")
+    for words in (["ps"], ["show", job.id], ["logs", job.id]):
+        printed = rekindle(home, *words).stdout
+        assert not _CONTROLS.search(printed), printed
+    assert "[bold]x[/bold]" in rekindle(home, "ps").stdout
+    assert rekindle(home, "logs", job.id).stdout == "[rank 0] harmless [red]text[/red]\n"
+    assert "\x1b]52;c;AAAA\x07" in rekindle(home, "logs", "--raw", job.id).stdout
+
+
+def test_one_rank_alone_is_shown_without_a_prefix(home: Path, play: Play) -> None:
+    job = play()
+    job.begin_attempt()
+    job.write(b"a\nb\nc\n", rank=1)
+    job.write(b"trouble\n", rank=1, stream="stderr")
+    assert rekindle(home, "logs", job.id, "--rank", "1", "--stream", "stdout").stdout == "a\nb\nc\n"
+    assert rekindle(home, "logs", job.id, "--rank", "1", "--tail", "1").stdout == "c\ntrouble\n"
+    refused = rekindle(home, "logs", job.id, "--rank", "7")
+    assert refused.returncode == 2
+
+
+def test_on_a_terminal_wait_shows_a_bar_and_leaves_one_line(home: Path, play: Play) -> None:
+    job = play()
+    job.begin_attempt()
+    job.report(0, step=500)
+    ours, theirs = pty.openpty()
+    watching = subprocess.Popen(
+        [sys.executable, "-m", "rekindle_service", "wait", job.id],
+        env=environment(home, TERM="xterm", COLUMNS="120"),
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+    )
+    os.close(theirs)
+    seen = bytearray()
+    reader = threading.Thread(target=_read_all, args=(ours, seen))
+    reader.start()
+    until(lambda: b"step 500 of 1000" in seen, "the bar shows the step")
+    job.end_attempt(_DONE, last_step=1000)
+    job.end(JobState.SUCCEEDED, _DONE)
+    assert watching.wait(timeout=30) == 0
+    reader.join(timeout=10)
+    os.close(ours)
+    assert b"digits succeeded" in seen.splitlines()[-1]
+
+
+def _read_all(descriptor: int, seen: bytearray) -> None:
+    """Until the other end of the terminal is closed, which Linux tells as EIO."""
+    try:
+        while data := os.read(descriptor, 4096):
+            seen += data
+    except OSError:
+        return
+
+
+def test_a_second_server_in_the_home_is_refused_with_the_pid_of_the_first(home: Path, running: ServeProcess) -> None:
+    pid = json.loads((home / "server.json").read_text())["pid"]
+    done = rekindle(home, "serve", "--port", "0")
+    assert done.returncode != 0
+    assert str(pid) in done.stderr + done.stdout
+    assert rekindle(home, "ps").returncode == 0

@@ -1,0 +1,146 @@
+"""The command line starts light, and where it can do nothing it says what to do."""
+
+import json
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cli_process import environment, rekindle
+
+_HEAVY = ("torch", "fastapi", "starlette", "sqlmodel", "sqlalchemy", "uvicorn", "numpy", "plotly", "alembic")
+_PROBE = """
+import sys
+from rekindle_service.cli.main import run
+sys.argv = ["rekindle", *sys.argv[1:]]
+try:
+    run()
+except SystemExit:
+    pass
+print("loaded:", *sorted(set(sys.modules) & {modules!r}))
+"""
+
+
+@pytest.mark.parametrize("words", [["--help"], ["ps"], ["logs", "x"], ["submit", "--recipe", "ddp"], ["token"]])
+def test_a_client_command_loads_neither_torch_nor_the_server(tmp_path: Path, words: list[str]) -> None:
+    probe = _PROBE.format(modules=set(_HEAVY))
+    done = subprocess.run(
+        [sys.executable, "-c", probe, *words], env=environment(tmp_path), capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines()[-1] == "loaded:"
+
+
+@pytest.mark.parametrize("words", [["ps"], ["wait", "x"], ["logs", "-f", "x"], ["show", "x"], ["cancel", "x"]])
+def test_without_a_server_a_command_says_how_to_start_one(tmp_path: Path, words: list[str]) -> None:
+    done = rekindle(tmp_path, *words)
+    assert done.returncode == 2
+    assert f"No server is running in {tmp_path}" in done.stderr
+    assert "rekindle serve" in done.stderr
+    assert done.stdout == ""
+
+
+def test_a_server_that_died_without_a_word_is_not_taken_for_one(tmp_path: Path) -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        port = unused.getsockname()[1]
+        (tmp_path / "token").write_text("secret\n")
+        (tmp_path / "server.json").write_text(json.dumps({"url": f"http://127.0.0.1:{port}", "pid": 1}))
+        done = rekindle(tmp_path, "ps")
+    assert done.returncode == 2
+    assert f"127.0.0.1:{port} does not answer" in done.stderr
+    assert "secret" not in done.stderr
+
+
+def test_another_servers_address_does_not_get_this_homes_token(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("secret\n")
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        done = rekindle(tmp_path, "ps", variables={"REKINDLE_URL": url})
+        listener.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            listener.accept()
+    assert done.returncode == 2
+    assert "REKINDLE_TOKEN" in done.stderr
+
+
+def test_something_else_on_the_port_is_told_from_rekindle(tmp_path: Path) -> None:
+    import http.server
+    import threading
+
+    class Other(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_error(418)
+
+        def log_message(self, *args: object) -> None:
+            pass
+
+    with http.server.HTTPServer(("127.0.0.1", 0), Other) as other:
+        threading.Thread(target=other.handle_request).start()
+        url = f"http://127.0.0.1:{other.server_address[1]}"
+        done = rekindle(tmp_path, "ps", variables={"REKINDLE_URL": url, "REKINDLE_TOKEN": "t"})
+    assert done.returncode == 2
+    assert "answered 418" in done.stderr
+    assert "Is this rekindle?" in done.stderr
+
+
+def test_the_token_is_printed_alone_so_that_a_shell_can_use_it(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("secret\n")
+    done = rekindle(tmp_path, "token")
+    assert (done.returncode, done.stdout) == (0, "secret\n")
+    assert str(tmp_path / "token") in done.stderr
+
+
+def test_a_token_that_is_not_there_is_an_error_that_names_its_place(tmp_path: Path) -> None:
+    done = rekindle(tmp_path, "token")
+    assert done.returncode == 2
+    assert str(tmp_path / "token") in done.stderr
+
+
+def test_a_wrong_setting_is_told_with_its_name_and_value(tmp_path: Path) -> None:
+    done = rekindle(tmp_path, "ps", variables={"REKINDLE_PORT": "many"})
+    assert done.returncode == 2
+    assert "port: " in done.stderr
+    assert "given: many" in done.stderr
+    assert "REKINDLE_PORT" in done.stderr
+
+
+def test_a_broken_settings_file_is_told_with_its_path(tmp_path: Path) -> None:
+    (tmp_path / "rekindle.toml").write_text("port = [")
+    done = rekindle(tmp_path, "ps")
+    assert done.returncode == 2
+    assert str(tmp_path / "rekindle.toml") in done.stderr
+
+
+def test_the_home_may_be_given_before_the_verb(tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "token").write_text("of the other home\n")
+    assert rekindle(tmp_path, "--home", str(other), "token").stdout == "of the other home\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["submit"], "name a script"),
+        (["submit", "missing.py"], "no such script"),
+        (["submit", "--ranks", "two", "missing.py"], "two"),
+        (["submit", "--module", "a", "--recipe", "b"], "only one of them"),
+        (["logs", "--stream", "stdin", "x"], "stdin"),
+        (["show"], "JOB"),
+        (["no-such-verb"], "no-such-verb"),
+    ],
+)
+def test_a_wrong_command_line_ends_with_2_and_says_what_is_wrong(tmp_path: Path, words: list[str], told: str) -> None:
+    done = rekindle(tmp_path, *words, cwd=tmp_path)
+    assert done.returncode == 2
+    assert told in done.stderr
+
+
+def test_a_reader_that_goes_away_ends_the_command_quietly(tmp_path: Path) -> None:
+    command = f"{sys.executable} -m rekindle_service --help | true"
+    done = subprocess.run(
+        ["bash", "-c", command], env=environment(tmp_path), capture_output=True, text=True, check=False
+    )
+    assert done.stderr == ""
