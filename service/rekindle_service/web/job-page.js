@@ -34,13 +34,22 @@ let job = null;
 async function refresh() {
   try {
     showJob(await readJob(jobId));
-    const parts = [showRanks(), showAttempts(), showMetrics(), showSnapshotList(), log.refresh()];
-    for (const part of await Promise.allSettled(parts)) if (part.status === "rejected") console.warn(part.reason);
+    await refetch(showRanks, showAttempts, showMetrics, showSnapshotList, () => log.refresh());
     byId("job").setAttribute("aria-busy", "false");
   } catch (error) {
     if (error instanceof Problem && error.status === 404) gone(error.message);
     else console.warn("the job could not be read", error);
   }
+}
+
+/**
+ * Each part by itself: one that fails leaves the others as fresh as they can be.
+ *
+ * @param {...() => Promise<void>} parts
+ */
+async function refetch(...parts) {
+  const results = await Promise.allSettled(parts.map((part) => part()));
+  for (const result of results) if (result.status === "rejected") console.warn("a part is not fresh", result.reason);
 }
 
 /**
@@ -67,8 +76,9 @@ function showJob(next) {
   log.setRanks(rankNumbers(next));
   void log.setLatest(next.attempt);
   if (!before) return;
-  if (before.attempt !== next.attempt || before.state !== next.state) void showAttempts().then(showRanks);
-  if (before.snapshot_step !== next.snapshot_step) void showSnapshotList();
+  const turned = before.attempt !== next.attempt || before.state !== next.state;
+  if (turned) void refetch(showAttempts, showRanks, showMetrics);
+  if (turned || before.snapshot_step !== next.snapshot_step) void refetch(showSnapshotList);
 }
 
 /** @param {import("./api.js").Job} of */

@@ -66,6 +66,7 @@ export class LogView {
     fill(this.#attempt, [["", "Latest attempt"], ...numbers.map((number) => [number, `Attempt ${number}`])]);
     if (first) return this.#open();
     if (this.#attempt.value === "") await this.#feed.goOn(latest);
+    this.#link();
     this.#settle();
   }
 
@@ -93,16 +94,26 @@ export class LogView {
   }
 
   async #open() {
-    const attempt = Number(this.#attempt.value) || this.#latest;
-    const [rank, stream] = [Number(this.#rank.value), this.#stream.value];
+    const source = this.#source;
     this.#onSource(this.followed);
-    this.#raw.href = `/api/v1/jobs/${encodeURIComponent(this.#jobId)}/ranks/${rank}/log?stream=${stream}&attempt=${attempt}`;
-    this.#raw.hidden = attempt === 0;
-    if (attempt === 0) return;
+    this.#link();
+    if (source.attempt === 0) return;
     this.#cut = false;
     this.#setFollowing(true);
-    await this.#feed.open({ rank, stream, attempt });
+    await this.#feed.open(source);
     this.#settle();
+  }
+
+  get #source() {
+    const attempt = Number(this.#attempt.value) || this.#latest;
+    return { rank: this.rank, stream: this.#stream.value, attempt };
+  }
+
+  /** Offer the part of the log that a browser can show as a page of its own. */
+  #link() {
+    const { rank, stream, attempt } = this.#source;
+    this.#raw.hidden = attempt === 0;
+    this.#raw.href = `/api/v1/jobs/${encodeURIComponent(this.#jobId)}/ranks/${rank}/log?stream=${stream}&attempt=${attempt}&tail=10000&limit=1048576`;
   }
 
   async #loadEarlier() {

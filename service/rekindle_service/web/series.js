@@ -12,10 +12,17 @@ export class Metrics {
   /** @type {Map<string, Map<number, Point[]>>} by name, then by attempt */
   #series = new Map();
 
-  /** Replace everything by what the server has. @param {import("./api.js").Series[]} items */
+  /**
+   * Take over what the server has; points that the stream brought while it answered stay.
+   *
+   * @param {import("./api.js").Series[]} items
+   */
   load(items) {
-    this.#series.clear();
-    for (const { attempt, name, points } of items) this.#points(name, attempt).push(...points);
+    for (const { attempt, name, points } of items) {
+      const known = this.#points(name, attempt);
+      const last = points.at(-1)?.[0] ?? -Infinity;
+      known.splice(0, known.length, ...points, ...known.filter(([step]) => step > last));
+    }
   }
 
   /**

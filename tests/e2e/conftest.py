@@ -1,0 +1,88 @@
+"""A real browser and a real server for the tests of the page."""
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+
+from e2e.played_job import PlayedJob
+from e2e.serve_process import ServeProcess
+from e2e.watcher import Watcher
+
+_BROWSER_ARGUMENTS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=_BROWSER_ARGUMENTS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    folder = tmp_path / "home"
+    folder.mkdir(mode=0o700)
+    return folder
+
+
+@pytest.fixture
+def server(home: Path) -> Iterator[ServeProcess]:
+    server = ServeProcess(home)
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def play(server: ServeProcess, home: Path) -> Iterator[Callable[..., PlayedJob]]:
+    """Makes jobs whose keeper and ranks the test plays itself; see ``PlayedJob``."""
+    jobs: list[PlayedJob] = []
+
+    def make(name: str = "digits", **asked: object) -> PlayedJob:
+        jobs.append(PlayedJob(home, name, **asked))
+        return jobs[-1]
+
+    yield make
+    for job in jobs:
+        job.close()
+
+
+@pytest.fixture
+def watcher() -> Watcher:
+    return Watcher()
+
+
+@pytest.fixture
+def visitor(chromium: Browser, server: ServeProcess, watcher: Watcher) -> Iterator[BrowserContext]:
+    """A browser that has not signed in. Its pages are watched, and at its end nothing must have been noticed.
+
+    Needs ``server`` so as to be closed before it: an open page would notice the loss.
+    """
+    context = chromium.new_context(viewport={"width": 1280, "height": 900}, reduced_motion="reduce")
+    context.set_default_timeout(20_000)
+    context.on("page", watcher.watch)
+    yield context
+    context.close()
+    assert watcher.complaints == []
+
+
+@pytest.fixture
+def page(visitor: BrowserContext, server: ServeProcess) -> Page:
+    """A signed-in page on the list of jobs."""
+    page = visitor.new_page()
+    page.goto(f"{server.url}/login#token={server.token}")
+    page.wait_for_url(f"{server.url}/")
+    page.wait_for_selector("main[aria-busy=false]")
+    return page

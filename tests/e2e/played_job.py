@@ -1,0 +1,196 @@
+"""A running job of which the test plays the keeper and all ranks.
+
+Everything is real but the training: a row in the server's database, a held keeper lock, a journal, and rank folders in
+the formats of the contract. So a test decides what happens, to the byte, and when.
+"""
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+from rekindle.contract.durable import append_line, write_json
+from rekindle.contract.identity import ProcessIdentity
+from rekindle.contract.journal import Journal, RecordType
+from rekindle.contract.layout import RunDir
+from rekindle.contract.locks import ExclusiveLock
+from rekindle.contract.outcome import Outcome, OutcomeClass
+from rekindle.contract.rank_records import MetricPoint, RankState, RankStatus
+from rekindle.contract.spec import Intent, JobSpec, TargetKind, Want
+from rekindle_service.home import Home, new_job_id
+from rekindle_service.rows import Job
+from rekindle_service.states import JobState
+from rekindle_service.store import Store
+
+_STEPS = 1000
+
+
+class PlayedJob:
+    """Holds the keeper's lock from the moment that the row exists, so the server takes it for a live job."""
+
+    def __init__(
+        self, home: Path, name: str, *, ranks: int = 2, args: list[str] | None = None, env: dict[str, str] | None = None
+    ) -> None:
+        self.id = new_job_id()
+        self.ranks = ranks
+        self.attempt = 0
+        self._resumed_from_step: int | None = None
+        self.run_dir: RunDir = Home(home).run_dir(self.id)
+        self._devices = [f"cpu:{rank}" for rank in range(ranks)]
+        self._make_folder(name, args or [], env or {})
+        self._lock = ExclusiveLock(self.run_dir.keeper_lock)
+        self._journal = Journal(self.run_dir.journal)
+        self._journal.write(RecordType.KEEPER_STARTED, run=1, keeper=_identity())
+        self._store = Store(Home(home).database)
+        self._store.add_job(self._row(name, args or [], env or {}))
+
+    def _make_folder(self, name: str, args: list[str], env: dict[str, str]) -> None:
+        for folder in (self.run_dir.root, self.run_dir.code, self.run_dir.snapshots, self.run_dir.attempts):
+            folder.mkdir(parents=True)
+        spec = JobSpec(
+            job_id=self.id,
+            name=name,
+            kind=TargetKind.SCRIPT,
+            target="train.py",
+            python="/usr/bin/python3",
+            device="cpu",
+            min_ranks=self.ranks,
+            max_ranks=self.ranks,
+            args=args,
+            env=env,
+        )
+        write_json(self.run_dir.spec, spec.to_json())
+        write_json(self.run_dir.intent, Intent(Want.RUN, 1, self._devices).to_json())
+
+    def _row(self, name: str, args: list[str], env: dict[str, str]) -> Job:
+        return Job(
+            id=self.id,
+            name=name,
+            kind=TargetKind.SCRIPT,
+            target="train.py",
+            args=args,
+            env=env,
+            python="/usr/bin/python3",
+            device="cpu",
+            min_ranks=self.ranks,
+            max_ranks=self.ranks,
+            state=JobState.STARTING,
+            run=1,
+            devices=self._devices,
+            created_at=time.time(),
+            started_at=time.time(),
+        )
+
+    def begin_attempt(self, resumed_from_step: int | None = None) -> None:
+        """The next launch, up to the point where every rank runs."""
+        self.attempt += 1
+        self._resumed_from_step = resumed_from_step
+        self._journal.write(
+            RecordType.ATTEMPT_STARTED,
+            attempt=self.attempt,
+            run=1,
+            generation=f"{self.id}.{self.attempt}",
+            world_size=self.ranks,
+            devices=self._devices,
+            warm=False,
+        )
+        for rank in range(self.ranks):
+            self._rank_root(rank).mkdir(parents=True)
+            self.report(rank, step=resumed_from_step)
+        processes = [{"rank": rank, "local_rank": rank, **_identity()} for rank in range(self.ranks)]
+        self._journal.write(RecordType.RANKS_RUNNING, attempt=self.attempt, ranks=processes)
+        if resumed_from_step is not None:
+            self._journal.write(RecordType.RESUMED, attempt=self.attempt, step=resumed_from_step)
+
+    def end_attempt(self, outcome: Outcome, *, last_step: int, durable_step: int | None = None) -> None:
+        self._journal.write(
+            RecordType.ATTEMPT_ENDED,
+            attempt=self.attempt,
+            outcome=outcome.to_json(),
+            resumed_from_step=self._resumed_from_step,
+            last_step=last_step,
+            durable_step=durable_step,
+        )
+
+    def retry_in(self, seconds: float) -> None:
+        self._journal.write(
+            RecordType.RETRY_DECIDED,
+            attempt=self.attempt,
+            reason="it had made progress",
+            delay=seconds,
+            next_try_at=time.time() + seconds,
+        )
+
+    def end(self, state: JobState, outcome: Outcome) -> None:
+        self._journal.write(RecordType.JOB_ENDED, run=1, state=state, reason=outcome.message, outcome=outcome.to_json())
+
+    def report(self, rank: int, *, step: int | None) -> None:
+        """The status of a rank, whose process is the test's own."""
+        identity = ProcessIdentity.own()
+        status = RankStatus(
+            rank=rank,
+            local_rank=rank,
+            world_size=self.ranks,
+            host="here",
+            pid=identity.pid,
+            start_time=identity.start_time,
+            device=self._devices[rank],
+            state=RankState.RUNNING,
+            started_monotonic=time.monotonic(),
+            phase="train",
+            epoch=0,
+            epochs=10,
+            step=step,
+            steps=_STEPS,
+            steps_per_second=10.0,
+            updated_at=time.time(),
+            updated_monotonic=time.monotonic(),
+        )
+        write_json(self._rank_root(rank) / "status.json", status.to_json(), durable=False)
+
+    def metric(self, step: int, **values: float) -> None:
+        point = MetricPoint(step=step, epoch=0, at=time.time(), values=dict(values))
+        append_line(self.run_dir.attempt(self.attempt).rank(0).metrics, point.to_json())
+
+    def write(self, data: bytes, *, rank: int = 0, stream: str = "stdout") -> None:
+        with self.run_dir.attempt(self.attempt).rank(rank).log(stream).open("ab") as file:
+            file.write(data)
+
+    def snapshot(self, step: int) -> None:
+        folder = self.run_dir.snapshots / f"{step:012}"
+        folder.mkdir()
+        (folder / "model.pt").write_bytes(b"weights")
+        manifest: dict[str, Any] = {
+            "format": 1,
+            "job_id": self.id,
+            "step": step,
+            "epoch": 0,
+            "world_size": self.ranks,
+            "created_at": time.time(),
+            "generation": f"{self.id}.{self.attempt}",
+            "torch": "2",
+            "files": {"model.pt": {"bytes": 7, "sha256": "0" * 64}},
+        }
+        write_json(folder / "manifest.json", manifest)
+
+    def wanted(self) -> str:
+        """What the server wants of this job now."""
+        return str(json.loads(self.run_dir.intent.read_text())["want"])
+
+    def close(self) -> None:
+        """Let go of everything; a job that still runs is cancelled, so that nothing starts a keeper for it."""
+        self.end(JobState.CANCELLED, _cancelled())
+        self._store.close()
+        self._lock.release()
+
+    def _rank_root(self, rank: int) -> Path:
+        return self.run_dir.attempt(self.attempt).rank(rank).root
+
+
+def _cancelled() -> Outcome:
+    return Outcome(OutcomeClass.CANCELLED, "cancelled on request", retryable=False)
+
+
+def _identity() -> dict[str, Any]:
+    identity = ProcessIdentity.own()
+    return {"pid": identity.pid, "start_time": identity.start_time, "boot_id": identity.boot_id}

@@ -1,0 +1,127 @@
+"""The log viewer in a browser, fed with what programs really print, and with worse."""
+
+from collections.abc import Callable
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from e2e.played_job import PlayedJob
+from e2e.serve_process import ServeProcess
+
+MOST_LINES = 5000
+
+
+@pytest.fixture
+def job(play: Callable[..., PlayedJob]) -> PlayedJob:
+    job = play("digits", ranks=1)
+    job.begin_attempt()
+    return job
+
+
+@pytest.fixture
+def open_log(page: Page, server: ServeProcess, job: PlayedJob) -> Callable[[], Page]:
+    def open_page() -> Page:
+        page.goto(f"{server.url}/jobs/{job.id}")
+        expect(page.locator("#log-follow")).to_have_text("Following")
+        return page
+
+    return open_page
+
+
+def test_a_progress_bar_draws_over_itself(open_log: Callable[[], Page], job: PlayedJob) -> None:
+    job.write(b"start\n")
+    lines = open_log().locator("#log-lines .log-line")
+    expect(lines).to_have_text(["start"])
+    for percent in range(0, 100, 20):
+        job.write(f"\repoch 1: {percent:3d}%".encode())
+    expect(lines).to_have_text(["start", "epoch 1:  80%"])
+    job.write(b"\rdone\x1b[K\nnext\n")
+    expect(lines).to_have_text(["start", "done", "next"])
+
+
+def test_nested_bars_move_up_and_down(open_log: Callable[[], Page], job: PlayedJob) -> None:
+    lines = open_log().locator("#log-lines .log-line")
+    job.write(b"outer 0\n\rinner 1\x1b[A\router 1\n\rinner 2")
+    expect(lines).to_have_text(["outer 1", "inner 2"])
+
+
+def test_colours_become_classes_and_other_sequences_vanish(open_log: Callable[[], Page], job: PlayedJob) -> None:
+    job.write(b"\x1b[1;31mred\x1b[0m plain \x1b[48;2;0;0;238mon blue\x1b[m\n")
+    job.write(b"\x1b]0;a title\x07\x1b]8;;http://evil.example\x1b\\link\x1b]8;;\x1b\\ \x1b]52;c;c2VjcmV0\x07end\n")
+    lines = open_log().locator("#log-lines .log-line")
+    expect(lines).to_have_text(["red plain on blue", "link end"])
+    expect(lines.first.locator("span").first).to_have_class("bold fg-1")
+    expect(lines.first.locator("span").last).to_have_class("bg-4")
+    expect(lines.last.locator("a")).to_have_count(0)
+
+
+def test_markup_and_binary_garbage_are_harmless(open_log: Callable[[], Page], job: PlayedJob) -> None:
+    job.write(b"<img src=x onerror=alert(1)><script>alert(2)</script>\n")
+    job.write(bytes(range(256)) * 20 + b"\n")
+    job.write(b"x" * 200_000 + b"\nalive\n")
+    page = open_log()
+    expect(page.locator("#log-lines .log-line").last).to_have_text("alive")
+    job.write("häßlich ✓ 火\n".encode())
+    expect(page.locator("#log-lines .log-line").last).to_have_text("häßlich ✓ 火")
+    assert page.locator("#log-lines img, #log-lines script").count() == 0
+
+
+def test_following_stops_when_the_reader_scrolls_up_and_goes_on_at_the_end(
+    open_log: Callable[[], Page], job: PlayedJob
+) -> None:
+    job.write(b"".join(b"line %d\n" % number for number in range(300)))
+    page = open_log()
+    lines = page.locator("#log-lines .log-line")
+    expect(lines.last).to_have_text("line 299")
+    page.locator("#log").hover()
+    page.mouse.wheel(0, -2000)
+    expect(page.get_by_role("button", name="Follow", exact=True)).to_be_visible()
+    job.write(b"unseen\n")
+    expect(page.get_by_role("button", name="New output below")).to_be_visible()
+    expect(lines.last).to_have_text("line 299")
+    page.locator("#log").evaluate("log => { log.scrollTop = log.scrollHeight; }")
+    expect(lines.last).to_have_text("unseen")
+    expect(page.get_by_role("button", name="Following")).to_be_visible()
+
+
+def test_earlier_output_is_fetched_on_demand_back_to_the_first_line(
+    open_log: Callable[[], Page], job: PlayedJob
+) -> None:
+    job.write(b"".join(b"%05d %s\n" % (number, b"x" * 60) for number in range(2000)))
+    page = open_log()
+    lines = page.locator("#log-lines .log-line")
+    expect(lines).to_have_count(500)
+    earlier = page.get_by_role("button", name="Load earlier output")
+    for _ in range(2):
+        before = lines.count()
+        earlier.click()
+        expect(lines).not_to_have_count(before)
+    expect(earlier).to_be_hidden()
+    numbers = page.locator("#log-lines").evaluate(
+        "log => [...log.querySelectorAll('.log-line')].map(line => Number(line.textContent.slice(0, 5)))"
+    )
+    assert numbers == list(range(2000))
+
+
+def test_the_page_keeps_a_bounded_part_of_an_endless_log(open_log: Callable[[], Page], job: PlayedJob) -> None:
+    page = open_log()
+    for block in range(12):
+        job.write(b"".join(b"%06d\n" % (block * 1000 + number) for number in range(1000)))
+        expect(page.locator("#log-lines .log-line").last).to_have_text(f"{block * 1000 + 999:06d}")
+    shown = page.locator("#log-lines .log-line").count()
+    assert 500 <= shown <= MOST_LINES + 5000  # what is dropped is dropped in chunks of 32 kB
+    expect(page.get_by_role("button", name="Load earlier output")).to_be_attached()
+
+
+def test_the_log_goes_on_with_the_next_attempt_and_earlier_ones_can_be_chosen(
+    open_log: Callable[[], Page], job: PlayedJob
+) -> None:
+    job.write(b"of the first\n")
+    page = open_log()
+    expect(page.locator("#log-lines")).to_have_text("of the first")
+    job.begin_attempt(resumed_from_step=10)
+    job.write(b"of the second\n")
+    expect(page.locator("#log-lines .log-line")).to_have_text(["of the first", "of the second"])
+    expect(page.locator("#log-lines .log-mark")).to_have_text("attempt 2")
+    page.get_by_label("Attempt", exact=True).select_option("1")
+    expect(page.locator("#log-lines .log-line")).to_have_text(["of the first"])

@@ -1,0 +1,56 @@
+"""Signing in to the page."""
+
+from collections.abc import Callable
+
+from playwright.sync_api import BrowserContext, expect
+
+from e2e.played_job import PlayedJob
+from e2e.serve_process import ServeProcess
+from e2e.watcher import Watcher
+
+
+def test_the_token_in_the_fragment_signs_in_and_leaves_no_trace(visitor: BrowserContext, server: ServeProcess) -> None:
+    page = visitor.new_page()
+    page.goto(f"{server.url}/login#token={server.token}")
+    page.wait_for_url(f"{server.url}/")
+    expect(page.get_by_role("heading", name="No jobs yet")).to_be_visible()
+    assert page.evaluate("history.length") == 2  # the blank page of a new tab, and this one
+    [cookie] = visitor.cookies()
+    assert (cookie["httpOnly"], cookie["sameSite"]) == (True, "Strict")
+    assert server.token not in str(cookie)
+    assert page.evaluate("document.cookie") == ""
+
+
+def test_the_form_refuses_a_wrong_token_and_takes_the_right_one(
+    visitor: BrowserContext, server: ServeProcess, watcher: Watcher
+) -> None:
+    watcher.expect("401")
+    page = visitor.new_page()
+    page.goto(f"{server.url}/login")
+    page.get_by_label("Access token").fill("not the token")
+    page.get_by_role("button", name="Sign in").click()
+    expect(page.get_by_role("alert")).to_have_text("That is not this server's token.")
+    page.get_by_label("Access token").fill(server.token)
+    page.keyboard.press("Enter")
+    page.wait_for_url(f"{server.url}/")
+
+
+def test_a_page_asked_for_without_a_session_is_shown_after_signing_in(
+    visitor: BrowserContext, server: ServeProcess, play: Callable[..., PlayedJob]
+) -> None:
+    job = play("digits")
+    page = visitor.new_page()
+    page.goto(f"{server.url}/jobs/{job.id}")
+    page.get_by_label("Access token").fill(server.token)
+    page.get_by_role("button", name="Sign in").click()
+    page.wait_for_url(f"{server.url}/jobs/{job.id}")
+    expect(page.get_by_role("heading", name="digits")).to_be_visible()
+
+
+def test_signing_in_never_leads_to_another_site(visitor: BrowserContext, server: ServeProcess) -> None:
+    for foreign in ("//evil.example/x", "https://evil.example/", "/\\evil.example", "javascript:alert(1)"):
+        page = visitor.new_page()
+        page.goto(f"{server.url}/login?next={foreign}#token={server.token}")
+        page.wait_for_url(lambda url: "/login" not in url)
+        assert page.url.startswith(f"{server.url}/")
+        page.close()

@@ -1,0 +1,104 @@
+"""The page's pure modules, run in a browser as they are served."""
+
+from typing import Any
+
+from playwright.sync_api import Page
+
+_SHOWN = """async (texts) => {
+    const { TerminalText, runs } = await import("/static/terminal-text.js");
+    const shown = (pieces) => {
+        const terminal = new TerminalText();
+        const rows = new Map();
+        for (const piece of pieces) for (const row of terminal.write(piece)) rows.set(row.id, runs(row));
+        return [...rows.values()].map((row) => row.map(({ text }) => text).join(""));
+    };
+    return texts.map(shown);
+}"""
+
+
+_OUTPUT = [
+    (["one\ntwo\n"], ["one", "two"]),
+    (["ab\rc\n"], ["cb"]),
+    (["abc\b\bX\n"], ["aXc"]),
+    (["a\tb\n"], ["a       b"]),
+    (["\x1b[31", "mred\x1b", "[0m\n"], ["red"]),
+    (["\x1b]0;title", " goes on\x07text\n"], ["text"]),
+    (["\x1b]0;never ended\ntext\n"], ["]0;never ended", "text"]),
+    (["\x9b31mred\x9b0m \x9dtitle\x9cend\n"], ["red end"]),
+    (["a\x00\x7f\n"], ["a^@^?"]),
+    (["0123\r\x1b[2C\x1b[K|\n"], ["01|"]),
+    (["a\nb\n\x1b[5Ax\n"], ["x", "b"]),
+    (["y" * 4001 + "\n"], ["y" * 4000, "y"]),
+    (["\x1b[999999999C!\n"], [" " * 3999 + "!"]),
+    (["\x1bPdevice\x1b\\\x1b_application\x1b\\\x1b(Bplain\x1b=\n"], ["plain"]),
+]
+
+
+def test_a_terminal_would_show_the_same(page: Page) -> None:
+    assert page.evaluate(_SHOWN, [pieces for pieces, _ in _OUTPUT]) == [rows for _, rows in _OUTPUT]
+
+
+def test_text_cut_anywhere_reads_as_one_piece(page: Page) -> None:
+    text = "a\r\n\x1b[1;38;5;196mred\x1b[0m\x1b]8;;http://x\x1b\\link\x1b]8;;\x07\r\x1b[Kend\n"
+    assert page.evaluate(_SHOWN, [list(text), [text]]) == [["a", "end"], ["a", "end"]]
+
+
+def test_styles_come_from_a_fixed_set(page: Page) -> None:
+    styles: list[str] = page.evaluate(
+        """async () => {
+            const { TerminalText } = await import("/static/terminal-text.js");
+            const terminal = new TerminalText();
+            const found = new Set();
+            for (let code = 0; code < 300; code += 1) {
+                for (const form of [`${code}`, `38;5;${code}`, `48;2;${code};0;${code}`, `1;${code};"><b`]) {
+                    const rows = terminal.write(`\\x1b[${form}mx\\n`);
+                    rows.forEach((row) => row.styles.forEach((style) => found.add(style)));
+                }
+            }
+            return [...found];
+        }"""
+    )
+    allowed = {"bold", "dim", "italic", "underline", "inverse"}
+    allowed |= {f"{layer}-{number}" for layer in ("fg", "bg") for number in range(16)}
+    assert {name for style in styles for name in style.split()} <= allowed
+
+
+def test_events_are_read_from_pieces_of_any_size(page: Page) -> None:
+    stream = 'event: hello\ndata: {"a":\ndata: 1}\n\n: ping\n\nid: 7\r\nevent: job\r\ndata: {}\r\n\r\ndata: last\n\n'
+    read: list[list[Any]] = page.evaluate(
+        """async (stream) => {
+            const { EventParser } = await import("/static/sse.js");
+            const read = (pieces) => {
+                const parser = new EventParser();
+                return pieces.flatMap((piece) => parser.push(piece));
+            };
+            return [read([stream]), read([...stream])];
+        }""",
+        stream,
+    )
+    expected = [
+        {"event": "hello", "data": '{"a":\n1}', "id": None},
+        {"event": "job", "data": "{}", "id": "7"},
+        {"event": "message", "data": "last", "id": "7"},
+    ]
+    assert read == [expected, expected]
+
+
+def test_only_what_was_done_again_is_superseded(page: Page) -> None:
+    parts = page.evaluate(
+        """async () => {
+            const { Metrics } = await import("/static/series.js");
+            const metrics = new Metrics();
+            const points = (steps) => steps.map((step) => [step, 0, 0, 1]);
+            metrics.load([
+                { attempt: 1, name: "loss", points: points([1, 2, 3, 4]) },
+                { attempt: 2, name: "loss", points: points([3, 4, 5, 6]) },
+                { attempt: 3, name: "loss", points: points([2, 3]) },
+            ]);
+            metrics.append(3, [3, 4].map((step) => ({ step, epoch: 0, at: 0, values: { loss: 1 } })));
+            const resumed = new Map([[1, 0], [2, 2], [3, 1], [4, 0]]);
+            const steps = (points) => points.map(([step]) => step);
+            return metrics.parts("loss", resumed).map((part) => [steps(part.kept), steps(part.redone)]);
+        }"""
+    )
+    assert parts == [[[1], [2, 3, 4]], [[], [3, 4, 5, 6]], [[2, 3, 4], []]]

@@ -1,0 +1,31 @@
+"""Notices what a page must never do."""
+
+from playwright.sync_api import ConsoleMessage, Dialog, Error, Page
+
+
+class Watcher:
+    """Everything that a well-behaved page never does."""
+
+    def __init__(self) -> None:
+        self.complaints: list[str] = []
+        self._expected: list[str] = []
+
+    def watch(self, page: Page) -> None:
+        page.on("console", self._console)
+        page.on("pageerror", self._page_error)
+        page.on("dialog", self._dialog)
+
+    def expect(self, text: str) -> None:
+        """From now on the browser may note errors that contain ``text``: the test causes them."""
+        self._expected.append(text)
+
+    def _console(self, message: ConsoleMessage) -> None:
+        if message.type == "error" and not any(text in message.text for text in self._expected):
+            self.complaints.append(message.text)
+
+    def _page_error(self, error: Error) -> None:
+        self.complaints.append(f"uncaught: {error}")
+
+    def _dialog(self, dialog: Dialog) -> None:
+        self.complaints.append(f"a dialog: {dialog.message}")
+        dialog.dismiss()
