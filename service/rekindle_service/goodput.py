@@ -1,6 +1,7 @@
 """How much of a job's time on its slots went into steps that count."""
 
 from collections.abc import Sequence
+from itertools import zip_longest
 
 from rekindle_service.rows import Attempt
 
@@ -17,7 +18,7 @@ def goodput(attempts: Sequence[Attempt], now: float) -> float | None:
     for run in {attempt.run for attempt in attempts}:
         own = [attempt for attempt in attempts if attempt.run == run]
         occupied += max(0.0, _end(own[-1], now) - own[0].started_at)
-    for attempt, following in zip(attempts, [*attempts[1:], None], strict=True):
+    for attempt, following in zip_longest(attempts, attempts[1:]):
         if attempt.ranks_running_at is not None:
             useful += max(0.0, _end(attempt, now) - attempt.ranks_running_at) * _kept_share(attempt, following)
     return min(1.0, useful / occupied) if occupied > 0 else None

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rekindle.contract.journal import Record, RecordType
+from rekindle.contract.outcome import Outcome, OutcomeClass
 from rekindle_service.rows import Attempt, Job
 from rekindle_service.states import HOLDING_SLOTS, TERMINAL, JobIntent, JobState
 
@@ -130,7 +131,7 @@ class _Folding:
             last.reason = last.reason or reason
             self.effect.attempts[last.number] = last
         self.effect.columns.update(devices=[], next_try_at=None, phase=None, steps_per_second=None, eta_seconds=None)
-        self.effect.columns["outcome"] = record.fields.get("outcome")
+        self.effect.columns["outcome"] = record.fields.get("outcome") or _bare_outcome(to, reason)
         if to in TERMINAL:
             self.effect.columns["ended_at"] = record.at
         if to is JobState.SUCCEEDED:
@@ -143,3 +144,9 @@ class _Folding:
         if self._state in HOLDING_SLOTS and self._state is not to:
             self.effect.states.append(StateChange(to, reason, record.at))
             self._state = to
+
+
+def _bare_outcome(ended_as: JobState, reason: str) -> dict[str, Any] | None:
+    """The outcome of a run that was stopped between two attempts."""
+    klass = {JobState.CANCELLED: OutcomeClass.CANCELLED, JobState.QUEUED: OutcomeClass.PREEMPTED}.get(ended_as)
+    return None if klass is None else Outcome(klass, reason, retryable=False).to_json()

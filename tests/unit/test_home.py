@@ -1,0 +1,83 @@
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from rekindle_service.home import Home, HomeInUseError, is_job_id, new_job_id
+
+
+@pytest.fixture
+def home(tmp_path):
+    home = Home(tmp_path / "home")
+    home.create()
+    return home
+
+
+def mode(path):
+    return path.stat().st_mode & 0o777
+
+
+def test_only_the_owner_can_look_into_a_home(home):
+    assert mode(home.root) == 0o700
+
+
+def test_a_home_that_was_open_to_others_is_closed(tmp_path):
+    tmp_path.chmod(0o755)
+    Home(tmp_path).create()
+    assert mode(tmp_path) == 0o700
+
+
+def test_the_token_is_made_once_and_is_for_the_owner_alone(home):
+    token = home.ensure_token()
+    assert len(token) >= 40
+    assert home.ensure_token() == token
+    assert mode(home.token) == 0o600
+
+
+def test_an_empty_token_file_is_replaced(home):
+    home.token.write_text("\n")
+    assert len(home.ensure_token()) >= 40
+
+
+def test_the_announcement_is_private_and_goes_away_with_its_server(home):
+    home.announce("http://127.0.0.1:1")
+    assert json.loads(home.server_json.read_text())["pid"] == os.getpid()
+    assert mode(home.server_json) == 0o600
+    home.withdraw()
+    assert not home.server_json.exists()
+
+
+def test_the_announcement_of_another_server_stays(home):
+    home.server_json.write_text('{"url": "http://127.0.0.1:1", "pid": 1, "started_at": 0}')
+    home.withdraw()
+    assert home.server_json.exists()
+
+
+def test_a_second_server_is_refused_and_told_who_is_there(home):
+    hold = "import sys; from rekindle_service.home import Home; from pathlib import Path\n"
+    hold += "lock = Home(Path(sys.argv[1])).lock(); print('held', flush=True); sys.stdin.read()"
+    holder = subprocess.Popen(
+        [sys.executable, "-c", hold, str(home.root)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    with holder:
+        assert holder.stdout.readline() == b"held\n"
+        with pytest.raises(HomeInUseError, match=f"pid {holder.pid}"):
+            home.lock()
+        holder.kill()
+    home.lock().release()
+
+
+def test_a_new_job_id_is_a_job_id_and_never_the_same():
+    ids = {new_job_id() for _ in range(1000)}
+    assert len(ids) == 1000
+    assert all(is_job_id(one) for one in ids)
+
+
+@pytest.mark.parametrize(
+    "name", ["", "..", "../../../x", "abcdefghi", "abcdefghijk", "ABCDEFGHIJ", "abcdefghi\n", "a/b/c/d/e/"]
+)
+def test_no_request_can_name_a_path(home, name):
+    with pytest.raises(ValueError, match="job id"):
+        home.run_dir(name)

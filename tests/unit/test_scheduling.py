@@ -1,0 +1,132 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from job_examples import a_job, cpu_machine, gpu_machine
+from rekindle_service.devices import Machine
+from rekindle_service.scheduling import SHOWN_POSITIONS, allocate, choose_slots
+from rekindle_service.states import JobIntent, JobState
+
+
+def plan(queue, machine, taken=(), fates=None):
+    return allocate(queue, machine, taken, (fates or {}).get)
+
+
+def started(made):
+    return [(job.id, devices) for job, devices in made.starts]
+
+
+def test_free_slots_go_to_the_head_of_the_queue():
+    first, second, third = a_job(), a_job(), a_job()
+    made = plan([first, second, third], cpu_machine(2))
+    assert started(made) == [(first.id, ["cpu:0"]), (second.id, ["cpu:1"])]
+    assert made.places == {third.id: (1, "1 cpu slot, 0 free")}
+
+
+def test_slots_in_use_are_not_given_away():
+    job = a_job()
+    assert started(plan([job], cpu_machine(2), taken=["cpu:0"])) == [(job.id, ["cpu:1"])]
+
+
+def test_a_big_job_is_not_overtaken_by_small_ones():
+    big, small = a_job(min_ranks=2, max_ranks=2), a_job()
+    made = plan([big, small], cpu_machine(2), taken=["cpu:1"])
+    assert made.starts == []
+    assert made.places == {big.id: (1, "2 cpu slots, 1 free"), small.id: (2, "1 cpu slot, 1 free")}
+
+
+def test_jobs_for_gpus_and_for_cpus_do_not_wait_for_each_other():
+    machine = Machine((*gpu_machine(1).slots, *cpu_machine(1).slots))
+    gpu, blocked, cpu = a_job(device="cuda"), a_job(device="cuda"), a_job()
+    assert started(plan([gpu, blocked, cpu], machine)) == [(gpu.id, ["cuda:0"]), (cpu.id, ["cpu:0"])]
+
+
+def test_an_elastic_job_takes_what_is_free_up_to_its_most():
+    job = a_job(min_ranks=1, max_ranks=4)
+    assert started(plan([job], cpu_machine(8)))[0][1] == ["cpu:0", "cpu:1", "cpu:2", "cpu:3"]
+    assert started(plan([job], cpu_machine(8), taken=[f"cpu:{i}" for i in range(6)]))[0][1] == ["cpu:6", "cpu:7"]
+
+
+@pytest.mark.parametrize("intent", [JobIntent.HOLD, JobIntent.DRAIN, JobIntent.CANCEL])
+def test_a_job_that_is_not_wanted_now_is_passed_over(intent):
+    held, other = a_job(intent=intent), a_job()
+    made = plan([held, other], cpu_machine(1))
+    assert started(made) == [(other.id, ["cpu:0"])]
+    assert made.places[held.id] == (None, "held: it starts when it is resumed")
+
+
+@pytest.mark.parametrize(
+    ("fate", "starts"),
+    [
+        (JobState.SUCCEEDED, True),
+        (JobState.RUNNING, False),
+        (JobState.QUEUED, False),
+        (JobState.FAILED, False),
+        (JobState.CANCELLED, False),
+        (None, False),
+    ],
+)
+def test_a_job_starts_only_after_the_jobs_it_waits_for_have_succeeded(fate, starts):
+    job, other = a_job(after=["aaaaaaaaaa", "bbbbbbbbbb"]), a_job()
+    made = plan([job, other], cpu_machine(2), fates={"aaaaaaaaaa": JobState.SUCCEEDED, "bbbbbbbbbb": fate})
+    assert (job.id in dict(started(made))) is starts
+    assert other.id in dict(started(made))
+    if not starts:
+        assert "bbbbbbbbbb" in made.places[job.id][1]
+
+
+def test_a_job_too_big_for_this_machine_keeps_nobody_waiting():
+    giant, gpu, small = a_job(min_ranks=3, max_ranks=3), a_job(device="cuda"), a_job()
+    made = plan([giant, gpu, small], cpu_machine(2))
+    assert started(made) == [(small.id, ["cpu:0"])]
+    assert made.places[giant.id] == (None, "3 cpu slots, but this machine has 2")
+    assert made.places[gpu.id] == (None, "1 cuda slots, but this machine has 0")
+
+
+def test_a_long_queue_is_read_only_as_far_as_it_matters():
+    read = 0
+
+    def queue():
+        nonlocal read
+        while True:
+            read += 1
+            yield a_job()
+
+    made = plan(queue(), cpu_machine(2))
+    assert len(made.starts) == 2
+    assert read <= SHOWN_POSITIONS + 4
+    assert [place for place, _ in made.places.values()] == list(range(1, SHOWN_POSITIONS + 1))
+
+
+@given(
+    sizes=st.lists(st.tuples(st.integers(1, 5), st.integers(0, 4), st.integers(-2, 2)), max_size=20),
+    total=st.integers(0, 6),
+    taken=st.sets(st.integers(0, 5)),
+)
+def test_whatever_the_queue_no_slot_is_given_twice_and_no_place_in_it_is_jumped(sizes, total, taken):
+    jobs = [a_job(min_ranks=least, max_ranks=least + more, priority=priority) for least, more, priority in sizes]
+    queue = sorted(jobs, key=lambda job: (-job.priority, job.number))
+    names = {f"cpu:{index}" for index in taken}
+    made = plan(queue, cpu_machine(total), taken=names)
+    given_away = [device for _, devices in made.starts for device in devices]
+    assert len(given_away) == len(set(given_away))
+    assert set(given_away) <= {f"cpu:{index}" for index in range(total)} - names
+    for job, devices in made.starts:
+        assert job.min_ranks <= len(devices) <= job.max_ranks
+    possible = [job.id for job in queue if job.min_ranks <= total]
+    assert [job.id for job, _ in made.starts] == possible[: len(made.starts)]
+    left = len({f"cpu:{index}" for index in range(total)} - names) - len(given_away)
+    if len(made.starts) < len(possible):
+        assert next(job for job in queue if job.id == possible[len(made.starts)]).min_ranks > left
+
+
+def test_ranks_get_the_gpus_that_are_joined_by_nvlink():
+    links = {(0, 1): "sys", (0, 2): "nvlink", (0, 3): "sys", (1, 2): "sys", (1, 3): "nvlink", (2, 3): "sys"}
+    machine = gpu_machine(4, links)
+    assert [slot.name for slot in choose_slots(machine.slots, 2, machine.links)] == ["cuda:0", "cuda:2"]
+    assert [slot.name for slot in choose_slots(machine.slots[1:], 2, machine.links)] == ["cuda:1", "cuda:3"]
+
+
+def test_without_links_the_lowest_slots_are_taken():
+    slots = cpu_machine(4).slots
+    assert [slot.name for slot in choose_slots(slots[::-1], 2, ())] == ["cpu:0", "cpu:1"]
