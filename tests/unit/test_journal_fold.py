@@ -1,0 +1,187 @@
+import pytest
+
+from job_examples import a_job
+from rekindle.contract.journal import Record, RecordType
+from rekindle_service.journal_fold import fold
+from rekindle_service.states import JobIntent, JobState
+
+FAILURE = {"class": "signal", "message": "rank 1 was killed"}
+
+
+def records(*lines):
+    return [
+        Record(RecordType(kind), float(at), fields, end=at * 100) for at, (kind, fields) in enumerate(lines, start=1)
+    ]
+
+
+def attempt_started(number, run=1, world_size=2):
+    devices = [f"cpu:{index}" for index in range(world_size)]
+    return "attempt_started", {"attempt": number, "run": run, "world_size": world_size, "devices": devices}
+
+
+def ranks_running(number):
+    return "ranks_running", {"attempt": number, "ranks": []}
+
+
+def attempt_ended(number, outcome=FAILURE, **steps):
+    return "attempt_ended", {"attempt": number, "outcome": outcome, **steps}
+
+
+def retry(number, at=50.0):
+    return "retry_decided", {"attempt": number, "reason": "first failure", "delay": 0.0, "next_try_at": at}
+
+
+def job_ended(state, run=1, outcome=None):
+    return "job_ended", {"run": run, "state": state, "reason": "because", "outcome": outcome}
+
+
+@pytest.fixture
+def job():
+    return a_job(state=JobState.STARTING, run=1, devices=["cpu:0", "cpu:1"])
+
+
+def ways(effect):
+    return [change.to for change in effect.states]
+
+
+def test_no_records_have_no_effect(job):
+    assert fold(job, [], []) is None
+
+
+def test_a_run_without_trouble_goes_from_starting_over_running_to_its_end(job):
+    success = {"class": "success", "message": "done"}
+    effect = fold(
+        job,
+        [],
+        records(
+            attempt_started(1), ranks_running(1), attempt_ended(1, success), job_ended("succeeded", outcome=success)
+        ),
+    )
+    assert ways(effect) == ["running", "succeeded"]
+    assert effect.columns["ended_at"] == 4.0
+    assert effect.columns["progress"] == 1.0
+    assert effect.columns["outcome"] == success
+    assert effect.columns["devices"] == []
+    assert effect.columns["restarts"] == 0
+    assert effect.offset == 400
+
+
+def test_a_failed_attempt_leads_to_recovering_only_when_another_one_comes(job):
+    effect = fold(job, [], records(attempt_started(1), ranks_running(1), attempt_ended(1), retry(1)))
+    assert ways(effect) == ["running", "recovering"]
+    assert effect.columns["next_try_at"] == 50.0
+    assert effect.columns["outcome"] == FAILURE
+    effect = fold(job, [], records(attempt_started(1), ranks_running(1), attempt_ended(1)))
+    assert ways(effect) == ["running"]
+
+
+def test_the_reason_of_a_recovery_is_gone_once_the_ranks_run_again(job):
+    effect = fold(
+        job,
+        [],
+        records(attempt_started(1), ranks_running(1), attempt_ended(1), retry(1), attempt_started(2), ranks_running(2)),
+    )
+    assert ways(effect) == ["running", "recovering", "running"]
+    assert effect.columns["outcome"] is None
+    assert effect.columns["next_try_at"] is None
+    assert effect.columns["attempt"] == 2
+    assert effect.columns["restarts"] == 1
+
+
+def test_attempts_hold_what_the_journal_tells_of_them(job):
+    effect = fold(
+        job,
+        [],
+        records(
+            attempt_started(1, world_size=3),
+            ranks_running(1),
+            ("resumed", {"attempt": 1, "step": 40}),
+            attempt_ended(1, resumed_from_step=40, last_step=57, durable_step=50),
+            retry(1),
+        ),
+    )
+    attempt = effect.attempts[1]
+    assert (attempt.started_at, attempt.ranks_running_at, attempt.ended_at) == (1.0, 2.0, 4.0)
+    assert (attempt.resumed_from_step, attempt.last_step, attempt.durable_step) == (40, 57, 50)
+    assert (attempt.world_size, attempt.reason, attempt.next_try_at) == (3, "first failure", 50.0)
+    assert effect.columns["snapshot_step"] == 50
+
+
+def test_reading_record_by_record_gives_the_same_as_reading_all_at_once(job):
+    lines = records(
+        attempt_started(1), ranks_running(1), attempt_ended(1), retry(1), attempt_started(2), ranks_running(2),
+        attempt_ended(2, {"class": "success", "message": "done"}), job_ended("succeeded"),
+    )  # fmt: skip
+    whole = fold(job, [], lines)
+    stepwise, attempts, seen = job.model_copy(), {}, []
+    for line in lines:
+        effect = fold(stepwise, list(attempts.values()), [line])
+        attempts |= effect.attempts
+        seen += ways(effect)
+        columns = {**effect.columns, "journal_offset": effect.offset}
+        if effect.states:
+            columns["state"] = effect.states[-1].to
+        stepwise = stepwise.model_copy(update=columns)
+    assert seen == ways(whole)
+    assert attempts == whole.attempts
+    assert stepwise == job.model_copy(
+        update={**whole.columns, "state": whole.states[-1].to, "journal_offset": whole.offset}
+    )
+
+
+def test_the_end_of_an_earlier_run_says_nothing_about_this_one(job):
+    job.run = 2
+    effect = fold(job, [], records(job_ended("failed", run=1), attempt_started(1, run=2), ranks_running(1)))
+    assert ways(effect) == ["running"]
+    assert "ended_at" not in effect.columns
+
+
+def test_a_job_ends_once_however_often_the_journal_says_so(job):
+    effect = fold(job, [], records(job_ended("failed"), job_ended("succeeded"), retry(1), ranks_running(1)))
+    assert ways(effect) == ["failed"]
+
+
+def test_a_job_that_is_over_is_not_brought_back_by_its_journal():
+    job = a_job(state=JobState.CANCELLED, run=1)
+    assert ways(fold(job, [], records(attempt_started(1), ranks_running(1), job_ended("failed")))) == []
+
+
+def test_a_drained_job_goes_back_to_the_queue_and_is_held(job):
+    job.intent = JobIntent.DRAIN
+    effect = fold(job, [], records(job_ended("queued")))
+    assert ways(effect) == ["queued"]
+    assert effect.columns["intent"] is JobIntent.HOLD
+    assert "ended_at" not in effect.columns
+    assert effect.columns["outcome"]["class"] == "preempted"
+
+
+def test_a_drain_that_was_taken_back_too_late_leaves_the_job_free_to_start(job):
+    assert "intent" not in fold(job, [], records(job_ended("queued"))).columns
+
+
+def test_a_job_cancelled_between_attempts_has_an_outcome(job):
+    assert fold(job, [], records(job_ended("cancelled"))).columns["outcome"]["class"] == "cancelled"
+
+
+def test_attempts_of_a_later_run_are_no_restarts(job):
+    lines = records(attempt_started(1), attempt_ended(1), job_ended("failed"))
+    effect = fold(job, [], lines)
+    again = a_job(state=JobState.STARTING, run=2)
+    assert fold(again, list(effect.attempts.values()), records(attempt_started(2, run=2))).columns["restarts"] == 0
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        ("attempt_started", {}),
+        ("attempt_started", {"attempt": "x", "run": 1, "world_size": 1, "devices": []}),
+        ("ranks_running", {"attempt": None}),
+        ("retry_decided", {"attempt": 1, "reason": "r"}),
+        ("job_ended", {"run": 1, "state": "paused", "reason": "r"}),
+        ("job_ended", {"run": 1, "state": "running", "reason": "r"}),
+    ],
+)
+def test_a_senseless_record_is_passed_over_and_noted(job, bad):
+    effect = fold(job, [], records(bad, attempt_started(1), ranks_running(1)))
+    assert ways(effect) == ["running"]
+    assert "journal.jsonl" in effect.columns["notice"]

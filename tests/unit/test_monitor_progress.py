@@ -1,0 +1,54 @@
+import json
+
+import pytest
+from pydantic import ValidationError
+
+from rekindle_service.monitor import Progress
+
+
+def columns(**status):
+    return Progress.model_validate_json(json.dumps(status)).columns()
+
+
+def test_progress_and_the_time_left_follow_from_steps_and_speed():
+    told = columns(step=25, steps=100, steps_per_second=5.0)
+    assert (told["progress"], told["eta_seconds"]) == (0.25, 15.0)
+
+
+def test_a_script_that_reports_nothing_has_no_progress():
+    told = columns(rank=0, state="running")
+    assert told == {"phase": None, "notice": None, "steps_per_second": None, "eta_seconds": None}
+
+
+def test_more_steps_than_expected_are_not_more_than_everything():
+    told = columns(step=120, steps=100, steps_per_second=1.0)
+    assert (told["progress"], told["eta_seconds"]) == (1.0, 0.0)
+
+
+@pytest.mark.parametrize("speed", [None, 0.0])
+def test_without_speed_nobody_knows_how_long_it_takes(speed):
+    assert columns(step=1, steps=2, steps_per_second=speed)["eta_seconds"] is None
+
+
+def test_no_steps_at_all_are_no_division_by_zero():
+    assert "progress" not in columns(step=0, steps=0)
+
+
+def test_a_step_that_is_not_told_leaves_the_last_one_shown():
+    assert "step" not in columns(phase="restore")
+
+
+def test_a_long_notice_is_shortened():
+    assert len(columns(notice="x" * 10_000)["notice"]) == 500
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"step": "many"}', '{"step": -1}', '{"step": 99999999999999999999}', '{"steps_per_second": NaN}',
+        '{"notice": ["x"]}', '{"notice": "\\ud800"}', "[]", "null", "{", "",
+    ],
+)  # fmt: skip
+def test_a_senseless_status_is_refused(text):
+    with pytest.raises(ValidationError):
+        Progress.model_validate_json(text)
