@@ -2,9 +2,10 @@
 
 from collections.abc import Callable
 
-from playwright.sync_api import Page, expect
+from playwright.sync_api import BrowserContext, Page, expect
 
 from e2e.played_job import PlayedJob
+from e2e.serve_process import ServeProcess
 from rekindle.contract.outcome import Outcome, OutcomeClass
 from rekindle_service.states import JobState
 
@@ -32,6 +33,18 @@ def test_a_job_and_its_progress_appear_without_reload(page: Page, play: Callable
     expect(row).to_contain_text("ValueError: no such label")
     expect(row).to_contain_text("rank 1 · train.py:42")
     assert page.evaluate("globalThis.loadedOnce") is True
+
+
+def test_a_browser_without_shared_workers_listens_in_the_page(
+    visitor: BrowserContext, server: ServeProcess, play: Callable[..., PlayedJob]
+) -> None:
+    visitor.add_init_script("delete globalThis.SharedWorker")
+    page = visitor.new_page()
+    page.goto(f"{server.url}/login#token={server.token}")
+    expect(page.locator("#connection")).to_have_text("Live")
+    play("late-comer")
+    expect(page.get_by_role("row", name="late-comer")).to_be_visible()
+    assert page.evaluate("typeof SharedWorker") == "undefined"
 
 
 def test_totals_and_slots_follow_the_jobs(page: Page, play: Callable[..., PlayedJob]) -> None:

@@ -1,38 +1,41 @@
 /** The story of a job: each launch of torchrun, how it ended, where it went on and what had to be done again. */
 import { everySecond } from "./clock.js";
-import { h } from "./dom.js";
+import { h, setText } from "./dom.js";
 import { count, duration, localTime, place, secondsBetween, timeOfDay } from "./format.js";
 
 /** @typedef {import("./api.js").Attempt} Attempt */
 
 export class AttemptStory {
   #list;
-  /** @type {Attempt[]} */
-  #attempts = [];
+  /** @type {{attempt: Attempt, length: HTMLElement}[]} the duration of each attempt that still runs */
+  #running = [];
 
   /** @param {HTMLElement} list */
   constructor(list) {
     this.#list = list;
-    everySecond(() => this.#attempts.some((attempt) => !attempt.ended_at) && this.#draw());
+    everySecond(() => this.#running.forEach(({ attempt, length }) => setText(length, lengthText(attempt))));
   }
 
   /** @param {Attempt[]} attempts in ascending order */
   show(attempts) {
-    this.#attempts = attempts;
-    this.#draw();
-  }
-
-  #draw() {
-    const items = this.#attempts.map((attempt, index) => item(attempt, this.#attempts[index + 1]));
+    const lengths = attempts.map((attempt) => h("span", {}, lengthText(attempt)));
+    const items = attempts.map((attempt, index) => item(attempt, attempts[index + 1], lengths[index]));
+    this.#running = attempts.map((attempt, index) => ({ attempt, length: lengths[index] })).filter(({ attempt }) => !attempt.ended_at);
     this.#list.replaceChildren(...items.reverse());
   }
+}
+
+/** @param {Attempt} attempt */
+function lengthText(attempt) {
+  return duration(secondsBetween(attempt.started_at, attempt.ended_at));
 }
 
 /**
  * @param {Attempt} attempt
  * @param {Attempt | undefined} next
+ * @param {HTMLElement} length
  */
-function item(attempt, next) {
+function item(attempt, next, length) {
   const klass = attempt.ended_at ? (attempt.outcome?.class ?? "unknown") : "running";
   const time = h("time", { datetime: attempt.started_at, title: localTime(attempt.started_at) }, timeOfDay(attempt.started_at));
   const where = place(attempt.outcome);
@@ -43,7 +46,7 @@ function item(attempt, next) {
       "div",
       { class: "attempt-head" },
       h("strong", {}, `Attempt ${attempt.number}`),
-      h("span", { class: "muted" }, time, ` · ${duration(secondsBetween(attempt.started_at, attempt.ended_at))}`),
+      h("span", { class: "muted" }, time, " · ", length),
       h("span", { class: "outcome" }, klass.replaceAll("_", " ")),
     ),
     attempt.outcome && h("p", {}, h("bdi", {}, attempt.outcome.message), where ? h("span", { class: "place" }, where) : null),

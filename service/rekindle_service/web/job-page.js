@@ -3,7 +3,7 @@ import { Actions } from "./actions.js";
 import { Problem, listAttempts, listMetrics, listRanks, listSnapshots, readJob } from "./api.js";
 import { AttemptStory } from "./attempts.js";
 import { Charts } from "./chart.js";
-import { showConfiguration } from "./configuration.js";
+import { Configuration } from "./configuration.js";
 import { byId, setText } from "./dom.js";
 import { JobHead } from "./job-head.js";
 import { LogView } from "./log-view.js";
@@ -17,6 +17,7 @@ const jobId = decodeURIComponent(location.pathname.split("/").at(-1) ?? "");
 const head = new JobHead();
 const actions = new Actions();
 const charts = new Charts(byId("metrics"), byId("metric-picker"), byId("charts"));
+const configuration = new Configuration(byId("configuration"));
 const story = new AttemptStory(byId("attempts"));
 const stream = new Stream({ job: jobId, log: null }, { live: refresh, event: hear });
 const log = new LogView(jobId, (followed) => {
@@ -72,7 +73,7 @@ function showJob(next) {
   head.show(next);
   actions.show(next);
   stack.show(next);
-  showConfiguration(byId("configuration"), next);
+  configuration.show(next);
   log.setRanks(rankNumbers(next));
   void log.setLatest(next.attempt);
   if (!before) return;

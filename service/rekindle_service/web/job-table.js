@@ -53,7 +53,8 @@ class JobRow {
   #eta = h("td", { class: "number eta", "data-label": "Time left" });
   #ranks = h("td", { class: "number", "data-label": "Ranks" });
   #restarts = h("td", { class: "number", "data-label": "Restarts" });
-  #note = h("td", { class: "note" });
+  #sentence = h("bdi");
+  #where = h("span", { class: "place" });
   #age = h("time");
   /** @type {Job | null} */
   #job = null;
@@ -67,7 +68,7 @@ class JobRow {
     this.#eta,
     this.#ranks,
     this.#restarts,
-    this.#note,
+    h("td", { class: "note" }, this.#sentence, this.#where),
     h("td", { class: "number age", "data-label": "Age" }, this.#age),
   );
 
@@ -86,7 +87,9 @@ class JobRow {
     setFigure(this.#eta, brief(job.eta_seconds));
     setFigure(this.#ranks, ranksText(job));
     setFigure(this.#restarts, job.restarts ? count(job.restarts) : NONE);
-    this.#note.replaceChildren(...noteParts(job));
+    const [sentence, where] = noteTexts(job);
+    setText(this.#sentence, sentence);
+    setText(this.#where, where);
     this.#age.setAttribute("datetime", job.created_at);
     this.#age.title = `submitted ${localTime(job.created_at)}`;
     this.tick();
@@ -116,14 +119,12 @@ function stepsText(job) {
 }
 
 /**
- * The one sentence that matters now: why it ended or stumbled, else what it waits for.
+ * The one sentence that matters now (why it ended or stumbled, else what it waits for) and where that was.
  *
  * @param {Job} job
- * @returns {(Node | string)[]}
+ * @returns {[string, string]}
  */
-function noteParts(job) {
+function noteTexts(job) {
   const told = job.outcome && job.outcome.class !== "success" && job.state !== "running" ? job.outcome : null;
-  if (!told) return [job.waiting_for ?? job.notice ?? ""];
-  const where = place(told);
-  return [h("bdi", {}, told.message), where ? h("span", { class: "place" }, where) : ""];
+  return told ? [told.message, place(told)] : [job.waiting_for ?? job.notice ?? "", ""];
 }
