@@ -46,6 +46,7 @@ class Keeper:
         end_all(leftovers(self._run_dir.root), reap)
         if self._history.job_ended:
             return False
+        self._run_dir.snapshots.mkdir(exist_ok=True)
         identity = asdict(ProcessIdentity.own())
         lost = self._history.lost_outcome()
         self._journal.write(RecordType.KEEPER_STARTED, run=self._intent.run, keeper=identity)
