@@ -1,0 +1,47 @@
+"""Fault-tolerant training under torchrun: import what a script needs from here.
+
+``import rekindle`` alone loads nothing, above all not torch: the service imports the contract through it.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rekindle.contract.spec import Cadence
+    from rekindle.training.drain import Drained
+    from rekindle.training.reporting import report
+    from rekindle.training.run import Run
+    from rekindle.training.sampler import ElasticSampler
+    from rekindle.training.snapshots import SnapshotError, Snapshots, StaleGenerationError
+
+__all__ = [
+    "Cadence",
+    "Drained",
+    "ElasticSampler",
+    "Run",
+    "SnapshotError",
+    "Snapshots",
+    "StaleGenerationError",
+    "report",
+]
+
+_HOMES = {
+    "Cadence": "rekindle.contract.spec",
+    "Drained": "rekindle.training.drain",
+    "ElasticSampler": "rekindle.training.sampler",
+    "Run": "rekindle.training.run",
+    "SnapshotError": "rekindle.training.snapshots",
+    "Snapshots": "rekindle.training.snapshots",
+    "StaleGenerationError": "rekindle.training.snapshots",
+    "report": "rekindle.training.reporting",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has {', '.join(__all__)}")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *__all__]

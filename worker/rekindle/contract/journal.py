@@ -20,7 +20,7 @@ class RecordType(StrEnum):
     ATTEMPT_STARTED = "attempt_started"  # attempt, run, generation, world_size, devices, warm
     RANKS_RUNNING = "ranks_running"  # attempt, ranks: [{rank, local_rank, pid, start_time}]
     RESUMED = "resumed"  # attempt, step: the snapshot that the attempt went on from
-    RANK_EXITED = "rank_exited"  # attempt, rank, exit_code, signal, killed: whether the keeper did it
+    RANK_EXITED = "rank_exited"  # attempt, rank, exit_code, signal ("SIGKILL"), killed: whether the keeper did it
     ATTEMPT_ENDED = "attempt_ended"  # attempt, outcome, resumed_from_step, last_step, durable_step
     FAULT_INJECTED = "fault_injected"  # attempt, fault, rank: by `rekindle chaos`
     RETRY_DECIDED = "retry_decided"  # attempt, reason, delay (seconds), next_try_at (seconds since the epoch)

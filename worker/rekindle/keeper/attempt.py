@@ -14,7 +14,7 @@ from rekindle.contract.rank_records import STACK_SIGNAL
 from rekindle.contract.spec import JobSpec
 from rekindle.keeper.accusation import Hang
 from rekindle.keeper.agent import fork_agent, spawn_agent
-from rekindle.keeper.diagnosis import root_cause
+from rekindle.keeper.diagnosis import root_cause, signal_name
 from rekindle.keeper.facts import AttemptFacts, Ending
 from rekindle.keeper.hang_doctor import HangDoctor
 from rekindle.keeper.injection import Injector
@@ -209,7 +209,7 @@ class Attempt:
                 attempt=self._plan.number,
                 rank=rank.rank,
                 exit_code=rank.exit_code,
-                signal=rank.signal,
+                signal=None if rank.signal is None else signal_name(rank.signal),
                 killed=rank.killed,
             )
 

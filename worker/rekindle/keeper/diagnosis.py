@@ -86,7 +86,7 @@ def _hung(facts: AttemptFacts, hang: Hang) -> Outcome:
 
 
 def _agent_killed(facts: AttemptFacts) -> Outcome:
-    name = _signal_name(facts.agent_signal)
+    name = signal_name(facts.agent_signal)
     return Outcome(
         OutcomeClass.SIGNAL,
         f"The torchrun agent was killed by {name}; its ranks died with it.",
@@ -118,7 +118,7 @@ def _rank_outcome(rank: RankFacts, facts: AttemptFacts) -> Outcome:
             evidence={**_evidence(facts), "kernel": rank.oom},
         )
     if rank.signal is not None:
-        name = _signal_name(rank.signal)
+        name = signal_name(rank.signal)
         return Outcome(
             OutcomeClass.SIGNAL,
             f"Rank {rank.rank} was killed by {name}.",
@@ -171,7 +171,7 @@ def _evidence(facts: AttemptFacts) -> dict[str, Any]:
     }
 
 
-def _signal_name(number: int | None) -> str:
+def signal_name(number: int | None) -> str:
     try:
         return signal.Signals(number or 0).name
     except ValueError:
