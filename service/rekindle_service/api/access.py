@@ -1,0 +1,119 @@
+"""Who may ask. Running submitted code is the purpose here, so every route is shut but the few on a list."""
+
+import hashlib
+import hmac
+import urllib.parse
+from http.cookies import CookieError, SimpleCookie
+
+from starlette.datastructures import Headers
+from starlette.responses import RedirectResponse, Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.websockets import WebSocketClose
+
+from rekindle_service.api.problems import problem_response
+
+COOKIE = "rekindle_session"
+
+OPEN_ROUTES = frozenset(
+    {
+        ("GET", "/healthz"),
+        ("GET", "/readyz"),
+        ("GET", "/login"),
+        ("POST", "/login"),
+        ("GET", "/static/login.js"),
+        ("GET", "/static/style.css"),
+        ("GET", "/static/logo.svg"),
+    }
+)
+"""All that is answered without a token: health, and what the login page consists of."""
+
+_READING = frozenset({"GET", "HEAD", "OPTIONS"})
+
+
+class Credentials:
+    """Knows the token only by its hash, so a dump of this process does not give it away."""
+
+    def __init__(self, token: str) -> None:
+        self._digest = hashlib.sha256(token.encode()).digest()
+        self.session = hmac.new(self._digest, b"rekindle browser session", hashlib.sha256).hexdigest()
+        """The cookie's value: follows from the token, so it outlives a restart, and tells nothing about it."""
+
+    def is_token(self, candidate: bytes) -> bool:
+        return hmac.compare_digest(hashlib.sha256(candidate).digest(), self._digest)
+
+    def is_session(self, candidate: bytes) -> bool:
+        return hmac.compare_digest(candidate, self.session.encode())
+
+
+class Access:
+    """Lets through what is open, what bears the token, and browser requests of our own pages with a session."""
+
+    def __init__(self, app: ASGIApp, credentials: Credentials) -> None:
+        self._app = app
+        self._credentials = credentials
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        answer: ASGIApp | None = None
+        if scope["type"] == "websocket":
+            answer = WebSocketClose()  # there are none here
+        elif scope["type"] == "http":
+            answer = self._refusal(scope["method"], scope["path"], Headers(scope=scope))
+        await (answer or self._app)(scope, receive, send)
+
+    def _refusal(self, method: str, path: str, headers: Headers) -> Response | None:
+        """The answer to a request that may not pass, None for one that may."""
+        if (method, path) in OPEN_ROUTES:
+            return None
+        if "authorization" in headers:
+            return None if self._credentials.is_token(_bearer(headers["authorization"])) else _unauthorized()
+        if not self._credentials.is_session(_session_cookie(headers)):
+            return _login_page(path) if _is_page_request(method, path, headers) else _unauthorized()
+        if method not in _READING and not is_same_origin(headers):
+            return _foreign_origin()
+        return None
+
+
+def _bearer(header: str) -> bytes:
+    scheme, _, token = header.partition(" ")
+    return token.strip().encode("latin-1") if scheme.lower() == "bearer" else b""
+
+
+def _session_cookie(headers: Headers) -> bytes:
+    try:
+        morsel = SimpleCookie("; ".join(headers.getlist("cookie"))).get(COOKIE)
+    except CookieError:
+        return b""
+    return b"" if morsel is None else morsel.value.encode(errors="replace")
+
+
+def is_same_origin(headers: Headers) -> bool:
+    """Whether the browser says that a page of ours (or the user alone) asks. Without a word from it: no."""
+    site = headers.get("sec-fetch-site")
+    if site is not None:
+        return site in ("same-origin", "none")
+    host = headers.get("host", "").lower()
+    return headers.get("origin", "").lower() in (f"http://{host}", f"https://{host}")
+
+
+def _is_page_request(method: str, path: str, headers: Headers) -> bool:
+    return method == "GET" and not path.startswith(("/api/", "/static/")) and "text/html" in headers.get("accept", "")
+
+
+def _login_page(path: str) -> Response:
+    return RedirectResponse("/login?" + urllib.parse.urlencode({"next": path}), 303)
+
+
+def _unauthorized() -> Response:
+    detail = (
+        "this needs the header 'Authorization: Bearer TOKEN'; `rekindle token` prints the token of this machine's "
+        "server, and a browser logs in at /login"
+    )
+    return problem_response(401, "unauthorized", detail, headers={"WWW-Authenticate": 'Bearer realm="rekindle"'})
+
+
+def _foreign_origin() -> Response:
+    detail = (
+        "a change that is asked for with the session cookie must come from a page of this server (Sec-Fetch-Site "
+        "same-origin, or Origin equal to Host); programs send the token as a bearer instead"
+    )
+    return problem_response(403, "foreign-origin", detail)

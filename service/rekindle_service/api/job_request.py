@@ -1,0 +1,44 @@
+"""From the JSON of a submit to what the submission takes, defaults filled in."""
+
+import sys
+from pathlib import Path, PurePosixPath
+
+from rekindle.contract.spec import Cadence, TargetKind
+from rekindle_service.api.schemas import LONGEST_NAME, JobCreate
+from rekindle_service.submission import Submission
+
+
+def submission_of(body: JobCreate) -> Submission:
+    """Pure but for the default interpreter, which is the server's own."""
+    kind, target = _target(body)
+    return Submission(
+        name=body.name or default_name(kind, target),
+        kind=kind,
+        target=target,
+        python=body.python or sys.executable,
+        args=body.args,
+        code=None if body.code is None else Path(body.code.path),
+        env=body.env,
+        min_ranks=body.ranks.min,
+        max_ranks=body.ranks.max,
+        nodes=body.nodes,
+        device=body.device,
+        priority=body.priority,
+        after=body.after,
+        max_failures=body.max_failures,
+        hang_timeout=body.hang_timeout,
+        time_limit=body.time_limit,
+        cadence=Cadence(**body.snapshot.model_dump()),
+        warm=body.warm,
+    )
+
+
+def _target(body: JobCreate) -> tuple[TargetKind, str]:
+    """Precondition: exactly one is given, which ``JobCreate`` has made sure of."""
+    return next((kind, target) for kind in TargetKind if (target := getattr(body, kind)) is not None)
+
+
+def default_name(kind: TargetKind, target: str) -> str:
+    """``train`` for ``/code/train.py``; a module's or recipe's own name."""
+    name = PurePosixPath(target).stem if kind is TargetKind.SCRIPT else target
+    return name[:LONGEST_NAME] if name.isprintable() and name.strip() else "job"

@@ -1,0 +1,87 @@
+"""The web page: two documents, a login, and the files they load."""
+
+from importlib.util import find_spec
+from pathlib import Path
+
+from fastapi import APIRouter, FastAPI, Request, Response
+from starlette.responses import FileResponse
+from starlette.staticfiles import StaticFiles
+from starlette.types import Scope
+
+from rekindle_service.api.access import COOKIE, is_same_origin
+from rekindle_service.api.problems import ProblemError
+from rekindle_service.api.schemas import Login
+from rekindle_service.api.services import Serving
+
+WEB = Path(__file__).parent.parent / "web"
+
+_SESSION_SECONDS = 30 * 24 * 3600
+
+router = APIRouter(include_in_schema=False)
+
+
+def install_pages(app: FastAPI) -> None:
+    app.include_router(router)
+    app.mount("/static", _Files(directory=WEB))
+
+
+class _Files(StaticFiles):
+    """Files that a browser keeps but asks for again each time, so that an upgrade shows at once (ETag, 304)."""
+
+    async def get_response(self, path: str, scope: Scope) -> Response:
+        response = await super().get_response(path, scope)
+        response.headers["Cache-Control"] = "private, no-cache"
+        return response
+
+
+@router.get("/")
+def job_list_page() -> FileResponse:
+    return _page("index.html")
+
+
+@router.get("/jobs/{job_id}")
+def job_page(job_id: str) -> FileResponse:
+    """The page itself reads the id from its address, and asks the API whether there is such a job."""
+    return _page("job.html")
+
+
+@router.get("/login")
+def login_page() -> FileResponse:
+    return _page("login.html")
+
+
+@router.post("/login", status_code=204)
+def login(services: Serving, request: Request, body: Login) -> Response:
+    """Give the browser that knows the token a session cookie. Raises ProblemError (401, 403)."""
+    if not is_same_origin(request.headers) and _from_browser(request):
+        raise ProblemError(403, "foreign-origin", "a page of another site may not log in here")
+    if not services.credentials.is_token(body.token.encode()):
+        raise ProblemError(401, "unauthorized", "that is not this server's token; `rekindle token` prints it")
+    response = Response(status_code=204)
+    response.set_cookie(
+        COOKIE,
+        services.credentials.session,
+        max_age=_SESSION_SECONDS,
+        httponly=True,
+        samesite="strict",
+        secure=request.url.scheme == "https",
+    )
+    return response
+
+
+@router.get("/static/vendor/plotly.min.js")
+async def plotly_script(request: Request) -> Response:
+    """The script that the installed plotly package carries; importing plotly for its path would take a second."""
+    spec = find_spec("plotly")
+    if spec is None or spec.origin is None:
+        raise ProblemError(404, "not-found", "plotly is not installed beside this server")
+    files = _Files(directory=Path(spec.origin).parent / "package_data")
+    return await files.get_response("plotly.min.js", request.scope)
+
+
+def _page(name: str) -> FileResponse:
+    return FileResponse(WEB / name, headers={"Cache-Control": "private, no-cache"})
+
+
+def _from_browser(request: Request) -> bool:
+    return "sec-fetch-site" in request.headers or "origin" in request.headers

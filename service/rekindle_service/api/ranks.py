@@ -1,0 +1,154 @@
+"""Ranks of an attempt: how each is doing, its log and its live stack."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Header, Query, Response
+from starlette.responses import StreamingResponse
+
+from rekindle.contract.layout import RunDir
+from rekindle.contract.rank_records import RankState, ring
+from rekindle_service.api.byte_range import UnsatisfiableRangeError, parse_range
+from rekindle_service.api.lookup import AttemptNumber, KnownAttempt, KnownJob, KnownRank, KnownRunDir, find_attempt
+from rekindle_service.api.problems import ProblemError
+from rekindle_service.api.schemas import Page, RankPublic, StackPublic
+from rekindle_service.readers.log_reader import iter_bytes, read_chunk, size_of, tail_offset
+from rekindle_service.readers.rank_reader import AttemptFacts, read_ranks
+from rekindle_service.readers.regular_file import open_regular
+from rekindle_service.readers.stack_reader import await_stack, stacks_size
+from rekindle_service.rows import Job
+from rekindle_service.states import HOLDING_SLOTS
+
+router = APIRouter(tags=["ranks"])
+
+_MOST_BYTES = 1 << 20
+_STACK_TIMEOUT = 3.0  # seconds
+_TEXT = "text/plain; charset=utf-8"
+
+Stream = Annotated[Literal["stdout", "stderr"], Query(description="Which output of the rank")]
+Offset = Annotated[int | None, Query(ge=0, le=(1 << 63) - 1, description="First byte of the piece")]
+Limit = Annotated[int, Query(ge=1, le=_MOST_BYTES, description="Most bytes of the piece")]
+Tail = Annotated[int | None, Query(ge=0, le=1_000_000, description="The last so many lines, within `limit` bytes")]
+RangeHeader = Annotated[str | None, Header(alias="Range", description="One range of raw bytes")]
+
+
+def rank_rows(job: Job, run_dir: RunDir, facts: AttemptFacts) -> list[RankPublic]:
+    """Every rank of an attempt as it is shown; no rank of a job that holds no slots runs."""
+    over = job.state not in HOLDING_SLOTS
+    return [RankPublic.model_validate(row) for row in read_ranks(run_dir, facts, over=over)]
+
+
+@router.get("/jobs/{job_id}/ranks")
+def list_ranks(job: KnownJob, run_dir: KnownRunDir, attempt: AttemptNumber = None) -> Page[RankPublic]:
+    """Every rank of an attempt (the latest unless told); none for a job that has not been launched yet."""
+    if attempt is None and job.attempt == 0:
+        return Page(items=[])
+    return Page(items=rank_rows(job, run_dir, find_attempt(job, run_dir, attempt)))
+
+
+@router.get(
+    "/jobs/{job_id}/ranks/{rank}/log",
+    response_class=Response,
+    responses={200: {"content": {"text/plain": {}}}, 206: {"content": {"text/plain": {}}}},
+)
+def read_log(
+    run_dir: KnownRunDir,
+    facts: KnownAttempt,
+    rank: KnownRank,
+    stream: Stream = "stdout",
+    offset: Offset = None,
+    limit: Limit = 64 * 1024,
+    tail: Tail = None,
+    byte_range: RangeHeader = None,
+) -> Response:
+    """A piece of a rank's output as text, by byte offset; `X-Offset` and `X-Next-Offset` tell where it lies.
+
+    A piece ends between two characters, and bytes that are not UTF-8 come as `?`, so it has as many bytes as the part
+    of the file that it stands for. With `Range` the bytes come raw. A log that is not there yet is an empty one.
+    """
+    if tail is not None and offset is not None:
+        error = {"field": "tail", "rule": "must not be given together with offset", "value": tail, "hint": ""}
+        raise ProblemError(422, "invalid-request", "tail and offset exclude each other", errors=[error])
+    path = run_dir.attempt(facts.number).rank(rank).log(stream)
+    if byte_range is not None and (answer := _raw_range(run_dir.root, path, byte_range)) is not None:
+        return answer
+    return _text_piece(run_dir.root, path, offset or 0, limit, tail)
+
+
+def _text_piece(root: Path, path: Path, offset: int, limit: int, tail: int | None) -> Response:
+    file = open_regular(root, path)
+    if file is None:
+        _require_within(offset, 0)
+        return _text("", 0, 0)
+    with file:
+        if tail is not None:
+            offset = tail_offset(file, tail, limit)
+        _require_within(offset, size_of(file))
+        chunk = read_chunk(file, offset, limit)
+    return _text(chunk.text, chunk.offset, chunk.next_offset)
+
+
+def _text(text: str, offset: int, next_offset: int) -> Response:
+    headers = {"X-Offset": str(offset), "X-Next-Offset": str(next_offset), "Accept-Ranges": "bytes"}
+    return Response(text, headers=headers, media_type=_TEXT)
+
+
+def _require_within(offset: int, size: int) -> None:
+    if offset > size:
+        raise ProblemError(
+            416,
+            "beyond-end",
+            f"offset {offset} lies behind the end: the log has {size} bytes so far",
+            headers={"Content-Range": f"bytes */{size}"},
+        )
+
+
+def _raw_range(root: Path, path: Path, header: str) -> Response | None:
+    """The answer to a ``Range`` header, or None where it must be ignored. The body streams; memory stays flat."""
+    file = open_regular(root, path)
+    size = 0 if file is None else size_of(file)
+    try:
+        span = parse_range(header, size)
+    except UnsatisfiableRangeError:
+        if file is not None:
+            file.close()
+        detail = f"the range {header[:100]!r} lies behind the end: the log has {size} bytes so far"
+        raise ProblemError(416, "beyond-end", detail, headers={"Content-Range": f"bytes */{size}"}) from None
+    if file is None or span is None:
+        if file is not None:
+            file.close()
+        return None
+    start, end = span
+    headers = {
+        "Content-Range": f"bytes {start}-{end - 1}/{size}",
+        "Content-Length": str(end - start),
+        "X-Next-Offset": str(end),
+    }
+    return StreamingResponse(iter_bytes(file, start, end), 206, headers, _TEXT)
+
+
+@router.post("/jobs/{job_id}/ranks/{rank}/stack")
+def read_stack(job: KnownJob, run_dir: KnownRunDir, facts: KnownAttempt, rank: KnownRank) -> StackPublic:
+    """The Python stacks of all threads of a living rank, asked for through its keeper; takes a moment.
+
+    Works while the rank hangs in a collective or holds the GIL. Only the latest attempt can be living.
+    """
+    row = next(row for row in rank_rows(job, run_dir, facts) if row.rank == rank)
+    if row.state not in (RankState.STARTING, RankState.RUNNING):
+        raise _no_stack(f"rank {rank} of attempt {facts.number} of job {job.id} does not run: it is {row.state}")
+    path = run_dir.attempt(facts.number).rank(rank).stacks
+    before = stacks_size(run_dir.root, path)
+    if before is None:
+        raise _no_stack(f"rank {rank} of job {job.id} has not got as far as its script yet")
+    ring(run_dir.bell, {"bell": "stack", "attempt": facts.number, "rank": rank})
+    stack = await_stack(run_dir.root, path, before, _STACK_TIMEOUT)
+    if stack is None:
+        raise _no_stack(
+            f"rank {rank} of job {job.id} left no stack within {_STACK_TIMEOUT:g} s: the process is stopped, or its "
+            "keeper is gone; GET …/ranks tells its state"
+        )
+    return StackPublic(attempt=facts.number, rank=rank, stack=stack)
+
+
+def _no_stack(detail: str) -> ProblemError:
+    return ProblemError(409, "no-stack", detail)

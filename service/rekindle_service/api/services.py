@@ -1,0 +1,38 @@
+"""What the routes work with, made once by the composition root."""
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import Depends, Request
+
+from rekindle_service.api.access import Credentials
+from rekindle_service.devices import Machine
+from rekindle_service.home import Home
+from rekindle_service.store import Store
+from rekindle_service.submitter import Submitter
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """Everything behind the HTTP face. ``nudge`` tells the engine that there is something to do."""
+
+    home: Home
+    store: Store
+    machine: Machine
+    submitter: Submitter
+    credentials: Credentials
+    host: str
+    started_at: float  # seconds since the epoch
+    stopping: threading.Event
+    nudge: Callable[[], None]
+    engine_alive: Callable[[], bool]
+
+
+def _services(request: Request) -> Services:
+    services: Services = request.app.state.services
+    return services
+
+
+Serving = Annotated[Services, Depends(_services)]

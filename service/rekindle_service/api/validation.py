@@ -1,0 +1,93 @@
+"""Pydantic's errors in the words of the contract: field, rule, value, hint."""
+
+import difflib
+import reprlib
+import typing
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pydantic import BaseModel
+
+_LONGEST_VALUE = 200  # characters of a wrong value that are shown back
+_MOST_ERRORS = 20
+
+
+def field_errors(errors: Sequence[Mapping[str, Any]], body: Any = None) -> list[dict[str, Any]]:
+    """One entry per broken rule, at most 20; ``body`` is the type the body should have had."""
+    return [_field_error(error, body) for error in errors[:_MOST_ERRORS]]
+
+
+def _field_error(error: Mapping[str, Any], body: Any) -> dict[str, Any]:
+    return {
+        "field": _field_name(error["loc"]),
+        "rule": _rule(error),
+        "value": shown(error.get("input")),
+        "hint": _hint(error, body),
+    }
+
+
+def _field_name(location: Sequence[int | str]) -> str:
+    """``ranks.max`` for ``("body", "ranks", "max")``; the body itself is called ``body``."""
+    parts = [str(part) for part in location if part != "[key]"]
+    if parts[0] in ("body", "query", "path", "header", "cookie") and len(parts) > 1:
+        parts = parts[1:]
+    return ".".join(parts)
+
+
+def _rule(error: Mapping[str, Any]) -> str:
+    match error["type"]:
+        case "extra_forbidden":
+            return "there is no such field"
+        case "missing":
+            return "must be given"
+        case "json_invalid":
+            return f"must be JSON: {(error.get('ctx') or {}).get('error', 'not parsable')}"
+        case "model_attributes_type":
+            return "must be a JSON object, sent as application/json"
+        case _:
+            return str(error["msg"]).removeprefix("Value error, ").removeprefix("Input ")
+
+
+def _hint(error: Mapping[str, Any], body: Any) -> str:
+    if error["type"] != "extra_forbidden":
+        return str((error.get("ctx") or {}).get("hint", ""))
+    *parents, name = error["loc"][1:]
+    return did_you_mean(str(name), _field_names(body, parents))
+
+
+def _field_names(annotation: Any, parents: Sequence[int | str]) -> list[str]:
+    """The fields of the model that lies at ``parents`` within ``annotation``."""
+    model = _model_in(annotation)
+    if model is None:
+        return []
+    if not parents:
+        return list(model.model_fields)
+    field = model.model_fields.get(str(parents[0]))
+    return _field_names(field.annotation, parents[1:]) if field is not None else []
+
+
+def _model_in(annotation: Any) -> type[BaseModel] | None:
+    """The model that ``annotation`` is, or that it is an alternative of (``Model | None``)."""
+    for candidate in (annotation, *typing.get_args(annotation)):
+        if isinstance(candidate, type) and issubclass(candidate, BaseModel):
+            return candidate
+    return None
+
+
+def did_you_mean(name: str, known: Sequence[str]) -> str:
+    """A guess at a misspelt name, else the whole list."""
+    close = difflib.get_close_matches(name, known, n=1)
+    if close:
+        return f"did you mean {close[0]!r}?"
+    return f"known here: {', '.join(known)}" if known else ""
+
+
+def shown(value: Any) -> Any:
+    """A wrong value as it is shown back: as it is when small and plain, else its beginning."""
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, int) and abs(value) < 1 << 63:
+        return value
+    if isinstance(value, str):
+        return value if len(value) <= _LONGEST_VALUE else value[:_LONGEST_VALUE] + "…"
+    return reprlib.repr(value)

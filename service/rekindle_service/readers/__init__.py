@@ -1,0 +1,1 @@
+"""Readers of run directories. Whatever lies there was written by a job, so nothing of it is trusted."""

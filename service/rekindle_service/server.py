@@ -1,0 +1,136 @@
+"""The composition root: settings, home, lock, store, engine, application, HTTP server. It is ``rekindle serve``."""
+
+import ipaddress
+import logging
+import socket
+import sys
+import threading
+import time
+from contextlib import ExitStack
+from functools import partial
+
+import structlog
+
+from rekindle_service.api.access import Credentials
+from rekindle_service.api.app import create_app
+from rekindle_service.api.services import Services
+from rekindle_service.devices import find_machine
+from rekindle_service.engine import Engine
+from rekindle_service.home import Home, HomeInUseError
+from rekindle_service.http_server import HttpServer, listen, url_of
+from rekindle_service.launching.interpreter import InterpreterCheck
+from rekindle_service.launching.keeper import KeeperLauncher, prepare_worker_path
+from rekindle_service.settings import Settings
+from rekindle_service.store import CorruptDatabaseError, Store
+from rekindle_service.submitter import Submitter
+
+_REFUSED = 2
+"""Exit code of a server that cannot start as it was told to."""
+
+
+class CannotServeError(Exception):
+    """The server cannot start; the message tells what to change."""
+
+
+def serve(settings: Settings) -> int:
+    """Serve until SIGINT or SIGTERM; returns the exit code. Keepers and their jobs go on afterwards.
+
+    The end comes in the reverse order of the beginning: no more requests, then no more rounds of the engine, then the
+    database is closed and the home given up.
+    """
+    _configure_logging()
+    try:
+        with ExitStack() as stack:
+            _compose(settings, stack).run_until_stopped()
+    except (CannotServeError, HomeInUseError, CorruptDatabaseError) as error:
+        _say(f"rekindle: {error}", error=True)
+        return _REFUSED
+    return 0
+
+
+def _compose(settings: Settings, stack: ExitStack) -> HttpServer:
+    home = settings.home_dir
+    home.create()
+    stack.callback(home.lock().release)
+    token = home.ensure_token()
+    store = Store(home.database)
+    stack.callback(store.close)
+    store.migrate()
+    listener = _listener(settings)
+    stack.callback(listener.close)
+    machine = find_machine(settings.cpu_slots)
+    engine = Engine(store, home, machine, KeeperLauncher(home, machine, prepare_worker_path(home)))
+    stack.callback(engine.close)
+    stopping = threading.Event()
+    services = Services(
+        home=home,
+        store=store,
+        machine=machine,
+        submitter=Submitter(store, home, machine, InterpreterCheck()),
+        credentials=Credentials(token),
+        host=settings.host,
+        started_at=time.time(),
+        stopping=stopping,
+        nudge=engine.nudge,
+        engine_alive=lambda: engine.alive,
+    )
+    app = create_app(services)
+    engine.start()
+    stack.callback(home.withdraw)
+    return HttpServer(
+        app, listener, stopping, on_ready=partial(_announce, home, url_of(listener), token, settings.host)
+    )
+
+
+def _listener(settings: Settings) -> socket.socket:
+    try:
+        return listen(settings.host, settings.port)
+    except OSError as error:
+        raise CannotServeError(
+            f"cannot listen on {settings.host} port {settings.port} ({error.strerror}): "
+            "choose another with --port, or --port 0 for any free one"
+        ) from error
+
+
+def _announce(home: Home, url: str, token: str, host: str) -> None:
+    home.announce(url)
+    _say(f"rekindle serves {home.root} at {url}")
+    _say(f"Open {url}/login#token={token}")
+    _say("Ctrl-C stops the server; jobs go on and are found again by the next one.")
+    if not _is_loopback(host):
+        _say(
+            f"Listening on {host}: whoever has the token can run code here, and without TLS the token can be read on "
+            "the way. A tunnel (ssh -L) to 127.0.0.1 is safer.",
+            error=True,
+        )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _say(text: str, *, error: bool = False) -> None:
+    """For people, at once: a pipe would otherwise hold it back until the end."""
+    stream = sys.stderr if error else sys.stdout
+    stream.write(text + "\n")
+    stream.flush()
+
+
+def _configure_logging() -> None:
+    """One JSON object a line on standard error: what a job or a request says can forge no line, nor show a secret.
+
+    Tracebacks come without local variables, among which are tokens and cookies.
+    """
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso"),
+            structlog.processors.format_exc_info,
+            structlog.processors.JSONRenderer(),
+        ],
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
+    logging.basicConfig(level=logging.WARNING, stream=sys.stderr)

@@ -1,0 +1,84 @@
+"""The real application on a real database in a folder of the test, without an engine: rows stay as tests put them."""
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fastapi import FastAPI
+from starlette.testclient import TestClient
+
+from rekindle.contract.layout import RunDir
+from rekindle_service.api.access import Credentials
+from rekindle_service.api.app import create_app
+from rekindle_service.api.services import Services
+from rekindle_service.devices import find_machine
+from rekindle_service.home import Home
+from rekindle_service.states import JobState
+from rekindle_service.store import Store
+from rekindle_service.submitter import Submitter
+
+TOKEN = "token-of-the-tests"
+
+
+@dataclass(frozen=True)
+class ApiServer:
+    """``api`` bears the token, ``stranger`` does not; neither swallows a server error."""
+
+    app: FastAPI
+    services: Services
+    api: TestClient
+    stranger: TestClient
+
+    def submit(self, code: Path, **fields: Any) -> dict[str, Any]:
+        (code / "train.py").write_text("print('hi')\n")
+        body = {"script": "train.py", "code": {"path": str(code)}, "device": "cpu", **fields}
+        answer = self.api.post("/api/v1/jobs", json=body)
+        assert answer.status_code == 201, answer.text
+        return answer.json()
+
+    def run_dir(self, job: dict[str, Any]) -> RunDir:
+        return self.services.home.run_dir(job["id"])
+
+    def move(self, job: dict[str, Any], *states: JobState, **columns: Any) -> None:
+        """Lead the job through ``states``, as the engine would."""
+        for state in states:
+            row = self.services.store.job(job["id"])
+            assert row is not None
+            moved = self.services.store.transition(row.id, state, expected={row.state}, reason="test", **columns)
+            assert moved is not None
+
+
+@contextmanager
+def api_server(root: Path) -> Iterator[ApiServer]:
+    home = Home(root / "home")
+    home.create()
+    store = Store(home.database)
+    store.migrate()
+    machine = find_machine(cpu_slots=2, environment={"CUDA_VISIBLE_DEVICES": ""})
+    services = Services(
+        home=home,
+        store=store,
+        machine=machine,
+        submitter=Submitter(store, home, machine, check_python=lambda _: None),
+        credentials=Credentials(TOKEN),
+        host="127.0.0.1",
+        started_at=time.time(),
+        stopping=threading.Event(),
+        nudge=lambda: None,
+        engine_alive=lambda: True,
+    )
+    app = create_app(services)
+    bearer = {"Authorization": f"Bearer {TOKEN}"}
+    try:
+        with (
+            TestClient(app, "http://127.0.0.1:8700", headers=bearer) as api,
+            TestClient(app, "http://127.0.0.1:8700", follow_redirects=False) as stranger,
+        ):
+            yield ApiServer(app, services, api, stranger)
+    finally:
+        services.stopping.set()
+        store.close()

@@ -1,0 +1,236 @@
+import json
+
+import pytest
+from fastapi.routing import iter_route_contexts
+
+from api_server import TOKEN, ApiServer
+from rekindle_service.api.access import COOKIE, OPEN_ROUTES
+from rekindle_service.api.security_headers import SECURITY_HEADERS
+
+SAME_ORIGIN = {"Sec-Fetch-Site": "same-origin"}
+METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE")
+
+
+def all_paths(server: ApiServer) -> list[str]:
+    paths = {context.path for context in iter_route_contexts(server.app.routes)}
+    names = {"job_id": "abcdefghij", "rank": "0", "path:path": "api.js"}
+    for name, value in names.items():
+        paths = {path.replace("{" + name + "}", value) for path in paths}
+    return sorted(
+        paths | {"/static/api.js", "/static/index.html", "/static/vendor/plotly.min.js", "/nowhere", "/api/v1"}
+    )
+
+
+def test_every_route_and_method_off_the_list_needs_a_token(server: ApiServer) -> None:
+    paths = all_paths(server)
+    assert "/api/v1/jobs/abcdefghij/ranks/0/log" in paths
+    assert "/openapi.json" in paths
+    for path in paths:
+        for method in METHODS:
+            answer = server.stranger.request(method, path)
+            if (method, path) in OPEN_ROUTES:
+                assert answer.status_code != 401, (method, path)
+            else:
+                assert answer.status_code == 401, (method, path, answer.status_code)
+                assert answer.headers["WWW-Authenticate"].startswith("Bearer")
+
+
+def test_every_open_route_is_there(server: ApiServer) -> None:
+    for method, path in OPEN_ROUTES - {("POST", "/login")}:
+        assert server.stranger.request(method, path).status_code == 200, path
+
+
+def test_the_login_page_loads_nothing_that_is_shut(server: ApiServer) -> None:
+    import re
+
+    page = server.stranger.get("/login").text
+    for path in re.findall(r'(?:href|src)="(/static/[^"]+)"', page):
+        answer = server.stranger.get(path)
+        assert answer.status_code == 200, path
+        assert "import " not in answer.text or path.endswith(".svg"), path
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "Bearer wrong",
+        "Bearer",
+        "",
+        f"Basic {TOKEN}",
+        TOKEN,
+        "Bearer \N{LATIN SMALL LETTER SHARP S}\N{SNOWMAN}".encode(),
+        b"Bearer \xff\xfe\x00",
+        f"Bearer {TOKEN}x",
+        f"Bearer {TOKEN[:-1]}",
+        "Bearer " + "x" * 20_000,
+    ],
+)
+def test_a_wrong_token_is_refused_whatever_its_bytes(server: ApiServer, header: str | bytes) -> None:
+    answer = server.stranger.get(
+        "/api/v1/jobs", headers=[(b"authorization", header.encode() if isinstance(header, str) else header)]
+    )
+    assert answer.status_code == 401
+    assert answer.headers["content-type"] == "application/problem+json"
+
+
+def test_the_scheme_of_the_bearer_may_have_any_case(server: ApiServer) -> None:
+    assert server.stranger.get("/api/v1/jobs", headers={"Authorization": f"bearer {TOKEN}"}).status_code == 200
+
+
+def test_the_token_is_not_kept_in_memory(server: ApiServer) -> None:
+    credentials = server.services.credentials
+    held = [value for value in vars(credentials).values() if isinstance(value, str | bytes)]
+    assert held
+    assert not any(TOKEN in str(value) for value in held)
+
+
+# --- browser
+
+
+def log_in(server: ApiServer) -> str:
+    answer = server.stranger.post("/login", json={"token": TOKEN}, headers=SAME_ORIGIN)
+    assert answer.status_code == 204
+    return answer.headers["set-cookie"]
+
+
+def test_a_login_gives_a_cookie_that_scripts_and_other_sites_cannot_use_and_that_hides_the_token(
+    server: ApiServer,
+) -> None:
+    cookie = log_in(server)
+    assert cookie.startswith(f"{COOKIE}=")
+    assert "HttpOnly" in cookie
+    assert "SameSite=strict" in cookie
+    assert TOKEN not in cookie
+    assert server.stranger.get("/api/v1/jobs").status_code == 200
+    assert server.stranger.get("/").status_code == 200
+
+
+def test_a_session_outlives_the_server(server: ApiServer, tmp_path) -> None:
+    from api_server import api_server
+
+    log_in(server)
+    with api_server(tmp_path / "other") as restarted:
+        restarted.stranger.cookies = server.stranger.cookies
+        assert restarted.stranger.get("/api/v1/jobs").status_code == 200
+
+
+@pytest.mark.parametrize("body", [{"token": "wrong"}, {"token": "é\u0000"}, {"token": ""}])
+def test_a_wrong_token_does_not_log_in(server: ApiServer, body: dict[str, str]) -> None:
+    answer = server.stranger.post("/login", json=body, headers=SAME_ORIGIN)
+    assert answer.status_code == 401
+    assert "set-cookie" not in answer.headers
+
+
+def test_a_login_from_another_site_is_refused(server: ApiServer) -> None:
+    for headers in ({"Sec-Fetch-Site": "cross-site"}, {"Origin": "http://evil.example"}):
+        assert server.stranger.post("/login", json={"token": TOKEN}, headers=headers).status_code == 403
+
+
+def test_a_page_request_without_session_leads_to_the_login_page_and_back(server: ApiServer) -> None:
+    answer = server.stranger.get("/jobs/abcdefghij", headers={"Accept": "text/html,*/*"})
+    assert answer.status_code == 303
+    assert answer.headers["location"] == "/login?next=%2Fjobs%2Fabcdefghij"
+    assert server.stranger.get("/jobs/abcdefghij").status_code == 401
+    assert server.stranger.get("/api/v1/jobs", headers={"Accept": "text/html"}).status_code == 401
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"Sec-Fetch-Site": "same-origin"}, 404),
+        ({"Sec-Fetch-Site": "none"}, 404),
+        ({"Origin": "http://127.0.0.1:8700"}, 404),
+        ({}, 403),
+        ({"Sec-Fetch-Site": "cross-site"}, 403),
+        ({"Sec-Fetch-Site": "same-site"}, 403),
+        ({"Sec-Fetch-Site": "cross-site", "Origin": "http://127.0.0.1:8700"}, 403),
+        ({"Origin": "http://evil.example"}, 403),
+        ({"Origin": "http://127.0.0.1:9999"}, 403),
+        ({"Origin": "null"}, 403),
+        ({"Origin": "http://[::1"}, 403),
+    ],
+)
+@pytest.mark.parametrize("method", ["POST", "PATCH", "DELETE"])
+def test_a_change_by_cookie_must_come_from_a_page_of_ours(
+    server: ApiServer, method: str, headers: dict[str, str], status: int
+) -> None:
+    log_in(server)
+    path = "/api/v1/jobs/abcdefghij" + ("/cancel" if method == "POST" else "")
+    answer = server.stranger.request(method, path, json={"priority": 1} if method == "PATCH" else None, headers=headers)
+    assert answer.status_code == status, answer.text
+
+
+@pytest.mark.parametrize("cookie", ["", "x", "é".encode(), b"\xff", f"{'0' * 64}", '"', "a=b; =; ;;"])
+def test_a_forged_cookie_is_refused(server: ApiServer, cookie: str | bytes) -> None:
+    value = cookie if isinstance(cookie, bytes) else cookie.encode()
+    answer = server.stranger.get("/api/v1/jobs", headers=[(b"cookie", COOKIE.encode() + b"=" + value)])
+    assert answer.status_code == 401
+
+
+# --- names and headers
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "LOCALHOST:1", "127.0.0.1:8700", "[::1]", "[::1]:99"])
+def test_the_server_answers_to_its_own_names(server: ApiServer, host: str) -> None:
+    assert server.api.get("/api/v1/jobs", headers={"Host": host}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "127.0.0.1.evil.example", "evil.example:8700", "", "::1", "127.0.0.1:x", "localhost@evil"]
+)
+@pytest.mark.parametrize("path", ["/api/v1/jobs", "/healthz", "/login", "/static/login.js", "/nowhere"])
+def test_another_host_name_is_refused_before_anything_else(server: ApiServer, path: str, host: str) -> None:
+    answer = server.api.get(path, headers={"Host": host, "User-Agent": "curl/8"})
+    assert (answer.status_code, answer.json()["type"]) == (400, "/problems/wrong-host")
+
+
+def test_every_answer_carries_the_security_headers_and_no_cors(server: ApiServer) -> None:
+    log_in(server)
+    for path in ("/api/v1/jobs", "/nowhere", "/", "/login", "/static/api.js", "/healthz", "/openapi.json"):
+        answer = server.stranger.get(path, headers={"Origin": "http://evil.example"})
+        for name in SECURITY_HEADERS:
+            assert name in answer.headers, (path, name)
+        assert "access-control-allow-origin" not in answer.headers
+    preflight = server.api.options(
+        "/api/v1/jobs", headers={"Origin": "http://evil.example", "Access-Control-Request-Method": "POST"}
+    )
+    assert "access-control-allow-origin" not in preflight.headers
+
+
+def test_scripts_of_other_places_and_inline_scripts_are_forbidden_to_the_page() -> None:
+    policy = SECURITY_HEADERS["Content-Security-Policy"]
+    assert "default-src 'self'" in policy
+    assert "script-src" not in policy
+    assert "frame-ancestors 'none'" in policy
+
+
+def test_static_files_are_asked_for_anew_and_not_sent_twice(server: ApiServer) -> None:
+    for path in ("/static/api.js", "/static/vendor/plotly.min.js"):
+        first = server.api.get(path)
+        assert first.status_code == 200
+        assert "no-store" not in first.headers["Cache-Control"]
+        again = server.api.get(path, headers={"If-None-Match": first.headers["ETag"]})
+        assert again.status_code == 304, path
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/static/../server.py",
+        "/static/%2e%2e/server.py",
+        "/static/..%2fserver.py",
+        "/static/%00",
+        "/static/" + "x" * 300,
+    ],
+)
+def test_no_file_outside_the_web_folder_is_served(server: ApiServer, path: str) -> None:
+    assert server.api.get(path).status_code == 404
+
+
+def test_the_openapi_document_declares_the_bearer(server: ApiServer) -> None:
+    document = server.api.get("/openapi.json").json()
+    assert document["components"]["securitySchemes"]["HTTPBearer"]["scheme"] == "bearer"
+    for path, operations in document["paths"].items():
+        for operation in operations.values():
+            assert path in ("/healthz", "/readyz") or operation["security"] == [{"HTTPBearer": []}]
+    assert "#/$defs" not in json.dumps(document)
