@@ -84,8 +84,8 @@ def outcome(ending: Outcome) -> str:
     message = plain_line(ending["message"])
     if rank and message.lower().startswith(rank.removesuffix(": ")):
         rank = ""  # the message names it already
-    place = "" if ending.get("file") is None else f" ({plain_line(ending['file'])}:{ending['line']})"
-    return f"{rank}{message}{place}"
+    place = "" if ending.get("file") is None else f"{plain_line(ending['file'])}:{ending['line']}"
+    return f"{rank}{message}" if place in message else f"{rank}{message} ({place})"
 
 
 def situation(job: Job) -> str:
