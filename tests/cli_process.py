@@ -15,7 +15,11 @@ def environment(home: Path, **variables: str) -> dict[str, str]:
 
 
 def rekindle(
-    home: Path, *words: str, cwd: Path | None = None, variables: dict[str, str] | None = None
+    home: Path,
+    *words: str,
+    cwd: Path | None = None,
+    variables: dict[str, str] | None = None,
+    timeout: float = _TIMEOUT,
 ) -> subprocess.CompletedProcess[str]:
     """Run a command to its end. A traceback is never right, whatever the test looks for."""
     done = subprocess.run(
@@ -25,7 +29,7 @@ def rekindle(
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=_TIMEOUT,
+        timeout=timeout,
         check=False,
     )
     assert "Traceback" not in done.stdout + done.stderr, done.stderr
