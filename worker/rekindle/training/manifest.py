@@ -1,0 +1,93 @@
+"""``manifest.json`` of a snapshot: written last, it says that the snapshot is whole and what its bytes must be."""
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from rekindle.contract.durable import write_json
+
+NAME = "manifest.json"
+_FORMAT = 1
+_CHUNK = 1 << 20  # bytes
+
+
+class BadSnapshotError(Exception):
+    """A snapshot that must not be used; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileRecord:
+    """One file of a snapshot."""
+
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What the service reads too; keep ``format`` in step with it."""
+
+    job_id: str | None
+    step: int
+    epoch: int | None
+    world_size: int
+    created_at: float  # seconds since the epoch
+    generation: str
+    torch: str
+    files: dict[str, FileRecord]
+
+    def to_json(self) -> dict[str, Any]:
+        return {"format": _FORMAT, **asdict(self)}
+
+    @classmethod
+    def from_json(cls, value: Any) -> Self:
+        """Raises BadSnapshotError where ``value`` is not a manifest of a format known here."""
+        try:
+            fields = dict(value)
+            if fields.pop("format") != _FORMAT:
+                raise BadSnapshotError(f"its format is {value['format']!r}, this rekindle reads {_FORMAT}")
+            files = {name: FileRecord(**record) for name, record in fields.pop("files").items()}
+            return cls(**fields, files=files)
+        except (TypeError, ValueError, KeyError, AttributeError) as error:
+            raise BadSnapshotError(f"{NAME} is not a manifest: {error!r}") from error
+
+
+def write_manifest(folder: Path, manifest: Manifest) -> None:
+    """Complete ``folder``, whose files must be on disk by now."""
+    write_json(folder / NAME, manifest.to_json())
+
+
+def verify(folder: Path, *, step: int, job_id: str | None) -> Manifest:
+    """Read every byte of the snapshot in ``folder`` and return its manifest. Raises BadSnapshotError.
+
+    ``torch.load`` notices neither a flipped bit nor a page of zeros, so nothing is loaded that was not checked here.
+    """
+    try:
+        manifest = Manifest.from_json(json.loads((folder / NAME).read_bytes()))
+        if manifest.step != step:
+            raise BadSnapshotError(f"its manifest says step {manifest.step}, its folder {step}")
+        if None not in (manifest.job_id, job_id) and manifest.job_id != job_id:
+            raise BadSnapshotError(f"it belongs to job {manifest.job_id}, this is job {job_id}")
+        for name, record in manifest.files.items():
+            _verify_file(folder, name, record)
+    except FileNotFoundError as error:
+        raise BadSnapshotError(f"{Path(error.filename).name} is missing") from error
+    except (OSError, ValueError) as error:
+        raise BadSnapshotError(f"it cannot be read: {error}") from error
+    return manifest
+
+
+def _verify_file(folder: Path, name: str, record: FileRecord) -> None:
+    if Path(name).name != name:
+        raise BadSnapshotError(f"{NAME} names {name!r}, which is not a file of this folder")
+    size = (folder / name).stat().st_size
+    if size != record.bytes:
+        raise BadSnapshotError(f"{name} has {size} bytes, its manifest says {record.bytes}")
+    digest = hashlib.sha256()
+    with (folder / name).open("rb") as file:
+        while chunk := file.read(_CHUNK):
+            digest.update(chunk)
+    if digest.hexdigest() != record.sha256:
+        raise BadSnapshotError(f"{name} fails its checksum")

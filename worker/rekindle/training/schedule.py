@@ -1,0 +1,56 @@
+"""When the next snapshot is due."""
+
+import json
+from dataclasses import dataclass, replace
+
+from rekindle.contract.spec import Cadence
+
+_DEFAULT = Cadence(every_seconds=10.0, every_epochs=1)
+_LEAST_RATIO = 20  # of training time to saving time, where nobody said how often to save
+
+
+def chosen_cadence(own: Cadence, from_job: str | None) -> tuple[Cadence, bool]:
+    """The cadence in force, and whether it is the default one.
+
+    ``own`` is what the script says; ``from_job``, the JSON that the job's submitter gave, goes before it.
+    """
+    job = None if from_job is None else Cadence(**json.loads(from_job))
+    for cadence in (job, own):
+        if cadence is not None and _is_set(cadence):
+            return cadence, False
+    return replace(_DEFAULT, keep=(job or own).keep), True
+
+
+def _is_set(cadence: Cadence) -> bool:
+    return any(value is not None for value in (cadence.every_steps, cadence.every_seconds, cadence.every_epochs))
+
+
+@dataclass(slots=True)
+class SnapshotSchedule:
+    """Rank 0's clock for snapshots. Times are seconds of CLOCK_MONOTONIC."""
+
+    cadence: Cadence
+    adapts: bool  # save less often where saving is slow
+    last_at: float
+    last_cost: float = 0.0
+
+    def due_after_step(self, step: int, now: float) -> bool:
+        """Whether a snapshot is to follow ``step``, counted from 1."""
+        steps = self.cadence.every_steps
+        return (steps is not None and step % steps == 0) or self._due_by_time(now)
+
+    def due_after_epoch(self, epoch: int, now: float) -> bool:
+        """Whether a snapshot is to follow ``epoch``, counted from 0."""
+        epochs = self.cadence.every_epochs
+        return (epochs is not None and (epoch + 1) % epochs == 0) or self._due_by_time(now)
+
+    def tried(self, now: float, cost: float) -> None:
+        """A snapshot was taken, or failed: the next one is due an interval from ``now``. ``cost`` in seconds."""
+        self.last_at, self.last_cost = now, cost
+
+    def _due_by_time(self, now: float) -> bool:
+        seconds = self.cadence.every_seconds
+        if seconds is None:
+            return False
+        least = self.last_cost * _LEAST_RATIO if self.adapts else 0.0
+        return now - self.last_at >= max(seconds, least)
