@@ -1,0 +1,293 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from fastapi.sse import ServerSentEvent
+
+from api_server import ApiServer
+from rekindle.contract.durable import append_line
+from rekindle.contract.journal import Journal, RecordType
+from rekindle_service.api.event_stream import make_feed
+from rekindle_service.api.feed import Feed
+from rekindle_service.api.problems import ProblemError
+from rekindle_service.states import JobState
+
+
+def told(feed: Feed) -> list[tuple[str, Any]]:
+    """What a poll says, as the listener gets it."""
+    return [(event.event or "", jsonable(event)) for event in feed.poll()]
+
+
+def jsonable(event: ServerSentEvent) -> Any:
+    return event.data.model_dump(mode="json") if hasattr(event.data, "model_dump") else event.data
+
+
+def start_attempt(server: ApiServer, job: dict[str, Any], number: int) -> Path:
+    run_dir = server.run_dir(job)
+    Journal(run_dir.journal).write(
+        RecordType.ATTEMPT_STARTED, attempt=number, run=1, generation="x", world_size=1, devices=["cpu:0"], warm=True
+    )
+    root = run_dir.attempt(number).rank(0).root
+    root.mkdir(parents=True)
+    return root
+
+
+def point(step: int) -> dict[str, Any]:
+    return {"step": step, "epoch": 0, "at": 1.0, "values": {"loss": 0.5}}
+
+
+def test_every_change_of_a_row_is_told_once_with_its_version(server: ApiServer, code: Path) -> None:
+    feed = make_feed(server.services)
+    assert told(feed) == []
+    job = server.submit(code)
+    server.move(job, JobState.STARTING)
+    ((name, data),) = told(feed)
+    assert (name, data["id"], data["state"]) == ("job", job["id"], "starting")
+    assert told(feed) == []
+    server.move(job, JobState.CANCELLED)
+    server.services.store.delete_job(job["id"])
+    assert told(feed) == [("deleted", {"id": job["id"]})]
+
+
+def test_a_listener_that_comes_back_hears_what_it_has_missed(server: ApiServer, code: Path) -> None:
+    jobs = [server.submit(code) for _ in range(3)]
+    (event, *_) = make_feed(server.services, last_event_id=0).poll()
+    assert event.id == str(jobs[0]["version"])
+    by_query = told(make_feed(server.services, last_event_id=jobs[0]["version"]))
+    by_header = told(make_feed(server.services, last_event_id_header=str(jobs[0]["version"])))
+    assert [data["id"] for _, data in by_query] == [job["id"] for job in jobs[1:]]
+    assert by_header == by_query
+
+
+@pytest.mark.parametrize("header", ["", "x", "-1", "9" * 400, "\u0663"])
+def test_a_strange_last_event_id_begins_now(server: ApiServer, code: Path, header: str) -> None:
+    server.submit(code)
+    assert told(make_feed(server.services, last_event_id_header=header)) == []
+
+
+def test_an_id_from_before_the_database_was_lost_does_not_deafen(server: ApiServer, code: Path) -> None:
+    feed = make_feed(server.services, last_event_id=1_000_000)
+    server.submit(code)
+    assert [name for name, _ in told(feed)] == ["job"]
+
+
+def test_a_followed_job_tells_its_ranks_metrics_and_log(server: ApiServer, code: Path) -> None:
+    job = server.submit(code)
+    server.move(job, JobState.STARTING, JobState.RUNNING)
+    root = start_attempt(server, job, 1)
+    (root / "stdout.log").write_text("before\n")
+    append_line(root / "metrics.jsonl", point(1))
+    feed = make_feed(server.services, job=[job["id"]], log=["0:stdout"])
+    first = dict(told(feed))
+    assert first["ranks"]["items"][0]["state"] == "starting"
+    assert first["log"] == {
+        "job": job["id"],
+        "attempt": 1,
+        "rank": 0,
+        "stream": "stdout",
+        "offset": 0,
+        "next_offset": 7,
+        "text": "before\n",
+    }
+    assert told(feed) == []
+    append_line(root / "metrics.jsonl", point(2))
+    with (root / "stdout.log").open("a") as log:
+        log.write("✓ after")
+    later = dict(told(feed))
+    assert later["metrics"]["points"][-1] == point(2)
+    assert (later["log"]["offset"], later["log"]["text"]) == (7, "✓ after")
+
+
+def test_the_next_attempt_is_followed_from_its_beginning(server: ApiServer, code: Path) -> None:
+    job = server.submit(code)
+    server.move(job, JobState.STARTING, JobState.RUNNING)
+    first = start_attempt(server, job, 1)
+    (first / "stderr.log").write_text("x" * 100_000)
+    feed = make_feed(server.services, job=[job["id"]], log=[f"{job['id']}:0:stderr"])
+    assert len(dict(told(feed))["log"]["text"]) == 16 * 1024
+    second = start_attempt(server, job, 2)
+    (second / "stderr.log").write_text("again")
+    append_line(second / "metrics.jsonl", point(5))
+    later = dict(told(feed))
+    assert (later["log"]["attempt"], later["log"]["offset"], later["log"]["text"]) == (2, 0, "again")
+    assert later["metrics"] == {"job": job["id"], "attempt": 2, "points": [point(5)]}
+
+
+def test_a_flood_of_output_comes_in_bounded_pieces_without_gap(server: ApiServer, code: Path) -> None:
+    job = server.submit(code)
+    server.move(job, JobState.STARTING, JobState.RUNNING)
+    log = start_attempt(server, job, 1) / "stdout.log"
+    log.write_bytes(b"")
+    feed = make_feed(server.services, job=[job["id"]], log=["0:stdout"])
+    told(feed)
+    log.write_bytes(b"\xff" * 300_000)
+    offset = 0
+    while offset < 300_000:
+        piece = dict(told(feed))["log"]
+        assert piece["offset"] == offset
+        assert piece["next_offset"] - offset <= 64 * 1024
+        offset = piece["next_offset"]
+
+
+@pytest.mark.parametrize("log", ["0", "0:stdin", "x:stdout", "abcdefghij:0:stdout", "0:stdout:", "-1:stdout", "\0"])
+def test_a_log_of_no_followed_job_is_refused(server: ApiServer, code: Path, log: str) -> None:
+    job = server.submit(code)
+    with pytest.raises(ProblemError) as caught:
+        make_feed(server.services, job=[job["id"]], log=[log])
+    assert caught.value.status == 422
+
+
+def test_an_unknown_job_is_refused_before_the_stream_begins(server: ApiServer) -> None:
+    for query, status in (("job=abcdefghij", 404), ("log=0:stdout", 422), ("last_event_id=x", 422)):
+        assert server.api.get(f"/api/v1/events?{query}").status_code == status
+
+
+# --- the real server
+
+
+class RunningServer:
+    """``rekindle serve`` in a process of its own."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        environment = {**os.environ, "REKINDLE_HOME": str(home), "REKINDLE_CPU_SLOTS": "2"}
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "rekindle_service", "serve", "--port", "0"],
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert self.process.stdout is not None
+        self.greeting = [self.process.stdout.readline() for _ in range(3)]
+        announced = json.loads((home / "server.json").read_text())
+        assert announced["pid"] == self.process.pid
+        self.url = announced["url"]
+        self.headers = {"Authorization": f"Bearer {(home / 'token').read_text().strip()}"}
+
+    def client(self) -> httpx2.Client:
+        return httpx2.Client(base_url=self.url, headers=self.headers, trust_env=False, timeout=20)
+
+
+@contextmanager
+def running_server(home: Path) -> Iterator[RunningServer]:
+    server = RunningServer(home)
+    try:
+        yield server
+    finally:
+        server.process.kill()
+        server.process.communicate()
+
+
+def lines_until(stream: Iterator[str], wanted: str) -> list[str]:
+    seen = []
+    for line in stream:
+        seen.append(line)
+        if line.startswith(wanted):
+            return seen
+    raise AssertionError(f"the stream ended without {wanted!r}: {seen}")
+
+
+def test_a_server_says_where_it_is_and_keeps_its_secrets_to_its_owner(tmp_path: Path) -> None:
+    with running_server(tmp_path / "home") as server:
+        token = (server.home / "token").read_text().strip()
+        assert f"{server.url}/login#token={token}\n" in server.greeting[1]
+        for path, mode in (("token", 0o600), ("server.json", 0o600), (".", 0o700)):
+            assert (server.home / path).stat().st_mode & 0o777 == mode
+        with server.client() as client:
+            assert client.get("/readyz").json()["status"] == "ready"
+            assert client.get("/api/v1/jobs").json() == {"items": [], "next": None}
+
+
+def test_a_stop_ends_open_streams_at_once_and_takes_the_announcement_back(tmp_path: Path) -> None:
+    with running_server(tmp_path / "home") as server, server.client() as client:
+        with client.stream("GET", "/api/v1/events") as reading, client.stream("GET", "/api/v1/events") as deaf:
+            lines = reading.iter_lines()
+            lines_until(lines, "event: hello")
+            assert deaf.status_code == 200
+            server.process.send_signal(signal.SIGTERM)
+            asked = time.monotonic()
+            list(lines)
+            assert server.process.wait(timeout=20) == 0
+            assert time.monotonic() - asked < 5  # the promise: fractions of a second, not the grace of a stuck request
+        assert not (server.home / "server.json").exists()
+        assert server.process.stderr is not None
+        assert server.process.stderr.read() == ""
+
+
+def test_a_listener_that_never_reads_does_not_hold_the_server_up(tmp_path: Path) -> None:
+    import socket
+
+    with running_server(tmp_path / "home") as server:
+        host, port = server.url.removeprefix("http://").split(":")
+        with socket.create_connection((host, int(port))) as deaf:
+            head = ["GET /api/v1/events HTTP/1.1", f"Host: {host}", f"Authorization: {server.headers['Authorization']}"]
+            deaf.sendall("\r\n".join([*head, "", ""]).encode())
+            deaf.recv(1)
+            server.process.send_signal(signal.SIGTERM)
+            assert server.process.wait(timeout=10) == 0
+
+
+def test_changes_reach_the_stream_and_a_later_server_goes_on_where_it_was_left(tmp_path: Path, code: Path) -> None:
+    (code / "train.py").write_text("")
+    body = {"script": str(code / "train.py"), "device": "cpu", "python": sys.executable}
+    with running_server(tmp_path / "home") as server, server.client() as client:
+        with client.stream("GET", "/api/v1/events") as stream:
+            lines = stream.iter_lines()
+            lines_until(lines, "event: hello")
+            client.post("/api/v1/jobs", json={**body, "after": []}, headers={"Idempotency-Key": "one"})
+            seen = lines_until(lines, "id: ")
+            data = next(line for line in seen if line.startswith("data: ") and '"state"' in line)
+            job = json.loads(data.removeprefix("data: "))
+        client.post(f"/api/v1/jobs/{job['id']}/cancel")
+        server.process.kill()
+        server.process.wait()
+    with running_server(tmp_path / "home") as server, server.client() as client:
+        with client.stream("GET", "/api/v1/events", headers={"Last-Event-ID": str(job["version"])}) as stream:
+            seen = lines_until(stream.iter_lines(), "id: ")
+        assert any(job["id"] in line for line in seen)
+        again = client.post("/api/v1/jobs", json=body, headers={"Idempotency-Key": "one"}).json()
+        assert again["id"] == job["id"]
+
+
+def test_a_second_server_of_a_home_is_refused_and_names_the_first(tmp_path: Path) -> None:
+    with running_server(tmp_path / "home") as server:
+        second = subprocess.run(
+            [sys.executable, "-m", "rekindle_service", "serve", "--port", "0"],
+            env={**os.environ, "REKINDLE_HOME": str(server.home)},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert second.returncode == 2
+        assert f"pid {server.process.pid}" in second.stderr
+        assert "Traceback" not in second.stderr
+        with server.client() as client:
+            assert client.get("/healthz").status_code == 200
+
+
+def test_a_port_that_is_taken_is_told_and_leaves_no_announcement(tmp_path: Path) -> None:
+    with running_server(tmp_path / "one") as server:
+        port = server.url.rpartition(":")[2]
+        second = subprocess.run(
+            [sys.executable, "-m", "rekindle_service", "serve", "--port", port],
+            env={**os.environ, "REKINDLE_HOME": str(tmp_path / "two")},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    assert second.returncode == 2
+    assert f"port {port}" in second.stderr
+    assert "--port 0" in second.stderr
+    assert not (tmp_path / "two" / "server.json").exists()
