@@ -42,6 +42,8 @@ def test_the_rank_of_an_outcome_is_named_once() -> None:
     assert wording.outcome(outcome()) == "rank 1 was killed by SIGKILL"
     raised = outcome(message="ValueError: boom", file="train.py", line=42)
     assert wording.outcome(raised) == "rank 1: ValueError: boom (train.py:42)"
+    told = outcome(message="Rank 1 raised ValueError at train.py:42: boom", file="train.py", line=42)
+    assert wording.outcome(told) == "Rank 1 raised ValueError at train.py:42: boom"
 
 
 @pytest.mark.parametrize(
@@ -146,7 +148,7 @@ def test_a_problem_names_field_rule_value_and_way_out() -> None:
         }
     )
     assert text.plain == (
-        "error: 1 field is wrong\n  ranks: at most 2, the slots\n    given: 5\n    hint:  REKINDLE_CPU_SLOTS"
+        "error: not accepted\n  ranks: at most 2, the slots\n    given: 5\n    hint:  REKINDLE_CPU_SLOTS"
     )
 
 

@@ -16,9 +16,11 @@ def complaint(message: str, *hints: str) -> Text:
 
 def problem_text(problem: Problem) -> Text:
     """The server's refusal: what, then for each field the rule, the value and the way out."""
-    title, detail = problem.get("title"), problem.get("detail")
-    text = complaint(detail or title or "the server refused without a reason")
-    for each in problem.get("errors") or []:
+    errors = problem.get("errors") or []
+    if not errors:
+        return complaint(problem.get("detail") or problem.get("title") or "the server refused without a reason")
+    text = complaint("not accepted")
+    for each in errors:
         text.append(_field_text(each))
     return text
 

@@ -79,13 +79,14 @@ def wanted_ranks(job: Job) -> str:
 
 
 def outcome(ending: Outcome) -> str:
-    """``rank 1: ValueError: boom (train.py:42)``."""
-    rank = "" if ending.get("rank") is None else f"rank {ending['rank']}: "
+    """``rank 1: ValueError: boom (train.py:42)``, with rank and place only where the message does not name them."""
     message = plain_line(ending["message"])
-    if rank and message.lower().startswith(rank.removesuffix(": ")):
-        rank = ""  # the message names it already
-    place = "" if ending.get("file") is None else f"{plain_line(ending['file'])}:{ending['line']}"
-    return f"{rank}{message}" if place in message else f"{rank}{message} ({place})"
+    rank, place = f"rank {ending.get('rank')}", plain_line(f"{ending.get('file')}:{ending.get('line')}")
+    if ending.get("rank") is not None and rank not in message.lower():
+        message = f"{rank}: {message}"
+    if ending.get("file") is not None and place not in message:
+        message = f"{message} ({place})"
+    return message
 
 
 def situation(job: Job) -> str:
