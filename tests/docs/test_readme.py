@@ -1,15 +1,17 @@
 """What the README says is so."""
 
-import ast
+import os
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-import readme_sections
 from typer.main import get_command
 
+import readme_sections
 from rekindle_service.cli.exit_codes import ExitCode
 from rekindle_service.cli.main import app
 from rekindle_service.states import JobState
@@ -55,23 +57,21 @@ def test_the_parser_of_shown_commands_refuses_what_the_program_refuses() -> None
 
 
 @pytest.mark.parametrize("block", blocks("python"))
-def test_python_blocks_import_what_there_is(block: str) -> None:
-    root = readme_sections.ROOT / "worker" / "rekindle" / "__init__.py"
-    offered = {name for node in ast.walk(ast.parse(root.read_text())) for name in names(node)}
-    for node in ast.walk(ast.parse(block)):
-        if isinstance(node, ast.ImportFrom) and node.module == "rekindle":
-            assert {alias.name for alias in node.names} <= offered
-
-
-def names(node: ast.AST) -> list[str]:
-    """What a statement of a package's front file makes available."""
-    match node:
-        case ast.ImportFrom():
-            return [alias.asname or alias.name for alias in node.names]
-        case ast.Constant(value=str(text)):
-            return [text]  # of __all__, or of a table of lazy imports
-        case _:
-            return []
+def test_a_shown_training_script_runs_as_it_stands_and_leaves_a_snapshot(block: str, tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(block)
+    snapshots = tmp_path / "snapshots"
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("REKINDLE_")}
+    done = subprocess.run(
+        [sys.executable, str(script)],
+        cwd=tmp_path,
+        env={**kept, "REKINDLE_SNAPSHOT_DIR": str(snapshots), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert list(snapshots.glob("*/manifest.json"))
 
 
 def test_the_tables_of_states_and_exit_codes_are_complete() -> None:

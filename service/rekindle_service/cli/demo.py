@@ -1,8 +1,7 @@
 """`rekindle demo`: train, kill a rank, watch it go on."""
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated
@@ -16,6 +15,7 @@ from rekindle_service.cli.output import err, out
 from rekindle_service.cli.rank_kill import kill_rank
 from rekindle_service.cli.server_process import RunningServer, running_server, start_server
 from rekindle_service.cli.session import settings_of
+from rekindle_service.cli.watch import job_display
 from rekindle_service.client import Attempt, Client, Job
 from rekindle_service.home import Home
 
@@ -39,7 +39,7 @@ def demo(
     with Client(lambda: server.address) as client:
         job = _submit(client, server)
         job, killed_at = _kill_when_trained(client, job, place)
-        job = _until(client, job["id"], "training to the end", lambda now: fate(now) is not None)
+        job = _until(client, job["id"], lambda now: fate(now) is not None)
         attempts, accuracy = client.attempts(job["id"]), _test_accuracy(client, job["id"])
     _tell_recovery(attempts, killed_at)
     _tell_end(job, accuracy, server)
@@ -72,7 +72,7 @@ def _kill_when_trained(client: Client, job: Job, home: Home) -> tuple[Job, float
     Returns the job as it was then and the moment in seconds since the epoch.
     """
     while True:
-        job = _until(client, job["id"], "training past a snapshot", lambda now: past_a_snapshot(now) or bool(fate(now)))
+        job = _until(client, job["id"], lambda now: past_a_snapshot(now) or bool(fate(now)))
         if fate(job) is not None:
             raise typer.Exit(_ended_too_soon(job))
         ranks = client.ranks(job["id"], job["attempt"])
@@ -94,21 +94,15 @@ def past_a_snapshot(job: Job) -> bool:
     return job["state"] == "running" and 0 < (job["snapshot_step"] or 0) < (job["step"] or 0)
 
 
-def _until(client: Client, job_id: str, what: str, reached: Callable[[Job], bool]) -> Job:
+def _until(client: Client, job_id: str, reached: Callable[[Job], bool]) -> Job:
     """Look at the job until ``reached``, showing where it is."""
-    with _spinner(what) as show:
+    with job_display() as display:
         while True:
             job = client.job(job_id)
+            display.show(job)
             if reached(job):
                 return job
-            show(f"{what}: {job['state']} {wording.steps(job)}")
             time.sleep(_POLL)
-
-
-@contextmanager
-def _spinner(what: str) -> Iterator[Callable[[str], None]]:
-    with out().status(Text(what)) as status:
-        yield lambda text: status.update(Text(text))
 
 
 def _tell_recovery(attempts: list[Attempt], killed_at: float) -> None:
@@ -147,7 +141,7 @@ def shortfalls(job: Job, attempts: list[Attempt], accuracy: float | None) -> lis
 
 def _tell_end(job: Job, accuracy: float | None, server: RunningServer) -> None:
     reached = "unknown" if accuracy is None else f"{accuracy:.4f}"
-    _say(job["state"], f"at step {job['step']}, after {job['restarts']} restarts; accuracy on the test set {reached}")
+    _say(job["state"], f"at step {job['step']}; restarts {job['restarts']}; accuracy on the test set {reached}")
     _say("look", page(server, job))
 
 

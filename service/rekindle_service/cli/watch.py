@@ -3,7 +3,7 @@
 import sys
 import time
 from collections.abc import Iterator
-from typing import Protocol
+from typing import Protocol, Self
 
 import typer
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
@@ -32,9 +32,8 @@ def wait(context: typer.Context, job: JobArgument) -> None:
 
 def follow(client: Client, job_id: str) -> ExitCode:
     """Show where the job is until nothing more will happen by itself."""
-    display = _Bar() if sys.stdout.isatty() else _Lines()
     try:
-        with display:
+        with job_display() as display:
             for job in _looks(client, job_id):
                 display.show(job)
     except KeyboardInterrupt:
@@ -81,22 +80,27 @@ def _tenths(job: Job) -> int:
     return int((job["progress"] or 0) / _PLAIN_SHARE + 1e-9)
 
 
-class _Display(Protocol):
+def job_display() -> "JobDisplay":
+    """The display that suits standard output."""
+    return JobBar() if sys.stdout.isatty() else JobLines()
+
+
+class JobDisplay(Protocol):
     """Where the looks of a job go."""
 
-    def __enter__(self) -> object: ...
+    def __enter__(self) -> Self: ...
     def __exit__(self, *error: object) -> None: ...
     def show(self, job: Job) -> None: ...
 
 
-class _Lines:
+class JobLines:
     """For a file, a pipe or CI: a line for each change."""
 
     def __init__(self) -> None:
         self._told: Job | None = None
 
-    def __enter__(self) -> None:
-        return
+    def __enter__(self) -> Self:
+        return self
 
     def __exit__(self, *error: object) -> None:
         return
@@ -109,7 +113,7 @@ class _Lines:
             self._told = job
 
 
-class _Bar:
+class JobBar:
     """For a terminal: one line that moves."""
 
     def __init__(self) -> None:
@@ -124,8 +128,9 @@ class _Bar:
         )
         self._task = self._progress.add_task("", total=None, job="", situation="")
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> Self:
         self._progress.start()
+        return self
 
     def __exit__(self, *error: object) -> None:
         self._progress.stop()
