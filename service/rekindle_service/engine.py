@@ -1,5 +1,6 @@
 """The loop that makes rows come true: it starts what is queued, tends what runs, and finishes what has ended."""
 
+import subprocess
 import threading
 import time
 from collections.abc import Callable
@@ -48,7 +49,8 @@ class Engine:
         self._home = home
         self._machine = machine
         self._monitor = Monitor(store, home)
-        self._keepers = Keepers(home, launch)
+        self._launch = launch
+        self._keepers = Keepers(home, self._launch_keeper)
         self._wake = threading.Event()
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
@@ -133,20 +135,23 @@ class Engine:
 
     def _bring_back_keeper(self, job: Job) -> None:
         """Launch the keeper of a job that has none: its first one, or the next after a lost one."""
-        run_dir = self._home.run_dir(job.id)
         if self._keepers.hopeless(job):
             self._give_up(job)
             return
         if job.state is JobState.RUNNING:
             reason = "the keeper was lost; another one takes over"
             job = self._store.transition(job.id, JobState.RECOVERING, expected={job.state}, reason=reason) or job
-        self._write_intent(job, read_json(run_dir.intent))
         self._keepers.launch(job)
+
+    def _launch_keeper(self, job: Job) -> "subprocess.Popen[bytes]":
+        """The intent first: it is the first thing that a keeper reads."""
+        self._write_intent(job, read_json(self._home.run_dir(job.id).intent))
+        return self._launch(job)
 
     def _give_up(self, job: Job) -> None:
         run_dir = self._home.run_dir(job.id)
         tail = _tail(run_dir.keeper_log)
-        message = f"The job's keeper ended again and again before it got anywhere; see {run_dir.keeper_log}"
+        message = f"The job's keeper could not start, or ended before it got anywhere; see {run_dir.keeper_log}"
         outcome = Outcome(OutcomeClass.LAUNCH_ERROR, message, retryable=False, evidence={"keeper_log": tail})
         self._store.transition(
             job.id,

@@ -11,10 +11,10 @@ from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 from rekindle.contract.journal import read_journal
 from rekindle_service.goodput import goodput
 from rekindle_service.home import Home
-from rekindle_service.journal_fold import fold
+from rekindle_service.journal_fold import JournalEffect, fold
 from rekindle_service.readers.regular_file import read_small
-from rekindle_service.rows import Job
-from rekindle_service.states import HOLDING_SLOTS, JobState
+from rekindle_service.rows import Attempt, Job
+from rekindle_service.states import HOLDING_SLOTS
 from rekindle_service.store import Store
 
 _LONGEST_TEXT = 500  # characters of what a script says that a row keeps
@@ -80,39 +80,34 @@ class Monitor:
         path = self._home.run_dir(job.id).journal
         if _size(path) <= job.journal_offset:
             return job
-        effect = fold(job, self._store.attempts(job.id), read_journal(path, job.journal_offset))
+        attempts = self._store.attempts(job.id)
+        effect = fold(job, attempts, read_journal(path, job.journal_offset))
         if effect is None:
             return job
-        applied = self._store.apply_journal(job, effect) or job
-        if effect.states and applied.state not in HOLDING_SLOTS:
-            return self._round_off(applied)
-        return applied
+        if effect.states and effect.states[-1].to not in HOLDING_SLOTS:
+            known = {attempt.number: attempt for attempt in attempts} | effect.attempts
+            self._round_off(job, effect, list(known.values()))
+        return self._store.apply_journal(job, effect) or job
 
     def read_progress(self, job: Job) -> None:
         """Bring the row up to what rank 0 of the current attempt says; nothing is written if it says nothing new."""
-        columns = self._progress_columns(job)
+        columns = self._progress_columns(job.id, job.attempt)
         if any(getattr(job, name) != value for name, value in columns.items()):
-            self._store.update_progress(job.id, **columns, goodput=self._goodput(job))
+            attempts = self._store.attempts(job.id)
+            self._store.update_progress(job.id, **columns, goodput=goodput(attempts, time.time()))
 
-    def _round_off(self, job: Job) -> Job:
-        """The last words of a run: where rank 0 stood, and how well the time was used."""
-        columns = self._progress_columns(job)
-        for passing in ("phase", "steps_per_second", "eta_seconds"):
-            columns.pop(passing, None)
-        if job.state is JobState.SUCCEEDED:
-            columns["progress"] = 1.0
-        return self._store.update_progress(job.id, **columns, goodput=self._goodput(job)) or job
+    def _round_off(self, job: Job, effect: JournalEffect, attempts: list[Attempt]) -> None:
+        """Add the last words of a run: where rank 0 stood, and how well the time was used."""
+        last = self._progress_columns(job.id, effect.columns.get("attempt", job.attempt))
+        effect.columns = {**last, **effect.columns, "goodput": goodput(attempts, time.time())}
 
-    def _progress_columns(self, job: Job) -> dict[str, Any]:
-        run_dir = self._home.run_dir(job.id)
-        data = read_small(run_dir.root, run_dir.attempt(job.attempt).rank(0).status)
+    def _progress_columns(self, job_id: str, attempt: int) -> dict[str, Any]:
+        run_dir = self._home.run_dir(job_id)
+        data = read_small(run_dir.root, run_dir.attempt(attempt).rank(0).status)
         try:
             return {} if data is None else Progress.model_validate_json(data).columns()
         except ValidationError:
             return {}
-
-    def _goodput(self, job: Job) -> float | None:
-        return goodput(self._store.attempts(job.id), time.time())
 
 
 def _size(path: Path) -> int:

@@ -38,7 +38,7 @@ def chosen_device(submission: Submission, machine: Machine) -> str:
 
 def _target_rules(submission: Submission) -> Iterator[FieldError]:
     code, target = submission.code, submission.target
-    if code is not None and not (code.is_absolute() and code.is_dir()):
+    if code is not None and not (code.is_absolute() and _is_there(code.is_dir)):
         hint = "give the absolute path of a folder on the server's machine"
         yield FieldError("code.path", "must be a folder that exists", str(code), hint)
         return
@@ -66,11 +66,19 @@ def _script_rules(script: str, code: Path | None) -> Iterator[FieldError]:
     file = folder / script
     if ".." in file.parts or not file.is_relative_to(folder):
         yield FieldError("script", f"must lie in the code folder {folder}", script, "name it relative to that folder")
-    elif not file.is_file():
-        near = ", ".join(sorted(one.name for one in folder.glob("*.py"))[:5]) if folder.is_dir() else ""
+    elif not _is_there(file.is_file):
+        near = ", ".join(sorted(one.name for one in folder.glob("*.py"))[:5]) if _is_there(folder.is_dir) else ""
         yield FieldError("script", f"there must be such a file in {folder}", script, f"there: {near}" if near else "")
     elif not Path(os.path.realpath(file)).is_relative_to(os.path.realpath(folder)):
         yield FieldError("script", f"must not be a link out of the code folder {folder}", script, "copy the file there")
+
+
+def _is_there(look: Callable[[], bool]) -> bool:
+    """What this server may not look at is not there for it."""
+    try:
+        return look()
+    except OSError:
+        return False
 
 
 def _text_rules(submission: Submission) -> Iterator[FieldError]:

@@ -45,7 +45,7 @@ class Database:
             with self._writing.connect() as connection:
                 findings = [row[0] for row in connection.exec_driver_sql("PRAGMA quick_check(3)")]
                 if findings != ["ok"]:
-                    raise self._corrupt("; ".join(findings))
+                    raise self._corrupt("; ".join(finding.replace("\n", ": ") for finding in findings))
                 migrations.upgrade(connection)
                 connection.commit()
         except migrations.UnknownVersionError as error:

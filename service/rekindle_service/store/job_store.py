@@ -1,7 +1,9 @@
 """``Store``: every question to the tables and every change of them."""
 
+import itertools
 import time
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -39,8 +41,9 @@ class Store:
 
     def __init__(self, path: Path) -> None:
         self._database = Database(path)
+        self._revisions = itertools.count(1)
         self.queue_revision = 0
-        """Grows with every change that may let a queued job start; progress leaves it alone."""
+        """Another number after every change that may let a queued job start; progress leaves it alone."""
 
     def migrate(self) -> None:
         """Check the file and make or migrate its tables; before anything else. Raises CorruptDatabaseError."""
@@ -58,11 +61,18 @@ class Store:
         with self._database.writing() as session:
             _next(session, "starts")
 
+    @contextmanager
+    def _changing_queue(self) -> Iterator[Session]:
+        """The number changes after the commit: whoever sees the new one sees the change, too."""
+        with self._database.writing() as session:
+            yield session
+        self.queue_revision = next(self._revisions)
+
     # --- jobs
 
     def add_job(self, job: Job, idempotency_key: str | None = None) -> Job:
         """Insert ``job`` with the next number. A key that was used before gives back the job that it made then."""
-        with self._database.writing() as session:
+        with self._changing_queue() as session:
             known = _job_by_key(session, idempotency_key)
             if known is not None:
                 return known
@@ -70,7 +80,6 @@ class Store:
             job.idempotency_key = idempotency_key
             job.version = _record(session, job, "submitted", to_state=job.state)
             session.add(job)
-            self.queue_revision += 1
             return job
 
     def job_by_key(self, idempotency_key: str) -> Job | None:
@@ -147,27 +156,17 @@ class Store:
         for state in expected:
             if to not in TRANSITIONS[state]:
                 raise ValueError(f"no way leads from {state} to {to}")
-        with self._database.writing() as session:
+        with self._changing_queue() as session:
             job = session.get(Job, job_id)
             if job is None or job.state not in expected:
                 return None
             _set(job, changes)
-            self._move(session, job, to, reason, time.time())
+            _move(session, job, to, reason, time.time())
             return job
-
-    def _move(self, session: Session, job: Job, to: JobState, reason: str, at: float) -> None:
-        """The only place that writes ``state``."""
-        if to not in TRANSITIONS[job.state]:
-            raise ValueError(f"job {job.id}: no way leads from {job.state} to {to}")
-        job.version = _record(session, job, "state", from_state=job.state, to_state=to, reason=reason, at=at)
-        job.state = to
-        if to is not JobState.QUEUED:
-            job.queue_position = job.waiting_for = None
-        self.queue_revision += 1
 
     def set_intent(self, job_id: str, intent: JobIntent, run: int | None = None) -> Job | None:
         """Write what is wanted of the job; the engine acts on it. None where there is no such job."""
-        with self._database.writing() as session:
+        with self._changing_queue() as session:
             job = session.get(Job, job_id)
             if job is None:
                 return None
@@ -175,7 +174,6 @@ class Store:
                 job.intent = JobIntent(intent)
                 job.run = job.run if run is None else run
                 job.version = _record(session, job, "intent", reason=f"{job.intent} wanted")
-                self.queue_revision += 1
             return job
 
     def patch_job(
@@ -184,12 +182,11 @@ class Store:
         """Change what a person may change of a job that exists; None leaves a column as it is."""
         given = {"priority": priority, "name": name, "max_failures": max_failures}
         changes = {column: value for column, value in given.items() if value is not None}
-        with self._database.writing() as session:
+        with self._changing_queue() as session:
             job = session.get(Job, job_id)
             if job is not None and _set(job, changes):
                 reason = ", ".join(f"{column} = {value!r}" for column, value in changes.items())
                 job.version = _record(session, job, "changed", reason=reason)
-                self.queue_revision += 1
             return job
 
     def update_progress(self, job_id: str, **columns: Any) -> Job | None:
@@ -211,13 +208,12 @@ class Store:
 
     def delete_job(self, job_id: str) -> bool:
         """Forget a job that is over; an event stays as its tombstone. False: there is none, or it is not over."""
-        with self._database.writing() as session:
+        with self._changing_queue() as session:
             job = session.get(Job, job_id)
             if job is None or job.state not in TERMINAL:
                 return False
             _record(session, job, "deleted", from_state=job.state)
             session.delete(job)
-            self.queue_revision += 1
             return True
 
     # --- attempts and the journal
@@ -234,7 +230,7 @@ class Store:
         ``job`` is the row that the effect was folded from. None: it has moved since, nothing was written, and the
         same records have to be folded again.
         """
-        with self._database.writing() as session:
+        with self._changing_queue() as session:
             row = session.get(Job, job.id)
             if row is None or (row.state, row.journal_offset) != (job.state, job.journal_offset):
                 return None
@@ -242,7 +238,7 @@ class Store:
                 session.merge(Attempt(**{**attempt.model_dump(), "job_id": row.id}))
             _set(row, {**effect.columns, "journal_offset": effect.offset})
             for change in effect.states:
-                self._move(session, row, change.to, change.reason, change.at)
+                _move(session, row, change.to, change.reason, change.at)
             row.version = _next(session, "version")
             return row
 
@@ -301,6 +297,16 @@ def _set(job: Job, changes: Mapping[str, Any]) -> bool:
             setattr(job, column, value)
             changed = True
     return changed
+
+
+def _move(session: Session, job: Job, to: JobState, reason: str, at: float) -> None:
+    """The only place that writes ``state``."""
+    if to not in TRANSITIONS[job.state]:
+        raise ValueError(f"job {job.id}: no way leads from {job.state} to {to}")
+    job.version = _record(session, job, "state", from_state=job.state, to_state=to, reason=reason, at=at)
+    job.state = to
+    if to is not JobState.QUEUED:
+        job.queue_position = job.waiting_for = None
 
 
 def _record(

@@ -1,0 +1,24 @@
+"""Starting the fake keeper as the real one is started."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from rekindle_service.home import Home
+from rekindle_service.keepers import Launcher
+from rekindle_service.rows import Job
+
+
+def launch_fake(home: Home) -> Launcher:
+    def launch(job: Job) -> "subprocess.Popen[bytes]":
+        run_dir = home.run_dir(job.id)
+        with run_dir.keeper_log.open("ab") as log:
+            return subprocess.Popen(
+                [sys.executable, "-P", str(Path(__file__).with_name("fake_keeper.py")), str(run_dir.root)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    return launch

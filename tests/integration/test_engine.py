@@ -1,0 +1,336 @@
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from fakes.launching import launch_fake
+from job_examples import cpu_machine, open_store, queued_job
+from rekindle.contract.durable import write_json
+from rekindle.contract.locks import lock_holder
+from rekindle.contract.spec import Want
+from rekindle_service import control
+from rekindle_service.engine import Engine
+from rekindle_service.home import Home
+from rekindle_service.states import HOLDING_SLOTS, TERMINAL, JobIntent, JobState
+
+
+def await_(condition, what, seconds=60):
+    """The first true value of ``condition``."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if value := condition():
+            return value
+        time.sleep(0.01)
+    raise AssertionError(f"waited {seconds} s in vain for {what}")
+
+
+class Bench:
+    """A home with an engine whose keepers are fakes."""
+
+    def __init__(self, root: Path, slots: int = 2) -> None:
+        self.home = Home(root)
+        self.home.create()
+        self.store = open_store(root)
+        self.slots = slots
+        self.keepers = []
+        self.engine = self.new_engine()
+
+    def new_engine(self):
+        return Engine(self.store, self.home, cpu_machine(self.slots), self.launch)
+
+    def launch(self, job):
+        if job.name == "no interpreter":
+            raise FileNotFoundError(2, "No such file", "/no/such/python")
+        self.keepers.append(launch_fake(self.home)(job))
+        return self.keepers[-1]
+
+    def submit(self, part="succeed", **columns):
+        job = queued_job(self.store, self.home, args=[part], **columns)
+        self.engine.nudge()
+        return job
+
+    def job(self, job):
+        return self.store.job(job.id)
+
+    def reach(self, job, state):
+        def there():
+            row = self.job(job)
+            return row if row.state is state else None
+
+        try:
+            return await_(there, f"{job.id} to be {state}")
+        except AssertionError as error:
+            log = self.home.run_dir(job.id).keeper_log
+            error.add_note(f"{self.job(job)!r}\n{log.read_text() if log.exists() else 'no keeper.log'}")
+            raise
+
+    def keeper(self, job):
+        return await_(lambda: lock_holder(self.home.run_dir(job.id).keeper_lock), "a keeper")
+
+    def ways(self, job):
+        return [event.to_state for event in self.store.events(job.id) if event.kind == "state"]
+
+    def close(self):
+        for keeper in self.keepers:
+            keeper.kill()
+            keeper.wait()
+        self.engine.close()
+        self.store.close()
+
+
+@pytest.fixture
+def bench(tmp_path):
+    bench = Bench(tmp_path / "home")
+    bench.engine.start()
+    yield bench
+    bench.close()
+
+
+@pytest.fixture
+def still(tmp_path):
+    """A bench whose engine makes a round only when told to."""
+    bench = Bench(tmp_path / "home")
+    yield bench
+    bench.close()
+
+
+def test_a_job_runs_from_the_queue_to_its_end(bench):
+    job = bench.reach(bench.submit(max_ranks=2), JobState.SUCCEEDED)
+    assert bench.ways(job) == ["starting", "running", "succeeded"]
+    assert (job.progress, job.step, job.world_size, job.attempt, job.restarts) == (1.0, 100, 2, 1, 0)
+    assert (job.devices, job.outcome["class"], job.phase, job.run) == ([], "success", None, 1)
+    assert job.created_at < job.started_at <= job.ended_at
+    assert 0 <= job.goodput <= 1
+
+
+def test_a_failed_attempt_is_followed_by_another(bench):
+    job = bench.reach(bench.submit("fail-once"), JobState.SUCCEEDED)
+    assert bench.ways(job) == ["starting", "running", "recovering", "running", "succeeded"]
+    assert (job.attempt, job.restarts) == (2, 1)
+    first, second = bench.store.attempts(job.id)
+    assert (first.outcome["class"], first.reason, second.outcome["class"]) == ("signal", "first failure", "success")
+
+
+def test_a_job_that_fails_for_good_gives_its_slots_back(bench):
+    failed, next_one = bench.submit("fail", min_ranks=2, max_ranks=2), bench.submit(min_ranks=2, max_ranks=2)
+    assert bench.reach(failed, JobState.FAILED).outcome["class"] == "signal"
+    bench.reach(next_one, JobState.SUCCEEDED)
+
+
+def test_progress_of_a_running_job_reaches_its_row(bench):
+    job = bench.reach(bench.submit("wait"), JobState.RUNNING)
+    job = await_(lambda: row if (row := bench.job(job)).step == 10 else None, "a step")
+    assert (job.steps, job.progress, job.phase, job.eta_seconds) == (100, 0.1, "train", 45.0)
+
+
+def test_a_running_job_is_cancelled_through_its_keeper(bench):
+    job = bench.reach(bench.submit("wait"), JobState.RUNNING)
+    control.cancel(bench.store, job.id)
+    assert bench.reach(job, JobState.CANCELLED).outcome["class"] == "cancelled"
+
+
+def test_a_queued_job_is_cancelled_at_once(bench):
+    bench.reach(bench.submit("wait", min_ranks=2, max_ranks=2), JobState.RUNNING)
+    waiting = bench.submit()
+    control.cancel(bench.store, waiting.id)
+    job = bench.reach(waiting, JobState.CANCELLED)
+    assert (job.attempt, job.outcome["class"]) == (0, "cancelled")
+
+
+def test_a_drained_job_waits_in_the_queue_until_it_is_resumed(bench):
+    job = bench.reach(bench.submit("wait"), JobState.RUNNING)
+    control.drain(bench.store, job.id)
+    held = bench.reach(job, JobState.QUEUED)
+    assert (held.intent, held.devices, held.ended_at) == (JobIntent.HOLD, [], None)
+    bench.reach(bench.submit(), JobState.SUCCEEDED)  # the queue has been served, and passed the held job over
+    assert bench.job(job).state is JobState.QUEUED
+    control.resume(bench.store, job.id)
+    again = bench.reach(job, JobState.RUNNING)
+    assert (again.run, again.restarts) == (2, 0)
+    control.cancel(bench.store, job.id)
+    bench.reach(job, JobState.CANCELLED)
+
+
+def test_a_cancelled_job_can_be_resumed(bench):
+    job = bench.reach(bench.submit("wait"), JobState.RUNNING)
+    control.cancel(bench.store, job.id)
+    bench.reach(job, JobState.CANCELLED)
+    control.resume(bench.store, job.id)
+    again = bench.reach(job, JobState.RUNNING)
+    assert (again.run, again.attempt, again.ended_at, again.outcome) == (2, 2, None, None)
+
+
+def test_a_new_failure_budget_reaches_the_live_keeper(bench):
+    job = bench.reach(bench.submit("wait"), JobState.RUNNING)
+    bench.store.patch_job(job.id, max_failures=77)
+    intent = bench.home.run_dir(job.id).intent
+    await_(lambda: json.loads(intent.read_text())["max_failures"] == 77, "the new intent")
+    assert json.loads(intent.read_text())["want"] == Want.RUN
+
+
+def test_a_job_waits_for_the_one_it_comes_after(bench):
+    first = bench.submit("wait")
+    second = bench.submit(after=[first.id])
+    bench.reach(first, JobState.RUNNING)
+    await_(lambda: bench.job(second).waiting_for == f"job {first.id} to succeed", "the reason")
+    control.cancel(bench.store, first.id)
+    bench.reach(first, JobState.CANCELLED)
+    await_(lambda: "has cancelled" in (bench.job(second).waiting_for or ""), "the new reason")
+
+
+def test_a_lost_keeper_is_replaced(bench):
+    job = bench.reach(bench.submit("once-lost"), JobState.SUCCEEDED)
+    assert bench.ways(job) == ["starting", "running", "recovering", "running", "succeeded"]
+    assert [attempt.outcome["class"] for attempt in bench.store.attempts(job.id)] == ["keeper_lost", "success"]
+
+
+def test_a_keeper_that_never_says_a_word_is_given_up_with_its_last_words(bench):
+    job = bench.reach(bench.submit("silent"), JobState.FAILED)
+    assert (job.outcome["class"], job.devices) == ("launch_error", [])
+    assert job.outcome["evidence"]["keeper_log"].count("nothing to say") == 3
+
+
+def test_a_keeper_that_cannot_be_started_fails_its_job_alone(bench):
+    broken, sound = bench.submit(name="no interpreter"), bench.submit()
+    bench.reach(sound, JobState.SUCCEEDED)
+    assert bench.reach(broken, JobState.FAILED).outcome["class"] == "launch_error"
+
+
+@pytest.mark.parametrize("damage", ["fifo", "folder", "garbage"])
+def test_a_damaged_run_directory_harms_no_other_job(bench, damage):
+    victim = bench.reach(bench.submit("wait"), JobState.RUNNING)
+    run_dir = bench.home.run_dir(victim.id)
+    run_dir.journal.unlink()
+    if damage == "fifo":
+        os.mkfifo(run_dir.journal)
+    elif damage == "folder":
+        run_dir.journal.mkdir()
+    elif damage == "garbage":
+        run_dir.journal.write_bytes(os.urandom(100_000) + b"\n" + b'{"type": "job_ended", "at": 1}\n' * 10)
+    bench.reach(bench.submit(), JobState.SUCCEEDED)
+    assert bench.engine.alive
+
+
+def test_a_job_whose_folder_is_gone_gives_its_slots_back(bench):
+    job = bench.reach(bench.submit("wait", min_ranks=2, max_ranks=2), JobState.RUNNING)
+    bench.home.run_dir(job.id).root.rename(bench.home.root / "elsewhere")
+    assert bench.reach(job, JobState.FAILED).outcome["class"] == "launch_error"
+    assert "trouble" in bench.job(job).notice
+    bench.reach(bench.submit(), JobState.SUCCEEDED)
+
+
+def test_a_deleted_job_leaves_no_folder(bench):
+    job = bench.reach(bench.submit(), JobState.SUCCEEDED)
+    assert bench.store.delete_job(job.id)
+    await_(lambda: not list(bench.home.runs.iterdir()), "the folder to go")
+
+
+def test_a_new_engine_adopts_the_keeper_of_the_last_one(bench):
+    job = bench.reach(bench.submit("wait"), JobState.RUNNING)
+    keeper = bench.keeper(job)
+    bench.engine.close()
+    bench.engine = bench.new_engine()
+    bench.engine.start()
+    bench.reach(bench.submit(), JobState.SUCCEEDED)  # a few rounds have passed
+    assert bench.keeper(job) == keeper
+    assert bench.ways(job) == ["starting", "running"]
+    control.cancel(bench.store, job.id)
+    bench.reach(job, JobState.CANCELLED)
+
+
+def test_what_a_keeper_did_while_no_server_was_there_is_caught_up(bench):
+    job = bench.reach(bench.submit("wait"), JobState.RUNNING)
+    bench.engine.close()
+    intent = bench.home.run_dir(job.id).intent
+    write_json(intent, {**json.loads(intent.read_text()), "want": "cancel"})
+    await_(lambda: lock_holder(bench.home.run_dir(job.id).keeper_lock) is None, "the keeper to end")
+    bench.engine = bench.new_engine()
+    bench.engine.start()
+    bench.reach(job, JobState.CANCELLED)
+
+
+def test_slots_given_away_just_before_a_crash_are_used_after_it(still):
+    job = still.submit()
+    still.engine.round()
+    assert still.job(job).state is JobState.STARTING
+    assert not still.home.run_dir(job.id).intent.exists()
+    still.engine.close()
+    still.engine = still.new_engine()
+    still.engine.start()
+    still.reach(job, JobState.SUCCEEDED)
+
+
+def test_a_keeper_launched_twice_by_mistake_runs_once(still):
+    """A server killed between launch and lock leaves a keeper that the next server cannot see yet."""
+    job = still.submit("wait")
+    still.engine.round()
+    still.engine.round()
+    still.engine.close()
+    still.engine = still.new_engine()
+    still.engine.round()  # the first keeper is still loading: another one is launched
+    still.engine.start()
+    still.reach(job, JobState.RUNNING)
+    control.cancel(still.store, job.id)
+    still.reach(job, JobState.CANCELLED)
+    starts = [line for line in still.home.run_dir(job.id).journal.read_text().splitlines() if "keeper_started" in line]
+    assert len(starts) == 1
+
+
+def test_twenty_jobs_on_two_slots_run_in_order_through_a_server_killed_again_and_again(tmp_path):
+    home = Home(tmp_path / "home")
+    home.create()
+    store = open_store(home.root)
+    parts = ["succeed", "fail-once", "succeed", "once-lost"]
+    jobs = [
+        queued_job(store, home, args=[parts[i % 4]], priority=i % 3, min_ranks=1 + (i % 5 == 0), max_ranks=2)
+        for i in range(20)
+    ]
+    script = Path(__file__).parent.parent / "fakes" / "engine_server.py"
+    deaths = 0
+    while any(store.job(job.id).state not in TERMINAL for job in jobs):
+        with subprocess.Popen([sys.executable, str(script), str(home.root), "2"], stdout=subprocess.PIPE) as server:
+            assert server.stdout.readline() == b"ready\n"
+            over = len([job for job in jobs if store.job(job.id).state in TERMINAL])
+            await_(
+                lambda over=over: len([j for j in jobs if store.job(j.id).state in TERMINAL]) >= min(20, over + 3),
+                "three jobs",
+            )
+            server.kill()
+        deaths += 1
+    assert deaths >= 4
+    assert {store.job(job.id).state for job in jobs} == {JobState.SUCCEEDED}
+    assert not (home.root / "slots" / "violation").exists()
+    events = sorted((event for job in jobs for event in store.events(job.id)), key=lambda event: event.id)
+    starts = [event.job_id for event in events if event.to_state == JobState.STARTING]
+    assert starts == [job.id for job in sorted(jobs, key=lambda job: (-job.priority, job.number))]
+    _assert_never_more_than_two_at_once(store, events)
+    store.close()
+
+
+def _assert_never_more_than_two_at_once(store, events):
+    holding = {}
+    for event in events:
+        if event.to_state in HOLDING_SLOTS:
+            holding[event.job_id] = (
+                len(event.reason.split(",")) if event.reason.startswith("got ") else holding[event.job_id]
+            )
+        else:
+            holding.pop(event.job_id, None)
+        assert sum(holding.values()) <= 2
+
+
+def test_starting_and_closing_an_engine_leaves_nothing_behind(bench):
+    def open_files():
+        return len(list(Path("/proc/self/fd").iterdir()))
+
+    bench.reach(bench.submit(), JobState.SUCCEEDED)
+    before = open_files()
+    for _ in range(50):
+        bench.engine.close()
+        bench.engine = bench.new_engine()
+        bench.engine.start()
+    assert open_files() <= before + 1

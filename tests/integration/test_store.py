@@ -1,0 +1,366 @@
+import random
+import sqlite3
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from sqlalchemy import create_engine, event
+from sqlmodel import SQLModel
+
+from job_examples import a_job, open_store
+from rekindle_service.journal_fold import JournalEffect, StateChange
+from rekindle_service.rows import Attempt
+from rekindle_service.states import ACTIVE, HOLDING_SLOTS, TERMINAL, TRANSITIONS, JobIntent, JobState
+from rekindle_service.store import CorruptDatabaseError, StorageError, Store
+
+
+@pytest.fixture
+def store(tmp_path):
+    store = open_store(tmp_path)
+    yield store
+    store.close()
+
+
+def start(store, job):
+    return store.transition(
+        job.id, JobState.STARTING, expected={JobState.QUEUED}, reason="test", devices=["cpu:0"], run=job.run + 1
+    )
+
+
+def finish(store, job):
+    start(store, job)
+    return store.transition(job.id, JobState.FAILED, expected=HOLDING_SLOTS, reason="test")
+
+
+# --- the file
+
+
+def test_the_migrations_make_the_tables_that_the_rows_describe(store, tmp_path):
+    engine = create_engine(f"sqlite:///{tmp_path / 'rekindle.db'}")
+    with engine.connect() as connection:
+        assert compare_metadata(MigrationContext.configure(connection), SQLModel.metadata) == []
+    engine.dispose()
+
+
+def test_migrating_again_keeps_what_is_there(store):
+    job = store.add_job(a_job())
+    store.migrate()
+    assert store.job(job.id) == job
+
+
+def test_a_commit_survives_a_power_cut(store):
+    with store._database.reading() as session:
+        assert session.connection().exec_driver_sql("PRAGMA journal_mode").scalar() == "wal"
+        assert session.connection().exec_driver_sql("PRAGMA synchronous").scalar() == 2  # FULL
+
+
+@pytest.mark.parametrize("damage", ["text", "zeroed page"])
+def test_a_damaged_file_is_refused_with_advice(tmp_path, damage):
+    path = tmp_path / "rekindle.db"
+    if damage == "text":
+        path.write_text("this is not a database\n" * 1000)
+    else:
+        store = open_store(tmp_path)
+        for _ in range(100):
+            store.add_job(a_job())
+        store.close()
+        with path.open("r+b") as file:
+            file.seek(4096 * 3)
+            file.write(bytes(4096 * 4))
+    store = Store(path)
+    with pytest.raises(CorruptDatabaseError, match=r"rekindle\.db is damaged.*Move it away"):
+        store.migrate()
+    store.close()
+
+
+def test_a_file_of_a_newer_version_is_refused(tmp_path):
+    open_store(tmp_path).close()
+    with sqlite3.connect(tmp_path / "rekindle.db") as connection:
+        connection.execute("UPDATE alembic_version SET version_num = '9999'")
+    connection.close()
+    store = Store(tmp_path / "rekindle.db")
+    with pytest.raises(CorruptDatabaseError, match="newer version"):
+        store.migrate()
+    store.close()
+
+
+def test_a_folder_that_is_not_there_is_trouble_that_may_pass(tmp_path):
+    store = Store(tmp_path / "nowhere" / "rekindle.db")
+    with pytest.raises(StorageError, match="cannot be used now"):
+        store.migrate()
+    store.close()
+
+
+def test_a_full_disk_is_told_as_such_and_leaves_nothing_half_done(store):
+    job = store.add_job(a_job())
+    with store._database.writing() as session:  # the one connection that there is
+        pages = session.connection().exec_driver_sql("PRAGMA page_count").scalar()
+        session.connection().exec_driver_sql(f"PRAGMA max_page_count = {pages}")
+    with pytest.raises(StorageError, match="free some space") as caught:
+        store.add_job(a_job(args=["x" * 1_000_000]))
+    assert caught.value.full
+    assert [one.id for one in store.jobs()] == [job.id]
+    assert store.update_progress(job.id, step=1).step == 1
+
+
+def test_a_writer_waits_for_another_process_instead_of_failing(store, tmp_path):
+    other = sqlite3.connect(tmp_path / "rekindle.db", isolation_level=None, check_same_thread=False)
+    other.execute("BEGIN IMMEDIATE")
+    release = threading.Timer(0.5, other.execute, ["COMMIT"])
+    release.start()
+    assert store.add_job(a_job()).number == 1
+    release.join()
+    other.close()
+
+
+# --- jobs
+
+
+def test_jobs_are_numbered_in_the_order_of_submission_and_no_number_comes_back(store):
+    first, second = store.add_job(a_job()), store.add_job(a_job())
+    finish(store, second)
+    store.delete_job(second.id)
+    assert (first.number, store.add_job(a_job()).number) == (1, 3)
+
+
+def test_a_repeat_with_the_same_key_gives_the_first_job(store):
+    first = store.add_job(a_job(), "key")
+    assert store.add_job(a_job(), "key").id == first.id
+    assert store.job_by_key("key").id == first.id
+    assert store.add_job(a_job(), "other key").id != first.id
+
+
+def test_a_list_is_newest_first_and_goes_on_behind_a_number(store):
+    jobs = [store.add_job(a_job()) for _ in range(5)]
+    page = store.jobs(limit=2)
+    assert [job.id for job in page] == [jobs[4].id, jobs[3].id]
+    assert [job.id for job in store.jobs(limit=9, before=page[-1].number)] == [jobs[2].id, jobs[1].id, jobs[0].id]
+
+
+def test_a_list_can_be_narrowed_by_state_and_exact_name(store):
+    one, two = store.add_job(a_job(name="a")), store.add_job(a_job(name="ab"))
+    start(store, two)
+    assert [job.id for job in store.jobs(state=JobState.STARTING)] == [two.id]
+    assert [job.id for job in store.jobs(name="a")] == [one.id]
+    assert store.jobs(name="a' OR 1=1 --") == []
+
+
+def test_the_queue_is_by_priority_then_number_over_many_pages(store):
+    jobs = [store.add_job(a_job(priority=random.Random(number).choice([-1, 0, 5]))) for number in range(450)]
+    start(store, jobs[7])
+    expected = sorted((job for job in jobs if job is not jobs[7]), key=lambda job: (-job.priority, job.number))
+    assert [job.id for job in store.queue()] == [job.id for job in expected]
+
+
+def test_rows_of_every_column_come_back_as_they_went_in(store):
+    job = store.add_job(
+        a_job(args=["--ünï", "", "a b"], env={"K": "v"}, after=["x"], outcome={"class": "oom", "n": [1]})
+    )
+    assert store.job(job.id) == job
+    assert type(store.job(job.id).state) is JobState
+
+
+# --- changes
+
+
+@pytest.mark.parametrize("state", JobState)
+def test_only_the_ways_of_the_table_can_be_gone(store, state):
+    job = store.add_job(a_job(state=state))
+    for to in JobState:
+        if to in TRANSITIONS[state]:
+            assert store.transition(job.id, to, expected={state}, reason="r").state is to
+            assert store.events(job.id)[-1].from_state == state
+            job = store.add_job(a_job(state=state))
+        else:
+            with pytest.raises(ValueError, match="no way leads"):
+                store.transition(job.id, to, expected={state}, reason="r")
+            assert store.job(job.id) == job
+
+
+def test_who_expects_another_state_changes_nothing(store):
+    job = store.add_job(a_job())
+    assert store.transition(job.id, JobState.RUNNING, expected={JobState.STARTING}, reason="r", priority=9) is None
+    assert store.transition("nosuchjob0", JobState.RUNNING, expected={JobState.STARTING}, reason="r") is None
+    assert store.job(job.id) == job
+    assert [event.kind for event in store.events(job.id)] == ["submitted"]
+
+
+@pytest.mark.parametrize("column", ["state", "version", "number", "id", "no_such_column"])
+def test_the_state_and_the_identity_cannot_be_set_by_the_way(store, column):
+    job = store.add_job(a_job())
+    with pytest.raises(ValueError, match=column):
+        store.update_progress(job.id, **{column: 1})
+    assert store.job(job.id) == job
+
+
+def test_of_many_who_race_for_a_job_one_wins(store):
+    job = store.add_job(a_job())
+    won = []
+    threads = [threading.Thread(target=lambda: won.append(start(store, job))) for _ in range(20)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len([one for one in won if one is not None]) == 1
+    assert len([event for event in store.events(job.id) if event.kind == "state"]) == 1
+
+
+def test_progress_that_says_nothing_new_is_no_change(store):
+    job = store.update_progress(store.add_job(a_job()).id, step=5)
+    assert store.update_progress(job.id, step=5).version == job.version
+    assert store.update_progress(job.id, step=6).version > job.version
+
+
+def test_only_jobs_that_are_over_can_be_deleted(store):
+    job = store.add_job(a_job())
+    assert not store.delete_job(job.id)
+    assert not store.delete_job("nosuchjob0")
+    finish(store, job)
+    assert store.delete_job(job.id)
+    assert store.job(job.id) is None
+    assert (store.fate(job.id), store.fate("nosuchjob0")) == (JobState.FAILED, None)
+    assert store.events(job.id)[-1].kind == "deleted"
+
+
+def test_attempts_go_with_their_job(store):
+    job = start(store, store.add_job(a_job()))
+    attempt = Attempt(job_id="", number=1, run=1, started_at=1.0)
+    store.apply_journal(job, JournalEffect(10, attempts={1: attempt}))
+    assert [one.number for one in store.attempts(job.id)] == [1]
+    store.transition(job.id, JobState.FAILED, expected=HOLDING_SLOTS, reason="r")
+    store.delete_job(job.id)
+    assert store.attempts(job.id) == []
+
+
+def test_the_same_records_of_a_journal_count_once(store):
+    job = start(store, store.add_job(a_job()))
+    effect = JournalEffect(10, states=[StateChange(JobState.RUNNING, "r", 1.0)], columns={"attempt": 1})
+    assert store.apply_journal(job, effect).state is JobState.RUNNING
+    assert store.apply_journal(job, effect) is None
+    assert [event.to_state for event in store.events(job.id)] == ["queued", "starting", "running"]
+
+
+def test_a_journal_whose_effect_is_impossible_changes_nothing(store):
+    job = start(store, store.add_job(a_job()))
+    impossible = [StateChange(JobState.SUCCEEDED, "r", 1.0), StateChange(JobState.RUNNING, "r", 2.0)]
+    with pytest.raises(ValueError, match="no way leads"):
+        store.apply_journal(job, JournalEffect(10, states=impossible))
+    assert store.job(job.id) == job
+
+
+def test_places_in_the_queue_are_replaced_as_a_whole(store):
+    one, two, held = (store.add_job(a_job()) for _ in range(3))
+    store.update_queue({one.id: (1, "slots"), two.id: (2, "slots")})
+    store.update_queue({two.id: (1, "slots"), held.id: (None, "held")})
+    places = {job.id: (job.queue_position, job.waiting_for) for job in store.active_jobs()}
+    assert places == {one.id: (None, None), two.id: (1, "slots"), held.id: (None, "held")}
+    started = start(store, two)
+    assert (started.queue_position, started.waiting_for) == (None, None)
+
+
+def test_the_queue_number_moves_only_after_its_change_can_be_seen(store):
+    at_commit = []
+    event.listen(store._database._engine, "commit", lambda _: at_commit.append(store.queue_revision))
+    before = store.queue_revision
+    job = store.add_job(a_job())
+    assert at_commit == [before] != [store.queue_revision]
+    added = store.queue_revision
+    store.update_progress(job.id, step=1)
+    assert store.queue_revision == added
+
+
+# --- the feed
+
+
+def test_whoever_follows_the_feed_sees_every_job_as_it_is_in_the_end(store):
+    rng = random.Random(7)
+    seen, since, known = {}, 0, []
+    for _ in range(300):
+        match rng.randrange(5):
+            case 0 | 1:
+                known.append(store.add_job(a_job()).id)
+            case 2 if known:
+                store.update_progress(rng.choice(known), step=rng.randrange(100))
+            case 3 if known:
+                store.set_intent(rng.choice(known), rng.choice(list(JobIntent)))
+            case 4 if known:
+                job = store.job(rng.choice(known))
+                if job is not None and job.state is JobState.QUEUED:
+                    finish(store, job)
+                elif job is not None:
+                    store.delete_job(job.id)
+        if rng.randrange(4) == 0:
+            since = follow(store, seen, since, limit=3)
+    while (newest := follow(store, seen, since, limit=3)) != since:
+        since = newest
+    assert seen == {job.id: job for job in store.jobs(limit=1000)}
+
+
+def follow(store, seen, since, limit):
+    jobs, deleted, newest = store.changes(since, limit)
+    assert newest >= since
+    assert [job.version for job in jobs] == sorted(job.version for job in jobs)
+    seen.update({job.id: job for job in jobs})
+    for job_id in deleted:
+        seen.pop(job_id, None)
+    return newest
+
+
+def test_versions_grow_with_every_change_in_the_order_of_commit_whatever_the_threads(store):
+    job = store.add_job(a_job())
+    read = []
+
+    def write(number):
+        for step in range(20):
+            store.update_progress(job.id, step=number * 1000 + step)
+
+    def follow_feed():
+        since = 0
+        while threads[0].is_alive():
+            jobs, _, since = store.changes(since)
+            read.extend(one.version for one in jobs)
+
+    threads = [threading.Thread(target=write, args=(number,)) for number in range(4)]
+    follower = threading.Thread(target=follow_feed)
+    for thread in [*threads, follower]:
+        thread.start()
+    for thread in [*threads, follower]:
+        thread.join()
+    assert read == sorted(set(read))
+    assert store.job(job.id).version == store.version() == 81
+
+
+# --- a kill in the middle
+
+_WRITER = """
+import sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[2])
+from job_examples import a_job
+from rekindle_service.states import JobState
+from rekindle_service.store import Store
+store = Store(Path(sys.argv[1]) / "rekindle.db")
+for number in range(10**9):
+    job = store.add_job(a_job(id=f"{sys.argv[3]}{number:09d}"))
+    store.transition(job.id, JobState.STARTING, expected={JobState.QUEUED}, reason="r", step=1)
+    print(job.id, flush=True)
+"""
+
+
+def test_what_was_acknowledged_before_a_kill_is_there_whole(store, tmp_path):
+    for prefix in "abc":
+        command = [sys.executable, "-c", _WRITER, str(tmp_path), str(Path(__file__).parent.parent), prefix]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as writer:
+            acknowledged = [writer.stdout.readline().strip() for _ in range(20)]
+            writer.kill()
+            acknowledged += writer.stdout.read().split()[:-1]
+        for job_id in acknowledged:
+            job = store.job(job_id)
+            assert (job.state, job.step) == (JobState.STARTING, 1)
+            assert [event.to_state for event in store.events(job_id)] == ["queued", "starting"]
+    store.migrate()
+    assert {job.state for job in store.jobs_in(set(JobState))} <= ACTIVE - TERMINAL
