@@ -405,3 +405,10 @@ def test_snapshots_are_told_from_their_manifests(played: Played) -> None:
         "world_size": 2,
         "created_at": "2023-11-14T22:13:20.500000Z",
     }
+
+
+def test_a_journal_that_a_job_has_made_a_fifo_of_blocks_nobody(played: Played) -> None:
+    played.run_dir.journal.unlink()
+    os.mkfifo(played.run_dir.journal)
+    played.status(0)
+    assert [rank["state"] for rank in played.ranks()] == ["running"]

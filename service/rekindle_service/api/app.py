@@ -12,7 +12,7 @@ from starlette.responses import Response
 from rekindle_service.api import devices, event_stream, health, jobs, ranks, records
 from rekindle_service.api.access import Access
 from rekindle_service.api.body_limit import BodyLimit
-from rekindle_service.api.host_check import LOOPBACK_NAMES, HostCheck
+from rekindle_service.api.host_check import HostCheck
 from rekindle_service.api.pages import install_pages
 from rekindle_service.api.problems import (
     RESPONSES,
@@ -52,7 +52,7 @@ def create_app(services: Services) -> FastAPI:
     app.exception_handler(SubmissionError)(_on_submission_error)
     app.add_middleware(BodyLimit, limit=MOST_BODY_BYTES)
     app.add_middleware(Access, credentials=services.credentials)
-    app.add_middleware(HostCheck, names=LOOPBACK_NAMES | {services.host})
+    app.add_middleware(HostCheck, host=services.host)
     app.add_middleware(SecurityHeaders)
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]  # FastAPI's documented way to extend it
     return app

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from typing import Annotated
 
 import anyio
@@ -12,8 +13,9 @@ from starlette.concurrency import run_in_threadpool
 from rekindle_service.api.feed import Feed, JobFeed, LogSubscription
 from rekindle_service.api.lookup import find_job
 from rekindle_service.api.problems import ProblemError
-from rekindle_service.api.schemas import moment
+from rekindle_service.api.schemas import Hello
 from rekindle_service.api.services import Serving
+from rekindle_service.store import StorageError
 
 router = APIRouter(tags=["events"])
 
@@ -70,9 +72,10 @@ async def stream_events(services: Serving, feed: Annotated[Feed, Depends(make_fe
     The id of an event is the version of a job's row; after a lost connection `Last-Event-ID` (or `last_event_id`)
     brings every row that has changed since. What is followed in depth begins anew: fetch it after `hello`.
     """
-    started_at = moment(services.started_at)
-    yield ServerSentEvent(event="hello", data={"version": feed.version, "server_started_at": started_at})
-    while not services.stopping.is_set():
-        for event in await run_in_threadpool(feed.poll):
-            yield event
-        await anyio.sleep(POLL_SECONDS)
+    hello = Hello.model_validate({"version": feed.version, "server_started_at": services.started_at})
+    yield ServerSentEvent(event="hello", data=hello)
+    with suppress(StorageError):  # the listener connects again, and is then told what is wrong
+        while not services.stopping.is_set():
+            for event in await run_in_threadpool(feed.poll):
+                yield event
+            await anyio.sleep(POLL_SECONDS)

@@ -342,6 +342,13 @@ class Devices(Page[DevicePublic]):
     links: list[LinkPublic]
 
 
+class Hello(BaseModel):
+    """First words of the event stream; ``version`` is where it begins."""
+
+    version: int
+    server_started_at: Moment
+
+
 class Health(BaseModel):
     status: str
     version: str

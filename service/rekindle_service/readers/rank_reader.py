@@ -13,7 +13,7 @@ from rekindle.contract.layout import AttemptDir, RankDir, RunDir
 from rekindle.contract.rank_records import RankDone, RankError, RankState, RankStatus
 from rekindle.contract.spec import DRAINED_EXIT_CODE
 from rekindle_service.readers.log_reader import last_line
-from rekindle_service.readers.regular_file import folder_names, modified_at, open_regular, read_small
+from rekindle_service.readers.regular_file import folder_names, is_regular, modified_at, open_regular, read_small
 
 _STATUS = TypeAdapter(RankStatus)
 _DONE = TypeAdapter(RankDone)
@@ -63,7 +63,8 @@ def read_attempts(run_dir: RunDir) -> dict[int, AttemptFacts]:
     """The attempts of a run by number, ascending: those of the journal, and folders that it does not know."""
     attempts: dict[int, AttemptFacts] = {}
     boot: str | None = None
-    for record in read_journal(run_dir.journal):
+    records = read_journal(run_dir.journal) if is_regular(run_dir.journal) else iter(())
+    for record in records:
         if record.type is RecordType.KEEPER_STARTED:
             boot = _boot_of(record.fields.get("keeper"))
             continue

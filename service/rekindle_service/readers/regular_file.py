@@ -58,6 +58,14 @@ def modified_at(root: Path, path: Path) -> float | None:
         return os.fstat(file.fileno()).st_mtime
 
 
+def is_regular(path: Path) -> bool:
+    """Whether opening ``path`` by its name would not block, nor lead elsewhere."""
+    try:
+        return stat.S_ISREG(path.lstat().st_mode)
+    except OSError:
+        return False
+
+
 def folder_names(folder: Path) -> list[str]:
     """The names in ``folder``, or none where there is no such folder (or it is a link)."""
     with suppress(OSError):

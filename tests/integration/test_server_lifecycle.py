@@ -1,0 +1,47 @@
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+_ROUNDS = """
+import os, signal, sys, threading, time
+from pathlib import Path
+from rekindle_service.server import serve
+from rekindle_service.settings import Settings
+
+home = Path(sys.argv[1])
+
+def stop_when_up():
+    while not (home / "server.json").exists():
+        time.sleep(0.01)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+def once():
+    stopper = threading.Thread(target=stop_when_up)
+    stopper.start()
+    assert serve(Settings(home=home, port=0, cpu_slots=1)) == 0
+    stopper.join()
+    assert not (home / "server.json").exists()
+
+def held():
+    return len(os.listdir("/proc/self/fd")), threading.active_count(), len(list(Path("/proc/self/task").iterdir()))
+
+once()
+before = held()
+for _ in range(10):
+    once()
+print(before, held())
+assert held() == before
+"""
+
+
+def test_starting_and_stopping_leaks_no_descriptor_and_no_thread(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _ROUNDS, str(tmp_path / "home")],
+        env={name: value for name, value in os.environ.items() if not name.startswith("REKINDLE_")},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
