@@ -60,3 +60,7 @@ def queued_job(store: Store, home: Home, **columns: Any) -> Job:
     run_dir.code.mkdir(parents=True)
     write_json(run_dir.spec, spec_of(job).to_json())
     return store.add_job(job)
+
+
+def names_in(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())

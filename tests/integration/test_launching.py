@@ -1,0 +1,153 @@
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+import rekindle
+from job_examples import a_job, cpu_machine, gpu_machine, names_in
+from rekindle_service.home import Home
+from rekindle_service.launching import interpreter
+from rekindle_service.launching.interpreter import InterpreterCheck
+from rekindle_service.launching.keeper import KeeperLauncher, keeper_environment, prepare_worker_path
+
+
+@pytest.fixture
+def home(tmp_path):
+    home = Home(tmp_path / "home")
+    home.create()
+    return home
+
+
+def fake_python(folder, text):
+    path = folder / "python"
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+# --- the interpreter
+
+
+def test_the_interpreter_of_this_service_will_do():
+    assert InterpreterCheck()(sys.executable) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "rule"),
+    [
+        ("exit 3", "must be a working Python"),
+        ("echo hello", "must be a Python interpreter"),
+        ("""echo '{"python": [3, 9], "torch": "2.0"}'""", "must be Python 3.11 or newer"),
+        ("""echo '{"python": [3, 12], "torch": null}'""", "must have torch installed"),
+        ("kill -9 $$", "must be a working Python"),
+    ],
+)
+def test_an_interpreter_that_will_not_do_is_told_why(tmp_path, text, rule):
+    python = fake_python(tmp_path, text)
+    complaint = InterpreterCheck()(python)
+    assert (complaint.field, complaint.rule, complaint.value) == ("python", rule, python)
+
+
+def test_the_error_of_a_broken_interpreter_is_shown(tmp_path):
+    assert "libpython missing" in InterpreterCheck()(fake_python(tmp_path, "echo libpython missing >&2; exit 127")).hint
+
+
+def test_an_interpreter_that_does_not_answer_is_not_waited_for_for_ever(tmp_path, monkeypatch):
+    monkeypatch.setattr(interpreter, "_SECONDS", 0.2)
+    assert "must answer within" in InterpreterCheck()(fake_python(tmp_path, "exec sleep 600")).rule
+
+
+@pytest.mark.parametrize("python", ["/nowhere/python", "python", "", "/etc/passwd", "/etc", "/usr/bin/python3\0"])
+def test_what_is_no_executable_file_is_refused(python):
+    assert InterpreterCheck()(python).field == "python"
+
+
+def test_an_interpreter_is_asked_once_until_it_changes(tmp_path):
+    log = tmp_path / "asked"
+    python = fake_python(tmp_path, f"echo >> {log}; exit 1")
+    check = InterpreterCheck()
+    assert check(python) == check(python)
+    assert log.read_text() == "\n"
+    os.utime(python, (1, 1))
+    check(python)
+    assert log.read_text() == "\n\n"
+
+
+def test_the_interpreter_gets_nothing_of_the_servers_secrets(tmp_path, monkeypatch):
+    monkeypatch.setenv("REKINDLE_TOKEN", "secret")
+    assert "secret" not in InterpreterCheck()(fake_python(tmp_path, "env >&2; exit 1")).hint
+
+
+# --- the keeper's environment
+
+
+def environment(job, inherited=None, machine=None):
+    machine = machine or cpu_machine(2)
+    return keeper_environment(job, "/worker-path", machine.slots, inherited or {"PATH": "/bin"})
+
+
+def test_what_the_server_inherited_from_another_torchrun_is_scrubbed():
+    inherited = {"PATH": "/bin", "RANK": "3", "PET_NNODES": "9", "REKINDLE_TOKEN": "t", "PYTHONPATH": "/server"}
+    assert environment(a_job(), inherited) == {
+        "PATH": "/bin", "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": "/worker-path",
+    }  # fmt: skip
+
+
+def test_the_jobs_own_variables_are_set_and_its_path_comes_behind_ours():
+    told = environment(a_job(env={"KEY": "v", "PYTHONPATH": "/mine"}))
+    assert (told["KEY"], told["PYTHONPATH"]) == ("v", "/worker-path:/mine")
+
+
+def test_several_ranks_get_one_thread_each_unless_the_job_says_otherwise():
+    assert environment(a_job(max_ranks=2))["OMP_NUM_THREADS"] == "1"
+    assert environment(a_job(max_ranks=2, env={"OMP_NUM_THREADS": "4"}))["OMP_NUM_THREADS"] == "4"
+    assert "OMP_NUM_THREADS" not in environment(a_job())
+
+
+def test_a_job_sees_the_gpus_of_its_slots_whatever_it_asks_for():
+    job = a_job(device="cuda", devices=["cuda:1"], env={"CUDA_VISIBLE_DEVICES": "0"})
+    assert environment(job, machine=gpu_machine(2))["CUDA_VISIBLE_DEVICES"] == "GPU-0001"
+
+
+# --- the keeper
+
+
+def test_a_keeper_is_started_apart_from_the_server(home):
+    job = a_job(python=sys.executable, devices=["cpu:0"])
+    run_dir = home.run_dir(job.id)
+    run_dir.code.mkdir(parents=True)
+    # A user's own module of the name of ours, or of the standard library, must not be what the keeper imports.
+    (run_dir.code / "rekindle.py").write_text("raise SystemExit('shadowed')")
+    (run_dir.code / "json.py").write_text("raise SystemExit('shadowed')")
+    run_dir.spec.write_text("{}")
+    launcher = KeeperLauncher(home, cpu_machine(1), prepare_worker_path(home))
+    with launcher(job) as process:
+        assert os.getsid(process.pid) == process.pid
+        assert Path(f"/proc/{process.pid}/cwd").readlink() == run_dir.code
+        assert Path(f"/proc/{process.pid}/fd/0").readlink() == Path("/dev/null")
+        process.wait()
+    log = run_dir.keeper_log.read_text()
+    assert "shadowed" not in log
+    assert "rekindle/keeper" in log  # a traceback of the real one: this job's spec is empty
+    assert run_dir.keeper_log.stat().st_mode & 0o777 == 0o600
+
+
+def test_another_interpreter_finds_rekindle_and_nothing_else_of_this_installation(home, tmp_path):
+    path = prepare_worker_path(home)
+    assert names_in(path) == ["rekindle"]
+    assert (path / "rekindle").resolve() == Path(rekindle.__file__).parent.resolve()
+
+
+def test_a_worker_path_of_an_older_installation_is_replaced(home):
+    home.worker_path.mkdir()
+    (home.worker_path / "rekindle").symlink_to("/nowhere")
+    assert (prepare_worker_path(home) / "rekindle" / "contract").is_dir()
+
+
+def test_the_launch_of_an_interpreter_that_is_gone_says_so(home):
+    job = a_job(python="/nowhere/python")
+    run_dir = home.run_dir(job.id)
+    run_dir.code.mkdir(parents=True)
+    with pytest.raises(FileNotFoundError, match="/nowhere/python"):
+        KeeperLauncher(home, cpu_machine(1), prepare_worker_path(home))(job)

@@ -1,0 +1,187 @@
+import json
+import subprocess
+import sys
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from job_examples import cpu_machine, names_in, open_store
+from rekindle.contract.durable import read_json
+from rekindle.contract.spec import Cadence, JobSpec, TargetKind
+from rekindle_service import submitter as submitter_module
+from rekindle_service.home import Home
+from rekindle_service.housekeeping import tidy
+from rekindle_service.states import JobState
+from rekindle_service.store import StorageError
+from rekindle_service.submission import FieldError, Submission, SubmissionError
+from rekindle_service.submitter import Submitter
+
+
+@pytest.fixture
+def home(tmp_path):
+    home = Home(tmp_path / "home")
+    home.create()
+    return home
+
+
+@pytest.fixture
+def store(home):
+    store = open_store(home.root)
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def submitter(store, home):
+    return Submitter(store, home, cpu_machine(2), check_python=lambda _: None)
+
+
+@pytest.fixture
+def submission(tmp_path):
+    code = tmp_path / "code"
+    code.mkdir()
+    (code / "train.py").write_text("print(1)\n")
+    return Submission(name="n", kind=TargetKind.SCRIPT, target="train.py", python="/usr/bin/python3", code=code)
+
+
+def test_a_submission_becomes_a_queued_job_with_its_own_copy_of_the_code(submitter, submission, home):
+    asked = replace(submission, args=["--lr", "1"], env={"A": "b"}, max_ranks=2, cadence=Cadence(every_steps=5))
+    job = submitter.submit(asked)
+    run_dir = home.run_dir(job.id)
+    assert submitter.store.job(job.id).state is JobState.QUEUED
+    assert (run_dir.code / "train.py").read_text() == "print(1)\n"
+    spec = JobSpec.from_json(read_json(run_dir.spec))
+    assert (spec.job_id, spec.target, spec.device, spec.min_ranks, spec.max_ranks) == (job.id, "train.py", "cpu", 1, 2)
+    assert (spec.args, spec.env, spec.cadence.every_steps) == (["--lr", "1"], {"A": "b"}, 5)
+    assert names_in(home.runs) == [job.id]
+
+
+def test_a_script_by_its_absolute_path_is_named_relative_to_the_copy(submitter, submission):
+    job = submitter.submit(replace(submission, target=str(submission.code / "train.py"), code=None))
+    assert job.target == "train.py"
+    nested = replace(submission, target=str(submission.code / "train.py"))
+    assert submitter.submit(nested).target == "train.py"
+
+
+def test_a_module_without_code_gets_an_empty_folder(submitter, submission, home):
+    job = submitter.submit(replace(submission, kind=TargetKind.MODULE, target="a.b", code=None))
+    assert list(home.run_dir(job.id).code.iterdir()) == []
+
+
+def test_a_refused_submission_leaves_nothing_behind(submitter, submission, home):
+    with pytest.raises(SubmissionError) as caught:
+        submitter.submit(replace(submission, target="nope.py", max_ranks=9))
+    assert [error.field for error in caught.value.errors] == ["script", "ranks"]
+    assert names_in(home.runs) == []
+    assert submitter.store.jobs() == []
+
+
+def test_code_that_cannot_be_copied_is_refused_and_leaves_nothing_behind(submitter, submission, home):
+    (submission.code / "leak").symlink_to("/etc")
+    with pytest.raises(SubmissionError) as caught:
+        submitter.submit(submission)
+    assert [error.field for error in caught.value.errors] == ["code.path"]
+    assert names_in(home.runs) == []
+
+
+def test_an_interpreter_that_will_not_do_is_refused(submitter, submission):
+    complaint = FieldError("python", "must have torch installed", "/usr/bin/python3")
+    with pytest.raises(SubmissionError) as caught:
+        replace(submitter, check_python=lambda _: complaint).submit(submission)
+    assert caught.value.errors == [complaint]
+
+
+def test_a_repeat_with_the_same_key_copies_nothing_and_gives_the_first_job(submitter, submission, home):
+    first = submitter.submit(submission, "key")
+    assert submitter.submit(replace(submission, name="other"), "key").id == first.id
+    assert names_in(home.runs) == [first.id]
+
+
+def test_of_many_concurrent_repeats_one_job_remains(submitter, submission, home):
+    jobs = []
+    threads = [threading.Thread(target=lambda: jobs.append(submitter.submit(submission, "key"))) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(jobs) == 8
+    assert {job.id for job in jobs} == set(names_in(home.runs))
+    assert len(submitter.store.jobs()) == 1
+
+
+def test_a_full_disk_is_trouble_that_may_pass_and_leaves_nothing_behind(submitter, submission, home, monkeypatch):
+    def full(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(submitter_module, "copy_code", full)
+    with pytest.raises(StorageError, match="free some space") as caught:
+        submitter.submit(submission)
+    assert caught.value.full
+    assert names_in(home.runs) == []
+
+
+def test_a_job_whose_row_cannot_be_written_leaves_no_folder(submitter, submission, home):
+    submitter.store.close()
+    home.database.unlink()
+    home.database.mkdir()
+    with pytest.raises(StorageError):
+        submitter.submit(submission)
+    assert names_in(home.runs) == []
+
+
+_SUBMIT = """
+import os, signal, sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[3])
+from job_examples import cpu_machine, open_store
+from rekindle.contract.spec import TargetKind
+from rekindle_service.home import Home
+from rekindle_service.submission import Submission
+from rekindle_service.submitter import Submitter
+from rekindle_service.housekeeping import tidy
+
+deadly = int(sys.argv[4])
+calls = 0
+WATCHED = {"open", "os.mkdir", "os.rename", "shutil.rmtree", "os.symlink", "sqlite3.connect"}
+def audit(event, arguments):
+    global calls
+    if event in WATCHED:
+        calls += 1
+        if calls == deadly:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+home = Home(Path(sys.argv[1]))
+home.create()
+store = open_store(home.root)
+tidy(home, store)
+submitter = Submitter(store, home, cpu_machine(2), check_python=lambda _: None)
+asked = Submission(name="n", kind=TargetKind.SCRIPT, target="train.py", python="p", code=Path(sys.argv[2]))
+sys.addaudithook(audit)
+print(submitter.submit(asked).id, flush=True)
+"""
+
+
+def test_a_server_killed_at_any_point_of_a_submission_leaves_a_whole_job_or_none(home, store, submission):
+    """The kill is at the n-th file operation, for every n until the submission gets through."""
+    tests = str(Path(__file__).parent.parent)
+    for deadly in range(1, 200):
+        done = subprocess.run(
+            [sys.executable, "-c", _SUBMIT, str(home.root), str(submission.code), tests, str(deadly)],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        acknowledged = done.stdout.split()
+        tidy(home, store)
+        rows = {job.id for job in store.jobs()}
+        assert set(acknowledged) <= rows, done.stderr
+        assert rows == set(names_in(home.runs))
+        for job_id in rows:
+            assert json.loads(home.run_dir(job_id).spec.read_text())["job_id"] == job_id
+            assert (home.run_dir(job_id).code / "train.py").exists()
+        if acknowledged:
+            assert deadly > 5
+            return
+    raise AssertionError("the submission never got through")
