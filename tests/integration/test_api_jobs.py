@@ -254,7 +254,9 @@ def test_an_unknown_job_is_a_404_that_tells_where_to_look(server: ApiServer, job
 def test_unknown_routes_and_methods_are_problems(server: ApiServer) -> None:
     problem(server.api.get("/api/v1/nothing"), 404)
     problem(server.api.get("/nothing"), 404)
-    assert "Allow" in server.api.put(JOBS).headers
+    assert server.api.put(JOBS).headers["Allow"] == "GET, POST"
+    assert server.api.put(f"{JOBS}/abcdefghij").headers["Allow"] == "DELETE, GET, PATCH"
+    assert server.api.post("/static/api.js").headers["Allow"] == "GET, HEAD"
     problem(server.api.put(JOBS), 405)
     problem(server.api.post("/static/api.js"), 405)
 

@@ -8,6 +8,7 @@ from typing import Any
 import structlog
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
+from fastapi.routing import iter_route_contexts
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
@@ -128,7 +129,17 @@ _EXPLAINED = {
 async def _on_http(request: Request, error: HTTPException) -> Response:
     slug, detail = _EXPLAINED.get(error.status_code, ("http-error", error.detail))
     detail = detail.replace("{method}", request.method).replace("{path}", request.url.path)
-    return problem_response(error.status_code, slug, detail, headers=error.headers)
+    headers = {"Allow": _allowed_methods(request)} if error.status_code == 405 else error.headers
+    return problem_response(error.status_code, slug, detail, headers=headers)
+
+
+def _allowed_methods(request: Request) -> str:
+    """All methods that the path takes; the framework knows only those of the first route that has the path."""
+    methods: set[str] = set()
+    for route in iter_route_contexts(request.app.routes):
+        if route.path_regex.match(request.url.path):
+            methods |= route.methods or {"GET", "HEAD"}  # a mount, which serves files
+    return ", ".join(sorted(methods))
 
 
 async def _on_bug(request: Request, error: Exception) -> Response:
