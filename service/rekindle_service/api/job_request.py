@@ -4,7 +4,7 @@ import sys
 from pathlib import Path, PurePosixPath
 
 from rekindle.contract.spec import Cadence, TargetKind
-from rekindle_service.api.schemas import LONGEST_NAME, JobCreate
+from rekindle_service.api.request_schemas import LONGEST_NAME, JobCreate
 from rekindle_service.submission import Submission
 
 

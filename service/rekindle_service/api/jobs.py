@@ -11,7 +11,8 @@ from rekindle_service.api.job_request import submission_of
 from rekindle_service.api.job_view import job_public
 from rekindle_service.api.lookup import KnownJob
 from rekindle_service.api.problems import ProblemError
-from rekindle_service.api.schemas import JobCreate, JobPatch, JobPublic, Page
+from rekindle_service.api.request_schemas import JobCreate, JobPatch
+from rekindle_service.api.schemas import JobPublic, Page
 from rekindle_service.api.services import Services, Serving
 from rekindle_service.rows import Job
 from rekindle_service.states import TERMINAL, JobIntent, JobState

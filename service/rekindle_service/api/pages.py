@@ -10,7 +10,7 @@ from starlette.types import Scope
 
 from rekindle_service.api.access import COOKIE, is_same_origin
 from rekindle_service.api.problems import ProblemError
-from rekindle_service.api.schemas import Login
+from rekindle_service.api.request_schemas import Login
 from rekindle_service.api.services import Serving
 
 WEB = Path(__file__).parent.parent / "web"
