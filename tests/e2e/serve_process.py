@@ -13,8 +13,8 @@ from e2e.waiting import until
 class ServeProcess:
     """``rekindle serve`` in a process of its own, on the same port each time it is started."""
 
-    def __init__(self, home: Path) -> None:
-        self.home = home
+    def __init__(self, home: Path, cpu_slots: int = 4) -> None:
+        self.home, self._cpu_slots = home, cpu_slots
         self.url = ""
         self._port = "0"
         self._process: subprocess.Popen[bytes] | None = None
@@ -25,7 +25,7 @@ class ServeProcess:
 
     def start(self) -> None:
         command = [sys.executable, "-m", "rekindle_service", "serve", "--port", self._port]
-        environment = {**os.environ, "REKINDLE_HOME": str(self.home), "REKINDLE_CPU_SLOTS": "4"}
+        environment = {**os.environ, "REKINDLE_HOME": str(self.home), "REKINDLE_CPU_SLOTS": str(self._cpu_slots)}
         with (self.home / "server.log").open("ab") as log:
             self._process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
         announced = until(self._announced, "the server has written server.json")

@@ -69,10 +69,11 @@ def fault(rank: int, step: int) -> None:
 
 def main() -> None:
     torch.manual_seed(0)
-    layers = [nn.Linear(FEATURES, 64), nn.BatchNorm1d(64), nn.ReLU(), nn.Dropout(0.3)]
-    for _ in range(int(os.environ.get("DEPTH", "1"))):
-        layers += [nn.Linear(64, 64), nn.ReLU()]
-    model = nn.Sequential(*layers, nn.Linear(64, CLASSES))
+    width = int(os.environ.get("WIDTH", "64"))
+    layers = [nn.Linear(FEATURES, width), nn.BatchNorm1d(width), nn.ReLU(), nn.Dropout(0.3)]
+    for _ in range(3):
+        layers += [nn.Linear(width, width), nn.ReLU()]
+    model = nn.Sequential(*layers, nn.Linear(width, CLASSES))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
     length, batch, workers = 101, 16, int(os.environ.get("WORKERS", "0"))
     scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=EPOCHS * 7)
@@ -87,7 +88,7 @@ def main() -> None:
     ) as run:
         samples = (OUT / f"samples-{run.rank}.jsonl").open("a", buffering=1)
         losses = (OUT / f"losses-{run.rank}.jsonl").open("a", buffering=1)
-        results = []
+        results = {}
         for epoch in run.epochs(EPOCHS):
             metric.reset()
             torch.rand(3)  # code before the batches draws too
@@ -103,7 +104,7 @@ def main() -> None:
                 run.log(loss=loss)
                 samples.write(json.dumps([run.step + 1, epoch, index.tolist()]) + "\n")
                 losses.write(json.dumps([run.step + 1, loss.item()]) + "\n")
-            results.append(metric.compute().item())
+            results[epoch] = metric.compute().item()
         own = {"weights": digest(model.state_dict(), optimizer.state_dict()), "accuracy": results, "step": run.step}
         own["rng"] = digest({"torch": torch.get_rng_state(), "python": list(random.getstate()[1])})
         (OUT / f"digest-{run.rank}.json").write_text(json.dumps(own))

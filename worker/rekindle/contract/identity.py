@@ -34,6 +34,14 @@ def process_state(pid: int) -> str | None:
         return None
 
 
+def parent_of(pid: int) -> int | None:
+    """Pid of the parent of ``pid``, or None when there is no such process."""
+    try:
+        return int(_stat_fields(pid)[1])
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+
+
 def cpu_seconds(pid: int) -> float:
     """Processor time that ``pid`` has used so far, in seconds; 0 when there is no such process."""
     try:

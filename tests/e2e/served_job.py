@@ -1,0 +1,111 @@
+"""One job of a real server: who belongs to it, how far it is, and what it left behind."""
+
+import os
+import re
+import signal
+from pathlib import Path
+
+from e2e.waiting import until
+from rekindle.contract.durable import read_json
+from rekindle.contract.environ import RUN_DIR
+from rekindle.contract.identity import ProcessIdentity, parent_of
+from rekindle.contract.journal import Record, RecordType, read_journal
+from rekindle.contract.layout import RunDir
+from rekindle.contract.locks import lock_holder
+from rekindle.contract.rank_records import RankStatus
+from rekindle_service.client import Client
+
+_LONG = 180.0  # seconds
+
+
+class ServedJob:
+    """Reads the run directory, so that it can look while the server is dead."""
+
+    def __init__(self, client: Client, home: Path, body: dict[str, object]) -> None:
+        self._client = client
+        self.id = client.submit(body)["id"]
+        self.run_dir = RunDir(home / "runs" / self.id)
+
+    # --- what is
+
+    def state(self) -> str:
+        return self._client.job(self.id)["state"]
+
+    def records(self, kind: RecordType) -> list[Record]:
+        return [record for record in read_journal(self.run_dir.journal) if record.type is kind]
+
+    def attempt(self) -> int:
+        return max((int(record.fields["attempt"]) for record in self.records(RecordType.ATTEMPT_STARTED)), default=0)
+
+    def status(self, rank: int) -> RankStatus | None:
+        value = read_json(self.run_dir.attempt(self.attempt()).rank(rank).status)
+        return None if value is None else RankStatus.from_json(value)
+
+    def step(self) -> int:
+        status = self.status(0)
+        return 0 if status is None else status.step or 0
+
+    def pids(self) -> dict[int, int]:
+        statuses = [self.status(rank) for rank in (0, 1)]
+        return {status.rank: status.pid for status in statuses if status is not None}
+
+    def processes(self) -> list[int]:
+        """Every live process of this job, found by its environment."""
+        key = f"{RUN_DIR}={self.run_dir.root}".encode()
+        pids = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal()]
+        return [pid for pid in pids if key in _environment(pid)]
+
+    def weights(self) -> str:
+        """The digest that the script prints at its end."""
+        log = self.run_dir.attempt(self.attempt()).rank(0).log("stdout").read_text()
+        return re.findall(r"weights sha256 ([0-9a-f]{64})", log)[-1]
+
+    # --- what is done to it
+
+    def kill_rank(self, rank: int) -> None:
+        os.kill(self.pids()[rank], signal.SIGKILL)
+
+    def kill_agent(self) -> None:
+        os.kill(parent_of(self.pids()[0]), signal.SIGKILL)
+
+    def keeper(self) -> ProcessIdentity:
+        pid = lock_holder(self.run_dir.keeper_lock)
+        assert pid is not None, "the keeper holds its lock"
+        identity = ProcessIdentity.of(pid)
+        assert identity is not None
+        return identity
+
+    def kill_keeper(self) -> None:
+        os.kill(self.keeper().pid, signal.SIGKILL)
+
+    # --- what is awaited
+
+    def reach(self, *, attempt: int = 1, beyond: int = 0) -> None:
+        """Every rank of ``attempt`` or a later one runs, and a step later than ``beyond`` is finished."""
+        until(
+            lambda: self.attempt() >= attempt and len(self.pids()) == 2 and self.step() > beyond,
+            f"attempt {attempt} of job {self.id} is beyond step {beyond}",
+            _LONG,
+        )
+
+    def reach_snapshot(self) -> int:
+        """A snapshot is durable; its step."""
+        folders = self.run_dir.snapshots
+        return until(
+            lambda: max((int(path.name) for path in folders.glob("[0-9]*")), default=0),
+            f"job {self.id} has a snapshot",
+            _LONG,
+        )
+
+    def finish(self) -> str:
+        """The state in which it ended, when all its processes are gone."""
+        until(lambda: self.state() in ("succeeded", "failed", "cancelled"), f"job {self.id} has ended", _LONG)
+        until(lambda: not self.processes(), f"no process of job {self.id} is left", 5)
+        return self.state()
+
+
+def _environment(pid: int) -> list[bytes]:
+    try:
+        return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return []
