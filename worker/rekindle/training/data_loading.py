@@ -30,6 +30,9 @@ class KeyedDataset(Dataset[Any]):
     def __init__(self, dataset: Dataset[Any], seed: int, epoch: int) -> None:
         self._dataset, self._seed, self._epoch = dataset, seed, epoch
 
+    def __len__(self) -> int:
+        return length_of(self._dataset)
+
     def __getitems__(self, indices: list[int]) -> list[Any]:
         with nullcontext() if get_worker_info() is not None else rng.preserved():
             fetch = getattr(self._dataset, "__getitems__", None)

@@ -9,8 +9,21 @@ from typing import Any, Self
 from rekindle.contract.durable import write_json
 
 NAME = "manifest.json"
+MODEL = "model.pt"
+"""What all ranks share, saved once."""
+
 _FORMAT = 1
 _CHUNK = 1 << 20  # bytes
+
+
+def rank_file(rank: int) -> str:
+    """What one rank saves for itself."""
+    return f"rank-{rank}.pt"
+
+
+def expected_files(world_size: int) -> set[str]:
+    """All files that a manifest must list."""
+    return {MODEL, *map(rank_file, range(world_size))}
 
 
 class BadSnapshotError(Exception):
@@ -49,9 +62,13 @@ class Manifest:
             if fields.pop("format") != _FORMAT:
                 raise BadSnapshotError(f"its format is {value['format']!r}, this rekindle reads {_FORMAT}")
             files = {name: FileRecord(**record) for name, record in fields.pop("files").items()}
-            return cls(**fields, files=files)
+            manifest = cls(**fields, files=files)
+            expected = expected_files(manifest.world_size)
         except (TypeError, ValueError, KeyError, AttributeError) as error:
             raise BadSnapshotError(f"{NAME} is not a manifest: {error!r}") from error
+        if set(files) != expected:
+            raise BadSnapshotError(f"{NAME} lists {sorted(files)}, not the files of {manifest.world_size} ranks")
+        return manifest
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
@@ -80,8 +97,6 @@ def verify(folder: Path, *, step: int, job_id: str | None) -> Manifest:
 
 
 def _verify_file(folder: Path, name: str, record: FileRecord) -> None:
-    if Path(name).name != name:
-        raise BadSnapshotError(f"{NAME} names {name!r}, which is not a file of this folder")
     size = (folder / name).stat().st_size
     if size != record.bytes:
         raise BadSnapshotError(f"{name} has {size} bytes, its manifest says {record.bytes}")

@@ -5,7 +5,7 @@ import logging
 import os
 import time
 from collections import deque
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -53,8 +53,8 @@ class Reporter:
     def __init__(self, env: RankEnv) -> None:
         self._env, self._pid = env, os.getpid()
         self._status = _read_status(env)
-        is_writer = self._status is not None and env.rank == 0 and env.rank_dir is not None
-        self._metrics = MetricLog(env.rank_dir.metrics) if is_writer and env.rank_dir is not None else None
+        rank_dir = env.rank_dir if env.rank == 0 and self._status is not None else None
+        self._metrics = None if rank_dir is None else MetricLog(rank_dir.metrics)
         self._place = _Place()
         self._status_at = self._metrics_at = 0.0
         self._stale = False
@@ -173,7 +173,7 @@ def _number(name: str, value: Any) -> float:
     try:
         return float(value)
     except (TypeError, ValueError) as error:
-        known = ", ".join(sorted(_STATUS_FIELDS & {field.name for field in fields(RankStatus)}))
         raise TypeError(
-            f"report({name}=…): a metric must be a number, not {type(value).__name__}; the other names are {known}"
+            f"report({name}=…): a metric must be a number, not {type(value).__name__}; names that are no metrics: "
+            f"{', '.join(sorted(_STATUS_FIELDS))}"
         ) from error

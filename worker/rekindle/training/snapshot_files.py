@@ -10,12 +10,6 @@ import torch
 
 from rekindle.training.manifest import FileRecord
 
-MODEL = "model.pt"
-
-
-def rank_file(rank: int) -> str:
-    return f"rank-{rank}.pt"
-
 
 def write_state(path: Path, state: dict[str, Any]) -> FileRecord:
     """Write ``state`` durably. Raises OSError where the disk does not take it."""

@@ -5,6 +5,7 @@ import os
 import pickle
 import secrets
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,18 @@ import torch
 
 from rekindle.contract.durable import read_json
 from rekindle.contract.environ import RankEnv
-from rekindle.training.manifest import BadSnapshotError, FileRecord, Manifest, verify, write_manifest
+from rekindle.training.manifest import (
+    MODEL,
+    BadSnapshotError,
+    FileRecord,
+    Manifest,
+    rank_file,
+    verify,
+    write_manifest,
+)
 from rekindle.training.process_group import World, joined_world
 from rekindle.training.reporting import reporter
-from rekindle.training.snapshot_files import MODEL, rank_file, read_state, write_state
+from rekindle.training.snapshot_files import read_state, write_state
 from rekindle.training.snapshot_folder import SnapshotFolder
 
 _DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG}
@@ -209,8 +218,9 @@ class Snapshots:
         verify(folder, step=step, job_id=self._job_id)
         self._check_fence()
         self._folder.publish(step)
-        self._folder.retire(self._keep)
-        self._folder.sweep()
+        with suppress(OSError):  # what cannot be deleted now is tried again after the next snapshot
+            self._folder.retire(self._keep)
+            self._folder.sweep()
 
     def _choose(self) -> tuple[Manifest | None, list[Skipped]] | SnapshotError:
         """The newest intact snapshot, and those skipped on the way to it. Rank 0 only."""

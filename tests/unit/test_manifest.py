@@ -1,0 +1,91 @@
+import hashlib
+import json
+
+import pytest
+
+from rekindle.training.manifest import BadSnapshotError, FileRecord, Manifest, verify, write_manifest
+
+CONTENT = {"model.pt": b"weights" * 999, "rank-0.pt": b"rng 0", "rank-1.pt": b"rng 1"}
+
+
+@pytest.fixture
+def snapshot(tmp_path):
+    for name, data in CONTENT.items():
+        (tmp_path / name).write_bytes(data)
+    files = {name: FileRecord(len(data), hashlib.sha256(data).hexdigest()) for name, data in CONTENT.items()}
+    write_manifest(tmp_path, Manifest("job", 40, 3, 2, 1e9, "1-ab", "2.15.0", files))
+    return tmp_path
+
+
+def reason(folder, *, step=40, job_id="job"):
+    with pytest.raises(BadSnapshotError) as caught:
+        verify(folder, step=step, job_id=job_id)
+    return str(caught.value)
+
+
+def change(folder, **fields):
+    path = folder / "manifest.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **fields}))
+
+
+def test_an_intact_snapshot_passes(snapshot):
+    assert verify(snapshot, step=40, job_id="job").world_size == 2
+    assert verify(snapshot, step=40, job_id=None).epoch == 3
+
+
+@pytest.mark.parametrize("name", CONTENT)
+def test_a_flipped_bit_is_noticed_in_every_file(snapshot, name):
+    data = bytearray(CONTENT[name])
+    data[len(data) // 2] ^= 1
+    (snapshot / name).write_bytes(data)
+    assert reason(snapshot) == f"{name} fails its checksum"
+
+
+@pytest.mark.parametrize("name", CONTENT)
+def test_a_truncated_file_is_noticed(snapshot, name):
+    (snapshot / name).write_bytes(CONTENT[name][:-1])
+    assert reason(snapshot).startswith(f"{name} has {len(CONTENT[name]) - 1} bytes")
+
+
+@pytest.mark.parametrize("name", [*CONTENT, "manifest.json"])
+def test_a_missing_part_is_noticed(snapshot, name):
+    (snapshot / name).unlink()
+    assert reason(snapshot) == f"{name} is missing"
+
+
+def test_every_flipped_bit_of_the_manifest_is_noticed_or_harmless(snapshot):
+    path = snapshot / "manifest.json"
+    good = path.read_bytes()
+    intact = verify(snapshot, step=40, job_id="job")
+    for place in range(len(good)):
+        path.write_bytes(good[:place] + bytes([good[place] ^ 4]) + good[place + 1 :])
+        try:
+            found = verify(snapshot, step=40, job_id="job")
+        except BadSnapshotError:
+            continue
+        assert (found.step, found.world_size, found.files) == (intact.step, intact.world_size, intact.files)
+
+
+@pytest.mark.parametrize("text", ["", "{", "null", "[]", '"text"', '{"format": 1}', "[" * 500, "\x00" * 100])
+def test_what_is_not_a_manifest_is_refused(snapshot, text):
+    (snapshot / "manifest.json").write_text(text)
+    reason(snapshot)
+
+
+def test_a_format_of_the_future_is_refused_by_its_number(snapshot):
+    change(snapshot, format=2)
+    assert reason(snapshot) == "its format is 2, this rekindle reads 1"
+
+
+def test_a_snapshot_of_another_job_is_refused(snapshot):
+    assert reason(snapshot, job_id="other") == "it belongs to job job, this is job other"
+
+
+def test_a_renamed_snapshot_is_refused(snapshot):
+    assert reason(snapshot, step=41) == "its manifest says step 40, its folder 41"
+
+
+def test_a_manifest_that_leads_out_of_its_folder_is_refused(snapshot):
+    files = json.loads((snapshot / "manifest.json").read_text())["files"]
+    change(snapshot, files={**files, "../secret": files["model.pt"]})
+    assert "not the files of 2 ranks" in reason(snapshot)

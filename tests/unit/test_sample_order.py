@@ -1,0 +1,50 @@
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rekindle.training.sample_order import batch_sizes, derived_seed, next_batch_size, share
+
+SIZES = st.integers(min_value=1, max_value=5000)
+
+
+@given(size=st.integers(min_value=0, max_value=5000), ranks=st.integers(min_value=1, max_value=64))
+def test_every_place_of_a_batch_belongs_to_exactly_one_rank(size, ranks):
+    places = [place for rank in range(ranks) for place in share(size, rank, ranks)]
+    assert places == list(range(size))
+
+
+@given(size=st.integers(min_value=0, max_value=5000), ranks=st.integers(min_value=1, max_value=64))
+def test_shares_differ_by_one_sample_at_most(size, ranks):
+    shares = [len(share(size, rank, ranks)) for rank in range(ranks)]
+    assert max(shares) - min(shares) <= 1
+
+
+@given(length=SIZES, batch=SIZES)
+def test_the_batches_of_an_epoch_hold_every_sample_and_none_is_too_large(length, batch):
+    sizes = batch_sizes(length, batch)
+    assert sum(sizes) == length
+    assert max(sizes) <= batch
+    assert len(sizes) == -(-length // batch)
+
+
+@given(length=SIZES, batch=SIZES)
+def test_no_batch_is_less_than_half_full_unless_the_data_set_is(length, batch):
+    assert min(batch_sizes(length, batch)) >= min(length, batch // 2)
+
+
+@given(length=SIZES, batch=SIZES, done=st.integers(min_value=0, max_value=20))
+def test_an_epoch_taken_up_between_two_batches_goes_on_with_the_same_batches(length, batch, done):
+    sizes = batch_sizes(length, batch)
+    assert batch_sizes(length - sum(sizes[:done]), batch) == sizes[done:]
+
+
+def test_a_small_tail_is_evened_out_with_the_batch_before_it():
+    assert batch_sizes(101, 16) == [16, 16, 16, 16, 16, 11, 10]
+    assert next_batch_size(24, 16) == 16
+    assert next_batch_size(23, 16) == 12
+
+
+def test_seeds_of_neighbours_are_unrelated_and_always_the_same():
+    seeds = {derived_seed(0, epoch, index) for epoch in range(20) for index in range(50)}
+    assert len(seeds) == 1000
+    assert all(0 <= seed < 2**64 for seed in seeds)
+    assert derived_seed(1, 2, 3) == 1466929338816962128

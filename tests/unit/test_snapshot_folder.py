@@ -1,0 +1,86 @@
+import pytest
+
+from rekindle.training.snapshot_folder import SnapshotFolder
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return SnapshotFolder(tmp_path / "snapshots", "2-ab")
+
+
+def write(folder, step, text):
+    folder.temporary(step).mkdir(parents=True)
+    (folder.temporary(step) / "file").write_text(text)
+
+
+def publish(folder, *steps):
+    for step in steps:
+        write(folder, step, f"snapshot {step}")
+        folder.publish(step)
+
+
+def names(folder):
+    return sorted(entry.name for entry in folder.root.iterdir())
+
+
+def test_a_folder_that_does_not_exist_has_no_snapshots(folder):
+    folder.sweep()
+    assert folder.steps() == []
+
+
+def test_only_published_snapshots_count_newest_first(folder):
+    publish(folder, 20, 100, 3)
+    write(folder, 200, "half")
+    (folder.root / "notes").mkdir()
+    (folder.root / "42").mkdir()
+    assert folder.steps() == [100, 20, 3]
+
+
+def test_a_newer_snapshot_of_the_same_step_takes_its_place(folder):
+    publish(folder, 20)
+    write(folder, 20, "again")
+    folder.publish(20)
+    assert (folder.path(20) / "file").read_text() == "again"
+    assert names(folder) == ["000000000020"]
+
+
+@pytest.mark.parametrize("keep", [1, 2, 5])
+def test_retention_keeps_the_newest(folder, keep):
+    publish(folder, 1, 2, 3, 4)
+    folder.retire(keep)
+    assert folder.steps() == [4, 3, 2, 1][:keep]
+
+
+@pytest.mark.parametrize("keep", [0, -3])
+def test_retention_never_deletes_the_last_one(folder, keep):
+    publish(folder, 1, 2)
+    folder.retire(keep)
+    assert folder.steps() == [2]
+
+
+def test_a_quarantined_snapshot_is_kept_until_enough_newer_ones_are_safe(folder):
+    publish(folder, 1, 2)
+    folder.quarantine(2)
+    assert folder.steps() == [1]
+    publish(folder, 2)
+    folder.retire(2)
+    assert "quarantine-000000000002" in names(folder)
+    publish(folder, 3, 4)
+    folder.retire(2)
+    assert names(folder) == ["000000000003", "000000000004"]
+
+
+def test_leftovers_of_dead_generations_are_swept_and_ones_own_are_not(folder):
+    publish(folder, 1)
+    for dead in (".tmp-1-ff-000000000009", ".trash-1-ff-000000000008", ".old-1-ff-000000000001"):
+        (folder.root / dead).mkdir()
+    write(folder, 10, "under way")
+    folder.sweep()
+    assert names(folder) == [".tmp-2-ab-000000000010", "000000000001"]
+
+
+def test_a_snapshot_moved_aside_by_a_killed_replacement_comes_back(folder):
+    publish(folder, 1)
+    folder.path(1).rename(folder.root / ".old-1-ff-000000000001")
+    folder.sweep()
+    assert (folder.path(1) / "file").read_text() == "snapshot 1"
