@@ -3,9 +3,10 @@
 import errno
 import json
 import os
+import stat
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 
 def fsync_folder(folder: Path) -> None:
@@ -44,11 +45,29 @@ def write_json(path: Path, value: Any, *, durable: bool = True) -> None:
     write_whole(path, json.dumps(value, allow_nan=False).encode() + b"\n", durable=durable)
 
 
+def open_regular(path: Path) -> BinaryIO:
+    """Open for reading what must be a regular file: a job can plant a link or a FIFO where it may write.
+
+    Raises FileNotFoundError where there is no such file.
+    """
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENOTDIR, errno.ENXIO):
+            raise FileNotFoundError(error.errno, "not a regular file", str(path)) from error
+        raise
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise FileNotFoundError(errno.ENOENT, "not a regular file", str(path))
+    return os.fdopen(fd, "rb")
+
+
 def read_json(path: Path) -> Any | None:
     """The JSON document at ``path``, or None where there is none (yet) or it is not JSON."""
     try:
-        return json.loads(path.read_bytes())
-    except (FileNotFoundError, NotADirectoryError, ValueError):
+        with open_regular(path) as file:
+            return json.loads(file.read())
+    except (FileNotFoundError, ValueError):
         return None
 
 
@@ -79,7 +98,7 @@ def read_lines(path: Path, offset: int = 0) -> Iterator[tuple[int, dict[str, Any
     is passed over: nothing is invented from it.
     """
     try:
-        file = path.open("rb")
+        file = open_regular(path)
     except FileNotFoundError:
         return
     with file:
