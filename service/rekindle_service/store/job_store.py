@@ -4,32 +4,26 @@ import itertools
 import time
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from sqlalchemy import update
 from sqlmodel import Session, col, select
 
 from rekindle_service.journal_fold import JournalEffect
-from rekindle_service.rows import Attempt, Event, Job, Sequence
+from rekindle_service.rows import Attempt, Event, Job
 from rekindle_service.states import ACTIVE, TERMINAL, TRANSITIONS, JobIntent, JobState
 from rekindle_service.store.database import Database
+from rekindle_service.store.row_changes import last_value, move, next_value, record, set_columns
 
 _PAGE = 200
-_GUARDED = frozenset({"id", "number", "version", "state"})
 
 
-@dataclass(frozen=True, slots=True)
-class Changes:
+class Changes(NamedTuple):
     """What happened behind a version; ask on from ``newest``."""
 
     jobs: list[Job]  # ascending by version
     deleted: list[str]  # job ids
     newest: int
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter((self.jobs, self.deleted, self.newest))
 
 
 class Store:
@@ -55,11 +49,11 @@ class Store:
     def starts(self) -> int:
         """How many servers have begun to work with this database; 0: it is new."""
         with self._database.reading() as session:
-            return _last(session, "starts")
+            return last_value(session, "starts")
 
     def count_start(self) -> None:
         with self._database.writing() as session:
-            _next(session, "starts")
+            next_value(session, "starts")
 
     @contextmanager
     def _changing_queue(self) -> Iterator[Session]:
@@ -76,9 +70,9 @@ class Store:
             known = _job_by_key(session, idempotency_key)
             if known is not None:
                 return known
-            job.number = _next(session, "number")
+            job.number = next_value(session, "number")
             job.idempotency_key = idempotency_key
-            job.version = _record(session, job, "submitted", to_state=job.state)
+            job.version = record(session, job, "submitted", to_state=job.state)
             session.add(job)
             return job
 
@@ -160,8 +154,8 @@ class Store:
             job = session.get(Job, job_id)
             if job is None or job.state not in expected:
                 return None
-            _set(job, changes)
-            _move(session, job, to, reason, time.time())
+            set_columns(job, changes)
+            move(session, job, to, reason, time.time())
             return job
 
     def set_intent(self, job_id: str, intent: JobIntent, run: int | None = None) -> Job | None:
@@ -173,7 +167,7 @@ class Store:
             if job.intent != intent or run not in (None, job.run):
                 job.intent = JobIntent(intent)
                 job.run = job.run if run is None else run
-                job.version = _record(session, job, "intent", reason=f"{job.intent} wanted")
+                job.version = record(session, job, "intent", reason=f"{job.intent} wanted")
             return job
 
     def patch_job(
@@ -184,17 +178,17 @@ class Store:
         changes = {column: value for column, value in given.items() if value is not None}
         with self._changing_queue() as session:
             job = session.get(Job, job_id)
-            if job is not None and _set(job, changes):
+            if job is not None and set_columns(job, changes):
                 reason = ", ".join(f"{column} = {value!r}" for column, value in changes.items())
-                job.version = _record(session, job, "changed", reason=reason)
+                job.version = record(session, job, "changed", reason=reason)
             return job
 
     def update_progress(self, job_id: str, **columns: Any) -> Job | None:
         """Set columns other than the state, without an event; the version grows only if one has another value."""
         with self._database.writing() as session:
             job = session.get(Job, job_id)
-            if job is not None and _set(job, columns):
-                job.version = _next(session, "version")
+            if job is not None and set_columns(job, columns):
+                job.version = next_value(session, "version")
             return job
 
     def update_queue(self, places: Mapping[str, tuple[int | None, str | None]]) -> None:
@@ -203,8 +197,8 @@ class Store:
         with self._database.writing() as session:
             for job in session.exec(select(Job).where(Job.state == JobState.QUEUED, named)):
                 position, waiting_for = places.get(job.id, (None, None))
-                if _set(job, {"queue_position": position, "waiting_for": waiting_for}):
-                    job.version = _next(session, "version")
+                if set_columns(job, {"queue_position": position, "waiting_for": waiting_for}):
+                    job.version = next_value(session, "version")
 
     def delete_job(self, job_id: str) -> bool:
         """Forget a job that is over; an event stays as its tombstone. False: there is none, or it is not over."""
@@ -212,7 +206,7 @@ class Store:
             job = session.get(Job, job_id)
             if job is None or job.state not in TERMINAL:
                 return False
-            _record(session, job, "deleted", from_state=job.state)
+            record(session, job, "deleted", from_state=job.state)
             session.delete(job)
             return True
 
@@ -236,10 +230,10 @@ class Store:
                 return None
             for attempt in effect.attempts.values():
                 session.merge(Attempt(**{**attempt.model_dump(), "job_id": row.id}))
-            _set(row, {**effect.columns, "journal_offset": effect.offset})
+            set_columns(row, {**effect.columns, "journal_offset": effect.offset})
             for change in effect.states:
-                _move(session, row, change.to, change.reason, change.at)
-            row.version = _next(session, "version")
+                move(session, row, change.to, change.reason, change.at)
+            row.version = next_value(session, "version")
             return row
 
     # --- the change feed
@@ -253,7 +247,7 @@ class Store:
     def version(self) -> int:
         """The version of the last change."""
         with self._database.reading() as session:
-            return _last(session, "version")
+            return last_value(session, "version")
 
     def tombstones(self, since: int, limit: int = 500) -> list[Event]:
         """The events of at most ``limit`` deletions after version ``since``, oldest first."""
@@ -266,7 +260,7 @@ class Store:
         with self._database.reading() as session:
             jobs = list(session.exec(query))
             gone = _tombstones(session, since, limit)
-            newest = max(since, _last(session, "version"))
+            newest = max(since, last_value(session, "version"))
         if len(jobs) == limit:
             newest = jobs[-1].version
         if len(gone) == limit:
@@ -285,53 +279,3 @@ def _job_by_key(session: Session, key: str | None) -> Job | None:
 def _tombstones(session: Session, since: int, limit: int) -> list[Event]:
     query = select(Event).where(Event.kind == "deleted", col(Event.id) > since).order_by(col(Event.id)).limit(limit)
     return list(session.exec(query))
-
-
-def _set(job: Job, changes: Mapping[str, Any]) -> bool:
-    """Set columns; True if one of them has another value now."""
-    changed = False
-    for column, value in changes.items():
-        if column in _GUARDED or column not in Job.model_fields:
-            raise ValueError(f"a job has no column {column!r} that can be set")
-        if getattr(job, column) != value:
-            setattr(job, column, value)
-            changed = True
-    return changed
-
-
-def _move(session: Session, job: Job, to: JobState, reason: str, at: float) -> None:
-    """The only place that writes ``state``."""
-    if to not in TRANSITIONS[job.state]:
-        raise ValueError(f"job {job.id}: no way leads from {job.state} to {to}")
-    job.version = _record(session, job, "state", from_state=job.state, to_state=to, reason=reason, at=at)
-    job.state = to
-    if to is not JobState.QUEUED:
-        job.queue_position = job.waiting_for = None
-
-
-def _record(
-    session: Session,
-    job: Job,
-    kind: str,
-    *,
-    from_state: str | None = None,
-    to_state: str | None = None,
-    reason: str = "",
-    at: float | None = None,
-) -> int:
-    """Add an event of ``job``; returns its id, the version of this change."""
-    version = _next(session, "version")
-    at = time.time() if at is None else at
-    session.add(
-        Event(id=version, job_id=job.id, at=at, kind=kind, from_state=from_state, to_state=to_state, reason=reason)
-    )
-    return version
-
-
-def _next(session: Session, name: str) -> int:
-    query = update(Sequence).where(col(Sequence.name) == name).values(value=col(Sequence.value) + 1)
-    return int(session.execute(query.returning(col(Sequence.value))).scalar_one())
-
-
-def _last(session: Session, name: str) -> int:
-    return session.exec(select(Sequence.value).where(Sequence.name == name)).one()
