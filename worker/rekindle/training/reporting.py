@@ -63,9 +63,9 @@ class Reporter:
             atexit.register(self.flush)
 
     @property
-    def device(self) -> str | None:
-        """The device that the job gives this rank, or None outside rekindle."""
-        return None if self._status is None else self._status.device
+    def device_kind(self) -> str | None:
+        """``cpu`` or ``cuda``, as the job gives this rank; None outside rekindle."""
+        return None if self._status is None else self._status.device.partition(":")[0]
 
     def report(self, **values: Any) -> None:
         """See the function of this name. Raises TypeError for a metric that is not a number."""

@@ -59,9 +59,10 @@ class Run:
         self._module, self._metrics, self._seed = model, metrics, seed
         own = {"optimizer": optimizer, "scheduler": scheduler, "scaler": scaler, **extra}
         self._parts = {name: part for name, part in own.items() if part is not None}
-        self._device_wish, self._directory = device, directory
+        self._directory = directory
         self._cadence, self._adapts = chosen_cadence(cadence or Cadence(), self._env.cadence)
         self._reporter = reporter()
+        self._device_wish = self._reporter.device_kind or "auto" if device == "auto" else device
         self._drain = DrainWatch(self._env.run_dir, reads_intent=self._env.rank == 0)
         self._logbook = Logbook()
         self._step = self._epoch = 0  # finished steps; the epoch under way, or the next one

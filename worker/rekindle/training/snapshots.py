@@ -3,6 +3,7 @@
 import errno
 import os
 import pickle
+import re
 import secrets
 import time
 from contextlib import suppress
@@ -178,7 +179,8 @@ class Snapshots:
         except OSError as error:
             return _Part({}, _disk_problem(error))
         except _UNLOADABLE as error:
-            return _Part({}, error=f"the state of rank {self._world.rank} cannot be saved and loaded safely: {error}")
+            why = _unloadable(error)
+            return _Part({}, error=f"the state of rank {self._world.rank} cannot be saved and loaded safely: {why}")
         return _Part(files)
 
     def _conclude(self, step: int, epoch: int | None, parts: list[_Part]) -> SaveResult | SnapshotError:
@@ -256,6 +258,12 @@ class Snapshots:
         elif self._world.rank == 0:
             self._complaint = f"snapshot {result.step} not saved, training goes on: {result.problem}"
             reporter().warn(self._complaint)
+
+
+def _unloadable(error: Exception) -> str:
+    """The heart of torch's long message: the class that it would have to trust."""
+    found = re.search(r"GLOBAL ([\w.]+)", str(error))
+    return f"it holds a {found[1]}" if found else str(error).partition("\n")[0]
 
 
 def _disk_problem(error: OSError) -> str:

@@ -1,0 +1,146 @@
+"""What a kill, a drain or a bad disk may not change: real torchrun, real ranks, no service."""
+
+import json
+import os
+import shutil
+import subprocess
+from collections import Counter
+
+import pytest
+
+from plain_torchrun import EXACT, history, lines, snapshot_steps, torchrun
+
+LENGTH, EPOCHS, STEPS = 101, 3, 21
+KILLED_AT = 11  # in the middle of the second epoch; the newest snapshot is of step 9
+BEFORE = 9
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    """A training of two ranks that nothing happened to."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    ended = torchrun(2, [EXACT], folder)
+    assert ended.code == 0, ended.output
+    return folder
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory):
+    """A training of two ranks of which one was killed in mid-epoch."""
+    folder = tmp_path_factory.mktemp("killed")
+    assert torchrun(2, [EXACT], folder, FAULT=f"1:{KILLED_AT}:SIGKILL").code == 1
+    assert snapshot_steps(folder)[-1] == BEFORE
+    return folder
+
+
+@pytest.fixture
+def interrupted(killed, tmp_path):
+    """A copy of it, to go on with."""
+    return shutil.copytree(killed, tmp_path / "interrupted")
+
+
+def digests(folder, ranks=2):
+    return [json.loads((folder / f"digest-{rank}.json").read_text()) for rank in range(ranks)]
+
+
+def assert_same_training(folder, expected, ranks=2):
+    """Weights, momentum, random numbers, losses, metrics and samples are those of the undisturbed training."""
+    for found, wanted in zip(digests(folder, ranks), digests(expected, ranks), strict=True):
+        assert (found["weights"], found["rng"], found["step"]) == (wanted["weights"], wanted["rng"], wanted["step"])
+        assert found["accuracy"].items() <= wanted["accuracy"].items()
+        assert "2" in found["accuracy"]
+    for rank in range(ranks):
+        curve = dict(lines(folder / f"losses-{rank}.jsonl"))
+        assert curve == dict(lines(expected / f"losses-{rank}.jsonl"))
+    assert history(folder, ranks) == history(expected, ranks)
+
+
+def assert_each_sample_once_an_epoch(steps):
+    trained = {epoch: Counter() for epoch in range(EPOCHS)}
+    for epoch, ids in steps.values():
+        trained[epoch].update(ids)
+    assert trained == {epoch: Counter(range(LENGTH)) for epoch in range(EPOCHS)}
+
+
+def test_every_sample_is_trained_once_an_epoch(undisturbed):
+    assert list(history(undisturbed, 2)) == list(range(1, STEPS + 1))
+    assert_each_sample_once_an_epoch(history(undisturbed, 2))
+
+
+def test_a_finished_training_started_again_does_nothing(undisturbed, tmp_path):
+    again = shutil.copytree(undisturbed, tmp_path / "again")
+    ended = torchrun(2, [EXACT], again)
+    assert ended.code == 0, ended.output
+    assert (again / "losses-0.jsonl").read_bytes() == (undisturbed / "losses-0.jsonl").read_bytes()
+    assert digests(again)[0] == {**digests(undisturbed)[0], "accuracy": {}}
+
+
+def test_a_training_killed_in_mid_epoch_ends_bit_identical_even_with_other_loaders(interrupted, undisturbed):
+    ended = torchrun(2, [EXACT], interrupted, WORKERS="1")
+    assert ended.code == 0, ended.output
+    assert_same_training(interrupted, undisturbed)
+    assert [step for step, _ in lines(interrupted / "losses-0.jsonl")].count(BEFORE) == 1
+
+
+def test_three_ranks_end_bit_identical_too_though_their_order_of_summing_matters(tmp_path):
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    wide = {"WIDTH": "300"}  # several gradient buckets
+    assert torchrun(3, [EXACT], whole, **wide).code == 0
+    assert torchrun(3, [EXACT], broken, FAULT=f"2:{KILLED_AT}:SIGSEGV", **wide).code == 1
+    assert torchrun(3, [EXACT], broken, **wide).code == 0
+    assert_same_training(broken, whole, ranks=3)
+
+
+def test_a_damaged_newest_snapshot_costs_only_the_steps_since_the_one_before(interrupted, undisturbed):
+    newest = interrupted / "snapshots" / f"{BEFORE:012d}" / "rank-1.pt"
+    data = bytearray(newest.read_bytes())
+    data[len(data) // 2] ^= 1
+    newest.write_bytes(data)
+    ended = torchrun(2, [EXACT], interrupted)
+    assert ended.code == 0, ended.output
+    assert ended.output.count("snapshot 9 skipped: rank-1.pt fails its checksum") == 1
+    assert_same_training(interrupted, undisturbed)
+
+
+def test_another_world_size_trains_the_same_batches_and_each_sample_once(interrupted, undisturbed):
+    before = {step: history(interrupted, 2)[step] for step in range(1, BEFORE + 1)}
+    for rank in range(2):
+        (interrupted / f"samples-{rank}.jsonl").unlink()
+    ended = torchrun(3, [EXACT], interrupted)
+    assert ended.code == 0, ended.output
+    after = history(interrupted, 3)
+    assert min(after) == BEFORE + 1
+    assert before | after == history(undisturbed, 2)
+    assert_each_sample_once_an_epoch(before | after)
+
+
+def test_a_signal_to_one_rank_stops_all_at_the_same_step_and_costs_no_step(tmp_path, undisturbed):
+    ended = torchrun(2, [EXACT], tmp_path, FAULT=f"1:{KILLED_AT}:SIGTERM")
+    assert ended.code == 1
+    assert "exitcode  : 75" in ended.output
+    last = [lines(tmp_path / f"samples-{rank}.jsonl")[-1][0] for rank in range(2)]
+    assert last[0] == last[1] == snapshot_steps(tmp_path)[-1]
+    assert KILLED_AT <= last[0] <= KILLED_AT + 1
+    assert torchrun(2, [EXACT], tmp_path).code == 0
+    assert_same_training(tmp_path, undisturbed)
+    assert [step for step, _ in lines(tmp_path / "losses-1.jsonl")] == list(range(1, STEPS + 1))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount a small disk")
+def test_a_full_disk_stops_saving_and_not_training(tmp_path, undisturbed):
+    disk = tmp_path / "snapshots"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=260k", "tmpfs", str(disk)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode != 0:
+        pytest.skip("this machine mounts no tmpfs")
+    try:
+        ended = torchrun(2, [EXACT], tmp_path)
+        kept = snapshot_steps(tmp_path)
+        leftovers = [entry.name for entry in disk.iterdir() if not entry.name.isdecimal()]
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
+    assert ended.code == 0, ended.output
+    assert "not saved, training goes on: the disk takes no more" in ended.output
+    assert 0 < len(kept) < 3
+    assert leftovers == []
+    assert_same_training(tmp_path, undisturbed)

@@ -1,0 +1,109 @@
+"""What a training under rekindle leaves in its run directory, with the keeper's and the server's part played here."""
+
+import json
+import os
+import socket
+
+import pytest
+
+from plain_torchrun import EXACT, snapshot_steps, torchrun
+from rekindle.contract.durable import read_lines, write_json
+from rekindle.contract.environ import attempt_environment
+from rekindle.contract.layout import RunDir
+from rekindle.contract.rank_records import RankState, RankStatus
+from rekindle.contract.spec import Intent, Want
+
+CADENCE = '{"every_steps": 5, "every_seconds": null, "every_epochs": null, "keep": 9}'
+
+
+class PlayedJob:
+    """A run directory, and what happens around its ranks."""
+
+    def __init__(self, root):
+        self.run_dir = RunDir(root)
+        os.mkfifo(self.run_dir.bell)
+        self._bell = os.open(self.run_dir.bell, os.O_RDWR | os.O_NONBLOCK)
+
+    def want(self, wish):
+        write_json(self.run_dir.intent, Intent(wish, 1, ["cpu:0", "cpu:1"]).to_json())
+
+    def attempt(self, number, **environment):
+        for rank in range(2):
+            folder = self.run_dir.attempt(number).rank(rank)
+            folder.root.mkdir(parents=True)
+            status = RankStatus(rank, rank, 2, socket.gethostname(), 1, 1, "cpu", RankState.RUNNING, 1.0)
+            write_json(folder.status, status.to_json())
+        generation = f"{number}-test"
+        write_json(self.run_dir.fence, {"generation": generation})
+        own = attempt_environment(
+            job_id="job", run_dir=self.run_dir, attempt=number, generation=generation, cadence=CADENCE
+        )
+        return torchrun(2, [EXACT], self.run_dir.root, **own, **environment)
+
+    def statuses(self, number):
+        folder = self.run_dir.attempt(number)
+        return [json.loads(folder.rank(rank).status.read_bytes()) for rank in range(2)]
+
+    def metric_lines(self, number):
+        return [line for _, line in read_lines(self.run_dir.attempt(number).rank(0).metrics)]
+
+    def rung(self):
+        try:
+            return [json.loads(line) for line in os.read(self._bell, 1 << 16).splitlines()]
+        except BlockingIOError:
+            return []
+
+    def close(self):
+        os.close(self._bell)
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory):
+    """Drained by the server's intent in its first attempt, finished in its second."""
+    played = PlayedJob(tmp_path_factory.mktemp("job"))
+    played.want(Want.DRAIN)
+    first = played.attempt(1)
+    played.first_rung = played.rung()
+    played.first_snapshots = snapshot_steps(played.run_dir.root)
+    assert first.code == 1, first.output
+    assert "exitcode  : 75" in first.output
+    played.want(Want.RUN)
+    second = played.attempt(2)
+    assert second.code == 0, second.output
+    yield played
+    played.close()
+
+
+def test_a_drain_by_the_servers_intent_saves_the_first_step_boundary(job):
+    assert job.first_snapshots == [1]
+    assert [(own["step"], own["durable_step"]) for own in job.statuses(1)] == [(1, 1), (1, 1)]
+
+
+def test_the_next_attempt_says_from_where_it_went_on(job):
+    assert [own["resumed_from_step"] for own in job.statuses(1)] == [None, None]
+    assert [own["resumed_from_step"] for own in job.statuses(2)] == [1, 1]
+    assert job.first_rung == []
+    assert job.rung() == [{"bell": "resumed", "attempt": 2, "step": 1}]
+
+
+def test_the_status_ends_at_the_last_step_and_expects_no_more(job):
+    for own in job.statuses(2):
+        assert (own["step"], own["steps"], own["epoch"], own["epochs"]) == (21, 21, 2, 3)
+        assert (own["durable_step"], own["phase"], own["notice"]) == (21, "train", None)
+        assert own["steps_per_second"] > 0
+
+
+def test_every_step_is_in_the_metrics_once_as_the_mean_over_the_ranks(job):
+    points = job.metric_lines(1) + job.metric_lines(2)
+    assert [point["step"] for point in points] == list(range(1, 22))
+    assert [point["epoch"] for point in points] == [0] * 7 + [1] * 7 + [2] * 7
+    by_rank = [
+        dict(json.loads(line) for line in (job.run_dir.root / f"losses-{rank}.jsonl").read_text().splitlines())
+        for rank in range(2)
+    ]
+    for point in points[:5]:
+        assert point["values"]["loss"] == pytest.approx((by_rank[0][point["step"]] + by_rank[1][point["step"]]) / 2)
+
+
+def test_the_submitters_cadence_goes_before_the_scripts(job):
+    assert snapshot_steps(job.run_dir.root) == [1, 5, 10, 15, 20, 21]

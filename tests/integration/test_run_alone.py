@@ -1,0 +1,172 @@
+"""A run in a world of one, without torchrun: the loop around the step."""
+
+import signal
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import IterableDataset, TensorDataset
+
+from rekindle import Cadence, Drained, Run
+
+LENGTH, BATCH = 20, 8  # batches of 8, 6 and 6
+
+
+@pytest.fixture(autouse=True)
+def at_home(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def data():
+    return TensorDataset(torch.arange(LENGTH, dtype=torch.float32).reshape(-1, 1))
+
+
+def start(model=None, **options):
+    torch.manual_seed(0)
+    model = model if model is not None else nn.Sequential(nn.Linear(1, 4), nn.BatchNorm1d(4), nn.Linear(4, 1))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    return Run(model=model, optimizer=optimizer, device="cpu", **{"cadence": Cadence(every_steps=1000), **options}), (
+        model,
+        optimizer,
+    )
+
+
+def step(run, optimizer, x):
+    optimizer.zero_grad()
+    loss = run.model(x).square().mean()
+    loss.backward()
+    optimizer.step()
+    return loss.item()
+
+
+def train(epochs, *, stop_after=None, interrupt=None):
+    """Losses by step, as far as it came."""
+    run, (_, optimizer) = start()
+    losses = {}
+    with run:
+        for _ in run.epochs(epochs):
+            for (x,) in run.batches(data(), global_batch=BATCH):
+                losses[run.step + 1] = step(run, optimizer, x)
+                if run.step + 1 == interrupt:
+                    signal.raise_signal(signal.SIGTERM)
+                if run.step + 1 == stop_after:
+                    return losses
+    return losses
+
+
+def test_it_needs_no_torchrun_and_leaves_no_group_behind():
+    assert list(train(2)) == [1, 2, 3, 4, 5, 6]
+    assert not torch.distributed.is_initialized()
+    assert train(2) == {}
+
+
+@pytest.mark.parametrize("interrupt", [2, 3])
+def test_a_drain_saves_the_step_and_the_next_run_goes_on_behind_it(tmp_path, monkeypatch, interrupt):
+    (tmp_path / "other").mkdir()
+    monkeypatch.chdir(tmp_path / "other")
+    undisturbed = train(3)
+    monkeypatch.chdir(tmp_path)
+    first = {}
+    with pytest.raises(Drained) as drained:
+        first = train(3, interrupt=interrupt)
+    assert first == {}
+    assert drained.value.step == interrupt + 1
+    rest = train(3)
+    assert rest == {number: loss for number, loss in undisturbed.items() if number > interrupt + 1}
+
+
+def test_more_epochs_may_be_asked_for_when_the_first_are_done(tmp_path, monkeypatch):
+    (tmp_path / "other").mkdir()
+    monkeypatch.chdir(tmp_path / "other")
+    undisturbed = train(4)
+    monkeypatch.chdir(tmp_path)
+    assert train(2) | train(4) == undisturbed
+
+
+def test_leaving_the_script_in_mid_epoch_saves_what_was_trained():
+    assert list(train(2, stop_after=2)) == [1, 2]
+    assert list(train(2)) == [3, 4, 5, 6]
+
+
+def test_leaving_the_loop_over_the_batches_ends_the_epoch():
+    run, (_, optimizer) = start()
+    with run:
+        for epoch in run.epochs(2):
+            for (x,) in run.batches(data(), global_batch=BATCH):
+                step(run, optimizer, x)
+                break
+            assert run.step == epoch
+    assert run.step == 2
+
+
+def test_an_exception_leaves_the_signal_and_the_group_as_they_were_and_saves_nothing(tmp_path):
+    before = signal.getsignal(signal.SIGTERM)
+    run, _ = start()
+    with pytest.raises(ZeroDivisionError), run:
+        for _ in run.epochs(1):
+            for _ in run.batches(data(), global_batch=BATCH):
+                raise ZeroDivisionError
+    assert signal.getsignal(signal.SIGTERM) is before
+    assert not torch.distributed.is_initialized()
+    assert not list(tmp_path.glob("snapshots/0*"))
+
+
+def test_weights_that_are_not_finite_are_never_saved(tmp_path, caplog):
+    run, (model, optimizer) = start(cadence=Cadence(every_steps=1))
+    with run:
+        for _ in run.epochs(1):
+            for (x,) in run.batches(data(), global_batch=BATCH):
+                step(run, optimizer, x)
+                if run.step == 1:
+                    with torch.no_grad():
+                        model[2].bias.fill_(float("nan"))
+    assert [entry.name for entry in (tmp_path / "snapshots").iterdir()] == ["000000000001"]
+    assert "snapshot 2 not saved, training goes on: parameter 0.weight is not finite" not in caplog.text
+    assert "snapshot 2 not saved, training goes on: parameter 2.bias is not finite" in caplog.text
+
+
+def test_a_part_that_the_snapshot_lacks_is_named():
+    train(1)
+    run, _ = start(scheduler=torch.optim.lr_scheduler.StepLR(torch.optim.SGD([torch.zeros(1)]), 1))
+    with pytest.raises(KeyError, match="step 3 has no 'scheduler'"), run:
+        pass
+    assert not torch.distributed.is_initialized()
+
+
+def test_a_second_loop_in_one_epoch_is_refused():
+    run, (_, optimizer) = start()
+    with pytest.raises(RuntimeError, match="once in each epoch"), run:
+        for _ in run.epochs(1):
+            for (x,) in run.batches(data(), global_batch=BATCH):
+                step(run, optimizer, x)
+            next(run.batches(data(), global_batch=BATCH))
+
+
+def test_a_stream_without_a_length_is_refused():
+    class Stream(IterableDataset):
+        def __iter__(self):
+            return iter(())
+
+    run, _ = start()
+    with pytest.raises(TypeError, match="Stream has no length"), run:
+        for _ in run.epochs(1):
+            next(run.batches(Stream(), global_batch=BATCH))
+
+
+def test_the_model_is_there_only_within_the_run():
+    run, _ = start()
+    with run:
+        assert run.model.module is run.module
+    with pytest.raises(RuntimeError, match="run.model lives between"):
+        _ = run.model
+
+
+def test_evaluation_sees_every_sample_once_and_goes_back_to_training():
+    run, _ = start()
+    with run:
+        with run.evaluation() as model:
+            assert not model.training
+            seen = torch.cat([x for (x,) in run.share(data(), batch_size=7)])
+            assert not model(seen).requires_grad
+        assert run.module.training
+    assert seen.flatten().tolist() == list(range(LENGTH))

@@ -1,0 +1,245 @@
+"""Snapshots of a world of one, on a real disk."""
+
+import json
+import os
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import torch
+
+from rekindle import SnapshotError, Snapshots, StaleGenerationError
+from rekindle.contract.durable import write_json
+from rekindle.contract.layout import RunDir
+
+
+def shared(step):
+    return {"model": {"weight": torch.full((1000,), float(step))}, "progress": {"epoch": step // 10}}
+
+
+def own(step):
+    return {"rng": torch.arange(step), "list": [step, None, "text"]}
+
+
+def save(snapshots, *steps):
+    return [snapshots.save(step, step // 10, shared(step), own(step)) for step in steps]
+
+
+def steps(folder):
+    return sorted(int(entry.name) for entry in Path(folder).iterdir() if entry.name.isdecimal())
+
+
+def flip(path, place):
+    data = bytearray(path.read_bytes())
+    data[place] ^= 1
+    path.write_bytes(data)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return tmp_path / "snapshots"
+
+
+@pytest.fixture
+def snapshots(folder):
+    return Snapshots(folder, keep=3)
+
+
+def test_there_is_nothing_to_restore_at_first(snapshots):
+    assert snapshots.restore() is None
+
+
+def test_a_snapshot_comes_back_as_it_was_saved(snapshots, folder):
+    assert [result.saved for result in save(snapshots, 10, 20)] == [True, True]
+    restored = Snapshots(folder).restore()
+    assert (restored.step, restored.epoch, restored.world_size, restored.skipped) == (20, 2, 1, [])
+    assert torch.equal(restored.shared_state["model"]["weight"], shared(20)["model"]["weight"])
+    assert restored.rank_states[0]["list"] == [20, None, "text"]
+
+
+def test_the_manifest_tells_the_service_all_that_it_shows(snapshots, folder):
+    save(snapshots, 10)
+    manifest = json.loads((folder / "000000000010" / "manifest.json").read_text())
+    files = {name: (folder / "000000000010" / name).stat().st_size for name in ("model.pt", "rank-0.pt")}
+    assert {name: record["bytes"] for name, record in manifest["files"].items()} == files
+    assert manifest.items() >= {"format": 1, "job_id": None, "step": 10, "epoch": 1, "world_size": 1}.items()
+
+
+def test_old_snapshots_go_only_when_newer_ones_are_there(snapshots, folder):
+    save(snapshots, 1, 2, 3, 4, 5)
+    assert steps(folder) == [3, 4, 5]
+
+
+def test_the_same_step_may_be_saved_again_and_the_later_state_counts(snapshots, folder):
+    save(snapshots, 10)
+    again = Snapshots(folder)
+    again.restore()
+    assert again.save(10, 2, {**shared(10), "later": True}, own(10)).saved
+    assert Snapshots(folder).restore().shared_state["later"] is True
+    assert steps(folder) == [10]
+
+
+@pytest.mark.parametrize("name", ["model.pt", "rank-0.pt", "manifest.json"])
+@pytest.mark.parametrize("damage", ["flip", "truncate", "empty", "remove", "zero page"])
+def test_a_damaged_newest_snapshot_is_skipped_for_the_one_before_and_kept_aside(
+    snapshots, folder, name, damage, caplog
+):
+    save(snapshots, 10, 20)
+    path = folder / "000000000020" / name
+    size = path.stat().st_size
+    match damage:
+        case "flip":
+            flip(path, size // 3)
+        case "truncate":
+            os.truncate(path, size - 2)
+        case "empty":
+            os.truncate(path, 0)
+        case "remove":
+            path.unlink()
+        case "zero page":
+            path.write_bytes(bytes(size))
+    restored = Snapshots(folder).restore()
+    assert restored.step == 10
+    assert [each.step for each in restored.skipped] == [20]
+    assert "snapshot 20 skipped: " in caplog.text
+    assert (folder / "quarantine-000000000020").is_dir()
+    assert steps(folder) == [10]
+
+
+def test_training_goes_on_past_a_quarantined_step(snapshots, folder):
+    save(snapshots, 10, 20)
+    flip(folder / "000000000020" / "model.pt", 500)
+    resumed = Snapshots(folder)
+    resumed.restore()
+    save(resumed, 20)
+    assert Snapshots(folder).restore().step == 20
+
+
+def test_when_every_snapshot_is_bad_none_is_used(snapshots, folder):
+    save(snapshots, 10, 20)
+    for step in (10, 20):
+        flip(folder / f"{step:012d}" / "model.pt", 500)
+    assert Snapshots(folder).restore() is None
+    assert steps(folder) == []
+
+
+def test_an_unfinished_snapshot_of_a_killed_attempt_is_neither_used_nor_kept(snapshots, folder):
+    save(snapshots, 10)
+    torn = folder / ".tmp-dead-000000000020"
+    torn.mkdir()
+    (torn / "model.pt").write_bytes(b"half")
+    assert Snapshots(folder).restore().step == 10
+    assert not torn.exists()
+
+
+class Custom:
+    pass
+
+
+def test_state_that_could_never_be_loaded_again_is_refused_before_it_is_needed(snapshots, folder):
+    with pytest.raises(SnapshotError, match=r"rank 0 cannot be .* it holds a .*\.Custom; put only tensors"):
+        snapshots.save(10, 1, {"model": Custom()}, {})
+    assert list(folder.iterdir()) == []
+
+
+def test_a_file_that_would_run_code_when_unpickled_is_not_run(snapshots, folder, tmp_path):
+    class Evil:
+        def __reduce__(self):
+            return (os.mkdir, (str(tmp_path / "pwned"),))
+
+    with pytest.raises(SnapshotError):
+        snapshots.save(10, 1, {"model": Evil()}, {})
+    assert not (tmp_path / "pwned").exists()
+
+
+def test_a_snapshot_with_an_objection_is_not_committed(snapshots, folder, caplog):
+    save(snapshots, 10)
+    result = snapshots.save(20, 2, shared(20), own(20), objection="parameter weight is not finite")
+    assert not result.saved
+    assert steps(folder) == [10]
+    assert "snapshot 20 not saved, training goes on: parameter weight is not finite" in caplog.text
+
+
+@pytest.fixture
+def fenced(tmp_path, monkeypatch):
+    run_dir = RunDir(tmp_path)
+    monkeypatch.setenv("REKINDLE_RUN_DIR", str(tmp_path))
+    monkeypatch.setenv("REKINDLE_SNAPSHOT_DIR", str(run_dir.snapshots))
+    monkeypatch.setenv("REKINDLE_JOB_ID", "job-1")
+    monkeypatch.setenv("REKINDLE_GENERATION", "1-ab")
+    write_json(run_dir.fence, {"generation": "1-ab"})
+    return run_dir
+
+
+def test_a_zombie_of_an_older_generation_commits_nothing_and_disturbs_nothing(fenced):
+    zombie = Snapshots()
+    save(zombie, 10)
+    write_json(fenced.fence, {"generation": "2-cd"})
+    newer = fenced.snapshots / ".tmp-2-cd-000000000020"
+    newer.mkdir()
+    with pytest.raises(StaleGenerationError, match="generation 1-ab may not commit"):
+        save(zombie, 20)
+    with pytest.raises(StaleGenerationError):
+        zombie.restore()
+    assert steps(fenced.snapshots) == [10]
+    assert newer.is_dir()
+
+
+def test_without_its_fence_nothing_is_committed(fenced):
+    snapshots = Snapshots()
+    fenced.fence.unlink()
+    with pytest.raises(StaleGenerationError):
+        save(snapshots, 10)
+
+
+def test_another_jobs_snapshot_is_not_taken_for_ones_own(fenced, monkeypatch):
+    save(Snapshots(), 10)
+    monkeypatch.setenv("REKINDLE_JOB_ID", "job-2")
+    assert Snapshots().restore() is None
+
+
+ON_A_SMALL_DISK = """
+import resource, signal, sys, torch
+from rekindle import Snapshots
+
+limit = int(sys.argv[2])
+if limit:
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+snapshots = Snapshots(sys.argv[1], keep=9)
+for step, size in ((1, 1000), (2, 1_000_000), (3, 1000)):
+    result = snapshots.save(step, 0, {"model": {"weight": torch.zeros(size)}}, {})
+    sys.stdout.write(f"{step} {result.problem}\\n")
+"""
+
+
+@contextmanager
+def small_disk(folder):
+    """A file system of 1 MB where this process may mount one, else none and a limit on the size of a file."""
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)]
+    try:
+        mounted = subprocess.run(mount, capture_output=True, check=False).returncode == 0
+    except FileNotFoundError:
+        mounted = False
+    try:
+        yield 0 if mounted else 1_000_000
+    finally:
+        if mounted:
+            subprocess.run(["umount", str(folder)], check=True)
+
+
+def test_a_full_disk_costs_one_snapshot_and_not_the_training(folder):
+    with small_disk(folder) as limit:
+        argv = [sys.executable, "-c", ON_A_SMALL_DISK, str(folder), str(limit)]
+        ended = subprocess.run(argv, capture_output=True, text=True, check=False)
+        assert ended.returncode == 0, ended.stderr
+        assert steps(folder) == [1, 3]
+        assert sorted(entry.name for entry in folder.iterdir()) == ["000000000001", "000000000003"]
+        assert Snapshots(folder).restore().step == 3
+    first, second, third = ended.stdout.splitlines()
+    assert (first, third) == ("1 None", "3 None")
+    assert second.startswith("2 the disk takes no more: ")
+    assert "snapshot 2 not saved, training goes on" in ended.stderr
