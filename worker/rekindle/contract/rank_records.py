@@ -46,7 +46,7 @@ class RankStatus:
     started_monotonic: float
 
     phase: str | None = None  # "restore", "train", "evaluate", "snapshot" … as the script says
-    epoch: int | None = None
+    epoch: int | None = None  # finished ones, as steps are counted
     epochs: int | None = None
     step: int | None = None
     steps: int | None = None  # expected total

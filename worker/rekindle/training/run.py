@@ -148,6 +148,7 @@ class Run:
             self._reporter.place(phase="train", epoch=self._epoch, epochs=count)
             yield self._epoch
             self._end_epoch()
+        self._reporter.place(epoch=self._epoch)
 
     def batches(
         self,
