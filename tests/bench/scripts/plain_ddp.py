@@ -12,50 +12,61 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
+from torchvision.models import resnet18
+
+
+def build(name: str) -> tuple[nn.Module, tuple[int, ...]]:
+    """The model and the shape of one of its inputs."""
+    if name == "resnet18":
+        return resnet18(num_classes=10), (3, 32, 32)
+    return nn.Sequential(nn.Linear(32, 256), nn.ReLU(), nn.Linear(256, 10)), (32,)
 
 
 class Trainer:
-    def __init__(self, snapshot: Path, steps: int, width: int, pause: float) -> None:
-        self.snapshot, self.steps, self.pause = snapshot, steps, pause
+    def __init__(self, snapshot: Path, options: argparse.Namespace) -> None:
+        self.snapshot, self.options = snapshot, options
         self.rank = dist.get_rank()
         torch.manual_seed(0)
-        layers = nn.Sequential(nn.Linear(32, width), nn.ReLU(), nn.Linear(width, 10))
+        module, self.shape = build(options.model)
+        self.model = DistributedDataParallel(module)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.01, momentum=0.9)
         self.first = 0
         if snapshot.exists():
             saved = torch.load(snapshot, weights_only=True)
-            layers.load_state_dict(saved["model"])
+            module.load_state_dict(saved["model"])
+            self.optimizer.load_state_dict(saved["optimizer"])
             self.first = saved["step"] + 1
-        self.model = DistributedDataParallel(layers)
-        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.01)
         self.log = (Path(os.environ["BENCH_DIR"]) / f"steps-{self.rank}.log").open("a", buffering=1)
 
     def train(self) -> None:
-        for step in range(self.first, self.steps):
-            inputs = torch.randn(16, 32, generator=torch.Generator().manual_seed(step * 97 + self.rank))
+        for step in range(self.first, self.options.steps):
+            inputs = torch.randn(4, *self.shape, generator=torch.Generator().manual_seed(step * 97 + self.rank))
             loss = self.model(inputs).square().mean()
             self.optimizer.zero_grad()
             loss.backward()
             self.optimizer.step()
-            if self.rank == 0:
+            if self.rank == 0 and (step + 1) % self.options.every == 0:
                 self.save(step)
             self.log.write(f"{step} {os.getpid()} {time.time()}\n")
-            time.sleep(self.pause)
+            time.sleep(self.options.pause)
 
     def save(self, step: int) -> None:
         temporary = self.snapshot.with_suffix(".tmp")
-        torch.save({"model": self.model.module.state_dict(), "step": step}, temporary)
+        state = {"model": self.model.module.state_dict(), "optimizer": self.optimizer.state_dict(), "step": step}
+        torch.save(state, temporary)
         temporary.replace(self.snapshot)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--steps", type=int, default=150)
-    parser.add_argument("--width", type=int, default=256)
+    parser.add_argument("--model", choices=["small", "resnet18"], default="small")
+    parser.add_argument("--every", type=int, default=1, help="steps between snapshots")
     parser.add_argument("--pause", type=float, default=0.05)
     options = parser.parse_args()
     dist.init_process_group("gloo")
     folder = Path(os.environ.get("REKINDLE_SNAPSHOT_DIR", os.environ["BENCH_DIR"]))
-    Trainer(folder / "snapshot.pt", options.steps, options.width, options.pause).train()
+    Trainer(folder / "snapshot.pt", options).train()
     dist.destroy_process_group()
 
 

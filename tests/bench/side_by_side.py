@@ -1,0 +1,140 @@
+"""The same script under bare torchrun and under rekindle, killed again and again."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from rekindle_service.client import Client
+from rekindle_service.settings import Settings
+
+SCRIPT = Path(__file__).with_name("scripts") / "plain_ddp.py"
+PATIENCE = 180.0  # seconds without a finished step after which a run counts as lost
+
+
+@dataclass
+class Result:
+    came_back: bool
+    kills: int = 0
+    downtimes: list[float] = field(default_factory=list)  # seconds from a kill to the next finished step
+
+
+class Steps:
+    """The step log of rank 1, read as it grows: (step, pid, seconds since the epoch)."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / "steps-1.log"
+
+    def all(self) -> list[tuple[int, int, float]]:
+        if not self._path.exists():
+            return []
+        lines = [line.split() for line in self._path.read_text().splitlines(keepends=True) if line.endswith("\n")]
+        return [(int(step), int(pid), float(at)) for step, pid, at in lines]
+
+    def last(self) -> tuple[int, int, float]:
+        return (self.all() or [(-1, 0, 0.0)])[-1]
+
+
+class Launched(Protocol):
+    """One run under test."""
+
+    steps: Steps
+
+    def alive(self) -> bool:
+        """False once its launcher has finished or given up."""
+
+
+class BareRun:
+    """torchrun with restarts of its own; ``env`` can work around its store."""
+
+    def __init__(self, folder: Path, args: list[str], restarts: int, env: dict[str, str]) -> None:
+        self.steps = Steps(folder)
+        command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+        with (folder / "torchrun.log").open("wb") as log:
+            self._process = subprocess.Popen(
+                [*command, f"--max-restarts={restarts}", str(SCRIPT), *args],
+                env={**os.environ, "BENCH_DIR": str(folder), "OMP_NUM_THREADS": "1", **env},
+                stdout=log,
+                stderr=log,
+            )
+
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
+    def close(self) -> None:
+        if self.alive():
+            self._process.terminate()
+            self._process.wait(90)
+
+
+class ServedRun:
+    """A job of a running server."""
+
+    def __init__(self, folder: Path, args: list[str], client: Client) -> None:
+        self.steps, self._client = Steps(folder), client
+        body = {"script": SCRIPT.name, "code": {"path": str(SCRIPT.parent)}, "args": args, "ranks": 2, "device": "cpu"}
+        self._job = client.submit({**body, "env": {"BENCH_DIR": str(folder)}})["id"]
+
+    def alive(self) -> bool:
+        return self._client.job(self._job)["state"] not in ("succeeded", "failed", "cancelled")
+
+    def close(self) -> None:
+        if self.alive():
+            self._client.cancel(self._job)
+
+
+@contextmanager
+def server(home: Path) -> Iterator[Client]:
+    """``rekindle serve`` with two CPU slots for as long as the context lasts."""
+    home.mkdir()
+    command = [Path(sys.executable).with_name("rekindle"), "serve", "--port", "0"]
+    env = {**os.environ, "REKINDLE_HOME": str(home), "REKINDLE_CPU_SLOTS": "2"}
+    with (home / "server.log").open("wb") as log:
+        process = subprocess.Popen(command, env=env, stdout=log, stderr=log)
+    try:
+        while not (home / "server.json").exists():
+            time.sleep(0.05)
+        with Client.from_home(Settings(home=home)) as client:
+            yield client
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+def kill_and_watch(run: Launched, kills: int, last_step: int, own_steps: int) -> Result:
+    """Kill rank 1 ``kills`` times, each time after it has finished ``own_steps`` steps, and see it to its end."""
+    result = Result(came_back=False)
+    seen, before, killed_pid = time.monotonic(), -1, 0
+    while run.alive() and time.monotonic() - seen < PATIENCE:
+        step, pid, _ = run.steps.last()
+        if step != before:
+            before, seen = step, time.monotonic()
+        done = sum(1 for _, each, _ in run.steps.all() if each == pid)
+        if result.kills < kills and pid != killed_pid and done >= own_steps:
+            killed_pid, killed_at = pid, time.time()
+            os.kill(pid, signal.SIGKILL)
+            result.kills += 1
+            if (back := _wait_for_return(run, pid)) is not None:
+                result.downtimes.append(back - killed_at)
+        time.sleep(0.02)
+    result.came_back = run.steps.last()[0] == last_step and result.kills == kills
+    return result
+
+
+def _wait_for_return(run: Launched, killed_pid: int) -> float | None:
+    """When another process finished its first step, in seconds since the epoch."""
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        _, pid, _ = run.steps.last()
+        if pid != killed_pid:
+            return next(at for _, each, at in run.steps.all() if each == pid)
+        if not run.alive():
+            return None
+        time.sleep(0.02)
+    return None
