@@ -52,15 +52,20 @@ class Manifest:
     files: dict[str, FileRecord]
 
     def to_json(self) -> dict[str, Any]:
-        return {"format": _FORMAT, **asdict(self)}
+        fields = {"format": _FORMAT, **asdict(self)}
+        return {**fields, "sha256": _digest(fields)}
 
     @classmethod
     def from_json(cls, value: Any) -> Self:
         """Raises BadSnapshotError where ``value`` is not a manifest of a format known here."""
         try:
             fields = dict(value)
-            if fields.pop("format") != _FORMAT:
-                raise BadSnapshotError(f"its format is {value['format']!r}, this rekindle reads {_FORMAT}")
+            digest = fields.pop("sha256", None)
+            if fields["format"] != _FORMAT:
+                raise BadSnapshotError(f"its format is {fields['format']!r}, this rekindle reads {_FORMAT}")
+            if digest != _digest(fields):
+                raise BadSnapshotError(f"{NAME} fails its checksum")
+            del fields["format"]
             files = {name: FileRecord(**record) for name, record in fields.pop("files").items()}
             manifest = cls(**fields, files=files)
             expected = expected_files(manifest.world_size)
@@ -69,6 +74,11 @@ class Manifest:
         if set(files) != expected:
             raise BadSnapshotError(f"{NAME} lists {sorted(files)}, not the files of {manifest.world_size} ranks")
         return manifest
+
+
+def _digest(fields: dict[str, Any]) -> str:
+    """The manifest's own checksum, over all its other fields."""
+    return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
