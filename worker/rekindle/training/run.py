@@ -12,7 +12,6 @@ from typing import Any, Self
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import Dataset
 
 from rekindle.contract.environ import RankEnv
@@ -22,20 +21,21 @@ from rekindle.training.agreement import Agreement, Decision
 from rekindle.training.data_loading import Collate, length_of, share_loader, to_device, training_loader
 from rekindle.training.drain import Drained, DrainWatch
 from rekindle.training.logbook import Logbook
+from rekindle.training.method import Method, Replicas
 from rekindle.training.reporting import reporter
 from rekindle.training.sampler import ElasticSampler
 from rekindle.training.schedule import SnapshotSchedule, chosen_cadence
 from rekindle.training.snapshots import Snapshots
 from rekindle.training.training_state import Stateful, TrainingState
-from rekindle.training.warm_up import settle_buckets
 
 
 class Run:
     """Joins the process group, restores the newest good snapshot, and takes new ones, all within ``with``.
 
-    ``model`` is brought to this rank's device and wrapped in DistributedDataParallel (``run.model``). ``optimizer``,
-    ``scheduler``, ``scaler`` and everything in ``extra`` follow torch's ``state_dict`` protocol, are the same on all
-    ranks and are saved once; ``metrics`` (torchmetrics) are saved for each rank.
+    ``model`` is brought to this rank's device and wrapped in DistributedDataParallel (``run.model``), unless another
+    ``method`` divides the work. ``optimizer``, ``scheduler``, ``scaler`` and everything in ``extra`` follow torch's
+    ``state_dict`` protocol, are the same on all ranks and are saved once; ``metrics`` (torchmetrics) are saved for
+    each rank.
 
     A step is one batch: split a batch to accumulate gradients, since those are not saved. Build the model and the
     optimizer from a fixed seed; random draws from ``with`` on depend on ``seed`` and the rank.
@@ -53,6 +53,7 @@ class Run:
         device: str = "auto",
         directory: str | Path | None = None,
         cadence: Cadence | None = None,
+        method: Method | None = None,
         **extra: Stateful,
     ) -> None:
         self._env = RankEnv.read(os.environ)
@@ -60,6 +61,7 @@ class Run:
         own = {"optimizer": optimizer, "scheduler": scheduler, "scaler": scaler, **extra}
         self._parts = {name: part for name, part in own.items() if part is not None}
         self._directory = directory
+        self._method: Method = method or Replicas()
         self._cadence, self._adapts = chosen_cadence(cadence or Cadence(), self._env.cadence)
         self._reporter = reporter()
         self._device_wish = self._reporter.device_kind or "auto" if device == "auto" else device
@@ -73,7 +75,7 @@ class Run:
         self._in_step = False
         self._later = Decision()  # decided, to be done at the end of the epoch
         self._durable = (0, 0, False)  # place of the newest snapshot
-        self._ddp: DistributedDataParallel | None = None
+        self._wrapped: nn.Module | None = None
 
     def __enter__(self) -> Self:
         self._world = process_group.join(self._env, self._device_wish)
@@ -97,11 +99,11 @@ class Run:
             process_group.abandon(self._world)
 
     @property
-    def model(self) -> DistributedDataParallel:
+    def model(self) -> nn.Module:
         """The model to train with: its backward pass averages the gradients over all ranks."""
-        if self._ddp is None:
+        if self._wrapped is None:
             raise RuntimeError("run.model lives between the beginning and the end of `with Run(...) as run:`")
-        return self._ddp
+        return self._wrapped
 
     @property
     def module(self) -> nn.Module:
@@ -137,7 +139,7 @@ class Run:
         It is 1 where the ranks' shares are equal, and differs where a batch cannot be divided evenly.
         """
         own, all_ranks = self._share
-        return own * self._world.size / all_ranks
+        return own * self._method.seat(self._world)[1] / all_ranks
 
     def epochs(self, count: int) -> Iterator[int]:
         """The epochs that are left of ``count``, the interrupted one first; none where the training is finished."""
@@ -184,6 +186,12 @@ class Run:
             yield to_device(batch, self._world.device)
 
     @contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Backward passes inside add up gradients on this rank, and send nothing; the last of a step stays outside."""
+        with self._method.no_sync(self.model):
+            yield
+
+    @contextmanager
     def evaluation(self) -> Iterator[nn.Module]:
         """The bare model in evaluation mode, without gradients and with rank 0's buffers on every rank."""
         for buffer in self._module.buffers():
@@ -212,12 +220,11 @@ class Run:
     def _set_up(self) -> None:
         self._drain.start()
         self._module.to(self._world.device)
-        gpu = [self._world.device.index] if self._world.device.type == "cuda" else None
-        self._ddp = DistributedDataParallel(self._module, device_ids=gpu)
-        settle_buckets(self._ddp)
+        self._wrapped = self._method.wrap(self._module, self._world)
         metric_state.prepare(self._metrics, self._world.device)
+        model, parts = self._method.saved(self._module, self._parts)
         self._state = TrainingState(
-            self._module, self._parts, self._metrics, self._seed, self._world.rank, self._world.device
+            self._module, model, parts, self._metrics, self._seed, self._world.rank, self._world.device
         )
         self._agreement = Agreement(self._world)
         self._snapshots = Snapshots(self._directory, keep=self._cadence.keep, world=self._world)
@@ -243,13 +250,9 @@ class Run:
                 "run.batches is called once in each epoch of `for epoch in run.epochs(n)`; for a second loop over "
                 "other data use a DataLoader with an ElasticSampler of its own"
             )
+        rank, sharers = self._method.seat(self._world)
         sampler = ElasticSampler(
-            length_of(dataset),
-            global_batch,
-            seed=self._seed,
-            rank=self._world.rank,
-            world_size=self._world.size,
-            shuffle=shuffle,
+            length_of(dataset), global_batch, seed=self._seed, rank=rank, world_size=sharers, shuffle=shuffle
         )
         sampler.set_epoch(self._epoch)
         steps_per_epoch = len(sampler)
@@ -316,7 +319,7 @@ class Run:
             result = self._snapshots.save(
                 self._step,
                 self._epoch,
-                self._capture_shared() if self._world.rank == 0 else {},
+                self._capture_shared() if self._world.rank == 0 or self._method.divides_state else {},
                 self._state.capture_own(),
                 objection=self._state.objection(),
             )
@@ -350,4 +353,4 @@ class Run:
         """Drop what must not outlive the process group."""
         self._drain.stop()
         self._reporter.flush()
-        self._ddp = None
+        self._wrapped = None

@@ -31,6 +31,7 @@ class TrainingState:
     """Collects the parts of a training, and puts them back."""
 
     module: nn.Module
+    model: Stateful  # what is saved and loaded for the module
     shared: dict[str, Stateful]  # the same on every rank: saved once
     metrics: Any
     seed: int
@@ -40,7 +41,7 @@ class TrainingState:
 
     def capture_shared(self) -> dict[str, Any]:
         """What rank 0 saves for all."""
-        return {"model": self.module.state_dict(), **{name: part.state_dict() for name, part in self.shared.items()}}
+        return {"model": self.model.state_dict(), **{name: part.state_dict() for name, part in self.shared.items()}}
 
     def capture_own(self) -> dict[str, Any]:
         """What every rank saves for itself."""
@@ -59,7 +60,7 @@ class TrainingState:
         In a world of another size no rank is its former self: its random numbers are drawn anew from seed, step and
         rank, and metrics of former ranks are merged. Raises KeyError, naming the part, where the snapshot lacks one.
         """
-        self.module.load_state_dict(shared["model"])
+        self.model.load_state_dict(shared["model"])
         for name, part in self.shared.items():
             if name not in shared:
                 raise KeyError(
@@ -92,7 +93,13 @@ class TrainingState:
     def objection(self) -> str | None:
         """A reason why this state must not be kept: a parameter that is not finite would end every later attempt."""
         floating = [item.detach() for item in self.module.parameters() if item.is_floating_point()]
-        if not floating or bool(torch.stack([torch.isfinite(item).all() for item in floating]).all()):
+        if not floating or bool(torch.stack([_finite(item) for item in floating]).all()):
             return None
-        bad = (name for name, item in self.module.named_parameters() if not bool(torch.isfinite(item).all()))
+        bad = (name for name, item in self.module.named_parameters() if not bool(_finite(item)))
         return f"parameter {next(bad)} is not finite"
+
+
+def _finite(parameter: torch.Tensor) -> torch.Tensor:
+    """Of a divided parameter (a DTensor) each rank looks at its own part, and asks nobody."""
+    to_local = getattr(parameter, "to_local", None)
+    return torch.isfinite(parameter if to_local is None else to_local()).all()
