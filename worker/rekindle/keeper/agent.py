@@ -15,59 +15,33 @@ from rekindle.contract.environ import RankEnv
 from rekindle.contract.prctl import die_with_parent, set_process_name
 from rekindle.contract.rank_records import ring
 
-COLD_ARGV = ["-P", "-m", "rekindle.keeper.agent"]
+
+def run_warm(argv: list[str], gate: int) -> None:
+    """Run torchrun up to the start of its ranks, wait there for the release from the pipe ``gate``, and go on."""
+    from torch.distributed.launcher.api import elastic_launch
+    from torch.distributed.run import config_from_args, get_args_parser
+
+    from rekindle.keeper.gate import GatedLogs
+
+    config, entrypoint, arguments = config_from_args(get_args_parser().parse_args(argv))
+    config.logs_specs = GatedLogs(gate)
+    _run_and_exit(lambda: elastic_launch(config, entrypoint)(*arguments))
 
 
-def fork_agent(argv: list[str], environment: dict[str, str], log: Path, close: Callable[[], None]) -> int:
-    """Fork a warm agent from this process and return its pid. ``close`` drops what the child must not keep open."""
-    keeper = os.getpid()
-    pid = os.fork()
-    if pid == 0:
-        try:
-            close()
-            _become_agent(keeper, log)
-            os.environ.update(environment)
-            _run_torchrun(argv)
-        finally:
-            os._exit(1)
-    return pid
-
-
-def spawn_agent(argv: list[str], environment: dict[str, str], log: Path) -> int:
-    """Start a cold agent in a fresh interpreter and return its pid."""
-    # PYTHONSAFEPATH: the user's folder must not shadow the standard library for torchrun and the wrapper; the
-    # wrapper removes it before the script runs.
-    full = {**os.environ, **environment, "PYTHONSAFEPATH": "1"}
-    file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    try:
-        actions = [(os.POSIX_SPAWN_DUP2, file, 1), (os.POSIX_SPAWN_DUP2, file, 2)]
-        command = [sys.executable, *COLD_ARGV, str(os.getpid()), *argv]
-        return os.posix_spawn(sys.executable, command, full, file_actions=actions, setsid=True)
-    finally:
-        os.close(file)
-
-
-def _become_agent(keeper: int, log: Path) -> None:
-    die_with_parent(keeper)
-    set_process_name("torchrun")
-    os.setsid()
-    file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    os.dup2(file, 1)
-    os.dup2(file, 2)
-    os.close(file)
-    signal.set_wakeup_fd(-1)
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, signal.SIG_DFL)
-
-
-def _run_torchrun(argv: list[str]) -> None:
-    """Run stock torchrun in this process and exit as it does."""
-    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+def run_cold(argv: list[str]) -> None:
+    """Run torchrun in this fresh interpreter."""
     from torch.distributed.run import main
+
+    _run_and_exit(lambda: main(argv))
+
+
+def _run_and_exit(torchrun: Callable[[], object]) -> None:
+    """Exit as torchrun does."""
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
     signal.signal(signal.SIGCHLD, lambda *_: _report_dead_ranks())
     try:
-        main(argv)
+        torchrun()
     except ChildFailedError as error:
         for failure in error.failures.values():
             _ring_exit(failure.pid, failure.exitcode)
@@ -109,4 +83,4 @@ def _children() -> list[int]:
 if __name__ == "__main__":
     die_with_parent(int(sys.argv[1]))
     set_process_name("torchrun")
-    _run_torchrun(sys.argv[2:])
+    run_cold(sys.argv[2:])

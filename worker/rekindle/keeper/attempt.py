@@ -8,22 +8,23 @@ from dataclasses import dataclass
 from typing import Any
 
 from rekindle.contract.environ import attempt_environment
+from rekindle.contract.identity import parent_of
 from rekindle.contract.journal import Journal, RecordType
 from rekindle.contract.layout import RunDir
 from rekindle.contract.rank_records import STACK_SIGNAL
 from rekindle.contract.spec import JobSpec
 from rekindle.keeper.accusation import Hang
-from rekindle.keeper.agent import fork_agent, spawn_agent
+from rekindle.keeper.agents import Agents
 from rekindle.keeper.diagnosis import root_cause, signal_name
-from rekindle.keeper.facts import AttemptFacts, Ending
+from rekindle.keeper.facts import AttemptFacts, Ending, RankFacts
 from rekindle.keeper.hang_doctor import HangDoctor
 from rekindle.keeper.injection import Injector
 from rekindle.keeper.process_tree import descendants, end_all, reap
 from rekindle.keeper.roster import Roster, send
 from rekindle.keeper.testimony import agent_log_tail, read_steps, snapshot_listing
-from rekindle.keeper.torchrun import torchrun_argv
 from rekindle.keeper.watch import Events, Watch
 
+SETTLED = 3.0  # seconds after the start of the ranks in which the keeper leaves them the processor
 SETTLE = 2.0  # seconds to wait for the record of the root cause when a cascade was seen first
 LAST_WORDS = 5.0  # seconds for the failing rank's own exit functions; the others are killed meanwhile
 FAREWELL = 30.0  # seconds for ranks that are done to leave by themselves
@@ -45,13 +46,17 @@ class Plan:
 class Attempt:
     """Call ``run`` once."""
 
-    def __init__(self, plan: Plan, spec: JobSpec, run_dir: RunDir, journal: Journal, watch: Watch) -> None:
+    def __init__(
+        self, plan: Plan, spec: JobSpec, run_dir: RunDir, journal: Journal, watch: Watch, agents: Agents
+    ) -> None:
         self._plan, self._spec, self._run_dir, self._journal, self._watch = plan, spec, run_dir, journal, watch
+        self._agents = agents
         self._dir = run_dir.attempt(plan.number)
         self._roster = Roster(self._dir, plan.world_size)
         self._agent: int | None = None
         self._agent_status: int | None = None
         self._stop: Ending | None = None
+        self._running_since = float("inf")  # seconds of CLOCK_MONOTONIC
         self._doctor = HangDoctor(self._dir, run_dir.code, spec.hang_timeout)
         self._hang: Hang | None = None
         self._injector = Injector(run_dir, self._dir, journal)
@@ -63,6 +68,8 @@ class Attempt:
         ending = self._watch_until_ending()
         agent_signal = self._agent_signal()
         self._wind_up(ending)
+        if self._roster.all(lambda rank: rank.done and not rank.drained):
+            ending = Ending.DONE  # asked to stop, all came to their end first: nothing is left to do
         survivors = self._end_everything()
         self._journal_exits()
         facts = self._facts(ending)
@@ -72,12 +79,6 @@ class Attempt:
 
     def _start(self) -> None:
         self._dir.ranks.mkdir(parents=True, exist_ok=True)
-        argv = torchrun_argv(
-            world_size=self._plan.world_size,
-            rendezvous_id=f"{self._spec.job_id}.{self._plan.number}",
-            log_dir=self._dir.root / "torchrun",
-            warm=self._spec.warm,
-        )
         environment = attempt_environment(
             job_id=self._spec.job_id,
             run_dir=self._run_dir,
@@ -85,10 +86,8 @@ class Attempt:
             generation=self._plan.generation,
             cadence=self._plan.cadence,
         )
-        if self._spec.warm:
-            self._agent = fork_agent(argv, environment, self._dir.agent_log, self._watch.close)
-        else:
-            self._agent = spawn_agent(argv, environment, self._dir.agent_log)
+        start = self._agents.start_warm if self._spec.warm else self._agents.start_cold
+        self._agent = start(self._plan.number, environment)
         self._watch.add(self._agent)
 
     def _watch_until_ending(self) -> Ending:
@@ -98,7 +97,13 @@ class Attempt:
             self._listen(min(limit, self._doctor.due_in()))
             if self._roster.complete():
                 self._hang = self._doctor.examine(self._roster, self._listen)
+                self._prepare_next()
         return ending
+
+    def _prepare_next(self) -> None:
+        """Once the ranks are past their own start, have the next attempt's agent ready."""
+        if self._spec.warm and time.monotonic() > self._running_since + SETTLED:
+            self._agents.prepare(self._plan.number + 1)
 
     def _listen(self, seconds: float) -> None:
         self._take_in(self._watch.wait(seconds))
@@ -109,7 +114,8 @@ class Attempt:
         if self._roster.failed():
             return Ending.RANK_FAILED
         if self._agent_gone():
-            return Ending.AGENT_ENDED
+            self._roster.add_unannounced()
+            return Ending.DONE if self._roster.all(lambda rank: rank.done) else Ending.AGENT_ENDED
         if self._hang is not None:
             return Ending.HANG
         if self._plan.deadline is not None and time.monotonic() >= self._plan.deadline:
@@ -127,25 +133,35 @@ class Attempt:
         self._stop = self._plan.stop_wanted(events)
 
     def _take_message(self, message: dict[str, Any]) -> None:
+        """A script may ring too: what does not fit is passed over."""
         match message:
-            case {"bell": "rank_started"}:
-                self._rank_started(message)
-            case {"bell": "rank_exited", "pid": pid, "exit_code": exit_code, "signal": number}:
-                self._roster.note_exit(pid, exit_code, number)
-            case {"bell": "resumed", "step": step}:
-                self._journal.write(RecordType.RESUMED, attempt=self._plan.number, step=int(step))
-            case {"bell": "chaos"} if self._agent is not None:
+            case {"bell": "rank_started", "rank": int(r), "local_rank": int(local), "pid": int(pid), "start_time": int(t)}:
+                self._rank_started(RankFacts(r, local, pid, t))
+            case {"bell": "rank_exited", "pid": int(pid), "exit_code": int() | None as code, "signal": int() | None as n}:
+                self._roster.note_exit(pid, code, n)
+            case {"bell": "resumed", "step": int(step)}:
+                self._journal.write(RecordType.RESUMED, attempt=self._plan.number, step=step)
+            case {"bell": "chaos", "fault": str()} if self._agent is not None and not self._agent_gone():
                 self._injector.inject(message, self._roster, self._agent)
-            case {"bell": "stack", "rank": rank} if rank in self._roster.ranks:
-                send(self._roster.ranks[rank], STACK_SIGNAL)
-            case {"bell": "rank_done" | "rank_failed", "rank": rank} if rank in self._roster.ranks:
-                self._roster.read(self._roster.ranks[rank])
+            case {"bell": "stack", "rank": int(r)} if r in self._roster.ranks:
+                send(self._roster.ranks[r], STACK_SIGNAL)
+            case {"bell": "rank_done" | "rank_failed", "rank": int(r)} if r in self._roster.ranks:
+                self._roster.read(self._roster.ranks[r])
 
-    def _rank_started(self, message: dict[str, Any]) -> None:
-        rank = self._roster.add(message)
-        if not self._watch.add(rank.pid):
+    def _rank_started(self, rank: RankFacts) -> None:
+        """Only a child of the agent can be a rank; orphans of a dead agent are the keeper's own children."""
+        if rank.rank not in self._roster.missing():
+            return
+        alive = rank.identity.alive() and self._watch.add(rank.pid) and rank.identity.alive()
+        if alive and (rank.pid == self._agent or parent_of(rank.pid) not in (self._agent, os.getpid())):
+            self._watch.forget(rank.pid)
+            return
+        self._roster.add(rank)
+        if not alive:
+            self._watch.forget(rank.pid)
             self._roster.note_death(rank.pid)
         if self._roster.complete():
+            self._running_since = time.monotonic()
             keys = ("rank", "local_rank", "pid", "start_time")
             ranks = [{key: getattr(rank, key) for key in keys} for rank in self._roster]
             self._journal.write(RecordType.RANKS_RUNNING, attempt=self._plan.number, ranks=ranks)
@@ -196,11 +212,14 @@ class Attempt:
     def _end_everything(self) -> list[int]:
         for rank in self._roster:
             self._roster.kill(rank)
-        survivors = end_all(descendants(os.getpid()), self._note_statuses)
+        survivors = end_all(self._own_processes, self._note_statuses)
         self._listen(0)
         self._watch.forget_all()
         self._roster.close(torchrun_succeeded=self._agent_status == 0)
         return survivors
+
+    def _own_processes(self) -> list[int]:
+        return [pid for pid in descendants(os.getpid()) if pid != self._agents.standby]
 
     def _journal_exits(self) -> None:
         for rank in self._roster:

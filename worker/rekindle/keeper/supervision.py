@@ -13,6 +13,7 @@ from rekindle.contract.journal import Journal, RecordType
 from rekindle.contract.layout import RunDir
 from rekindle.contract.outcome import Outcome
 from rekindle.contract.spec import Intent, JobSpec, Want
+from rekindle.keeper.agents import Agents
 from rekindle.keeper.attempt import Attempt, Plan
 from rekindle.keeper.diagnosis import diagnose
 from rekindle.keeper.facts import AttemptFacts, Ending
@@ -34,6 +35,7 @@ class Keeper:
         self._intent = self._read_intent()
         self._journal = Journal(run_dir.journal)
         self._history = read_history(run_dir.journal, self._intent.run)
+        self._agents = Agents(run_dir, self._spec.job_id, len(self._intent.devices), watch.close)
         self._warm = self._spec.warm and not self._history.went_cold
         self._terminated = False  # a SIGTERM told this keeper to leave
 
@@ -60,12 +62,18 @@ class Keeper:
     def supervise(self) -> None:
         """Run attempts until the verdict is to stop. Signals are events meanwhile."""
         with self._watch.signals(signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            while (ending := self._stop_wanted(Events())) is None:
-                facts = self._attempt()
-                if self._is_over(facts, diagnose(facts)):
-                    return
-            if not self._terminated:
-                self._end_job("queued" if ending is Ending.DRAIN else "cancelled", "stopped before an attempt", None)
+            try:
+                self._run_attempts()
+            finally:
+                self._agents.dismiss()
+
+    def _run_attempts(self) -> None:
+        while (ending := self._stop_wanted(Events())) is None:
+            facts = self._attempt()
+            if self._is_over(facts, diagnose(facts)):
+                return
+        if not self._terminated:
+            self._end_job("queued" if ending is Ending.DRAIN else "cancelled", "stopped before an attempt", None)
 
     def _attempt(self) -> AttemptFacts:
         number = self._history.last_attempt = self._history.last_attempt + 1
@@ -84,7 +92,8 @@ class Keeper:
         self._history.run_started_at = self._history.run_started_at or time.time()
         cadence = json.dumps(asdict(self._spec.cadence))
         plan = Plan(number, generation, len(devices), cadence, self._deadline(), self._stop_wanted)
-        return Attempt(plan, replace(self._spec, warm=self._warm), self._run_dir, self._journal, self._watch).run()
+        spec = replace(self._spec, warm=self._warm)
+        return Attempt(plan, spec, self._run_dir, self._journal, self._watch, self._agents).run()
 
     def _is_over(self, facts: AttemptFacts, outcome: Outcome) -> bool:
         """Judge an ended attempt; when another is to follow, wait until it is due."""

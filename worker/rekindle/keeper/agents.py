@@ -1,0 +1,121 @@
+"""Where the agents of a job's attempts come from: the warm keeper forks them, the next one before it is needed."""
+
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from rekindle.contract.layout import RunDir
+from rekindle.contract.prctl import die_with_parent, set_process_name
+from rekindle.keeper.agent import run_warm
+from rekindle.keeper.torchrun import torchrun_argv
+
+
+@dataclass(frozen=True, slots=True)
+class _Standby:
+    """An agent that waits at its gate."""
+
+    attempt: int
+    pid: int
+    gate: int  # pipe's writing end
+
+
+class Agents:
+    """The keeper's only way to start torchrun. The keeper must be single-threaded when it forks."""
+
+    def __init__(self, run_dir: RunDir, job_id: str, world_size: int, close: Callable[[], None]) -> None:
+        """``close`` drops in a forked child what only the keeper may keep open."""
+        self._run_dir, self._job_id, self._world_size, self._close = run_dir, job_id, world_size, close
+        self._standby: _Standby | None = None
+
+    @property
+    def standby(self) -> int | None:
+        """Pid of the agent that waits for the next attempt, which is not to be swept away with this one."""
+        return None if self._standby is None else self._standby.pid
+
+    def start_warm(self, attempt: int, environment: dict[str, str]) -> int:
+        """Release the agent that waits for ``attempt``, or a new one; its pid."""
+        from rekindle.keeper.gate import Release
+
+        if self._standby is None or self._standby.attempt != attempt or not _runs(self._standby.pid):
+            self.dismiss()
+            self._standby = self._fork(attempt)
+        agent, self._standby = self._standby, None
+        folder = self._run_dir.attempt(attempt)
+        release = Release(environment, str(folder.agent_log), str(folder.root / "torchrun"))
+        with os.fdopen(agent.gate, "wb") as gate:
+            gate.write(release.to_line())
+        return agent.pid
+
+    def start_cold(self, attempt: int, environment: dict[str, str]) -> int:
+        """Start an agent in a fresh interpreter; its pid."""
+        folder = self._run_dir.attempt(attempt)
+        # PYTHONSAFEPATH: the user's folder must not shadow the standard library for torchrun and the wrapper; the
+        # wrapper removes it before the script runs.
+        full = {**os.environ, **environment, "PYTHONSAFEPATH": "1"}
+        argv = self._argv(attempt, warm=False)
+        command = [sys.executable, "-P", "-m", "rekindle.keeper.agent", str(os.getpid()), *argv]
+        log = os.open(folder.agent_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        try:
+            actions = [(os.POSIX_SPAWN_DUP2, log, 1), (os.POSIX_SPAWN_DUP2, log, 2)]
+            return os.posix_spawn(sys.executable, command, full, file_actions=actions, setsid=True)
+        finally:
+            os.close(log)
+
+    def prepare(self, attempt: int) -> None:
+        """Have an agent ready for ``attempt``: what is left to do when it is released is to fork the ranks."""
+        if self._standby is None:
+            self._standby = self._fork(attempt)
+
+    def dismiss(self) -> None:
+        """Send the waiting agent away, if there is one."""
+        if self._standby is None:
+            return
+        os.close(self._standby.gate)
+        if _runs(self._standby.pid):  # our own child and not reaped: the pid is still its own
+            os.kill(self._standby.pid, signal.SIGKILL)
+            os.waitpid(self._standby.pid, 0)
+        self._standby = None
+
+    def _fork(self, attempt: int) -> _Standby:
+        argv = self._argv(attempt, warm=True)
+        keeper = os.getpid()
+        reader, writer = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            try:
+                os.close(writer)
+                self._close()
+                _become_agent(keeper)
+                run_warm(argv, reader)
+            except BaseException:  # noqa: BLE001  # nothing may return into the keeper's own code
+                traceback.print_exc()
+            finally:
+                os._exit(1)
+        os.close(reader)
+        return _Standby(attempt, pid, writer)
+
+    def _argv(self, attempt: int, *, warm: bool) -> list[str]:
+        log_dir: Path = self._run_dir.attempt(attempt).root / "torchrun"
+        rendezvous_id = f"{self._job_id}.{attempt}"
+        return torchrun_argv(world_size=self._world_size, rendezvous_id=rendezvous_id, log_dir=log_dir, warm=warm)
+
+
+def _become_agent(keeper: int) -> None:
+    die_with_parent(keeper)
+    set_process_name("torchrun")
+    os.setsid()
+    signal.set_wakeup_fd(-1)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+
+
+def _runs(pid: int) -> bool:
+    """Whether our child ``pid`` has not ended; looked at without reaping it."""
+    try:
+        return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
+    except ChildProcessError:
+        return False
