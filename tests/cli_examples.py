@@ -58,6 +58,7 @@ def attempt(number: int = 1, **changes: Any) -> Any:
         "devices": ["cpu:0", "cpu:1"],
         "next_try_at": None,
         "reason": None,
+        "faults": [],
     }
     return fields | changes
 

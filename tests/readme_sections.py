@@ -52,12 +52,12 @@ def commands() -> Iterator[str]:
 
 def routes() -> Iterator[str]:
     """Every route of the interface and of health, with the first sentence of its docstring."""
-    from rekindle_service.api import devices, event_stream, health, jobs, ranks, records
+    from rekindle_service.api import chaos, devices, event_stream, health, jobs, ranks, records
 
     yield "| method and path | does |"
     yield "|---|---|"
-    modules = {jobs: "/api/v1", ranks: "/api/v1", records: "/api/v1", devices: "/api/v1", event_stream: "/api/v1"}
-    for module, prefix in (*modules.items(), (health, "")):
+    modules = (jobs, ranks, chaos, records, devices, event_stream)
+    for module, prefix in (*((module, "/api/v1") for module in modules), (health, "")):
         for route in module.router.routes:
             for method in sorted(route.methods):
                 yield f"| `{method} {prefix}{route.path}` | {_first_sentence(route.endpoint.__doc__)} |"

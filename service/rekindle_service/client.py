@@ -72,6 +72,15 @@ class Job(TypedDict):
     python: str
 
 
+class Fault(TypedDict):
+    """Injected on request; ``snapshot`` is the step of the one that was damaged."""
+
+    at: str | None
+    fault: str
+    rank: int | None
+    snapshot: int | None
+
+
 class Attempt(TypedDict):
     """One launch of torchrun."""
 
@@ -88,6 +97,7 @@ class Attempt(TypedDict):
     devices: list[str]
     next_try_at: str | None
     reason: str | None
+    faults: list[Fault]
 
 
 class Rank(TypedDict):
@@ -98,7 +108,10 @@ class Rank(TypedDict):
     pid: int | None
     state: str
     step: int | None
-    device: str
+    resumed_from_step: int | None
+    durable_step: int | None
+    device: str | None
+    process_state: str | None
     heartbeat_age: float | None
 
 
@@ -109,6 +122,14 @@ class Snapshot(TypedDict):
     verified: bool
     world_size: int
     created_at: str | None
+
+
+class Injection(TypedDict):
+    """A fault on its way; ``rank`` is the one that it strikes."""
+
+    attempt: int
+    fault: str
+    rank: int | None
 
 
 class MetricSeries(TypedDict):
@@ -243,6 +264,12 @@ class Client:
     def resume(self, job_id: str) -> Job:
         return self._job("POST", f"/jobs/{_segment(job_id)}/resume")
 
+    def inject(self, job_id: str, fault: str, rank: int | None) -> Injection:
+        """Have a fault injected; the server picks the rank where the fault needs one and none is given."""
+        body = _given(fault=fault, rank=rank)
+        injection: Injection = self._json("POST", f"/jobs/{_segment(job_id)}/chaos", json=body)
+        return injection
+
     # --- what a job has done
 
     def attempts(self, job_id: str) -> list[Attempt]:
@@ -253,6 +280,10 @@ class Client:
     def ranks(self, job_id: str, attempt: int | None = None) -> list[Rank]:
         """The ranks of one attempt, by default the newest."""
         return self._items(f"/jobs/{_segment(job_id)}/ranks", attempt=attempt)
+
+    def stack(self, job_id: str, rank: int) -> str:
+        """The Python stacks of all threads of a living rank."""
+        return str(self._json("POST", f"/jobs/{_segment(job_id)}/ranks/{rank}/stack")["stack"])
 
     def snapshots(self, job_id: str) -> list[Snapshot]:
         return self._items(f"/jobs/{_segment(job_id)}/snapshots")

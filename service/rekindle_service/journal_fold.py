@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from rekindle.contract.chaos import Fault
 from rekindle.contract.journal import Record, RecordType
 from rekindle.contract.outcome import Outcome, OutcomeClass
 from rekindle_service.rows import Attempt, Job
@@ -19,6 +20,14 @@ class StateChange:
     at: float  # seconds since the epoch
 
 
+@dataclass(frozen=True, slots=True)
+class Injection:
+    """A fault that a user had injected."""
+
+    sentence: str
+    at: float  # seconds since the epoch
+
+
 @dataclass(slots=True)
 class JournalEffect:
     """All that some records change, to be written in one transaction with the ``offset`` behind them."""
@@ -27,6 +36,7 @@ class JournalEffect:
     states: list[StateChange] = field(default_factory=list)
     columns: dict[str, Any] = field(default_factory=dict)  # of the job's row
     attempts: dict[int, Attempt] = field(default_factory=dict)  # those that the records touch, by number
+    injections: list[Injection] = field(default_factory=list)
 
 
 def fold(job: Job, attempts: Sequence[Attempt], records: Iterable[Record]) -> JournalEffect | None:
@@ -67,6 +77,8 @@ class _Folding:
                 self._attempt(record).resumed_from_step = record.fields["step"]
             case RecordType.ATTEMPT_ENDED:
                 self._attempt_ended(record)
+            case RecordType.FAULT_INJECTED:
+                self._fault_injected(record)
             case RecordType.RETRY_DECIDED:
                 self._retry_decided(record)
             case RecordType.JOB_ENDED:
@@ -111,6 +123,15 @@ class _Folding:
         if attempt.durable_step is not None:
             self.effect.columns["snapshot_step"] = attempt.durable_step
 
+    def _fault_injected(self, record: Record) -> None:
+        fault = Fault(record.fields["fault"]).value
+        rank, snapshot = _number(record.fields.get("rank")), _number(record.fields.get("snapshot"))
+        attempt = self._attempt(record)
+        attempt.faults = [*attempt.faults, {"at": record.at, "fault": fault, "rank": rank, "snapshot": snapshot}]
+        victim = "" if rank is None else f" rank {rank}"
+        victim += "" if snapshot is None else f" of step {snapshot}"
+        self.effect.injections.append(Injection(f"attempt {attempt.number}: {fault}{victim}", record.at))
+
     def _retry_decided(self, record: Record) -> None:
         attempt = self._attempt(record)
         attempt.reason = str(record.fields["reason"])
@@ -144,6 +165,13 @@ class _Folding:
         if self._state in HOLDING_SLOTS and self._state is not to:
             self.effect.states.append(StateChange(to, reason, record.at))
             self._state = to
+
+
+def _number(value: object) -> int | None:
+    """Raises TypeError for what is neither a whole number nor None."""
+    if value is not None and not isinstance(value, int):
+        raise TypeError(f"{value!r} is no whole number")
+    return value
 
 
 def _bare_outcome(ended_as: JobState, reason: str) -> dict[str, Any] | None:

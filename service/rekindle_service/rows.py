@@ -92,6 +92,7 @@ class Attempt(SQLModel, table=True):
     devices: list[str] = Field(default_factory=list, sa_type=JSON)
     next_try_at: float | None = None  # of the attempt that follows this one
     reason: str | None = None  # why another attempt follows, or why none does
+    faults: list[dict[str, Any]] = Field(default_factory=list, sa_type=JSON)  # injected: at, fault, rank, snapshot
 
 
 class Event(SQLModel, table=True):
@@ -100,7 +101,7 @@ class Event(SQLModel, table=True):
     id: int = Field(primary_key=True)  # from the same sequence as ``Job.version``
     job_id: str = Field(index=True)
     at: float
-    kind: str = Field(index=True)  # submitted, state, intent, changed, deleted
+    kind: str = Field(index=True)  # submitted, state, intent, changed, chaos, deleted
     from_state: str | None = None
     to_state: str | None = None
     reason: str = ""

@@ -185,3 +185,35 @@ def test_a_senseless_record_is_passed_over_and_noted(job, bad):
     effect = fold(job, [], records(bad, attempt_started(1), ranks_running(1)))
     assert ways(effect) == ["running"]
     assert "journal.jsonl" in effect.columns["notice"]
+
+
+def fault_injected(number, **fields):
+    return "fault_injected", {"attempt": number, **fields}
+
+
+def test_injected_faults_are_kept_with_their_attempt_and_told_as_events(job):
+    lines = [
+        attempt_started(1),
+        ranks_running(1),
+        fault_injected(1, fault="corrupt-snapshot", rank=None, snapshot=40),
+        fault_injected(1, fault="kill", rank=1, snapshot=None),
+    ]
+    effect = fold(job, [], records(*lines))
+    assert effect.attempts[1].faults == [
+        {"at": 3.0, "fault": "corrupt-snapshot", "rank": None, "snapshot": 40},
+        {"at": 4.0, "fault": "kill", "rank": 1, "snapshot": None},
+    ]
+    sentences = [injection.sentence for injection in effect.injections]
+    assert sentences == ["attempt 1: corrupt-snapshot of step 40", "attempt 1: kill rank 1"]
+    assert ways(effect) == ["running"]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"fault": "explode", "rank": 1}, {"rank": 1}, {"fault": ["kill"], "rank": 1}, {"fault": "kill", "rank": "1"}],
+)
+def test_a_senseless_fault_is_passed_over(job, fields):
+    effect = fold(job, [], records(attempt_started(1), fault_injected(1, **fields)))
+    assert effect.attempts[1].faults == []
+    assert effect.injections == []
+    assert "passed over" in effect.columns["notice"]

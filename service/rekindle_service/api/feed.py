@@ -86,7 +86,7 @@ class JobFeed:
 
     def _ranks_events(self, job: Job, run_dir: RunDir, attempt: AttemptFacts) -> Iterator[ServerSentEvent]:
         rows = rank_rows(job, run_dir, attempt)
-        ranks = [row.model_dump(mode="json", exclude={"heartbeat_age"}) for row in rows]
+        ranks = [row.model_dump(mode="json", exclude={"heartbeat_age", "process_state"}) for row in rows]
         now = time.monotonic()
         aged = now - self._ranks_told_at >= _RANKS_ANEW and any(row.heartbeat_age is not None for row in rows)
         if ranks == self._ranks and not aged:

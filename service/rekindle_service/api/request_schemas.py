@@ -5,6 +5,8 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, model_validator
 from pydantic_core import PydanticCustomError
 
+from rekindle.contract.chaos import OF_RANK, Fault
+
 MOST_RANKS = 4096
 LONGEST_NAME = 200
 _LONGEST_FILE_NAME = 255  # bytes
@@ -132,6 +134,21 @@ class JobPatch(_Request):
     def _changes_something(self) -> Self:
         if not self.model_dump(exclude_none=True):
             raise PydanticCustomError("patch", "at least one of name, priority and max_failures must be given")
+        return self
+
+
+class ChaosRequest(_Request):
+    """A fault to be injected; left out, ``rank`` is any that runs, where the fault strikes one."""
+
+    fault: Annotated[Fault, Field(strict=False)]
+    rank: Annotated[int | None, Field(ge=0, lt=MOST_RANKS)] = None
+
+    @model_validator(mode="after")
+    def _strikes_a_rank_or_none(self) -> Self:
+        if self.rank is not None and self.fault not in OF_RANK:
+            raise PydanticCustomError(
+                "rank", "must be left out: {fault} strikes no single rank", {"fault": self.fault.value, "hint": ""}
+            )
         return self
 
 

@@ -107,6 +107,15 @@ class JobPublic(BaseModel):
     warm: bool
 
 
+class FaultPublic(BaseModel):
+    """A fault that a user had injected; ``snapshot`` is the step of the one that was damaged."""
+
+    at: Moment
+    fault: Spoken
+    rank: int | None
+    snapshot: int | None
+
+
 class AttemptPublic(BaseModel):
     """One launch of torchrun."""
 
@@ -123,10 +132,11 @@ class AttemptPublic(BaseModel):
     devices: list[str]
     next_try_at: Moment
     reason: Spoken
+    faults: list[FaultPublic]
 
 
 class RankPublic(BaseModel):
-    """One rank of one attempt; ``heartbeat_age`` in seconds."""
+    """One rank of one attempt; ``heartbeat_age`` in seconds, ``process_state`` the kernel's letter (R, S, D, T …)."""
 
     model_config = ConfigDict(from_attributes=True)
 
@@ -146,6 +156,7 @@ class RankPublic(BaseModel):
     durable_step: int | None
     notice: Spoken
     device: Spoken
+    process_state: str | None
     heartbeat_age: float | None
     last_line: Spoken
 
@@ -223,6 +234,14 @@ class Health(BaseModel):
 class Readiness(BaseModel):
     status: Literal["ready", "not ready"]
     checks: dict[str, str]
+
+
+class ChaosPublic(BaseModel):
+    """A fault on its way to the keeper; ``rank`` is the one that it strikes, null where it strikes none."""
+
+    attempt: int
+    fault: str
+    rank: int | None
 
 
 class StackPublic(BaseModel):

@@ -14,6 +14,7 @@ from typing import Annotated
 
 import typer
 
+from rekindle_service.cli.chaos import chaos
 from rekindle_service.cli.complaint import complaint, problem_text
 from rekindle_service.cli.control import cancel, drain, resume
 from rekindle_service.cli.demo import demo
@@ -39,7 +40,7 @@ app = typer.Typer(
 )
 
 _SERVER_COMMANDS: tuple[Callable[..., None], ...] = (serve, demo, token)
-_JOB_COMMANDS: tuple[Callable[..., None], ...] = (ps, show, logs, wait, cancel, drain, resume, snapshots)
+_JOB_COMMANDS: tuple[Callable[..., None], ...] = (ps, show, logs, wait, cancel, drain, resume, snapshots, chaos)
 
 app.command(context_settings=SUBMIT_CONTEXT, rich_help_panel="Jobs")(submit)
 for _command in _JOB_COMMANDS:

@@ -1,12 +1,17 @@
 """A server in the background, for whoever needs one now and has none."""
 
+import os
+import select
+import signal
 import subprocess
 import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from rekindle.contract.durable import read_json
+from rekindle.contract.locks import lock_holder
 from rekindle_service.client import Address, Client, NoServerError, server_in
 from rekindle_service.home import Home
 
@@ -19,6 +24,15 @@ _TOLD_LINES = 15
 class RunningServer:
     address: Address
     pid: int
+
+
+@dataclass(frozen=True, slots=True)
+class Invocation:
+    """How a server was started, so that it can be started the same way again."""
+
+    command: list[str]
+    environment: dict[str, str]
+    folder: Path
 
 
 def running_server(home: Home) -> RunningServer | None:
@@ -39,19 +53,77 @@ def start_server(home: Home, log: Path) -> RunningServer:
     Raises NoServerError with the end of its log when it does not come up.
     """
     home.root.mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, "-m", "rekindle_service", "--home", str(home.root), "serve", "--port", "0"]
+    return _bring_up(home, Invocation(command, dict(os.environ), Path.cwd()), log)
+
+
+def replace_server(home: Home, log: Path) -> RunningServer:
+    """Kill -9 the server of this home and start it again as it was started, on the same port, in the background.
+
+    Raises NoServerError when there is none, or none comes up again.
+    """
+    server = running_server(home)
+    if server is None:
+        raise NoServerError(f"No server is running in {home.root}.")
+    invocation = _invocation(server.pid)
+    _kill(home, server.pid)
+    port = urlsplit(server.address.url).port
+    invocation.command.extend(["--port", str(port)])  # the last one given counts
+    return _bring_up(home, invocation, log)
+
+
+def _invocation(pid: int) -> Invocation:
+    process = Path("/proc", str(pid))
+    command = process.joinpath("cmdline").read_bytes().rstrip(b"\0").split(b"\0")
+    variables = process.joinpath("environ").read_bytes().rstrip(b"\0").split(b"\0")
+    pairs = (os.fsdecode(variable).partition("=") for variable in variables)
+    return Invocation(
+        [os.fsdecode(word) for word in command],
+        {name: value for name, _, value in pairs},
+        process.joinpath("cwd").readlink(),
+    )
+
+
+def _kill(home: Home, pid: int) -> None:
+    """SIGKILL the process that owns the home, and wait until it is gone.
+
+    The handle is taken first and the ownership asked afterwards: once it is held, no other process can get the pid.
+    """
+    try:
+        handle = os.pidfd_open(pid)
+    except ProcessLookupError:
+        raise NoServerError(f"The server of {home.root} has just ended.") from None
+    try:
+        if lock_holder(home.server_lock) != pid:
+            raise NoServerError(f"Process {pid} is not the server of {home.root}: {home.server_json} is stale.")
+        signal.pidfd_send_signal(handle, signal.SIGKILL)
+        ended = select.poll()
+        ended.register(handle, select.POLLIN)
+        ended.poll()
+    finally:
+        os.close(handle)
+
+
+def _bring_up(home: Home, invocation: Invocation, log: Path) -> RunningServer:
+    """Start a server and wait until this home has one that answers: this one, or a supervisor's that was faster."""
     with log.open("ab") as output:
         process = subprocess.Popen(
-            [sys.executable, "-m", "rekindle_service", "--home", str(home.root), "serve", "--port", "0"],
+            invocation.command,
+            cwd=invocation.folder,
+            env=invocation.environment,
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
             start_new_session=True,
         )
     deadline = time.monotonic() + _PATIENCE
-    while process.poll() is None and time.monotonic() < deadline:
+    while time.monotonic() < deadline:
+        ended = process.poll() is not None  # asked first: a server that lost the race leaves another behind
         server = running_server(home)
-        if server is not None and server.pid == process.pid:
+        if server is not None:
             return server
+        if ended:
+            break
         time.sleep(_POLL)
     process.kill()
     process.wait()

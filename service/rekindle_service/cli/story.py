@@ -62,6 +62,8 @@ def story(attempts: list[Attempt]) -> Iterator[str]:
 
 
 def _ending(attempt: Attempt, following: Attempt | None) -> Iterator[str]:
+    for fault in attempt["faults"]:
+        yield f"fault injected: {wording.fault(fault['fault'], fault['rank'], fault['snapshot'])}"
     ending = attempt["outcome"]
     if ending is None:
         yield "running" if attempt["state"] == "running" else "ended"

@@ -89,6 +89,12 @@ def outcome(ending: Outcome) -> str:
     return message
 
 
+def fault(name: str, rank: int | None, snapshot: int | None = None) -> str:
+    """``kill rank 1``, ``corrupt-snapshot of step 40`` or ``agent``."""
+    victim = "" if rank is None else f" rank {rank}"
+    return plain_line(name) + victim + ("" if snapshot is None else f" of step {snapshot}")
+
+
 def situation(job: Job) -> str:
     """What a person would say about the job now, beside its state."""
     match job["state"]:

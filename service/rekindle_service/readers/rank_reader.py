@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from rekindle.contract.identity import ProcessIdentity, boot_id
+from rekindle.contract.identity import ProcessIdentity, boot_id, process_state
 from rekindle.contract.journal import RecordType, read_journal
 from rekindle.contract.layout import AttemptDir, RankDir, RunDir
 from rekindle.contract.rank_records import RankDone, RankError, RankState, RankStatus
@@ -55,6 +55,7 @@ class RankRow:
     durable_step: int | None
     notice: str | None
     device: str | None
+    process_state: str | None  # the kernel's letter of a living process: R, S, D, T …
     heartbeat_age: float | None
     last_line: str | None
 
@@ -113,12 +114,13 @@ def _read_rank(root: Path, attempt_dir: AttemptDir, facts: AttemptFacts, rank: i
     error = _read(_ERROR, root, rank_dir.error)
     process, exited = facts.processes.get(rank, {}), facts.exits.get(rank)
     lives = not over and not facts.ended and _process_lives(status, process, facts.boot_id)
+    pid = status.pid if status else process.get("pid")
     state = rank_state(status=status, done=done, error=error, exited=exited, lives=lives)
     return RankRow(
         rank=rank,
         local_rank=status.local_rank if status else process.get("local_rank"),
         host=status.host if status else None,
-        pid=status.pid if status else process.get("pid"),
+        pid=pid,
         state=state,
         exit_code=_exit_code(exited, error),
         signal=None if exited is None else exited.get("signal"),
@@ -131,6 +133,7 @@ def _read_rank(root: Path, attempt_dir: AttemptDir, facts: AttemptFacts, rank: i
         durable_step=status.durable_step if status else None,
         notice=status.notice if status else None,
         device=_device(status, facts, rank),
+        process_state=process_state(pid) if lives and pid is not None else None,
         heartbeat_age=_heartbeat_age(root, rank_dir, status) if lives else None,
         last_line=_last_line(root, rank_dir),
     )

@@ -52,6 +52,11 @@
  * @property {string} python
  * @property {boolean} warm
  *
+ * @typedef {object} Fault injected on request; `snapshot` is the step of the one that was damaged
+ * @property {string} fault
+ * @property {number | null} rank
+ * @property {number | null} snapshot
+ *
  * @typedef {object} Attempt
  * @property {number} number
  * @property {string} state
@@ -64,6 +69,7 @@
  * @property {number | null} world_size
  * @property {string | null} next_try_at
  * @property {string | null} reason
+ * @property {Fault[]} faults
  *
  * @typedef {object} Rank
  * @property {number} rank

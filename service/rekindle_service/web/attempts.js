@@ -52,7 +52,14 @@ function item(attempt, next, length) {
     attempt.outcome && h("p", {}, h("bdi", {}, attempt.outcome.message), where ? h("span", { class: "place" }, where) : null),
     h("p", { class: "muted" }, stepsText(attempt, next)),
     attempt.reason && h("p", { class: "muted" }, attempt.reason),
+    ...attempt.faults.map((fault) => h("p", { class: "muted" }, faultText(fault))),
   );
+}
+
+/** @param {import("./api.js").Fault} fault */
+function faultText({ fault, rank, snapshot }) {
+  const victim = rank !== null ? ` rank ${rank}` : snapshot !== null ? ` of step ${count(snapshot)}` : "";
+  return `fault injected: ${fault}${victim}`;
 }
 
 /**

@@ -2,6 +2,7 @@
 
 import os
 import signal
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -27,15 +28,24 @@ class Injector:
         rank = roster.ranks.get(number) if isinstance(number, int) else None
         if fault not in set(Fault) or (fault in OF_RANK and rank is None):
             return
-        self._journal.write(RecordType.FAULT_INJECTED, attempt=message["attempt"], fault=fault, rank=number)
+        victim = newest_snapshot(self._run_dir.snapshots) if fault == Fault.CORRUPT_SNAPSHOT else None
+        if fault == Fault.CORRUPT_SNAPSHOT and victim is None:
+            return
+        self._journal.write(
+            RecordType.FAULT_INJECTED,
+            attempt=message["attempt"],
+            fault=fault,
+            rank=number,
+            snapshot=None if victim is None else int(victim.name),
+        )
         if rank is not None and fault in OF_RANK:
             self._hurt(rank, Fault(fault))
         elif fault == Fault.AGENT:
             os.kill(agent, signal.SIGKILL)
         elif fault == Fault.KEEPER:
             os.kill(os.getpid(), signal.SIGKILL)
-        else:
-            corrupt_newest(self._run_dir.snapshots)
+        elif victim is not None:
+            corrupt(victim)
 
     def _hurt(self, rank: RankFacts, fault: Fault) -> None:
         if fault in IN_RANK:
@@ -45,15 +55,18 @@ class Injector:
             send(rank, _SIGNALS[fault])
 
 
-def corrupt_newest(snapshots: Path) -> Path | None:
-    """Flip one bit in the middle of the largest file of the newest snapshot; returns that file."""
-    folders = sorted(path for path in snapshots.iterdir() if path.name.isdecimal())
-    if not folders:
-        return None
-    victim = max((path for path in folders[-1].iterdir() if path.is_file()), key=lambda path: path.stat().st_size)
-    with victim.open("r+b") as file:
-        file.seek(victim.stat().st_size // 2)
-        byte = file.read(1)[0]
-        file.seek(-1, os.SEEK_CUR)
-        file.write(bytes([byte ^ 1]))
-    return victim
+def newest_snapshot(snapshots: Path) -> Path | None:
+    """The folder of the newest committed snapshot."""
+    folders = (path.parent for path in snapshots.glob("*/manifest.json"))
+    return max((folder for folder in folders if folder.name.isdecimal()), default=None)
+
+
+def corrupt(snapshot: Path) -> None:
+    """Flip one bit in the middle of its largest file; nothing where it has just given way to a newer one."""
+    with suppress(OSError):
+        victim = max((path for path in snapshot.iterdir() if path.is_file()), key=lambda path: path.stat().st_size)
+        with victim.open("r+b") as file:
+            file.seek(victim.stat().st_size // 2)
+            byte = file.read(1)[0]
+            file.seek(-1, os.SEEK_CUR)
+            file.write(bytes([byte ^ 1]))
