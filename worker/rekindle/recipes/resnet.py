@@ -1,7 +1,8 @@
-"""A small residual network for small images."""
+"""Residual networks for small images."""
 
 from collections.abc import Iterator
 
+import torchvision
 from torch import Tensor, nn
 
 
@@ -34,6 +35,15 @@ def small_resnet(classes: int, *, channels: int = 1, width: int = 16, blocks: in
         nn.Flatten(),
         nn.Linear(stages[-1], classes),
     )
+
+
+def resnet34(classes: int, *, channels: int = 3) -> nn.Sequential:
+    """torchvision's ResNet-34 with the stem for CIFAR: it begins at full size, where ImageNet's begins at a quarter."""
+    resnet = torchvision.models.resnet34(num_classes=classes)
+    stem = nn.Conv2d(channels, 64, 3, padding=1, bias=False), nn.BatchNorm2d(64), nn.ReLU()
+    stages = resnet.layer1, resnet.layer2, resnet.layer3, resnet.layer4
+    blocks = [block for stage in stages for block in stage.children()]
+    return nn.Sequential(*stem, *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), resnet.fc)
 
 
 def _blocks(stages: list[int], blocks: int) -> Iterator[nn.Module]:

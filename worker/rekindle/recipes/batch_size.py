@@ -1,0 +1,29 @@
+"""How many samples a step has: of all ranks together, and of each; never one number that might mean either."""
+
+from dataclasses import dataclass
+
+from rekindle.recipes.options import Options
+
+_DEFAULT = 128  # samples of all ranks
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSize:
+    """``growth`` is how many times larger the batch is than that of one rank alone would be."""
+
+    of_all: int
+    sharers: int
+    growth: int
+
+    @classmethod
+    def choose(cls, options: Options, sharers: int) -> "BatchSize":
+        """``sharers`` ranks divide the batch among them; 1 where all work on the same samples."""
+        if options.batch_size_per_rank is not None:
+            return cls(options.batch_size_per_rank * sharers, sharers, growth=sharers)
+        return cls(options.batch_size or _DEFAULT, sharers, growth=1)
+
+    def __str__(self) -> str:
+        least, rest = divmod(self.of_all, self.sharers)
+        each = f"{least} or {least + 1}" if rest else f"{least}"
+        ranks = "rank" if self.sharers == 1 else "ranks"
+        return f"batch of all ranks {self.of_all} = {self.sharers} {ranks} x {each}"

@@ -1,0 +1,160 @@
+"""The loop that the recipes share; a recipe says how the model and the step are divided among the ranks."""
+
+import math
+import os
+import sys
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+from torchmetrics.classification import MulticlassAccuracy
+
+from rekindle.recipes.batch_size import BatchSize
+from rekindle.recipes.data import Data
+from rekindle.recipes.digest import weights_sha256
+from rekindle.recipes.evaluation import evaluation_batches
+from rekindle.recipes.learning_rate import LearningRate
+from rekindle.recipes.options import Options
+from rekindle.training.data_loading import to_device
+from rekindle.training.run import Run
+
+_PRECISIONS = {"no": None, "bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+def make_repeatable(seed: int) -> None:
+    """Call it before the model is built: weights are drawn from ``seed``, the same on every rank."""
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it, cuBLAS refuses to be deterministic
+    torch.use_deterministic_algorithms(True)
+    torch.backends.cudnn.benchmark = False
+    torch.manual_seed(seed)
+
+
+def sgd(model: nn.Module, options: Options) -> torch.optim.SGD:
+    """The learning rate is set at every step."""
+    return torch.optim.SGD(model.parameters(), lr=options.lr, momentum=0.9, weight_decay=5e-4)
+
+
+@dataclass(slots=True)
+class Plan:
+    """What the loop needs beside ``Run``. ``sharers`` ranks divide each batch."""
+
+    options: Options
+    data: Data
+    optimizer: torch.optim.Optimizer
+    device: torch.device
+    sharers: int
+    scaler: torch.amp.GradScaler = field(init=False)
+    accuracy: MulticlassAccuracy = field(init=False)
+    batch: BatchSize = field(init=False)
+    learning_rate: LearningRate = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.scaler = torch.amp.GradScaler(self.device.type, enabled=self.options.amp == "fp16")
+        self.accuracy = MulticlassAccuracy(self.data.shape.classes, average="micro")
+        self.batch = BatchSize.choose(self.options, self.sharers)
+        self.learning_rate = LearningRate.choose(self.options, self.batch.growth)
+
+
+Step = Callable[[Run, Plan, Tensor, Tensor], Tensor]
+"""Trains on this rank's part of a batch and returns its mean loss."""
+
+
+def train_step(run: Run, plan: Plan, images: Tensor, labels: Tensor) -> Tensor:
+    """Forward and backward pass in portions; the ranks share their gradients during the last one."""
+    plan.optimizer.zero_grad()
+    loss = torch.zeros((), device=run.device)
+    portions = list(zip(*(each.tensor_split(plan.options.accumulate) for each in (images, labels)), strict=True))
+    for index, (x, y) in enumerate(portions):
+        with nullcontext() if index + 1 == len(portions) else run.no_sync():
+            part = classify(run, plan, x, y) * (len(y) / len(labels))
+            scaled: Tensor = plan.scaler.scale(part * run.batch_weight)
+            scaled.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        loss += part.detach()
+    plan.scaler.step(plan.optimizer)
+    plan.scaler.update()
+    return loss
+
+
+def classify(run: Run, plan: Plan, images: Tensor, labels: Tensor) -> Tensor:
+    """The mean loss, in the precision that was asked for; counts into the accuracy."""
+    precision = _PRECISIONS[plan.options.amp]
+    with torch.autocast(run.device.type, precision, enabled=precision is not None):
+        logits = run.model(images)
+        loss = cross_entropy(logits, labels)
+    plan.accuracy.update(logits.detach().float(), labels)
+    return loss
+
+
+def fit(run: Run, plan: Plan, step: Step = train_step) -> None:
+    """Train all epochs that are left, evaluate after each, and say the accuracy and the digest of the weights."""
+    options = plan.options
+    say(run, f"{plan.batch} | lr {plan.learning_rate.full:.4f} | {options.evaluate} evaluation")
+    for epoch in run.epochs(options.epochs):
+        began, first = time.monotonic(), run.step
+        plan.accuracy.reset()
+        loss = torch.zeros(())
+        for images, labels in run.batches(
+            plan.data.train, global_batch=plan.batch.of_all, shuffle=options.shuffle, num_workers=options.workers
+        ):
+            refuse_empty_portions(len(labels), options.accumulate)
+            plan.learning_rate.set(plan.optimizer, run.step, epoch)
+            loss = step(run, plan, images, labels)
+            run.log(loss=loss, lr=plan.optimizer.param_groups[0]["lr"])
+            time.sleep(options.throttle)
+        seconds = time.monotonic() - began
+        tell_epoch(run, plan, loss.item(), plan.accuracy.compute().item(), (run.step - first) / seconds, seconds)
+        run.log(test_accuracy=accuracy_on_test(run, plan))
+    say(run, f"test accuracy {accuracy_on_test(run, plan):.4f}")
+    say(run, f"weights sha256 {weights_sha256(run.module.named_parameters())}")
+
+
+def tell_epoch(run: Run, plan: Plan, loss: float, accuracy: float, rate: float, seconds: float) -> None:
+    """The loss is that of this rank's last batch, all else of all ranks. ``rate`` in steps per second.
+
+    Raises FloatingPointError for a loss that is not finite: nothing good can follow.
+    """
+    lr = plan.optimizer.param_groups[0]["lr"]
+    speed = rate * plan.batch.of_all
+    say(
+        run,
+        f"epoch {run.epoch} | batch {plan.batch.of_all} | steps {run.step} | lr {lr:.4f} | loss {loss:.4f} | "
+        f"acc {accuracy:.1%} | {seconds:.1f} s | {speed:.0f} samples/s",
+    )
+    run.log(accuracy=accuracy, samples_per_second=speed, epoch_seconds=seconds)
+    if not math.isfinite(loss):
+        raise FloatingPointError(
+            f"the loss is {loss} after step {run.step} (lr {lr:.4f}): snapshots stay at the last finite weights; try a "
+            "smaller --lr, or --warmup-steps"
+        )
+
+
+def accuracy_on_test(run: Run, plan: Plan) -> float:
+    """Of all ranks together, exact or padded as the options say."""
+    accuracy = MulticlassAccuracy(plan.data.shape.classes, average="micro").to(run.device)
+    rank, ranks = (run.rank, run.world_size) if plan.sharers > 1 else (0, 1)
+    batches = evaluation_batches(
+        plan.data.test, plan.options.evaluate, rank=rank, ranks=ranks, workers=plan.options.workers
+    )
+    with run.evaluation() as model:
+        for batch in batches:
+            images, labels = to_device(batch, run.device)
+            accuracy.update(model(images), labels)
+        return float(accuracy.compute())
+
+
+def refuse_empty_portions(samples: int, portions: int) -> None:
+    if samples < portions:
+        raise ValueError(
+            f"a batch of {samples} samples on this rank cannot be cut in {portions} portions; give a larger "
+            "--batch-size or a smaller --accumulate"
+        )
+
+
+def say(run: Run, text: str) -> None:
+    """In one write, so that lines of ranks that share a terminal do not mix."""
+    sys.stdout.write(f"[rank {run.rank}] {text}\n")
+    sys.stdout.flush()
