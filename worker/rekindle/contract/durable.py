@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
+_LONGEST_DOCUMENT = 16 << 20  # bytes
+
 
 def fsync_folder(folder: Path) -> None:
     """Make renames and new names in ``folder`` durable: without it a renamed file is gone after a power cut."""
@@ -63,18 +65,18 @@ def open_regular(path: Path) -> BinaryIO:
 
 
 def read_json(path: Path) -> Any | None:
-    """The JSON document at ``path``, or None where there is none (yet) or it is not JSON."""
+    """The JSON document at ``path``, or None where there is none (yet), it is not JSON, or it is absurdly long."""
     try:
         with open_regular(path) as file:
-            return json.loads(file.read())
-    except (FileNotFoundError, ValueError):
+            return json.loads(file.read(_LONGEST_DOCUMENT))
+    except (FileNotFoundError, PermissionError, ValueError, RecursionError):
         return None
 
 
 def append_line(path: Path, value: Any) -> None:
     """Append one JSON line and fsync it. A torn last line left by a crash is first ended, so it cannot swallow ours.
 
-    Raises OSError where the line did not fit whole (a full disk).
+    Raises OSError, naming the file, where the line did not fit whole (a full disk).
     """
     created = not path.exists()
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
@@ -83,8 +85,11 @@ def append_line(path: Path, value: Any) -> None:
         torn = size > 0 and os.pread(fd, 1, size - 1) != b"\n"
         line = (b"\n" if torn else b"") + json.dumps(value, allow_nan=False).encode() + b"\n"
         if os.write(fd, line) != len(line):
-            raise OSError(errno.ENOSPC, "only a part of the line was written", str(path))
+            raise OSError(errno.ENOSPC, "only a part of the line was written")
         os.fsync(fd)
+    except OSError as error:
+        error.filename = str(path)
+        raise
     finally:
         os.close(fd)
     if created:
@@ -109,7 +114,7 @@ def read_lines(path: Path, offset: int = 0) -> Iterator[tuple[int, dict[str, Any
             offset += len(line)
             try:
                 value = json.loads(line)
-            except ValueError:
+            except (ValueError, RecursionError):
                 continue
             if isinstance(value, dict):
                 yield offset, value

@@ -28,7 +28,7 @@ class ExclusiveLock:
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
+        except (BlockingIOError, PermissionError) as error:
             pid = _holder(self._fd)
             os.close(self._fd)
             raise LockHeldError(path, pid) from error

@@ -4,6 +4,8 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any, Self
 
+from rekindle.contract.typed_record import known_fields
+
 
 class OutcomeClass(StrEnum):
     """The kinds of ending that call for different actions."""
@@ -45,5 +47,4 @@ class Outcome:
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> Self:
-        fields = {name: item for name, item in value.items() if name != "class"}
-        return cls(klass=OutcomeClass(value["class"]), **fields)
+        return cls(**{**known_fields(cls, value), "klass": OutcomeClass(value["class"])})

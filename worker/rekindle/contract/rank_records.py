@@ -9,11 +9,17 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Self
 
+from rekindle.contract.typed_record import record_of
+
 STACK_SIGNAL = signal.SIGRTMIN + 7
 """Makes a rank append the stacks of all its threads to ``RankDir.stacks``, even where C code blocks or holds the GIL.
 
 A real-time signal, since scripts, Slurm and Lightning use SIGUSR1 and SIGUSR2 themselves.
 """
+
+
+LONGEST_MESSAGE = 4096
+"""Bytes of a message on the bell: Linux's PIPE_BUF, up to which writes of several processes never mix."""
 
 
 class RankState(StrEnum):
@@ -61,9 +67,9 @@ class RankStatus:
         return asdict(self)
 
     @classmethod
-    def from_json(cls, value: dict[str, Any]) -> Self:
-        known = {name: item for name, item in value.items() if name in cls.__slots__}
-        return cls(**{**known, "state": RankState(value["state"])})
+    def from_json(cls, value: Any) -> Self:
+        """Raises ValueError where ``value`` is not what ``to_json`` makes."""
+        return record_of(cls, value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +103,9 @@ class RankError:
         return asdict(self)
 
     @classmethod
-    def from_json(cls, value: dict[str, Any]) -> Self:
-        return cls(**value)
+    def from_json(cls, value: Any) -> Self:
+        """Raises ValueError where ``value`` is not what ``to_json`` makes."""
+        return record_of(cls, value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,14 +124,14 @@ class MetricPoint:
 def ring(bell: Path, message: dict[str, Any]) -> None:
     """Wake the keeper that listens on ``bell``; nothing happens when none does.
 
-    A message is one JSON line of less than PIPE_BUF bytes, so that writes of several processes never mix. Kinds, beside
-    ``attempt`` in all but the last: ``rank_started`` (rank, local_rank, pid, start_time), ``rank_done`` (rank),
-    ``rank_failed`` (rank), ``rank_exited`` (pid, exit_code or signal, the other null), ``resumed`` (step), ``stack``
-    (rank), ``chaos`` (fault, rank), ``intent``.
+    A message is one JSON line of at most ``LONGEST_MESSAGE`` bytes. Kinds, beside ``attempt`` in all but the last:
+    ``rank_started`` (rank, local_rank, pid, start_time), ``rank_done`` (rank), ``rank_failed`` (rank), ``rank_exited``
+    (pid, exit_code or signal, the other null), ``resumed`` (step), ``stack`` (rank), ``chaos`` (fault, rank),
+    ``intent``.
     """
     line = json.dumps(message).encode() + b"\n"
-    if len(line) > 4096:
-        raise ValueError(f"a bell message has at most 4096 bytes, this one has {len(line)}")
+    if len(line) > LONGEST_MESSAGE:
+        raise ValueError(f"a bell message has at most {LONGEST_MESSAGE} bytes, this one has {len(line)}")
     with suppress(OSError):
         fd = os.open(bell, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         try:

@@ -4,6 +4,8 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any, Self
 
+from rekindle.contract.typed_record import known_fields
+
 DRAINED_EXIT_CODE = 75
 """Exit code (EX_TEMPFAIL of sysexits.h) by which a script says: I saved and stopped because I was asked to."""
 
@@ -51,7 +53,9 @@ class JobSpec:
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> Self:
-        return cls(**{**value, "kind": TargetKind(value["kind"]), "cadence": Cadence(**value["cadence"])})
+        """Fields of a newer version are passed over: a keeper outlives the upgrade of its server, and the reverse."""
+        cadence = Cadence(**known_fields(Cadence, value["cadence"]))
+        return cls(**{**known_fields(cls, value), "kind": TargetKind(value["kind"]), "cadence": cadence})
 
 
 class Want(StrEnum):
@@ -81,4 +85,5 @@ class Intent:
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> Self:
-        return cls(**{**value, "want": Want(value["want"])})
+        """Fields of a newer version are passed over, as in ``JobSpec``."""
+        return cls(**{**known_fields(cls, value), "want": Want(value["want"])})

@@ -135,9 +135,20 @@ class Attempt:
     def _take_message(self, message: dict[str, Any]) -> None:
         """A script may ring too: what does not fit is passed over."""
         match message:
-            case {"bell": "rank_started", "rank": int(r), "local_rank": int(local), "pid": int(pid), "start_time": int(t)}:
+            case {
+                "bell": "rank_started",
+                "rank": int(r),
+                "local_rank": int(local),
+                "pid": int(pid),
+                "start_time": int(t),
+            }:
                 self._rank_started(RankFacts(r, local, pid, t))
-            case {"bell": "rank_exited", "pid": int(pid), "exit_code": int() | None as code, "signal": int() | None as n}:
+            case {
+                "bell": "rank_exited",
+                "pid": int(pid),
+                "exit_code": int() | None as code,
+                "signal": int() | None as n,
+            }:
                 self._roster.note_exit(pid, code, n)
             case {"bell": "resumed", "step": int(step)}:
                 self._journal.write(RecordType.RESUMED, attempt=self._plan.number, step=step)

@@ -6,30 +6,38 @@ import stat
 from pathlib import Path
 from typing import Any
 
+from rekindle.contract.rank_records import LONGEST_MESSAGE
+
+_AT_ONCE = 1 << 20  # bytes taken in by one call: a script that rings without end must not keep the keeper from its work
+
 
 class Bell:
-    """Listens from construction to ``close``. Nothing rung while a keeper listens is lost."""
+    """Listens from construction to ``close``.
+
+    What is rung while a keeper listens is heard, unless a flood fills the FIFO: then the ranks' files tell the rest.
+    """
 
     def __init__(self, path: Path) -> None:
-        if path.exists() and not stat.S_ISFIFO(path.lstat().st_mode):
+        if os.path.lexists(path) and not stat.S_ISFIFO(path.lstat().st_mode):
             path.unlink()
-        if not path.exists():
+        if not os.path.lexists(path):
             os.mkfifo(path, 0o600)
         # Read and write: a FIFO with no writer left would otherwise report end of file for ever.
         self._fd = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
         self._pending = b""
-        while self._read():  # what was rung for an earlier keeper
-            pass
+        self.messages()  # what was rung for an earlier keeper
         self._pending = b""
 
     def fileno(self) -> int:
         return self._fd
 
     def messages(self) -> list[dict[str, Any]]:
-        """All messages rung since the last call; never blocks. Lines that are not JSON objects are passed over."""
-        while self._read():
+        """The messages rung since the last call; never blocks. Lines that are not JSON objects are passed over."""
+        while len(self._pending) < _AT_ONCE and self._read():
             pass
         *lines, self._pending = self._pending.split(b"\n")
+        if len(self._pending) > LONGEST_MESSAGE:
+            self._pending = b""
         return [message for line in lines if (message := _parse(line)) is not None]
 
     def close(self) -> None:
@@ -45,8 +53,10 @@ class Bell:
 
 
 def _parse(line: bytes) -> dict[str, Any] | None:
+    if len(line) > LONGEST_MESSAGE:
+        return None
     try:
         value = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None

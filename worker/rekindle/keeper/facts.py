@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from rekindle.contract.identity import ProcessIdentity, boot_id
 from rekindle.contract.rank_records import RankError
 from rekindle.keeper.accusation import Hang
 
@@ -36,6 +37,10 @@ class RankFacts:
     done: bool = False
     drained: bool = False
     error: RankError | None = None
+
+    @property
+    def identity(self) -> ProcessIdentity:
+        return ProcessIdentity(self.pid, self.start_time, boot_id())
 
     @property
     def explained(self) -> bool:

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from rekindle.contract.durable import open_regular
 from rekindle.contract.layout import AttemptDir
 from rekindle.contract.rank_records import STACK_SIGNAL
 from rekindle.keeper.accusation import Hang, Suspect, accuse
@@ -78,7 +79,7 @@ def _size(path: Path) -> int:
 
 def _read_from(path: Path, offset: int) -> str:
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             file.seek(offset)
             return file.read().decode(errors="replace")
     except OSError:

@@ -29,21 +29,24 @@ def leftovers(run_dir: Path) -> list[int]:
     return [pid for pid in pids if pid not in own and key in _environment(pid)]
 
 
-def end_all(pids: list[int], reap_children: Callable[[], object], patience: float = 10.0) -> list[int]:
-    """SIGKILL ``pids`` and wait until they are gone; returns those still there after ``patience`` seconds.
+def end_all(find: Callable[[], list[int]], reap_children: Callable[[], object], patience: float = 10.0) -> list[int]:
+    """SIGKILL all that ``find`` finds until it finds no more; returns the pids still there after ``patience`` seconds.
 
-    ``reap_children`` collects those that are this process's own. A process in uninterruptible sleep (a wedged device
-    or network file system) cannot be ended by anybody.
+    Looking once is not enough: a process may fork between the look and its end. ``reap_children`` collects those that
+    are this process's own. A process in uninterruptible sleep (a wedged device or network file system) cannot be
+    ended by anybody.
     """
-    alive = [identity for pid in pids if (identity := ProcessIdentity.of(pid)) is not None]
     deadline = time.monotonic() + patience
-    while alive and time.monotonic() < deadline:
+    while alive := [
+        identity for pid in find() if (identity := ProcessIdentity.of(pid)) is not None and identity.alive()
+    ]:
+        if time.monotonic() >= deadline:
+            break
         for identity in alive:
-            _kill(identity)
+            send_signal(identity, signal.SIGKILL)
         reap_children()
-        alive = [identity for identity in alive if identity.alive()]
-        if alive:
-            time.sleep(0.005)
+        time.sleep(0.002)
+    reap_children()
     return [identity.pid for identity in alive]
 
 
@@ -59,15 +62,17 @@ def reap() -> dict[int, int]:
     return ended
 
 
-def _kill(identity: ProcessIdentity) -> None:
-    """Signal exactly this process: a pid file descriptor cannot be reused as a pid can."""
+def send_signal(identity: ProcessIdentity, number: int) -> bool:
+    """Signal exactly this process; False where it has ended. A pid file descriptor cannot be reused as a pid can."""
     with suppress(ProcessLookupError):
         fd = os.pidfd_open(identity.pid)
         try:
             if identity.alive():
-                signal.pidfd_send_signal(fd, signal.SIGKILL)
+                signal.pidfd_send_signal(fd, number)
+                return True
         finally:
             os.close(fd)
+    return False
 
 
 def _children(pid: int) -> list[int]:

@@ -4,15 +4,13 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
-from typing import Any
 
-from rekindle.contract.durable import read_json
 from rekindle.contract.layout import AttemptDir
-from rekindle.contract.rank_records import RankError
 from rekindle.keeper.diagnosis import is_cascade
 from rekindle.keeper.facts import RankFacts
 from rekindle.keeper.oom_killer import oom_evidence, oom_kills
+from rekindle.keeper.process_tree import send_signal
+from rekindle.keeper.testimony import rank_of_folder, read_testimony
 
 
 class Roster:
@@ -27,11 +25,19 @@ class Roster:
     def __iter__(self) -> Iterator[RankFacts]:
         return iter(self.ranks.values())
 
-    def add(self, message: dict[str, Any]) -> RankFacts:
-        rank = RankFacts(message["rank"], message["local_rank"], message["pid"], message["start_time"])
+    def add(self, rank: RankFacts) -> None:
         rank.exit_code, rank.signal = self._exits.get(rank.pid, (None, None))
         self.ranks[rank.rank] = rank
-        return rank
+
+    def missing(self) -> list[int]:
+        """The ranks of the world that nobody has told of yet."""
+        return [number for number in range(self._world_size) if number not in self.ranks]
+
+    def add_unannounced(self) -> None:
+        """Take in ranks that have left their files but were not heard on the bell."""
+        for number in self.missing():
+            if (rank := rank_of_folder(self._dir.rank(number), number)) is not None:
+                self.add(rank)
 
     def note_exit(self, pid: int, exit_code: int | None, signal_number: int | None) -> None:
         """The first report counts: torchrun's own comes later and knows less."""
@@ -55,11 +61,7 @@ class Roster:
 
     def read(self, rank: RankFacts) -> None:
         """Take in what the rank itself has left: a done marker, an error."""
-        folder = self._dir.rank(rank.rank)
-        if (done := read_json(folder.done)) is not None:
-            rank.done, rank.drained = True, bool(done["drained"])
-        if (error := read_json(folder.error)) is not None:
-            rank.error = RankError.from_json(error)
+        read_testimony(self._dir.rank(rank.rank), rank)
 
     def complete(self) -> bool:
         return len(self.ranks) == self._world_size
@@ -96,17 +98,12 @@ class Roster:
     def kill(self, rank: RankFacts) -> None:
         """SIGKILL a rank that has neither ended nor finished; its end then tells nothing about a cause."""
         if rank.ended_at is None and not rank.done:
-            rank.killed = True
-            send(rank, signal.SIGKILL)
+            rank.killed = send(rank, signal.SIGKILL)
 
 
-def send(rank: RankFacts, number: int) -> None:
-    """Signal this rank's own process, not its group: a data-loader worker must outlive the save it feeds."""
-    if rank.ended_at is not None:
-        return
-    with suppress(ProcessLookupError):
-        pidfd = os.pidfd_open(rank.pid)
-        try:
-            signal.pidfd_send_signal(pidfd, number)
-        finally:
-            os.close(pidfd)
+def send(rank: RankFacts, number: int) -> bool:
+    """Signal this rank's own process, not its group: a data-loader worker must outlive the save it feeds.
+
+    False where the rank has ended, also by itself and not noticed yet.
+    """
+    return rank.ended_at is None and send_signal(rank.identity, number)

@@ -1,24 +1,45 @@
 """What the files of an attempt tell after it has ended."""
 
-from rekindle.contract.durable import read_json
-from rekindle.contract.layout import AttemptDir, RunDir
-from rekindle.contract.rank_records import RankStatus
-from rekindle.keeper.facts import AttemptFacts, Ending
+from rekindle.contract.durable import open_regular
+from rekindle.contract.layout import AttemptDir, RankDir, RunDir
+from rekindle.contract.rank_records import RankDone, RankError, RankStatus
+from rekindle.contract.typed_record import read_record
+from rekindle.keeper.facts import AttemptFacts, Ending, RankFacts
 
 _TAIL = 4000
 
 
 def read_statuses(attempt_dir: AttemptDir) -> list[RankStatus]:
     """The last word of every rank that left one."""
-    values = [read_json(attempt_dir.rank(number).status) for number in attempt_dir.rank_numbers()]
-    return [RankStatus.from_json(value) for value in values if value is not None]
+    found = (read_record(attempt_dir.rank(number).status, RankStatus) for number in attempt_dir.rank_numbers())
+    return [status for status in found if status is not None]
+
+
+def rank_of_folder(folder: RankDir, rank: int) -> RankFacts | None:
+    """A rank as it told of itself in its folder, or None where it has not started."""
+    status = read_record(folder.status, RankStatus)
+    if status is None:
+        return None
+    facts = RankFacts(rank, status.local_rank, status.pid, status.start_time)
+    read_testimony(folder, facts)
+    return facts
+
+
+def read_testimony(folder: RankDir, rank: RankFacts) -> None:
+    """Take in what the rank itself has left: a done marker, an error."""
+    if (done := read_record(folder.done, RankDone)) is not None:
+        rank.done, rank.drained = True, done.drained
+    rank.error = read_record(folder.error, RankError) or rank.error
 
 
 def facts_of_lost_attempt(run_dir: RunDir, number: int, world_size: int) -> AttemptFacts:
     """An attempt whose keeper died before it could write the end. Done markers of all ranks make it a success."""
     folder = run_dir.attempt(number)
-    done = all(folder.rank(rank).done.exists() for rank in range(world_size))
-    facts = AttemptFacts(attempt=number, world_size=world_size, ending=Ending.DONE if done else Ending.KEEPER_LOST)
+    ranks = {rank: RankFacts(rank, rank, pid=0, start_time=0) for rank in range(world_size)}
+    for rank in ranks.values():
+        read_testimony(folder.rank(rank.rank), rank)
+    ending = Ending.DONE if all(rank.done for rank in ranks.values()) else Ending.KEEPER_LOST
+    facts = AttemptFacts(attempt=number, world_size=world_size, ending=ending, ranks=ranks)
     read_steps(facts, folder)
     return facts
 
@@ -36,7 +57,7 @@ def read_steps(facts: AttemptFacts, attempt_dir: AttemptDir) -> None:
 def agent_log_tail(attempt_dir: AttemptDir) -> str:
     """The last few kilobytes of torchrun's own output."""
     try:
-        with attempt_dir.agent_log.open("rb") as file:
+        with open_regular(attempt_dir.agent_log) as file:
             size = file.seek(0, 2)
             file.seek(max(0, size - _TAIL))
             return file.read().decode(errors="replace")
@@ -53,7 +74,7 @@ def snapshot_listing(run_dir: RunDir) -> dict[str, tuple[int, int]]:
     for path in run_dir.snapshots.rglob("*"):
         try:
             stat = path.lstat()
-        except FileNotFoundError:
+        except OSError:
             continue
         listing[str(path.relative_to(run_dir.snapshots))] = (stat.st_size, stat.st_mtime_ns)
     return listing

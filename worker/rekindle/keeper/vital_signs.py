@@ -8,10 +8,10 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from rekindle.contract.durable import read_json
 from rekindle.contract.identity import cpu_seconds, process_state
 from rekindle.contract.layout import RankDir
 from rekindle.contract.rank_records import RankStatus
+from rekindle.contract.typed_record import read_record
 
 _ANSWER_WITHIN = 1.0  # seconds; a rank that holds the GIL or is stopped may not answer
 
@@ -31,8 +31,7 @@ class Vitals:
 
 def look_at(rank: int, pid: int, folder: RankDir) -> Vitals:
     """Never raises: what cannot be seen is None."""
-    value = read_json(folder.status)
-    status = None if value is None else RankStatus.from_json(value)
+    status = read_record(folder.status, RankStatus)
     return Vitals(
         rank=rank,
         step=None if status is None else status.step,

@@ -45,6 +45,8 @@ class Watch:
 
     def add(self, pid: int) -> bool:
         """Tell of the end of ``pid`` from now on; False when there is no such process (any more)."""
+        if pid in self._pidfds:
+            return True
         try:
             pidfd = os.pidfd_open(pid)
         except ProcessLookupError:
