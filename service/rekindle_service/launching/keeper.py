@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from rekindle.contract.durable import fsync_folder
-from rekindle.contract.environ import scrubbed
+from rekindle.contract.environ import RUN_DIR, scrubbed
 from rekindle.contract.layout import RunDir
 from rekindle_service.devices import Machine, Slot, cuda_visible_devices
 from rekindle_service.home import Home
@@ -42,7 +42,7 @@ def launch_keeper(python: str, run_dir: RunDir, environment: Mapping[str, str]) 
             stdout=log,
             stderr=log,
             cwd=run_dir.code,
-            env=environment,
+            env={**environment, RUN_DIR: str(run_dir.root)},  # by which a later keeper finds what this one leaves
             start_new_session=True,
         )
     finally:

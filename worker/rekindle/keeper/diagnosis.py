@@ -45,7 +45,9 @@ def diagnose(facts: AttemptFacts) -> Outcome:
     if facts.agent_signal is not None:
         return _agent_killed(facts)
     culprit = root_cause(facts)
-    return _launch_error(facts) if culprit is None else _rank_outcome(culprit, facts)
+    if culprit is None or (is_cascade(culprit) and len(facts.ranks) < facts.world_size):
+        return _launch_error(facts)  # what the others followed happened to a rank that had not begun
+    return _rank_outcome(culprit, facts)
 
 
 def root_cause(facts: AttemptFacts) -> RankFacts | None:

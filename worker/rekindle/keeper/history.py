@@ -21,6 +21,7 @@ class History:
     went_cold: bool = False  # an attempt was started in a fresh interpreter
     last_keeper_boot: str | None = None
     run_started_at: float | None = None  # seconds since the epoch: first attempt of this run
+    unjudged: bool = False  # the last attempt's end is told, but not what follows from it
     job_ended: bool = False
 
     def lost_outcome(self) -> Outcome:
@@ -43,14 +44,17 @@ def read_history(journal: Path, run: int) -> History:
                 history.job_ended = False
             case RecordType.ATTEMPT_STARTED:
                 history.last_attempt = history.open_attempt = fields["attempt"]
+                history.unjudged = False
                 history.went_cold = history.went_cold or not fields["warm"]
                 history.open_world_size = fields["world_size"]
                 history.run_started_at = history.run_started_at or record.at
             case RecordType.ATTEMPT_ENDED:
-                history.open_attempt = None
+                history.open_attempt, history.unjudged = None, True
                 history.ended.append(Ended(Outcome.from_json(fields["outcome"]), bool(fields["progressed"])))
+            case RecordType.RETRY_DECIDED:
+                history.unjudged = False
             case RecordType.JOB_ENDED:
-                history.job_ended = True
+                history.job_ended, history.unjudged = True, False
     if history.run != run:
-        history.ended, history.run_started_at, history.job_ended = [], None, False
+        history.ended, history.run_started_at, history.job_ended, history.unjudged = [], None, False, False
     return history

@@ -41,7 +41,7 @@ def _named_by(spec: JobSpec, code: Path) -> list[str]:
     source = _source(spec, code)
     try:
         tree = ast.parse(source.read_bytes()) if source is not None else None
-    except (OSError, SyntaxError, ValueError):
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         return []
     return [] if tree is None else safe_imports(tree, recipe=spec.kind is TargetKind.RECIPE)
 

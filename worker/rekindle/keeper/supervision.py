@@ -5,13 +5,18 @@ import random
 import secrets
 import signal
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
 
 from rekindle.contract.durable import write_json
 from rekindle.contract.identity import ProcessIdentity
 from rekindle.contract.journal import Journal, RecordType
 from rekindle.contract.layout import RunDir
-from rekindle.contract.outcome import Outcome
+from rekindle.contract.outcome import Outcome, OutcomeClass
 from rekindle.contract.spec import Intent, JobSpec, Want
 from rekindle.keeper.agents import Agents
 from rekindle.keeper.attempt import Attempt, Plan
@@ -23,7 +28,13 @@ from rekindle.keeper.testimony import facts_of_lost_attempt
 from rekindle.keeper.verdict import Ended, Retry, Stop, cannot_be_forked, decide
 from rekindle.keeper.watch import Events, Watch
 
+T = TypeVar("T")
+
 _ENDINGS = {Want.DRAIN: Ending.DRAIN, Want.CANCEL: Ending.CANCEL}
+
+
+class UnreadableError(Exception):
+    """A file that the server writes for the keeper is missing or senseless; the message names it."""
 
 
 class Keeper:
@@ -31,7 +42,7 @@ class Keeper:
 
     def __init__(self, run_dir: RunDir, watch: Watch) -> None:
         self._run_dir, self._watch = run_dir, watch
-        self._spec = JobSpec.from_json(json.loads(run_dir.spec.read_bytes()))
+        self._spec = _read(run_dir.spec, JobSpec.from_json)
         self._intent = self._read_intent()
         self._journal = Journal(run_dir.journal)
         self._history = read_history(run_dir.journal, self._intent.run)
@@ -45,19 +56,20 @@ class Keeper:
 
     def begin(self) -> bool:
         """Clear away what an earlier keeper left and say that this one is here; False when the job is over."""
-        end_all(leftovers(self._run_dir.root), reap)
+        end_all(partial(leftovers, self._run_dir.root), reap)
         if self._history.job_ended:
             return False
         self._run_dir.snapshots.mkdir(exist_ok=True)
         identity = asdict(ProcessIdentity.own())
         lost = self._history.lost_outcome()
         self._journal.write(RecordType.KEEPER_STARTED, run=self._intent.run, keeper=identity)
-        if self._history.open_attempt is None:
-            return True
-        facts = facts_of_lost_attempt(self._run_dir, self._history.open_attempt, self._history.open_world_size)
-        outcome = diagnose(facts) if facts.ending is Ending.DONE else lost
-        self._history.open_attempt = None
-        return not self._is_over(facts, outcome)
+        if self._history.open_attempt is not None:
+            facts = facts_of_lost_attempt(self._run_dir, self._history.open_attempt, self._history.open_world_size)
+            self._history.open_attempt = None
+            return not self._is_over(facts, diagnose(facts) if facts.ending is Ending.DONE else lost)
+        if self._history.unjudged:
+            return not self._judge(self._history.last_attempt, self._history.ended[-1].outcome)
+        return True
 
     def supervise(self) -> None:
         """Run attempts until the verdict is to stop. Signals are events meanwhile."""
@@ -68,7 +80,7 @@ class Keeper:
                 self._agents.dismiss()
 
     def _run_attempts(self) -> None:
-        while (ending := self._stop_wanted(Events())) is None:
+        while (ending := self._stop_wanted(self._watch.wait(0))) is None:
             facts = self._attempt()
             if self._is_over(facts, diagnose(facts)):
                 return
@@ -98,19 +110,24 @@ class Keeper:
     def _is_over(self, facts: AttemptFacts, outcome: Outcome) -> bool:
         """Judge an ended attempt; when another is to follow, wait until it is due."""
         self._end_attempt(facts, outcome)
-        if facts.ending is Ending.CANCEL:
-            return self._end_job("cancelled", "cancelled on request", outcome)
-        if facts.ending is Ending.DRAIN:
+        return self._judge(facts.attempt, outcome)
+
+    def _judge(self, attempt: int, outcome: Outcome) -> bool:
+        """True when the job is over after ``attempt``, whose end the journal tells; else wait for the next one."""
+        if outcome.klass is OutcomeClass.CANCELLED:
+            state = "cancelled" if self._intent.want is Want.CANCEL else "failed"
+            return self._end_job(state, outcome.message, outcome)
+        if outcome.klass is OutcomeClass.PREEMPTED and self._stop_wanted(Events()) is Ending.DRAIN:
             return self._terminated or self._end_job("queued", "drained on request", outcome)
         if self._warm and cannot_be_forked(outcome):
             self._warm = False
-            self._wait_for_next(facts.attempt, Retry(0.0, "the script cannot run in a fork: starting cold from now on"))
+            self._wait_for_next(attempt, Retry(0.0, "the script cannot run in a fork: starting cold from now on"))
             return False
         jitter = random.random()  # noqa: S311  # spreads restarts, guards nothing
         verdict = decide(self._history.ended, self._intent.max_failures, jitter)
         if isinstance(verdict, Stop):
             return self._end_job("succeeded" if verdict.succeeded else "failed", verdict.reason, outcome)
-        self._wait_for_next(facts.attempt, verdict)
+        self._wait_for_next(attempt, verdict)
         return False
 
     def _end_attempt(self, facts: AttemptFacts, outcome: Outcome) -> None:
@@ -156,10 +173,18 @@ class Keeper:
 
     def _stop_wanted(self, events: Events) -> Ending | None:
         if any(message.get("bell") == "intent" for message in events.messages):
-            self._intent = self._read_intent()
+            with suppress(UnreadableError):  # the wish that is known stands
+                self._intent = self._read_intent()
         if events.signals:
             self._terminated = True
         return Ending.DRAIN if self._terminated else _ENDINGS.get(self._intent.want)
 
     def _read_intent(self) -> Intent:
-        return Intent.from_json(json.loads(self._run_dir.intent.read_bytes()))
+        return _read(self._run_dir.intent, Intent.from_json)
+
+
+def _read(path: Path, from_json: Callable[[Any], T]) -> T:
+    try:
+        return from_json(json.loads(path.read_bytes()))
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise UnreadableError(f"{path} is not what the server writes there: {error!r}") from error

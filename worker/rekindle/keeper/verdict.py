@@ -6,6 +6,7 @@ Never a restart that cannot help, never a give-up that a restart would have cure
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
+from itertools import takewhile
 
 from rekindle.contract.outcome import Outcome, OutcomeClass
 
@@ -76,7 +77,7 @@ def decide(history: Sequence[Ended], max_failures: int, jitter: float = 0.0) -> 
     if action is Action.STOP or not last.outcome.retryable:
         return Stop(succeeded=False, reason=f"{last.outcome.klass} is not cured by another attempt")
     if action is Action.RETRY_FREE:
-        return Retry(0.0, f"{last.outcome.klass} does not count against the budget")
+        return Retry(_delay(_free_in_vain(history), jitter), f"{last.outcome.klass} does not count against the budget")
     return _budgeted(_counted_since_progress(history), max_failures, jitter, progressed=last.progressed)
 
 
@@ -111,8 +112,25 @@ def _budgeted(counted: list[Ended], max_failures: int, jitter: float, *, progres
         return Stop(succeeded=False, reason=f"no_progress: {len(barren)} attempts without a new step")
     if len(barren) >= max_failures:
         return Stop(succeeded=False, reason=f"{len(barren)} failures without progress; max_failures is {max_failures}")
-    delay = min(FIRST_DELAY * 2 ** (len(barren) - 1), LONGEST_DELAY)
-    return Retry(delay * (1 + jitter / 4), f"failure {len(barren)} of {max_failures} without progress")
+    return Retry(_delay(len(barren), jitter), f"failure {len(barren)} of {max_failures} without progress")
+
+
+def _free_in_vain(history: Sequence[Ended]) -> int:
+    """How many attempts have ended in a row by nobody's fault and without progress, the first of them left out.
+
+    Nothing stops such a row, so it must at least slow down: a script may ask to be preempted again and again.
+    """
+    row = takewhile(
+        lambda one: ACTIONS[one.outcome.klass] is Action.RETRY_FREE and not one.progressed, reversed(history)
+    )
+    return max(sum(1 for _ in row) - 1, 0)
+
+
+def _delay(failures: int, jitter: float) -> float:
+    """Seconds: 0 after none, then 1, 2, 4 … 60, lengthened by ``jitter``."""
+    if failures == 0:
+        return 0.0
+    return min(FIRST_DELAY * 2.0 ** min(failures - 1, 10), LONGEST_DELAY) * (1 + jitter / 4)
 
 
 def _same_exception(one: Outcome, other: Outcome) -> bool:
