@@ -3,8 +3,6 @@
 import math
 from dataclasses import dataclass
 
-import torch
-
 from rekindle.recipes.options import Options
 
 _FALL = 0.1  # at each of --lr-steps
@@ -28,10 +26,6 @@ class LearningRate:
     def at(self, step: int, epoch: int) -> float:
         """``step`` and ``epoch`` count from 0."""
         return self.full * self._warmth(step) * self._decay(epoch)
-
-    def set(self, optimizer: torch.optim.Optimizer, step: int, epoch: int) -> None:
-        for group in optimizer.param_groups:
-            group["lr"] = self.at(step, epoch)
 
     def _warmth(self, step: int) -> float:
         return min(1.0, (step + 1) / self.warmup_steps) if self.warmup_steps > 0 else 1.0

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from typing import Any, Protocol, cast
 
 import torch
 from torch import Tensor, nn
@@ -38,13 +39,27 @@ def sgd(model: nn.Module, options: Options) -> torch.optim.SGD:
     return torch.optim.SGD(model.parameters(), lr=options.lr, momentum=0.9, weight_decay=5e-4)
 
 
+class Optimizer(Protocol):
+    """What the loop needs of torch's optimizers, and of a hand-made one."""
+
+    param_groups: list[dict[str, Any]]
+
+    def zero_grad(self) -> None: ...
+
+    def step(self) -> Any: ...
+
+    def state_dict(self) -> dict[str, Any]: ...
+
+    def load_state_dict(self, state: dict[str, Any], /) -> None: ...
+
+
 @dataclass(slots=True)
 class Plan:
     """What the loop needs beside ``Run``. ``sharers`` ranks divide each batch."""
 
     options: Options
     data: Data
-    optimizer: torch.optim.Optimizer
+    optimizer: Optimizer
     device: torch.device
     sharers: int
     scaler: torch.amp.GradScaler = field(init=False)
@@ -74,7 +89,7 @@ def train_step(run: Run, plan: Plan, images: Tensor, labels: Tensor) -> Tensor:
             scaled: Tensor = plan.scaler.scale(part * run.batch_weight)
             scaled.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
         loss += part.detach()
-    plan.scaler.step(plan.optimizer)
+    plan.scaler.step(cast("torch.optim.Optimizer", plan.optimizer))  # a hand-made one comes with a step of its own
     plan.scaler.update()
     return loss
 
@@ -101,7 +116,8 @@ def fit(run: Run, plan: Plan, step: Step = train_step) -> None:
             plan.data.train, global_batch=plan.batch.of_all, shuffle=options.shuffle, num_workers=options.workers
         ):
             refuse_empty_portions(len(labels), options.accumulate)
-            plan.learning_rate.set(plan.optimizer, run.step, epoch)
+            for group in plan.optimizer.param_groups:
+                group["lr"] = plan.learning_rate.at(run.step, epoch)
             loss = step(run, plan, images, labels)
             run.log(loss=loss, lr=plan.optimizer.param_groups[0]["lr"])
             time.sleep(options.throttle)
