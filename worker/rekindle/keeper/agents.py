@@ -5,6 +5,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -46,7 +47,7 @@ class Agents:
         agent, self._standby = self._standby, None
         folder = self._run_dir.attempt(attempt)
         release = Release(environment, str(folder.agent_log), str(folder.root / "torchrun"))
-        with os.fdopen(agent.gate, "wb") as gate:
+        with suppress(BrokenPipeError), os.fdopen(agent.gate, "wb") as gate:  # killed just now: it ends the attempt
             gate.write(release.to_line())
         return agent.pid
 

@@ -4,7 +4,6 @@ import faulthandler
 import io
 import os
 import sys
-from typing import TextIO
 
 from rekindle.contract.layout import RankDir
 from rekindle.contract.rank_records import STACK_SIGNAL
@@ -16,8 +15,8 @@ def capture_output(rank_dir: RankDir) -> None:
         log = os.open(rank_dir.log(stream), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         os.dup2(log, fd)
         os.close(log)
-    sys.stdout = _unbuffered(1, "strict")
-    sys.stderr = _unbuffered(2, "backslashreplace")
+    sys.stdout = sys.__stdout__ = _unbuffered(1, "strict")  # type: ignore[misc]  # as the interpreter starts
+    sys.stderr = sys.__stderr__ = _unbuffered(2, "backslashreplace")  # type: ignore[misc]  # as above
 
 
 def leave_stacks_on_request(rank_dir: RankDir) -> None:
@@ -27,7 +26,7 @@ def leave_stacks_on_request(rank_dir: RankDir) -> None:
     faulthandler.register(STACK_SIGNAL, file=stacks, all_threads=True)
 
 
-def _unbuffered(fd: int, errors: str) -> TextIO:
+def _unbuffered(fd: int, errors: str) -> io.TextIOWrapper:
     """Text on ``fd`` as ``python -u`` would open it."""
     raw = io.FileIO(fd, "w", closefd=False)
     return io.TextIOWrapper(raw, encoding="utf-8", errors=errors, write_through=True)

@@ -19,7 +19,7 @@ def describe(rank: int, error: BaseException, code: Path) -> RankError:
     return RankError(
         rank=rank,
         exception=type(error).__name__,
-        message=str(error)[:_MESSAGE_LIMIT],
+        message=_message(error)[:_MESSAGE_LIMIT],
         file=file,
         line=line,
         traceback=text[-_TRACEBACK_LIMIT:],
@@ -29,20 +29,34 @@ def describe(rank: int, error: BaseException, code: Path) -> RankError:
     )
 
 
-def exit_code(error: SystemExit) -> int:
-    """The process exit code that Python gives to ``sys.exit(...)``: None is 0, text is printed and 1."""
-    if error.code is None:
-        return 0
-    return error.code & 0xFF if isinstance(error.code, int) else 1
+def exit_code(error: BaseException | None) -> int:
+    """The process exit code that Python gives: 1 for an exception, but ``sys.exit(None)`` is 0, ``sys.exit("…")`` 1."""
+    if isinstance(error, SystemExit):
+        return (error.code or 0) & 0xFF if isinstance(error.code, int | None) else 1
+    return 0 if error is None else 1
 
 
-def print_like_python(error: BaseException) -> None:
-    """Show ``error`` on stderr as Python would have without the wrapper."""
+def print_like_python(error: BaseException | None) -> None:
+    """Show ``error`` on stderr as Python would have without the wrapper, by the script's own hook if it has one."""
+    if error is None:
+        return
     if isinstance(error, SystemExit):
         if error.code is not None and not isinstance(error.code, int):
             print(error.code, file=sys.stderr)  # noqa: T201  # what the interpreter does with sys.exit("text")
         return
-    traceback.print_exception(type(error), error, user_frames(error.__traceback__))
+    error.__traceback__ = user_frames(error.__traceback__)
+    try:
+        sys.excepthook(type(error), error, error.__traceback__)
+    except Exception:  # noqa: BLE001  # a script's hook may fail in any way; Python then shows both
+        traceback.print_exc()
+        traceback.print_exception(error)
+
+
+def _message(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception as second:  # noqa: BLE001  # an exception of the script's own may fail to describe itself
+        return f"({type(error).__name__} cannot be shown as text: {type(second).__name__})"
 
 
 def user_frames(frames: TracebackType | None) -> TracebackType | None:
@@ -60,7 +74,7 @@ def _is_ours(frame: TracebackType) -> bool:
 
 def _place(error: BaseException, code: Path) -> tuple[str | None, int | None]:
     """The innermost line of the user's own code, else of any code."""
-    if isinstance(error, SyntaxError) and error.filename:
+    if isinstance(error, SyntaxError) and isinstance(error.filename, str):
         return _relative(error.filename, code), error.lineno
     summary = traceback.extract_tb(user_frames(error.__traceback__))
     if not summary:
@@ -71,7 +85,8 @@ def _place(error: BaseException, code: Path) -> tuple[str | None, int | None]:
 
 
 def _lies_in(name: str, code: Path) -> bool:
-    return Path(name).resolve().is_relative_to(code.resolve())
+    """False for what is no file, such as ``<string>``."""
+    return Path(name).is_absolute() and Path(name).resolve().is_relative_to(code.resolve())
 
 
 def _relative(name: str, code: Path) -> str:

@@ -12,6 +12,7 @@ import time
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import NoReturn
 
 from rekindle.contract.durable import write_json
 from rekindle.contract.environ import RankEnv
@@ -20,9 +21,11 @@ from rekindle.contract.layout import RankDir, RunDir
 from rekindle.contract.prctl import die_with_parent, forbid_core_dumps, set_process_name
 from rekindle.contract.rank_records import RankDone, RankState, RankStatus, ring
 from rekindle.contract.spec import DRAINED_EXIT_CODE, JobSpec, TargetKind
+from rekindle.contract.typed_record import read_record
 from rekindle.rank.capture import capture_output, leave_stacks_on_request
 from rekindle.rank.debug_server import open_debug_server
 from rekindle.rank.failure import describe, exit_code, print_like_python
+from rekindle.rank.fresh_start import forget_being_forked, forget_shadowed
 from rekindle.rank.self_harm import obey_chaos
 
 
@@ -36,23 +39,16 @@ def main() -> None:
     record = _Record(env, env.run_dir, env.rank_dir, spec)
     record.started()
     rank_pid = os.getpid()
-    try:
-        _run_target(spec, env.run_dir.code)
-    except BaseException as error:
-        if os.getpid() != rank_pid:  # a child that the script forked: not ours to judge
-            raise
-        if not isinstance(error, SystemExit) or exit_code(error) not in (0, DRAINED_EXIT_CODE):
-            record.failed(error)
-            print_like_python(error)
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)  # torchrun's, which would cut the exit functions short
-            _run_exit_functions()
-            os._exit(exit_code(error) if isinstance(error, SystemExit) else 1)
-        record.done(drained=exit_code(error) == DRAINED_EXIT_CODE)
-    else:
-        if os.getpid() == rank_pid:
-            record.done(drained=False)
-    if os.getpid() == rank_pid:
-        _run_exit_functions()
+    error = _run_target(spec, env.run_dir.code)
+    code = exit_code(error)
+    if os.getpid() != rank_pid:  # a child that the script forked came to the script's end: not ours to judge
+        _leave(error, code)
+    if error is not None and code not in (0, DRAINED_EXIT_CODE):
+        record.failed(error)
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # torchrun's, which would cut the exit functions short
+        _leave(error, code)
+    _run_exit_functions()
+    record.done(drained=code == DRAINED_EXIT_CODE)
 
 
 def _become_a_rank(env: RankEnv) -> None:
@@ -71,25 +67,43 @@ def _become_a_rank(env: RankEnv) -> None:
         capture_output(env.rank_dir)
         leave_stacks_on_request(env.rank_dir)
         obey_chaos(env.rank_dir)
-    numpy_random = sys.modules.get("numpy.random")
-    if numpy_random is not None:  # a fork would give every rank of every attempt the same "random" numbers
-        numpy_random.seed()
+    forget_being_forked()
 
 
-def _run_target(spec: JobSpec, code: Path) -> None:
-    """Run the script, module or recipe as torchrun would have."""
+def _run_target(spec: JobSpec, code: Path) -> BaseException | None:
+    """Run the script, module or recipe as torchrun would have; returns the exception that ended it."""
     os.environ.pop("PYTHONSAFEPATH", None)
     os.chdir(code)
-    if spec.kind is TargetKind.SCRIPT:
-        script = str(code / spec.target)
-        sys.argv = [script, *spec.args]
-        sys.path.insert(0, str(Path(script).parent))
-        runpy.run_path(script, run_name="__main__")
-        return
-    module = spec.target if spec.kind is TargetKind.MODULE else f"rekindle.recipes.{spec.target}"
-    sys.argv = [module, *spec.args]
+    try:
+        if spec.kind is TargetKind.SCRIPT:
+            _run_script(code / spec.target, spec.args)
+        else:
+            module = spec.target if spec.kind is TargetKind.MODULE else f"rekindle.recipes.{spec.target}"
+            _run_module(module, code, spec.args)
+    except BaseException as error:  # noqa: BLE001  # every way to end, SystemExit among them, is judged by the caller
+        return error
+    return None
+
+
+def _run_script(script: Path, arguments: list[str]) -> None:
+    sys.argv = [str(script), *arguments]
+    sys.path.insert(0, str(script.parent))
+    forget_shadowed(script.parent)
+    runpy.run_path(str(script), run_name="__main__")
+
+
+def _run_module(module: str, code: Path, arguments: list[str]) -> None:
+    sys.argv = [module, *arguments]
     sys.path.insert(0, str(code))
+    forget_shadowed(code)
     runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+def _leave(error: BaseException | None, code: int) -> NoReturn:
+    """End this process as the interpreter would have; a return would lead into torchrun's own code."""
+    print_like_python(error)
+    _run_exit_functions()
+    os._exit(code)
 
 
 def _run_exit_functions() -> None:
@@ -104,23 +118,24 @@ class _Record:
     """This rank's own files and its words to the keeper."""
 
     def __init__(self, env: RankEnv, run_dir: RunDir, rank_dir: RankDir, spec: JobSpec) -> None:
-        self._env, self._run_dir, self._rank_dir, self._spec = env, run_dir, rank_dir, spec
-
-    def started(self) -> None:
+        self._env, self._run_dir, self._rank_dir = env, run_dir, rank_dir
         identity = ProcessIdentity.own()
-        status = RankStatus(
-            rank=self._env.rank,
-            local_rank=self._env.local_rank,
-            world_size=self._env.world_size,
+        self._first = RankStatus(
+            rank=env.rank,
+            local_rank=env.local_rank,
+            world_size=env.world_size,
             host=socket.gethostname(),
             pid=identity.pid,
             start_time=identity.start_time,
-            device=f"cuda:{self._env.local_rank}" if self._spec.device == "cuda" else "cpu",
+            device=f"cuda:{env.local_rank}" if spec.device == "cuda" else "cpu",
             state=RankState.RUNNING,
             started_monotonic=time.monotonic(),
         )
-        self._write(status)
-        self._ring("rank_started", local_rank=status.local_rank, pid=identity.pid, start_time=identity.start_time)
+
+    def started(self) -> None:
+        first = self._first
+        self._write(first)
+        self._ring("rank_started", local_rank=first.local_rank, pid=first.pid, start_time=first.start_time)
 
     def done(self, *, drained: bool) -> None:
         status = self._status()
@@ -136,7 +151,8 @@ class _Record:
         self._ring("rank_failed")
 
     def _status(self) -> RankStatus:
-        return RankStatus.from_json(json.loads(self._rank_dir.status.read_bytes()))
+        """As the script has reported it since; as it was at the start where the file is nonsense."""
+        return read_record(self._rank_dir.status, RankStatus) or self._first
 
     def _write(self, status: RankStatus) -> None:
         now = replace(status, updated_at=time.time(), updated_monotonic=time.monotonic())
