@@ -79,9 +79,14 @@ class Watch:
             self.forget(pid)
 
     def close(self) -> None:
-        """Close every descriptor; in a forked child too, where the keeper's must not stay open."""
-        self.forget_all()
+        """Close every descriptor; in a forked child too, where the keeper's must not stay open.
+
+        Nothing is unregistered first: parent and child share one epoll set, and the parent would become deaf.
+        """
         self._selector.close()
+        for pidfd in self._pidfds.values():
+            os.close(pidfd)
+        self._pidfds.clear()
         os.close(self._wakeup)
         os.close(self._wakeup_writer)
         self._bell.close()
