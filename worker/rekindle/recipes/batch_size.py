@@ -23,7 +23,8 @@ class BatchSize:
         return cls(options.batch_size or _DEFAULT, sharers, growth=1)
 
     def __str__(self) -> str:
+        if self.sharers == 1:
+            return f"batch {self.of_all}, not divided"
         least, rest = divmod(self.of_all, self.sharers)
         each = f"{least} or {least + 1}" if rest else f"{least}"
-        ranks = "rank" if self.sharers == 1 else "ranks"
-        return f"batch of all ranks {self.of_all} = {self.sharers} {ranks} x {each}"
+        return f"batch of all ranks {self.of_all} = {self.sharers} ranks x {each}"

@@ -104,30 +104,6 @@ def classify(run: Run, plan: Plan, images: Tensor, labels: Tensor) -> Tensor:
     return loss
 
 
-def fit(run: Run, plan: Plan, step: Step = train_step) -> None:
-    """Train all epochs that are left, evaluate after each, and say the accuracy and the digest of the weights."""
-    options = plan.options
-    say(run, f"{plan.batch} | lr {plan.learning_rate.full:.4f} | {options.evaluate} evaluation")
-    for epoch in run.epochs(options.epochs):
-        began, first = time.monotonic(), run.step
-        plan.accuracy.reset()
-        loss = torch.zeros(())
-        for images, labels in run.batches(
-            plan.data.train, global_batch=plan.batch.of_all, shuffle=options.shuffle, num_workers=options.workers
-        ):
-            refuse_empty_portions(len(labels), options.accumulate)
-            for group in plan.optimizer.param_groups:
-                group["lr"] = plan.learning_rate.at(run.step, epoch)
-            loss = step(run, plan, images, labels)
-            run.log(loss=loss, lr=plan.optimizer.param_groups[0]["lr"])
-            time.sleep(options.throttle)
-        seconds = time.monotonic() - began
-        tell_epoch(run, plan, loss.item(), plan.accuracy.compute().item(), (run.step - first) / seconds, seconds)
-        run.log(test_accuracy=accuracy_on_test(run, plan))
-    say(run, f"test accuracy {accuracy_on_test(run, plan):.4f}")
-    say(run, f"weights sha256 {weights_sha256(run.module.named_parameters())}")
-
-
 def tell_epoch(run: Run, plan: Plan, loss: float, accuracy: float, rate: float, seconds: float) -> None:
     """The loss is that of this rank's last batch, all else of all ranks. ``rate`` in steps per second.
 
@@ -150,16 +126,53 @@ def tell_epoch(run: Run, plan: Plan, loss: float, accuracy: float, rate: float, 
 
 def accuracy_on_test(run: Run, plan: Plan) -> float:
     """Of all ranks together, exact or padded as the options say."""
+    with run.evaluation() as model:
+        return count_correct(run, plan, lambda images, _: model(images))
+
+
+def count_correct(run: Run, plan: Plan, predict: Callable[[Tensor, Tensor], Tensor]) -> float:
+    """The accuracy of ``predict``, which is given images and labels and returns logits."""
     accuracy = MulticlassAccuracy(plan.data.shape.classes, average="micro").to(run.device)
     rank, ranks = (run.rank, run.world_size) if plan.sharers > 1 else (0, 1)
-    batches = evaluation_batches(
-        plan.data.test, plan.options.evaluate, rank=rank, ranks=ranks, workers=plan.options.workers
-    )
-    with run.evaluation() as model:
-        for batch in batches:
-            images, labels = to_device(batch, run.device)
-            accuracy.update(model(images), labels)
-        return float(accuracy.compute())
+    options = plan.options
+    for batch in evaluation_batches(plan.data.test, options.evaluate, rank=rank, ranks=ranks, workers=options.workers):
+        images, labels = to_device(batch, run.device)
+        accuracy.update(predict(images, labels), labels)
+    return float(accuracy.compute())
+
+
+def digest(run: Run) -> str:
+    return weights_sha256(run.module.named_parameters())
+
+
+def fit(
+    run: Run,
+    plan: Plan,
+    step: Step = train_step,
+    test_accuracy: Callable[[Run, Plan], float] = accuracy_on_test,
+    digest: Callable[[Run], str] = digest,
+) -> None:
+    """Train all epochs that are left, evaluate after each, and say the accuracy and the digest of the weights."""
+    options = plan.options
+    say(run, f"{plan.batch} | lr {plan.learning_rate.full:.4f} | {options.evaluate} evaluation")
+    for epoch in run.epochs(options.epochs):
+        began, first = time.monotonic(), run.step
+        plan.accuracy.reset()
+        loss = torch.zeros(())
+        for images, labels in run.batches(
+            plan.data.train, global_batch=plan.batch.of_all, shuffle=options.shuffle, num_workers=options.workers
+        ):
+            refuse_empty_portions(len(labels), options.accumulate)
+            for group in plan.optimizer.param_groups:
+                group["lr"] = plan.learning_rate.at(run.step, epoch)
+            loss = step(run, plan, images, labels)
+            run.log(loss=loss, lr=plan.optimizer.param_groups[0]["lr"])
+            time.sleep(options.throttle)
+        seconds = time.monotonic() - began
+        tell_epoch(run, plan, loss.item(), plan.accuracy.compute().item(), (run.step - first) / seconds, seconds)
+        run.log(test_accuracy=test_accuracy(run, plan))
+    say(run, f"test accuracy {test_accuracy(run, plan):.4f}")
+    say(run, f"weights sha256 {digest(run)}")
 
 
 def refuse_empty_portions(samples: int, portions: int) -> None:
