@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rekindle.contract.environ import attempt_environment
-from rekindle.contract.identity import parent_of
+from rekindle.contract.identity import parent_of, process_state
 from rekindle.contract.journal import Journal, RecordType
 from rekindle.contract.layout import RunDir
 from rekindle.contract.rank_records import STACK_SIGNAL
@@ -189,7 +189,12 @@ class Attempt:
         return self._agent_status is not None
 
     def _agent_signal(self) -> int | None:
-        """The signal that ended the agent before anything of ours was sent; its death takes the ranks along."""
+        """The signal that ended the agent before anything of ours was sent; its death takes the ranks along.
+
+        They may be gone before it is: the kernel tells of a process's end when its last thread has ended.
+        """
+        if self._agent is not None and process_state(self._agent) == "Z":
+            self._wait(SETTLE, self._agent_gone)
         self._note_statuses()
         status = self._agent_status
         return os.WTERMSIG(status) if status is not None and os.WIFSIGNALED(status) else None
