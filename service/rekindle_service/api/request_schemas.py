@@ -66,7 +66,7 @@ def _ranks_from_number(value: Any) -> Any:
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST_RANKS:
         raise PydanticCustomError(
             "ranks",
-            'must be a whole number from 1 to {most}, or {{"min": …, "max": …}}',
+            'must be a whole number from 1 to {most}, or an object with "min" and "max"',
             {"most": MOST_RANKS, "hint": "it is the number of processes that torchrun starts"},
         )
     return {"min": value, "max": value}

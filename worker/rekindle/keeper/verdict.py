@@ -101,8 +101,6 @@ def _counted_since_progress(history: Sequence[Ended]) -> list[Ended]:
 
 
 def _budgeted(counted: list[Ended], max_failures: int, jitter: float, *, progressed: bool) -> Retry | Stop:
-    if max_failures == 0:
-        return Stop(succeeded=False, reason="max_failures is 0: no attempt is repeated")
     if progressed:
         return Retry(0.0, "the attempt made progress: trying again at once")
     barren = [attempt for attempt in counted if not attempt.progressed]
