@@ -20,6 +20,7 @@ _COMM = re.compile(
     re.IGNORECASE,
 )
 _NO_MEMORY = {"MemoryError", "OutOfMemoryError"}
+_MEMORY_RAN_OUT = re.compile(r"out of memory|can't allocate memory", re.IGNORECASE)
 _NEVER_CURED = {
     "SyntaxError",
     "IndentationError",
@@ -156,10 +157,12 @@ def _exception_outcome(rank: RankFacts, error: RankError, facts: AttemptFacts) -
 
 
 def _class_of(error: RankError) -> OutcomeClass:
-    if error.exception in _NO_MEMORY or "out of memory" in error.message.lower():
+    if error.exception in _NO_MEMORY or _MEMORY_RAN_OUT.search(error.message):
         return OutcomeClass.OOM
     if _DISK.search(error.message):
         return OutcomeClass.DISK_FULL
+    if error.exception == "NonFiniteError":  # rekindle's own
+        return OutcomeClass.NAN
     return OutcomeClass.COMM if is_comm_error(error) else OutcomeClass.USER_ERROR
 
 

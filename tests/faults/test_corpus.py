@@ -1,0 +1,87 @@
+"""A table of planted failures: what the outcome must say of each. Rank 1 is always the one that failed."""
+
+from dataclasses import dataclass
+
+import pytest
+
+
+@dataclass(frozen=True)
+class Planted:
+    """``exception`` and ``signal`` are those of the outcome; ``says`` must be in its message."""
+
+    name: str
+    klass: str
+    exception: str | None = None
+    says: str = ""
+    signal: str | None = None
+
+
+USER = "user_error"
+CORPUS = [
+    Planted("value", USER, "ValueError", "bad value"),
+    Planted("key", USER, "KeyError", "weights"),
+    Planted("zero", USER, "ZeroDivisionError", "division by zero"),
+    Planted("assert", USER, "AssertionError", "loss went up"),
+    Planted("shape", USER, "RuntimeError", "mat1 and mat2"),
+    Planted("type", USER, "TypeError", "ones()"),
+    Planted("index", USER, "IndexError", "out of range"),
+    Planted("attribute", USER, "AttributeError", "no_such_thing"),
+    Planted("name", USER, "NameError", "undefined_name"),
+    Planted("file", USER, "FileNotFoundError", "no/such/file"),
+    Planted("permission", USER, "PermissionError", "Permission denied"),
+    Planted("own class", USER, "TrainingError", "diverged"),
+    Planted("chained", USER, "TrainingError", "no learning rate"),
+    Planted("group", USER, "ExceptionGroup", "several"),
+    Planted("recursion", USER, "RecursionError", "maximum recursion depth"),
+    Planted("not implemented", USER, "NotImplementedError", "later"),
+    Planted("stop iteration", USER, "StopIteration"),
+    Planted("unicode", USER, "UnicodeDecodeError", "can't decode byte"),
+    Planted("json", USER, "JSONDecodeError", "Expecting property name"),
+    Planted("long message", USER, "ValueError", "xxxxxxxx"),
+    Planted("no message", USER, "RuntimeError"),
+    Planted("two lines", USER, "RuntimeError", "first line"),
+    Planted("hostile", USER, "ValueError", "<script>"),
+    Planted("keyboard", USER, "KeyboardInterrupt"),
+    Planted("loader", USER, "ValueError", "Caught ValueError in DataLoader worker process 0"),
+    Planted("killed loader", USER, "RuntimeError", "DataLoader worker"),
+    Planted("exit 3", USER, "SystemExit", "exited with code 3"),
+    Planted("exit text", USER, "SystemExit", "nothing to train"),
+    Planted("_exit 7", USER, None, "exit code 7"),
+    Planted("_exit 0", USER, None, "exit code 0"),
+    Planted("memory", "oom", "MemoryError"),
+    Planted("cpu allocation", "oom", "RuntimeError", "allocate"),
+    Planted("cuda memory", "oom", "OutOfMemoryError", "CUDA out of memory"),
+    Planted("SIGKILL", "signal", signal="SIGKILL"),
+    Planted("SIGSEGV", "signal", signal="SIGSEGV"),
+    Planted("SIGABRT", "signal", signal="SIGABRT"),
+    Planted("SIGBUS", "signal", signal="SIGBUS"),
+    Planted("SIGFPE", "signal", signal="SIGFPE"),
+    Planted("SIGILL", "signal", signal="SIGILL"),
+    Planted("SIGHUP", "signal", signal="SIGHUP"),
+    Planted("SIGTERM", "signal", signal="SIGTERM"),
+    Planted("disk full", "disk_full", "OSError", "No space left"),
+    Planted("quota", "disk_full", "OSError", "quota"),
+    Planted("store", "comm", "DistNetworkError"),
+]
+
+
+@pytest.mark.timeout(400)
+def test_every_planted_failure_is_named_with_its_class_rank_and_own_exception(begin):
+    run = begin("corpus.py", *(planted.name for planted in CORPUS))
+    assert run.finish() == "succeeded"
+    outcomes = run.outcomes()
+    assert len(outcomes) == len(CORPUS) + 1
+    wrong = {
+        planted.name: {**outcome, "evidence": outcome["evidence"].get("cascades")}
+        for planted, outcome in zip(CORPUS, outcomes, strict=False)
+        if not told(planted, outcome)
+    }
+    assert wrong == {}
+
+
+def told(planted: Planted, outcome: dict) -> bool:
+    return (
+        (outcome["class"], outcome["rank"]) == (planted.klass, 1)
+        and (outcome["exception"], outcome["signal"]) == (planted.exception, planted.signal)
+        and planted.says in outcome["message"]
+    )
