@@ -62,7 +62,7 @@ def is_cascade(rank: RankFacts) -> bool:
     """True where a failure looks like the consequence of another's: a lost connection, or torchrun's SIGTERM."""
     if rank.error is not None:
         return is_comm_error(rank.error)
-    return rank.signal == signal.SIGTERM
+    return rank.stopped_by_torchrun
 
 
 def is_comm_error(error: RankError) -> bool:

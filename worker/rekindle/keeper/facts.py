@@ -33,6 +33,7 @@ class RankFacts:
     exit_code: int | None = None
     signal: int | None = None
     killed: bool = False  # by the keeper, so its end tells nothing
+    stopped_by_torchrun: bool = False  # which stops the others when one has failed
     oom: str | None = None  # why its SIGKILL is put down to the kernel's out-of-memory killer
     done: bool = False
     drained: bool = False

@@ -10,7 +10,7 @@ from rekindle.keeper.diagnosis import is_cascade
 from rekindle.keeper.facts import RankFacts
 from rekindle.keeper.oom_killer import oom_evidence, oom_kills
 from rekindle.keeper.process_tree import send_signal
-from rekindle.keeper.testimony import rank_of_folder, read_testimony
+from rekindle.keeper.testimony import rank_of_folder, read_testimony, stopped_by_torchrun
 
 
 class Roster:
@@ -26,8 +26,8 @@ class Roster:
         return iter(self.ranks.values())
 
     def add(self, rank: RankFacts) -> None:
-        rank.exit_code, rank.signal = self._exits.get(rank.pid, (None, None))
         self.ranks[rank.rank] = rank
+        self._explain(rank)
 
     def missing(self) -> list[int]:
         """The ranks of the world that nobody has told of yet."""
@@ -44,7 +44,12 @@ class Roster:
         self._exits.setdefault(pid, (exit_code, signal_number))
         for rank in self:
             if rank.pid == pid:
-                rank.exit_code, rank.signal = self._exits[pid]
+                self._explain(rank)
+
+    def _explain(self, rank: RankFacts) -> None:
+        rank.exit_code, rank.signal = self._exits.get(rank.pid, (None, None))
+        if rank.signal == signal.SIGTERM:
+            rank.stopped_by_torchrun = stopped_by_torchrun(self._dir, rank.pid)
 
     def note_status(self, pid: int, status: int) -> None:
         """``status`` as of ``os.waitpid``."""
@@ -89,6 +94,8 @@ class Roster:
         """Everything has ended: fill in how. torchrun succeeds only when every rank's exit code is 0."""
         for rank in self:
             rank.ended_at = time.monotonic() if rank.ended_at is None else rank.ended_at
+            if rank.killed and not rank.explained:
+                rank.signal = signal.SIGKILL  # torchrun had reaped it and was gone before it could tell
             if torchrun_succeeded and not rank.explained:
                 rank.exit_code = 0
             if rank.signal == signal.SIGKILL and not rank.killed:

@@ -1,5 +1,7 @@
 """What the files of an attempt tell after it has ended."""
 
+import re
+
 from rekindle.contract.durable import open_regular
 from rekindle.contract.layout import AttemptDir, RankDir, RunDir
 from rekindle.contract.rank_records import RankDone, RankError, RankStatus
@@ -63,6 +65,11 @@ def agent_log_tail(attempt_dir: AttemptDir) -> str:
             return file.read().decode(errors="replace")
     except OSError:
         return ""
+
+
+def stopped_by_torchrun(attempt_dir: AttemptDir, pid: int) -> bool:
+    """True where torchrun says that it has sent SIGTERM to ``pid``: nobody else would log that."""
+    return bool(re.search(rf"process {pid} (via|closing) signal SIGTERM", agent_log_tail(attempt_dir)))
 
 
 def snapshot_listing(run_dir: RunDir) -> dict[str, tuple[int, int]]:
