@@ -1,0 +1,181 @@
+"""Every recipe on real ranks: it survives a kill without a trace, and agrees with those that it should agree with."""
+
+import re
+import shutil
+
+import pytest
+import torch
+
+from recipe_process import RecipeProcess
+from small_data import write_fashion_mnist
+
+SHORT = ("--epochs", "2", "--batch-size", "240")  # six steps an epoch, a snapshot at every second one
+ONCE = ("--epochs", "1", "--batch-size", "240")
+KILLED_AT = 9  # in the middle of the second epoch
+EACH = {
+    "single": (1, "--model", "lenet"),
+    "dp": (1, "--model", "lenet"),
+    "ddp": (2, "--model", "small-resnet"),
+    "fsdp": (2, "--model", "small-resnet"),
+    "scratch": (2,),
+    "tensor": (2,),
+    "pipeline": (2,),
+    "rl": (2,),
+}
+PROGRESS = re.compile(
+    r"^\[rank \d\] epoch \d \| batch 240 \| steps \d+ \| lr \d\.\d{4} \| loss \d+\.\d{4} \| acc \d+\.\d% \| "
+    r"\d+\.\d s \| \d+ samples/s$",
+    re.MULTILINE,
+)
+
+
+@pytest.fixture(scope="module")
+def recipes():
+    process = RecipeProcess()
+    yield process
+    process.close()
+
+
+@pytest.fixture(scope="module")
+def train(recipes, tmp_path_factory):
+    """Runs a recipe that must end well, once for the same arguments; with ``folder`` it goes on there."""
+    done = {}
+
+    def run(name, ranks, *args, folder=None):
+        key = (name, ranks, *args)
+        if folder is None and key in done:
+            return done[key]
+        trained = recipes.run(folder or tmp_path_factory.mktemp(name), name, ranks, *args)
+        assert trained.codes == [0] * ranks, "\n".join(trained.outputs)
+        if folder is None:
+            done[key] = trained
+        return trained
+
+    return run
+
+
+@pytest.fixture
+def survives(recipes, train, tmp_path):
+    """Trains once undisturbed, and once with a kill; returns the second."""
+
+    def run(name, ranks, *args):
+        undisturbed = train(name, ranks, *args)
+        killed = recipes.run(tmp_path / "killed", name, ranks, *args, kill=(ranks - 1, KILLED_AT))
+        assert killed.codes[-1] == -9
+        assert 0 not in killed.codes
+        assert 0 < killed.snapshots[-1] < KILLED_AT
+        resumed = train(name, ranks, *args, folder=tmp_path / "killed")
+        assert resumed.weights == undisturbed.weights
+        return resumed
+
+    return run
+
+
+def assert_close(one, other, tolerance=1e-4):
+    for mine, theirs in zip(one.tensors(), other.tensors(), strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("name", EACH)
+def test_a_recipe_killed_in_mid_epoch_ends_with_the_same_weights(survives, name):
+    ranks, *args = EACH[name]
+    resumed = survives(name, ranks, *args, *(("--epochs", "2") if name == "rl" else SHORT))
+    if name != "rl":
+        assert all(len(PROGRESS.findall(output)) == 1 for output in resumed.outputs)  # of the interrupted epoch
+
+
+def test_options_that_change_the_arithmetic_resume_exactly_too(survives):
+    half = ("--model", "transformer", "--amp", "fp16", "--accumulate", "2", "--workers", "1")
+    schedule = ("--lr-rule", "sqrt", "--warmup-steps", "4", "--lr-steps", "1")
+    survives("ddp", 2, "--epochs", "2", "--batch-size-per-rank", "120", *half, *schedule, "--evaluate", "padded")
+
+
+def test_synchronised_batch_normalisation_resumes_exactly_too(survives):
+    survives("ddp", 2, "--sync-batchnorm", "--find-unused-parameters", *SHORT)
+
+
+@pytest.mark.parametrize("name", ["ddp", "fsdp", "scratch"])
+def test_ranks_that_divide_a_batch_train_what_one_device_trains(train, name):
+    model = () if name == "scratch" else ("--model", "lenet")
+    alone = train("single", 1, "--model", "lenet", *ONCE)
+    assert_close(train(name, 2, *model, *ONCE), alone)
+
+
+@pytest.mark.parametrize("name", ["tensor", "pipeline"])
+def test_ranks_that_divide_a_model_train_what_one_device_trains(train, name):
+    alone = train("single", 1, "--model", "transformer", *ONCE)
+    assert_close(train(name, 2, *ONCE), alone)
+
+
+def test_all_ways_to_add_up_gradients_agree_with_ddp_even_on_three_ranks(train):
+    ddp = train("ddp", 3, "--model", "lenet", *ONCE)
+    for way in ("naive", "ring", "bucketed"):
+        assert_close(train("scratch", 3, "--all-reduce", way, *ONCE), ddp)
+
+
+def test_portions_of_a_step_add_up_to_the_step(train):
+    whole = train("ddp", 2, "--model", "lenet", *ONCE)
+    for name in ("ddp", "fsdp"):
+        assert_close(train(name, 2, "--model", "lenet", "--accumulate", "3", *ONCE), whole)
+
+
+def test_batch_normalisation_is_that_of_one_device_only_where_it_is_synchronised(train):
+    once = ("--epochs", "1", "--batch-size", "720")
+    alone = train("single", 1, *once)
+    assert_close(train("ddp", 2, "--sync-batchnorm", *once), alone, tolerance=1e-3)
+    with pytest.raises(AssertionError, match="not close"):
+        assert_close(train("ddp", 2, *once), alone, tolerance=1e-3)
+
+
+def test_exact_evaluation_is_the_same_on_any_number_of_ranks_and_padded_evaluation_is_not(train, tmp_path):
+    args = ("--model", "lenet", *ONCE)
+    alone = train("ddp", 1, *args)
+    found = {}
+    for how in ("exact", "padded"):
+        for ranks in (1, 2, 3):
+            folder = shutil.copytree(alone.folder, tmp_path / f"{how}-on-{ranks}")
+            found[how, ranks] = train("ddp", ranks, "--evaluate", how, *args, folder=folder).accuracy
+    assert {found["exact", ranks] for ranks in (1, 2, 3)} == {alone.accuracy}
+    assert found["padded", 1] == alone.accuracy
+    assert alone.accuracy not in (found["padded", 2], found["padded", 3])
+
+
+def test_batch_and_learning_rate_are_told_at_the_start(train):
+    args = ("--batch-size-per-rank", "240", "--lr-rule", "linear", "--model", "lenet", "--epochs", "1")
+    assert "batch of all ranks 480 = 2 ranks x 240 | lr 0.2000 | " in train("ddp", 2, *args).outputs[0]
+
+
+def test_shuffling_changes_what_is_learnt(train):
+    args = ("--model", "lenet", *ONCE)
+    assert train("single", 1, *args).weights != train("single", 1, "--no-shuffle", *args).weights
+
+
+def test_fashion_mnist_in_its_own_format_is_trained(train, tmp_path):
+    write_fashion_mnist(tmp_path / "data", train=200, test=31)
+    args = ("--data", "fashion-mnist", "--data-dir", str(tmp_path / "data"), "--model", "lenet")
+    trained = train("ddp", 2, *args, "--epochs", "1", "--batch-size", "40", "--workers", "1")
+    assert "steps 5 " in trained.outputs[0]
+
+
+def test_a_policy_learns_to_balance_the_pole(train):
+    lengths = re.findall(r"mean length (\d+\.\d)", train("rl", 2, "--epochs", "6").outputs[0])
+    assert max(map(float, lengths)) > 3 * 20  # pushed at random, a pole stands for about 20 ticks
+
+
+@pytest.mark.parametrize(
+    ("recipe", "ranks", "args", "said"),
+    [
+        ("single", 2, (), "recipe single is one process, and 2 ranks were started"),
+        ("tensor", 3, (), "4 attention heads cannot be split over 3 ranks: start 1, 2 or 4"),
+        ("pipeline", 5, (), "the model has 4 layers, too few for a pipeline of 5 ranks"),
+        ("ddp", 2, ("--batch-size", "1"), "too few for 2 ranks"),
+        ("ddp", 1, ("--batch-size", "4", "--accumulate", "5"), "cannot be cut in 5 portions"),
+        ("ddp", 1, ("--data", "cifar10"), "CIFAR-10 is not in "),
+        ("ddp", 1, ("--lr", "1e30", *ONCE, "--model", "lenet"), "try a smaller --lr"),
+        ("ddp", 1, ("--bach-size", "4"), "unknown option --bach-size; did you mean --batch-size?"),
+    ],
+)
+def test_what_cannot_be_trained_is_refused_in_words(recipes, tmp_path, recipe, ranks, args, said):
+    refused = recipes.run(tmp_path, recipe, ranks, *args)
+    assert 0 not in refused.codes
+    assert any(said in output for output in refused.outputs), refused.outputs

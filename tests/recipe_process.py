@@ -1,0 +1,67 @@
+"""Recipes on real ranks, started from a process that has imported them already."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from rekindle.contract.environ import scrubbed
+
+SCRIPT = Path(__file__).parent / "e2e" / "scripts" / "recipe_ranks.py"
+
+
+@dataclass(frozen=True)
+class Trained:
+    """How a launch of a recipe ended: exit code and output of each rank, and the folder with its snapshots."""
+
+    codes: list[int]
+    outputs: list[str]
+    folder: Path
+
+    @property
+    def weights(self) -> str:
+        """The digest, on which all ranks must agree."""
+        (digest,) = {re.findall(r"weights sha256 ([0-9a-f]{64})", output)[-1] for output in self.outputs}
+        return digest
+
+    @property
+    def accuracy(self) -> str:
+        (accuracy,) = {re.findall(r"test accuracy (\d\.\d{4})", output)[-1] for output in self.outputs}
+        return accuracy
+
+    @property
+    def snapshots(self) -> list[int]:
+        return sorted(int(entry.name) for entry in (self.folder / "snapshots").iterdir() if entry.name.isdecimal())
+
+    def tensors(self) -> list:
+        """The trained weights, in the order of the model's layers."""
+        from rekindle.training.snapshot_files import read_state
+
+        state = read_state(self.folder / "snapshots" / f"{self.snapshots[-1]:012d}" / "model.pt")
+        return list(state["model"].values())
+
+
+class RecipeProcess:
+    """Answers ``run``; ``close`` it at the end."""
+
+    def __init__(self) -> None:
+        environment = {**scrubbed(os.environ), "OMP_NUM_THREADS": "1"}
+        self._process = subprocess.Popen(
+            [sys.executable, str(SCRIPT)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+        )
+
+    def run(self, folder: Path, recipe: str, ranks: int, *args: str, kill: tuple[int, int] | None = None) -> Trained:
+        folder.mkdir(parents=True, exist_ok=True)
+        request = {"recipe": recipe, "ranks": ranks, "args": args, "folder": str(folder), "kill": kill}
+        self._process.stdin.write(json.dumps(request) + "\n")
+        self._process.stdin.flush()
+        codes = json.loads(self._process.stdout.readline())
+        return Trained(codes, [(folder / f"rank-{rank}.log").read_text() for rank in range(ranks)], folder)
+
+    def close(self) -> None:
+        self._process.stdin.close()
+        self._process.wait(10)
+        self._process.stdout.close()
