@@ -20,7 +20,7 @@ EACH = {
     "scratch": (2,),
     "tensor": (2,),
     "pipeline": (2,),
-    "rl": (2,),
+    "rl": (2, "--batch-size-per-rank", "16"),
 }
 PROGRESS = re.compile(
     r"^\[rank \d\] epoch \d \| batch 240 \| steps \d+ \| lr \d\.\d{4} \| loss \d+\.\d{4} \| acc \d+\.\d% \| "

@@ -4,8 +4,6 @@ from dataclasses import dataclass
 
 from rekindle.recipes.options import Options
 
-_DEFAULT = 128  # samples of all ranks
-
 
 @dataclass(frozen=True, slots=True)
 class BatchSize:
@@ -16,11 +14,14 @@ class BatchSize:
     growth: int
 
     @classmethod
-    def choose(cls, options: Options, sharers: int) -> "BatchSize":
-        """``sharers`` ranks divide the batch among them; 1 where all work on the same samples."""
+    def choose(cls, options: Options, sharers: int, *, default: int = 128) -> "BatchSize":
+        """``sharers`` ranks divide the batch among them; 1 where all work on the same samples.
+
+        ``default`` is the batch of all ranks where the user says nothing.
+        """
         if options.batch_size_per_rank is not None:
             return cls(options.batch_size_per_rank * sharers, sharers, growth=sharers)
-        return cls(options.batch_size or _DEFAULT, sharers, growth=1)
+        return cls(options.batch_size or default, sharers, growth=1)
 
     def __str__(self) -> str:
         if self.sharers == 1:

@@ -54,7 +54,7 @@ _FLAGS: dict[str, dict[str, Any]] = {
     "data-dir": {"type": Path, "metavar": "FOLDER", "help": "where torchvision keeps the other data sets"},
     "download": {"action": "store_true", "help": "let rank 0 download what is missing"},
     "epochs": {"type": _count},
-    "batch-size": {"type": _count, "metavar": "N", "help": "samples in a step of all ranks together (default 128)"},
+    "batch-size": {"type": _count, "metavar": "N", "help": "samples in a step of all ranks together"},
     "batch-size-per-rank": {"type": _count, "metavar": "N", "help": "instead: samples in a step of each rank"},
     "lr": {"type": float, "help": "learning rate"},
     "lr-rule": {

@@ -38,12 +38,12 @@ class Played:
 
 
 def main() -> None:
-    chosen = options.read_options(__doc__, "batch-size-per-rank", lr=0.01, batch_size=32)
+    chosen = options.read_options(__doc__, "batch-size-per-rank", lr=0.01)
     make_repeatable(chosen.seed)
     with joined() as world:
         policy = nn.Sequential(nn.Linear(cart_pole.OBSERVED, 64), nn.Tanh(), nn.Linear(64, cart_pole.ACTIONS))
         optimizer = torch.optim.Adam(policy.parameters(), chosen.lr)
-        batch = BatchSize.choose(chosen, world.size)
+        batch = BatchSize.choose(chosen, world.size, default=32)
         with Run(model=policy, optimizer=optimizer, seed=chosen.seed) as run:
             learn(run, optimizer, chosen, batch)
 
