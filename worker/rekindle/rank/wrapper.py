@@ -9,6 +9,7 @@ import socket
 import sys
 import threading
 import time
+import traceback
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -81,7 +82,10 @@ def _run_target(spec: JobSpec, code: Path) -> BaseException | None:
             module = spec.target if spec.kind is TargetKind.MODULE else f"rekindle.recipes.{spec.target}"
             _run_module(module, code, spec.args)
     except BaseException as error:  # noqa: BLE001  # every way to end, SystemExit among them, is judged by the caller
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # a data loader's handler would raise in the midst of the record
         return error
+    finally:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # a data loader's handler raises where a worker's death finds us
     return None
 
 
@@ -101,14 +105,19 @@ def _run_module(module: str, code: Path, arguments: list[str]) -> None:
 
 def _leave(error: BaseException | None, code: int) -> NoReturn:
     """End this process as the interpreter would have; a return would lead into torchrun's own code."""
-    print_like_python(error)
-    _run_exit_functions()
-    os._exit(code)
+    try:
+        print_like_python(error)
+        _run_exit_functions()
+    finally:
+        os._exit(code)
 
 
 def _run_exit_functions() -> None:
     """What the interpreter does between the last line and the end; a forked process would skip it."""
-    threading._shutdown()  # type: ignore[attr-defined]  # joins the script's non-daemon threads, as at interpreter exit
+    try:
+        threading._shutdown()  # type: ignore[attr-defined]  # joins the script's non-daemon threads
+    except BaseException:  # noqa: BLE001  # such as Ctrl-C: the interpreter, too, shows it and goes on to its end
+        traceback.print_exc()
     atexit._run_exitfuncs()
     sys.stdout.flush()
     sys.stderr.flush()
