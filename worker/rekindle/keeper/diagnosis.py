@@ -19,6 +19,7 @@ _COMM = re.compile(
     r"|DistBackendError|DistNetworkError|DistStoreError|Socket Timeout|recvValue failed",
     re.IGNORECASE,
 )
+_PYTHON_CONNECTION = {"ConnectionResetError", "ConnectionRefusedError", "ConnectionAbortedError", "BrokenPipeError"}
 _NO_MEMORY = {"MemoryError", "OutOfMemoryError"}
 _MEMORY_RAN_OUT = re.compile(r"out of memory|can't allocate memory", re.IGNORECASE)
 _NEVER_CURED = {
@@ -66,6 +67,13 @@ def is_cascade(rank: RankFacts) -> bool:
 
 
 def is_comm_error(error: RankError) -> bool:
+    """True where a collective or the rendezvous failed.
+
+    Python's own connection errors count only from inside torch.distributed: a data loader whose worker was killed
+    raises them too.
+    """
+    if error.exception in _PYTHON_CONNECTION and "torch/distributed" not in error.traceback:
+        return False
     return bool(_COMM.search(f"{error.exception}: {error.message}"))
 
 
