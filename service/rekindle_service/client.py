@@ -107,6 +107,7 @@ class Rank(TypedDict):
     host: str
     pid: int | None
     state: str
+    phase: str | None
     step: int | None
     resumed_from_step: int | None
     durable_step: int | None

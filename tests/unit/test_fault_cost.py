@@ -13,7 +13,6 @@ from rekindle_service.cli.fault_cost import (
     row,
     sentence,
     steps_repeated,
-    used_damaged,
 )
 
 KILLED = Cost(
@@ -50,15 +49,15 @@ def test_an_outcome_is_right_when_class_and_rank_are(fault: str, rank: int | Non
 
 
 def test_steps_between_the_last_one_and_the_snapshot_are_repeated() -> None:
-    assert steps_repeated(attempt(last_step=133), attempt(2, resumed_from_step=120)) == 13
-    assert steps_repeated(attempt(last_step=3), attempt(2, resumed_from_step=None)) == 3
-    assert steps_repeated(attempt(last_step=None), attempt(2, resumed_from_step=None)) is None
+    assert steps_repeated(attempt(last_step=133), 120) == 13
+    assert steps_repeated(attempt(last_step=3), 0) == 3
+    assert steps_repeated(attempt(last_step=None), 0) is None
 
 
-def test_going_on_from_the_damaged_snapshot_is_noticed() -> None:
-    assert used_damaged(40, attempt(2, resumed_from_step=40))
-    assert not used_damaged(40, attempt(2, resumed_from_step=35))
-    assert not used_damaged(None, attempt(2, resumed_from_step=None))
+def test_evidence_stays_out_of_the_json() -> None:
+    told = replace(KILLED, outcome=outcome(evidence={"stacks": "x" * 10_000})).to_json()
+    assert told["outcome"] == outcome()
+    assert (told["fault"], told["rank"], told["steps_repeated"]) == ("kill", 1, 13)
 
 
 def test_a_row_tells_fault_attempts_downtime_repeated_steps_and_outcome() -> None:

@@ -1,7 +1,7 @@
 """What a fault has cost, told from what the service knows of the attempts around it. Pure."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from rekindle.contract.chaos import Fault
@@ -44,7 +44,9 @@ class Cost:
     remark: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        """Without the outcome's evidence, which `rekindle show` has and which may be long."""
+        told = None if self.outcome is None else {name: self.outcome.get(name) for name in Outcome.__annotations__}
+        return asdict(replace(self, outcome=None)) | {"outcome": told}
 
 
 def named_rightly(fault: str, rank: int | None, outcome: Outcome | None) -> bool:
@@ -54,16 +56,9 @@ def named_rightly(fault: str, rank: int | None, outcome: Outcome | None) -> bool
     return (outcome["class"], outcome.get("rank")) == (_NAMES[Fault(fault)].value, rank)
 
 
-def steps_repeated(before: Attempt, after: Attempt) -> int | None:
+def steps_repeated(before: Attempt, resumed_from_step: int) -> int | None:
     """The steps that the attempt before had finished and the one after has to do again."""
-    if before["last_step"] is None:
-        return None
-    return max(0, before["last_step"] - (after["resumed_from_step"] or 0))
-
-
-def used_damaged(snapshot: int | None, after: Attempt) -> bool:
-    """Whether the attempt went on from the very snapshot that was damaged."""
-    return snapshot is not None and after["resumed_from_step"] == snapshot
+    return None if before["last_step"] is None else max(0, before["last_step"] - resumed_from_step)
 
 
 def row(cost: Cost) -> list[str]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from rekindle.contract.chaos import Fault
 from rekindle_service.cli import wording
 from rekindle_service.cli.exit_codes import fate
-from rekindle_service.cli.fault_cost import Cost, named_rightly, steps_repeated, used_damaged
+from rekindle_service.cli.fault_cost import Cost, named_rightly, steps_repeated
 from rekindle_service.cli.fault_plan import SERVER, Strike
 from rekindle_service.cli.patience import Patience
 from rekindle_service.client import Client, Injection, Job, ProblemError, Rank
@@ -15,7 +15,8 @@ from rekindle_service.client import Fault as Injected
 
 _POLL = 0.1  # seconds
 _NOTICE = 15.0  # seconds in which a keeper takes notice of a fault
-_RIPENING = 15.0  # seconds that a job without a snapshot of this attempt is given to take one
+_RIPENING = 15.0  # seconds that an attempt is given to take a snapshot of its own
+_SILENCE = 5.0  # seconds after which a script that reports nothing is taken for one that never will
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,15 +42,27 @@ class Sight:
 
     def trains(self, stepping: bool) -> bool:
         """Whether the attempt has finished a step of its own; without steps, whether its ranks run."""
-        return self.running if not stepping else self.job["state"] == "running" and (self.step or 0) > self._began_at
+        return self.running if not stepping else self.job["state"] == "running" and (self.step or 0) > self.began_at
 
-    def has_saved(self) -> bool:
-        """Whether a failure now would count as one after progress, as far as can be told."""
-        return self.step is None or any((rank["durable_step"] or 0) > self._began_at for rank in self.ranks)
+    def is_ripe(self, ran: float) -> bool:
+        """Whether a failure now, after ``ran`` seconds, would count as one after progress, as far as can be told."""
+        if self.step is None and not any(rank["phase"] for rank in self.ranks):
+            return ran >= _SILENCE
+        return ran >= _RIPENING or any((rank["durable_step"] or 0) > self.began_at for rank in self.ranks)
 
     @property
-    def _began_at(self) -> int:
+    def began_at(self) -> int:
+        """The step that the attempt went on from. The ranks know it a moment before the attempt's row does."""
         return max((rank["resumed_from_step"] or 0 for rank in self.ranks), default=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Struck:
+    """A fault that the keeper has injected."""
+
+    injection: Injection
+    snapshot: int | None  # step of the damaged one
+    at: float  # seconds of CLOCK_MONOTONIC
 
 
 class JobOverError(Exception):
@@ -83,10 +96,10 @@ class Trial:
             if fate(sight.job) is not None:
                 raise JobOverError(sight.job)
             since = (since or now) if sight.running else None
-            if since is not None and now - since >= pause and (sight.step or 0) >= (at_step or 0):
-                ripe = not saved or sight.has_saved() or now - since >= _RIPENING
-                if ripe and sight.trains(sight.step is not None):
-                    return sight
+            ran = 0.0 if since is None else now - since
+            due = ran >= pause and (sight.step or 0) >= (at_step or 0) and (not saved or sight.is_ripe(ran))
+            if due and sight.running and sight.trains(sight.step is not None):
+                return sight
             time.sleep(_POLL)
 
     def strike(self, strike: Strike, before: Sight) -> Cost:
@@ -94,24 +107,22 @@ class Trial:
         if strike.fault == SERVER:
             return self._strike_server(before)
         try:
-            injection, snapshot = self._injected(strike)
+            struck = self._injected(strike)
         except NotInjectedError as error:
             return Cost(strike.fault, strike.rank, False, before.attempt, remark=f"not injected: {error}")
-        begun = time.monotonic()
-        after = self._await_return(before.step is not None, than=injection["attempt"])
-        return self._cost(strike.fault, injection, snapshot, after, time.monotonic() - begun)
+        after = self._await_return(before.step is not None, than=struck.injection["attempt"])
+        return self._cost(strike.fault, struck, after, time.monotonic() - struck.at)
 
-    def _injected(self, strike: Strike) -> tuple[Injection, int | None]:
+    def _injected(self, strike: Strike) -> Struck:
         """Inject; a damaged snapshot shows only when one is read, so a rank is killed right after it."""
         if strike.fault != Fault.CORRUPT_SNAPSHOT:
             return self._inject(strike.fault, strike.rank)
-        _, snapshot = self._inject(strike.fault, None)
-        injection, _ = self._inject(Fault.KILL, strike.rank)
-        return injection, snapshot
+        damage = self._inject(strike.fault, None)
+        return replace(self._inject(Fault.KILL, strike.rank), snapshot=damage.snapshot)
 
-    def _inject(self, fault: str, rank: int | None) -> tuple[Injection, int | None]:
+    def _inject(self, fault: str, rank: int | None) -> Struck:
         """Raises NotInjectedError when the server refuses or the keeper does not do it."""
-        known = len(self._told_faults())
+        known, at = len(self._told_faults()), time.monotonic()
         try:
             injection = self._client.inject(self._job_id, fault, rank)
         except ProblemError as error:
@@ -120,7 +131,7 @@ class Trial:
         while time.monotonic() < deadline:
             told = self._told_faults()
             if len(told) > known:
-                return injection, told[-1]["snapshot"]
+                return Struck(injection, told[-1]["snapshot"], at)
             time.sleep(_POLL)
         raise NotInjectedError(f"the job's keeper took no notice within {_NOTICE:g} s")
 
@@ -128,9 +139,9 @@ class Trial:
         attempts = self._patiently(lambda: self._client.attempts(self._job_id))
         return [fault for attempt in attempts for fault in attempt["faults"]]
 
-    def _cost(self, fault: str, injection: Injection, snapshot: int | None, after: Sight, seconds: float) -> Cost:
-        before, rank = injection["attempt"], injection["rank"]
-        cost = Cost(fault, rank, after.job["state"] in ("running", "succeeded"), before, after.attempt, snapshot)
+    def _cost(self, fault: str, struck: Struck, after: Sight, seconds: float) -> Cost:
+        before, rank = struck.injection["attempt"], struck.injection["rank"]
+        cost = Cost(fault, rank, after.job["state"] in ("running", "succeeded"), before, after.attempt, struck.snapshot)
         attempts = {one["number"]: one for one in self._patiently(lambda: self._client.attempts(self._job_id))}
         if not cost.came_back:
             why = wording.situation(after.job)
@@ -138,12 +149,12 @@ class Trial:
         if after.attempt == before:
             return replace(cost, remark="the job ended before it felt it")
         outcome = attempts[before]["outcome"]
-        damaged = used_damaged(snapshot, attempts[after.attempt])
+        damaged = struck.snapshot is not None and struck.snapshot == after.began_at
         return replace(
             cost,
             came_back=not damaged,
             downtime=seconds,
-            steps_repeated=steps_repeated(attempts[before], attempts[after.attempt]),
+            steps_repeated=steps_repeated(attempts[before], after.began_at),
             outcome=outcome,
             named_rightly=named_rightly(fault, rank, outcome),
             remark="it went on from the damaged snapshot" if damaged else "",

@@ -18,6 +18,7 @@ from rekindle_service.cli.chaos import chaos
 from rekindle_service.cli.complaint import complaint, problem_text
 from rekindle_service.cli.control import cancel, drain, resume
 from rekindle_service.cli.demo import demo
+from rekindle_service.cli.doctor import doctor
 from rekindle_service.cli.exit_codes import ExitCode
 from rekindle_service.cli.job_list import ps
 from rekindle_service.cli.logs import logs
@@ -39,7 +40,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-_SERVER_COMMANDS: tuple[Callable[..., None], ...] = (serve, demo, token)
+_SERVER_COMMANDS: tuple[Callable[..., None], ...] = (serve, demo, doctor, token)
 _JOB_COMMANDS: tuple[Callable[..., None], ...] = (ps, show, logs, wait, cancel, drain, resume, snapshots, chaos)
 
 app.command(context_settings=SUBMIT_CONTEXT, rich_help_panel="Jobs")(submit)

@@ -1,0 +1,1 @@
+"""What `rekindle doctor` looks at: each check looks once and returns findings, and prints nothing."""

@@ -1,0 +1,45 @@
+"""What a check has found."""
+
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any
+
+
+class Level(StrEnum):
+    """How bad it is."""
+
+    OK = "ok"
+    WARNING = "warning"  # it works, but not as well or as surely as it could
+    PROBLEM = "problem"  # it does not work, or work is in danger
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """``advice`` says what to do, and is empty where there is nothing to do."""
+
+    name: str
+    level: Level
+    detail: str
+    advice: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def ok(name: str, detail: str) -> Finding:
+    return Finding(name, Level.OK, detail)
+
+
+def warning(name: str, detail: str, advice: str) -> Finding:
+    return Finding(name, Level.WARNING, detail, advice)
+
+
+def problem(name: str, detail: str, advice: str) -> Finding:
+    return Finding(name, Level.PROBLEM, detail, advice)
+
+
+def at_least(name: str, value: float, *, enough: float, least: float, detail: str, advice: str) -> Finding:
+    """A problem below ``least``, a warning below ``enough``."""
+    if value >= enough:
+        return ok(name, detail)
+    return (problem if value < least else warning)(name, detail, advice)

@@ -1,0 +1,71 @@
+"""The GPUs, as the NVIDIA driver tells of them."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pynvml
+
+from rekindle.contract.environ import RUN_DIR
+from rekindle_service.cli.checks.finding import Finding, ok, problem, warning
+from rekindle_service.cli.wording import size
+
+
+def gpus(runs: Path) -> list[Finding]:
+    """The driver and each GPU; processes whose run directory does not lie in ``runs`` are strangers."""
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError_LibraryNotFound:
+        return [ok("gpu", "there is no NVIDIA driver: jobs run on the CPU")]
+    except pynvml.NVMLError as error:
+        return [_driver_trouble(error)]
+    try:
+        found = [ok("gpu driver", str(pynvml.nvmlSystemGetDriverVersion()))]
+        return found + [_gpu(index, runs) for index in range(pynvml.nvmlDeviceGetCount())]
+    except pynvml.NVMLError as error:
+        return [_driver_trouble(error)]
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def _driver_trouble(error: Exception) -> Finding:
+    return problem("gpu driver", f"it answers: {error}", "See nvidia-smi and dmesg; after an update, reboot.")
+
+
+def _gpu(index: int, runs: Path) -> Finding:
+    handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+    memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
+    processes = pynvml.nvmlDeviceGetComputeRunningProcesses(handle)
+    strangers = [_describe(process) for process in processes if not belongs_to(runs, _environment(process.pid))]
+    return judge_gpu(index, str(pynvml.nvmlDeviceGetName(handle)), int(memory.used), int(memory.total), strangers)
+
+
+def judge_gpu(index: int, model: str, used: int, total: int, strangers: list[str]) -> Finding:
+    """``used`` and ``total`` in bytes; ``strangers`` are processes that belong to no job of this home."""
+    detail = f"{model}, {size(used)} of {size(total)} used"
+    name = f"gpu {index}"
+    if strangers:
+        advice = "Jobs share this GPU with them: end them, or hide it with CUDA_VISIBLE_DEVICES at `rekindle serve`."
+        return warning(name, f"{detail}; not rekindle's: {', '.join(strangers)}", advice)
+    return ok(name, detail)
+
+
+def belongs_to(runs: Path, environment: list[str]) -> bool:
+    """Whether a process with this environment is part of a job in ``runs``."""
+    return any(variable.startswith(f"{RUN_DIR}={runs}{os.sep}") for variable in environment)
+
+
+def _environment(pid: int) -> list[str]:
+    try:
+        return Path(f"/proc/{pid}/environ").read_text(errors="replace").split("\0")
+    except OSError:
+        return []
+
+
+def _describe(process: Any) -> str:
+    try:
+        name = Path(f"/proc/{process.pid}/comm").read_text(errors="replace").strip()
+    except OSError:
+        name = "?"
+    memory = "" if process.usedGpuMemory is None else f", {size(int(process.usedGpuMemory))}"
+    return f"process {process.pid} ({name}{memory})"

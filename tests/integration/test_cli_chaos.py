@@ -1,0 +1,93 @@
+"""`rekindle chaos` before anything is struck: what cannot be done is refused in one sentence."""
+
+import os
+import pty
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cli_process import environment, rekindle
+from e2e.played_job import PlayedJob
+from e2e.serve_process import ServeProcess
+from rekindle.contract.outcome import Outcome, OutcomeClass
+from rekindle_service.states import JobState
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    folder = tmp_path / "home"
+    folder.mkdir(mode=0o700)
+    return folder
+
+
+@pytest.fixture
+def played(home: Path) -> Iterator[PlayedJob]:
+    server = ServeProcess(home)
+    server.start()
+    job = PlayedJob(home, "digits")
+    yield job
+    job.close()
+    server.stop()
+
+
+def test_bad_chaos_is_refused_in_one_sentence(home: Path, played: PlayedJob) -> None:
+    played.begin_attempt()
+    for words, told in (
+        (["--fault", "explode"], "there is no fault 'explode'; known: kill"),
+        (["--count", "-1"], "--count"),
+        (["--count", "0"], "--count"),
+        (["--rank", "-1"], "--rank"),
+        (["--rank", "2"], "--rank 2: the job has 2 ranks, 0 to 1"),
+        (["--every", "nan"], "--every"),
+        (["--every", "inf"], "not inf"),
+        (["--every", "soon"], "--every"),
+    ):
+        done = rekindle(home, "chaos", played.id, *words)
+        assert done.returncode == 2, done.stdout
+        assert told in done.stderr
+    assert rekindle(home, "chaos", "no-such-job").returncode == 2
+    elsewhere = {"REKINDLE_URL": "http://127.0.0.1:9", "REKINDLE_TOKEN": "x"}
+    done = rekindle(home, "chaos", played.id, "--fault", "server", variables=elsewhere)
+    assert (done.returncode, "only the server of this machine" in done.stderr) == (2, True)
+
+
+def test_a_job_that_is_over_is_refused(home: Path, played: PlayedJob) -> None:
+    played.begin_attempt()
+    done = Outcome(OutcomeClass.SUCCESS, "every rank was done")
+    played.end_attempt(done, last_step=10)
+    played.end(JobState.SUCCEEDED, done)
+    rekindle(home, "wait", played.id)
+    refused = rekindle(home, "chaos", played.id)
+    assert refused.returncode == 2
+    assert "chaos needs a running job; this one is succeeded" in refused.stderr
+
+
+def test_a_keeper_that_takes_no_notice_is_told(home: Path, played: PlayedJob) -> None:
+    played.begin_attempt()
+    played.report(0, step=5)
+    done = rekindle(home, "chaos", played.id, "--rank", "1", "--at-step", "5")
+    assert done.returncode == 1
+    assert "not injected: the job's keeper took no notice" in done.stdout
+
+
+def test_on_a_terminal_nothing_is_struck_before_a_yes(home: Path, played: PlayedJob) -> None:
+    played.begin_attempt()
+    ours, theirs = pty.openpty()
+    asking = subprocess.Popen(
+        [sys.executable, "-m", "rekindle_service", "chaos", played.id],
+        env=environment(home, TERM="dumb"),
+        stdin=theirs,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    os.close(theirs)
+    os.write(ours, b"n\n")
+    printed, _ = asking.communicate(timeout=60)
+    os.close(ours)
+    assert asking.returncode == 1
+    assert "Inject faults into digits" in printed
+    assert "strikes" not in printed

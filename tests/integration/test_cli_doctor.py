@@ -1,0 +1,97 @@
+"""`rekindle doctor` on a real machine, and on a job whose keeper and ranks the test plays."""
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cli_process import rekindle
+from e2e.played_job import PlayedJob
+from e2e.serve_process import ServeProcess
+from e2e.waiting import until
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    folder = tmp_path / "home"
+    folder.mkdir(mode=0o700)
+    return folder
+
+
+@pytest.fixture
+def running(home: Path) -> Iterator[ServeProcess]:
+    process = ServeProcess(home)
+    process.start()
+    yield process
+    process.stop()
+
+
+@pytest.fixture
+def played(running: ServeProcess, home: Path) -> Iterator[PlayedJob]:
+    job = PlayedJob(home, "digits")
+    yield job
+    job.close()
+
+
+def findings(home: Path, *words: str) -> tuple[int, dict[str, dict[str, Any]]]:
+    done = rekindle(home, "doctor", "-o", "json", *words, timeout=180)
+    return done.returncode, {finding["name"]: finding for finding in json.loads(done.stdout)}
+
+
+def test_this_machine_is_fit_and_a_shut_home_is_told_as_shut(home: Path, running: ServeProcess) -> None:
+    code, found = findings(home)
+    problems = {name: finding for name, finding in found.items() if finding["level"] == "problem"}
+    assert (code, problems) == (0, {})
+    assert {"python", "torch", "gloo", "loopback", "host name", "disk", "pidfd", "clock", "token"} <= set(found)
+    assert found["python"]["detail"].endswith(f"({sys.executable})")
+    assert found["server"]["detail"].endswith("answers")
+
+
+def test_an_open_token_and_a_killed_server_are_found(home: Path, running: ServeProcess, tmp_path: Path) -> None:
+    running.kill()
+    (home / "token").chmod(0o644)
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\nexit 1\n")
+    python.chmod(0o755)
+    code, found = findings(home, "--python", str(python))
+    assert code == 1
+    levels = {name: found[name]["level"] for name in ("python", "token", "home", "server")}
+    assert levels == {"python": "problem", "token": "problem", "home": "ok", "server": "warning"}
+    names = rekindle(home, "doctor", "-o", "id", "--python", str(python)).stdout.split("\n")
+    assert {"python", "token", "server"} <= set(names)
+
+
+def test_a_running_job_is_looked_at_through_server_lock_and_folder(home: Path, played: PlayedJob) -> None:
+    played.begin_attempt()
+    played.report(0, step=7)
+    played.snapshot(5)
+    job = until(lambda: _running(home, played.id), "the server knows that the job runs")
+    code, found = findings(home, job)
+    assert code == 0
+    assert found["state"]["detail"].startswith("running; step 7 of 1000")
+    assert found["keeper"]["level"] == "ok"
+    assert "step 7" in found["rank 0"]["detail"]
+    assert found["collectives"]["level"] == "ok"
+    assert "step 5" in found["snapshot"]["detail"]
+
+
+def _running(home: Path, job_id: str) -> str | None:
+    shown = json.loads(rekindle(home, "show", job_id, "-o", "json").stdout)
+    return job_id if shown["state"] == "running" and shown["step"] == 7 else None
+
+
+def test_stacks_of_a_rank_that_leaves_none_are_told_with_the_reason(home: Path, played: PlayedJob) -> None:
+    played.begin_attempt()
+    done = rekindle(home, "doctor", played.id, "--stacks")
+    assert done.returncode == 0, done.stderr
+    assert "rank 0\n" in done.stdout
+    assert "has not got as far as its script" in done.stdout
+
+
+def test_wrong_commands_are_refused_in_one_sentence(home: Path, played: PlayedJob) -> None:
+    for words in (["no-such-job"], ["--stacks"]):
+        done = rekindle(home, "doctor", *words)
+        assert done.returncode == 2, done.stdout
