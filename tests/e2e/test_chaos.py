@@ -28,11 +28,12 @@ def client(server: ServeProcess, home: Path) -> Iterator[Client]:
         yield client
 
 
-def submit(client: Client, home: Path, *, steps: int, pause: float = 0.1) -> ServedJob:
+def submit(client: Client, home: Path, *, steps: int, script: str = "paced.py") -> ServedJob:
+    """A job that takes 0.1 s a step."""
     body = {
-        "script": "paced.py",
+        "script": script,
         "code": {"path": str(_SCRIPTS)},
-        "args": [str(steps), str(pause)],
+        "args": [str(steps), "0.1"],
         "ranks": 2,
         "device": "cpu",
         "hang_timeout": 3,
@@ -126,3 +127,14 @@ def test_a_job_that_ends_before_a_fault_strikes_is_told(home: Path, server: Serv
     refused = rekindle(home, "chaos", job.id)
     assert refused.returncode == 2
     assert "chaos needs a running job; this one is succeeded" in refused.stderr
+
+
+def test_a_script_that_knows_nothing_of_rekindle_is_back_when_its_ranks_run(
+    home: Path, server: ServeProcess, client: Client
+) -> None:
+    job = submit(client, home, steps=100, script="silent.py")
+    (cost,) = chaos(home, job, "--fault", "kill", "--rank", "0")
+    assert cost["named_rightly"]
+    assert (cost["attempt_before"], cost["attempt_after"], cost["steps_repeated"]) == (1, 2, None)
+    assert cost["downtime"] > 0
+    assert job.finish() == "succeeded"

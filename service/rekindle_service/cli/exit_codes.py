@@ -9,7 +9,7 @@ class ExitCode(IntEnum):
     """``wait`` and ``submit --follow`` end with the fate of the job, every other command with 0 or 2."""
 
     SUCCEEDED = 0
-    FAILED = 1  # the job failed, or the demo did not show what it promises
+    FAILED = 1  # the job failed or did not come back, the demo did not show what it promises, or there is a problem
     USAGE = 2  # the command is wrong, the server refused it, or no server runs
     CANCELLED = 3  # somebody cancelled the job
     HELD = 4  # the job was drained and waits for `rekindle resume`
