@@ -45,7 +45,7 @@ class Trained:
 
 
 class RecipeProcess:
-    """Answers ``run``; ``close`` it at the end."""
+    """Answers ``run``, and is idle in between; ``close`` it at the end."""
 
     def __init__(self) -> None:
         environment = {**scrubbed(os.environ), "OMP_NUM_THREADS": "1"}
@@ -62,6 +62,5 @@ class RecipeProcess:
         return Trained(codes, [(folder / f"rank-{rank}.log").read_text() for rank in range(ranks)], folder)
 
     def close(self) -> None:
-        self._process.stdin.close()
-        self._process.wait(10)
-        self._process.stdout.close()
+        self._process.kill()
+        self._process.communicate()

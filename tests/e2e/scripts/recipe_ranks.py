@@ -24,6 +24,7 @@ GRACE = 30  # seconds for the others, once a rank has died
 def main() -> None:
     for module in pkgutil.iter_modules(rekindle.recipes.__path__):
         import_module(f"rekindle.recipes.{module.name}")
+    import_module("torch._dynamo")  # optimizers import it at their first step
     for line in sys.stdin:
         print(json.dumps(launch(json.loads(line))), flush=True)
 
