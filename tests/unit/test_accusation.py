@@ -63,7 +63,7 @@ def test_the_main_thread_is_read_without_the_wrapper_below_the_script():
         "Current thread 0x00007f2 (most recent call first):\n"
         '  File "/code/train.py", line 9 in step\n'
         '  File "/code/train.py", line 20 in <module>\n'
-        '  File "<frozen runpy>", line 88 in _run_code\n'
+        '  File "/lib/rekindle/rank/target.py", line 70 in _run\n'
         '  File "/lib/rekindle/rank/wrapper.py", line 83 in _run_target\n'
         '  File "/lib/torch/distributed/run.py", line 1092 in run_script_path\n'
     )

@@ -7,6 +7,7 @@ a fork copies only the forking thread and every lock that another one held stays
 import ast
 import importlib
 import importlib.util
+import os
 from pathlib import Path
 
 from rekindle.contract.spec import JobSpec, TargetKind
@@ -29,11 +30,14 @@ _SAFE = {"numpy", "torchvision", "torchmetrics", "sklearn", "scipy", "rekindle"}
 def preload(spec: JobSpec, code: Path) -> list[str]:
     """Import torch and what the job's script names, as far as that is safe; returns what could not be imported."""
     failed: list[str] = []
+    before = dict(os.environ)
     for name in [*_ALWAYS, *_named_by(spec, code)]:
         try:
             importlib.import_module(name)
         except Exception as error:  # noqa: BLE001  # a preload that fails costs only time
             failed.append(f"{name}: {error}")
+    for name in os.environ.keys() - before:  # torch leaves some of its own, which no script has asked for
+        del os.environ[name]
     return failed
 
 

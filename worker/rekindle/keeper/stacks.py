@@ -49,9 +49,8 @@ def waits_for_peers(frames: Sequence[Frame]) -> bool:
 
 
 def _without_wrapper(frames: list[Frame]) -> list[Frame]:
-    """``frames`` down to the script's first line: below it stand runpy, the wrapper and torchrun."""
+    """``frames`` down to the script's first line: below it stand the wrapper and torchrun."""
     for index, frame in enumerate(frames):
-        if frame.file.endswith("rekindle/rank/wrapper.py"):
-            kept = frames[:index]
-            return [each for each in kept if each.file != "<frozen runpy>"]
+        if frame.file.endswith("rekindle/rank/target.py"):
+            return frames[:index]
     return frames

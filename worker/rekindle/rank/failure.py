@@ -60,7 +60,7 @@ def _message(error: BaseException) -> str:
 
 
 def user_frames(frames: TracebackType | None) -> TracebackType | None:
-    """``frames`` without those of runpy and of the wrapper before the script's first line."""
+    """``frames`` without the wrapper's own, and those of the import system, before the script's first line."""
     script = frames
     while script is not None and _is_ours(script):
         script = script.tb_next
@@ -69,7 +69,7 @@ def user_frames(frames: TracebackType | None) -> TracebackType | None:
 
 def _is_ours(frame: TracebackType) -> bool:
     name = frame.tb_frame.f_code.co_filename
-    return name.startswith("<frozen ") or Path(name).name == "runpy.py" or Path(name).parent == Path(__file__).parent
+    return name.startswith("<frozen ") or Path(name).parent == Path(__file__).parent
 
 
 def _place(error: BaseException, code: Path) -> tuple[str | None, int | None]:

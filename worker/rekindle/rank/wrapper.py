@@ -3,7 +3,6 @@
 import atexit
 import json
 import os
-import runpy
 import signal
 import socket
 import sys
@@ -21,13 +20,14 @@ from rekindle.contract.identity import ProcessIdentity
 from rekindle.contract.layout import RankDir, RunDir
 from rekindle.contract.prctl import die_with_parent, forbid_core_dumps, set_process_name
 from rekindle.contract.rank_records import RankDone, RankState, RankStatus, ring
-from rekindle.contract.spec import DRAINED_EXIT_CODE, JobSpec, TargetKind
+from rekindle.contract.spec import DRAINED_EXIT_CODE, JobSpec
 from rekindle.contract.typed_record import read_record
 from rekindle.rank.capture import capture_output, leave_stacks_on_request
 from rekindle.rank.debug_server import open_debug_server
 from rekindle.rank.failure import describe, exit_code, print_like_python
-from rekindle.rank.fresh_start import forget_being_forked, forget_shadowed
+from rekindle.rank.fresh_start import forget_being_forked
 from rekindle.rank.self_harm import obey_chaos
+from rekindle.rank.target import run_target
 
 
 def main() -> None:
@@ -72,35 +72,14 @@ def _become_a_rank(env: RankEnv) -> None:
 
 
 def _run_target(spec: JobSpec, code: Path) -> BaseException | None:
-    """Run the script, module or recipe as torchrun would have; returns the exception that ended it."""
-    os.environ.pop("PYTHONSAFEPATH", None)
-    os.chdir(code)
+    """The exception that ended the script, SystemExit among them."""
     try:
-        if spec.kind is TargetKind.SCRIPT:
-            _run_script(code / spec.target, spec.args)
-        else:
-            module = spec.target if spec.kind is TargetKind.MODULE else f"rekindle.recipes.{spec.target}"
-            _run_module(module, code, spec.args)
-    except BaseException as error:  # noqa: BLE001  # every way to end, SystemExit among them, is judged by the caller
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # a data loader's handler would raise in the midst of the record
+        run_target(spec, code)
+    except BaseException as error:  # noqa: BLE001  # every way to end is judged by the caller
         return error
     finally:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # a data loader's handler raises where a worker's death finds us
     return None
-
-
-def _run_script(script: Path, arguments: list[str]) -> None:
-    sys.argv = [str(script), *arguments]
-    sys.path.insert(0, str(script.parent))
-    forget_shadowed(script.parent)
-    runpy.run_path(str(script), run_name="__main__")
-
-
-def _run_module(module: str, code: Path, arguments: list[str]) -> None:
-    sys.argv = [module, *arguments]
-    sys.path.insert(0, str(code))
-    forget_shadowed(code)
-    runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 
 def _leave(error: BaseException | None, code: int) -> NoReturn:
