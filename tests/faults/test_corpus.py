@@ -7,7 +7,7 @@ import pytest
 
 @dataclass(frozen=True)
 class Planted:
-    """``exception`` (or several, parted by |) and ``signal`` are those of the outcome; ``says`` must be in its message."""
+    """What the outcome must be; ``exception`` may name several, parted by |, and ``says`` must be in the message."""
 
     name: str
     klass: str

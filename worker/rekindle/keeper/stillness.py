@@ -34,7 +34,7 @@ class Stillness:
     _slowest: float = 0.0
     _phase: tuple[str | None, ...] = ()
     _silent: tuple[object, ...] = ()
-    _stirred: bool = False  # a script that reports nothing has written or begun a collective since the first look
+    _stirred: bool = False  # a script that reports nothing has begun: a collective, or output since the first look
     _cpu: float = 0.0
     _looked_at: float | None = None
 
@@ -86,7 +86,8 @@ class Stillness:
             self._learn(now, max(steps))
         self._phase = tuple(vitals.phase for vitals in world)
         signs = self._silent_signs(world)
-        self._stirred = self._stirred or (self._looked_at is not None and signs != self._silent)
+        communicates = any((vitals.collectives or 0) > 0 for vitals in world)
+        self._stirred = self._stirred or communicates or (self._looked_at is not None and signs != self._silent)
         self._silent = signs
         self._cpu = sum(vitals.cpu for vitals in world)
         self._looked_at = now
