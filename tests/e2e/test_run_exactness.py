@@ -144,3 +144,41 @@ def test_a_full_disk_stops_saving_and_not_training(tmp_path, undisturbed):
     assert 0 < len(kept) < 3
     assert leftovers == []
     assert_same_training(tmp_path, undisturbed)
+
+
+def test_training_goes_on_while_a_snapshot_is_written_and_the_snapshot_is_of_its_own_step(tmp_path, undisturbed):
+    ahead = {"LEAD": "2", "FAULT": f"1:{KILLED_AT}:SIGKILL"}
+    assert torchrun(2, [EXACT], tmp_path, **ahead).code == 1
+    leads = [lead for step, lead in lines(tmp_path / "leads-0.jsonl") if step < KILLED_AT]
+    assert max(leads) >= 2
+    assert snapshot_steps(tmp_path)
+    assert torchrun(2, [EXACT], tmp_path).code == 0
+    assert_same_training(tmp_path, undisturbed)
+
+
+@pytest.mark.parametrize(
+    ("rank", "call", "newest"),
+    [
+        (1, "write_state+", 6),  # rank 0 waits for a part that never comes
+        (0, "write_manifest", 6),  # all parts are there
+        (0, "publish+", 9),  # rank 1 waits for the result
+    ],
+)
+def test_a_kill_while_a_snapshot_is_written_costs_that_snapshot_at_most(tmp_path, undisturbed, rank, call, newest):
+    ended = torchrun(2, [EXACT], tmp_path, FAULT=f"{rank}:9:{call}")
+    assert ended.code == 1
+    assert snapshot_steps(tmp_path)[-1] == newest
+    again = torchrun(2, [EXACT], tmp_path)
+    assert again.code == 0, again.output
+    assert_same_training(tmp_path, undisturbed)
+    assert not list((tmp_path / "snapshots").glob(".*"))
+
+
+def test_when_snapshots_are_due_too_often_some_are_left_out_and_the_page_is_told(tmp_path, undisturbed):
+    ended = torchrun(2, [EXACT], tmp_path, LEAD="5")
+    assert ended.code == 0, ended.output
+    assert "snapshots are due faster than they can be written: one was left out" in ended.output
+    assert [step for step, _ in lines(tmp_path / "leads-1.jsonl")] == [
+        step for step, _ in lines(tmp_path / "leads-0.jsonl")
+    ]
+    assert_same_training(tmp_path, undisturbed)

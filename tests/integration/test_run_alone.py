@@ -1,13 +1,15 @@
 """A run in a world of one, without torchrun: the loop around the step."""
 
 import signal
+import time
 
 import pytest
 import torch
 from torch import nn
 from torch.utils.data import IterableDataset, TensorDataset
 
-from rekindle import Cadence, Drained, Run
+from rekindle import Cadence, Drained, NonFiniteError, Run, Snapshots
+from rekindle.training.saving import Saving
 
 LENGTH, BATCH = 20, 8  # batches of 8, 6 and 6
 
@@ -115,18 +117,78 @@ def test_an_exception_leaves_the_signal_and_the_group_as_they_were_and_saves_not
     assert not list(tmp_path.glob("snapshots/0*"))
 
 
-def test_weights_that_are_not_finite_are_never_saved(tmp_path, caplog):
-    run, (model, optimizer) = start(cadence=Cadence(every_steps=1))
+@pytest.fixture
+def prompt(monkeypatch):
+    """The writer is done before the next step, so that no snapshot is left out."""
+    begin = Saving.begin
+
+    def begin_and_wait(saving):
+        begin(saving)
+        while saving.writing:
+            time.sleep(0.001)
+
+    monkeypatch.setattr(Saving, "begin", begin_and_wait)
+
+
+def train_into_nan(on_nan, *, log_the_loss, steps_of_nan=(1,)):
+    """An epoch of three steps with a snapshot behind each; the weights go bad in ``steps_of_nan``, counted from 0.
+
+    Returns the steps that were begun.
+    """
+    run, (model, optimizer) = start(cadence=Cadence(every_steps=1), on_nan=on_nan)
+    begun = []
     with run:
         for _ in run.epochs(1):
-            for (x,) in run.batches(data(), global_batch=BATCH):
-                step(run, optimizer, x)
-                if run.step == 1:
+            for count, (x,) in enumerate(run.batches(data(), global_batch=BATCH)):
+                begun.append(run.step)
+                loss = step(run, optimizer, x)
+                if count in steps_of_nan:
                     with torch.no_grad():
                         model[2].bias.fill_(float("nan"))
+                    loss = float("nan")
+                if log_the_loss:
+                    run.log(loss=loss, other=float("inf"))
+    return begun
+
+
+@pytest.mark.usefixtures("prompt")
+def test_weights_that_are_not_finite_are_never_saved_even_if_training_is_to_go_on(tmp_path, caplog):
+    assert train_into_nan("ignore", log_the_loss=False) == [0, 1, 2]
     assert [entry.name for entry in (tmp_path / "snapshots").iterdir()] == ["000000000001"]
-    assert "snapshot 2 not saved, training goes on: parameter 0.weight is not finite" not in caplog.text
-    assert "snapshot 2 not saved, training goes on: parameter 2.bias is not finite" in caplog.text
+    assert "snapshot 2 not saved: parameter 0.weight is not finite" not in caplog.text
+    assert "snapshot 2 not saved: parameter 2.bias is not finite" in caplog.text
+
+
+@pytest.mark.usefixtures("prompt")
+@pytest.mark.parametrize(
+    ("log_the_loss", "finding"), [(True, "loss is nan at step 2"), (False, "2.bias is not finite after step 2")]
+)
+def test_a_training_gone_bad_stops_with_what_was_good_saved(tmp_path, log_the_loss, finding):
+    with pytest.raises(NonFiniteError, match=finding):
+        train_into_nan("stop", log_the_loss=log_the_loss)
+    assert [entry.name for entry in (tmp_path / "snapshots").iterdir()] == ["000000000001"]
+    assert not torch.distributed.is_initialized()
+
+
+@pytest.mark.usefixtures("prompt")
+@pytest.mark.parametrize("log_the_loss", [True, False])
+def test_a_training_may_go_back_and_leave_out_the_batch_that_spoiled_it(tmp_path, log_the_loss, caplog):
+    begun = train_into_nan("rollback", log_the_loss=log_the_loss)
+    assert begun == ([0, 1, 1] if log_the_loss else [0, 1, 2])
+    assert "back to the snapshot of step 1, without the data of the last" in caplog.text
+    newest = Snapshots().newest()
+    assert newest.step == (2 if log_the_loss else 1)
+    assert torch.isfinite(newest.shared_state["model"]["2.bias"]).all()
+
+
+def test_a_training_that_goes_bad_again_and_again_stops(tmp_path):
+    with pytest.raises(NonFiniteError, match="no snapshot to go back to"):
+        train_into_nan("rollback", log_the_loss=True, steps_of_nan=(0,))
+
+
+def test_an_unknown_wish_for_what_is_not_finite_is_refused():
+    with pytest.raises(ValueError, match="on_nan must be one of stop, rollback, ignore, not 'hope'"):
+        start(on_nan="hope")
 
 
 def test_a_part_that_the_snapshot_lacks_is_named():

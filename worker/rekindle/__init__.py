@@ -9,15 +9,18 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rekindle.contract.spec import Cadence
     from rekindle.training.drain import Drained
+    from rekindle.training.non_finite import NonFiniteError
     from rekindle.training.reporting import report
     from rekindle.training.run import Run
     from rekindle.training.sampler import ElasticSampler
-    from rekindle.training.snapshots import SnapshotError, Snapshots, StaleGenerationError
+    from rekindle.training.snapshot_writer import SnapshotError, StaleGenerationError
+    from rekindle.training.snapshots import Snapshots
 
 __all__ = [
     "Cadence",
     "Drained",
     "ElasticSampler",
+    "NonFiniteError",
     "Run",
     "SnapshotError",
     "Snapshots",
@@ -29,10 +32,11 @@ _HOMES = {
     "Cadence": "rekindle.contract.spec",
     "Drained": "rekindle.training.drain",
     "ElasticSampler": "rekindle.training.sampler",
+    "NonFiniteError": "rekindle.training.non_finite",
     "Run": "rekindle.training.run",
-    "SnapshotError": "rekindle.training.snapshots",
+    "SnapshotError": "rekindle.training.snapshot_writer",
     "Snapshots": "rekindle.training.snapshots",
-    "StaleGenerationError": "rekindle.training.snapshots",
+    "StaleGenerationError": "rekindle.training.snapshot_writer",
     "report": "rekindle.training.reporting",
 }
 

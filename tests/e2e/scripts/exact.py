@@ -1,7 +1,10 @@
 """A training with everything that is easy to lose: dropout, batch norm, momentum, a schedule, metrics, augmentation.
 
-A fault is a coordinate, given in the environment: FAULT="rank:step:kind". Each rank appends the ids of the samples of
-each finished step to OUT/samples-<rank>.jsonl, and writes its digests to OUT/digest-<rank>.json at the end.
+A fault is a coordinate, given in the environment: FAULT="rank:step:kind". The kind is a signal that the rank sends to
+itself in that step, or a call of its writer that ends it by SIGKILL, before (``publish``) or behind (``publish+``).
+Snapshots fall on every third step, since each step waits for the one under way, unless LEAD says how many steps the
+training is to be ahead of its writer. Each rank appends the ids of the samples of each finished step to
+OUT/samples-<rank>.jsonl, and writes its digests to OUT/digest-<rank>.json at the end.
 """
 
 import hashlib
@@ -10,6 +13,8 @@ import os
 import random
 import signal
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -18,6 +23,8 @@ from torch.utils.data import Dataset
 from torchmetrics.classification import MulticlassAccuracy
 
 from rekindle import Cadence, Run
+from rekindle.training import snapshot_writer
+from rekindle.training.snapshot_folder import SnapshotFolder
 
 OUT = Path(os.environ["OUT"])
 EPOCHS, CLASSES, FEATURES = 3, 4, 12
@@ -57,14 +64,55 @@ def flat(state: object, prefix: str = "") -> dict[str, object]:
 
 
 def fault(rank: int, step: int) -> None:
-    where = os.environ.get("FAULT", "")
-    if not where.startswith(f"{rank}:{step}:"):
-        return
-    kind = where.rpartition(":")[2]
-    if kind == "drain":
-        os.kill(os.getpid(), signal.SIGTERM)
-    else:
+    kind = fault_at(rank, step)
+    if kind in signal.Signals.__members__:
         os.kill(os.getpid(), signal.Signals[kind])
+
+
+def fault_at(rank: int, step: int) -> str:
+    where, _, kind = os.environ.get("FAULT", "").rpartition(":")
+    return kind if where == f"{rank}:{step}" else ""
+
+
+class WatchedWriter:
+    """Lets the writing of a snapshot begin LEAD steps late, and die at the call that FAULT names."""
+
+    def __init__(self, run: Run) -> None:
+        self._run, self._step = run, 0
+        self.lead = int(os.environ.get("LEAD", "0"))
+        snapshot_writer.SnapshotWriter.write = self._late(snapshot_writer.SnapshotWriter.write)
+        for name in ("write_state", "write_manifest", "verify"):
+            setattr(snapshot_writer, name, self._mortal(name, getattr(snapshot_writer, name)))
+        for name in ("publish", "retire"):
+            setattr(SnapshotFolder, name, self._mortal(name, getattr(SnapshotFolder, name)))
+
+    def _late(self, write: Callable) -> Callable:
+        def instead(writer: object, staged: snapshot_writer.Staged) -> object:
+            self._step = staged.step
+            wait_until(lambda: self._run.step >= staged.step + self.lead, patience=0.3)
+            with (OUT / f"leads-{self._run.rank}.jsonl").open("a") as leads:
+                leads.write(json.dumps([staged.step, self._run.step - staged.step]) + "\n")
+            return write(writer, staged)
+
+        return instead
+
+    def _mortal(self, name: str, call: Callable) -> Callable:
+        def instead(*args: object, **kwargs: object) -> object:
+            kind = fault_at(self._run.rank, self._step)
+            if kind == name:
+                os.kill(os.getpid(), signal.SIGKILL)
+            result = call(*args, **kwargs)
+            if kind == f"{name}+":
+                os.kill(os.getpid(), signal.SIGKILL)
+            return result
+
+        return instead
+
+
+def wait_until(holds: Callable[[], bool], patience: float = 60.0) -> None:
+    deadline = time.monotonic() + patience
+    while not holds() and time.monotonic() < deadline:
+        time.sleep(0.001)
 
 
 def main() -> None:
@@ -86,6 +134,7 @@ def main() -> None:
         device="cpu",
         cadence=Cadence(every_steps=3),
     ) as run:
+        writer = WatchedWriter(run)
         samples = (OUT / f"samples-{run.rank}.jsonl").open("a", buffering=1)
         losses = (OUT / f"losses-{run.rank}.jsonl").open("a", buffering=1)
         results = {}
@@ -97,6 +146,8 @@ def main() -> None:
                 logits = run.model(x)
                 loss = nn.functional.cross_entropy(logits, y) * run.batch_weight
                 loss.backward()
+                if not writer.lead:
+                    wait_until(lambda: not run._saving.writing)
                 fault(run.rank, run.step + 1)
                 optimizer.step()
                 scheduler.step()

@@ -15,6 +15,7 @@ class Decision:
     drain: bool = False
     snapshot: bool = False
     flush: bool = False  # gather what was logged
+    writing: bool = False  # not a wish: the snapshot before is still being written
 
     def __or__(self, other: "Decision") -> "Decision":
         return Decision(*(one or another for one, another in zip(astuple(self), astuple(other), strict=True)))

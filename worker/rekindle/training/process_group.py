@@ -1,7 +1,7 @@
 """Joining the other ranks, talking to them, and leaving without a crash."""
 
 import gc
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar, cast
 
 import torch
@@ -42,6 +42,12 @@ class World:
         values = [value]
         dist.broadcast_object_list(values, src=0, group=self.control)
         return values[0]
+
+    def beside(self) -> "World":
+        """The same ranks with a group of their own, so that another thread may talk there. All ranks must call it."""
+        if self.control is None:
+            return self
+        return replace(self, control=cast("dist.ProcessGroup", dist.new_group(backend="gloo")), owned=False)
 
     def barrier(self) -> None:
         """Wait for all ranks."""

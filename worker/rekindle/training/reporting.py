@@ -67,6 +67,11 @@ class Reporter:
         """``cpu`` or ``cuda``, as the job gives this rank; None outside rekindle."""
         return None if self._status is None else self._status.device.partition(":")[0]
 
+    @property
+    def phase(self) -> str | None:
+        """What the rank was last said to do; None outside rekindle."""
+        return None if self._status is None else self._status.phase
+
     def report(self, **values: Any) -> None:
         """See the function of this name. Raises TypeError for a metric that is not a number."""
         where = {name: value for name, value in values.items() if name in _STATUS_FIELDS}

@@ -22,10 +22,12 @@ from rekindle.training.data_loading import Collate, length_of, share_loader, to_
 from rekindle.training.drain import Drained, DrainWatch
 from rekindle.training.logbook import Logbook
 from rekindle.training.method import Method, Replicas
+from rekindle.training.non_finite import NonFinitePolicy, OnNan, first_non_finite_loss
 from rekindle.training.reporting import reporter
 from rekindle.training.sampler import ElasticSampler
+from rekindle.training.saving import Place, Saving
 from rekindle.training.schedule import SnapshotSchedule, chosen_cadence
-from rekindle.training.snapshots import Snapshots
+from rekindle.training.snapshots import Restored, Snapshots
 from rekindle.training.training_state import Stateful, TrainingState
 
 
@@ -39,6 +41,10 @@ class Run:
 
     A step is one batch: split a batch to accumulate gradients, since those are not saved. Build the model and the
     optimizer from a fixed seed; random draws from ``with`` on depend on ``seed`` and the rank.
+
+    A loss (a logged metric with ``loss`` in its name) or weights that are not finite are never saved. ``on_nan`` says
+    what follows: ``stop`` raises NonFiniteError; ``rollback`` goes back to the newest snapshot and on with the data
+    behind the batch that did it, three times from the same snapshot at most; ``ignore`` goes on.
     """
 
     def __init__(
@@ -54,6 +60,7 @@ class Run:
         directory: str | Path | None = None,
         cadence: Cadence | None = None,
         method: Method | None = None,
+        on_nan: OnNan = "stop",
         **extra: Stateful,
     ) -> None:
         self._env = RankEnv.read(os.environ)
@@ -74,7 +81,7 @@ class Run:
         self._share = (1, 1)  # samples of the batch under way: this rank's, all ranks'
         self._in_step = False
         self._later = Decision()  # decided, to be done at the end of the epoch
-        self._durable = (0, 0, False)  # place of the newest snapshot
+        self._non_finite = NonFinitePolicy(on_nan)
         self._wrapped: nn.Module | None = None
 
     def __enter__(self) -> Self:
@@ -90,13 +97,13 @@ class Run:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if kind is None:
-            self._finish()
-        self._close()
-        if kind is None or issubclass(kind, Drained):
-            process_group.leave(self._world)
-        else:
-            process_group.abandon(self._world)
+        succeeded = False
+        try:
+            if kind is None:
+                self._finish()
+            succeeded = kind is None or issubclass(kind, Drained)
+        finally:
+            self._end(succeeded=succeeded)
 
     @property
     def model(self) -> nn.Module:
@@ -231,6 +238,9 @@ class Run:
         with self.phase("restore"):
             self._restore()
         self._schedule = SnapshotSchedule(self._cadence, self._adapts, last_at=time.monotonic())
+        self._saving = Saving(
+            self._snapshots, self._schedule, self._place, self._capture, self._state.objection, self._place()
+        )
 
     def _restore(self) -> None:
         restored = self._snapshots.restore()
@@ -242,7 +252,6 @@ class Run:
         self._state.restore(shared, restored.rank_states, step=restored.step, same_world=same_world)
         self._step, self._epoch = restored.step, shared["progress"]["epoch"]
         self._interrupted = shared["progress"]["sampler"]
-        self._durable = self._place()
 
     def _begin_batches(self, dataset: Dataset[Any], global_batch: int, shuffle: bool) -> ElasticSampler:
         if self._sampler is not None or self._epoch >= self._epochs:
@@ -273,6 +282,7 @@ class Run:
                 drain=self._drain.requested(),
                 snapshot=leads and self._schedule.due_after_step(self._step + 1, now),
                 flush=leads and self._logbook.due(now),
+                writing=self._saving.writing,
             )
         )
 
@@ -299,47 +309,84 @@ class Run:
         self._epoch, self._sampler, self._later = finished + 1, None, Decision()
         is_last = self._epoch >= self._epochs
         due = self._world.rank == 0 and self._schedule.due_after_epoch(finished, time.monotonic())
-        decision |= self._agreement.ask(Decision(drain=self._drain.requested(), snapshot=due or is_last, flush=True))
-        self._act(replace(decision, drain=False) if is_last else decision)
+        vote = Decision(self._drain.requested(), due or is_last, flush=True, writing=self._saving.writing)
+        answer = self._agreement.ask(vote)
+        decision = replace(decision | answer, writing=answer.writing)
+        if decision.snapshot and not self._adapts:  # asked for at this very place: it is not left out
+            self._collect()
+            decision = replace(decision, writing=False)
+        self._act(replace(decision, drain=False) if is_last else decision, must_save=is_last)
 
-    def _act(self, decision: Decision) -> None:
+    def _act(self, decision: Decision, *, must_save: bool = False) -> None:
         """Do what all ranks have agreed on."""
         if decision.flush or decision.snapshot or decision.drain:
             self._write_log()
-        if decision.snapshot or decision.drain:
-            self._save()
+        if decision.drain or must_save:
+            self._save_now()
+        elif not decision.writing:
+            self._collect()
+            if decision.snapshot:
+                self._saving.begin()
+        elif decision.snapshot:
+            self._saving.put_off()
         if decision.drain:
             raise Drained(self._step)
 
-    def _save(self) -> None:
-        if self._place() == self._durable:
+    def _save_now(self) -> None:
+        self._collect()
+        self._saving.begin()
+        self._collect()
+
+    def _collect(self) -> None:
+        result = self._saving.collect()
+        if result is not None and result.objected:
+            self._object(f"{result.problem} after step {result.step}")
+
+    def _object(self, finding: str) -> None:
+        """Loss or weights are not finite, as all ranks find at the same step boundary."""
+        if not self._non_finite.calls_for_rollback(finding):
             return
-        started = time.monotonic()
-        with self.phase("snapshot"):
-            result = self._snapshots.save(
-                self._step,
-                self._epoch,
-                self._capture_shared() if self._world.rank == 0 or self._method.divides_state else {},
-                self._state.capture_own(),
-                objection=self._state.objection(),
-            )
-        now = time.monotonic()
-        self._schedule.tried(now, cost=now - started)
-        if result.saved:
-            self._durable = self._place()
+        self._saving.collect()
+        restored = self._snapshots.newest()
+        self._non_finite.may_go_back_to(None if restored is None else restored.step, finding)
+        if restored is not None:
+            self._roll_back(restored, finding)
+
+    def _roll_back(self, restored: Restored, finding: str) -> None:
+        """The state of ``restored``, and the data that come next: those between are left out."""
+        shared = restored.shared_state
+        self._state.roll_back(
+            shared,
+            restored.rank_states,
+            step=restored.step,
+            same_world=restored.world_size == self._world.size,
+            same_epoch=shared["progress"]["epoch"] == self._epoch,
+        )
+        left_out, self._step = self._step - restored.step, restored.step
+        self._reporter.place(step=self._step)
+        if self._world.rank == 0:
+            place = f"back to the snapshot of step {restored.step}"
+            self._reporter.warn(f"{finding}: {place}, without the data of the last {left_out} steps")
+
+    def _capture(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        gathers = self._world.rank == 0 or self._method.divides_state
+        return self._capture_shared() if gathers else {}, self._state.capture_own()
 
     def _capture_shared(self) -> dict[str, Any]:
         sampler = self._interrupted if self._sampler is None else self._sampler.state_dict()
         return {**self._state.capture_shared(), "progress": {"epoch": self._epoch, "sampler": sampler}}
 
-    def _place(self) -> tuple[int, int, bool]:
-        """Tells two states of the training apart: within an epoch, and after it, at the same step."""
+    def _place(self) -> Place:
         return self._step, self._epoch, self._sampler is not None or self._interrupted is not None
 
     def _write_log(self) -> None:
-        for point in self._logbook.average(self._world):
+        points = self._logbook.average(self._world)
+        for point in points:
             self._reporter.measure(point)
         self._reporter.flush()
+        finding = first_non_finite_loss(points)
+        if finding is not None:
+            self._object(finding)
 
     def _finish(self) -> None:
         """Save what the script has trained since the last snapshot, if it ended before its epochs did."""
@@ -347,7 +394,17 @@ class Run:
         if self._in_step and self._sampler is not None:
             self._count_step(self._sampler)
         self._write_log()
-        self._save()
+        self._save_now()
+
+    def _end(self, *, succeeded: bool) -> None:
+        """Leave the other ranks; a snapshot under way is waited for."""
+        if not succeeded:
+            self._saving.abandon()
+        self._close()
+        if succeeded:
+            process_group.leave(self._world)
+        else:
+            process_group.abandon(self._world)
 
     def _close(self) -> None:
         """Drop what must not outlive the process group."""

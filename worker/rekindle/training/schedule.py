@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 from rekindle.contract.spec import Cadence
 
 _DEFAULT = Cadence(every_seconds=10.0, every_epochs=1)
-_LEAST_RATIO = 20  # of training time to saving time, where nobody said how often to save
+_LEAST_RATIO = 20  # of training time to the time it waits for saving, where nobody said how often to save
+_LEAST_WRITE_RATIO = 2  # of any time to writing time, likewise: writing takes processor time from the ranks
 
 
 def chosen_cadence(own: Cadence, from_job: str | None) -> tuple[Cadence, bool]:
@@ -33,6 +34,7 @@ class SnapshotSchedule:
     adapts: bool  # save less often where saving is slow
     last_at: float
     last_cost: float = 0.0
+    last_writing: float = 0.0
 
     def due_after_step(self, step: int, now: float) -> bool:
         """Whether a snapshot is to follow ``step``, counted from 1."""
@@ -45,12 +47,20 @@ class SnapshotSchedule:
         return (epochs is not None and (epoch + 1) % epochs == 0) or self._due_by_time(now)
 
     def tried(self, now: float, cost: float) -> None:
-        """A snapshot was taken, or failed: the next one is due an interval from ``now``. ``cost`` in seconds."""
+        """A snapshot was begun: the next one is due an interval from ``now``. ``cost`` in seconds of training."""
         self.last_at, self.last_cost = now, cost
+
+    def put_off(self, now: float) -> None:
+        """A snapshot was left out: the next one is due an interval from ``now``."""
+        self.last_at = now
+
+    def written(self, seconds: float) -> None:
+        """A snapshot was written beside the training, or failed, in so many seconds."""
+        self.last_writing = seconds
 
     def _due_by_time(self, now: float) -> bool:
         seconds = self.cadence.every_seconds
         if seconds is None:
             return False
-        least = self.last_cost * _LEAST_RATIO if self.adapts else 0.0
+        least = max(self.last_cost * _LEAST_RATIO, self.last_writing * _LEAST_WRITE_RATIO) if self.adapts else 0.0
         return now - self.last_at >= max(seconds, least)

@@ -1,56 +1,31 @@
 """Taking and restoring snapshots: whole, checked, and committed by one generation only."""
 
-import errno
 import os
-import pickle
-import re
 import secrets
-import time
-from contextlib import suppress
+from collections.abc import Callable
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
-import torch
-
-from rekindle.contract.durable import read_json
 from rekindle.contract.environ import RankEnv
-from rekindle.training.manifest import (
-    MODEL,
-    BadSnapshotError,
-    FileRecord,
-    Manifest,
-    rank_file,
-    verify,
-    write_manifest,
-)
+from rekindle.training.manifest import MODEL, BadSnapshotError, Manifest, rank_file, verify
 from rekindle.training.process_group import World, joined_world
 from rekindle.training.reporting import reporter
-from rekindle.training.snapshot_files import read_state, write_state
+from rekindle.training.snapshot_files import read_state
 from rekindle.training.snapshot_folder import SnapshotFolder
+from rekindle.training.snapshot_writer import (
+    SaveResult,
+    SnapshotError,
+    SnapshotWriter,
+    Staged,
+    StaleGenerationError,
+    no_objection,
+)
+from rekindle.training.staging import Staging
 
-_DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG}
-_UNLOADABLE = (pickle.UnpicklingError, pickle.PicklingError, AttributeError, TypeError)
-
-
-class SnapshotError(RuntimeError):
-    """Snapshots cannot be taken at all, whatever the disk says; raised on every rank."""
-
-
-class StaleGenerationError(SnapshotError):
-    """A newer attempt of the same job is under way: this one may not commit anything any more."""
-
-
-@dataclass(frozen=True, slots=True)
-class SaveResult:
-    """``problem`` is None where the snapshot is on disk, else the reason why it is not; training may go on."""
-
-    step: int
-    problem: str | None = None
-
-    @property
-    def saved(self) -> bool:
-        return self.problem is None
+Objection = Callable[[dict[str, Any]], str | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,66 +52,109 @@ class Restored:
     skipped: list[Skipped]
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """What one rank has written of a snapshot."""
-
-    files: dict[str, FileRecord]
-    problem: str | None = None  # this snapshot fails; the next may succeed
-    error: str | None = None  # every snapshot would fail
-
-
 class Snapshots:
     """The snapshots of one training, shared by all its ranks.
 
-    Every method is called by all ranks at the same step. ``directory`` must be the same folder for all; left out, it
-    is the job's own under rekindle, and ``snapshots`` in the working directory under plain torchrun.
+    Every method is called by all ranks at the same step, from one thread. ``directory`` must be the same folder for
+    all; left out, it is the job's own under rekindle, and ``snapshots`` in the working directory under plain torchrun.
     """
 
     def __init__(self, directory: str | Path | None = None, *, keep: int = 3, world: World | None = None) -> None:
         env = RankEnv.read(os.environ)
         self._world = world if world is not None else joined_world(env)
-        self._job_id, self._keep = env.job_id, keep
+        self._job_id = env.job_id
         fenced = env.run_dir is not None and env.generation is not None
-        self._fence = env.run_dir.fence if fenced and env.run_dir is not None else None
+        fence = env.run_dir.fence if fenced and env.run_dir is not None else None
         generation = self._world.broadcast(env.generation or secrets.token_hex(4))
         self._folder = SnapshotFolder(Path(directory or env.snapshot_dir or "snapshots"), generation)
-        self._proven = False  # state like ours has been written and loaded again
+        self._writer = SnapshotWriter(self._world.beside(), self._folder, env.job_id, fence, keep)
+        self._staging = Staging()
+        self._under_way: Future[SaveResult] | None = None
         self._complaint = ""  # the notice of the last failure
 
     def save(
+        self, step: int, epoch: int | None, shared_state: dict[str, Any], rank_state: dict[str, Any]
+    ) -> SaveResult:
+        """Take the snapshot of ``step``; on return it is on disk, checked, or the result says why not.
+
+        ``shared_state`` is taken from rank 0; states may hold tensors, numbers, text, lists and dicts.
+
+        Raises SnapshotError where the state could never be loaded again, StaleGenerationError where a newer attempt
+        runs: both on every rank.
+        """
+        self.finish()
+        self.begin(step, epoch, shared_state, rank_state)
+        result = self.finish()
+        if result is None:
+            raise AssertionError("a snapshot was begun")
+        return result
+
+    def begin(
         self,
         step: int,
         epoch: int | None,
         shared_state: dict[str, Any],
         rank_state: dict[str, Any],
         *,
-        objection: str | None = None,
-    ) -> SaveResult:
-        """Take the snapshot of ``step``; on return it is on disk, checked, or the result says why not.
+        objection: Objection | None = None,
+    ) -> None:
+        """Copy the states and have them written beside the training, which may change them on return.
 
-        ``shared_state`` is taken from rank 0; states may hold tensors, numbers, text, lists and dicts. A rank with an
-        ``objection`` (weights that are not finite, say) keeps this snapshot from being committed.
-
-        Raises SnapshotError where the state could never be loaded again, StaleGenerationError where a newer attempt
-        runs: both on every rank.
+        Nothing may be ``begun`` still; ``finish`` tells how it ends. ``objection`` looks at the copy of what this rank
+        saves for all, and keeps it from being committed by a reason: weights that are not finite, say.
         """
-        part = _Part({}, objection) if objection else self._write(step, self._stage(shared_state, rank_state))
-        parts = self._world.gather(part)
-        result = self._world.broadcast(self._conclude(step, epoch, parts) if self._world.rank == 0 else None)
-        if isinstance(result, SnapshotError):
-            raise result
-        if not isinstance(result, SaveResult):
-            raise TypeError(f"rank 0 concluded {result!r}")
+        if self._under_way is not None:
+            raise RuntimeError(f"snapshot {step} begun before the one under way was finished")
+        states = {rank_file(self._world.rank): rank_state}
+        if self._world.rank == 0:
+            states[MODEL] = shared_state
+        files = self._staging.copy(states)
+        shared = files.get(MODEL, {})
+        doubt = no_objection if objection is None else lambda: objection(shared)
+        self._under_way = _in_a_thread(lambda: self._writer.write(Staged(step, epoch, files, doubt)))
+
+    @property
+    def begun(self) -> bool:
+        """A snapshot awaits its ``finish``."""
+        return self._under_way is not None
+
+    @property
+    def writing(self) -> bool:
+        """This rank is still writing: ``finish`` would wait."""
+        return self._under_way is not None and not self._under_way.done()
+
+    def finish(self, timeout: float | None = None) -> SaveResult | None:
+        """Wait for the snapshot under way and tell its result, which is the same on all ranks; None where none is.
+
+        Raises what ``save`` does, and TimeoutError where it takes more than ``timeout`` seconds.
+        """
+        if self._under_way is None:
+            return None
+        if not wait([self._under_way], timeout).done:
+            raise TimeoutError(f"a snapshot is not written after {timeout} s")
+        done, self._under_way = self._under_way, None
+        result = done.result()
         self._tell(result)
         return result
 
+    def put_off(self) -> None:
+        """Say that a snapshot was due and not begun, since the one before is still being written."""
+        if self._world.rank == 0:
+            self._complain("snapshots are due faster than they can be written: one was left out")
+
     def restore(self) -> Restored | None:
-        """The newest snapshot that passes all checks, or None where there is none.
+        """The newest snapshot that passes all checks, or None where there is none; the page is told the step.
 
         One that does not pass is put into quarantine, with a notice, and the one before it is tried. Raises
         StaleGenerationError where a newer attempt runs.
         """
+        restored = self.newest()
+        if restored is not None:
+            reporter().resumed(restored.step)
+        return restored
+
+    def newest(self) -> Restored | None:
+        """``restore`` without a word to the page: for a training that goes back while it runs."""
         chosen = self._world.broadcast(self._choose() if self._world.rank == 0 else None)
         if isinstance(chosen, SnapshotError):
             raise chosen
@@ -148,7 +166,7 @@ class Snapshots:
             return None
         folder = self._folder.path(manifest.step)
         former = range(self._world.rank, manifest.world_size, self._world.size)
-        restored = Restored(
+        return Restored(
             step=manifest.step,
             epoch=manifest.epoch,
             world_size=manifest.world_size,
@@ -156,78 +174,11 @@ class Snapshots:
             rank_states=[read_state(folder / rank_file(rank)) for rank in former],
             skipped=skipped,
         )
-        reporter().resumed(manifest.step)
-        return restored
-
-    def _stage(self, shared_state: dict[str, Any], rank_state: dict[str, Any]) -> dict[str, dict[str, Any]]:
-        """Which file of this rank holds what."""
-        staged = {rank_file(self._world.rank): rank_state}
-        if self._world.rank == 0:
-            staged[MODEL] = shared_state
-        return staged
-
-    def _write(self, step: int, staged: dict[str, dict[str, Any]]) -> _Part:
-        """Write this rank's files, durably; asks nobody."""
-        folder = self._folder.temporary(step)
-        try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            files = {name: write_state(folder / name, state) for name, state in staged.items()}
-            if not self._proven:
-                for name in files:
-                    read_state(folder / name)
-                self._proven = True
-        except OSError as error:
-            return _Part({}, _disk_problem(error))
-        except _UNLOADABLE as error:
-            why = _unloadable(error)
-            return _Part({}, error=f"the state of rank {self._world.rank} cannot be saved and loaded safely: {why}")
-        return _Part(files)
-
-    def _conclude(self, step: int, epoch: int | None, parts: list[_Part]) -> SaveResult | SnapshotError:
-        """Commit what all ranks have written, or clear it away. Rank 0 only."""
-        errors = [part.error for part in parts if part.error is not None]
-        problems = [part.problem for part in parts if part.problem is not None]
-        try:
-            if errors:
-                raise SnapshotError(f"{errors[0]}; put only tensors, numbers, text, lists and dicts into a state")
-            if not problems:
-                self._commit(step, epoch, parts)
-                return SaveResult(step)
-        except SnapshotError as error:
-            self._folder.discard(step)
-            return error
-        except OSError as error:
-            problems = [_disk_problem(error)]
-        except BadSnapshotError as error:
-            problems = [f"read back after writing, {error}"]
-        self._folder.discard(step)
-        return SaveResult(step, problems[0])
-
-    def _commit(self, step: int, epoch: int | None, parts: list[_Part]) -> None:
-        """Marker last, read back, rename, and only then delete old ones."""
-        folder = self._folder.temporary(step)
-        manifest = Manifest(
-            job_id=self._job_id,
-            step=step,
-            epoch=epoch,
-            world_size=self._world.size,
-            created_at=time.time(),
-            generation=self._folder.generation,
-            torch=torch.__version__,
-            files={name: record for part in parts for name, record in part.files.items()},
-        )
-        write_manifest(folder, manifest)
-        verify(folder, step=step, job_id=self._job_id)
-        self._check_fence()
-        self._folder.publish(step)
-        with suppress(OSError):  # what cannot be deleted now is tried again after the next snapshot
-            self._folder.retire(self._keep)
-            self._folder.sweep()
 
     def _choose(self) -> tuple[Manifest | None, list[Skipped]] | SnapshotError:
         """The newest intact snapshot, and those skipped on the way to it. Rank 0 only."""
         try:
-            self._check_fence()
+            self._writer.check_fence()
         except StaleGenerationError as error:
             return error
         self._folder.sweep()
@@ -240,32 +191,30 @@ class Snapshots:
                 skipped.append(Skipped(step, str(error)))
         return None, skipped
 
-    def _check_fence(self) -> None:
-        """The keeper names the one generation that may commit; a zombie of an earlier one stops here."""
-        if self._fence is None:
-            return
-        value = read_json(self._fence)
-        current = value.get("generation") if isinstance(value, dict) else None
-        if current != self._folder.generation:
-            raise StaleGenerationError(
-                f"generation {self._folder.generation} may not commit a snapshot: {self._fence} names {current}"
-            )
-
     def _tell(self, result: SaveResult) -> None:
         if result.saved:
             reporter().place(durable_step=result.step)
             reporter().clear(self._complaint)
+            self._complaint = ""
         elif self._world.rank == 0:
-            self._complaint = f"snapshot {result.step} not saved, training goes on: {result.problem}"
-            reporter().warn(self._complaint)
+            reassurance = "" if result.objected else ", training goes on"
+            self._complain(f"snapshot {result.step} not saved{reassurance}: {result.problem}")
+
+    def _complain(self, notice: str) -> None:
+        if notice != self._complaint:
+            self._complaint = notice
+            reporter().warn(notice)
 
 
-def _unloadable(error: Exception) -> str:
-    """The heart of torch's long message: the class that it would have to trust."""
-    found = re.search(r"GLOBAL ([\w.]+)", str(error))
-    return f"it holds a {found[1]}" if found else str(error).partition("\n")[0]
+def _in_a_thread(write: Callable[[], SaveResult]) -> Future[SaveResult]:
+    """The thread does not keep a process alive that has failed: its peers may never answer it."""
+    future: Future[SaveResult] = Future()
 
+    def work() -> None:
+        try:
+            future.set_result(write())
+        except BaseException as error:  # noqa: BLE001  # whatever it is, ``finish`` raises it in the training thread
+            future.set_exception(error)
 
-def _disk_problem(error: OSError) -> str:
-    reason = "the disk takes no more: " if error.errno in _DISK_FULL else ""
-    return f"{reason}{error}"
+    Thread(target=work, name="rekindle-snapshot", daemon=True).start()
+    return future

@@ -90,16 +90,24 @@ class TrainingState:
         rng.restore(own.rng, self.device)
         metric_state.restore(self.metrics, own.metrics, self.device)
 
-    def objection(self) -> str | None:
-        """A reason why this state must not be kept: a parameter that is not finite would end every later attempt."""
-        floating = [item.detach() for item in self.module.parameters() if item.is_floating_point()]
-        if not floating or bool(torch.stack([_finite(item) for item in floating]).all()):
-            return None
-        bad = (name for name, item in self.module.named_parameters() if not bool(_finite(item)))
-        return f"parameter {next(bad)} is not finite"
+    def roll_back(
+        self, shared: dict[str, Any], own: list[dict[str, Any]], *, step: int, same_world: bool, same_epoch: bool
+    ) -> None:
+        """``restore`` in the middle of a training. Metrics of another epoch say nothing here: they start anew."""
+        self.restore(shared, own, step=step, same_world=same_world)
+        self._restored = None
+        if not same_epoch:
+            metric_state.restore(self.metrics, [], self.device)
 
+    def objection(self, shared: dict[str, Any]) -> str | None:
+        """A reason why the captured state must not be kept: weights that are not finite would end every attempt.
 
-def _finite(parameter: torch.Tensor) -> torch.Tensor:
-    """Of a divided parameter (a DTensor) each rank looks at its own part, and asks nobody."""
-    to_local = getattr(parameter, "to_local", None)
-    return torch.isfinite(parameter if to_local is None else to_local()).all()
+        Looks at the copy, so that training need not wait for it.
+        """
+        buffers = {name for name, _ in self.module.named_buffers()}
+        for name, item in shared.get("model", {}).items():
+            if name in buffers or not isinstance(item, torch.Tensor) or not item.is_floating_point():
+                continue
+            if not bool(torch.isfinite(item).all()):
+                return f"parameter {name} is not finite"
+        return None

@@ -1,0 +1,190 @@
+"""Writing one snapshot: every rank its own files, then rank 0 the manifest and the commit."""
+
+import errno
+import pickle
+import re
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from rekindle.contract.durable import read_json
+from rekindle.training.manifest import BadSnapshotError, FileRecord, Manifest, verify, write_manifest
+from rekindle.training.process_group import World
+from rekindle.training.snapshot_files import read_state, write_state
+from rekindle.training.snapshot_folder import SnapshotFolder
+
+_DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG}
+_UNLOADABLE = (pickle.UnpicklingError, pickle.PicklingError, AttributeError, TypeError)
+
+
+class SnapshotError(RuntimeError):
+    """Snapshots cannot be taken at all, whatever the disk says; raised on every rank."""
+
+
+class StaleGenerationError(SnapshotError):
+    """A newer attempt of the same job is under way: this one may not commit anything any more."""
+
+
+def no_objection() -> str | None:
+    """Every state may be kept."""
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class SaveResult:
+    """``problem`` is None where the snapshot is committed, else the reason why it is not; training may go on."""
+
+    step: int
+    problem: str | None = None
+    objected: bool = False  # the problem is the state itself
+    seconds: float = 0.0  # that writing took, as rank 0 saw it
+
+    @property
+    def saved(self) -> bool:
+        return self.problem is None
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """What one rank is to write of a snapshot; nobody changes the states meanwhile.
+
+    ``objection`` finds a reason why the state must not be kept (weights that are not finite, say).
+    """
+
+    step: int
+    epoch: int | None
+    files: dict[str, dict[str, Any]]
+    objection: Callable[[], str | None] = no_objection
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What one rank has written of a snapshot."""
+
+    files: dict[str, FileRecord] = field(default_factory=dict)
+    objection: str | None = None
+    problem: str | None = None  # this snapshot fails; the next may succeed
+    error: str | None = None  # every snapshot would fail
+
+
+@dataclass(slots=True)
+class SnapshotWriter:
+    """One for each rank and folder. ``world`` must be used by nobody else while a snapshot is being written.
+
+    ``fence`` is the file that names the one generation that may commit; None where there is no other.
+    """
+
+    world: World
+    folder: SnapshotFolder
+    job_id: str | None
+    fence: Path | None
+    keep: int
+    _proven: bool = False  # state like ours has been written and loaded again
+
+    def write(self, staged: Staged) -> SaveResult:
+        """Called by all ranks for the same step; on return it is committed, or the result says why not.
+
+        Raises SnapshotError where the state could never be loaded again, StaleGenerationError where a newer attempt
+        runs: both on every rank.
+        """
+        started = time.monotonic()
+        part = self._write(staged)
+        try:
+            parts = self.world.gather(part)
+            concluded = self._conclude(staged, parts, started) if self.world.rank == 0 else None
+            result = self.world.broadcast(concluded)
+        except RuntimeError as error:  # of the group: a peer has gone, so this attempt is over anyway
+            return SaveResult(staged.step, f"another rank was lost meanwhile: {error}")
+        if isinstance(result, SnapshotError):
+            raise result
+        if not isinstance(result, SaveResult):
+            raise TypeError(f"rank 0 concluded {result!r}")
+        return result
+
+    def check_fence(self) -> None:
+        """The keeper names the one generation that may commit; a zombie of an earlier one stops here."""
+        if self.fence is None:
+            return
+        value = read_json(self.fence)
+        current = value.get("generation") if isinstance(value, dict) else None
+        if current != self.folder.generation:
+            raise StaleGenerationError(
+                f"generation {self.folder.generation} may not commit a snapshot: {self.fence} names {current}"
+            )
+
+    def _write(self, staged: Staged) -> _Part:
+        """Write this rank's files, durably; asks nobody."""
+        if (objection := staged.objection()) is not None:
+            return _Part(objection=objection)
+        folder = self.folder.temporary(staged.step)
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            files = {name: write_state(folder / name, state) for name, state in staged.files.items()}
+            if not self._proven:
+                for name in files:
+                    read_state(folder / name)
+                self._proven = True
+        except OSError as error:
+            return _Part(problem=_disk_problem(error))
+        except _UNLOADABLE as error:
+            why = _unloadable(error)
+            return _Part(error=f"the state of rank {self.world.rank} cannot be saved and loaded safely: {why}")
+        return _Part(files)
+
+    def _conclude(self, staged: Staged, parts: list[_Part], started: float) -> SaveResult | SnapshotError:
+        """Commit what all ranks have written, or clear it away. Rank 0 only."""
+        errors = [part.error for part in parts if part.error is not None]
+        objections = [part.objection for part in parts if part.objection is not None]
+        problems = objections + [part.problem for part in parts if part.problem is not None]
+        try:
+            if errors:
+                raise SnapshotError(f"{errors[0]}; put only tensors, numbers, text, lists and dicts into a state")
+            if not problems:
+                self._commit(staged, parts)
+                return SaveResult(staged.step, seconds=time.monotonic() - started)
+        except SnapshotError as error:
+            self.folder.discard(staged.step)
+            return error
+        except OSError as error:
+            problems = [_disk_problem(error)]
+        except BadSnapshotError as error:
+            problems = [f"read back after writing, {error}"]
+        self.folder.discard(staged.step)
+        return SaveResult(staged.step, problems[0], bool(objections), time.monotonic() - started)
+
+    def _commit(self, staged: Staged, parts: list[_Part]) -> None:
+        """Marker last, read back, rename, and only then delete old ones."""
+        folder = self.folder.temporary(staged.step)
+        manifest = Manifest(
+            job_id=self.job_id,
+            step=staged.step,
+            epoch=staged.epoch,
+            world_size=self.world.size,
+            created_at=time.time(),
+            generation=self.folder.generation,
+            torch=torch.__version__,
+            files={name: record for part in parts for name, record in part.files.items()},
+        )
+        write_manifest(folder, manifest)
+        verify(folder, step=staged.step, job_id=self.job_id)
+        self.check_fence()
+        self.folder.publish(staged.step)
+        with suppress(OSError):  # what cannot be deleted now is tried again after the next snapshot
+            self.folder.retire(self.keep)
+            self.folder.sweep()
+
+
+def _unloadable(error: Exception) -> str:
+    """The heart of torch's long message: the class that it would have to trust."""
+    found = re.search(r"GLOBAL ([\w.]+)", str(error))
+    return f"it holds a {found[1]}" if found else str(error).partition("\n")[0]
+
+
+def _disk_problem(error: OSError) -> str:
+    reason = "the disk takes no more: " if error.errno in _DISK_FULL else ""
+    return f"{reason}{error}"
