@@ -16,12 +16,12 @@ from rekindle.contract.spec import JobSpec
 from rekindle.keeper.accusation import Hang
 from rekindle.keeper.agents import Agents
 from rekindle.keeper.diagnosis import root_cause, signal_name
-from rekindle.keeper.facts import AttemptFacts, Ending, RankFacts
+from rekindle.keeper.facts import AttemptFacts, Ending
 from rekindle.keeper.hang_doctor import HangDoctor
 from rekindle.keeper.injection import Injector
 from rekindle.keeper.process_tree import descendants, end_all, reap
 from rekindle.keeper.roster import Roster, send
-from rekindle.keeper.testimony import agent_log_tail, read_steps, snapshot_listing
+from rekindle.keeper.testimony import agent_log_tail, rank_of_folder, read_steps, snapshot_listing
 from rekindle.keeper.watch import Events, Watch
 
 SETTLED = 3.0  # seconds after the start of the ranks in which the keeper leaves them the processor
@@ -29,6 +29,7 @@ SETTLE = 2.0  # seconds to wait for the record of the root cause when a cascade 
 LAST_WORDS = 5.0  # seconds for the failing rank's own exit functions; the others are killed meanwhile
 FAREWELL = 30.0  # seconds for ranks that are done to leave by themselves
 GRACE = {Ending.DRAIN: 60.0, Ending.CANCEL: 10.0, Ending.TIME_LIMIT: 60.0}  # seconds from SIGTERM to SIGKILL
+_STEPS = range(1 << 53)  # what a database and JavaScript can hold
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,23 +136,14 @@ class Attempt:
     def _take_message(self, message: dict[str, Any]) -> None:
         """A script may ring too: what does not fit is passed over."""
         match message:
-            case {
-                "bell": "rank_started",
-                "rank": int(r),
-                "local_rank": int(local),
-                "pid": int(pid),
-                "start_time": int(t),
-            }:
-                self._rank_started(RankFacts(r, local, pid, t))
-            case {
-                "bell": "rank_exited",
-                "pid": int(pid),
-                "exit_code": int() | None as code,
-                "signal": int() | None as n,
-            }:
-                self._roster.note_exit(pid, code, n)
-            case {"bell": "resumed", "step": int(step)}:
-                self._journal.write(RecordType.RESUMED, attempt=self._plan.number, step=step)
+            case {"bell": "rank_started", "rank": int(r)} if r in self._roster.missing():
+                self._rank_started(r)
+            case {"bell": "rank_exited", "pid": int(pid), "exit_code": int(code), "signal": None} if 0 <= code < 256:
+                self._roster.note_exit(pid, code, None)
+            case {"bell": "rank_exited", "pid": int(pid), "exit_code": None, "signal": int(n)} if 0 < n < signal.NSIG:
+                self._roster.note_exit(pid, None, n)
+            case {"bell": "resumed", "step": int(step)} if step in _STEPS:
+                self._journal.write(RecordType.RESUMED, attempt=self._plan.number, step=int(step))
             case {"bell": "chaos", "fault": str()} if self._agent is not None and not self._agent_gone():
                 self._injector.inject(message, self._roster, self._agent)
             case {"bell": "stack", "rank": int(r)} if r in self._roster.ranks:
@@ -159,18 +151,19 @@ class Attempt:
             case {"bell": "rank_done" | "rank_failed", "rank": int(r)} if r in self._roster.ranks:
                 self._roster.read(self._roster.ranks[r])
 
-    def _rank_started(self, rank: RankFacts) -> None:
-        """Only a child of the agent can be a rank; orphans of a dead agent are the keeper's own children."""
-        if rank.rank not in self._roster.missing():
+    def _rank_started(self, number: int) -> None:
+        """The rank's own file tells who it is; if it runs, it must be the agent's child, or orphaned by its death."""
+        rank = rank_of_folder(self._dir.rank(number), number)
+        if rank is None or rank.pid == self._agent:
             return
-        alive = rank.identity.alive() and self._watch.add(rank.pid) and rank.identity.alive()
-        if alive and (rank.pid == self._agent or parent_of(rank.pid) not in (self._agent, os.getpid())):
+        if not (rank.identity.alive() and self._watch.add(rank.pid) and rank.identity.alive()):
             self._watch.forget(rank.pid)
-            return
-        self._roster.add(rank)
-        if not alive:
-            self._watch.forget(rank.pid)
+            self._roster.add(rank)
             self._roster.note_death(rank.pid)
+        elif parent_of(rank.pid) in (self._agent, os.getpid()):
+            self._roster.add(rank)
+        else:
+            self._watch.forget(rank.pid)
         if self._roster.complete():
             self._running_since = time.monotonic()
             keys = ("rank", "local_rank", "pid", "start_time")
