@@ -1,0 +1,185 @@
+"""One run directory with a real keeper, its ranks, and the hand that hurts them."""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from e2e.waiting import until
+from rekindle.contract.durable import read_json, write_json
+from rekindle.contract.environ import RUN_DIR, scrubbed
+from rekindle.contract.identity import ProcessIdentity, boot_id, parent_of
+from rekindle.contract.journal import Record, RecordType, read_journal
+from rekindle.contract.layout import RunDir
+from rekindle.contract.rank_records import RankStatus, ring
+from rekindle.contract.spec import Intent, JobSpec, TargetKind, Want
+
+SCRIPTS = Path(__file__).parent / "scripts"
+_LONG = 120.0  # seconds
+
+
+class FaultyRun:
+    """Starts keepers as the server would, and reads what they leave."""
+
+    def __init__(self, root: Path, script: str, *args: str, ranks: int = 2, **spec: Any) -> None:
+        """``script`` is copied from ``scripts`` as the job's ``train.py``; further files go to ``run_dir.code``."""
+        self.run_dir = RunDir(root)
+        for folder in (root, self.run_dir.code, self.run_dir.attempts):
+            folder.mkdir(parents=True)
+        shutil.copyfile(SCRIPTS / script, self.run_dir.code / "train.py")
+        wanted = {"kind": TargetKind.SCRIPT, "target": "train.py", "warm": True, **spec}
+        job = JobSpec(
+            job_id=root.name, name="fault", python=sys.executable, device="cpu", min_ranks=ranks, max_ranks=ranks,
+            args=list(args), **wanted,
+        )  # fmt: skip
+        self._ranks, self._max_failures = ranks, job.max_failures
+        write_json(self.run_dir.spec, job.to_json())
+        self.want(Want.RUN)
+        self._keepers: list[subprocess.Popen[bytes]] = []
+        self.keeper: subprocess.Popen[bytes]
+
+    # --- what is done
+
+    def start(self, **environment: str) -> subprocess.Popen[bytes]:
+        """Start a keeper as the server does: in a session of its own, its log in the run directory."""
+        own = {**scrubbed(os.environ), "OMP_NUM_THREADS": "1", RUN_DIR: str(self.run_dir.root), **environment}
+        with self.run_dir.keeper_log.open("ab") as log:
+            keeper = subprocess.Popen(
+                [sys.executable, "-P", "-m", "rekindle.keeper", str(self.run_dir.root)],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.run_dir.code, env=own,
+                start_new_session=True,
+            )  # fmt: skip
+        self._keepers.append(keeper)
+        self.keeper = keeper
+        return keeper
+
+    def want(self, want: Want, run: int = 1) -> None:
+        devices = [f"cpu:{index}" for index in range(self._ranks)]
+        write_json(self.run_dir.intent, Intent(want, run, devices, self._max_failures).to_json())
+        ring(self.run_dir.bell, {"bell": "intent"})
+
+    def signal_rank(self, rank: int, number: int = signal.SIGKILL) -> None:
+        """Signal the rank's process, made sure to be itself."""
+        assert self.rank_lives(rank)
+        os.kill(self.pid(rank), number)
+
+    def kill_agent(self) -> None:
+        agent = parent_of(self.pid(0))
+        assert agent not in (None, 1, self.keeper.pid)
+        os.kill(agent, signal.SIGKILL)
+
+    def kill_keeper(self) -> None:
+        self.keeper.kill()
+        self.keeper.wait()
+
+    # --- what is
+
+    def records(self, kind: RecordType) -> list[Record]:
+        return [record for record in read_journal(self.run_dir.journal) if record.type is kind]
+
+    @property
+    def attempt(self) -> int:
+        return max((record.fields["attempt"] for record in self.records(RecordType.ATTEMPT_STARTED)), default=0)
+
+    def status(self, rank: int) -> RankStatus | None:
+        value = read_json(self.run_dir.attempt(self.attempt).rank(rank).status)
+        return None if value is None else RankStatus.from_json(value)
+
+    def pid(self, rank: int) -> int:
+        status = self.status(rank)
+        assert status is not None
+        return status.pid
+
+    def rank_lives(self, rank: int) -> bool:
+        status = self.status(rank)
+        return status is not None and ProcessIdentity(status.pid, status.start_time, boot_id()).alive()
+
+    def log(self, rank: int, stream: str = "stdout", attempt: int | None = None) -> str:
+        path = self.run_dir.attempt(attempt or self.attempt).rank(rank).log(stream)
+        return path.read_text() if path.exists() else ""
+
+    def outcomes(self) -> list[dict[str, Any]]:
+        return [record.fields["outcome"] for record in self.records(RecordType.ATTEMPT_ENDED)]
+
+    def classes(self) -> list[str]:
+        return [outcome["class"] for outcome in self.outcomes()]
+
+    def steps(self, rank: int) -> list[list[int]]:
+        """The steps that the rank printed, one list per attempt."""
+        return [
+            [int(step) for step in re.findall(r"^step (\d+)$", self.log(rank, attempt=number), re.MULTILINE)]
+            for number in range(1, self.attempt + 1)
+        ]
+
+    def weights(self) -> str:
+        return re.findall(r"^weights ([0-9a-f]{64})$", self.log(0), re.MULTILINE)[-1]
+
+    def processes(self) -> list[int]:
+        """Every live process of this run, found by its environment."""
+        key = f"{RUN_DIR}={self.run_dir.root}".encode()
+        pids = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal()]
+        found = [ProcessIdentity.of(pid) for pid in pids if key in _environment(pid)]
+        return [identity.pid for identity in found if identity is not None and identity.alive()]
+
+    # --- what is awaited
+
+    def reach_step(self, step: int, *, attempt: int = 1, rank: int = 0) -> None:
+        def reached() -> bool:
+            lines = self.log(rank).splitlines()
+            return self.attempt >= attempt and any(
+                line.startswith("step ") and int(line[5:]) >= step for line in lines if line[5:].isdecimal()
+            )
+
+        until(lambda: reached() or self._ended_early(), f"rank {rank} has done step {step} of attempt {attempt}", _LONG)
+        assert reached(), self.story()
+
+    def reach_record(self, kind: RecordType, count: int = 1) -> None:
+        until(lambda: len(self.records(kind)) >= count or self._ended_early(), f"{count} of {kind}", _LONG)
+        assert len(self.records(kind)) >= count, self.story()
+
+    def finish(self) -> str:
+        """The state that the one end of the job names, when its keeper has left and nothing is left running."""
+        assert self.leave() == 0, self.story()
+        ends = self.records(RecordType.JOB_ENDED)
+        assert len(ends) == 1, self.story()
+        return str(ends[0].fields["state"])
+
+    def leave(self) -> int:
+        """Exit code of the current keeper; nothing of the run is left then."""
+        try:
+            code = self.keeper.wait(_LONG)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"the keeper goes on and on\n{self.story()}") from None
+        until(lambda: not self.processes(), "no process of the run is left", 5)
+        return code
+
+    def close(self) -> None:
+        """End what is left of the run, and complain about it."""
+        for keeper in self._keepers:
+            if keeper.poll() is None:
+                keeper.kill()
+            keeper.wait()
+        left = self.processes()
+        for pid in left:
+            os.kill(pid, signal.SIGKILL)
+        assert not left, f"left running: {left}\n{self.story()}"
+
+    def story(self) -> str:
+        """What happened, for a test that fails."""
+        paths = [self.run_dir.journal, self.run_dir.keeper_log, *self.run_dir.attempts.glob("*/agent.log")]
+        paths += self.run_dir.attempts.glob("*/ranks/*/stderr.log")
+        return "\n".join(f"--- {path}\n{path.read_text()[-3000:]}" for path in paths if path.is_file())
+
+    def _ended_early(self) -> bool:
+        return self.keeper.poll() is not None
+
+
+def _environment(pid: int) -> list[bytes]:
+    try:
+        return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return []

@@ -1,0 +1,44 @@
+"""Rank 0 writes nonsense wherever a rank may write, its peer's files included; then both end as they should."""
+
+import json
+import os
+import time
+from pathlib import Path
+
+RUN = Path(os.environ["REKINDLE_RUN_DIR"])
+ATTEMPT = int(os.environ["REKINDLE_ATTEMPT"])
+NONSENSE = [b"", b"\x00\xff", b"[]", b"null", b"{}", b"[" * 100_000, b'{"drained": 3}', b'"' + b"x" * 1_000_000]
+NONSENSE += [b'{"step": "x", "state": "done"}', b'{"rank": NaN, "at_monotonic": 1e999}']
+KINDS = ["rank_started", "rank_exited", "rank_done", "rank_failed", "resumed", "stack", "chaos", "intent", "no such"]
+VALUES = [None, -1, 0, 1, 10**30, 1.5, "x", [], {}, True]
+
+
+def rung():
+    yield from (line + b"\n" for line in NONSENSE)
+    for kind in KINDS:
+        for value in VALUES:
+            names = ("rank", "local_rank", "pid", "start_time", "exit_code", "signal", "step", "fault")
+            if not (kind in ("rank_failed", "rank_done", "stack") and value in (0, 1)):
+                yield json.dumps({"bell": kind, "attempt": ATTEMPT, **dict.fromkeys(names, value)}).encode() + b"\n"
+    yield from (b'{"bell": "no such", "attempt": 1}\n' for _ in range(20_000))
+    yield b"half a line"
+
+
+def main():
+    if os.environ["RANK"] != "0":
+        time.sleep(1)
+        return
+    bell = os.open(RUN / "bell", os.O_WRONLY)
+    for line in rung():
+        os.write(bell, line)
+    os.close(bell)
+    for rank in ("0", "1"):
+        folder = RUN / "attempts" / str(ATTEMPT) / "ranks" / rank
+        for name in ("status.json", "done.json", "error.json"):
+            for nonsense in NONSENSE:
+                (folder / name).write_bytes(nonsense)
+    (folder / "stacks.log").unlink()
+    os.mkfifo(folder / "stacks.log")
+
+
+main()

@@ -1,0 +1,92 @@
+"""A script may write wherever its rank does; nonsense there must not cost more than what it says about itself."""
+
+import json
+import subprocess
+import sys
+
+from e2e.waiting import until
+from rekindle.contract.identity import ProcessIdentity
+from rekindle.contract.journal import RecordType
+from rekindle.contract.rank_records import ring
+from rekindle.contract.spec import Want
+
+_FLOOD = """
+import os
+print("step 1", flush=True)
+bell = os.open(os.environ["REKINDLE_RUN_DIR"] + "/bell", os.O_WRONLY)
+while True:
+    os.write(bell, b"x" * 4096)
+"""
+
+
+def test_nonsense_on_the_bell_and_in_the_ranks_files_is_passed_over(begin):
+    run = begin("garbage.py", max_failures=0)
+    assert run.finish() == "succeeded", run.story()
+    assert run.classes() == ["success"]
+    assert "Traceback" not in run.run_dir.keeper_log.read_text()
+
+
+def test_a_forged_start_message_puts_no_foreign_process_into_the_job(begin):
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]) as innocent:
+        try:
+            identity = ProcessIdentity.of(innocent.pid)
+            run = begin("stubborn.py", "wait", ranks=1)
+            run.reach_record(RecordType.ATTEMPT_STARTED)
+            ring(run.run_dir.bell, {"bell": "rank_started", "attempt": 1, "rank": 0, "local_rank": 0,
+                                    "pid": innocent.pid, "start_time": identity.start_time})  # fmt: skip
+            run.reach_step(1)
+            run.reach_record(RecordType.RANKS_RUNNING)
+            run.want(Want.CANCEL)
+            assert run.finish() == "cancelled"
+            running = run.records(RecordType.RANKS_RUNNING)[0].fields["ranks"]
+            assert [rank["pid"] for rank in running] == [run.pid(0)]
+            assert innocent.poll() is None
+        finally:
+            innocent.kill()
+
+
+def test_an_unreadable_intent_changes_nothing_until_a_readable_one_comes(begin):
+    run = begin("stubborn.py", "wait", ranks=1)
+    run.reach_step(1)
+    for nonsense in (b"", b"{", b"[]", b'{"want": "dance", "run": 1, "devices": []}'):
+        run.run_dir.intent.write_bytes(nonsense)
+        ring(run.run_dir.bell, {"bell": "intent"})
+    run.want(Want.CANCEL)
+    assert run.finish() == "cancelled"
+
+
+def test_a_keeper_without_a_readable_spec_or_intent_says_which_file_and_leaves(prepare):
+    for name, nonsense in (
+        ("spec.json", b"{}"),
+        ("spec.json", b"\x00"),
+        ("intent.json", b"[1]"),
+        ("intent.json", None),
+    ):
+        run = prepare("stubborn.py", "wait", ranks=1, warm=False)
+        if nonsense is None:
+            (run.run_dir.root / name).unlink()
+        else:
+            (run.run_dir.root / name).write_bytes(nonsense)
+        run.start()
+        assert run.leave() == 1
+        assert f"/{name} is not what the server writes there" in run.run_dir.keeper_log.read_text()
+        assert "Traceback" not in run.run_dir.keeper_log.read_text()
+        assert not run.run_dir.journal.exists()
+
+
+def test_files_of_a_newer_version_are_understood(begin, prepare):
+    run = prepare("stubborn.py", "end", ranks=1, warm=False)
+    for path in (run.run_dir.spec, run.run_dir.intent):
+        path.write_text(json.dumps({**json.loads(path.read_text()), "invented_later": 1}))
+    run.start()
+    assert run.finish() == "succeeded"
+
+
+def test_a_job_that_floods_the_bell_can_still_be_cancelled(prepare):
+    run = prepare("stubborn.py", "wait", ranks=1)
+    (run.run_dir.code / "train.py").write_text(_FLOOD)
+    run.start()
+    run.reach_step(1)
+    run.want(Want.CANCEL)
+    until(lambda: run.keeper.poll() is not None or run.want(Want.CANCEL), "the keeper has heard the wish", 60)
+    assert run.finish() == "cancelled"

@@ -1,0 +1,87 @@
+"""Nothing of a run outlives it, whatever its processes do to get away. Every test here ends with that assertion."""
+
+import os
+import signal
+
+from e2e.waiting import until
+from rekindle.contract.journal import RecordType
+from rekindle.contract.spec import Want
+
+
+def test_processes_that_escaped_from_their_rank_end_with_the_attempt(begin):
+    run = begin("escape.py", "end", ranks=1, max_failures=1)
+    assert run.finish() == "failed"
+    assert run.classes() == ["user_error"]
+
+
+def test_processes_that_escaped_end_with_a_cancel(begin):
+    run = begin("escape.py", "stay", ranks=1)
+    run.reach_step(1)
+    assert len(run.processes()) >= 5
+    run.want(Want.CANCEL)
+    assert run.finish() == "cancelled"
+
+
+def test_what_a_killed_keeper_left_is_ended_by_the_next_one(begin):
+    run = begin("escape.py", "stay", ranks=1)
+    run.reach_step(1)
+    run.kill_keeper()
+    until(lambda: not run.rank_lives(0), "the rank has gone with its keeper", 5)
+    assert run.processes(), "what escaped is still there, or this test shows nothing"
+    run.want(Want.CANCEL)
+    run.start()
+    assert run.finish() == "cancelled"
+    assert run.classes() == ["keeper_lost"]
+
+
+def test_processes_that_fork_on_and_on_are_caught(begin):
+    run = begin("fork_bomb.py", ranks=1, max_failures=1)
+    assert run.finish() == "failed"
+    assert run.classes() == ["user_error"], "the rank itself ended before its script was done"
+
+
+def test_the_ranks_of_a_killed_keeper_are_gone_before_anybody_looks(begin):
+    run = begin("ddp.py")
+    run.reach_step(2)
+    run.kill_keeper()
+    until(lambda: not run.processes(), "the kernel has ended agent and ranks", 5)
+
+
+def test_a_killed_data_loader_worker_costs_one_attempt(begin):
+    run = begin("loader.py", ranks=1)
+    assert run.finish() == "succeeded"
+    failed, done = run.outcomes()
+    assert (failed["class"], failed["exception"]) == ("user_error", "RuntimeError")
+    assert "DataLoader worker" in failed["message"]
+    assert done["class"] == "success"
+    assert run.steps(0)[-1] == list(range(1, 21))
+
+
+def test_a_stopped_rank_dies_with_the_job(begin):
+    run = begin("ddp.py")
+    run.reach_step(2)
+    run.signal_rank(1, signal.SIGSTOP)
+    run.want(Want.CANCEL)
+    assert run.finish() == "cancelled"
+
+
+def test_a_keeper_that_cannot_write_its_journal_says_so_and_leaves_nobody_behind(begin):
+    run = begin("ddp.py")
+    run.reach_step(2)
+    victim = run.pid(1)
+    run.run_dir.journal.unlink()
+    run.run_dir.journal.mkdir()  # as good as a full disk: every write fails
+    os.kill(victim, signal.SIGKILL)
+    assert run.leave() == 1
+    assert "cannot go on" in run.run_dir.keeper_log.read_text()
+    assert str(run.run_dir.journal) in run.run_dir.keeper_log.read_text()
+    run.run_dir.journal.rmdir()
+
+
+def test_agent_logs_and_rank_logs_of_all_attempts_are_kept(begin):
+    run = begin("ddp.py", "1:3:kill", "1:4:kill", max_failures=3)
+    assert run.finish() == "succeeded"
+    assert len(run.records(RecordType.ATTEMPT_ENDED)) == 3
+    for attempt in (1, 2, 3):
+        assert run.run_dir.attempt(attempt).agent_log.exists()
+        assert all("step" in run.log(rank, attempt=attempt) for rank in (0, 1))

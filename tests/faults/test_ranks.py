@@ -1,0 +1,112 @@
+"""A fault is a coordinate: rank, step, kind. Whatever happens to a rank, training ends as if nothing had happened."""
+
+import signal
+from itertools import pairwise
+
+import pytest
+
+from rekindle.contract.journal import RecordType
+from rekindle.contract.spec import Want
+
+EVERY = 5  # steps between two snapshots of ddp.py
+STEPS = 30
+
+
+def assert_nothing_is_lost(run, undisturbed, attempts):
+    """Each attempt went on right behind the newest snapshot of the one before; all logs are still there."""
+    assert run.weights() == undisturbed
+    assert run.attempt == attempts
+    told = run.steps(0)
+    assert [len(steps) > 0 for steps in told] == [True] * attempts
+    assert told[0][0] == 1
+    assert told[-1][-1] == STEPS
+    for before, after in pairwise(told):
+        assert before == list(range(before[0], before[-1] + 1))
+        assert 0 <= before[-1] - (after[0] - 1) <= EVERY
+        assert (after[0] - 1) % EVERY == 0
+
+
+def test_ranks_that_fail_in_every_way_cost_less_than_a_snapshot_interval(begin, undisturbed):
+    run = begin("ddp.py", "1:7:raise", "0:12:kill", "1:17:segv", "0:22:exit", "1:27:vanish")
+    assert run.finish() == "succeeded", run.story()
+    assert_nothing_is_lost(run, undisturbed, attempts=6)
+    told = [(one["class"], one["rank"], one["exit_code"], one["signal"], one["exception"]) for one in run.outcomes()]
+    assert told == [
+        ("user_error", 1, 1, None, "ValueError"),
+        ("signal", 0, None, "SIGKILL", None),
+        ("signal", 1, None, "SIGSEGV", None),
+        ("user_error", 0, 3, None, "SystemExit"),
+        ("user_error", 1, 0, None, None),
+        ("success", None, None, None, None),
+    ]
+    raised = run.outcomes()[0]
+    source = (run.run_dir.code / "train.py").read_text().splitlines()
+    assert (raised["file"], source[raised["line"] - 1].strip()) == ("train.py", 'raise ValueError("planted")')
+    assert not list(run.run_dir.root.rglob("core*")), "no core file of the size of a rank's memory"
+
+
+def test_cold_ranks_come_back_as_warm_ones_do(begin, undisturbed):
+    run = begin("ddp.py", "1:7:raise", "0:12:kill", warm=False)
+    assert run.finish() == "succeeded", run.story()
+    assert_nothing_is_lost(run, undisturbed, attempts=3)
+    assert run.classes() == ["user_error", "signal", "success"]
+    assert [one["rank"] for one in run.outcomes()] == [1, 0, None]
+
+
+def test_two_ranks_that_fail_at_once_cost_one_attempt(begin, undisturbed):
+    run = begin("ddp.py", "0:8:raise", "1:8:raise", "0:13:kill", "1:13:kill")
+    assert run.finish() == "succeeded", run.story()
+    assert_nothing_is_lost(run, undisturbed, attempts=3)
+    assert run.classes() == ["user_error", "signal", "success"]
+
+
+def test_a_killed_agent_and_killed_keepers_cost_no_failure(begin, undisturbed):
+    run = begin("ddp.py", max_failures=1)
+    run.reach_step(6)
+    run.kill_agent()
+    run.reach_step(11, attempt=2)
+    run.kill_keeper()
+    run.start()
+    run.reach_step(16, attempt=3)
+    run.kill_keeper()
+    run.start()
+    assert run.finish() == "succeeded", run.story()
+    assert_nothing_is_lost(run, undisturbed, attempts=4)
+    assert run.classes() == ["signal", "keeper_lost", "keeper_lost", "success"]
+    assert run.outcomes()[0]["rank"] is None, "the agent's death is no rank's fault"
+
+
+def test_a_keeper_told_to_leave_drains_its_ranks_and_the_next_one_goes_on(begin, undisturbed):
+    run = begin("ddp.py")
+    run.reach_step(6)
+    run.keeper.send_signal(signal.SIGTERM)
+    assert run.leave() == 0
+    assert run.records(RecordType.JOB_ENDED) == []
+    run.start()
+    assert run.finish() == "succeeded", run.story()
+    assert_nothing_is_lost(run, undisturbed, attempts=2)
+    assert run.classes() == ["preempted", "success"]
+
+
+def test_a_second_keeper_leaves_the_job_to_the_first(begin):
+    run = begin("ddp.py")
+    run.reach_step(2)
+    pids = [run.pid(rank) for rank in (0, 1)]
+    first = run.keeper
+    second = run.start()
+    assert second.wait(20) == 0
+    assert [run.pid(rank) for rank in (0, 1)] == pids
+    run.keeper = first
+    assert run.finish() == "succeeded"
+    assert run.attempt == 1
+    assert "leaving the job to it" in run.run_dir.keeper_log.read_text()
+
+
+@pytest.mark.parametrize("warm", [True, False])
+def test_a_cancelled_job_ends_at_once_where_its_ranks_let_it(begin, warm):
+    run = begin("ddp.py", warm=warm)
+    run.reach_step(2)
+    run.want(Want.CANCEL)
+    assert run.finish() == "cancelled"
+    assert run.classes() == ["cancelled"]
+    assert run.steps(0)[0][-1] < STEPS

@@ -1,0 +1,100 @@
+"""What a script sees of its rank is what plain torchrun would have shown it, and ``REKINDLE_*`` beside it."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from faults.faulty_run import FaultyRun
+from rekindle.contract.environ import scrubbed
+from rekindle.contract.spec import TargetKind
+
+_OWN = ("REKINDLE_", "WANDB_")
+_TORCHRUNS = ("TORCHELASTIC_", "MASTER_PORT", "MASTER_ADDR", "PYTHON_EXEC")  # differ from launch to launch
+
+
+def add_neighbours(folder: Path) -> None:
+    (folder / "calendar.py").write_text("NAME = 'the calendar beside the script'\n")
+    (folder / "neighbour.py").write_text("NAME = 'neighbour'\n")
+
+
+def seen(path: Path) -> dict:
+    value = json.loads(path.read_text())
+    value["environment"] = {
+        name: text for name, text in value["environment"].items() if not name.startswith((*_OWN, *_TORCHRUNS))
+    }
+    value.pop("random")
+    return value
+
+
+def by_plain_torchrun(code: Path, out: Path, *target: str) -> dict:
+    """On one rank, in the environment that a keeper gives."""
+    own = {**scrubbed(os.environ), "OMP_NUM_THREADS": "1"}
+    argv = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=1", *target]
+    subprocess.run(
+        [*argv, str(out), "--flag", "two words"], cwd=code, env=own, stdin=subprocess.DEVNULL, check=True, timeout=120,
+        capture_output=True,
+    )  # fmt: skip
+    return seen(out)
+
+
+def by_keeper(root: Path, *, target: str, kind: TargetKind, warm: bool, nested: bool) -> tuple[FaultyRun, dict]:
+    out = root / "seen.json"
+    run = FaultyRun(root / "run", "probe.py", str(out), "--flag", "two words", ranks=1, kind=kind, target=target,
+                    warm=warm)  # fmt: skip
+    add_neighbours(run.run_dir.code)
+    if nested:
+        package = run.run_dir.code / "pkg"
+        package.mkdir()
+        (package / "__init__.py").touch()
+        (run.run_dir.code / "train.py").rename(package / "train.py")
+    try:
+        run.start()
+        assert run.finish() == "succeeded", run.story()
+    finally:
+        run.close()
+    return run, seen(out)
+
+
+@pytest.mark.parametrize("warm", [True, False])
+@pytest.mark.parametrize("kind", [TargetKind.SCRIPT, TargetKind.MODULE])
+def test_a_rank_sees_what_plain_torchrun_shows(tmp_path, warm, kind):
+    module = kind is TargetKind.MODULE
+    run, ours = by_keeper(tmp_path, target="pkg.train" if module else "train.py", kind=kind, warm=warm, nested=module)
+    code = run.run_dir.code
+    theirs = by_plain_torchrun(
+        code, tmp_path / "plain.json", *(["-m", "pkg.train"] if module else [str(code / "train.py")])
+    )
+    assert ours.pop("torch_loaded") is warm
+    theirs.pop("torch_loaded")
+    assert ours == theirs
+
+
+def test_no_two_ranks_and_no_two_attempts_draw_the_same_random_numbers(begin):
+    run = begin("draws.py")
+    assert run.finish() == "succeeded", run.story()
+    drawn = [run.log(rank, attempt=attempt).split()[1:] for rank in (0, 1) for attempt in (1, 2)]
+    assert [len(set(numbers)) for numbers in zip(*drawn, strict=True)] == [4, 4, 4]
+
+
+@pytest.mark.parametrize("warm", [True, False])
+def test_threads_exit_functions_and_forks_end_as_they_do_without_us(begin, warm):
+    run = begin("ends.py", ranks=1, warm=warm)
+    assert run.finish() == "succeeded", run.story()
+    lines = run.log(0).splitlines()
+    assert lines[0] == "doubled 42"
+    assert lines[1] == "child falls off the end"
+    assert lines[-2:] == ["thread ended", "exit function ran"]
+    assert "child ended with 0" in lines
+    assert lines.count("exit function ran") == 2, "the child's and the rank's"
+
+
+def test_a_script_that_fails_runs_its_exit_functions_too(begin):
+    run = begin("ends.py", "fail", ranks=1, max_failures=1)
+    assert run.finish() == "failed"
+    assert run.log(0).splitlines()[-2:] == ["thread ended", "exit function ran"]
+    assert run.log(0, "stderr").splitlines()[-1] == "with words"
+    assert [(one["exception"], one["exit_code"]) for one in run.outcomes()] == [("SystemExit", 1)]

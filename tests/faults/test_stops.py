@@ -1,0 +1,110 @@
+"""How a job comes to its end before its ranks do: cancel, drain, a limit, and failures that no attempt cures."""
+
+import pytest
+
+from rekindle.contract.journal import RecordType
+from rekindle.contract.spec import Want
+
+
+def test_a_rank_that_ignores_sigterm_is_gone_soon_after_a_cancel(begin):
+    run = begin("stubborn.py", "ignore")
+    run.reach_step(1)
+    run.reach_step(1, rank=1)
+    run.want(Want.CANCEL)
+    assert run.finish() == "cancelled"
+    ends = {record.fields["rank"]: record.fields for record in run.records(RecordType.RANK_EXITED)}
+    assert {rank: (end["signal"], end["killed"]) for rank, end in ends.items()} == dict.fromkeys(
+        (0, 1), ("SIGKILL", True)
+    )
+
+
+def test_a_plain_script_that_saves_on_sigterm_and_exits_with_75_is_drained_and_goes_on_later(begin):
+    run = begin("stubborn.py", "save")
+    run.reach_step(1)
+    run.reach_step(1, rank=1)
+    run.want(Want.DRAIN)
+    assert run.finish() == "queued"
+    assert run.classes() == ["preempted"]
+    assert run.outcomes()[0]["message"] == "Saved and stopped as asked."
+    assert sorted(path.name for path in run.run_dir.snapshots.iterdir()) == ["saved-0", "saved-1"]
+    run.want(Want.RUN, run=2)
+    run.start()
+    run.reach_step(1, attempt=2)
+    run.want(Want.CANCEL, run=2)
+    assert run.leave() == 0
+    assert [record.fields["state"] for record in run.records(RecordType.JOB_ENDED)] == ["queued", "cancelled"]
+
+
+def test_a_script_that_comes_to_its_end_while_it_is_drained_has_succeeded(begin):
+    run = begin("stubborn.py", "finish")
+    run.reach_step(1)
+    run.reach_step(1, rank=1)
+    run.want(Want.DRAIN)
+    assert run.finish() == "succeeded"
+    assert run.classes() == ["success"]
+
+
+def test_the_time_limit_stops_a_job_for_good(begin):
+    run = begin("stubborn.py", "wait", ranks=1, time_limit=1.0)
+    assert run.finish() == "failed"
+    assert [(one["class"], one["message"]) for one in run.outcomes()] == [
+        ("cancelled", "Stopped at the job's time limit.")
+    ]
+
+
+def test_the_same_exception_twice_stops_a_job(begin):
+    run = begin("stubborn.py", "raise", max_failures=9)
+    assert run.finish() == "failed"
+    assert run.classes() == ["user_error", "user_error"]
+    assert "the same exception twice" in run.records(RecordType.JOB_ENDED)[0].fields["reason"]
+
+
+def test_failures_that_differ_use_up_the_budget(begin):
+    run = begin("stubborn.py", "raise-another", ranks=1, max_failures=2)
+    assert run.finish() == "failed"
+    assert run.classes() == ["user_error", "user_error"]
+    assert "max_failures is 2" in run.records(RecordType.JOB_ENDED)[0].fields["reason"]
+
+
+def test_a_cancel_in_the_middle_of_a_retry_delay_is_obeyed_at_once(begin):
+    run = begin("stubborn.py", "raise-another", ranks=1)
+    run.reach_record(RecordType.RETRY_DECIDED, 2)
+    due = run.records(RecordType.RETRY_DECIDED)[1].fields["next_try_at"]
+    run.want(Want.CANCEL)
+    assert run.finish() == "cancelled"
+    assert run.records(RecordType.JOB_ENDED)[0].at < due
+    assert run.attempt == 2
+
+
+def test_a_script_that_asks_to_be_preempted_is_started_again_and_no_failure_is_counted(begin):
+    run = begin("stubborn.py", "preempt-once", max_failures=0)
+    assert run.finish() == "succeeded"
+    assert run.classes() == ["preempted", "success"]
+
+
+@pytest.mark.parametrize(
+    ("source", "exception", "line"),
+    [("import os\nprint(1\n", "SyntaxError", 2), ("import os\nimport no_such_module\n", "ModuleNotFoundError", 2)],
+)
+def test_a_script_that_cannot_even_begin_fails_once_and_names_its_line(prepare, source, exception, line):
+    run = prepare("stubborn.py", "wait")
+    (run.run_dir.code / "train.py").write_text(source)
+    run.start()
+    assert run.finish() == "failed"
+    told = [(one["class"], one["exception"], one["file"], one["line"]) for one in run.outcomes()]
+    assert told == [("user_error", exception, "train.py", line)]
+
+
+def test_a_module_that_does_not_exist_fails_once(begin):
+    run = begin("stubborn.py", kind="module", target="nowhere.train", ranks=1)
+    assert run.finish() == "failed"
+    assert [one["exception"] for one in run.outcomes()] == ["ImportError"]
+
+
+def test_a_keeper_killed_in_a_retry_delay_leaves_the_rest_to_the_next_one(begin):
+    run = begin("stubborn.py", "raise", max_failures=9)
+    run.reach_record(RecordType.RETRY_DECIDED)
+    run.kill_keeper()
+    run.start()
+    assert run.finish() == "failed"
+    assert run.attempt == 2, "the first failure still counts"
