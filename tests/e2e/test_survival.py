@@ -69,6 +69,7 @@ def submit(client: Client, home: Path, undisturbed: str) -> Iterator[Submit]:
         assert job.weights() == undisturbed
         assert [record.fields["state"] for record in job.records(RecordType.JOB_ENDED)] == ["succeeded"]
         assert_logs_are_served(client, job)
+        assert {path.name for path in job.run_dir.attempts.iterdir()} == set(map(str, range(1, job.attempt() + 1)))
 
 
 def assert_logs_are_served(client: Client, job: ServedJob) -> None:

@@ -100,7 +100,8 @@ class Agents:
         return _Standby(attempt, pid, writer)
 
     def _argv(self, attempt: int, *, warm: bool) -> list[str]:
-        log_dir: Path = self._run_dir.attempt(attempt).root / "torchrun"
+        # A warm agent learns its folder at the gate: until then the attempt has not begun and has none.
+        log_dir = Path(os.devnull) if warm else self._run_dir.attempt(attempt).root / "torchrun"
         rendezvous_id = f"{self._job_id}.{attempt}"
         return torchrun_argv(world_size=self._world_size, rendezvous_id=rendezvous_id, log_dir=log_dir, warm=warm)
 
