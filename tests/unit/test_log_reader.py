@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rekindle_service.readers.log_reader import last_line, plain, read_chunk, tail_offset
+from rekindle_service.readers.log_reader import last_line, read_chunk, tail_offset
 
 
 @pytest.fixture
@@ -115,8 +115,3 @@ def test_reading_the_end_of_a_huge_file_does_not_read_the_rest(tmp_path: Path) -
 )
 def test_the_last_line_is_what_a_terminal_would_show(log, content: bytes, expected: str | None) -> None:
     assert last_line(log(content)) == expected
-
-
-@given(st.text())
-def test_plain_text_holds_nothing_that_a_terminal_obeys(text: str) -> None:
-    assert not any(ord(char) < 32 or 127 <= ord(char) < 160 for char in plain(text))

@@ -19,9 +19,9 @@ from rekindle_service.cli.output import Output, OutputOption, note, out, show_id
 from rekindle_service.cli.patience import Patience
 from rekindle_service.cli.server_process import replace_server
 from rekindle_service.cli.session import JobArgument, connect, find_job, settings_of
-from rekindle_service.cli.terminal_text import plain_line
 from rekindle_service.client import Job, ProblemError
 from rekindle_service.settings import Settings
+from rekindle_service.terminal_text import plain_line
 
 _SEEDS = 1_000_000
 

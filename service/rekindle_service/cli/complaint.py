@@ -2,8 +2,8 @@
 
 from rich.text import Text
 
-from rekindle_service.cli.terminal_text import plain_line
 from rekindle_service.client import FieldProblem, Problem
+from rekindle_service.terminal_text import plain_line
 
 
 def complaint(message: str, *hints: str) -> Text:

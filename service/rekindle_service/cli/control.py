@@ -6,8 +6,8 @@ import typer
 
 from rekindle_service.cli.output import Output, OutputOption, out, show_ids, show_json
 from rekindle_service.cli.session import JobArgument, connect, find_job
-from rekindle_service.cli.terminal_text import plain_line
 from rekindle_service.client import Client, Job
+from rekindle_service.terminal_text import plain_line
 
 
 def cancel(context: typer.Context, job: JobArgument, output: OutputOption = Output.TABLE) -> None:

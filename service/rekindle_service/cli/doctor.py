@@ -17,8 +17,8 @@ from rekindle_service.cli.checks.storage import storage
 from rekindle_service.cli.exit_codes import ExitCode
 from rekindle_service.cli.output import Output, OutputOption, out, show_ids, show_json
 from rekindle_service.cli.session import connect, find_job, settings_of
-from rekindle_service.cli.terminal_text import plain_line, plain_text
 from rekindle_service.home import Home
+from rekindle_service.terminal_text import plain_line, plain_text
 
 _STYLES = {Level.OK: "green", Level.WARNING: "yellow", Level.PROBLEM: "bold red"}
 

@@ -8,8 +8,8 @@ from rekindle.contract.chaos import Fault
 from rekindle.contract.outcome import OutcomeClass
 from rekindle_service.cli import wording
 from rekindle_service.cli.fault_plan import SERVER
-from rekindle_service.cli.terminal_text import plain_line
 from rekindle_service.client import Attempt, Outcome
+from rekindle_service.terminal_text import plain_line
 
 _NAMES = {
     Fault.KILL: OutcomeClass.SIGNAL,

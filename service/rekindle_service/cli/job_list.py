@@ -8,8 +8,8 @@ from rich.text import Text
 from rekindle_service.cli import wording
 from rekindle_service.cli.output import Output, OutputOption, out, show_ids, show_json, state_text, table
 from rekindle_service.cli.session import connect
-from rekindle_service.cli.terminal_text import plain_line
 from rekindle_service.client import Job
+from rekindle_service.terminal_text import plain_line
 
 _COLUMNS = ("#", "ID", "NAME", "STATE", "STEP", "LEFT", "RANKS", "RESTARTS", "SITUATION")
 

@@ -2,7 +2,7 @@
 
 import re
 
-from rekindle_service.cli.terminal_text import plain_text
+from rekindle_service.terminal_text import plain_text
 
 _LINE_END = re.compile(rb"\r?\n|\r(?=[^\n])")
 _LONGEST = 1 << 16  # bytes; a line without an end is shown in pieces

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from rekindle_service.cli.terminal_text import plain_line
+from rekindle_service.terminal_text import plain_line
 
 _NO_WRAPPING = 100_000  # columns
 

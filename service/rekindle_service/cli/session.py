@@ -10,9 +10,9 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 from pydantic_settings import SettingsError
 
-from rekindle_service.cli.terminal_text import plain_line
 from rekindle_service.client import Client, FieldProblem, Job, ProblemError
 from rekindle_service.settings import Settings
+from rekindle_service.terminal_text import plain_line
 
 _SEARCHED_JOBS = 500
 _SHORTEST_PREFIX = 4

@@ -9,8 +9,8 @@ from rich.text import Text
 from rekindle_service.cli import wording
 from rekindle_service.cli.output import Output, OutputOption, out, show_ids, show_json, state_text
 from rekindle_service.cli.session import JobArgument, connect, find_job
-from rekindle_service.cli.terminal_text import plain_line
 from rekindle_service.client import Attempt, Job
+from rekindle_service.terminal_text import plain_line
 
 
 def show(context: typer.Context, job: JobArgument, output: OutputOption = Output.TABLE) -> None:

@@ -9,9 +9,9 @@ import typer
 from rekindle_service.cli import request_body, wording
 from rekindle_service.cli.output import Output, OutputOption, out, show_ids, show_json
 from rekindle_service.cli.session import connect, find_job
-from rekindle_service.cli.terminal_text import plain_line
 from rekindle_service.cli.watch import follow
 from rekindle_service.client import Job
+from rekindle_service.terminal_text import plain_line
 
 CONTEXT = {"allow_interspersed_args": False}
 """The first word that is no option is the script; whatever stands behind it belongs to the script."""

@@ -13,8 +13,8 @@ from rekindle_service.cli.exit_codes import ExitCode, fate
 from rekindle_service.cli.output import note, out
 from rekindle_service.cli.patience import Patience
 from rekindle_service.cli.session import JobArgument, connect, find_job
-from rekindle_service.cli.terminal_text import plain_line
 from rekindle_service.client import Client, Job
+from rekindle_service.terminal_text import plain_line
 
 _POLL = 0.5  # seconds
 _PLAIN_SHARE = 0.1  # a plain line for each tenth of the way

@@ -2,8 +2,8 @@
 
 from datetime import datetime
 
-from rekindle_service.cli.terminal_text import plain_line
 from rekindle_service.client import Job, Outcome
+from rekindle_service.terminal_text import plain_line
 
 ABSENT = "-"  # in a table, what there is none of
 

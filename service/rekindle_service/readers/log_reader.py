@@ -2,22 +2,16 @@
 
 import codecs
 import os
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import BinaryIO
+
+from rekindle_service.terminal_text import plain_line
 
 _BLOCK = 64 * 1024
 _LONGEST_CHARACTER = 4  # bytes, in UTF-8
 _LAST_LINE_WINDOW = 8 * 1024
 _LAST_LINE_LENGTH = 200
-# Escape sequences: CSI, then OSC/DCS/SOS/PM/APC strings with or without their end, then the two-byte rest.
-_ESCAPES = re.compile(
-    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"
-    r"|(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)?"
-    r"|\x1b[ -/]*[0-~]?"
-)
-_CONTROLS = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 
 def _question_marks(error: UnicodeError) -> tuple[str, int]:
@@ -125,12 +119,7 @@ def last_line(file: BinaryIO) -> str | None:
     window = os.pread(file.fileno(), _LAST_LINE_WINDOW, max(size_of(file) - _LAST_LINE_WINDOW, 0))
     for line in reversed(window.decode(errors="replace").split("\n")):
         for drawing in reversed(line.split("\r")):
-            shown = plain(drawing).strip()
+            shown = plain_line(drawing).strip()
             if shown:
                 return shown[:_LAST_LINE_LENGTH]
     return None
-
-
-def plain(text: str) -> str:
-    """``text`` without escape sequences, control characters and direction overrides; tabs become spaces."""
-    return _CONTROLS.sub("", _ESCAPES.sub("", text)).replace("\t", " ")

@@ -6,9 +6,9 @@ from rekindle.contract.debug_socket import last_collective
 from rekindle.contract.locks import lock_holder
 from rekindle_service.cli import wording
 from rekindle_service.cli.checks.finding import Finding, Level, ok, problem, warning
-from rekindle_service.cli.terminal_text import plain_line
 from rekindle_service.client import Client, Job, ProblemError, Rank, Snapshot
 from rekindle_service.home import Home
+from rekindle_service.terminal_text import plain_line
 
 _SILENT = 60.0  # seconds without a sign of life after which a rank is worth a look
 _LEVELS = {"recovering": Level.WARNING, "failed": Level.PROBLEM}

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rekindle_service.cli.terminal_text import plain_line, plain_text
+from rekindle_service.terminal_text import plain_line, plain_text
 
 HOSTILE = [
     ("colour", "\x1b[31mred\x1b[0m", "red"),
@@ -98,3 +98,8 @@ def test_a_line_stays_one_line() -> None:
 def test_a_value_that_is_not_text_is_shown_as_text() -> None:
     assert plain_line(None) == "None"
     assert plain_line(3) == "3"
+
+
+@given(st.text())
+def test_a_plain_line_holds_nothing_that_a_terminal_obeys(text: str) -> None:
+    assert not any(ord(char) < 32 or 127 <= ord(char) < 160 for char in plain_line(text))
