@@ -26,6 +26,7 @@ _FILES = {
     "deploy/rekindle-user.service": "systemd unit for one user",
     "deploy/rekindle.service": "systemd unit for a machine",
     "docs/page.png": "the picture above",
+    "docs/snapshots.md": "what snapshots promise, their form on disk, and what was run",
     "docs/recipes.md": "every way to divide a training: when to use it, what it costs, what goes wrong",
     "script.py.mako": "what alembic begins a new migration with",
     "py.typed": "this package has type hints",

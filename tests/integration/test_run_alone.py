@@ -230,3 +230,32 @@ def test_evaluation_sees_every_sample_once_and_goes_back_to_training():
             assert not model(seen).requires_grad
         assert run.module.training
     assert seen.flatten().tolist() == list(range(LENGTH))
+
+
+def model_after(**options):
+    run, (model, _) = start(**options)
+    with run:
+        return {name: item.clone() for name, item in model.state_dict().items()}
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_a_training_may_start_from_a_file_of_somebody_elses(tmp_path, wrapped):
+    other = nn.Sequential(nn.Linear(1, 4), nn.BatchNorm1d(4), nn.Linear(4, 1))
+    torch.save({"model": other.state_dict(), "epoch": 7} if wrapped else other.state_dict(), "other.pt")
+    taken = model_after(start_from="other.pt")
+    assert all(torch.equal(item, taken[name]) for name, item in other.state_dict().items())
+
+
+def test_a_snapshot_goes_before_the_file_to_start_from():
+    train(1)
+    trained = model_after()
+    torch.save({name: torch.zeros_like(item) for name, item in trained.items()}, "zeros.pt")
+    taken = model_after(start_from="zeros.pt")
+    assert all(torch.equal(item, taken[name]) for name, item in trained.items())
+
+
+@pytest.mark.parametrize(("content", "complaint"), [([1], "holds a list"), (Cadence(), "more than tensors")])
+def test_a_file_that_is_no_state_is_refused_by_name(content, complaint):
+    torch.save(content, "odd.pt")
+    with pytest.raises((ValueError, TypeError), match=f"start_from: odd.pt .*{complaint}"):
+        model_after(start_from="odd.pt")

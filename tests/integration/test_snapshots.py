@@ -13,6 +13,7 @@ import torch
 from rekindle import SnapshotError, Snapshots, StaleGenerationError
 from rekindle.contract.durable import write_json
 from rekindle.contract.layout import RunDir
+from rekindle.training import memory_copy
 
 
 def shared(step):
@@ -326,3 +327,82 @@ def test_one_snapshot_is_written_at_a_time(snapshots):
         snapshots.begin(2, 0, shared(2), own(2))
     assert snapshots.finish().step == 1
     assert snapshots.finish() is None
+
+
+@pytest.fixture
+def memory(tmp_path):
+    return tmp_path / "memory"
+
+
+def copy(snapshots, step):
+    snapshots.begin_copy(step, step // 10, shared(step), own(step))
+    return snapshots.finish()
+
+
+def test_a_newer_copy_in_memory_goes_before_the_disk_and_an_older_one_does_not(folder, memory):
+    snapshots = Snapshots(folder, memory=memory)
+    save(snapshots, 10)
+    assert [copy(snapshots, step).saved for step in (11, 12)] == [True, True]
+    assert steps(memory) == [12]
+    assert memory.stat().st_mode & 0o777 == 0o700
+    restored = Snapshots(folder, memory=memory).restore()
+    assert (restored.step, restored.from_disk, restored.skipped) == (12, False, [])
+    assert torch.equal(restored.shared_state["model"]["weight"], shared(12)["model"]["weight"])
+    save(snapshots, 20)
+    restored = Snapshots(folder, memory=memory).restore()
+    assert (restored.step, restored.from_disk) == (20, True)
+    snapshots.forget_copies()
+    assert not memory.exists()
+
+
+@pytest.mark.parametrize("name", ["model.pt", "rank-0.pt", "manifest.json"])
+def test_a_damaged_copy_in_memory_is_never_used(folder, memory, name):
+    snapshots = Snapshots(folder, memory=memory)
+    save(snapshots, 10)
+    copy(snapshots, 11)
+    flip(memory / "000000000011" / name, 100)
+    assert Snapshots(folder, memory=memory).restore().step == 10
+
+
+def test_memory_that_others_may_write_to_is_neither_read_nor_written(folder, memory, caplog):
+    snapshots = Snapshots(folder, memory=memory)
+    save(snapshots, 10)
+    copy(snapshots, 11)
+    memory.chmod(0o777)
+    assert Snapshots(folder, memory=memory).restore().step == 10
+    assert copy(snapshots, 12).problem.endswith("is not a folder of this user alone")
+    assert not snapshots.copies
+    assert "no copy in shared memory, restarts go on from the disk: " in caplog.text
+
+
+def test_a_planted_link_is_not_followed(folder, memory, tmp_path):
+    (tmp_path / "elsewhere").mkdir(mode=0o700)
+    memory.symlink_to(tmp_path / "elsewhere")
+    assert not copy(Snapshots(folder, memory=memory), 11).saved
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+def test_memory_without_room_is_left_to_others_and_saving_goes_on(folder, memory, monkeypatch, caplog):
+    monkeypatch.setattr(memory_copy, "_available_memory", lambda: 7_000)
+    snapshots = Snapshots(folder, memory=memory)
+    assert not copy(snapshots, 1).saved
+    assert not snapshots.copies
+    assert "are more than half of the" in caplog.text
+    assert list(memory.iterdir()) == []
+    assert save(snapshots, 2)[0].saved
+
+
+def test_another_jobs_copy_is_not_taken_for_ones_own(fenced, monkeypatch, memory):
+    snapshots = Snapshots(memory=memory)
+    copy(snapshots, 11)
+    assert Snapshots(memory=memory).restore().step == 11
+    monkeypatch.setenv("REKINDLE_JOB_ID", "job-2")
+    assert Snapshots(memory=memory).restore() is None
+
+
+def test_a_zombie_of_an_older_generation_leaves_no_copy_either(fenced, memory):
+    zombie = Snapshots(memory=memory)
+    write_json(fenced.fence, {"generation": "2-cd"})
+    with pytest.raises(StaleGenerationError):
+        copy(zombie, 11)
+    assert list(memory.iterdir()) == []

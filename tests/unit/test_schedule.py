@@ -52,3 +52,29 @@ def test_slow_saving_makes_only_the_default_cadence_rarer(adapts, due):
     by_time.tried(now=100.0, cost=3.0)
     assert by_time.due_after_step(1, now=115.0) is due
     assert by_time.due_after_step(1, now=160.0)
+
+
+def test_a_snapshot_that_is_owed_follows_at_the_next_step():
+    every_four = schedule(Cadence(every_steps=4))
+    every_four.owed = True
+    assert every_four.due_after_step(5, now=101.0)
+    every_four.tried(now=101.0, cost=0.1)
+    assert not every_four.due_after_step(6, now=102.0)
+
+
+def test_copies_in_memory_take_a_twentieth_of_the_time_at_most():
+    rarely = schedule(Cadence(every_steps=1000))
+    assert [rarely.copy_due(now) for now in (100.4, 100.6)] == [False, True]
+    rarely.copied(now=101.0, cost=0.3)
+    assert [rarely.copy_due(now) for now in (106.9, 107.1)] == [False, True]
+    rarely.tried(now=107.0, cost=0.1)
+    assert not rarely.copy_due(107.1)
+
+
+def test_writing_leaves_half_of_the_time_to_the_ranks_unless_the_cadence_is_given():
+    by_time = schedule(Cadence(every_seconds=10.0), adapts=True)
+    by_time.written(30.0)
+    assert [by_time.due_after_step(1, now) for now in (159.0, 161.0)] == [False, True]
+    given = schedule(Cadence(every_seconds=10.0))
+    given.written(30.0)
+    assert given.due_after_step(1, now=111.0)

@@ -3,7 +3,8 @@
 A fault is a coordinate, given in the environment: FAULT="rank:step:kind". The kind is a signal that the rank sends to
 itself in that step, or a call of its writer that ends it by SIGKILL, before (``publish``) or behind (``publish+``).
 Snapshots fall on every third step, since each step waits for the one under way, unless LEAD says how many steps the
-training is to be ahead of its writer. Each rank appends the ids of the samples of each finished step to
+training is to be ahead of its writer. Copies in shared memory are taken at every step that can, if COPIES is set, else
+never. Each rank appends the ids of the samples of each finished step to
 OUT/samples-<rank>.jsonl, and writes its digests to OUT/digest-<rank>.json at the end.
 """
 
@@ -24,6 +25,7 @@ from torchmetrics.classification import MulticlassAccuracy
 
 from rekindle import Cadence, Run
 from rekindle.training import snapshot_writer
+from rekindle.training.schedule import SnapshotSchedule
 from rekindle.training.snapshot_folder import SnapshotFolder
 
 OUT = Path(os.environ["OUT"])
@@ -70,8 +72,11 @@ def fault(rank: int, step: int) -> None:
 
 
 def fault_at(rank: int, step: int) -> str:
-    where, _, kind = os.environ.get("FAULT", "").rpartition(":")
-    return kind if where == f"{rank}:{step}" else ""
+    """What is to happen to ``rank`` at ``step``, or at any later one where FAULT says ``rank:>step:kind``."""
+    where, _, kind = os.environ.get("FAULT", "-1:0:").rpartition(":")
+    victim, _, when = where.partition(":")
+    hit = step > int(when[1:]) if when.startswith(">") else step == int(when)
+    return kind if int(victim) == rank and hit else ""
 
 
 class WatchedWriter:
@@ -81,6 +86,7 @@ class WatchedWriter:
         self._run, self._step = run, 0
         self.lead = int(os.environ.get("LEAD", "0"))
         snapshot_writer.SnapshotWriter.write = self._late(snapshot_writer.SnapshotWriter.write)
+        SnapshotSchedule.copy_due = lambda self, now: "COPIES" in os.environ
         for name in ("write_state", "write_manifest", "verify"):
             setattr(snapshot_writer, name, self._mortal(name, getattr(snapshot_writer, name)))
         for name in ("publish", "retire"):

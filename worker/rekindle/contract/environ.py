@@ -52,6 +52,7 @@ class RankEnv:
     rank: int
     local_rank: int
     world_size: int
+    local_world_size: int
     job_id: str | None
     attempt: int
     generation: str | None
@@ -67,6 +68,7 @@ class RankEnv:
             rank=int(environment.get("RANK", "0")),
             local_rank=int(environment.get("LOCAL_RANK", "0")),
             world_size=int(environment.get("WORLD_SIZE", "1")),
+            local_world_size=int(environment.get("LOCAL_WORLD_SIZE", environment.get("WORLD_SIZE", "1"))),
             job_id=environment.get(JOB_ID),
             attempt=int(environment.get(ATTEMPT, "0")),
             generation=environment.get(GENERATION),

@@ -1,7 +1,10 @@
 """Every path of a run directory. The folder is the interface: it tells the whole story of the job."""
 
+import hashlib
 from dataclasses import dataclass
 from pathlib import Path
+
+_SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  # whoever uses it checks that the folder in it is its own
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +128,12 @@ class RunDir:
     @property
     def snapshots(self) -> Path:
         return self.root / "snapshots"
+
+    @property
+    def memory(self) -> Path:
+        """Copies of snapshots in shared memory; not there before the first one. Removed when the job ends."""
+        place = hashlib.sha256(str(self.root.absolute()).encode()).hexdigest()[:12]
+        return _SHARED_MEMORY / f"rekindle-{self.root.name}-{place}"
 
     @property
     def attempts(self) -> Path:

@@ -59,6 +59,7 @@ class RankStatus:
     steps_per_second: float | None = None
     resumed_from_step: int | None = None
     durable_step: int | None = None  # newest snapshot committed by this attempt
+    memory_step: int | None = None  # newest copy in shared memory, which a restart on this machine can go on from
     notice: str | None = None  # something the user should see, such as "snapshot 40 skipped: checksum"
     updated_at: float = 0.0
     updated_monotonic: float = 0.0

@@ -77,6 +77,7 @@ class AttemptFacts:
     resumed_from_step: int | None = None
     last_step: int | None = None
     durable_step: int | None = None
+    memory_step: int | None = None
     files_changed: bool = False  # something new lies in the snapshot directory
 
     @property
@@ -86,6 +87,7 @@ class AttemptFacts:
     @property
     def progressed(self) -> bool:
         """A later step was committed than the attempt started from; where none is reported, files changed."""
-        if self.durable_step is not None:
-            return self.durable_step > (self.resumed_from_step or 0)
+        kept = max(self.durable_step or 0, self.memory_step or 0)
+        if self.durable_step is not None or self.memory_step is not None:
+            return kept > (self.resumed_from_step or 0)
         return self.files_changed

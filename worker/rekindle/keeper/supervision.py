@@ -3,6 +3,7 @@
 import json
 import random
 import secrets
+import shutil
 import signal
 import time
 from collections.abc import Callable
@@ -143,6 +144,8 @@ class Keeper:
         )
 
     def _end_job(self, state: str, reason: str, outcome: Outcome | None) -> bool:
+        if state != "queued":
+            shutil.rmtree(self._run_dir.memory, ignore_errors=True)
         self._journal.write(
             RecordType.JOB_ENDED,
             run=self._intent.run,

@@ -54,6 +54,7 @@ def read_steps(facts: AttemptFacts, attempt_dir: AttemptDir) -> None:
     )
     facts.last_step = max((s.step for s in statuses if s.step is not None), default=None)
     facts.durable_step = max((s.durable_step for s in statuses if s.durable_step is not None), default=None)
+    facts.memory_step = max((s.memory_step for s in statuses if s.memory_step is not None), default=None)
 
 
 def agent_log_tail(attempt_dir: AttemptDir) -> str:

@@ -14,6 +14,7 @@ class Decision:
 
     drain: bool = False
     snapshot: bool = False
+    copy: bool = False  # a snapshot in memory
     flush: bool = False  # gather what was logged
     writing: bool = False  # not a wish: the snapshot before is still being written
 

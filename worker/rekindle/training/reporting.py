@@ -19,7 +19,18 @@ METRICS_INTERVAL = 0.5  # seconds between two writes
 _RATE_WINDOW = 10.0  # seconds over which steps per second are counted
 _PLACE_FIELDS = frozenset({"step", "steps_per_second"})  # what may wait
 _STATUS_FIELDS = frozenset(
-    {"phase", "epoch", "epochs", "step", "steps", "resumed_from_step", "durable_step", "notice", "steps_per_second"}
+    {
+        "phase",
+        "epoch",
+        "epochs",
+        "step",
+        "steps",
+        "resumed_from_step",
+        "durable_step",
+        "memory_step",
+        "notice",
+        "steps_per_second",
+    }
 )
 _log = logging.getLogger("rekindle")
 

@@ -21,6 +21,7 @@ from rekindle.training.agreement import Agreement, Decision
 from rekindle.training.data_loading import Collate, length_of, share_loader, to_device, training_loader
 from rekindle.training.drain import Drained, DrainWatch
 from rekindle.training.logbook import Logbook
+from rekindle.training.memory_copy import memory_folder
 from rekindle.training.method import Method, Replicas
 from rekindle.training.non_finite import NonFinitePolicy, OnNan, first_non_finite_loss
 from rekindle.training.reporting import reporter
@@ -42,6 +43,9 @@ class Run:
     A step is one batch: split a batch to accumulate gradients, since those are not saved. Build the model and the
     optimizer from a fixed seed; random draws from ``with`` on depend on ``seed`` and the rank.
 
+    ``start_from`` is a file by ``torch.save`` to begin with where there is no snapshot yet: a model's state dict, or a
+    dict of states by the names of the parts (``model``, ``optimizer`` …).
+
     A loss (a logged metric with ``loss`` in its name) or weights that are not finite are never saved. ``on_nan`` says
     what follows: ``stop`` raises NonFiniteError; ``rollback`` goes back to the newest snapshot and on with the data
     behind the batch that did it, three times from the same snapshot at most; ``ignore`` goes on.
@@ -61,6 +65,7 @@ class Run:
         cadence: Cadence | None = None,
         method: Method | None = None,
         on_nan: OnNan = "stop",
+        start_from: str | Path | None = None,
         **extra: Stateful,
     ) -> None:
         self._env = RankEnv.read(os.environ)
@@ -68,6 +73,7 @@ class Run:
         own = {"optimizer": optimizer, "scheduler": scheduler, "scaler": scaler, **extra}
         self._parts = {name: part for name, part in own.items() if part is not None}
         self._directory = directory
+        self._start_from = None if start_from is None else Path(start_from)
         self._method: Method = method or Replicas()
         self._cadence, self._adapts = chosen_cadence(cadence or Cadence(), self._env.cadence)
         self._reporter = reporter()
@@ -234,24 +240,35 @@ class Run:
             self._module, model, parts, self._metrics, self._seed, self._world.rank, self._world.device
         )
         self._agreement = Agreement(self._world)
-        self._snapshots = Snapshots(self._directory, keep=self._cadence.keep, world=self._world)
+        self._snapshots = Snapshots(
+            self._directory, keep=self._cadence.keep, world=self._world, memory=memory_folder(self._env)
+        )
         with self.phase("restore"):
-            self._restore()
+            from_disk = self._restore()
         self._schedule = SnapshotSchedule(self._cadence, self._adapts, last_at=time.monotonic())
         self._saving = Saving(
-            self._snapshots, self._schedule, self._place, self._capture, self._state.objection, self._place()
+            self._snapshots,
+            self._schedule,
+            self._place,
+            self._capture,
+            self._state.objection,
+            durable=self._place() if from_disk else None,
         )
 
-    def _restore(self) -> None:
+    def _restore(self) -> bool:
+        """True where the disk has all that the training goes on from."""
         restored = self._snapshots.restore()
         if restored is None:
+            if self._start_from is not None:
+                self._state.start_from(self._start_from)
             self._state.begin()
-            return
+            return True
         same_world = restored.world_size == self._world.size
         shared = restored.shared_state
         self._state.restore(shared, restored.rank_states, step=restored.step, same_world=same_world)
         self._step, self._epoch = restored.step, shared["progress"]["epoch"]
         self._interrupted = shared["progress"]["sampler"]
+        return restored.from_disk
 
     def _begin_batches(self, dataset: Dataset[Any], global_batch: int, shuffle: bool) -> ElasticSampler:
         if self._sampler is not None or self._epoch >= self._epochs:
@@ -281,6 +298,7 @@ class Run:
             Decision(
                 drain=self._drain.requested(),
                 snapshot=leads and self._schedule.due_after_step(self._step + 1, now),
+                copy=leads and self._saving.copy_due(now),
                 flush=leads and self._logbook.due(now),
                 writing=self._saving.writing,
             )
@@ -319,7 +337,7 @@ class Run:
 
     def _act(self, decision: Decision, *, must_save: bool = False) -> None:
         """Do what all ranks have agreed on."""
-        if decision.flush or decision.snapshot or decision.drain:
+        if decision.flush or decision.snapshot or decision.copy or decision.drain:
             self._write_log()
         if decision.drain or must_save:
             self._save_now()
@@ -327,6 +345,8 @@ class Run:
             self._collect()
             if decision.snapshot:
                 self._saving.begin()
+            elif decision.copy:
+                self._saving.begin_copy()
         elif decision.snapshot:
             self._saving.put_off()
         if decision.drain:
@@ -398,7 +418,9 @@ class Run:
 
     def _end(self, *, succeeded: bool) -> None:
         """Leave the other ranks; a snapshot under way is waited for."""
-        if not succeeded:
+        if succeeded:
+            self._saving.forget_copies()
+        else:
             self._saving.abandon()
         self._close()
         if succeeded:

@@ -29,8 +29,9 @@ class Saving:
     place: Callable[[], Place]
     capture: Callable[[], tuple[dict[str, Any], dict[str, Any]]]
     objection: Objection
-    durable: Place  # of the newest snapshot
+    durable: Place | None  # of the newest snapshot on disk
     _begun: Place | None = None
+    _copy_cost: float | None = None  # seconds that training waited for the copy in memory under way
 
     @property
     def writing(self) -> bool:
@@ -49,8 +50,30 @@ class Saving:
         now = time.monotonic()
         self.schedule.tried(now, cost=now - started)
 
+    def begin_copy(self) -> None:
+        """Copy the state into shared memory, unless it is on disk already. Nothing may be under way."""
+        place = self.place()
+        if place == self.durable or not self.snapshots.copies:
+            return
+        started = time.monotonic()
+        shared, own = self.capture()
+        self.snapshots.begin_copy(place[0], place[1], shared, own, objection=self.objection)
+        now = time.monotonic()
+        self._copy_cost = now - started
+        self.schedule.copied(now, self._copy_cost)
+
+    def copy_due(self, now: float) -> bool:
+        """Whether it is time for a copy in shared memory; ``now`` in seconds of CLOCK_MONOTONIC."""
+        return self.snapshots.copies and self.schedule.copy_due(now)
+
     def put_off(self) -> None:
-        """A snapshot is due while the one before is being written: the training does not wait for the disk."""
+        """A snapshot is due while the one before is being written: the training does not wait for the disk.
+
+        A copy in memory is soon written, and must not cost a snapshot: it only delays it.
+        """
+        if self._copy_cost is not None:
+            self.schedule.owed = True
+            return
         self.snapshots.put_off()
         self.schedule.put_off(time.monotonic())
 
@@ -63,11 +86,18 @@ class Saving:
             reporter().place(phase="snapshot")
         result = self.snapshots.finish()
         reporter().place(phase=phase)
-        if result is not None:
+        if result is not None and self._copy_cost is not None:
+            self.schedule.copied(time.monotonic(), self._copy_cost + result.seconds)
+        elif result is not None:
             self.schedule.written(result.seconds)
-            if result.saved and self._begun is not None:
-                self.durable = self._begun
+            self.durable = self._begun if result.saved else self.durable
+        self._begun = self._copy_cost = None
         return result
+
+    def forget_copies(self) -> None:
+        """At the end of a training: the copy in shared memory is of no use if the disk is as new."""
+        if self.place() == self.durable:
+            self.snapshots.forget_copies()
 
     def abandon(self) -> None:
         """The run has failed: what is under way may still be committed, if the other ranks have not failed too."""

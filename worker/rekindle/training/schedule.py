@@ -7,6 +7,7 @@ from rekindle.contract.spec import Cadence
 
 _DEFAULT = Cadence(every_seconds=10.0, every_epochs=1)
 _LEAST_RATIO = 20  # of training time to the time it waits for saving, where nobody said how often to save
+_COPY_INTERVAL = 0.5  # seconds between two copies in shared memory
 _LEAST_WRITE_RATIO = 2  # of any time to writing time, likewise: writing takes processor time from the ranks
 
 
@@ -35,11 +36,14 @@ class SnapshotSchedule:
     last_at: float
     last_cost: float = 0.0
     last_writing: float = 0.0
+    owed: bool = False  # one was due and is to follow at the next step that can take it
+    copied_at: float = 0.0
+    copy_cost: float = 0.0  # waiting and writing
 
     def due_after_step(self, step: int, now: float) -> bool:
         """Whether a snapshot is to follow ``step``, counted from 1."""
         steps = self.cadence.every_steps
-        return (steps is not None and step % steps == 0) or self._due_by_time(now)
+        return self.owed or (steps is not None and step % steps == 0) or self._due_by_time(now)
 
     def due_after_epoch(self, epoch: int, now: float) -> bool:
         """Whether a snapshot is to follow ``epoch``, counted from 0."""
@@ -48,7 +52,7 @@ class SnapshotSchedule:
 
     def tried(self, now: float, cost: float) -> None:
         """A snapshot was begun: the next one is due an interval from ``now``. ``cost`` in seconds of training."""
-        self.last_at, self.last_cost = now, cost
+        self.last_at, self.last_cost, self.owed = now, cost, False
 
     def put_off(self, now: float) -> None:
         """A snapshot was left out: the next one is due an interval from ``now``."""
@@ -57,6 +61,14 @@ class SnapshotSchedule:
     def written(self, seconds: float) -> None:
         """A snapshot was written beside the training, or failed, in so many seconds."""
         self.last_writing = seconds
+
+    def copy_due(self, now: float) -> bool:
+        """Whether a copy in shared memory is to be taken; it costs one part in ``_LEAST_RATIO`` of the time at most."""
+        return now - max(self.last_at, self.copied_at) >= max(_COPY_INTERVAL, self.copy_cost * _LEAST_RATIO)
+
+    def copied(self, now: float, cost: float) -> None:
+        """A copy was begun or, a moment before ``now``, written; either part adds to its ``cost``, in seconds."""
+        self.copied_at, self.copy_cost = now, cost
 
     def _due_by_time(self, now: float) -> bool:
         seconds = self.cadence.every_seconds

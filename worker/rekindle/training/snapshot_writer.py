@@ -60,6 +60,7 @@ class Staged:
     epoch: int | None
     files: dict[str, dict[str, Any]]
     objection: Callable[[], str | None] = no_objection
+    problem: str | None = None  # why this rank is not to write it
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +122,8 @@ class SnapshotWriter:
         """Write this rank's files, durably; asks nobody."""
         if (objection := staged.objection()) is not None:
             return _Part(objection=objection)
+        if staged.problem is not None:
+            return _Part(problem=staged.problem)
         folder = self.folder.temporary(staged.step)
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)

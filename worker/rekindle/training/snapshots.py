@@ -2,15 +2,18 @@
 
 import os
 import secrets
+import shutil
 from collections.abc import Callable
 from concurrent.futures import Future, wait
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Thread
 from typing import Any
 
 from rekindle.contract.environ import RankEnv
 from rekindle.training.manifest import MODEL, BadSnapshotError, Manifest, rank_file, verify
+from rekindle.training.memory_copy import claim, lack_of_room
 from rekindle.training.process_group import World, joined_world
 from rekindle.training.reporting import reporter
 from rekindle.training.snapshot_files import read_state
@@ -36,6 +39,9 @@ class Skipped:
     reason: str
 
 
+_Chosen = tuple[Manifest | None, Path, list[Skipped]]  # the snapshot, its folder, and those passed over
+
+
 @dataclass(frozen=True, slots=True)
 class Restored:
     """A snapshot as this rank takes it up.
@@ -50,6 +56,7 @@ class Restored:
     shared_state: dict[str, Any]
     rank_states: list[dict[str, Any]]
     skipped: list[Skipped]
+    from_disk: bool = True  # else a copy in shared memory
 
 
 class Snapshots:
@@ -59,7 +66,15 @@ class Snapshots:
     all; left out, it is the job's own under rekindle, and ``snapshots`` in the working directory under plain torchrun.
     """
 
-    def __init__(self, directory: str | Path | None = None, *, keep: int = 3, world: World | None = None) -> None:
+    def __init__(
+        self,
+        directory: str | Path | None = None,
+        *,
+        keep: int = 3,
+        world: World | None = None,
+        memory: Path | None = None,
+    ) -> None:
+        """``memory`` is a folder in shared memory for the copies of ``begin_copy``; its parent must be there."""
         env = RankEnv.read(os.environ)
         self._world = world if world is not None else joined_world(env)
         self._job_id = env.job_id
@@ -68,8 +83,13 @@ class Snapshots:
         generation = self._world.broadcast(env.generation or secrets.token_hex(4))
         self._folder = SnapshotFolder(Path(directory or env.snapshot_dir or "snapshots"), generation)
         self._writer = SnapshotWriter(self._world.beside(), self._folder, env.job_id, fence, keep)
+        self._memory: SnapshotWriter | None = None
+        if memory is not None:
+            copies = SnapshotFolder(memory, generation)
+            self._memory = SnapshotWriter(self._writer.world, copies, env.job_id, fence, keep=1)
         self._staging = Staging()
         self._under_way: Future[SaveResult] | None = None
+        self._copying = False  # what is under way goes into shared memory
         self._complaint = ""  # the notice of the last failure
 
     def save(
@@ -103,15 +123,39 @@ class Snapshots:
         Nothing may be ``begun`` still; ``finish`` tells how it ends. ``objection`` looks at the copy of what this rank
         saves for all, and keeps it from being committed by a reason: weights that are not finite, say.
         """
-        if self._under_way is not None:
-            raise RuntimeError(f"snapshot {step} begun before the one under way was finished")
-        states = {rank_file(self._world.rank): rank_state}
-        if self._world.rank == 0:
-            states[MODEL] = shared_state
-        files = self._staging.copy(states)
-        shared = files.get(MODEL, {})
-        doubt = no_objection if objection is None else lambda: objection(shared)
-        self._under_way = _in_a_thread(lambda: self._writer.write(Staged(step, epoch, files, doubt)))
+        staged = self._stage(step, epoch, shared_state, rank_state, objection)
+        self._under_way = _in_a_thread(lambda: self._writer.write(staged))
+
+    @property
+    def copies(self) -> bool:
+        """Copies in shared memory can be taken."""
+        return self._memory is not None
+
+    def begin_copy(
+        self,
+        step: int,
+        epoch: int | None,
+        shared_state: dict[str, Any],
+        rank_state: dict[str, Any],
+        *,
+        objection: Objection | None = None,
+    ) -> None:
+        """Like ``begin``, into shared memory: the newest copy is kept, and ``restore`` takes it if it is newer.
+
+        Where it does not fit there are no ``copies`` from then on, with a notice.
+        """
+        memory = self._memory
+        if memory is None:
+            raise RuntimeError("these snapshots have no folder in shared memory")
+        staged = self._stage(step, epoch, shared_state, rank_state, objection)
+        staged = replace(staged, problem=_obstacle(memory.folder.root, self._staging.bytes))
+        self._copying = True
+        self._under_way = _in_a_thread(lambda: memory.write(staged))
+
+    def forget_copies(self) -> None:
+        """What is on disk is as new: shared memory is given back."""
+        if self._memory is not None and self._world.rank == 0:
+            shutil.rmtree(self._memory.folder.root, ignore_errors=True)
 
     @property
     def begun(self) -> bool:
@@ -132,9 +176,12 @@ class Snapshots:
             return None
         if not wait([self._under_way], timeout).done:
             raise TimeoutError(f"a snapshot is not written after {timeout} s")
-        done, self._under_way = self._under_way, None
+        (done, self._under_way), (copied, self._copying) = (self._under_way, None), (self._copying, False)
         result = done.result()
-        self._tell(result)
+        if copied:
+            self._tell_of_copy(result)
+        else:
+            self._tell(result)
         return result
 
     def put_off(self) -> None:
@@ -158,13 +205,14 @@ class Snapshots:
         chosen = self._world.broadcast(self._choose() if self._world.rank == 0 else None)
         if isinstance(chosen, SnapshotError):
             raise chosen
-        manifest, skipped = chosen if chosen is not None else (None, [])
+        if chosen is None:
+            raise TypeError("rank 0 has chosen nothing")
+        manifest, folder, skipped = chosen
         if self._world.rank == 0:
             for each in skipped:
                 reporter().warn(f"snapshot {each.step} skipped: {each.reason}")
         if manifest is None:
             return None
-        folder = self._folder.path(manifest.step)
         former = range(self._world.rank, manifest.world_size, self._world.size)
         return Restored(
             step=manifest.step,
@@ -173,14 +221,39 @@ class Snapshots:
             shared_state=read_state(folder / MODEL),
             rank_states=[read_state(folder / rank_file(rank)) for rank in former],
             skipped=skipped,
+            from_disk=folder.parent == self._folder.root,
         )
 
-    def _choose(self) -> tuple[Manifest | None, list[Skipped]] | SnapshotError:
+    def _stage(
+        self,
+        step: int,
+        epoch: int | None,
+        shared_state: dict[str, Any],
+        rank_state: dict[str, Any],
+        objection: Objection | None,
+    ) -> Staged:
+        if self._under_way is not None:
+            raise RuntimeError(f"snapshot {step} begun before the one under way was finished")
+        states = {rank_file(self._world.rank): rank_state}
+        if self._world.rank == 0:
+            states[MODEL] = shared_state
+        files = self._staging.copy(states)
+        shared = files.get(MODEL, {})
+        return Staged(step, epoch, files, no_objection if objection is None else lambda: objection(shared))
+
+    def _choose(self) -> _Chosen | SnapshotError:
         """The newest intact snapshot, and those skipped on the way to it. Rank 0 only."""
         try:
             self._writer.check_fence()
         except StaleGenerationError as error:
             return error
+        manifest, skipped = self._choose_on_disk()
+        copy = self._choose_in_memory()
+        if copy is not None and (manifest is None or copy.step > manifest.step) and self._memory is not None:
+            return copy, self._memory.folder.path(copy.step), skipped
+        return manifest, self._folder.path(0 if manifest is None else manifest.step), skipped
+
+    def _choose_on_disk(self) -> tuple[Manifest | None, list[Skipped]]:
         self._folder.sweep()
         skipped: list[Skipped] = []
         for step in self._folder.steps():
@@ -191,6 +264,19 @@ class Snapshots:
                 skipped.append(Skipped(step, str(error)))
         return None, skipped
 
+    def _choose_in_memory(self) -> Manifest | None:
+        """A copy that is damaged, or lies where another user could have put it, is as good as none."""
+        if self._memory is None or not self._memory.folder.root.exists():
+            return None
+        copies = self._memory.folder
+        with suppress(OSError):
+            claim(copies.root)
+            copies.sweep()
+            for step in copies.steps():
+                with suppress(BadSnapshotError):
+                    return verify(copies.path(step), step=step, job_id=self._job_id)
+        return None
+
     def _tell(self, result: SaveResult) -> None:
         if result.saved:
             reporter().place(durable_step=result.step)
@@ -200,10 +286,28 @@ class Snapshots:
             reassurance = "" if result.objected else ", training goes on"
             self._complain(f"snapshot {result.step} not saved{reassurance}: {result.problem}")
 
+    def _tell_of_copy(self, result: SaveResult) -> None:
+        if result.saved:
+            reporter().place(memory_step=result.step)
+            return
+        if not result.objected:
+            self._memory = None
+        if self._world.rank == 0:
+            self._complain(f"no copy in shared memory, restarts go on from the disk: {result.problem}")
+
     def _complain(self, notice: str) -> None:
         if notice != self._complaint:
             self._complaint = notice
             reporter().warn(notice)
+
+
+def _obstacle(folder: Path, wanted: int) -> str | None:
+    """Why this rank cannot put ``wanted`` bytes into ``folder``, which is made ours if need be."""
+    try:
+        claim(folder)
+        return lack_of_room(folder, wanted)
+    except OSError as error:
+        return str(error)
 
 
 def _in_a_thread(write: Callable[[], SaveResult]) -> Future[SaveResult]:

@@ -1,6 +1,8 @@
 """All that makes a training what it is at one step: what the ranks share, and what each has for itself."""
 
+import pickle
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 import torch
@@ -8,6 +10,7 @@ from torch import nn
 
 from rekindle.training import metric_state, rng
 from rekindle.training.sample_order import derived_seed
+from rekindle.training.snapshot_files import read_state
 
 
 class Stateful(Protocol):
@@ -53,6 +56,24 @@ class TrainingState:
     def begin(self) -> None:
         """Start afresh: random draws depend on seed and rank."""
         rng.seed_all(derived_seed(self.seed, 0, self.rank))
+
+    def start_from(self, path: Path) -> None:
+        """Take over a plain ``torch.save`` file: the state of the model, or a dict of states by the names of the parts.
+
+        Nothing in the file can run code. Raises ValueError or TypeError, naming the file, where it is none of these.
+        """
+        try:
+            found = read_state(path)
+        except pickle.UnpicklingError as error:
+            raise ValueError(
+                f"start_from: {path} is no torch.save file, or holds more than tensors: {error}"
+            ) from error
+        if not isinstance(found, dict):
+            raise TypeError(f"start_from: {path} holds a {type(found).__name__}, not a dict of tensors or states")
+        states = found if isinstance(found.get("model"), dict) else {"model": found}
+        for name, part in {"model": self.model, **self.shared}.items():
+            if name in states:
+                part.load_state_dict(states[name])
 
     def restore(self, shared: dict[str, Any], own: list[dict[str, Any]], *, step: int, same_world: bool) -> None:
         """Put everything back. ``own`` are the states of the former ranks that this rank takes over.
