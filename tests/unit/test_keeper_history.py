@@ -1,0 +1,128 @@
+import pytest
+
+from rekindle.contract.identity import boot_id
+from rekindle.contract.journal import Journal, RecordType
+from rekindle.contract.outcome import Outcome, OutcomeClass
+from rekindle.keeper.history import read_history
+
+KILLED = Outcome(OutcomeClass.SIGNAL, "Rank 1 was killed by SIGKILL.", rank=1, signal="SIGKILL")
+
+
+class Story:
+    """Writes a journal as keepers do."""
+
+    def __init__(self, path):
+        self.path, self.journal = path, Journal(path)
+
+    def keeper(self, run=1, boot=None):
+        identity = {"pid": 1, "start_time": 2, "boot_id": boot or boot_id()}
+        self.journal.write(RecordType.KEEPER_STARTED, run=run, keeper=identity)
+
+    def attempt(self, number, *, warm=True, run=1):
+        self.journal.write(
+            RecordType.ATTEMPT_STARTED,
+            attempt=number,
+            run=run,
+            generation="g",
+            world_size=2,
+            devices=["a", "b"],
+            warm=warm,
+        )
+
+    def ended(self, number, outcome=KILLED, *, progressed=False):
+        self.journal.write(RecordType.ATTEMPT_ENDED, attempt=number, outcome=outcome.to_json(), progressed=progressed)
+
+    def retry(self, number):
+        self.journal.write(RecordType.RETRY_DECIDED, attempt=number, reason="r", delay=0.0, next_try_at=1.0)
+
+    def job_ended(self, state, run=1):
+        self.journal.write(RecordType.JOB_ENDED, run=run, state=state, reason="r", outcome=None)
+
+    def read(self, run=1):
+        return read_history(self.path, run)
+
+
+@pytest.fixture
+def story(tmp_path):
+    return Story(tmp_path / "journal.jsonl")
+
+
+def test_without_a_journal_nothing_has_happened(story):
+    history = story.read()
+    assert (history.last_attempt, history.ended, history.open_attempt, history.job_ended) == (0, [], None, False)
+
+
+def test_attempts_that_have_ended_count_and_the_next_number_is_free(story):
+    story.keeper()
+    for number in (1, 2):
+        story.attempt(number)
+        story.ended(number, progressed=number == 1)
+        story.retry(number)
+    history = story.read()
+    assert [(one.outcome, one.progressed) for one in history.ended] == [(KILLED, True), (KILLED, False)]
+    assert (history.last_attempt, history.open_attempt, history.unjudged) == (2, None, False)
+
+
+def test_an_attempt_without_an_end_is_open(story):
+    story.keeper()
+    story.attempt(1)
+    history = story.read()
+    assert (history.open_attempt, history.open_world_size) == (1, 2)
+    assert history.lost_outcome().klass is OutcomeClass.KEEPER_LOST
+
+
+def test_another_boot_id_blames_the_machine(story):
+    story.keeper(boot="of-yesterday")
+    story.attempt(1)
+    assert story.read().lost_outcome().klass is OutcomeClass.HOST_LOST
+
+
+def test_an_attempt_whose_verdict_was_never_written_is_unjudged(story):
+    story.keeper()
+    story.attempt(1)
+    story.ended(1)
+    assert story.read().unjudged
+    story.retry(1)
+    assert not story.read().unjudged
+
+
+def test_a_job_that_has_ended_in_this_run_is_over(story):
+    story.keeper()
+    story.attempt(1)
+    story.ended(1)
+    story.job_ended("failed")
+    assert story.read().job_ended
+    assert not story.read().unjudged
+
+
+def test_a_new_run_has_its_own_budget_but_goes_on_counting_attempts(story):
+    story.keeper()
+    story.attempt(1)
+    story.ended(1)
+    story.job_ended("failed")
+    history = story.read(run=2)
+    assert (history.ended, history.job_ended, history.run_started_at, history.last_attempt) == ([], False, None, 1)
+    story.keeper(run=2)
+    story.attempt(2, run=2)
+    story.ended(2)
+    history = story.read(run=2)
+    assert len(history.ended) == 1
+    assert history.last_attempt == 2
+
+
+def test_a_script_that_had_to_be_started_cold_stays_so(story):
+    story.keeper()
+    story.attempt(1)
+    story.attempt(2, warm=False)
+    story.attempt(3)
+    assert story.read().went_cold
+
+
+def test_the_run_began_with_its_first_attempt(story):
+    story.keeper()
+    story.attempt(1)
+    began = story.read().run_started_at
+    story.ended(1)
+    story.keeper()
+    story.attempt(2)
+    assert story.read().run_started_at == began

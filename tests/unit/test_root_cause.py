@@ -1,0 +1,143 @@
+"""Planted failures and whom they are put down to. A rank that only followed another is never blamed."""
+
+import signal
+
+import pytest
+
+from rekindle.contract.outcome import OutcomeClass
+from rekindle.contract.rank_records import RankError
+from rekindle.keeper.accusation import Accusation, Hang
+from rekindle.keeper.diagnosis import diagnose, root_cause, signal_name
+from rekindle.keeper.facts import AttemptFacts, Ending, RankFacts
+from rekindle.keeper.stacks import Frame
+
+RESET = ("RuntimeError", "[../gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:1")
+BUG = ("ValueError", "boom\nmore")
+FULL = ("OSError", "[Errno 28] No space left on device: 'x'")
+NCCL = ("DistBackendError", "NCCL error in: ProcessGroupNCCL.cpp: remote process exited or there was a network error")
+
+
+def rank(
+    number,
+    *,
+    ended_at=None,
+    code=None,
+    by=None,
+    stopped=False,
+    raised=None,
+    at=None,
+    killed=False,
+    done=False,
+    oom=None,
+):
+    error = None
+    if raised is not None:
+        kind, message = raised
+        place = ("train.py", 7) if kind != "SystemExit" else ("train.py", 9)
+        status = 3 if kind == "SystemExit" else None
+        error = RankError(number, kind, message, *place, "Traceback …", status, 0.0, at if at is not None else 1.0)
+    return RankFacts(number, number, 100 + number, 1, ended_at=ended_at, exit_code=code, signal=by, killed=killed,
+                     done=done, error=error, oom=oom, stopped_by_torchrun=stopped)  # fmt: skip
+
+
+def facts(*ranks, ending=Ending.RANK_FAILED, world=2, **more):
+    return AttemptFacts(1, world, ending, ranks={each.rank: each for each in ranks}, **more)
+
+
+STOPPED = rank(0, ended_at=1.0, by=15, stopped=True)
+KILLED_BY_US = rank(1, ended_at=9.0, by=9, killed=True)
+
+
+@pytest.mark.parametrize(
+    ("facts", "klass", "blamed", "message"),
+    [
+        (facts(rank(0, ended_at=1.0, by=9), KILLED_BY_US), "signal", 0, "Rank 0 was killed by SIGKILL."),
+        (facts(rank(0, ended_at=1.0, by=11), KILLED_BY_US), "signal", 0, "Rank 0 was killed by SIGSEGV."),
+        (facts(rank(0, ended_at=1.0, by=9, oom="oom-kill"), KILLED_BY_US), "oom", 0, "because memory ran out"),
+        (facts(rank(0, ended_at=1.0, code=0), KILLED_BY_US), "user_error", 0, "exit code 0 before its script was done"),
+        (facts(rank(0, ended_at=1.0, code=17), KILLED_BY_US), "user_error", 0, "ended with exit code 17"),
+        (facts(rank(0, ended_at=1.0), KILLED_BY_US), "user_error", 0, "an unknown exit code"),
+        (facts(rank(0, raised=BUG), KILLED_BY_US), "user_error", 0,
+         "Rank 0 raised ValueError at train.py:7: boom"),
+        (facts(rank(0, raised=("SystemExit", "3")), KILLED_BY_US), "user_error", 0,
+         "Rank 0 exited with code 3 at train.py:9: 3"),
+        (facts(rank(0, raised=("AssertionError", "")), KILLED_BY_US), "user_error", 0,
+         "Rank 0 raised AssertionError at train.py:7."),
+        (facts(rank(0, raised=("OutOfMemoryError", "CUDA out of memory.")), KILLED_BY_US), "oom", 0, "OutOfMemory"),
+        (facts(rank(0, raised=("MemoryError", "")), KILLED_BY_US), "oom", 0, "MemoryError"),
+        (facts(rank(0, raised=("RuntimeError", "CUDA error: out of memory")), KILLED_BY_US), "oom", 0, "out of memory"),
+        (facts(rank(0, raised=FULL), KILLED_BY_US), "disk_full", 0, "[Errno 28]"),
+        # the first failure by time is the cause, whichever was noticed first
+        (facts(rank(0, raised=("KeyError", "late"), at=4.0), rank(1, raised=BUG, at=3.9)), "user_error", 1, "boom"),
+        (facts(rank(0, ended_at=3.0, by=9), rank(1, raised=("ValueError", "x"), at=3.1)), "signal", 0, "SIGKILL"),
+        (facts(rank(0, raised=("A", "x"), at=3.0), rank(1, raised=("B", "y"), at=3.0)), "user_error", 0, "raised A"),
+        # cascades, even where they were noticed first
+        (facts(rank(0, raised=RESET, at=1.0), rank(1, ended_at=2.0, by=9)), "signal", 1, "Rank 1 was"),
+        (facts(rank(0, raised=NCCL, at=1.0), rank(1, raised=BUG, at=2.0)), "user_error", 1, "ValueError"),
+        (facts(STOPPED, rank(1, ended_at=2.0, code=1)), "user_error", 1, "exit code 1"),
+        # nobody but cascades: the first of them stands for what nobody saw
+        (facts(rank(0, raised=RESET, at=2.0), rank(1, raised=RESET, at=1.0)), "comm", 1, "Connection closed by peer"),
+        (facts(rank(0, raised=NCCL), KILLED_BY_US), "comm", 0, "NCCL"),
+        (facts(rank(0, ended_at=1.0, by=15), rank(1, ended_at=1.5, by=15, stopped=True)), "signal", 0, "SIGTERM"),
+        # a rank that is done is not to blame for what comes after
+        (facts(rank(0, ended_at=1.0, by=6, done=True), rank(1, ended_at=2.0, code=1)), "user_error", 1, "exit code 1"),
+        # somebody else killed torchrun: its ranks die with it and none is to blame
+        (facts(rank(0, ended_at=1.0, by=9), rank(1, ended_at=1.0, by=9), agent_signal=9), "signal", None,
+         "The torchrun agent was killed by SIGKILL"),
+        # torchrun did not get as far as the script
+        (facts(ending=Ending.AGENT_ENDED, agent_exit_code=1), "launch_error", None, "after 0 of 2 ranks"),
+        (facts(STOPPED, ending=Ending.AGENT_ENDED, agent_exit_code=1), "launch_error", None, "after 1 of 2 ranks"),
+        (facts(rank(0, raised=("ValueError", "x")), ending=Ending.AGENT_ENDED), "user_error", 0, "ValueError"),
+        # endings on request
+        (facts(rank(0, done=True), rank(1, done=True), ending=Ending.DONE), "success", None, "Every rank finished."),
+        (facts(rank(0), rank(1), ending=Ending.CANCEL), "cancelled", None, "Stopped as asked."),
+        (facts(rank(0), rank(1), ending=Ending.TIME_LIMIT), "cancelled", None, "time limit"),
+        (facts(rank(0), rank(1), ending=Ending.DRAIN), "preempted", None, "did not say that it saved"),
+    ],
+)  # fmt: skip
+def test_a_failure_is_put_down_to(facts, klass, blamed, message):
+    outcome = diagnose(facts)
+    assert (outcome.klass, outcome.rank) == (klass, blamed)
+    assert message in outcome.message
+    assert blamed not in outcome.evidence.get("cascades", []) or klass in ("comm", "signal")
+
+
+@pytest.mark.parametrize("ending", [Ending.DRAIN, Ending.DONE])
+def test_ranks_that_saved_and_stopped_are_preempted_not_finished(ending):
+    saved = rank(0, done=True)
+    saved.drained = True
+    outcome = diagnose(facts(saved, rank(1, done=True), ending=ending))
+    assert (outcome.klass, outcome.message) == (OutcomeClass.PREEMPTED, "Saved and stopped as asked.")
+
+
+@pytest.mark.parametrize("name", ["SyntaxError", "IndentationError", "ImportError", "ModuleNotFoundError"])
+def test_what_no_attempt_can_cure_says_so(name):
+    assert not diagnose(facts(rank(0, raised=(name, "x")))).retryable
+    assert diagnose(facts(rank(0, raised=("ValueError", "x")))).retryable
+
+
+def test_a_hang_names_who_and_where():
+    hang = Hang(41.7, Accusation(1, "rank 1 is stopped", Frame("train.py", 5, "step")), {"stacks": {}})
+    outcome = diagnose(facts(rank(0), rank(1), ending=Ending.HANG, hang=hang))
+    assert (outcome.klass, outcome.rank, outcome.file, outcome.line) == (OutcomeClass.HANG, 1, "train.py", 5)
+    assert outcome.message == "Nothing moved for 42 s: rank 1 is stopped."
+
+
+def test_the_evidence_names_the_cascades():
+    outcome = diagnose(facts(rank(0, raised=RESET), rank(1, ended_at=0.5, by=9), rank(2, raised=NCCL), world=3))
+    assert outcome.evidence["cascades"] == [0, 2]
+
+
+def test_the_tail_of_torchruns_log_is_evidence_of_a_launch_that_failed():
+    outcome = diagnose(facts(ending=Ending.AGENT_ENDED, agent_log_tail="no such option"))
+    assert outcome.evidence["agent_log"] == "no such option"
+
+
+def test_ranks_that_still_run_or_were_killed_by_us_have_no_blame():
+    assert root_cause(facts(rank(0), KILLED_BY_US)) is None
+
+
+def test_signals_have_the_names_that_people_know():
+    assert [signal_name(number) for number in (signal.SIGKILL, 9999, 0, None)] == [
+        "SIGKILL", "signal 9999", "signal 0", "signal None",
+    ]  # fmt: skip

@@ -1,0 +1,125 @@
+"""Never a restart that cannot help, never a give-up that a restart would have cured."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rekindle.contract.outcome import Outcome, OutcomeClass
+from rekindle.keeper.verdict import ACTIONS, LONGEST_DELAY, Action, Ended, Retry, Stop, cannot_be_forked, decide
+
+FREE = [klass for klass, action in ACTIONS.items() if action is Action.RETRY_FREE]
+COUNTED = [klass for klass, action in ACTIONS.items() if action is Action.RETRY]
+
+
+def ended(klass, *, progressed=False, exception=None, line=1, retryable=True):
+    place = {"exception": exception, "file": "train.py", "line": line} if exception else {}
+    return Ended(Outcome(klass, "…", retryable=retryable, **place), progressed)
+
+
+KILL, KILL_AFTER_PROGRESS = ended(OutcomeClass.SIGNAL), ended(OutcomeClass.SIGNAL, progressed=True)
+BUG, OTHER_BUG = ended(OutcomeClass.USER_ERROR, exception="E"), ended(OutcomeClass.USER_ERROR, exception="E", line=2)
+BUG_AFTER_PROGRESS = ended(OutcomeClass.USER_ERROR, exception="E", progressed=True)
+NEVER_CURED = ended(OutcomeClass.USER_ERROR, exception="SyntaxError", retryable=False)
+LOST = ended(OutcomeClass.KEEPER_LOST)
+
+
+def test_every_class_of_outcome_has_an_action():
+    assert set(ACTIONS) == set(OutcomeClass)
+
+
+@pytest.mark.parametrize(
+    ("history", "max_failures", "expected"),
+    [
+        ([ended(OutcomeClass.SUCCESS)], 3, Stop(True, "every rank finished")),
+        ([ended(OutcomeClass.NAN)], 3, Stop(False, "nan is not cured")),
+        ([ended(OutcomeClass.CANCELLED)], 3, Stop(False, "cancelled is not cured")),
+        ([NEVER_CURED], 3, Stop(False, "user_error is not cured")),
+        ([LOST], 1, Retry(0.0, "keeper_lost does not count")),
+        ([KILL_AFTER_PROGRESS], 1, Retry(0.0, "the attempt made progress")),
+        ([KILL], 1, Stop(False, "max_failures is 1")),
+        ([KILL], 3, Retry(1.0, "failure 1 of 3")),
+        ([KILL, KILL], 3, Retry(2.0, "failure 2 of 3")),
+        ([KILL, KILL, KILL], 3, Stop(False, "no_progress: 3 attempts")),
+        ([KILL, KILL, KILL], 99, Stop(False, "no_progress: 3 attempts")),
+        ([KILL, LOST, KILL, LOST], 3, Retry(0.0, "keeper_lost")),
+        ([KILL, LOST, KILL, LOST, KILL], 3, Stop(False, "no_progress")),
+        ([KILL, KILL, KILL_AFTER_PROGRESS], 3, Retry(0.0, "the attempt made progress")),
+        ([KILL, KILL, KILL_AFTER_PROGRESS, KILL], 3, Retry(1.0, "failure 1 of 3")),
+        ([KILL_AFTER_PROGRESS, KILL, KILL, KILL], 9, Stop(False, "no_progress")),
+        ([BUG], 3, Retry(1.0, "failure 1 of 3")),
+        ([BUG, BUG], 9, Stop(False, "the same exception twice")),
+        ([BUG, OTHER_BUG], 9, Retry(2.0, "failure 2 of 9")),
+        ([BUG, LOST, BUG], 9, Stop(False, "the same exception twice")),
+        ([BUG, KILL_AFTER_PROGRESS, BUG], 9, Retry(1.0, "failure 1 of 9")),
+        ([BUG, BUG_AFTER_PROGRESS], 9, Retry(0.0, "the attempt made progress")),
+        ([LOST, LOST], 3, Retry(1.0, "keeper_lost")),
+        ([LOST, LOST, LOST, LOST], 3, Retry(4.0, "keeper_lost")),
+        ([LOST, ended(OutcomeClass.PREEMPTED, progressed=True), LOST], 3, Retry(0.0, "keeper_lost")),
+        ([LOST] * 500, 3, Retry(LONGEST_DELAY, "keeper_lost")),
+    ],
+)  # fmt: skip
+def test_a_history_has_this_verdict(history, max_failures, expected):
+    verdict = decide(history, max_failures)
+    assert type(verdict) is type(expected)
+    assert expected.reason in verdict.reason
+    if isinstance(expected, Retry):
+        assert verdict.delay == expected.delay
+    else:
+        assert verdict.succeeded == expected.succeeded
+
+
+_attempts = st.builds(
+    ended,
+    st.sampled_from([*COUNTED, *FREE]),
+    progressed=st.booleans(),
+    exception=st.none() | st.sampled_from(["A", "B", "C"]),
+    line=st.integers(1, 4),
+)
+
+
+def played(attempts, max_failures, jitter=0.0):
+    """The attempts that are made of ``attempts`` before the verdict is to stop, and the verdicts."""
+    verdicts = []
+    for number in range(1, len(attempts) + 1):
+        verdicts.append(decide(attempts[:number], max_failures, jitter))
+        if isinstance(verdicts[-1], Stop):
+            break
+    return attempts[: len(verdicts)], verdicts
+
+
+@given(attempts=st.lists(_attempts, min_size=1, max_size=30), max_failures=st.integers(1, 5))
+def test_never_more_attempts_in_vain_than_allowed(attempts, max_failures):
+    made, _ = played(attempts, max_failures)
+    in_vain = 0
+    for attempt in made:
+        in_vain = 0 if attempt.progressed else in_vain + (attempt.outcome.klass in COUNTED)
+        assert in_vain <= min(max_failures, 3)
+
+
+@given(attempts=st.lists(_attempts, min_size=1, max_size=30), max_failures=st.integers(1, 5))
+def test_an_attempt_that_progressed_is_always_followed_by_another(attempts, max_failures):
+    made, verdicts = played(attempts, max_failures)
+    for attempt, verdict in zip(made, verdicts, strict=True):
+        if attempt.progressed or attempt.outcome.klass in FREE:
+            assert isinstance(verdict, Retry)
+
+
+@given(history=st.lists(_attempts, max_size=20), free=st.sampled_from(FREE), max_failures=st.integers(1, 5))
+def test_what_is_nobodys_fault_never_ends_a_job_and_never_counts(history, free, max_failures):
+    assert isinstance(decide([*history, ended(free)], max_failures), Retry)
+    failure = ended(OutcomeClass.SIGNAL)
+    with_it, without = decide([*history, ended(free), failure], max_failures), decide([*history, failure], max_failures)
+    assert with_it == without
+
+
+@given(attempts=st.lists(_attempts, min_size=1, max_size=30), jitter=st.floats(0, 1, exclude_max=True))
+def test_no_wait_is_longer_than_the_longest_and_its_jitter(attempts, jitter):
+    _, verdicts = played(attempts, 5, jitter)
+    assert all(0 <= verdict.delay < LONGEST_DELAY * 1.25 for verdict in verdicts if isinstance(verdict, Retry))
+
+
+def test_a_script_that_touches_cuda_in_a_fork_is_recognised():
+    said = "Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you must use 'spawn'"
+    assert cannot_be_forked(Outcome(OutcomeClass.USER_ERROR, said, exception="RuntimeError"))
+    assert not cannot_be_forked(Outcome(OutcomeClass.USER_ERROR, said, exception="ValueError"))
+    assert not cannot_be_forked(Outcome(OutcomeClass.USER_ERROR, "x", exception="RuntimeError"))
