@@ -73,7 +73,7 @@ def test_a_job_comes_back_from_every_kind_of_fault_and_each_is_named(
         assert cost["steps_repeated"] is not None
     damaged = costs[4]
     resumed = {record.fields["attempt"]: record.fields["step"] for record in job.records(RecordType.RESUMED)}
-    assert 0 < resumed[damaged["attempt_after"]] < damaged["snapshot"]
+    assert resumed[damaged["attempt_after"]] not in (0, damaged["snapshot"])  # an older one, or shared memory's
     assert job.finish() == "succeeded"
     shown = rekindle(home, "show", job.id).stdout
     for line in ("kill rank 1", "hang rank 1", "agent", "keeper", f"corrupt-snapshot of step {damaged['snapshot']}"):
