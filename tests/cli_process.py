@@ -1,8 +1,10 @@
 """The command `rekindle` as a process, as people run it."""
 
 import os
+import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 _TIMEOUT = 60  # seconds
@@ -37,7 +39,7 @@ def rekindle(
 
 
 def start(home: Path, *words: str) -> "subprocess.Popen[str]":
-    """Start a command that goes on; the test ends it."""
+    """Start a command that goes on; the test ends it. Ctrl-C works, even where the tests run in the background."""
     return subprocess.Popen(
         [sys.executable, "-m", "rekindle_service", *words],
         env=environment(home),
@@ -45,4 +47,5 @@ def start(home: Path, *words: str) -> "subprocess.Popen[str]":
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
     )
