@@ -16,9 +16,9 @@ _OWN = ("REKINDLE_", "WANDB_")
 _TORCHRUNS = ("TORCHELASTIC_", "MASTER_PORT", "MASTER_ADDR", "PYTHON_EXEC")  # differ from launch to launch
 
 
-def add_neighbours(folder: Path) -> None:
+def add_siblings(folder: Path) -> None:
     (folder / "calendar.py").write_text("NAME = 'the calendar beside the script'\n")
-    (folder / "neighbour.py").write_text("NAME = 'neighbour'\n")
+    (folder / "worker.py").write_text("NAME = 'worker'\n")
 
 
 def seen(path: Path) -> dict:
@@ -45,7 +45,7 @@ def by_keeper(root: Path, *, target: str, kind: TargetKind, warm: bool, nested: 
     out = root / "seen.json"
     run = FaultyRun(root / "run", "probe.py", str(out), "--flag", "two words", ranks=1, kind=kind, target=target,
                     warm=warm)  # fmt: skip
-    add_neighbours(run.run_dir.code)
+    add_siblings(run.run_dir.code)
     if nested:
         package = run.run_dir.code / "pkg"
         package.mkdir()

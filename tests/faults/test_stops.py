@@ -7,7 +7,7 @@ from rekindle.contract.spec import Want
 
 
 def test_a_rank_that_ignores_sigterm_is_gone_soon_after_a_cancel(begin):
-    run = begin("stubborn.py", "ignore")
+    run = begin("stubborn.py", "ignore", warm=False)
     run.reach_step(1)
     run.reach_step(1, rank=1)
     run.want(Want.CANCEL)
@@ -19,7 +19,7 @@ def test_a_rank_that_ignores_sigterm_is_gone_soon_after_a_cancel(begin):
 
 
 def test_a_plain_script_that_saves_on_sigterm_and_exits_with_75_is_drained_and_goes_on_later(begin):
-    run = begin("stubborn.py", "save")
+    run = begin("stubborn.py", "save", warm=False)
     run.reach_step(1)
     run.reach_step(1, rank=1)
     run.want(Want.DRAIN)
@@ -36,7 +36,7 @@ def test_a_plain_script_that_saves_on_sigterm_and_exits_with_75_is_drained_and_g
 
 
 def test_a_script_that_comes_to_its_end_while_it_is_drained_has_succeeded(begin):
-    run = begin("stubborn.py", "finish")
+    run = begin("stubborn.py", "finish", warm=False)
     run.reach_step(1)
     run.reach_step(1, rank=1)
     run.want(Want.DRAIN)
@@ -45,7 +45,7 @@ def test_a_script_that_comes_to_its_end_while_it_is_drained_has_succeeded(begin)
 
 
 def test_the_time_limit_stops_a_job_for_good(begin):
-    run = begin("stubborn.py", "wait", ranks=1, time_limit=1.0)
+    run = begin("stubborn.py", "wait", ranks=1, time_limit=1.0, warm=False)
     assert run.finish() == "failed"
     assert [(one["class"], one["message"]) for one in run.outcomes()] == [
         ("cancelled", "Stopped at the job's time limit.")
@@ -96,9 +96,9 @@ def test_a_script_that_cannot_even_begin_fails_once_and_names_its_line(prepare, 
 
 
 def test_a_module_that_does_not_exist_fails_once(begin):
-    run = begin("stubborn.py", kind="module", target="nowhere.train", ranks=1)
+    run = begin("stubborn.py", kind="module", target="nowhere.train", ranks=1, warm=False)
     assert run.finish() == "failed"
-    assert [one["exception"] for one in run.outcomes()] == ["ImportError"]
+    assert [one["exception"] for one in run.outcomes()] == ["ModuleNotFoundError"]
 
 
 def test_a_keeper_killed_in_a_retry_delay_leaves_the_rest_to_the_next_one(begin):

@@ -13,7 +13,7 @@ import threading
 from pathlib import Path
 
 import calendar  # isort: skip  # a module beside this file, not the standard library's
-import neighbour
+import worker
 
 if __name__ == "__main__":
     main_module = sys.modules["__main__"]
@@ -25,8 +25,8 @@ if __name__ == "__main__":
         "path": sys.path,
         "cwd": str(Path.cwd()),
         "environment": dict(os.environ),
-        "main": [main_module.__name__, main_module.__file__, main_module.__spec__ is None, "neighbour" in globals()],
-        "sibling": [calendar.NAME, calendar.__file__, neighbour.NAME],
+        "main": [main_module.__name__, main_module.__file__, main_module.__spec__ is None, "worker" in globals()],
+        "sibling": [calendar.NAME, calendar.__file__, worker.NAME],
         "process": [multiprocessing.current_process().name, multiprocessing.parent_process() is None],
         "start_method": multiprocessing.get_start_method(allow_none=True),
         "threads": [threading.active_count(), threading.current_thread() is threading.main_thread()],
