@@ -1,5 +1,7 @@
 """``--soak N``: run the long randomised tests too, with N faults each."""
 
+from pathlib import Path
+
 import pytest
 
 
@@ -13,3 +15,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for item in items:
             if item.get_closest_marker("soak"):
                 item.add_marker(skip)
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """A home as a server makes it: closed to everybody else."""
+    folder = tmp_path / "home"
+    folder.mkdir(mode=0o700)
+    return folder

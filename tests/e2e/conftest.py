@@ -31,13 +31,6 @@ def chromium() -> Iterator[Browser]:
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Path:
-    folder = tmp_path / "home"
-    folder.mkdir(mode=0o700)
-    return folder
-
-
-@pytest.fixture
 def server(home: Path) -> Iterator[ServeProcess]:
     server = ServeProcess(home)
     server.start()

@@ -17,13 +17,6 @@ from rekindle_service.states import JobState
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Path:
-    folder = tmp_path / "home"
-    folder.mkdir(mode=0o700)
-    return folder
-
-
-@pytest.fixture
 def played(home: Path) -> Iterator[PlayedJob]:
     server = ServeProcess(home)
     server.start()

@@ -29,13 +29,6 @@ Play = Callable[..., PlayedJob]
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Path:
-    folder = tmp_path / "home"
-    folder.mkdir(mode=0o700)
-    return folder
-
-
-@pytest.fixture
 def running(home: Path) -> Iterator[ServeProcess]:
     process = ServeProcess(home)
     process.start()
