@@ -24,7 +24,7 @@ from rekindle.keeper.roster import Roster, send
 from rekindle.keeper.testimony import agent_log_tail, rank_of_folder, read_steps, snapshot_listing
 from rekindle.keeper.watch import Events, Watch
 
-SETTLED = 3.0  # seconds after the start of the ranks in which the keeper leaves them the processor
+SETTLED = 0.5  # seconds after the start of the ranks in which the keeper leaves them the processor
 SETTLE = 2.0  # seconds to wait for the record of the root cause when a cascade was seen first
 LAST_WORDS = 5.0  # seconds for the failing rank's own exit functions; the others are killed meanwhile
 FAREWELL = 30.0  # seconds for ranks that are done to leave by themselves
