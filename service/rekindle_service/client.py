@@ -114,6 +114,7 @@ class Rank(TypedDict):
     device: str | None
     process_state: str | None
     heartbeat_age: float | None
+    straggler: float | None
 
 
 class Snapshot(TypedDict):

@@ -21,9 +21,10 @@ class StateChange:
 
 
 @dataclass(frozen=True, slots=True)
-class Injection:
-    """A fault that a user had injected."""
+class Remark:
+    """Something that changes no state and belongs to the job's story: a fault that a user injected, a straggler."""
 
+    kind: str  # of the event: "chaos", "straggler"
     sentence: str
     at: float  # seconds since the epoch
 
@@ -36,7 +37,7 @@ class JournalEffect:
     states: list[StateChange] = field(default_factory=list)
     columns: dict[str, Any] = field(default_factory=dict)  # of the job's row
     attempts: dict[int, Attempt] = field(default_factory=dict)  # those that the records touch, by number
-    injections: list[Injection] = field(default_factory=list)
+    remarks: list[Remark] = field(default_factory=list)
 
 
 def fold(job: Job, attempts: Sequence[Attempt], records: Iterable[Record]) -> JournalEffect | None:
@@ -79,6 +80,8 @@ class _Folding:
                 self._attempt_ended(record)
             case RecordType.FAULT_INJECTED:
                 self._fault_injected(record)
+            case RecordType.STRAGGLER:
+                self._straggler(record)
             case RecordType.RETRY_DECIDED:
                 self._retry_decided(record)
             case RecordType.JOB_ENDED:
@@ -130,7 +133,14 @@ class _Folding:
         attempt.faults = [*attempt.faults, {"at": record.at, "fault": fault, "rank": rank, "snapshot": snapshot}]
         victim = "" if rank is None else f" rank {rank}"
         victim += "" if snapshot is None else f" of step {snapshot}"
-        self.effect.injections.append(Injection(f"attempt {attempt.number}: {fault}{victim}", record.at))
+        self.effect.remarks.append(Remark("chaos", f"attempt {attempt.number}: {fault}{victim}", record.at))
+
+    def _straggler(self, record: Record) -> None:
+        rank, share = int(record.fields["rank"]), record.fields["share"]
+        told = "the others no longer wait" if share is None else f"the others wait {float(share):.0%} of the time"
+        self.effect.remarks.append(
+            Remark("straggler", f"attempt {int(record.fields['attempt'])}: {told} for rank {rank}", record.at)
+        )
 
     def _retry_decided(self, record: Record) -> None:
         attempt = self._attempt(record)

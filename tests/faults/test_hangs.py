@@ -2,6 +2,8 @@
 
 import pytest
 
+from rekindle.contract.journal import RecordType
+
 HANGS = ["sleep", "stop", "spin", "lock_in_c", "skip_collective", "dead_loader"]
 
 
@@ -35,3 +37,14 @@ def test_a_slow_first_step_a_long_evaluation_and_a_long_save_are_no_hangs(begin)
     run = begin("phases.py", hang_timeout=1.5)
     assert run.finish() == "succeeded"
     assert run.classes() == ["success"]
+
+
+def test_a_rank_that_the_others_wait_for_is_marked_and_left_alone(begin):
+    run = begin("straggler.py", hang_timeout=30.0)
+    run.reach_record(RecordType.STRAGGLER)
+    (run.run_dir.snapshots / "end").touch()
+    assert run.finish() == "succeeded"
+    assert run.classes() == ["success"]
+    marks = [record.fields for record in run.records(RecordType.STRAGGLER)]
+    assert [mark["rank"] for mark in marks] == [1]
+    assert 0.6 <= marks[0]["share"] <= 1.0

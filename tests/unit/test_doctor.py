@@ -172,8 +172,8 @@ def test_a_server_that_was_killed_is_told_by_what_it_left(tmp_path: Path) -> Non
 
 
 def rank(**changes: object) -> dict[str, object]:
-    fields = {"rank": 1, "pid": 77, "state": "running", "step": 5, "process_state": "S", "heartbeat_age": 1.0}
-    return fields | changes
+    seen = {"process_state": "S", "heartbeat_age": 1.0, "straggler": None}
+    return {"rank": 1, "pid": 77, "state": "running", "step": 5, **seen, **changes}
 
 
 @pytest.mark.parametrize(
@@ -182,6 +182,7 @@ def rank(**changes: object) -> dict[str, object]:
         ({}, Level.OK, "step 5"),
         ({"process_state": "T"}, Level.PROBLEM, "stopped by a signal"),
         ({"process_state": "D"}, Level.WARNING, "waits in the kernel"),
+        ({"straggler": 0.72}, Level.WARNING, "the others wait for it 72% of the time"),
         ({"heartbeat_age": 90.0}, Level.WARNING, "1 min 30 s ago"),
         ({"step": None, "heartbeat_age": None, "process_state": None}, Level.OK, "running"),
     ],

@@ -203,8 +203,19 @@ def test_injected_faults_are_kept_with_their_attempt_and_told_as_events(job):
         {"at": 3.0, "fault": "corrupt-snapshot", "rank": None, "snapshot": 40},
         {"at": 4.0, "fault": "kill", "rank": 1, "snapshot": None},
     ]
-    sentences = [injection.sentence for injection in effect.injections]
+    sentences = [remark.sentence for remark in effect.remarks if remark.kind == "chaos"]
     assert sentences == ["attempt 1: corrupt-snapshot of step 40", "attempt 1: kill rank 1"]
+    assert ways(effect) == ["running"]
+
+
+def test_a_straggler_found_and_cleared_is_part_of_the_story(job):
+    found, cleared = {"attempt": 1, "rank": 1, "share": 0.75}, {"attempt": 1, "rank": 1, "share": None}
+    lines = [attempt_started(1), ranks_running(1), (RecordType.STRAGGLER, found), (RecordType.STRAGGLER, cleared)]
+    effect = fold(job, [], records(*lines))
+    assert [(remark.kind, remark.sentence) for remark in effect.remarks] == [
+        ("straggler", "attempt 1: the others wait 75% of the time for rank 1"),
+        ("straggler", "attempt 1: the others no longer wait for rank 1"),
+    ]
     assert ways(effect) == ["running"]
 
 
@@ -215,5 +226,5 @@ def test_injected_faults_are_kept_with_their_attempt_and_told_as_events(job):
 def test_a_senseless_fault_is_passed_over(job, fields):
     effect = fold(job, [], records(attempt_started(1), fault_injected(1, **fields)))
     assert effect.attempts[1].faults == []
-    assert effect.injections == []
+    assert effect.remarks == []
     assert "passed over" in effect.columns["notice"]

@@ -136,7 +136,10 @@ class AttemptPublic(BaseModel):
 
 
 class RankPublic(BaseModel):
-    """One rank of one attempt; ``heartbeat_age`` in seconds, ``process_state`` the kernel's letter (R, S, D, T …)."""
+    """One rank of one attempt; ``heartbeat_age`` in seconds, ``process_state`` the kernel's letter (R, S, D, T …).
+
+    ``straggler``: the share of the time (0 to 1) that the others wait for it, where that is much; else null.
+    """
 
     model_config = ConfigDict(from_attributes=True)
 
@@ -158,6 +161,7 @@ class RankPublic(BaseModel):
     device: Spoken
     process_state: str | None
     heartbeat_age: float | None
+    straggler: float | None
     last_line: Spoken
 
 

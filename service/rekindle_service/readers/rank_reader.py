@@ -31,6 +31,7 @@ class AttemptFacts:
     devices: list[str] = field(default_factory=list)
     processes: dict[int, dict[str, Any]] = field(default_factory=dict)  # rank → {rank, local_rank, pid, start_time}
     exits: dict[int, dict[str, Any]] = field(default_factory=dict)  # rank → {exit_code, signal, killed}
+    stragglers: dict[int, float] = field(default_factory=dict)  # rank → share of the time that others wait for it
     boot_id: str | None = None
     ended: bool = False
 
@@ -57,6 +58,7 @@ class RankRow:
     device: str | None
     process_state: str | None  # the kernel's letter of a living process: R, S, D, T …
     heartbeat_age: float | None
+    straggler: float | None  # share of the time that the other ranks wait for this one, where that is much
     last_line: str | None
 
 
@@ -88,10 +90,19 @@ def _apply(facts: AttemptFacts, kind: RecordType, fields: dict[str, Any]) -> Non
             facts.processes = {int(entry["rank"]): entry for entry in fields.get("ranks") or []}
         case RecordType.RANK_EXITED:
             facts.exits[int(fields["rank"])] = fields
+        case RecordType.STRAGGLER:
+            _mark(facts, int(fields["rank"]), fields.get("share"))
         case RecordType.ATTEMPT_ENDED:
             facts.ended = True
         case _:
             pass
+
+
+def _mark(facts: AttemptFacts, rank: int, share: float | None) -> None:
+    if share is None:
+        facts.stragglers.pop(rank, None)
+    else:
+        facts.stragglers[rank] = float(share)
 
 
 def rank_numbers(run_dir: RunDir, facts: AttemptFacts) -> list[int]:
@@ -135,6 +146,7 @@ def _read_rank(root: Path, attempt_dir: AttemptDir, facts: AttemptFacts, rank: i
         device=_device(status, facts, rank),
         process_state=process_state(pid) if lives and pid is not None else None,
         heartbeat_age=_heartbeat_age(root, rank_dir, status) if lives else None,
+        straggler=facts.stragglers.get(rank) if lives else None,
         last_line=_last_line(root, rank_dir),
     )
 

@@ -233,8 +233,8 @@ class Store:
             set_columns(row, {**effect.columns, "journal_offset": effect.offset})
             for change in effect.states:
                 move(session, row, change.to, change.reason, change.at)
-            for injection in effect.injections:
-                record(session, row, "chaos", reason=injection.sentence, at=injection.at)
+            for remark in effect.remarks:
+                record(session, row, remark.kind, reason=remark.sentence, at=remark.at)
             row.version = next_value(session, "version")
             return row
 

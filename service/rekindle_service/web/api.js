@@ -85,6 +85,7 @@
  * @property {number | null} steps
  * @property {number | null} steps_per_second
  * @property {number | null} heartbeat_age seconds
+ * @property {number | null} straggler share of the time that the others wait for it
  * @property {string | null} notice
  * @property {string | null} last_line
  *

@@ -116,5 +116,6 @@ class RankRow {
 function endingText(rank) {
   if (rank.signal) return rank.signal;
   if (rank.exit_code) return `exit ${rank.exit_code}`;
+  if (rank.straggler !== null) return `straggler: the others wait ${Math.round(100 * rank.straggler)} % of the time`;
   return rank.state === "running" && rank.phase ? rank.phase : "";
 }

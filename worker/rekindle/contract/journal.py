@@ -22,6 +22,7 @@ class RecordType(StrEnum):
     RESUMED = "resumed"  # attempt, step: the snapshot that the attempt went on from
     RANK_EXITED = "rank_exited"  # attempt, rank, exit_code, signal ("SIGKILL"), killed: whether the keeper did it
     ATTEMPT_ENDED = "attempt_ended"  # attempt, outcome, resumed_from_step, last_step, durable_step
+    STRAGGLER = "straggler"  # attempt, rank, share: of the time that others wait for it, null once they no longer do
     FAULT_INJECTED = "fault_injected"  # attempt, fault, rank, snapshot (step of the damaged one): on a user's request
     RETRY_DECIDED = "retry_decided"  # attempt, reason, delay (seconds), next_try_at (seconds since the epoch)
     JOB_ENDED = "job_ended"  # run, state: succeeded | failed | cancelled | queued (drained), reason, outcome

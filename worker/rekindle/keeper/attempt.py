@@ -98,6 +98,7 @@ class Attempt:
             self._listen(min(limit, self._doctor.due_in()))
             if self._roster.complete():
                 self._hang = self._doctor.examine(self._roster, self._listen)
+                self._journal_stragglers()
                 self._prepare_next()
         return ending
 
@@ -229,6 +230,10 @@ class Attempt:
 
     def _own_processes(self) -> list[int]:
         return [pid for pid in descendants(os.getpid()) if pid != self._agents.standby]
+
+    def _journal_stragglers(self) -> None:
+        for mark in self._doctor.marks():
+            self._journal.write(RecordType.STRAGGLER, attempt=self._plan.number, rank=mark.rank, share=mark.share)
 
     def _journal_exits(self) -> None:
         for rank in self._roster:

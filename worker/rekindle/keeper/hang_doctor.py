@@ -1,14 +1,16 @@
-"""Looks at the ranks once a second and, when nothing moves any more, finds out which of them is to blame."""
+"""Looks at the ranks once a second: who keeps the others waiting, and when nothing moves any more, who is to blame."""
 
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from rekindle.contract.debug_socket import last_collective
 from rekindle.contract.durable import open_regular
 from rekindle.contract.layout import AttemptDir
 from rekindle.contract.rank_records import STACK_SIGNAL
 from rekindle.keeper.accusation import Hang, Suspect, accuse
 from rekindle.keeper.facts import RankFacts
+from rekindle.keeper.pace import Mark, Pace, Sighting, stragglers_behind
 from rekindle.keeper.roster import send
 from rekindle.keeper.stacks import main_stack, place
 from rekindle.keeper.stillness import Stillness
@@ -25,6 +27,8 @@ class HangDoctor:
     def __init__(self, attempt_dir: AttemptDir, code: Path, limit: float | None) -> None:
         self._dir, self._code = attempt_dir, code
         self._stillness = Stillness(limit)
+        self._pace = Pace()
+        self._marks: list[Mark] = []
         self._next_look = time.monotonic() + LOOK_EVERY
 
     def due_in(self) -> float:
@@ -41,8 +45,24 @@ class HangDoctor:
         if not running:
             return None
         world = {rank.rank: look_at(rank.rank, rank.pid, self._dir.rank(rank.rank)) for rank in running}
+        self._note_pace(world)
         still = self._stillness.hung(now, list(world.values()))
         return None if still is None else self._diagnose(still, running, world, wait)
+
+    def marks(self) -> list[Mark]:
+        """Stragglers found or cleared since this was last asked."""
+        marks, self._marks = self._marks, []
+        return marks
+
+    def _note_pace(self, world: dict[int, Vitals]) -> None:
+        """Where every rank tells its collectives, ask those that seem to be behind once more."""
+        before = {rank: vitals.collectives for rank, vitals in world.items() if vitals.collectives is not None}
+        if len(before) < len(world) or len(world) < 2:
+            return
+        leading = max(before.values())
+        again = {rank: last_collective(self._dir.rank(rank)) for rank, begun in before.items() if begun < leading}
+        after = {rank: begun for rank, begun in again.items() if begun is not None}
+        self._marks += self._pace.see(Sighting(before, stragglers_behind(before, after)))
 
     def _diagnose(
         self, still: float, running: list[RankFacts], world: dict[int, Vitals], wait: Callable[[float], None]

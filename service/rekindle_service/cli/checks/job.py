@@ -70,6 +70,9 @@ def judge_rank(rank: Rank) -> Finding:
         )
     if age is not None and age > _SILENT:
         return warning(name, detail, "Where does it stand? Add --stacks.")
+    if rank["straggler"] is not None:
+        waits = f"straggler: the others wait for it {rank['straggler']:.0%} of the time"
+        return warning(name, f"{waits}; {detail}", "Has it a slower device, more data, or other work beside it?")
     return ok(name, detail)
 
 
