@@ -6,13 +6,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from rekindle.training.progress import Place, Progress
 from rekindle.training.reporting import reporter
 from rekindle.training.schedule import SnapshotSchedule
 from rekindle.training.snapshot_writer import SaveResult
 from rekindle.training.snapshots import Objection, Snapshots
-
-Place = tuple[int, int, bool]
-"""Tells two states of a training apart: step, epoch, and whether it is within the epoch or behind it."""
 
 _PATIENCE = 10.0  # seconds that a failed run still gives a snapshot under way
 
@@ -26,7 +24,7 @@ class Saving:
 
     snapshots: Snapshots
     schedule: SnapshotSchedule
-    place: Callable[[], Place]
+    progress: Progress
     capture: Callable[[], tuple[dict[str, Any], dict[str, Any]]]
     objection: Objection
     durable: Place | None  # of the newest snapshot on disk
@@ -40,7 +38,7 @@ class Saving:
 
     def begin(self) -> None:
         """Copy the state and have it written, unless it is on disk already. Nothing may be under way."""
-        place = self.place()
+        place = self.progress.place
         if place == self.durable:
             return
         started = time.monotonic()
@@ -52,7 +50,7 @@ class Saving:
 
     def begin_copy(self) -> None:
         """Copy the state into shared memory, unless it is on disk already. Nothing may be under way."""
-        place = self.place()
+        place = self.progress.place
         if place == self.durable or not self.snapshots.copies:
             return
         started = time.monotonic()
@@ -96,7 +94,7 @@ class Saving:
 
     def forget_copies(self) -> None:
         """At the end of a training: the copy in shared memory is of no use if the disk is as new."""
-        if self.place() == self.durable:
+        if self.progress.place == self.durable:
             self.snapshots.forget_copies()
 
     def abandon(self) -> None:
