@@ -24,6 +24,7 @@ class ServedJob:
     def __init__(self, client: Client, home: Path, body: dict[str, object]) -> None:
         self._client = client
         self.id = client.submit(body)["id"]
+        self._ranks = range(int(str(body["ranks"])))
         self.run_dir = RunDir(home / "runs" / self.id)
 
     # --- what is
@@ -46,7 +47,7 @@ class ServedJob:
         return 0 if status is None else status.step or 0
 
     def pids(self) -> dict[int, int]:
-        statuses = [self.status(rank) for rank in (0, 1)]
+        statuses = [self.status(rank) for rank in self._ranks]
         return {status.rank: status.pid for status in statuses if status is not None}
 
     def processes(self) -> list[int]:
@@ -54,6 +55,11 @@ class ServedJob:
         key = f"{RUN_DIR}={self.run_dir.root}".encode()
         pids = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal()]
         return [pid for pid in pids if key in _environment(pid)]
+
+    def orphans(self) -> list[int]:
+        """Processes of this job that no live keeper has below itself."""
+        keeper = lock_holder(self.run_dir.keeper_lock)
+        return [pid for pid in self.processes() if keeper not in _line_of(pid)]
 
     def weights(self) -> str:
         """The digest that the script prints at its end."""
@@ -64,6 +70,9 @@ class ServedJob:
 
     def kill_rank(self, rank: int) -> None:
         os.kill(self.pids()[rank], signal.SIGKILL)
+
+    def stop_rank(self, rank: int) -> None:
+        os.kill(self.pids()[rank], signal.SIGSTOP)
 
     def kill_agent(self) -> None:
         os.kill(parent_of(self.pids()[0]), signal.SIGKILL)
@@ -83,7 +92,7 @@ class ServedJob:
     def reach(self, *, attempt: int = 1, beyond: int = 0) -> None:
         """Every rank of ``attempt`` or a later one runs, and a step later than ``beyond`` is finished."""
         until(
-            lambda: self.attempt() >= attempt and len(self.pids()) == 2 and self.step() > beyond,
+            lambda: self.attempt() >= attempt and len(self.pids()) == len(self._ranks) and self.step() > beyond,
             f"attempt {attempt} of job {self.id} is beyond step {beyond}",
             _LONG,
         )
@@ -102,6 +111,14 @@ class ServedJob:
         until(lambda: self.state() in ("succeeded", "failed", "cancelled"), f"job {self.id} has ended", _LONG)
         until(lambda: not self.processes(), f"no process of job {self.id} is left", 5)
         return self.state()
+
+
+def _line_of(pid: int) -> list[int]:
+    """``pid`` and those that it descends from."""
+    line = [pid]
+    while line[-1] > 1 and (parent := parent_of(line[-1])) is not None:
+        line.append(parent)
+    return line
 
 
 def _environment(pid: int) -> list[bytes]:

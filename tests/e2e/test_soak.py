@@ -1,0 +1,94 @@
+"""Faults at random moments, again and again: ``pytest tests/e2e/test_soak.py --soak 100``."""
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from e2e.serve_process import ServeProcess
+from e2e.served_job import ServedJob
+from e2e.waiting import until
+from rekindle.contract.journal import Record, RecordType
+from rekindle_service.client import Client
+from rekindle_service.settings import Settings
+
+_STEPS_PER_FAULT = 12
+_STEPS_PER_EPOCH = 12
+_INTERVAL = 10  # steps between two snapshots
+_FAULTS = ["rank", "rank", "stop", "agent", "keeper", "server"]
+
+
+@pytest.fixture
+def server(home: Path) -> Iterator[ServeProcess]:
+    server = ServeProcess(home)
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def client(server: ServeProcess, home: Path) -> Iterator[Client]:
+    with Client.from_home(Settings(home=home)) as client:
+        yield client
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(0)
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_random_faults_change_nothing_but_the_time_it_takes(
+    server: ServeProcess, client: Client, home: Path, request: pytest.FixtureRequest, ranks: int
+) -> None:
+    faults = request.config.getoption("--soak")
+    body = {
+        "recipe": "ddp",
+        "args": ["--epochs", str(2 * faults * _STEPS_PER_FAULT // _STEPS_PER_EPOCH), "--throttle", "0.03"],
+        "ranks": ranks,
+        "device": "cpu",
+        "hang_timeout": 3.0,
+        "snapshot": {"every_steps": _INTERVAL},
+    }
+    calm = ServedJob(client, home, body)
+    assert calm.finish() == "succeeded"
+    chance = random.Random(ranks)
+    job = ServedJob(client, home, body)
+    for _ in range(faults):
+        job.reach(attempt=job.attempt(), beyond=job.step() + chance.randint(1, _STEPS_PER_FAULT))
+        strike(job, server, chance.choice(_FAULTS), chance.randrange(ranks))
+    assert job.finish() == "succeeded"
+    assert job.weights() == calm.weights()
+    assert [record.fields["state"] for record in job.records(RecordType.JOB_ENDED)] == ["succeeded"]
+    told = [attempt["outcome"]["class"] for attempt in client.attempts(job.id)]
+    assert told[-1] == "success"
+    assert set(told[:-1]) <= {"signal", "hang", "keeper_lost"}, told
+    repeated = list(repeated_steps(job))
+    print(f"{ranks} ranks: {faults} faults, {len(told)} attempts, at most {max(repeated)} steps repeated")
+    assert max(repeated) <= _INTERVAL, repeated
+
+
+def strike(job: ServedJob, server: ServeProcess, fault: str, rank: int) -> None:
+    """Do it, and wait until it was noticed and nothing is left over."""
+    attempt = job.attempt()
+    match fault:
+        case "rank":
+            job.kill_rank(rank)
+        case "stop":
+            job.stop_rank(rank)
+        case "agent":
+            job.kill_agent()
+        case "keeper":
+            job.kill_keeper()
+        case "server":
+            server.kill()
+            server.start()
+    if fault != "server":
+        until(lambda: job.attempt() > attempt, f"{fault} of attempt {attempt} was noticed", 120)
+    until(lambda: not job.orphans(), f"no orphan is left after {fault}", 5)
+
+
+def repeated_steps(job: ServedJob) -> Iterator[int]:
+    """For each attempt that another followed, the steps that were trained once more."""
+    ends: dict[int, Record] = {record.fields["attempt"]: record for record in job.records(RecordType.ATTEMPT_ENDED)}
+    for resumed in job.records(RecordType.RESUMED):
+        before = ends[resumed.fields["attempt"] - 1]
+        yield max((before.fields["last_step"] or 0) - resumed.fields["step"], 0)
