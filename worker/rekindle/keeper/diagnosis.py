@@ -181,6 +181,7 @@ def _evidence(facts: AttemptFacts) -> dict[str, Any]:
         "ending": facts.ending,
         "cascades": cascades,
         **({"survivors": facts.survivors} if facts.survivors else {}),
+        **({"gpu_memory_still_held": facts.gpu_memory_held} if facts.gpu_memory_held else {}),
     }
 
 

@@ -74,6 +74,7 @@ class AttemptFacts:
     agent_log_tail: str = ""
     hang: Hang | None = None
     survivors: list[int] = field(default_factory=list)  # pids that SIGKILL did not end
+    gpu_memory_held: int = 0  # bytes that did not come back when its processes had gone
     resumed_from_step: int | None = None
     last_step: int | None = None
     durable_step: int | None = None

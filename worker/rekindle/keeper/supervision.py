@@ -1,6 +1,7 @@
 """The keeper: attempt, outcome, verdict, and again, until the job is over or somebody wants it to stop."""
 
 import json
+import os
 import random
 import secrets
 import shutil
@@ -23,6 +24,7 @@ from rekindle.keeper.agents import Agents
 from rekindle.keeper.attempt import Attempt, Plan
 from rekindle.keeper.diagnosis import diagnose
 from rekindle.keeper.facts import AttemptFacts, Ending
+from rekindle.keeper.gpu_memory import GpuMemory
 from rekindle.keeper.history import read_history
 from rekindle.keeper.process_tree import end_all, leftovers, reap
 from rekindle.keeper.testimony import facts_of_lost_attempt
@@ -58,6 +60,7 @@ class Keeper:
     def begin(self) -> bool:
         """Clear away what an earlier keeper left and say that this one is here; False when the job is over."""
         end_all(partial(leftovers, self._run_dir.root), reap)
+        self._gpus = GpuMemory(_visible_gpus() if self._spec.device == "cuda" else [])
         if self._history.job_ended:
             return False
         self._run_dir.snapshots.mkdir(exist_ok=True)
@@ -106,7 +109,9 @@ class Keeper:
         cadence = json.dumps(asdict(self._spec.cadence))
         plan = Plan(number, generation, len(devices), cadence, self._deadline(), self._stop_wanted)
         spec = replace(self._spec, warm=self._warm)
-        return Attempt(plan, spec, self._run_dir, self._journal, self._watch, self._agents).run()
+        facts = Attempt(plan, spec, self._run_dir, self._journal, self._watch, self._agents).run()
+        facts.gpu_memory_held = self._gpus.wait_given_back()
+        return facts
 
     def _is_over(self, facts: AttemptFacts, outcome: Outcome) -> bool:
         """Judge an ended attempt; when another is to follow, wait until it is due."""
@@ -184,6 +189,11 @@ class Keeper:
 
     def _read_intent(self) -> Intent:
         return _read(self._run_dir.intent, Intent.from_json)
+
+
+def _visible_gpus() -> list[str]:
+    """The job's own GPUs, as the server has named them."""
+    return [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
 
 
 def _read(path: Path, from_json: Callable[[Any], T]) -> T:

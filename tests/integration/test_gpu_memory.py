@@ -1,0 +1,81 @@
+"""Waiting for GPU memory, against a stand-in for the driver's library: there is no GPU here."""
+
+import shutil
+import subprocess
+import threading
+from pathlib import Path
+
+import pytest
+
+from rekindle.keeper import gpu_memory
+from rekindle.keeper.gpu_memory import GpuMemory
+
+_GIB = 1 << 30
+_DRIVER = r"""
+#include <stdio.h>
+#include <string.h>
+typedef struct { unsigned long long total, free, used; } memory;
+int nvmlInit_v2(void) { return 0; }
+int nvmlShutdown(void) { return 0; }
+int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **handle) { *handle = (void *)1; return index != 0; }
+int nvmlDeviceGetHandleByUUID(const char *uuid, void **handle) {
+    *handle = (void *)1;
+    return strcmp(uuid, "GPU-a") != 0;
+}
+int nvmlDeviceGetMemoryInfo(void *handle, memory *info) {
+    FILE *file = fopen(USED, "r");
+    int found = file && fscanf(file, "%llu", &info->used) == 1;
+    if (file) fclose(file);
+    return !found;
+}
+"""
+
+pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="the stand-in is written in C: needs gcc")
+
+
+@pytest.fixture
+def used(tmp_path: Path) -> Path:
+    """What the driver says is in use, in bytes."""
+    path = tmp_path / "used"
+    path.write_text(str(_GIB))
+    return path
+
+
+@pytest.fixture
+def driver(tmp_path: Path, used: Path) -> str:
+    source, library = tmp_path / "driver.c", tmp_path / "libdriver.so"
+    source.write_text(_DRIVER)
+    subprocess.run(["gcc", "-shared", "-fPIC", f'-DUSED="{used}"', "-o", library, source], check=True)
+    return str(library)
+
+
+@pytest.mark.parametrize("device", ["GPU-a", "0"])
+def test_what_was_in_use_before_is_not_waited_for(driver: str, device: str) -> None:
+    assert GpuMemory([device], driver).wait_given_back() == 0
+
+
+def test_the_wait_ends_when_the_memory_has_come_back(driver: str, used: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu_memory, "STEADY", 60.0)
+    monkeypatch.setattr(gpu_memory, "PATIENCE", 60.0)
+    memory = GpuMemory(["GPU-a"], driver)
+    used.write_text(str(9 * _GIB))
+    part = used.with_suffix(".part")
+    part.write_text(str(_GIB))
+    giving_back = threading.Timer(0.3, lambda: part.replace(used))
+    giving_back.start()
+    assert memory.wait_given_back() == 0
+    giving_back.join()
+    assert not part.exists(), "it did wait"
+
+
+def test_memory_that_stays_in_use_is_told_in_bytes(driver: str, used: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu_memory, "STEADY", 0.1)
+    memory = GpuMemory(["GPU-a"], driver)
+    used.write_text(str(9 * _GIB))
+    assert memory.wait_given_back() == 8 * _GIB
+
+
+def test_a_driver_that_does_not_answer_is_not_waited_for(driver: str) -> None:
+    assert GpuMemory(["GPU-of-yesterday"], driver).wait_given_back() == 0
+    assert GpuMemory(["0"], "no-such-library.so").wait_given_back() == 0
+    assert GpuMemory([], driver).wait_given_back() == 0
