@@ -106,9 +106,9 @@ class ServedJob:
             _LONG,
         )
 
-    def finish(self) -> str:
+    def finish(self, patience: float = _LONG) -> str:
         """The state in which it ended, when all its processes are gone."""
-        until(lambda: self.state() in ("succeeded", "failed", "cancelled"), f"job {self.id} has ended", _LONG)
+        until(lambda: self.state() in ("succeeded", "failed", "cancelled"), f"job {self.id} has ended", patience)
         until(lambda: not self.processes(), f"no process of job {self.id} is left", 5)
         return self.state()
 

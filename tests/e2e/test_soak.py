@@ -3,6 +3,7 @@
 import random
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,6 +17,7 @@ from rekindle_service.settings import Settings
 _STEPS_PER_FAULT = 12
 _STEPS_PER_EPOCH = 12
 _INTERVAL = 10  # steps between two snapshots
+_FOR_EVER = 3600.0  # seconds
 _FAULTS = ["rank", "rank", "stop", "agent", "keeper", "server"]
 
 
@@ -40,22 +42,23 @@ def test_random_faults_change_nothing_but_the_time_it_takes(
     server: ServeProcess, client: Client, home: Path, request: pytest.FixtureRequest, ranks: int
 ) -> None:
     faults = request.config.getoption("--soak")
-    body = {
+    epochs = 2 * faults * _STEPS_PER_FAULT // _STEPS_PER_EPOCH
+    body: dict[str, Any] = {
         "recipe": "ddp",
-        "args": ["--epochs", str(2 * faults * _STEPS_PER_FAULT // _STEPS_PER_EPOCH), "--throttle", "0.03"],
+        "args": ["--epochs", str(epochs)],
         "ranks": ranks,
         "device": "cpu",
         "hang_timeout": 3.0,
         "snapshot": {"every_steps": _INTERVAL},
     }
     calm = ServedJob(client, home, body)
-    assert calm.finish() == "succeeded"
+    assert calm.finish(_FOR_EVER) == "succeeded"
     chance = random.Random(ranks)
-    job = ServedJob(client, home, body)
+    job = ServedJob(client, home, {**body, "args": [*body["args"], "--throttle", "0.03"]})
     for _ in range(faults):
         job.reach(attempt=job.attempt(), beyond=job.step() + chance.randint(1, _STEPS_PER_FAULT))
         strike(job, server, chance.choice(_FAULTS), chance.randrange(ranks))
-    assert job.finish() == "succeeded"
+    assert job.finish(_FOR_EVER) == "succeeded"
     assert job.weights() == calm.weights()
     assert [record.fields["state"] for record in job.records(RecordType.JOB_ENDED)] == ["succeeded"]
     told = [attempt["outcome"]["class"] for attempt in client.attempts(job.id)]
