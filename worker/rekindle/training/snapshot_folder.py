@@ -8,6 +8,7 @@
 """
 
 import shutil
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,7 +39,12 @@ class SnapshotFolder:
         aside = self._marked("old", step)
         if self.path(step).exists():
             self.path(step).rename(aside)
-        self.temporary(step).rename(self.path(step))
+        try:
+            self.temporary(step).rename(self.path(step))
+        except OSError:
+            if aside.exists():
+                aside.rename(self.path(step))
+            raise
         fsync_folder(self.root)
         shutil.rmtree(aside, ignore_errors=True)
 
@@ -47,11 +53,12 @@ class SnapshotFolder:
         shutil.rmtree(self.temporary(step), ignore_errors=True)
 
     def quarantine(self, step: int) -> None:
-        """Put a bad snapshot out of the way, where a person can look at it."""
+        """Put a bad snapshot out of the way, where a person can look at it, unless the disk takes no changes."""
         target = self.root / f"quarantine-{_name(step)}"
         shutil.rmtree(target, ignore_errors=True)
-        self.path(step).rename(target)
-        fsync_folder(self.root)
+        with suppress(OSError):
+            self.path(step).rename(target)
+            fsync_folder(self.root)
 
     def retire(self, keep: int) -> None:
         """Delete all but the newest ``keep`` snapshots, and quarantined ones older than those.
@@ -70,7 +77,10 @@ class SnapshotFolder:
                 shutil.rmtree(self.root / f"quarantine-{_name(step)}", ignore_errors=True)
 
     def sweep(self) -> None:
-        """Clear away what other generations left unfinished. Only the one generation that may commit calls this."""
+        """Clear away what other generations left unfinished, as far as the disk lets it.
+
+        Only the one generation that may commit calls this.
+        """
         if not self.root.is_dir():
             return
         for entry in self.root.iterdir():
@@ -79,7 +89,8 @@ class SnapshotFolder:
                 continue
             snapshot = self.root / rest.rpartition("-")[2]
             if mark == ".old" and not snapshot.exists():  # the kill came between the two renames of ``publish``
-                entry.rename(snapshot)
+                with suppress(OSError):
+                    entry.rename(snapshot)
             else:
                 shutil.rmtree(entry, ignore_errors=True)
 
