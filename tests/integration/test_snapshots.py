@@ -247,64 +247,6 @@ def test_a_full_disk_costs_one_snapshot_and_not_the_training(folder):
     assert "snapshot 2 not saved, training goes on" in ended.stderr
 
 
-KILLED_ANYWHERE = """
-import os, shutil, signal, sys, torch
-from pathlib import Path
-from rekindle import Snapshots
-from rekindle.training import snapshot_files
-
-MOVES = {"open", "os.rename", "os.mkdir", "os.rmdir", "os.remove", "shutil.rmtree"}
-home = Path(sys.argv[1])
-before = home / "before"
-
-def save(folder, step):
-    model = {"weight": torch.full((1000,), float(step))}
-    return Snapshots(folder, keep=1).save(step, 0, {"model": model}, {"step": step}).saved
-
-def die_at(folder, number):
-    seen = 0
-    def count():
-        nonlocal seen
-        seen += 1
-        if seen == number:
-            os.kill(os.getpid(), signal.SIGKILL)
-    write = snapshot_files._Digesting.write
-    snapshot_files._Digesting.write = lambda self, data: (count(), write(self, data))[1]
-    sys.addaudithook(lambda event, args: count() if event in MOVES and str(folder) in str(args[0]) else None)
-
-assert save(before, 1)
-number = killed = 0
-while killed == number:
-    number += 1
-    folder = shutil.copytree(before, home / f"killed-{number}")
-    pid = os.fork()
-    if pid == 0:
-        die_at(folder, number)
-        os._exit(not save(folder, 2))
-    killed += os.waitpid(pid, 0)[1] == signal.SIGKILL
-sys.stdout.write(str(killed))
-"""
-
-
-def test_a_kill_at_any_moment_of_a_save_leaves_the_old_snapshot_or_the_new_one(tmp_path):
-    argv = [sys.executable, "-c", KILLED_ANYWHERE, str(tmp_path)]
-    ended = subprocess.run(argv, capture_output=True, text=True, check=False)
-    assert ended.returncode == 0, ended.stderr
-    kills = int(ended.stdout)
-    assert kills > 20
-    found = []
-    for number in range(1, kills + 2):
-        folder = tmp_path / f"killed-{number}"
-        restored = Snapshots(folder).restore()
-        assert torch.equal(restored.shared_state["model"]["weight"], torch.full((1000,), float(restored.step)))
-        assert restored.rank_states == [{"step": restored.step}]
-        assert restored.skipped == []
-        assert [entry.name for entry in folder.iterdir() if not entry.name.isdecimal()] == []
-        found.append(restored.step)
-    assert found == sorted(found)
-    assert {found[0], found[-1]} == {1, 2}
-
-
 def test_a_state_that_changes_while_it_is_written_is_saved_as_it_was(snapshots, folder):
     weight, curve = torch.ones(300_000), [1.0]
     state = {"model": {"weight": weight, "tied": weight}, "curve": curve, "nothing": torch.empty(0)}
