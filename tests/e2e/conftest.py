@@ -10,6 +10,8 @@ from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 from e2e.played_job import PlayedJob
 from e2e.serve_process import ServeProcess
 from e2e.watcher import Watcher
+from rekindle_service.client import Client
+from rekindle_service.settings import Settings
 
 _BROWSER_ARGUMENTS = [
     "--no-sandbox",
@@ -36,6 +38,12 @@ def server(home: Path) -> Iterator[ServeProcess]:
     server.start()
     yield server
     server.stop()
+
+
+@pytest.fixture
+def client(server: ServeProcess, home: Path) -> Iterator[Client]:
+    with Client.from_home(Settings(home=home)) as client:
+        yield client
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -23,8 +24,9 @@ class ServeProcess:
     def token(self) -> str:
         return (self.home / "token").read_text().strip()
 
-    def start(self) -> None:
-        command = [sys.executable, "-m", "rekindle_service", "serve", "--port", self._port]
+    def start(self, boot_id: Path | None = None) -> None:
+        """``boot_id``: a file that the server and all it starts see in the place of the kernel's (needs root)."""
+        command = [*_under(boot_id), sys.executable, "-m", "rekindle_service", "serve", "--port", self._port]
         environment = {**os.environ, "REKINDLE_HOME": str(self.home), "REKINDLE_CPU_SLOTS": str(self._cpu_slots)}
         with (self.home / "server.log").open("ab") as log:
             self._process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
@@ -51,3 +53,11 @@ class ServeProcess:
         if self._process is not None and self._process.poll() is None:
             self._process.send_signal(signal.SIGTERM)
             self._process.wait(timeout=20)
+
+
+def _under(boot_id: Path | None) -> list[str]:
+    """What a command is started with to live in a mount namespace with another boot id."""
+    if boot_id is None:
+        return []
+    mount = f'mount --bind {shlex.quote(str(boot_id))} /proc/sys/kernel/random/boot_id && exec "$@"'
+    return ["unshare", "--mount", "sh", "-c", mount, "sh"]

@@ -12,27 +12,12 @@ from e2e.served_job import ServedJob
 from e2e.waiting import until
 from rekindle.contract.journal import Record, RecordType
 from rekindle_service.client import Client
-from rekindle_service.settings import Settings
 
 _STEPS_PER_FAULT = 12
 _STEPS_PER_EPOCH = 12
 _INTERVAL = 10  # steps between two snapshots
 _FOR_EVER = 3600.0  # seconds
 _FAULTS = ["rank", "rank", "stop", "agent", "keeper", "server"]
-
-
-@pytest.fixture
-def server(home: Path) -> Iterator[ServeProcess]:
-    server = ServeProcess(home)
-    server.start()
-    yield server
-    server.stop()
-
-
-@pytest.fixture
-def client(server: ServeProcess, home: Path) -> Iterator[Client]:
-    with Client.from_home(Settings(home=home)) as client:
-        yield client
 
 
 @pytest.mark.soak

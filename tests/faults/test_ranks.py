@@ -45,6 +45,13 @@ def test_ranks_that_fail_in_every_way_cost_less_than_a_snapshot_interval(begin, 
     assert not list(run.run_dir.root.rglob("core*")), "no core file of the size of a rank's memory"
 
 
+def test_a_job_that_is_killed_again_and_again_behind_new_snapshots_goes_on_for_ever(begin, undisturbed):
+    run = begin("ddp.py", *(f"1:{step}:kill" for step in range(6, 30, 5)), max_failures=1)
+    assert run.finish() == "succeeded", run.story()
+    assert_nothing_is_lost(run, undisturbed, attempts=6)
+    assert run.classes() == ["signal"] * 5 + ["success"]
+
+
 def test_cold_ranks_come_back_as_warm_ones_do(begin, undisturbed):
     run = begin("ddp.py", "1:7:raise", "0:12:kill", warm=False)
     assert run.finish() == "succeeded", run.story()
