@@ -16,7 +16,7 @@ test: $(VENV)/.installed-test
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 3 --dist loadfile
 
 # The parts of README.md that the code knows better; a test compares them.
 readme: $(VENV)/.installed-test
