@@ -29,7 +29,7 @@ def change(folder, **fields):
     changed = {**json.loads(path.read_text()), **fields}
     del changed["sha256"]
     digest = hashlib.sha256(json.dumps(changed, sort_keys=True).encode()).hexdigest()
-    path.write_text(json.dumps({**changed, "sha256": digest}))
+    path.write_text(json.dumps({**changed, "sha256": digest}) + "\n")
 
 
 def test_an_intact_snapshot_passes(snapshot):
@@ -63,6 +63,16 @@ def test_every_flipped_bit_of_the_manifest_is_noticed(snapshot):
     for place, bit in product(range(len(good)), range(8)):
         path.write_bytes(good[:place] + bytes([good[place] ^ 1 << bit]) + good[place + 1 :])
         reason(snapshot)
+
+
+def test_a_manifest_cut_short_anywhere_is_noticed_and_one_written_anew_too(snapshot):
+    path = snapshot / "manifest.json"
+    good = path.read_bytes()
+    for length in range(len(good)):
+        path.write_bytes(good[:length])
+        reason(snapshot)
+    path.write_text(json.dumps(json.loads(good), indent=1))
+    assert reason(snapshot) == "manifest.json is not as it was written"
 
 
 @pytest.mark.parametrize("text", ["", "{", "null", "[]", '"text"', '{"format": 1}', "[" * 500, "\x00" * 100])

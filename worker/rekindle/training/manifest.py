@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from rekindle.contract.durable import write_json
+from rekindle.contract.durable import write_whole
 
 NAME = "manifest.json"
 MODEL = "model.pt"
@@ -55,6 +55,10 @@ class Manifest:
         fields = {"format": _FORMAT, **asdict(self)}
         return {**fields, "sha256": _digest(fields)}
 
+    def encoded(self) -> bytes:
+        """The file, to the byte: one that differs in a blank only has been changed by somebody, or was cut short."""
+        return json.dumps(self.to_json(), allow_nan=False).encode() + b"\n"
+
     @classmethod
     def from_json(cls, value: Any) -> Self:
         """Raises BadSnapshotError where ``value`` is not a manifest of a format known here."""
@@ -83,7 +87,7 @@ def _digest(fields: dict[str, Any]) -> str:
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
     """Complete ``folder``, whose files must be on disk by now."""
-    write_json(folder / NAME, manifest.to_json())
+    write_whole(folder / NAME, manifest.encoded())
 
 
 def verify(folder: Path, *, step: int, job_id: str | None) -> Manifest:
@@ -92,7 +96,10 @@ def verify(folder: Path, *, step: int, job_id: str | None) -> Manifest:
     ``torch.load`` notices neither a flipped bit nor a page of zeros, so nothing is loaded that was not checked here.
     """
     try:
-        manifest = Manifest.from_json(json.loads((folder / NAME).read_bytes()))
+        data = (folder / NAME).read_bytes()
+        manifest = Manifest.from_json(json.loads(data))
+        if data != manifest.encoded():
+            raise BadSnapshotError(f"{NAME} is not as it was written")
         if manifest.step != step:
             raise BadSnapshotError(f"its manifest says step {manifest.step}, its folder {step}")
         if None not in (manifest.job_id, job_id) and manifest.job_id != job_id:
