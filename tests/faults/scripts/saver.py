@@ -1,0 +1,54 @@
+"""Takes snapshots as fast as the disk lets it, in a new child for each line on standard input.
+
+    saver.py FOLDER
+
+A child says ``begun <pid>``, ``durable <step>`` for each snapshot, and ``ended`` is said when it is no more. It goes on
+from the newest snapshot, and ends with the first that is not saved.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+import torch
+
+from rekindle import Snapshots
+
+
+def tell(line: str) -> None:
+    """In one write: nothing is held back in a buffer by the one who is killed."""
+    os.write(1, f"{line}\n".encode())
+
+
+def weight(step: int) -> torch.Tensor:
+    return torch.full((50_000,), float(step))
+
+
+def save_on_and_on(folder: Path) -> None:
+    tell(f"begun {os.getpid()}")
+    snapshots = Snapshots(folder, keep=2)
+    restored = snapshots.restore()
+    step = 0 if restored is None else restored.step
+    saved = True
+    while saved:
+        step += 1
+        saved = snapshots.save(step, 0, {"model": {"weight": weight(step)}}, {"step": step}).saved
+        if saved:
+            tell(f"durable {step}")
+
+
+def main() -> None:
+    folder = Path(sys.argv[1])
+    for _ in sys.stdin:
+        pid = os.fork()
+        if pid == 0:
+            try:
+                save_on_and_on(folder)
+            finally:
+                os._exit(0)
+        os.waitpid(pid, 0)
+        tell("ended")
+
+
+if __name__ == "__main__":
+    main()
