@@ -13,7 +13,6 @@ from e2e.waiting import until
 from rekindle.contract.journal import Record, RecordType
 from rekindle_service.client import Client
 
-_STEPS_PER_FAULT = 12
 _STEPS_PER_EPOCH = 12
 _INTERVAL = 10  # steps between two snapshots
 _FOR_EVER = 3600.0  # seconds
@@ -27,7 +26,7 @@ def test_random_faults_change_nothing_but_the_time_it_takes(
     server: ServeProcess, client: Client, home: Path, request: pytest.FixtureRequest, ranks: int
 ) -> None:
     faults = request.config.getoption("--soak")
-    epochs = 2 * faults * _STEPS_PER_FAULT // _STEPS_PER_EPOCH
+    epochs = 4 * faults * _INTERVAL // _STEPS_PER_EPOCH
     body: dict[str, Any] = {
         "recipe": "ddp",
         "args": ["--epochs", str(epochs)],
@@ -41,7 +40,8 @@ def test_random_faults_change_nothing_but_the_time_it_takes(
     chance = random.Random(ranks)
     job = ServedJob(client, home, {**body, "args": [*body["args"], "--throttle", "0.03"]})
     for _ in range(faults):
-        job.reach(attempt=job.attempt(), beyond=job.step() + chance.randint(1, _STEPS_PER_FAULT))
+        begun = until(job.step, "the newest attempt has told its step", 120)
+        job.reach(attempt=job.attempt(), beyond=begun + chance.randint(_INTERVAL, 2 * _INTERVAL))
         strike(job, server, chance.choice(_FAULTS), chance.randrange(ranks))
     assert job.finish(_FOR_EVER) == "succeeded"
     assert job.weights() == calm.weights()
