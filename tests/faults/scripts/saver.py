@@ -2,7 +2,7 @@
 
     saver.py FOLDER
 
-A child says ``begun <pid>``, ``durable <step>`` for each snapshot, and ``ended`` is said when it is no more. It goes on
+A child says ``begun``, ``durable <step>`` for each snapshot, and ``ended`` is said when it is no more. It goes on
 from the newest snapshot, and ends with the first that is not saved.
 """
 
@@ -16,7 +16,7 @@ from rekindle import Snapshots
 
 
 def tell(line: str) -> None:
-    """In one write: nothing is held back in a buffer by the one who is killed."""
+    """In one write: the child and its parent never mix their lines."""
     os.write(1, f"{line}\n".encode())
 
 
@@ -25,7 +25,7 @@ def weight(step: int) -> torch.Tensor:
 
 
 def save_on_and_on(folder: Path) -> None:
-    tell(f"begun {os.getpid()}")
+    tell("begun")
     snapshots = Snapshots(folder, keep=2)
     restored = snapshots.restore()
     step = 0 if restored is None else restored.step
