@@ -8,7 +8,7 @@ from rekindle.contract.durable import write_json
 from rekindle.contract.spec import TargetKind
 from rekindle_service.devices import Link, Machine, Slot
 from rekindle_service.home import Home
-from rekindle_service.rows import Job
+from rekindle_service.rows import Experiment, Job
 from rekindle_service.store import Store
 from rekindle_service.submitter import spec_of
 
@@ -35,6 +35,10 @@ def a_job(**columns: Any) -> Job:
         "created_at": 1.0,
     }
     return Job(**{**defaults, **columns})
+
+
+def an_experiment(experiment_id: str, **columns: Any) -> Experiment:
+    return Experiment(**{"id": experiment_id, "name": "lr", "title": "", "created_at": 1.0, **columns})
 
 
 def cpu_machine(slots: int) -> Machine:

@@ -18,6 +18,7 @@ from rekindle_service.home import Home
 from rekindle_service.settings import Settings
 
 _PAGE = 100  # jobs in one answer
+_PATIENT = 300  # seconds
 
 Outcome = TypedDict(
     "Outcome",
@@ -142,6 +143,64 @@ class MetricSeries(TypedDict):
     points: list[tuple[int, int | None, float, float | None]]
 
 
+class Cell(TypedDict):
+    """One job of an experiment; ``values`` are in the order of the experiment's measures."""
+
+    job: str
+    number: int
+    name: str
+    state: str
+    intent: str
+    parameters: dict[str, Any]
+    repeat: int
+    seconds: float | None
+    outcome: Outcome | None
+    values: list[float | None]
+
+
+class Row(TypedDict):
+    """One combination of parameters; ``spread`` is the lowest and highest of its repeats."""
+
+    parameters: dict[str, Any]
+    cells: list[int]
+    values: list[float | None]
+    spread: list[tuple[float, float] | None]
+
+
+class ExperimentSummary(TypedDict):
+    id: str
+    number: int
+    name: str
+    title: str
+    command: str | None
+    created_at: str
+    over: bool
+    jobs: int
+    states: dict[str, int]
+
+
+class Experiment(ExperimentSummary):
+    """With its table; ``machine`` is where it was measured."""
+
+    definition: dict[str, Any]
+    machine: dict[str, Any]
+    notes: list[str]
+    parameters: list[str]
+    measures: list[str]
+    rows: list[Row]
+    cells: list[Cell]
+
+
+class BuiltIn(TypedDict):
+    """An experiment that comes with rekindle."""
+
+    name: str
+    size: str
+    title: str
+    jobs: int
+    definition: dict[str, Any]
+
+
 class FieldProblem(TypedDict, total=False):
     field: str
     rule: str
@@ -237,11 +296,8 @@ class Client:
 
     def submit(self, body: dict[str, Any]) -> Job:
         """Submit once, whatever happens to the connection: to a repeat of the key the server answers the first job."""
-        request: dict[str, Any] = {"json": body, "headers": {"Idempotency-Key": uuid.uuid4().hex}}
-        try:
-            return self._job("POST", "/jobs", **request)
-        except NoServerError:
-            return self._job("POST", "/jobs", **request)
+        job: Job = self._once("/jobs", body)
+        return job
 
     def job(self, job_id: str) -> Job:
         return self._job("GET", f"/jobs/{_segment(job_id)}")
@@ -306,7 +362,37 @@ class Client:
         response = self._send("GET", f"/jobs/{_segment(job_id)}/ranks/{rank}/log", params=params)
         return LogPart(response.content, int(response.headers["X-Next-Offset"]))
 
+    # --- experiments
+
+    def submit_experiment(self, body: dict[str, Any]) -> Experiment:
+        """Submit once, as ``submit`` does. The server copies the code for each job, which may take a while."""
+        experiment: Experiment = self._once("/experiments", body, timeout=_PATIENT)
+        return experiment
+
+    def experiment(self, experiment_id: str) -> Experiment:
+        experiment: Experiment = self._json("GET", f"/experiments/{_segment(experiment_id)}")
+        return experiment
+
+    def experiments(self, limit: int = 20) -> list[ExperimentSummary]:
+        """The newest, newest first."""
+        return self._items("/experiments", limit=limit)
+
+    def builtin_experiments(self) -> list[BuiltIn]:
+        return self._items("/experiments/builtin")
+
+    def cancel_experiment(self, experiment_id: str) -> Experiment:
+        experiment: Experiment = self._json("POST", f"/experiments/{_segment(experiment_id)}/cancel")
+        return experiment
+
     # --- the wire
+
+    def _once(self, path: str, body: dict[str, Any], **options: Any) -> Any:
+        """Create one thing, whatever happens to the connection: to a repeat of the key the server answers the first."""
+        request = {"json": body, "headers": {"Idempotency-Key": uuid.uuid4().hex}, **options}
+        try:
+            return self._json("POST", path, **request)
+        except NoServerError:
+            return self._json("POST", path, **request)
 
     def _job(self, method: str, path: str, **request: Any) -> Job:
         job: Job = self._json(method, path, **request)

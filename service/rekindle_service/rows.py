@@ -43,6 +43,9 @@ class Job(SQLModel, table=True):
     time_limit: float | None = None  # seconds
     cadence: dict[str, Any] = Field(default_factory=dict, sa_type=JSON)  # of ``contract.spec.Cadence``
     warm: bool = True
+    experiment_id: str | None = Field(default=None, index=True, foreign_key="experiment.id")
+    cell: dict[str, Any] = Field(default_factory=dict, sa_type=JSON)  # of ``experiments.matrix.Cell``
+    follows: str | None = None  # id of a job that must be over before, however it ends
 
     # where it is
     state: JobState = Field(default=JobState.QUEUED, sa_column=_enum_column(JobState))
@@ -73,6 +76,21 @@ class Job(SQLModel, table=True):
     created_at: float
     started_at: float | None = None  # first launch
     ended_at: float | None = None
+
+
+class Experiment(SQLModel, table=True):
+    """A set of jobs that differ in their parameters, and what is to be compared of them."""
+
+    id: str = Field(primary_key=True)
+    number: int = Field(default=0, unique=True)  # 1, 2, 3 … in the order of submission
+    idempotency_key: str | None = Field(default=None, unique=True)
+    name: str
+    title: str
+    command: str | None = None  # that started it; None for one from elsewhere
+    definition: dict[str, Any] = Field(default_factory=dict, sa_type=JSON)  # the request, without values of ``env``
+    machine: dict[str, Any] = Field(default_factory=dict, sa_type=JSON)  # of ``hardware.describe`` at submission
+    notes: list[str] = Field(default_factory=list, sa_type=JSON)  # what was left out, and why
+    created_at: float
 
 
 class Attempt(SQLModel, table=True):
@@ -108,7 +126,7 @@ class Event(SQLModel, table=True):
 
 
 class Sequence(SQLModel, table=True):
-    """The last value given out of each counter (``number``, ``version``, ``starts`` of the server)."""
+    """The last value given out of each counter (``number``, ``version``, ``experiment``, ``starts`` of the server)."""
 
     name: str = Field(primary_key=True)
     value: int

@@ -74,6 +74,8 @@ def _own_obstacle(job: Job, machine: Machine, fate: Callable[[str], JobState | N
             return f"job {other}, which has {state}: resume that one, or cancel this one"
         if state is not JobState.SUCCEEDED:
             return f"job {other} to succeed"
+    if job.follows is not None and fate(job.follows) not in {None, *TERMINAL}:
+        return f"job {job.follows} to end: their experiment runs one job at a time"
     total = machine.count(job.device)
     if job.min_ranks > total:
         return f"{job.min_ranks} {job.device} slots, but this machine has {total}"

@@ -7,6 +7,7 @@ from pathlib import Path, PurePosixPath
 
 from rekindle.contract.spec import TargetKind
 from rekindle_service.devices import Machine
+from rekindle_service.near_names import did_you_mean
 from rekindle_service.recipe_list import recipes
 from rekindle_service.submission import FieldError, Submission
 
@@ -51,7 +52,7 @@ def _target_rules(submission: Submission) -> Iterator[FieldError]:
         case TargetKind.RECIPE:
             known = recipes()
             if target not in known:
-                yield FieldError("recipe", "must be a recipe", target, f"known here: {', '.join(known)}")
+                yield FieldError("recipe", "must be a recipe", target, did_you_mean(target, list(known)))
 
 
 def _script_rules(script: str, code: Path | None) -> Iterator[FieldError]:

@@ -36,7 +36,19 @@ class Submitter:
         known = None if idempotency_key is None else self.store.job_by_key(idempotency_key)
         if known is not None:
             return known
-        self._check(submission)
+        errors = self.objections(submission)
+        if errors:
+            raise SubmissionError(errors)
+        return self._insert(self.prepare(submission), idempotency_key)
+
+    def objections(self, submission: Submission) -> list[FieldError]:
+        """Every rule that the submission breaks here."""
+        errors = broken_rules(submission, self.machine, lambda job_id: self.store.job(job_id) is not None)
+        complaint = self.check_python(submission.python)
+        return errors if complaint is None else [*errors, complaint]
+
+    def prepare(self, submission: Submission) -> Job:
+        """A job that lacks only its row. Precondition: there are no objections. Raises as ``submit`` does."""
         job = self._row(submission)
         try:
             self._build_run_dir(job, submission.code_folder)
@@ -46,15 +58,11 @@ class Submitter:
             ) from error
         except OSError as error:
             raise self._storage_error(error) from error
-        return self._insert(job, idempotency_key)
+        return job
 
-    def _check(self, submission: Submission) -> None:
-        errors = broken_rules(submission, self.machine, lambda job_id: self.store.job(job_id) is not None)
-        complaint = self.check_python(submission.python)
-        if complaint is not None:
-            errors.append(complaint)
-        if errors:
-            raise SubmissionError(errors)
+    def discard(self, job: Job) -> None:
+        """Take back what ``prepare`` has done."""
+        shutil.rmtree(self.home.run_dir(job.id).root, ignore_errors=True)
 
     def _row(self, submission: Submission) -> Job:
         return Job(
@@ -100,7 +108,7 @@ class Submitter:
             inserted = self.store.add_job(job, idempotency_key)
         finally:
             if inserted is not job:
-                shutil.rmtree(self.home.run_dir(job.id).root, ignore_errors=True)
+                self.discard(job)
         return inserted
 
     def _storage_error(self, error: OSError) -> StorageError:

@@ -79,8 +79,10 @@ def test_a_module_is_a_dotted_name(name, fine):
 def test_only_known_recipes_can_be_named(monkeypatch):
     monkeypatch.setattr(submission_rules, "recipes", lambda: {"ddp": "Recipe: …"})
     assert broken(asked(kind=TargetKind.RECIPE, target="ddp")) == []
-    (error,) = broken_rules(asked(kind=TargetKind.RECIPE, target="../ddp"), MACHINE, lambda _: True)
+    (error,) = broken_rules(asked(kind=TargetKind.RECIPE, target="../../secret"), MACHINE, lambda _: True)
     assert (error.field, error.hint) == ("recipe", "known here: ddp")
+    (error,) = broken_rules(asked(kind=TargetKind.RECIPE, target="dpp"), MACHINE, lambda _: True)
+    assert (error.field, error.hint) == ("recipe", "did you mean 'ddp'?")
 
 
 def test_more_ranks_than_slots_are_refused_with_the_number(code):

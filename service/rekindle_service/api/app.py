@@ -9,7 +9,7 @@ from fastapi.openapi.utils import get_openapi
 from fastapi.security import HTTPBearer
 from starlette.responses import Response
 
-from rekindle_service.api import chaos, devices, event_stream, health, jobs, ranks, records
+from rekindle_service.api import chaos, devices, event_stream, experiments, health, jobs, ranks, records
 from rekindle_service.api.access import Access
 from rekindle_service.api.body_limit import BodyLimit
 from rekindle_service.api.host_check import HostCheck
@@ -28,7 +28,15 @@ from rekindle_service.submission import SubmissionError
 
 MOST_BODY_BYTES = 10 << 20
 
-_API_ROUTERS = (jobs.router, ranks.router, chaos.router, records.router, devices.router, event_stream.router)
+_API_ROUTERS = (
+    jobs.router,
+    ranks.router,
+    chaos.router,
+    records.router,
+    experiments.router,
+    devices.router,
+    event_stream.router,
+)
 
 
 def create_app(services: Services) -> FastAPI:

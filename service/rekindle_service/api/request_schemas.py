@@ -12,7 +12,7 @@ LONGEST_NAME = 200
 _LONGEST_FILE_NAME = 255  # bytes
 
 
-def _no_nul(text: str) -> str:
+def no_nul(text: str) -> str:
     if "\0" in text:
         raise PydanticCustomError("nul", "must not hold a NUL character", {"hint": "no command line can carry one"})
     return text
@@ -25,12 +25,12 @@ def _printable(text: str) -> str:
 
 
 def _path(text: str) -> str:
-    if any(len(part.encode()) > _LONGEST_FILE_NAME for part in _no_nul(text).split("/")):
+    if any(len(part.encode()) > _LONGEST_FILE_NAME for part in no_nul(text).split("/")):
         raise PydanticCustomError("path", "must be a path: no file name has more than 255 bytes", {"hint": ""})
     return text
 
 
-Argument = Annotated[str, AfterValidator(_no_nul)]
+Argument = Annotated[str, AfterValidator(no_nul)]
 Name = Annotated[str, StringConstraints(max_length=LONGEST_NAME), AfterValidator(_printable)]
 PathText = Annotated[str, StringConstraints(min_length=1, max_length=1024), AfterValidator(_path)]
 VariableName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=LONGEST_NAME)]
@@ -40,10 +40,12 @@ Seconds = Annotated[float, Field(gt=0, le=10 * 365 * 24 * 3600, allow_inf_nan=Fa
 Count = Annotated[int, Field(ge=1, le=1 << 53)]
 
 
-class _Request(BaseModel):
-    """A body is taken literally: no unknown field, no number in a string."""
+LITERAL = ConfigDict(extra="forbid", strict=True)
+"""A body is taken literally: no unknown field, no number in a string."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
+
+class _Request(BaseModel):
+    model_config = LITERAL
 
 
 class RankRange(_Request):

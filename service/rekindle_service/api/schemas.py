@@ -105,6 +105,7 @@ class JobPublic(BaseModel):
     version: int
     python: str
     warm: bool
+    experiment_id: str | None
 
 
 class FaultPublic(BaseModel):

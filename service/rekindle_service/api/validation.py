@@ -1,12 +1,13 @@
 """Pydantic's errors in the words of the contract: field, rule, value, hint."""
 
-import difflib
 import reprlib
 import typing
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pydantic import BaseModel
+
+from rekindle_service.near_names import did_you_mean
 
 _LONGEST_VALUE = 200  # characters of a wrong value that are shown back
 _MOST_ERRORS = 20
@@ -72,14 +73,6 @@ def _model_in(annotation: Any) -> type[BaseModel] | None:
         if isinstance(candidate, type) and issubclass(candidate, BaseModel):
             return candidate
     return None
-
-
-def did_you_mean(name: str, known: Sequence[str]) -> str:
-    """A guess at a misspelt name, else the whole list."""
-    close = difflib.get_close_matches(name, known, n=1)
-    if close:
-        return f"did you mean {close[0]!r}?"
-    return f"known here: {', '.join(known)}" if known else ""
 
 
 def shown(value: Any) -> Any:

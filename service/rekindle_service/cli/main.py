@@ -20,6 +20,7 @@ from rekindle_service.cli.control import cancel, drain, resume
 from rekindle_service.cli.demo import demo
 from rekindle_service.cli.doctor import doctor
 from rekindle_service.cli.exit_codes import ExitCode
+from rekindle_service.cli.experiment import experiment
 from rekindle_service.cli.job_list import ps
 from rekindle_service.cli.logs import logs
 from rekindle_service.cli.output import err
@@ -41,7 +42,18 @@ app = typer.Typer(
 )
 
 _SERVER_COMMANDS: tuple[Callable[..., None], ...] = (serve, demo, doctor, token)
-_JOB_COMMANDS: tuple[Callable[..., None], ...] = (ps, show, logs, wait, cancel, drain, resume, snapshots, chaos)
+_JOB_COMMANDS: tuple[Callable[..., None], ...] = (
+    ps,
+    show,
+    logs,
+    wait,
+    cancel,
+    drain,
+    resume,
+    snapshots,
+    chaos,
+    experiment,
+)
 
 app.command(context_settings=SUBMIT_CONTEXT, rich_help_panel="Jobs")(submit)
 for _command in _JOB_COMMANDS:

@@ -13,7 +13,8 @@ from rekindle_service.journal_fold import JournalEffect
 from rekindle_service.rows import Attempt, Event, Job
 from rekindle_service.states import ACTIVE, TERMINAL, TRANSITIONS, JobIntent, JobState
 from rekindle_service.store.database import Database
-from rekindle_service.store.row_changes import last_value, move, next_value, record, set_columns
+from rekindle_service.store.experiment_store import ExperimentStore
+from rekindle_service.store.row_changes import insert, last_value, move, next_value, record, set_columns
 
 _PAGE = 200
 
@@ -38,6 +39,7 @@ class Store:
         self._revisions = itertools.count(1)
         self.queue_revision = 0
         """Another number after every change that may let a queued job start; progress leaves it alone."""
+        self.experiments = ExperimentStore(self._database, self._changing_queue)
 
     def migrate(self) -> None:
         """Check the file and make or migrate its tables; before anything else. Raises CorruptDatabaseError."""
@@ -70,10 +72,7 @@ class Store:
             known = _job_by_key(session, idempotency_key)
             if known is not None:
                 return known
-            job.number = next_value(session, "number")
-            job.idempotency_key = idempotency_key
-            job.version = record(session, job, "submitted", to_state=job.state)
-            session.add(job)
+            insert(session, job, idempotency_key)
             return job
 
     def job_by_key(self, idempotency_key: str) -> Job | None:

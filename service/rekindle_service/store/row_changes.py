@@ -25,6 +25,14 @@ def set_columns(job: Job, changes: Mapping[str, Any]) -> bool:
     return changed
 
 
+def insert(session: Session, job: Job, idempotency_key: str | None) -> None:
+    """Add a new job with the next number."""
+    job.number = next_value(session, "number")
+    job.idempotency_key = idempotency_key
+    job.version = record(session, job, "submitted", to_state=job.state)
+    session.add(job)
+
+
 def move(session: Session, job: Job, to: JobState, reason: str, at: float) -> None:
     """The only place that writes ``state``."""
     if to not in TRANSITIONS[job.state]:

@@ -20,7 +20,7 @@ from rekindle.recipes.digest import weights_sha256
 from rekindle.recipes.evaluation import evaluation_batches
 from rekindle.recipes.learning_rate import LearningRate
 from rekindle.recipes.options import Options
-from rekindle.training.data_loading import to_device
+from rekindle.training.data_loading import length_of, to_device
 from rekindle.training.run import Run
 
 _PRECISIONS = {"no": None, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -105,10 +105,7 @@ def classify(run: Run, plan: Plan, images: Tensor, labels: Tensor) -> Tensor:
 
 
 def tell_epoch(run: Run, plan: Plan, loss: float, accuracy: float, rate: float, seconds: float) -> None:
-    """The loss is that of this rank's last batch, all else of all ranks. ``rate`` in steps per second.
-
-    Raises FloatingPointError for a loss that is not finite: nothing good can follow.
-    """
+    """The loss is that of this rank's last batch, all else of all ranks. ``rate`` in steps per second."""
     lr = plan.optimizer.param_groups[0]["lr"]
     speed = rate * plan.batch.of_all
     say(
@@ -117,11 +114,6 @@ def tell_epoch(run: Run, plan: Plan, loss: float, accuracy: float, rate: float, 
         f"acc {accuracy:.1%} | {seconds:.1f} s | {speed:.0f} samples/s",
     )
     run.log(accuracy=accuracy, samples_per_second=speed, epoch_seconds=seconds)
-    if not math.isfinite(loss):
-        raise FloatingPointError(
-            f"the loss is {loss} after step {run.step} (lr {lr:.4f}): snapshots stay at the last finite weights; try a "
-            "smaller --lr, or --warmup-steps"
-        )
 
 
 def accuracy_on_test(run: Run, plan: Plan) -> float:
@@ -130,12 +122,25 @@ def accuracy_on_test(run: Run, plan: Plan) -> float:
         return count_correct(run, plan, lambda images, _: model(images))
 
 
-def count_correct(run: Run, plan: Plan, predict: Callable[[Tensor, Tensor], Tensor]) -> float:
-    """The accuracy of ``predict``, which is given images and labels and returns logits."""
+def compare_countings(run: Run, plan: Plan) -> None:
+    """Log what padding makes of the accuracy, and what rank 0 counts alone, sample by sample."""
+    with run.evaluation() as model:
+        padded = count_correct(run, plan, lambda images, _: model(images), how="padded")
+        if run.rank == 0:
+            batches = evaluation_batches(plan.data.test, "exact", rank=0, ranks=1, workers=plan.options.workers)
+            moved = (to_device(batch, run.device) for batch in batches)
+            right = [int((model(images).argmax(1) == labels).sum()) for images, labels in moved]
+            run.log(counted_accuracy=sum(right) / length_of(plan.data.test))
+    run.log(padded_accuracy=padded, padded_samples=math.ceil(length_of(plan.data.test) / plan.sharers) * plan.sharers)
+
+
+def count_correct(run: Run, plan: Plan, predict: Callable[[Tensor, Tensor], Tensor], how: str | None = None) -> float:
+    """The accuracy of ``predict``, which is given images and labels and returns logits; ``how`` beats the options."""
     accuracy = MulticlassAccuracy(plan.data.shape.classes, average="micro").to(run.device)
     rank, ranks = (run.rank, run.world_size) if plan.sharers > 1 else (0, 1)
     options = plan.options
-    for batch in evaluation_batches(plan.data.test, options.evaluate, rank=rank, ranks=ranks, workers=options.workers):
+    how = how or options.evaluate
+    for batch in evaluation_batches(plan.data.test, how, rank=rank, ranks=ranks, workers=options.workers):
         images, labels = to_device(batch, run.device)
         accuracy.update(predict(images, labels), labels)
     return float(accuracy.compute())
@@ -171,6 +176,8 @@ def fit(
         seconds = time.monotonic() - began
         tell_epoch(run, plan, loss.item(), plan.accuracy.compute().item(), (run.step - first) / seconds, seconds)
         run.log(test_accuracy=test_accuracy(run, plan))
+        if options.evaluate == "compare":
+            compare_countings(run, plan)
     say(run, f"test accuracy {test_accuracy(run, plan):.4f}")
     say(run, f"weights sha256 {digest(run)}")
 

@@ -72,8 +72,9 @@ _FLAGS: dict[str, dict[str, Any]] = {
     "find-unused-parameters": {"action": "store_true", "help": "for models that leave parameters out of some steps"},
     "no-shuffle": {"dest": "shuffle", "action": "store_false", "help": "the same order of samples in every epoch"},
     "evaluate": {
-        "choices": ["exact", "padded"],
-        "help": "each test sample once, or repeated until all ranks have equally many, as DistributedSampler does",
+        "choices": ["exact", "padded", "compare"],
+        "help": "each test sample once, or repeated until all ranks have equally many, as DistributedSampler does; "
+        "compare: once, and the other ways beside it",
     },
     "workers": {"type": int, "metavar": "N", "help": "processes that load data, for each rank"},
     "seed": {"type": int},

@@ -1,0 +1,84 @@
+"""From lists of values to the cells of an experiment, and from a cell to the request for its job. Pure."""
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+MOST_JOBS = 200
+
+JOB_FIELDS = ("ranks", "recipe", "script", "module", "device", "python", "warm")
+"""Fields of a job that a matrix may vary. Whatever begins with a dash is an option of the script."""
+
+Value = str | int | float | bool | None
+Parameters = dict[str, Value]
+Matrix = Mapping[str, Sequence[Value]]
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One job of an experiment; ``repeat`` counts from 0."""
+
+    parameters: Parameters
+    repeat: int
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def count(matrices: Sequence[Matrix], repeats: int) -> int:
+    """How many cells ``expand`` would give."""
+    return repeats * sum(math.prod(map(len, matrix.values())) for matrix in matrices)
+
+
+def expand(matrices: Sequence[Matrix], repeats: int) -> list[Cell]:
+    """Every combination of the values of each matrix, one matrix after the other.
+
+    All combinations come once before any is repeated: a machine that grows busy is then unfair to none of them.
+    """
+    once = [
+        dict(zip(matrix, values, strict=True)) for matrix in matrices for values in itertools.product(*matrix.values())
+    ]
+    return [Cell(parameters, repeat) for repeat in range(repeats) for parameters in once]
+
+
+def job_request(
+    base: Mapping[str, Any], args: Sequence[str], cell: Cell, *, name: str, seed_option: str | None
+) -> dict[str, Any]:
+    """The body of ``POST /jobs`` for a cell; of an argument that is given more than once, the cell's comes last."""
+    fields = {key: value for key, value in cell.parameters.items() if not is_option(key)}
+    seed = [] if seed_option is None else [seed_option, str(cell.repeat)]
+    given = [*base.get("args", []), *args, *seed, *_options(cell.parameters)]
+    return {**base, **fields, "args": given, "name": name}
+
+
+def is_option(key: str) -> bool:
+    return key.startswith("-")
+
+
+def label(parameters: Mapping[str, Value]) -> str:
+    """``ranks=2 --lr=0.1 --no-shuffle=yes``."""
+    return " ".join(f"{key}={spoken(value)}" for key, value in parameters.items())
+
+
+def spoken(value: Value) -> str:
+    match value:
+        case True:
+            return "yes"
+        case False:
+            return "no"
+        case None:
+            return "not given"
+        case _:
+            return str(value)
+
+
+def _options(parameters: Mapping[str, Value]) -> Iterator[str]:
+    """True gives an option without a value; False and None leave it out."""
+    for key, value in parameters.items():
+        if not is_option(key) or value is False or value is None:
+            continue
+        yield key
+        if value is not True:
+            yield str(value)

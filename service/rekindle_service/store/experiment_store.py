@@ -1,0 +1,63 @@
+"""``ExperimentStore``: the experiments and which jobs belong to them."""
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+
+from sqlmodel import Session, col, select
+
+from rekindle_service.rows import Experiment, Job
+from rekindle_service.store.database import Database
+from rekindle_service.store.row_changes import insert, next_value
+
+
+class ExperimentStore:
+    """Thread-safe, as the ``Store`` that it is a part of; ``changing_queue`` is that one's way to add jobs."""
+
+    def __init__(self, database: Database, changing_queue: Callable[[], AbstractContextManager[Session]]) -> None:
+        self._database = database
+        self._changing_queue = changing_queue
+
+    def add(self, experiment: Experiment, jobs: Sequence[Job], idempotency_key: str | None = None) -> Experiment:
+        """Insert the experiment with all its jobs, or nothing.
+
+        A key that was used before gives back the experiment that it made then.
+        """
+        with self._changing_queue() as session:
+            known = _by_key(session, idempotency_key)
+            if known is not None:
+                return known
+            experiment.number = next_value(session, "experiment")
+            experiment.idempotency_key = idempotency_key
+            session.add(experiment)
+            session.flush()  # before the jobs, which refer to it
+            for job in jobs:
+                insert(session, job, None)
+            return experiment
+
+    def by_key(self, idempotency_key: str) -> Experiment | None:
+        with self._database.reading() as session:
+            return _by_key(session, idempotency_key)
+
+    def get(self, experiment_id: str) -> Experiment | None:
+        with self._database.reading() as session:
+            return session.get(Experiment, experiment_id)
+
+    def page(self, limit: int, before: int | None = None, name: str | None = None) -> list[Experiment]:
+        """Newest first; ``before`` is the ``number`` of the last experiment of the page before."""
+        query = select(Experiment).order_by(col(Experiment.number).desc()).limit(limit)
+        if before is not None:
+            query = query.where(col(Experiment.number) < before)
+        if name is not None:
+            query = query.where(Experiment.name == name)
+        with self._database.reading() as session:
+            return list(session.exec(query))
+
+    def jobs(self, experiment_id: str) -> list[Job]:
+        """Those that were not deleted, in the order of the experiment."""
+        query = select(Job).where(Job.experiment_id == experiment_id).order_by(col(Job.number))
+        with self._database.reading() as session:
+            return list(session.exec(query))
+
+
+def _by_key(session: Session, key: str | None) -> Experiment | None:
+    return None if key is None else session.exec(select(Experiment).where(Experiment.idempotency_key == key)).first()
