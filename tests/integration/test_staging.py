@@ -1,0 +1,56 @@
+import torch
+
+from rekindle.training import staging
+from rekindle.training.staging import Staging
+
+
+def many_tensors() -> dict[str, torch.Tensor]:
+    torch.manual_seed(0)
+    large = torch.randn(3 * staging._PIECE // 4 + 5)  # three pieces and a bit
+    image = torch.randn(4, 8, 64, 64).to(memory_format=torch.channels_last)
+    small = {f"small {number}": torch.randn(number + 1, 3) for number in range(50)}
+    return {"large": large, "image": image, "turned": large[:64].view(8, 8).T, "empty": torch.empty(0), **small}
+
+
+def test_every_tensor_is_copied_whole_by_one_thread_and_by_several():
+    state = many_tensors()
+    threads = torch.get_num_threads()
+    try:
+        for count in (1, 64):
+            torch.set_num_threads(count)
+            copied = Staging().copy(state)
+            for name, tensor in state.items():
+                assert torch.equal(copied[name], tensor), name
+                assert copied[name].stride() == tensor.stride(), name
+    finally:
+        torch.set_num_threads(threads)
+
+
+def test_the_copy_stays_as_it_was_while_the_state_changes():
+    state = many_tensors()
+    before = {name: tensor.clone() for name, tensor in state.items()}
+    copied = Staging().copy(state)
+    for tensor in state.values():
+        tensor.zero_()
+    assert all(torch.equal(copied[name], tensor) for name, tensor in before.items())
+
+
+def test_the_next_copy_fills_the_same_memory():
+    staged, state = Staging(), many_tensors()
+    first = {name: tensor.data_ptr() for name, tensor in staged.copy(state).items()}
+    state["small 1"] = torch.randn(7)  # this one has grown
+    second = staged.copy(state)
+    assert {name for name in first if second[name].data_ptr() != first[name]} == {"small 1"}
+    assert torch.equal(second["small 1"], state["small 1"])
+
+
+def test_what_is_one_tensor_stays_one_and_what_is_part_of_another_does_not():
+    tied = torch.randn(16)
+    copied = Staging().copy({"a": tied, "b": [tied], "part": tied[:8]})
+    assert copied["a"] is copied["b"][0]
+    assert torch.equal(copied["part"], tied[:8])
+
+
+def test_weights_that_are_trained_are_copied_without_their_history():
+    weight = torch.nn.Parameter(torch.randn(4))
+    assert not Staging().copy({"weight": weight, "result": weight * 2})["result"].requires_grad
