@@ -54,8 +54,14 @@ class RecipeProcess:
         )
 
     def run(self, folder: Path, recipe: str, ranks: int, *args: str, kill: tuple[int, int] | None = None) -> Trained:
+        return self.run_module(folder, f"rekindle.recipes.{recipe}", ranks, *args, kill=kill)
+
+    def run_module(
+        self, folder: Path, module: str, ranks: int, *args: str, kill: tuple[int, int] | None = None
+    ) -> Trained:
+        """``module`` may be one of the scripts beside the ranks' own."""
         folder.mkdir(parents=True, exist_ok=True)
-        request = {"recipe": recipe, "ranks": ranks, "args": args, "folder": str(folder), "kill": kill}
+        request = {"module": module, "ranks": ranks, "args": args, "folder": str(folder), "kill": kill}
         self._process.stdin.write(json.dumps(request) + "\n")
         self._process.stdin.flush()
         codes = json.loads(self._process.stdout.readline())

@@ -81,7 +81,7 @@ def test_a_sampler_refuses_to_go_on_in_another_order(other):
 
 
 def test_a_batch_too_small_for_the_ranks_is_refused_before_training():
-    with pytest.raises(ValueError, match="too few for 4 ranks; the global batch must be at least 8"):
+    with pytest.raises(ValueError, match="too few for 4 ranks or shards; the global batch must be at least 8"):
         ElasticSampler(5, 4, world_size=4)
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rekindle.contract.spec import Cadence
+    from rekindle.training.deterministic_elastic import DeterministicElastic
     from rekindle.training.drain import Drained
     from rekindle.training.non_finite import NonFiniteError
     from rekindle.training.reporting import report
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Cadence",
+    "DeterministicElastic",
     "Drained",
     "ElasticSampler",
     "NonFiniteError",
@@ -30,6 +32,7 @@ __all__ = [
 
 _HOMES = {
     "Cadence": "rekindle.contract.spec",
+    "DeterministicElastic": "rekindle.training.deterministic_elastic",
     "Drained": "rekindle.training.drain",
     "ElasticSampler": "rekindle.training.sampler",
     "NonFiniteError": "rekindle.training.non_finite",

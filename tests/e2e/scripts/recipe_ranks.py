@@ -1,7 +1,7 @@
 """Runs recipes on real ranks without paying for a start of Python each time: imports them once, then forks.
 
 Reads requests from standard input, one JSON object a line, and answers each with the exit codes of its ranks:
-``{"recipe", "ranks", "args", "folder", "kill": [rank, step] or null}``. Rank n writes to ``rank-<n>.log`` in the
+``{"module", "ranks", "args", "folder", "kill": [rank, step] or null}``. Rank n writes to ``rank-<n>.log`` in the
 folder. A rank to be killed kills itself with SIGKILL after that step, before the step's snapshot.
 """
 
@@ -57,7 +57,7 @@ def fork(request: dict, rank: int, port: int) -> int:
     code = 1
     try:
         become(request, rank, port)
-        import_module(f"rekindle.recipes.{request['recipe']}").main()
+        import_module(request["module"]).main()
         code = 0
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else 1
@@ -75,7 +75,7 @@ def become(request: dict, rank: int, port: int) -> None:
     os.dup2(log, 2)
     os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(request["ranks"]))
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), REKINDLE_SNAPSHOT_CADENCE='{"every_steps": 2}')
-    sys.argv = [f"{request['recipe']}.py", *request["args"]]
+    sys.argv = [f"{request['module']}.py", *request["args"]]
     if request["kill"] is not None and request["kill"][0] == rank:
         kill_after(request["kill"][1])
 

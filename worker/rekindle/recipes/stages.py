@@ -8,6 +8,7 @@ import torch
 from torch import nn
 from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict, set_optimizer_state_dict
 
+from rekindle.training.parts import OnePart
 from rekindle.training.process_group import World
 from rekindle.training.sample_order import share
 from rekindle.training.training_state import Stateful
@@ -38,6 +39,9 @@ class Stages:
 
     def seat(self, world: World) -> tuple[int, int]:
         return 0, 1
+
+    def parts(self, model: nn.Module, world: World, seed: int) -> OnePart:
+        return OnePart()
 
     def no_sync(self, model: nn.Module) -> AbstractContextManager[None]:
         return nullcontext()

@@ -2,7 +2,7 @@
 
 import os
 import signal
-from collections.abc import Callable, Sequence, Sized
+from collections.abc import Callable, Iterable, Sequence, Sized
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, cast
@@ -14,7 +14,6 @@ from rekindle.contract.prctl import die_with_parent
 from rekindle.training import rng
 from rekindle.training.process_group import World
 from rekindle.training.sample_order import derived_seed, share
-from rekindle.training.sampler import ElasticSampler
 
 Collate = Callable[[list[Any]], Any]
 
@@ -62,12 +61,18 @@ class _WorkerInit:
 
 
 def training_loader(
-    dataset: Dataset[Any], sampler: ElasticSampler, *, seed: int, num_workers: int, collate: Collate | None
+    dataset: Dataset[Any],
+    indices: Iterable[list[int]],
+    *,
+    seed: int,
+    epoch: int,
+    num_workers: int,
+    collate: Collate | None,
 ) -> DataLoader[Any]:
-    """Batches of this rank as ``sampler`` orders them."""
+    """Batches of this rank, of ``indices`` as an ElasticSampler orders them."""
     return DataLoader(
-        KeyedDataset(dataset, seed, sampler.epoch),
-        batch_sampler=cast("Any", sampler),  # torch asks for its own Sampler class and uses __iter__ and __len__
+        KeyedDataset(dataset, seed, epoch),
+        batch_sampler=cast("Any", indices),  # torch asks for its own Sampler class and uses __iter__ and __len__
         num_workers=num_workers,
         collate_fn=collate,
         generator=torch.Generator(),

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from rekindle.training.parts import OnePart, Parts
 from rekindle.training.process_group import World
 from rekindle.training.training_state import Stateful
 from rekindle.training.warm_up import settle_buckets
@@ -25,7 +26,10 @@ class Method(Protocol):
         """The model to call in training; ``model`` is on the rank's device, and nothing is restored yet."""
 
     def seat(self, world: World) -> tuple[int, int]:
-        """Which share of every batch is this rank's, and of how many; ``(0, 1)`` is the whole batch."""
+        """Which share of every batch is this rank's (its first), and of how many; ``(0, 1)`` is the whole batch."""
+
+    def parts(self, model: nn.Module, world: World, seed: int) -> Parts:
+        """In how many parts a rank computes its share of a batch; ``model`` is the wrapped one."""
 
     def no_sync(self, model: nn.Module) -> AbstractContextManager[None]:
         """Within, backward passes add up gradients without sharing them; ``model`` is the wrapped one."""
@@ -52,6 +56,9 @@ class Replicas:
     def seat(self, world: World) -> tuple[int, int]:
         return world.rank, world.size
 
+    def parts(self, model: nn.Module, world: World, seed: int) -> Parts:
+        return OnePart()
+
     @contextmanager
     def no_sync(self, model: nn.Module) -> Iterator[None]:
         if not isinstance(model, DistributedDataParallel):
@@ -73,6 +80,9 @@ class Bare:
 
     def seat(self, world: World) -> tuple[int, int]:
         return world.rank, world.size
+
+    def parts(self, model: nn.Module, world: World, seed: int) -> Parts:
+        return OnePart()
 
     def no_sync(self, model: nn.Module) -> AbstractContextManager[None]:
         return nullcontext()
@@ -99,6 +109,9 @@ class Sharded:
 
     def seat(self, world: World) -> tuple[int, int]:
         return (0, 1) if self._same_batch else (world.rank, world.size)
+
+    def parts(self, model: nn.Module, world: World, seed: int) -> Parts:
+        return OnePart()
 
     @contextmanager
     def no_sync(self, model: nn.Module) -> Iterator[None]:

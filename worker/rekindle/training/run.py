@@ -157,6 +157,7 @@ class Run:
             self._state.put_back_own()
         while not progress.finished:
             self._reporter.place(phase="train", epoch=progress.epoch, epochs=count)
+            self._division.begin(progress)
             yield progress.epoch
             self._boundary.end_epoch()
         self._reporter.place(epoch=progress.epoch)
@@ -177,11 +178,27 @@ class Run:
         ``Drained`` at a step boundary, on all ranks the same, when somebody asks to stop.
         """
         sampler = self._begin_batches(dataset, global_batch, shuffle)
-        loader = training_loader(dataset, sampler, seed=self._seed, num_workers=num_workers, collate=collate)
-        for batch in loader:
+        loader = training_loader(
+            dataset,
+            self._division.indices(sampler),
+            seed=self._seed,
+            epoch=sampler.epoch,
+            num_workers=num_workers,
+            collate=collate,
+        )
+        for batch in self._division.batches(loader):
             self._boundary.begin_step(sampler)
+            self._division.begin(self._progress)
             yield to_device(batch, self._world.device)
             self._boundary.end_step(sampler)
+
+    def parts(self, batch: Any) -> Iterator[Any]:
+        """The parts of a batch, to run forward and backward one after another before the optimizer steps.
+
+        One, the batch itself, with every method but ``DeterministicElastic``: it needs this loop, and any script may
+        have it. Log the loss inside of it, and multiply it by ``batch_weight`` there.
+        """
+        return self._division.of(batch, self._progress)
 
     def share(
         self, dataset: Dataset[Any], *, batch_size: int, num_workers: int = 0, collate: Collate | None = None
@@ -230,6 +247,7 @@ class Run:
         self._drain.start()
         self._module.to(self._world.device)
         self._wrapped = self._method.wrap(self._module, self._world)
+        self._division = self._method.parts(self._wrapped, self._world, self._seed)
         metric_state.prepare(self._metrics, self._world.device)
         model, parts = self._method.saved(self._module, self._parts)
         self._state = TrainingState(

@@ -37,10 +37,15 @@ class ElasticSampler:
 
     def __iter__(self) -> Iterator[list[int]]:
         """This rank's indices of each global batch, from ``position`` on."""
+        for batch in self.global_batches():
+            own = share(len(batch), self._rank, self._world_size)
+            yield batch[own.start : own.stop].tolist()
+
+    def global_batches(self) -> Iterator[torch.Tensor]:
+        """The indices of all ranks together for each batch, from ``position`` on."""
         order, start = self._order(), self.position
         for size in self._sizes():
-            own = share(size, self._rank, self._world_size)
-            yield order[start + own.start : start + own.stop].tolist()
+            yield order[start : start + size]
             start += size
 
     def next_sizes(self) -> tuple[int, int]:
@@ -92,6 +97,6 @@ class ElasticSampler:
         if smallest < self._world_size:
             raise ValueError(
                 f"{self._length} samples in batches of {self._global_batch} make one of {smallest}, too few for "
-                f"{self._world_size} ranks; the global batch must be at least {2 * self._world_size}, and so must the "
-                "data set"
+                f"{self._world_size} ranks or shards; the global batch must be at least {2 * self._world_size}, and so "
+                "must the data set"
             )
