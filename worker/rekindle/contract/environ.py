@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Self
 
 from rekindle.contract.layout import AttemptDir, RankDir, RunDir
+from rekindle.contract.past_failures import PastFailures
 
 JOB_ID = "REKINDLE_JOB_ID"
 RUN_DIR = "REKINDLE_RUN_DIR"
@@ -13,6 +14,9 @@ SNAPSHOT_DIR = "REKINDLE_SNAPSHOT_DIR"
 ATTEMPT = "REKINDLE_ATTEMPT"
 GENERATION = "REKINDLE_GENERATION"
 CADENCE = "REKINDLE_SNAPSHOT_CADENCE"
+PAST_FAILURES = "REKINDLE_PAST_FAILURES"
+
+_NONE_YET = PastFailures()
 
 _SCRUBBED_PREFIXES = ("PET_", "TORCHELASTIC_", "REKINDLE_", "GROUP_", "ROLE_")
 _SCRUBBED = {
@@ -59,6 +63,7 @@ class RankEnv:
     run_dir: RunDir | None
     snapshot_dir: Path | None
     cadence: str | None
+    failures: PastFailures
 
     @classmethod
     def read(cls, environment: Mapping[str, str]) -> Self:
@@ -75,6 +80,7 @@ class RankEnv:
             run_dir=None if run_dir is None else RunDir(Path(run_dir)),
             snapshot_dir=None if snapshot_dir is None else Path(snapshot_dir),
             cadence=environment.get(CADENCE),
+            failures=PastFailures.from_text(environment.get(PAST_FAILURES, "")),
         )
 
     @property
@@ -86,7 +92,15 @@ class RankEnv:
         return None if self.attempt_dir is None else self.attempt_dir.rank(self.rank)
 
 
-def attempt_environment(*, job_id: str, run_dir: RunDir, attempt: int, generation: str, cadence: str) -> dict[str, str]:
+def attempt_environment(
+    *,
+    job_id: str,
+    run_dir: RunDir,
+    attempt: int,
+    generation: str,
+    cadence: str,
+    failures: PastFailures = _NONE_YET,
+) -> dict[str, str]:
     """What the keeper adds to the job's environment for one attempt."""
     return {
         JOB_ID: job_id,
@@ -95,6 +109,7 @@ def attempt_environment(*, job_id: str, run_dir: RunDir, attempt: int, generatio
         ATTEMPT: str(attempt),
         GENERATION: generation,
         CADENCE: cadence,
+        PAST_FAILURES: failures.to_text(),
         "WANDB_RUN_ID": job_id,
         "WANDB_RESUME": "allow",
     }

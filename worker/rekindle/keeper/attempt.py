@@ -11,6 +11,7 @@ from rekindle.contract.environ import attempt_environment
 from rekindle.contract.identity import parent_of, process_state
 from rekindle.contract.journal import Journal, RecordType
 from rekindle.contract.layout import RunDir
+from rekindle.contract.past_failures import PastFailures
 from rekindle.contract.rank_records import STACK_SIGNAL
 from rekindle.contract.spec import JobSpec
 from rekindle.keeper.accusation import Hang
@@ -40,6 +41,7 @@ class Plan:
     generation: str
     world_size: int
     cadence: str  # JSON of the spec's Cadence
+    failures: PastFailures
     deadline: float | None  # seconds of CLOCK_MONOTONIC: the job's time limit
     stop_wanted: Callable[[Events], Ending | None]  # asked after every wait: has somebody asked to stop?
 
@@ -86,6 +88,7 @@ class Attempt:
             attempt=self._plan.number,
             generation=self._plan.generation,
             cadence=self._plan.cadence,
+            failures=self._plan.failures,
         )
         start = self._agents.start_warm if self._spec.warm else self._agents.start_cold
         self._agent = start(self._plan.number, environment)

@@ -26,6 +26,7 @@ from rekindle.keeper.diagnosis import diagnose
 from rekindle.keeper.facts import AttemptFacts, Ending
 from rekindle.keeper.gpu_memory import GpuMemory
 from rekindle.keeper.history import read_history
+from rekindle.keeper.past_failures import past_failures
 from rekindle.keeper.process_tree import end_all, leftovers, reap
 from rekindle.keeper.testimony import facts_of_lost_attempt
 from rekindle.keeper.verdict import Ended, Retry, Stop, cannot_be_forked, decide
@@ -107,7 +108,8 @@ class Keeper:
         )
         self._history.run_started_at = self._history.run_started_at or time.time()
         cadence = json.dumps(asdict(self._spec.cadence))
-        plan = Plan(number, generation, len(devices), cadence, self._deadline(), self._stop_wanted)
+        failures = past_failures(self._run_dir.journal)
+        plan = Plan(number, generation, len(devices), cadence, failures, self._deadline(), self._stop_wanted)
         spec = replace(self._spec, warm=self._warm)
         facts = Attempt(plan, spec, self._run_dir, self._journal, self._watch, self._agents).run()
         facts.gpu_memory_held = self._gpus.wait_given_back()
