@@ -66,6 +66,6 @@ class ExperimentSubmitter:
 
 
 def in_experiment(error: FieldError, cell: Cell) -> FieldError:
-    """``matrix.ranks`` for a field that the cell has set, else ``base.ranks``."""
+    """``matrix.ranks`` for a field that the cell has set, else ``base.ranks``; ``base`` for the request as a whole."""
     place = "matrix" if error.field.partition(".")[0] in cell.parameters else "base"
-    return replace(error, field=f"{place}.{error.field}")
+    return replace(error, field=f"{place}.{error.field}" if error.field else place)

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 
 def did_you_mean(name: str, known: Sequence[str]) -> str:
-    """A guess at a misspelt name, else the whole list."""
-    close = difflib.get_close_matches(name, known, n=1)
+    """The one or two names that come close to a misspelt one, else the whole list."""
+    close = difflib.get_close_matches(name, known, n=2)
     if close:
-        return f"did you mean {close[0]!r}?"
+        return f"did you mean {' or '.join(map(repr, close))}?"
     return f"known here: {', '.join(known)}" if known else ""

@@ -130,3 +130,13 @@ def test_ranks_get_the_gpus_that_are_joined_by_nvlink():
 def test_without_links_the_lowest_slots_are_taken():
     slots = cpu_machine(4).slots
     assert [slot.name for slot in choose_slots(slots[::-1], 2, ())] == ["cpu:0", "cpu:1"]
+
+
+@pytest.mark.parametrize("fate", [*JobState, None])
+def test_a_job_that_follows_another_starts_when_that_one_is_over_however_it_ended(fate):
+    job, other = a_job(follows="before"), a_job()
+    made = plan([job, other], cpu_machine(2), fates={"before": fate})
+    over = fate in {None, JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED}
+    assert (job.id in dict(started(made))) is over
+    assert other.id in dict(started(made))
+    assert over or "one job at a time" in made.places[job.id][1]

@@ -116,7 +116,7 @@ def _submissions(name: str, request: ExperimentCreate, cells: Sequence[Cell]) ->
 def _errors(error: ValidationError) -> list[FieldError]:
     located: list[Mapping[str, Any]] = [{**each, "loc": ("body", *each["loc"])} for each in error.errors()]
     told = field_errors(located, JobCreate)
-    return [replace(FieldError(**each), field=each["field"].removeprefix("body.")) for each in told]
+    return [replace(FieldError(**each), field="" if each["field"] == "body" else each["field"]) for each in told]
 
 
 def _job_name(experiment: str, number: int, cell: Cell) -> str:

@@ -1,0 +1,274 @@
+"""Experiments over HTTP: jobs made from a matrix, and the table of what they log."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from api_server import ApiServer
+from job_examples import names_in
+from rekindle.contract.durable import append_line
+from rekindle.contract.journal import Journal, RecordType
+from rekindle.contract.rank_records import MetricPoint
+from rekindle_service.states import JobState
+
+PATH = "/api/v1/experiments"
+
+
+def body(code: Path, **fields: Any) -> dict[str, Any]:
+    (code / "train.py").write_text("")
+    base = {"script": "train.py", "code": {"path": str(code)}, "device": "cpu", "args": ["--epochs", "2"]}
+    return {"name": "lr", "base": base, "matrix": {"--lr": [0.1, 0.01], "ranks": [1, 2]}, **fields}
+
+
+def submitted(server: ApiServer, request: dict[str, Any]) -> dict[str, Any]:
+    answer = server.api.post(PATH, json=request)
+    assert answer.status_code == 201, answer.text
+    assert answer.headers["Location"] == f"{PATH}/{answer.json()['id']}"
+    return answer.json()
+
+
+def read(server: ApiServer, experiment: dict[str, Any]) -> dict[str, Any]:
+    return server.api.get(f"{PATH}/{experiment['id']}").json()
+
+
+def errors(server: ApiServer, request: Any) -> dict[str, dict[str, Any]]:
+    answer = server.api.post(PATH, json=request)
+    assert answer.status_code == 422, answer.text
+    assert server.services.store.jobs() == []
+    assert server.api.get(PATH).json()["items"] == []
+    assert names_in(server.services.home.runs) == []
+    return {one["field"]: one for one in answer.json()["errors"]}
+
+
+def log(server: ApiServer, job: str, attempt: int, *points: tuple[int, dict[str, float | None]]) -> None:
+    run_dir = server.services.home.run_dir(job)
+    journal = Journal(run_dir.journal)
+    journal.write(
+        RecordType.ATTEMPT_STARTED,
+        attempt=attempt, run=1, generation="g", world_size=1, devices=["cpu:0"], warm=False,
+    )  # fmt: skip
+    metrics = run_dir.attempt(attempt).rank(0).metrics
+    metrics.parent.mkdir(parents=True)
+    for step, values in points:
+        append_line(metrics, MetricPoint(step=step, epoch=0, at=1.0, values=values).to_json())
+
+
+def test_a_matrix_becomes_jobs_with_their_own_arguments_ranks_and_names(server: ApiServer, code: Path) -> None:
+    experiment = submitted(server, body(code))
+    assert (experiment["number"], experiment["name"], experiment["jobs"]) == (1, "lr", 4)
+    assert (experiment["states"], experiment["over"], experiment["parameters"]) == (
+        {"queued": 4}, False, ["--lr", "ranks"],
+    )  # fmt: skip
+    jobs = [server.api.get(f"/api/v1/jobs/{cell['job']}").json() for cell in experiment["cells"]]
+    assert [(job["args"], job["ranks"]["max"]) for job in jobs] == [
+        (["--epochs", "2", "--lr", lr], ranks) for lr in ("0.1", "0.01") for ranks in (1, 2)
+    ]
+    assert jobs[1]["name"] == "lr 2: --lr=0.1 ranks=2"
+    assert {job["experiment_id"] for job in jobs} == {experiment["id"]}
+    assert {server.services.store.job(job["id"]).follows for job in jobs} == {None}
+    assert all((server.run_dir(job).code / "train.py").exists() for job in jobs)
+    assert [one["id"] for one in server.api.get(PATH).json()["items"]] == [experiment["id"]]
+    machine = experiment["machine"]
+    assert machine["cores"] >= 1
+    assert machine["torch"]
+    assert machine["processor"]
+
+
+def test_the_table_holds_what_was_logged_last_where_attempts_overlap(server: ApiServer, code: Path) -> None:
+    request = body(code, matrix={"--lr": [0.1, 0.01]})
+    request["measure"] = [
+        "loss",
+        {"metric": "loss", "take": "lowest"},
+        {"metric": "loss", "relative_to": {"--lr": 0.1}},
+    ]
+    experiment = submitted(server, request)
+    first, second = (cell["job"] for cell in experiment["cells"])
+    log(server, first, 1, (1, {"loss": 4.0}), (2, {"loss": 3.0}), (3, {"loss": 0.5}))
+    log(server, first, 2, (3, {"loss": 2.0}), (4, {"loss": 2.5}))
+    log(server, second, 1, (1, {"loss": 5.0}))
+    told = read(server, experiment)
+    assert told["measures"] == ["loss", "lowest loss", "loss / --lr=0.1"]
+    assert [row["values"] for row in told["rows"]] == [[2.5, 2.0, 1.0], [5.0, 5.0, 2.0]]
+    curves = server.api.get(f"{PATH}/{experiment['id']}/curves", params={"name": "loss"}).json()["items"]
+    assert [(curve["job"], [point[0] for point in curve["points"]]) for curve in curves] == [
+        (first, [1, 2, 3, 4]), (second, [1]),
+    ]  # fmt: skip
+
+
+def test_without_measures_every_metric_is_a_column_and_a_value_that_was_not_finite_is_none(
+    server: ApiServer, code: Path
+) -> None:
+    experiment = submitted(server, body(code, matrix={"--lr": [0.1]}))
+    log(server, experiment["cells"][0]["job"], 1, (1, {"loss": 1.0, "accuracy": 0.5}), (2, {"loss": None}))
+    told = read(server, experiment)
+    assert (told["measures"], told["rows"][0]["values"]) == (["loss", "accuracy"], [None, 0.5])
+
+
+def test_repeats_get_a_seed_each_and_share_a_row(server: ApiServer, code: Path) -> None:
+    experiment = submitted(server, body(code, matrix={"--lr": [0.1]}, repeats=2, seed_option="--seed"))
+    args = [server.api.get(f"/api/v1/jobs/{cell['job']}").json()["args"] for cell in experiment["cells"]]
+    assert [each[2:4] for each in args] == [["--seed", "0"], ["--seed", "1"]]
+    assert [row["cells"] for row in experiment["rows"]] == [[0, 1]]
+
+
+def test_one_at_a_time_means_that_each_job_follows_the_one_before(server: ApiServer, code: Path) -> None:
+    experiment = submitted(server, body(code, matrix={"--lr": [1, 2, 3]}, one_at_a_time=True))
+    jobs = [cell["job"] for cell in experiment["cells"]]
+    assert [server.services.store.job(job).follows for job in jobs] == [None, *jobs[:-1]]
+
+
+def test_a_repeat_of_the_key_is_answered_with_the_first_experiment(server: ApiServer, code: Path) -> None:
+    header = {"Idempotency-Key": "once"}
+    first = server.api.post(PATH, json=body(code), headers=header).json()
+    again = server.api.post(PATH, json=body(code, name="other"), headers=header).json()
+    assert again == first
+    assert len(server.services.store.jobs()) == 4
+
+
+def test_values_of_the_environment_are_never_told(server: ApiServer, code: Path) -> None:
+    request = body(code)
+    request["base"]["env"] = {"API_KEY": "secret-1234"}
+    experiment = submitted(server, request)
+    assert experiment["definition"]["base"]["env"] == {"API_KEY": "•••"}
+    assert "secret-1234" not in server.api.get(f"{PATH}/{experiment['id']}").text
+    assert server.services.store.job(experiment["cells"][0]["job"]).env == {"API_KEY": "secret-1234"}
+
+
+def test_cancelling_stops_every_job_that_is_not_over(server: ApiServer, code: Path) -> None:
+    experiment = submitted(server, body(code))
+    done = {"id": experiment["cells"][0]["job"]}
+    server.move(done, JobState.STARTING, JobState.RUNNING, JobState.SUCCEEDED)
+    assert server.api.post(f"{PATH}/{experiment['id']}/cancel").status_code == 202
+    intents = [server.services.store.job(cell["job"]).intent for cell in experiment["cells"]]
+    assert intents == ["run", "cancel", "cancel", "cancel"]
+    for cell in experiment["cells"][1:]:
+        server.move({"id": cell["job"]}, JobState.CANCELLED)
+    assert read(server, experiment)["over"] is True
+    assert server.api.post(f"{PATH}/{experiment['id']}/cancel").status_code == 409
+
+
+def test_a_deleted_job_leaves_the_others_their_places(server: ApiServer, code: Path) -> None:
+    experiment = submitted(server, body(code))
+    gone = experiment["cells"][1]["job"]
+    server.move({"id": gone}, JobState.CANCELLED)
+    assert server.api.delete(f"/api/v1/jobs/{gone}").status_code == 204
+    told = read(server, experiment)
+    assert [row["parameters"] for row in told["rows"]] == [
+        {"--lr": 0.1, "ranks": 1}, {"--lr": 0.01, "ranks": 1}, {"--lr": 0.01, "ranks": 2},
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("fields", "field", "told"),
+    [
+        ({"matrix": {"lr": [0.1]}}, "matrix.0.lr", "'--lr'"),
+        ({"matrix": {"rank": [1]}}, "matrix.0.rank", "'ranks'"),
+        ({"matrix": {"--lr": []}}, "matrix.0.--lr", "at least 1"),
+        ({"matrix": {"--lr": [[1]]}}, None, ""),
+        ({"matrix": {"--lr": 1}}, "matrix.0.--lr", "list"),
+        ({"matrix": {}}, "matrix.0", "at least 1"),
+        ({"matrix": []}, "matrix", "at least 1"),
+        ({"matrix": {"--a": list(range(200)), "--b": [1, 2]}}, "matrix", "at most 200 jobs"),
+        ({"matrix": {"--lr": [1]}, "repeats": 0}, "repeats", "greater than or equal to 1"),
+        ({"matrix": {"ranks": [1, 3]}}, "matrix.ranks", "at most 2, the cpu slots of this machine"),
+        ({"matrix": {"ranks": ["two"]}}, "matrix.ranks", "whole number"),
+        ({"matrix": {"recipe": ["dpp"]}}, "base", "exactly one of script, module and recipe"),
+        ({"matrix": {"--lr": ["a\0b"]}}, None, "NUL"),
+        ({"measure": [{"metric": "loss", "take": "median"}]}, "measure.0.take", "'lowest', 'highest' or 'mean'"),
+        ({"measures": ["loss"]}, "measures", "'measure'"),
+        ({"size": "small"}, "body", "only a builtin has a size"),
+        ({"builtin": "shuffle"}, "body", "exactly one of builtin and matrix"),
+        ({"base": {"script": "train.py", "name": "x"}}, "base.name", "must be left out"),
+        ({"base": {"recipe": "dpp"}}, "base.recipe", "did you mean 'dp' or 'ddp'?"),
+        ({"base": {"recipe": "ddp", "rank": 2}}, "base.rank", "'ranks'"),
+        ({"base": {"recipe": "ddp", "env": {"PET_X": "1"}}}, "base.env", "cannot be set"),
+        ({"base": {"script": "/nowhere/train.py"}}, "base.script", "there must be such a file"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_a_set_of_jobs_is_refused_whole_with_the_field_at_fault(
+    server: ApiServer, code: Path, fields: dict[str, Any], field: str | None, told: str
+) -> None:
+    found = errors(server, body(code, **fields))
+    text = str(found.get(field) if field else found)
+    assert told in text, found
+
+
+@pytest.mark.parametrize(
+    ("request_body", "field", "hint"),
+    [
+        ({"builtin": "shufle"}, "builtin", "did you mean 'shuffle'?"),
+        ({"builtin": "shuffle", "size": "smal"}, "size", "did you mean 'small'?"),
+        ({"builtin": "shuffle", "repeats": 2}, "body", "args may be added"),
+        ({}, "body", "GET /api/v1/experiments/builtin has those of rekindle, to be sent as they are or changed"),
+    ],
+)
+def test_a_wrong_builtin_is_answered_with_the_right_ones(
+    server: ApiServer, request_body: dict[str, Any], field: str, hint: str
+) -> None:
+    assert errors(server, request_body)[field]["hint"] == hint
+
+
+def test_every_builtin_can_be_sent_by_its_name_and_as_it_is_shown(server: ApiServer) -> None:
+    items = server.api.get(f"{PATH}/builtin").json()["items"]
+    assert {item["name"] for item in items} == {
+        "shuffle", "uneven", "scaling", "dp-vs-ddp", "allreduce", "batchnorm", "sync-every",
+    }  # fmt: skip
+    item = next(item for item in items if (item["name"], item["size"]) == ("dp-vs-ddp", "small"))
+    named = submitted(server, {"builtin": "dp-vs-ddp", "args": ["--epochs", "1"]})
+    assert named["command"] == "rekindle experiment dp-vs-ddp --follow -- --epochs 1"
+    own = submitted(server, item["definition"])
+    assert own["command"] is None
+    assert [row["parameters"] for row in own["rows"]] == [row["parameters"] for row in named["rows"]]
+    assert named["jobs"] == own["jobs"] == item["jobs"]
+
+
+def test_a_builtin_leaves_out_what_this_machine_has_no_slots_for_and_says_so(server: ApiServer) -> None:
+    experiment = submitted(server, {"builtin": "uneven"})
+    assert [row["parameters"] for row in experiment["rows"]] == [{"ranks": 1}, {"ranks": 2}]
+    (note,) = experiment["notes"]
+    assert "3 and 4 ranks" in note
+    assert "REKINDLE_CPU_SLOTS=4" in note
+
+
+def test_an_unknown_experiment_is_not_found(server: ApiServer) -> None:
+    for path in ("nonsense", "aaaaaaaaaa", "..%2f..%2ftoken"):
+        answer = server.api.get(f"{PATH}/{path}")
+        assert (answer.status_code, answer.headers["content-type"]) == (404, "application/problem+json")
+        assert server.api.get(f"{PATH}/{path}/curves").status_code == 404
+        assert server.api.post(f"{PATH}/{path}/cancel").status_code == 404
+
+
+def test_a_disk_that_fails_half_way_leaves_no_job_and_no_folder(
+    server: ApiServer, code: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from rekindle_service import submitter as submitter_module
+
+    real, written = submitter_module.write_json, list[Path]()
+
+    def full_after_two(path: Path, value: Any) -> None:
+        written.append(path)
+        if len(written) > 2:
+            raise OSError(28, "No space left on device")
+        real(path, value)
+
+    monkeypatch.setattr(submitter_module, "write_json", full_after_two)
+    assert server.api.post(PATH, json=body(code)).status_code == 507
+    assert server.services.store.jobs() == []
+    assert names_in(server.services.home.runs) == []
+
+
+def test_pages_of_the_list_follow_each_other(server: ApiServer, code: Path) -> None:
+    for name in "abc":
+        submitted(server, body(code, name=name, matrix={"--lr": [1]}))
+    first = server.api.get(PATH, params={"limit": 2}).json()
+    second = server.api.get(PATH, params={"limit": 2, "cursor": first["next"]}).json()
+    assert [one["name"] for one in (*first["items"], *second["items"])] == ["c", "b", "a"]
+    assert second["next"] is None
+    assert [one["name"] for one in server.api.get(PATH, params={"name": "b"}).json()["items"]] == ["b"]
+
+
+def test_a_stranger_learns_nothing(server: ApiServer) -> None:
+    for path in (PATH, f"{PATH}/builtin"):
+        assert server.stranger.get(path).status_code == 401
+    assert server.stranger.post(PATH, json={"builtin": "shuffle"}).status_code == 401

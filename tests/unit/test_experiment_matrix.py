@@ -1,0 +1,71 @@
+"""A matrix of values becomes jobs."""
+
+import itertools
+import math
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rekindle_service.experiments import built_in
+from rekindle_service.experiments.matrix import JOB_FIELDS, Cell, count, expand, job_request, label
+
+_VALUES = st.lists(st.integers() | st.booleans() | st.text(max_size=3), min_size=1, max_size=3)
+_MATRICES = st.lists(st.dictionaries(st.sampled_from(["--a", "--b", "ranks"]), _VALUES, min_size=1), max_size=3)
+
+
+def test_every_combination_comes_once_before_any_is_repeated():
+    cells = expand([{"ranks": [1, 2], "--lr": [0.1, 0.2]}], repeats=2)
+    once = [{"ranks": ranks, "--lr": lr} for ranks, lr in itertools.product([1, 2], [0.1, 0.2])]
+    assert cells == [Cell(parameters, repeat) for repeat in (0, 1) for parameters in once]
+
+
+def test_matrices_follow_each_other():
+    cells = expand([{"recipe": ["dp"]}, {"recipe": ["ddp"], "ranks": [1, 2]}], repeats=1)
+    assert [cell.parameters for cell in cells] == [
+        {"recipe": "dp"},
+        {"recipe": "ddp", "ranks": 1},
+        {"recipe": "ddp", "ranks": 2},
+    ]
+
+
+@given(_MATRICES, st.integers(1, 3))
+def test_the_count_is_known_before_the_cells(matrices, repeats):
+    assert count(matrices, repeats) == len(expand(matrices, repeats))
+
+
+def test_a_number_of_jobs_beyond_all_bounds_is_counted_without_making_them():
+    matrix = {f"--option-{index}": list(range(200)) for index in range(20)}
+    assert count([matrix], 1) == math.prod([200] * 20)
+
+
+def test_options_go_to_the_script_and_fields_to_the_job():
+    cell = Cell({"ranks": 2, "--lr": 0.1, "--no-shuffle": True, "--amp": False, "--seed": None, "-k": "a b"}, repeat=0)
+    base = {"recipe": "ddp", "args": ["--epochs", "3"], "env": {"A": "b"}}
+    assert job_request(base, ["--lr", "1"], cell, name="n", seed_option=None) == {
+        "recipe": "ddp",
+        "env": {"A": "b"},
+        "ranks": 2,
+        "args": ["--epochs", "3", "--lr", "1", "--lr", "0.1", "--no-shuffle", "-k", "a b"],
+        "name": "n",
+    }
+
+
+def test_the_seed_option_gets_the_number_of_the_repeat():
+    cells = expand([{"--lr": [0.1]}], repeats=2)
+    args = [job_request({}, [], cell, name="n", seed_option="--seed")["args"] for cell in cells]
+    assert args == [["--seed", "0", "--lr", "0.1"], ["--seed", "1", "--lr", "0.1"]]
+
+
+def test_a_label_tells_switches_as_words():
+    assert label({"ranks": 2, "--sync": True, "--flat": False, "--x": None}) == (
+        "ranks=2 --sync=yes --flat=no --x=not given"
+    )
+
+
+def test_no_builtin_varies_what_is_neither_an_option_nor_a_field():
+    for name, size in itertools.product(built_in.names(), built_in.SIZES):
+        body = built_in.definition(name, size)
+        matrices = body["matrix"] if isinstance(body["matrix"], list) else [body["matrix"]]
+        keys = {key for matrix in matrices for key in matrix}
+        assert keys, name
+        assert all(key.startswith("--") or key in JOB_FIELDS for key in keys), name
