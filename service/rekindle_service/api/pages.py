@@ -1,4 +1,4 @@
-"""The web page: two documents, a login, and the files they load."""
+"""The web page: three documents, a login, and the files they load."""
 
 from importlib.util import find_spec
 from pathlib import Path
@@ -43,6 +43,12 @@ def job_list_page() -> FileResponse:
 def job_page(job_id: str) -> FileResponse:
     """The page itself reads the id from its address, and asks the API whether there is such a job."""
     return _page("job.html")
+
+
+@router.get("/experiments/{experiment_id}")
+def experiment_page(experiment_id: str) -> FileResponse:
+    """As with a job, the page itself finds out whether there is such an experiment."""
+    return _page("experiment.html")
 
 
 @router.get("/login")

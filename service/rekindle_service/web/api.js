@@ -51,6 +51,7 @@
  * @property {number} version
  * @property {string} python
  * @property {boolean} warm
+ * @property {string | null} experiment_id
  *
  * @typedef {object} Fault injected on request; `snapshot` is the step of the one that was damaged
  * @property {string} fault
@@ -88,6 +89,42 @@
  * @property {number | null} straggler share of the time that the others wait for it
  * @property {string | null} notice
  * @property {string | null} last_line
+ *
+ * @typedef {object} Row of an experiment: one combination of parameters
+ * @property {Record<string, string | number | boolean | null>} parameters
+ * @property {number[]} cells
+ * @property {(number | null)[]} values means of the repeats
+ * @property {([number, number] | null)[]} spread their lowest and highest
+ *
+ * @typedef {object} Cell one job of an experiment
+ * @property {string} job
+ * @property {number} number
+ * @property {string} state
+ * @property {string} intent
+ * @property {number} repeat
+ *
+ * @typedef {object} Summary of an experiment
+ * @property {string} id
+ * @property {number} number
+ * @property {string} name
+ * @property {string} title
+ * @property {string | null} command
+ * @property {string} created_at
+ * @property {boolean} over
+ * @property {number} jobs
+ * @property {Record<string, number>} states
+ *
+ * @typedef {object} Table
+ * @property {Record<string, any>} definition
+ * @property {Record<string, any>} machine
+ * @property {string[]} notes
+ * @property {string[]} parameters
+ * @property {string[]} measures
+ * @property {Row[]} rows
+ * @property {Cell[]} cells
+ *
+ * @typedef {Summary & Table} Experiment
+ * @typedef {{job: string, name: string, points: Point[]}} Curve
  *
  * @typedef {[step: number, epoch: number | null, at: number, value: number | null]} Point
  * @typedef {{attempt: number, name: string, points: Point[]}} Series
@@ -173,6 +210,15 @@ export const listMetrics = async (/** @type {string} */ id) => (await get(`${job
 
 /** @returns {Promise<{step: number, epoch: number | null, bytes: number, verified: boolean, world_size: number, created_at: string}[]>} */
 export const listSnapshots = async (/** @type {string} */ id) => (await get(`${jobPath(id)}/snapshots`)).items;
+
+/** @returns {Promise<Summary[]>} */
+export const listExperiments = async (/** @type {number} */ limit) => (await get("/experiments", { limit })).items;
+
+/** @returns {Promise<Experiment>} */
+export const readExperiment = (/** @type {string} */ id) => get(`/experiments/${encodeURIComponent(id)}`);
+
+/** @returns {Promise<Curve[]>} */
+export const listCurves = async (/** @type {string} */ id) => (await get(`/experiments/${encodeURIComponent(id)}/curves`)).items;
 
 /** @returns {Promise<import("./device-strip.js").Slot[]>} */
 export const listDevices = async () => (await get("/devices")).items;

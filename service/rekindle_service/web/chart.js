@@ -1,30 +1,16 @@
 /**
- * Charts of the metrics. The only module that touches Plotly, which is loaded when there is something to draw.
+ * Charts of a job's metrics.
  *
  * Names of metrics never reach Plotly, which reads markup in labels: they are headings of the page's own.
  */
 import { h, setText } from "./dom.js";
+import { CONFIG, baseLayout, plotly, themeColours } from "./plot.js";
 import { Metrics } from "./series.js";
 import { onThemeChange } from "./theme.js";
 
 const SHOWN_AT_FIRST = 2;
 /** Redrawing more often than this buys nothing that an eye can see. */
 const REDRAW_MS = 400;
-const CONFIG = { displayModeBar: false, responsive: true, scrollZoom: false, doubleClick: "reset" };
-
-/** @type {Promise<any> | undefined} */
-let library;
-
-function plotly() {
-  library ??= new Promise((resolve, reject) => {
-    const script = document.createElement("script");
-    script.src = "/static/vendor/plotly.min.js";
-    script.addEventListener("load", () => resolve(/** @type {any} */ (globalThis).Plotly));
-    script.addEventListener("error", () => reject(new Error("/static/vendor/plotly.min.js could not be loaded")));
-    document.head.append(script);
-  });
-  return library;
-}
 
 export class Charts {
   #section;
@@ -112,23 +98,6 @@ function latestText(parts) {
 }
 
 /**
- * The theme's colours as Plotly wants them: computed, not as variables.
- *
- * @param {HTMLElement} node
- */
-function themeColours(node) {
-  const probe = h("span", { hidden: true });
-  node.append(probe);
-  const value = (/** @type {string} */ name) => {
-    probe.style.color = `var(--${name})`;
-    return getComputedStyle(probe).color;
-  };
-  const colours = { line: value("accent"), redone: value("faint"), text: value("muted"), grid: value("grid"), ground: value("surface") };
-  probe.remove();
-  return colours;
-}
-
-/**
  * Two traces per attempt: what counts, and faded what was done again.
  *
  * @param {import("./series.js").Part[]} parts
@@ -160,19 +129,8 @@ function traces(parts, colours) {
  */
 function layout(parts, colours) {
   const starts = parts.slice(1).flatMap((part) => (part.kept.length ? [{ attempt: part.attempt, step: part.kept[0][0] }] : []));
-  const axis = { gridcolor: colours.grid, linecolor: colours.grid, zeroline: false, fixedrange: false, automargin: true };
   return {
-    height: 210,
-    margin: { l: 44, r: 10, t: 14, b: 34 },
-    font: { family: "system-ui, sans-serif", size: 11, color: colours.text },
-    paper_bgcolor: "rgba(0,0,0,0)",
-    plot_bgcolor: "rgba(0,0,0,0)",
-    showlegend: false,
-    hovermode: "closest",
-    hoverlabel: { bgcolor: colours.ground, bordercolor: colours.line, font: { color: colours.text } },
-    uirevision: "kept",
-    xaxis: { ...axis, title: { text: "step", standoff: 6 }, rangemode: "nonnegative" },
-    yaxis: axis,
+    ...baseLayout(colours),
     shapes: starts.map(({ step }) => ({
       type: "line", yref: "paper", x0: step, x1: step, y0: 0, y1: 1, line: { color: colours.redone, width: 1, dash: "dash" },
     })),

@@ -40,6 +40,9 @@ export class JobHead {
     setBadge(this.#badge, stateWord(job));
     setText(byId("job-name"), job.name);
     setText(byId("job-id"), `#${job.number}`);
+    const experiment = /** @type {HTMLAnchorElement} */ (byId("experiment-link"));
+    experiment.hidden = !job.experiment_id;
+    if (job.experiment_id) experiment.href = `/experiments/${encodeURIComponent(job.experiment_id)}`;
     document.title = `${job.name} · ${stateWord(job)} · rekindle`;
     setProgress(this.#bar, job, `${percent(job.progress)}, step ${outOf(job.step, job.steps)}`);
     this.#tick();

@@ -1,11 +1,12 @@
 /** The list of jobs: totals, slots, filters kept in the address, live rows. */
-import { listDevices, listJobs } from "./api.js";
-import { byId, setText } from "./dom.js";
+import { listDevices, listExperiments, listJobs } from "./api.js";
+import { byId, h, setText } from "./dom.js";
 import { DeviceStrip } from "./device-strip.js";
 import { JobTable } from "./job-table.js";
 import { Stream } from "./stream.js";
 
 const PAGE = 50;
+const NEWEST_EXPERIMENTS = 5;
 /** Many events in a row (a hundred submitted jobs) lead to one fetch. */
 const SETTLE_MS = 250;
 
@@ -64,10 +65,22 @@ async function showTotals() {
   setText(byId("total-slots"), `${slots.filter((slot) => slot.job).length} / ${slots.length}`);
 }
 
+async function showExperiments() {
+  const newest = await listExperiments(NEWEST_EXPERIMENTS);
+  byId("experiments").hidden = newest.length === 0;
+  byId("experiment-links").replaceChildren(
+    ...newest.map((one) => {
+      const done = one.jobs - ["queued", "starting", "running", "recovering"].reduce((sum, word) => sum + (one.states[word] ?? 0), 0);
+      const link = h("a", { href: `/experiments/${encodeURIComponent(one.id)}`, title: one.title }, h("bdi", {}, one.name));
+      return h("li", {}, link, h("span", { class: "muted" }, one.over ? `${one.jobs} jobs` : `${done} of ${one.jobs}`));
+    }),
+  );
+}
+
 function refresh() {
   clearTimeout(timer);
   timer = setTimeout(() => {
-    Promise.all([showPage(), showTotals()]).catch((error) => console.warn("the list could not be read", error));
+    Promise.all([showPage(), showTotals(), showExperiments()]).catch((error) => console.warn("the list could not be read", error));
   }, SETTLE_MS);
 }
 

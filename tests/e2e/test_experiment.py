@@ -1,0 +1,53 @@
+"""An experiment of a user's own script, from a file on the command line to the table."""
+
+import json
+from pathlib import Path
+
+from cli_process import rekindle
+from e2e.serve_process import ServeProcess
+
+_SCRIPT = """
+import sys
+from rekindle import report
+rate = float(sys.argv[sys.argv.index("--lr") + 1])
+for step in range(1, 4):
+    report(step=step, loss=step * rate)
+if rate > 5:
+    raise ValueError("too fast")
+"""
+
+_EXPERIMENT = """
+title = "A rate that is right, and one that is not"
+measure = ["loss", { metric = "loss", take = "lowest", title = "best" }]
+
+[base]
+script = "train.py"
+device = "cpu"
+
+[matrix]
+--lr = [0.5, 8]
+"""
+
+
+def test_a_file_becomes_jobs_and_a_table_that_says_which_of_them_failed(
+    home: Path, server: ServeProcess, tmp_path: Path
+) -> None:
+    folder = tmp_path / "project"
+    folder.mkdir()
+    (folder / "train.py").write_text(_SCRIPT)
+    (folder / "rates.toml").write_text(_EXPERIMENT)
+    done = rekindle(home, "experiment", "--file", str(folder / "rates.toml"), "--follow", timeout=120)
+    assert done.returncode == 1, done.stderr
+    lines = [line.split() for line in done.stdout.splitlines()]
+    assert lines[0] == ["A", "rate", "that", "is", "right,", "and", "one", "that", "is", "not"]
+    assert lines[1:4] == [
+        ["--lr", "loss", "best", "state"],
+        ["0.5", "1.5", "0.5", "succeeded"],
+        ["8", "24", "8", "failed"],
+    ]
+    assert lines[4][:2] == ["Measured", "on"]
+    assert "2 of 2" in done.stderr
+    assert "ValueError" in done.stderr
+    assert rekindle(home, "experiment", "--show", "rates").stdout == done.stdout
+    (listed,) = json.loads(rekindle(home, "experiment", "--list", "-o", "json").stdout)["started"]
+    assert (listed["name"], listed["over"], listed["states"]) == ("rates", True, {"succeeded": 1, "failed": 1})

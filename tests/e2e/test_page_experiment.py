@@ -1,0 +1,89 @@
+"""The page of an experiment in a browser; what its jobs measure is played by the test."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+import httpx2
+from playwright.sync_api import Page, expect
+
+from e2e.serve_process import ServeProcess
+from rekindle.contract.durable import append_line
+from rekindle.contract.journal import Journal, RecordType
+from rekindle.contract.locks import ExclusiveLock
+from rekindle.contract.rank_records import MetricPoint
+from rekindle_service.home import Home
+from rekindle_service.states import JobState
+from rekindle_service.store import Store
+
+_HOSTILE = "<img src=x onerror=alert(1)> {{7*7}}"
+
+
+def test_an_experiment_is_found_in_the_list_and_shows_table_curves_and_machine(
+    page: Page, server: ServeProcess, home: Path, tmp_path: Path
+) -> None:
+    """Its jobs wait for one that is held, so that nothing but the test writes their metrics."""
+    experiment = submit(server, tmp_path)
+    link = page.locator("#experiment-links a")
+    expect(link).to_have_text(_HOSTILE)
+    expect(page.locator("#experiment-links")).to_contain_text("0 of 2")
+    link.click()
+    expect(page.locator("#experiment-name")).to_have_text(_HOSTILE)
+    expect(page.locator("#experiment-states")).to_have_text("2 queued")
+    first, second = (cell["job"] for cell in experiment["cells"])
+    play(home, first, [4.0, 2.0])
+    play(home, second, [5.0, 1.0])
+    rows = page.locator("#results-body tr")
+    expect(rows.nth(0).locator(".value")).to_have_text(["2", "1"])
+    expect(rows.nth(1).locator(".value")).to_have_text(["1", "0.5"])
+    expect(rows.nth(1)).to_contain_text(_HOSTILE)
+    expect(rows.locator(".badge")).to_have_text(["succeeded", "succeeded"])
+    expect(page.locator("#curve-charts figcaption")).to_have_text(["loss"])
+    expect(page.locator("#curve-charts .scatterlayer .trace")).to_have_count(2, timeout=20_000)  # Plotly is large
+    expect(page.locator("#origin")).to_contain_text("cores")
+    expect(page.locator("#origin")).to_contain_text("torch")
+    assert page.locator("main img, main script").count() == 0
+    rows.nth(1).locator("a").click()
+    expect(page.locator("#job-state")).to_have_text("succeeded")
+    page.get_by_role("link", name="Its experiment").click()
+    expect(page.locator("#experiment-states")).to_have_text("2 succeeded")
+
+
+def submit(server: ServeProcess, code: Path) -> dict[str, Any]:
+    """Two jobs that never start by themselves: each waits for a job that is held."""
+    (code / "train.py").write_text("")
+    base = {"script": str(code / "train.py"), "device": "cpu"}
+    headers = {"Authorization": f"Bearer {server.token}"}
+    with httpx2.Client(base_url=f"{server.url}/api/v1", headers=headers, trust_env=False) as api:
+        idle = api.post("/jobs", json={**base, "ranks": 4, "args": ["600"], "name": "idle", "after": []}).json()
+        assert api.post(f"/jobs/{idle['id']}/drain").status_code == 202
+        request = {
+            "name": _HOSTILE,
+            "base": {**base, "after": [idle["id"]]},
+            "matrix": {"--note": ["plain", _HOSTILE]},
+            "measure": ["loss", {"metric": "loss", "relative_to": {"--note": "plain"}}],
+        }
+        answer = api.post("/experiments", json=request)
+    assert answer.status_code == 201, answer.text
+    return dict(answer.json())
+
+
+def play(home: Path, job_id: str, losses: list[float]) -> None:
+    """The job runs and succeeds, with this metric."""
+    run_dir = Home(home).run_dir(job_id)
+    metrics = run_dir.attempt(1).rank(0).metrics
+    metrics.parent.mkdir(parents=True)
+    for step, loss in enumerate(losses, start=1):
+        append_line(metrics, MetricPoint(step=step, epoch=0, at=time.time(), values={"loss": loss}).to_json())
+    store = Store(Home(home).database)
+    with_lock = ExclusiveLock(run_dir.keeper_lock)
+    journal = Journal(run_dir.journal)
+    journal.write(
+        RecordType.ATTEMPT_STARTED,
+        attempt=1, run=1, generation="g", world_size=1, devices=["cpu:0"], warm=False,
+    )  # fmt: skip
+    moved = store.transition(job_id, JobState.STARTING, expected={JobState.QUEUED}, reason="test", run=1)
+    assert moved is not None
+    journal.write(RecordType.JOB_ENDED, run=1, state="succeeded", reason="done", outcome=None)
+    store.close()
+    with_lock.release()
