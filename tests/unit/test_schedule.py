@@ -2,28 +2,52 @@ import json
 
 import pytest
 
+from rekindle.contract.past_failures import PastFailures
 from rekindle.contract.spec import Cadence
+from rekindle.training import auto_cadence
+from rekindle.training.save_costs import SaveCosts
 from rekindle.training.schedule import SnapshotSchedule, chosen_cadence
 
+AUTO = Cadence(auto=True)
 
-def schedule(cadence, *, adapts=False):
-    return SnapshotSchedule(cadence, adapts, last_at=100.0)
+
+def schedule(cadence, **settings):
+    return SnapshotSchedule(cadence, 100.0, **settings)
+
+
+def saved(at, *, blocked, writing=0.0):
+    """An ``auto`` schedule that took its first snapshot ``at``."""
+    auto = schedule(AUTO)
+    auto.tried(at, blocked)
+    auto.written(writing)
+    return auto
 
 
 def test_what_the_submitter_says_goes_before_what_the_script_says():
     job = json.dumps({"every_steps": 5, "every_seconds": None, "every_epochs": None, "keep": 2})
-    assert chosen_cadence(Cadence(every_steps=9), job) == (Cadence(every_steps=5, keep=2), False)
+    assert chosen_cadence(Cadence(every_steps=9), job) == Cadence(every_steps=5, keep=2)
+    assert chosen_cadence(Cadence(every_steps=9), json.dumps({"auto": True})) == AUTO
 
 
 def test_the_script_decides_where_the_submitter_says_nothing():
     job = json.dumps({"every_steps": None, "every_seconds": None, "every_epochs": None, "keep": 7})
-    assert chosen_cadence(Cadence(every_steps=9), job) == (Cadence(every_steps=9), False)
-    assert chosen_cadence(Cadence(every_steps=9), None) == (Cadence(every_steps=9), False)
+    assert chosen_cadence(Cadence(every_steps=9), job) == Cadence(every_steps=9)
+    assert chosen_cadence(Cadence(every_steps=9), None) == Cadence(every_steps=9)
 
 
-def test_the_default_keeps_as_many_as_the_submitter_wants():
+def test_where_nobody_says_when_it_is_chosen_and_the_submitter_says_how_many():
     job = json.dumps({"every_steps": None, "every_seconds": None, "every_epochs": None, "keep": 7})
-    assert chosen_cadence(Cadence(), job) == (Cadence(every_seconds=10.0, every_epochs=1, keep=7), True)
+    assert chosen_cadence(Cadence(), job) == Cadence(auto=True, keep=7)
+    assert chosen_cadence(Cadence(keep=9), None) == Cadence(auto=True, keep=9)
+
+
+def test_which_snapshot_is_best_is_said_apart_from_when_they_are_due():
+    assert chosen_cadence(Cadence(best="accuracy"), json.dumps({"every_steps": 5})).best == "accuracy"
+    assert chosen_cadence(Cadence(best="accuracy"), json.dumps({"best": "-loss"})) == Cadence(auto=True, best="-loss")
+
+
+def test_a_field_of_a_newer_server_is_passed_over():
+    assert chosen_cadence(Cadence(), json.dumps({"every_steps": 5, "by_moonlight": True})) == Cadence(every_steps=5)
 
 
 def test_snapshots_by_step_fall_on_the_same_steps_in_every_attempt():
@@ -41,24 +65,23 @@ def test_the_clock_starts_anew_after_each_try():
     by_time = schedule(Cadence(every_seconds=10.0))
     assert not by_time.due_after_step(1, now=109.9)
     assert by_time.due_after_step(1, now=110.0)
-    by_time.tried(now=112.0, cost=2.0)
+    by_time.tried(now=112.0, blocked=2.0)
     assert not by_time.due_after_step(2, now=121.9)
     assert by_time.due_after_epoch(0, now=122.0)
 
 
-@pytest.mark.parametrize(("adapts", "due"), [(True, False), (False, True)])
-def test_slow_saving_makes_only_the_default_cadence_rarer(adapts, due):
-    by_time = schedule(Cadence(every_seconds=10.0), adapts=adapts)
-    by_time.tried(now=100.0, cost=3.0)
-    assert by_time.due_after_step(1, now=115.0) is due
-    assert by_time.due_after_step(1, now=160.0)
+def test_what_is_given_is_kept_however_dear_it_is():
+    given = schedule(Cadence(every_seconds=10.0))
+    given.tried(now=100.0, blocked=9.0)
+    given.written(30.0)
+    assert given.due_after_step(1, now=111.0)
 
 
 def test_a_snapshot_that_is_owed_follows_at_the_next_step():
     every_four = schedule(Cadence(every_steps=4))
     every_four.owed = True
     assert every_four.due_after_step(5, now=101.0)
-    every_four.tried(now=101.0, cost=0.1)
+    every_four.tried(now=101.0, blocked=0.1)
     assert not every_four.due_after_step(6, now=102.0)
 
 
@@ -67,14 +90,131 @@ def test_copies_in_memory_take_a_twentieth_of_the_time_at_most():
     assert [rarely.copy_due(now) for now in (100.4, 100.6)] == [False, True]
     rarely.copied(now=101.0, cost=0.3)
     assert [rarely.copy_due(now) for now in (106.9, 107.1)] == [False, True]
-    rarely.tried(now=107.0, cost=0.1)
+    rarely.tried(now=107.0, blocked=0.1)
     assert not rarely.copy_due(107.1)
 
 
-def test_writing_leaves_half_of_the_time_to_the_ranks_unless_the_cadence_is_given():
-    by_time = schedule(Cadence(every_seconds=10.0), adapts=True)
-    by_time.written(30.0)
-    assert [by_time.due_after_step(1, now) for now in (159.0, 161.0)] == [False, True]
-    given = schedule(Cadence(every_seconds=10.0))
-    given.written(30.0)
-    assert given.due_after_step(1, now=111.0)
+def test_the_first_chosen_snapshot_comes_soon_so_that_its_cost_is_known():
+    auto = schedule(AUTO)
+    assert [auto.due_after_step(1, now) for now in (104.9, 105.1)] == [False, True]
+
+
+def test_a_cheap_snapshot_is_chosen_more_often_than_a_dear_one():
+    cheap, dear = saved(105.0, blocked=0.001), saved(105.0, blocked=0.5)
+    assert cheap.due_after_step(2, now=115.0)
+    assert not dear.due_after_step(2, now=155.0)  # a hundredth of the time, and no more
+    assert dear.due_after_step(2, now=300.0)
+
+
+def test_a_job_that_fails_often_is_saved_more_often():
+    steady, shaky = schedule(AUTO), schedule(AUTO, failures=PastFailures(40, 600.0))
+    for each in (steady, shaky):
+        each.tried(105.0, 0.02)
+        each.written(0.0)
+    assert [each.due_after_step(2, now=110.0) for each in (steady, shaky)] == [False, True]
+
+
+def test_the_end_of_an_epoch_is_taken_as_soon_as_the_cost_allows():
+    auto = saved(105.0, blocked=0.02)
+    assert [auto.due_after_epoch(0, now) for now in (106.9, 107.1)] == [False, True]
+    assert not auto.due_after_step(2, now=107.1)
+
+
+def test_writing_leaves_half_of_the_time_to_the_ranks():
+    auto = saved(105.0, blocked=0.001, writing=30.0)
+    assert [auto.due_after_step(2, now) for now in (164.9, 165.1)] == [False, True]
+    assert [auto.due_after_epoch(2, now) for now in (164.9, 165.1)] == [False, True]
+
+
+@pytest.mark.parametrize(("cadence", "insists"), [(AUTO, False), (Cadence(every_seconds=1.0), True)])
+def test_only_a_chosen_snapshot_is_left_out_at_the_end_of_an_epoch(cadence, insists):
+    assert schedule(cadence).insists_after_epoch(0) is insists
+    assert schedule(Cadence(auto=True, every_epochs=2)).insists_after_epoch(1)
+
+
+GRID = [1e-4, 1e-3, 0.02, 0.5, 2.0, 10.0]
+
+
+@pytest.mark.parametrize("between_failures", [1.0, 600.0, 4 * 3600.0, 1e6])
+def test_a_dearer_snapshot_never_comes_more_often(between_failures):
+    chosen = [auto_cadence.interval(cost, 0.0, between_failures) for cost in GRID]
+    assert chosen == sorted(chosen)
+    assert chosen[0] < chosen[-1]
+
+
+@pytest.mark.parametrize("cost", GRID)
+def test_more_failures_never_make_snapshots_rarer(cost):
+    chosen = [
+        auto_cadence.interval(cost, 0.0, auto_cadence.time_between_failures(PastFailures(count, 3600.0), 60.0))
+        for count in range(50)
+    ]
+    assert chosen == sorted(chosen, reverse=True)
+
+
+@pytest.mark.parametrize("cost", GRID)
+@pytest.mark.parametrize("between_failures", [1.0, 600.0, 4 * 3600.0, 1e6])
+@pytest.mark.parametrize("writing", [0.0, 3.0])
+def test_the_bounds_hold(cost, between_failures, writing):
+    chosen = auto_cadence.interval(cost, writing, between_failures)
+    assert cost / chosen <= auto_cadence.SHARE * 1.000001
+    assert writing / chosen <= 0.5
+    assert chosen <= max(auto_cadence.LONGEST, auto_cadence.least_interval(cost, writing))
+
+
+def test_a_job_without_a_failure_is_trusted_more_the_longer_it_runs():
+    trusted = [auto_cadence.time_between_failures(PastFailures(0, ran), 0.0) for ran in (0.0, 3600.0, 360000.0)]
+    assert trusted == [14400.0, 18000.0, 374400.0]
+    assert auto_cadence.time_between_failures(PastFailures(9, 0.0), 0.0) == 1440.0
+
+
+def test_the_cost_is_the_wait_and_what_steps_take_longer_meanwhile():
+    costs = SaveCosts()
+    for _ in range(9):
+        costs.add_step(0.1, writing=False)
+    costs.began(0.02)
+    costs.add_step(0.13, writing=True)
+    costs.add_step(0.11, writing=True)
+    assert (costs.cost, costs.step) == (None, 0.1)
+    costs.ended(0.25)
+    assert costs.cost == pytest.approx(0.06)
+    assert costs.writing == 0.25
+    costs.add_step(9.0, writing=True)  # a copy in memory is being written
+    costs.began(0.02)
+    costs.ended(0.25)
+    assert costs.cost == pytest.approx(0.04)
+
+
+def test_steps_that_happen_to_be_fast_make_no_snapshot_cheaper_than_its_wait():
+    costs = SaveCosts()
+    costs.add_step(0.1, writing=False)
+    costs.began(0.02)
+    costs.add_step(0.01, writing=True)
+    costs.ended(0.1)
+    assert costs.cost == 0.02
+
+
+def test_an_evaluation_while_a_snapshot_is_written_does_not_count_as_its_cost():
+    costs = SaveCosts()
+    costs.add_step(0.1, writing=False)
+    costs.began(0.02)
+    costs.add_step(60.0, writing=True)
+    costs.ended(0.3)
+    assert costs.cost == pytest.approx(0.32)
+
+
+def test_a_first_snapshot_into_fresh_memory_is_soon_forgotten():
+    costs = SaveCosts()
+    for blocked in (0.9, 0.02, 0.02):
+        costs.began(blocked)
+        costs.ended(0.1)
+    assert costs.cost == 0.02
+
+
+def test_people_are_told_how_often_and_why():
+    auto = schedule(Cadence(auto=True, every_epochs=2))
+    assert auto.describe(100.0) == "every 2 epochs or after 5 s (auto: to see what one costs)"
+    auto.costs.add_step(0.5, writing=False)
+    auto.tried(105.0, 0.02)
+    auto.written(0.1)
+    assert auto.describe(100.0) == "every 2 epochs or every 48 steps (auto: 20 ms each, one failure in 4.0 h)"
+    assert schedule(Cadence(every_steps=20)).describe(100.0) == "every 20 steps"

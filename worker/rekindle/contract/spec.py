@@ -20,12 +20,19 @@ class TargetKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Cadence:
-    """When to take a snapshot; whichever is due first. All None: the training side's own default."""
+    """When to take a snapshot, whichever is due first, and which to keep. Nothing said about when means ``auto``.
+
+    ``auto``: as often as it pays, by what a snapshot costs and how often the job fails; also at the end of an epoch.
+    ``best`` is a logged metric, ``accuracy`` or, where less is better, ``-loss``: the best snapshot is kept beyond
+    the newest ``keep``.
+    """
 
     every_steps: int | None = None
     every_seconds: float | None = None
     every_epochs: int | None = None
     keep: int = 3
+    auto: bool = False
+    best: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ _STATUS_FIELDS = frozenset(
         "resumed_from_step",
         "durable_step",
         "memory_step",
+        "snapshot_cadence",
         "notice",
         "steps_per_second",
     }

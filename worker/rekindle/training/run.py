@@ -76,7 +76,7 @@ class Run:
         self._directory = directory
         self._start_from = None if start_from is None else Path(start_from)
         self._method: Method = method or Replicas()
-        self._cadence, self._adapts = chosen_cadence(cadence or Cadence(), self._env.cadence)
+        self._cadence = chosen_cadence(cadence or Cadence(), self._env.cadence)
         self._reporter = reporter()
         self._device_wish = self._reporter.device_kind or "auto" if device == "auto" else device
         self._drain = DrainWatch(self._env.run_dir, reads_intent=self._env.rank == 0)
@@ -261,12 +261,13 @@ class Run:
             from_disk = self._restore()
         self._saving = Saving(
             self._snapshots,
-            SnapshotSchedule(self._cadence, self._adapts, last_at=time.monotonic()),
+            SnapshotSchedule(self._cadence, time.monotonic(), self._env.failures),
             self._progress,
             self._capture,
             self._state.objection,
             durable=self._progress.place if from_disk else None,
         )
+        self._saving.tell_cadence()
         self._boundary = StepBoundary(
             self._world,
             agreement,

@@ -46,7 +46,7 @@ class Saving:
         self.snapshots.begin(place[0], place[1], shared, own, objection=self.objection)
         self._begun = place
         now = time.monotonic()
-        self.schedule.tried(now, cost=now - started)
+        self.schedule.tried(now, blocked=now - started)
 
     def begin_copy(self) -> None:
         """Copy the state into shared memory, unless it is on disk already. Nothing may be under way."""
@@ -88,9 +88,15 @@ class Saving:
             self.schedule.copied(time.monotonic(), self._copy_cost + result.seconds)
         elif result is not None:
             self.schedule.written(result.seconds)
+            self.tell_cadence()
             self.durable = self._begun if result.saved else self.durable
         self._begun = self._copy_cost = None
         return result
+
+    def tell_cadence(self) -> None:
+        """Let the page say how often snapshots are taken, and why."""
+        if self.snapshots.leads:
+            reporter().place(snapshot_cadence=self.schedule.describe(time.monotonic()))
 
     def forget_copies(self) -> None:
         """At the end of a training: the copy in shared memory is of no use if the disk is as new."""

@@ -1,30 +1,33 @@
 """When the next snapshot is due."""
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
+from rekindle.contract.past_failures import PastFailures
 from rekindle.contract.spec import Cadence
+from rekindle.contract.typed_record import known_fields
+from rekindle.training import auto_cadence
+from rekindle.training.save_costs import SaveCosts
 
-_DEFAULT = Cadence(every_seconds=10.0, every_epochs=1)
-_LEAST_RATIO = 20  # of training time to the time it waits for saving, where nobody said how often to save
-_COPY_INTERVAL = 0.5  # seconds between two copies in shared memory
-_LEAST_WRITE_RATIO = 2  # of any time to writing time, likewise: writing takes processor time from the ranks
+_LEAST_RATIO = 20  # of training time to the time that copies in memory take
+_COPY_INTERVAL = 0.5  # seconds between two of them
 
 
-def chosen_cadence(own: Cadence, from_job: str | None) -> tuple[Cadence, bool]:
-    """The cadence in force, and whether it is the default one.
+def chosen_cadence(own: Cadence, from_job: str | None) -> Cadence:
+    """The cadence in force: ``auto`` where nobody says anything.
 
     ``own`` is what the script says; ``from_job``, the JSON that the job's submitter gave, goes before it.
     """
-    job = None if from_job is None else Cadence(**json.loads(from_job))
+    job = None if from_job is None else Cadence(**known_fields(Cadence, json.loads(from_job)))
+    best = own.best if job is None else job.best or own.best
     for cadence in (job, own):
         if cadence is not None and _is_set(cadence):
-            return cadence, False
-    return replace(_DEFAULT, keep=(job or own).keep), True
+            return replace(cadence, best=best)
+    return replace(job or own, auto=True, best=best)
 
 
 def _is_set(cadence: Cadence) -> bool:
-    return any(value is not None for value in (cadence.every_steps, cadence.every_seconds, cadence.every_epochs))
+    return cadence.auto or any((cadence.every_steps, cadence.every_seconds, cadence.every_epochs))
 
 
 @dataclass(slots=True)
@@ -32,27 +35,40 @@ class SnapshotSchedule:
     """Rank 0's clock for snapshots. Times are seconds of CLOCK_MONOTONIC."""
 
     cadence: Cadence
-    adapts: bool  # save less often where saving is slow
-    last_at: float
-    last_cost: float = 0.0
-    last_writing: float = 0.0
+    started_at: float
+    failures: PastFailures = field(default_factory=PastFailures)
+    costs: SaveCosts = field(default_factory=SaveCosts)
+    last_at: float = field(init=False)  # when the newest was begun or left out
     owed: bool = False  # one was due and is to follow at the next step that can take it
     copied_at: float = 0.0
     copy_cost: float = 0.0  # waiting and writing
 
+    def __post_init__(self) -> None:
+        self.last_at = self.started_at
+
     def due_after_step(self, step: int, now: float) -> bool:
         """Whether a snapshot is to follow ``step``, counted from 1."""
         steps = self.cadence.every_steps
-        return self.owed or (steps is not None and step % steps == 0) or self._due_by_time(now)
+        due_by_count = steps is not None and step % steps == 0
+        return self.owed or due_by_count or self._due_by_time(now) or self._due_by_rule(now)
 
     def due_after_epoch(self, epoch: int, now: float) -> bool:
-        """Whether a snapshot is to follow ``epoch``, counted from 0."""
-        epochs = self.cadence.every_epochs
-        return (epochs is not None and (epoch + 1) % epochs == 0) or self._due_by_time(now)
+        """Whether a snapshot is to follow ``epoch``, counted from 0.
 
-    def tried(self, now: float, cost: float) -> None:
-        """A snapshot was begun: the next one is due an interval from ``now``. ``cost`` in seconds of training."""
-        self.last_at, self.last_cost, self.owed = now, cost, False
+        ``auto`` likes the end of an epoch: it takes one there as soon as the bound on its cost allows.
+        """
+        least = auto_cadence.least_interval(self.costs.cost, self.costs.writing)
+        at_rest = self.cadence.auto and now - self.last_at >= least
+        return self._falls_on(epoch) or self._due_by_time(now) or at_rest
+
+    def insists_after_epoch(self, epoch: int) -> bool:
+        """A snapshot due there was asked for at this very place: it is not left out for one under way."""
+        return self._falls_on(epoch) or not self.cadence.auto
+
+    def tried(self, now: float, blocked: float) -> None:
+        """A snapshot was begun: the next one is due an interval from ``now``. Training waited ``blocked`` seconds."""
+        self.last_at, self.owed = now, False
+        self.costs.began(blocked)
 
     def put_off(self, now: float) -> None:
         """A snapshot was left out: the next one is due an interval from ``now``."""
@@ -60,7 +76,7 @@ class SnapshotSchedule:
 
     def written(self, seconds: float) -> None:
         """A snapshot was written beside the training, or failed, in so many seconds."""
-        self.last_writing = seconds
+        self.costs.ended(seconds)
 
     def copy_due(self, now: float) -> bool:
         """Whether a copy in shared memory is to be taken; it costs one part in ``_LEAST_RATIO`` of the time at most."""
@@ -72,7 +88,34 @@ class SnapshotSchedule:
 
     def _due_by_time(self, now: float) -> bool:
         seconds = self.cadence.every_seconds
-        if seconds is None:
+        return seconds is not None and now - self.last_at >= seconds
+
+    def _due_by_rule(self, now: float) -> bool:
+        if not self.cadence.auto:
             return False
-        least = max(self.last_cost * _LEAST_RATIO, self.last_writing * _LEAST_WRITE_RATIO) if self.adapts else 0.0
-        return now - self.last_at >= max(seconds, least)
+        return now - self.last_at >= auto_cadence.interval(
+            self.costs.cost, self.costs.writing, self._between_failures(now)
+        )
+
+    def _falls_on(self, epoch: int) -> bool:
+        epochs = self.cadence.every_epochs
+        return epochs is not None and (epoch + 1) % epochs == 0
+
+    def _between_failures(self, now: float) -> float:
+        return auto_cadence.time_between_failures(self.failures, now - self.started_at)
+
+    def describe(self, now: float) -> str:
+        """For people: ``every 20 steps``, ``every 42 steps (auto: …)``."""
+        cadence = self.cadence
+        said = [
+            f"every {count:g} {unit}"
+            for count, unit in (
+                (cadence.every_steps, "steps"),
+                (cadence.every_seconds, "s"),
+                (cadence.every_epochs, "epochs"),
+            )
+            if count is not None
+        ]
+        if cadence.auto:
+            said.append(auto_cadence.describe(self.costs, self._between_failures(now)))
+        return " or ".join(said)

@@ -127,6 +127,11 @@ class Snapshots:
         self._under_way = _in_a_thread(lambda: self._writer.write(staged))
 
     @property
+    def leads(self) -> bool:
+        """This rank decides when snapshots are due, and commits them."""
+        return self._world.rank == 0
+
+    @property
     def copies(self) -> bool:
         """Copies in shared memory can be taken."""
         return self._memory is not None

@@ -32,10 +32,11 @@ class StepBoundary:
     logbook: Logbook
     non_finite: NonFinitePolicy
     _later: Decision = field(default_factory=Decision)  # decided, to be done at the end of the epoch
+    _left_at: float | None = None  # seconds of CLOCK_MONOTONIC, since when the training goes on within its epoch
 
     def begin_step(self, sampler: ElasticSampler) -> None:
         self.progress.begin_step(sampler)
-        now, leads = time.monotonic(), self.world.rank == 0
+        now, leads = time.monotonic(), self.saving.snapshots.leads
         self.agreement.begin(
             Decision(
                 drain=self.drain.requested(),
@@ -50,21 +51,25 @@ class StepBoundary:
         """A snapshot due at the end of the epoch waits for what the script does there, such as a scheduler's step."""
         self._count_step(sampler)
         decision = self.agreement.settle()
+        if self._left_at is not None:
+            seconds = time.monotonic() - self._left_at
+            self.saving.schedule.costs.add_step(seconds, writing=decision.writing)
         if sampler.finished and not decision.drain:
             self._later = decision
         else:
             self._act(decision)
+        self._left_at = time.monotonic()
 
     def end_epoch(self) -> None:
-        decision, self._later = self._later | self.agreement.settle(), Decision()
+        decision, self._later, self._left_at = self._later | self.agreement.settle(), Decision(), None
         self._count_step_left()
         ended = self.progress.end_epoch()
         is_last, schedule = self.progress.finished, self.saving.schedule
-        due = self.world.rank == 0 and schedule.due_after_epoch(ended, time.monotonic())
+        due = self.saving.snapshots.leads and schedule.due_after_epoch(ended, time.monotonic())
         vote = Decision(self.drain.requested(), due or is_last, flush=True, writing=self.saving.writing)
         answer = self.agreement.ask(vote)
         decision = replace(decision | answer, writing=answer.writing)
-        if decision.snapshot and not schedule.adapts:  # asked for at this very place: it is not left out
+        if decision.snapshot and schedule.insists_after_epoch(ended):
             self._collect()
             decision = replace(decision, writing=False)
         self._act(replace(decision, drain=False) if is_last else decision, must_save=is_last)
