@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from disks import remount, tmpfs
 from rekindle import SnapshotError, Snapshots, StaleGenerationError
 from rekindle.contract.durable import write_json
 from rekindle.contract.layout import RunDir
@@ -245,6 +246,30 @@ def test_a_full_disk_costs_one_snapshot_and_not_the_training(folder):
     assert (first, third) == ("1 None", "3 None")
     assert second.startswith("2 the disk takes no more: ")
     assert "snapshot 2 not saved, training goes on" in ended.stderr
+
+
+def test_a_disk_that_is_read_only_costs_snapshots_until_it_is_writable_again(folder, snapshots):
+    with tmpfs(folder, "8m"):
+        save(snapshots, 10, 20)
+        flip(folder / "000000000020" / "model.pt", 500)
+        remount(folder, writable=False)
+        for _ in range(2):  # nothing can be put aside, and still the training goes on
+            restored = Snapshots(folder).restore()
+            assert (restored.step, [each.step for each in restored.skipped]) == (10, [20])
+        [result] = save(snapshots, 30)
+        assert result.problem.startswith("the disk takes no more: [Errno 30] Read-only file system")
+        remount(folder, writable=True)
+        assert [result.saved for result in save(snapshots, 30)] == [True]
+        assert Snapshots(folder).restore().step == 30
+
+
+def test_a_disk_without_room_for_another_file_costs_one_snapshot(folder, snapshots):
+    with tmpfs(folder, "8m,nr_inodes=8"):  # the root's, four of a snapshot, and one too few for the next
+        [first, second] = save(snapshots, 10, 20)
+        assert (first.saved, second.saved) == (True, False)
+        assert second.problem.startswith("the disk takes no more: [Errno 28] No space left on device")
+        assert [entry.name for entry in folder.iterdir()] == ["000000000010"]
+        assert Snapshots(folder).restore().step == 10
 
 
 def test_a_state_that_changes_while_it_is_written_is_saved_as_it_was(snapshots, folder):

@@ -3,8 +3,8 @@
 A fault is a coordinate, given in the environment: FAULT="rank:step:kind". The kind is a signal that the rank sends to
 itself in that step, or a call of its writer that ends it by SIGKILL, before (``publish``) or behind (``publish+``).
 Snapshots fall on every third step, since each step waits for the one under way, unless LEAD says how many steps the
-training is to be ahead of its writer. Copies in shared memory are taken at every step that can, if COPIES is set, else
-never. Each rank appends the ids of the samples of each finished step to
+training is to be ahead of its writer; BALLAST makes them heavier by so many megabytes. Copies in shared memory come
+at every step that can, if COPIES is set, else never. Each rank appends the ids of the samples of each finished step to
 OUT/samples-<rank>.jsonl, and writes its digests to OUT/digest-<rank>.json at the end.
 """
 
@@ -46,6 +46,19 @@ class Noisy(Dataset):
     def __getitem__(self, index: int) -> tuple[torch.Tensor, int, int]:
         label = index % CLASSES
         return self._centres[label] + torch.randn(FEATURES) + random.gauss(0, 0.1), label, index
+
+
+class Ballast:
+    """What makes a snapshot heavy and changes nothing."""
+
+    def __init__(self, megabytes: int) -> None:
+        self._weight = torch.zeros(megabytes << 18)
+
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        return {"weight": self._weight}
+
+    def load_state_dict(self, state: dict[str, torch.Tensor]) -> None:
+        self._weight.copy_(state["weight"])
 
 
 def digest(*states: object) -> str:
@@ -132,6 +145,7 @@ def main() -> None:
     length, batch, workers = 101, 16, int(os.environ.get("WORKERS", "0"))
     scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=EPOCHS * 7)
     metric = MulticlassAccuracy(CLASSES)
+    extra = {"ballast": Ballast(int(os.environ["BALLAST"]))} if "BALLAST" in os.environ else {}
     with Run(
         model=model,
         optimizer=optimizer,
@@ -139,6 +153,7 @@ def main() -> None:
         metrics=metric,
         device="cpu",
         cadence=Cadence(every_steps=3),
+        **extra,
     ) as run:
         writer = WatchedWriter(run)
         samples = (OUT / f"samples-{run.rank}.jsonl").open("a", buffering=1)
