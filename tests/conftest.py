@@ -1,4 +1,8 @@
-"""``--soak N``: run the long randomised tests too, with N faults each."""
+"""``--soak N``: run the long tests too, and give each test of random faults N of them.
+
+So ``--soak 100`` is 100 power cuts, 100 changed bytes, or 100 kills of one job: name the test that N is meant for.
+Where the faults are not random, such as a kill at every system call, N does not matter.
+"""
 
 from pathlib import Path
 
@@ -6,12 +10,12 @@ import pytest
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--soak", type=int, metavar="N", help="run the soak tests, with N faults in each")
+    parser.addoption("--soak", type=int, metavar="N", help="run the long tests too, and give N faults to the random")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if config.getoption("--soak") is None:
-        skip = pytest.mark.skip(reason="a long randomised run: --soak N")
+        skip = pytest.mark.skip(reason="a long run: --soak N")
         for item in items:
             if item.get_closest_marker("soak"):
                 item.add_marker(skip)
