@@ -17,6 +17,7 @@ _LENET = ["--model", "lenet"]  # which has no batch normalisation: any number of
 _ACCURACY = {"metric": "test_accuracy", "title": "accuracy"}
 _SECONDS = {"metric": "epoch_seconds", "take": "lowest", "title": "seconds per epoch"}
 _EVERY_PORTION = {"--batch-size-per-rank": 16, "--accumulate": 1}
+_LOAD = {"metric": "load", "take": "highest", "title": "load"}
 _SPEED = {"metric": "samples_per_second", "take": "highest", "title": "samples per second"}
 
 
@@ -66,6 +67,7 @@ _DEFINITIONS: dict[str, dict[str, Body]] = {
             _SECONDS,
             {**_SPEED, "relative_to": {"ranks": 1}, "title": "speed-up"},
             _ACCURACY,
+            _LOAD,
         ],
         one_at_a_time=True,
     ),
@@ -75,7 +77,12 @@ _DEFINITIONS: dict[str, dict[str, Body]] = {
         base={},
         title="One process with DataParallel, against one process for each device",
         matrix=[{"recipe": ["dp"], "ranks": [1]}, {"recipe": ["ddp"], "ranks": [1, 2]}],
-        measure=[_SECONDS, {**_SPEED, "relative_to": {"recipe": "dp", "ranks": 1}, "title": "speed-up"}, _ACCURACY],
+        measure=[
+            _SECONDS,
+            {**_SPEED, "relative_to": {"recipe": "dp", "ranks": 1}, "title": "speed-up"},
+            _ACCURACY,
+            _LOAD,
+        ],
         one_at_a_time=True,
     ),
     "batchnorm": _training(
@@ -84,7 +91,7 @@ _DEFINITIONS: dict[str, dict[str, Body]] = {
         base={"recipe": "ddp"},
         title="Batch statistics of each rank's own samples, against those of all ranks",
         matrix={"ranks": [2, 4], "--sync-batchnorm": [False, True]},
-        measure=[_ACCURACY, _SECONDS],
+        measure=[_ACCURACY, _SECONDS, _LOAD],
         one_at_a_time=True,
     ),
     "sync-every": _training(
@@ -96,7 +103,7 @@ _DEFINITIONS: dict[str, dict[str, Body]] = {
             {"ranks": [2], "--batch-size-per-rank": [16 * portions], "--accumulate": [portions]}
             for portions in (1, 2, 4, 8)
         ],
-        measure=[_SECONDS, {**_SPEED, "relative_to": _EVERY_PORTION, "title": "speed-up"}, _ACCURACY],
+        measure=[_SECONDS, {**_SPEED, "relative_to": _EVERY_PORTION, "title": "speed-up"}, _ACCURACY, _LOAD],
         one_at_a_time=True,
     ),
 }
@@ -112,7 +119,7 @@ def _all_reduce(kilobytes: list[int], ranks: list[int]) -> Body:
             "args": ["--kilobytes", ",".join(map(str, kilobytes))],
         },
         "matrix": {"ranks": ranks, "--all-reduce": ["naive", "ring", "bucketed"]},
-        "measure": [*columns, {**largest, "relative_to": {"--all-reduce": "naive"}}],
+        "measure": [*columns, {**largest, "relative_to": {"--all-reduce": "naive"}}, _LOAD],
         "one_at_a_time": True,
     }
 

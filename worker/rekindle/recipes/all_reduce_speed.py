@@ -7,6 +7,7 @@ the ranks, once for each of the rounds.
 """
 
 import argparse
+import os
 import time
 from collections.abc import Callable
 
@@ -28,6 +29,7 @@ def main() -> None:
         for size in chosen.kilobytes:
             for step, milliseconds in enumerate(measure(world, WAYS[chosen.all_reduce], size)):
                 report(step=step, **{f"ms_of_{size}_kB": milliseconds})
+            report(load=os.getloadavg()[0])
 
 
 def measure(world: World, way: AllReduce, kilobytes: int) -> list[float]:

@@ -105,7 +105,10 @@ def classify(run: Run, plan: Plan, images: Tensor, labels: Tensor) -> Tensor:
 
 
 def tell_epoch(run: Run, plan: Plan, loss: float, accuracy: float, rate: float, seconds: float) -> None:
-    """The loss is that of this rank's last batch, all else of all ranks. ``rate`` in steps per second."""
+    """The loss is that of this rank's last batch, all else of all ranks. ``rate`` in steps per second.
+
+    The load of the machine (mean number of runnable processes over one minute) tells how much the times are worth.
+    """
     lr = plan.optimizer.param_groups[0]["lr"]
     speed = rate * plan.batch.of_all
     say(
@@ -113,7 +116,7 @@ def tell_epoch(run: Run, plan: Plan, loss: float, accuracy: float, rate: float, 
         f"epoch {run.epoch} | batch {plan.batch.of_all} | steps {run.step} | lr {lr:.4f} | loss {loss:.4f} | "
         f"acc {accuracy:.1%} | {seconds:.1f} s | {speed:.0f} samples/s",
     )
-    run.log(accuracy=accuracy, samples_per_second=speed, epoch_seconds=seconds)
+    run.log(accuracy=accuracy, samples_per_second=speed, epoch_seconds=seconds, load=os.getloadavg()[0])
 
 
 def accuracy_on_test(run: Run, plan: Plan) -> float:

@@ -1,0 +1,101 @@
+"""Experiments on the command line: the file that defines one, and the table that it ends in."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from rich.console import Console
+
+from rekindle_service.cli.comparison_table import comparison, machine_line, value_text
+from rekindle_service.cli.experiment_file import read_experiment
+
+
+def test_a_script_is_found_from_the_file_wherever_the_shell_is(tmp_path: Path) -> None:
+    file = tmp_path / "rates.toml"
+    file.write_text('[base]\nscript = "train.py"\n[matrix]\n--lr = [0.1]\n')
+    assert read_experiment(file) == {
+        "name": "rates",
+        "base": {"script": "train.py", "code": {"path": str(tmp_path)}},
+        "matrix": {"--lr": [0.1]},
+    }
+
+
+def test_paths_in_the_file_are_relative_to_it(tmp_path: Path) -> None:
+    file = tmp_path / "sets" / "rates.json"
+    file.parent.mkdir()
+    base = {"script": "train.py", "code": {"path": "../src"}, "python": "../venv/bin/python"}
+    file.write_text(json.dumps({"name": "mine", "base": base, "matrix": {"--lr": [1]}}))
+    read = read_experiment(file)
+    assert read["name"] == "mine"
+    assert read["base"]["code"] == {"path": str(tmp_path / "src")}
+    assert read["base"]["python"] == str(tmp_path / "venv" / "bin" / "python")
+
+
+@pytest.mark.parametrize("target", ["recipe", "module"])
+def test_a_recipe_brings_its_own_code(tmp_path: Path, target: str) -> None:
+    file = tmp_path / "rates.toml"
+    file.write_text(f'base = {{ {target} = "ddp" }}\n')
+    assert read_experiment(file)["base"] == {target: "ddp"}
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "told"),
+    [
+        ("a.toml", "matrix = [", "Invalid value"),
+        ("a.json", "{", "Expecting"),
+        ("a.json", "[1]", "an object, not a list"),
+    ],
+)
+def test_a_file_that_is_no_experiment_is_named(tmp_path: Path, name: str, text: str, told: str) -> None:
+    (tmp_path / name).write_text(text)
+    with pytest.raises(typer.BadParameter, match=told) as caught:
+        read_experiment(tmp_path / name)
+    assert name in str(caught.value)
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(typer.BadParameter, match=r"nowhere\.toml"):
+        read_experiment(tmp_path / "nowhere.toml")
+
+
+def experiment(**changes: Any) -> Any:
+    cells = [{"state": "succeeded"}, {"state": "succeeded"}]
+    rows = [
+        {"parameters": {"--lr": 0.1}, "cells": [0], "values": [0.97213], "spread": [None]},
+        {"parameters": {"--flat": True}, "cells": [1], "values": [None], "spread": [None]},
+    ]
+    fields = {"parameters": ["--lr", "--flat"], "measures": ["accuracy"], "rows": rows, "cells": cells}
+    return {**fields, "states": {"succeeded": 2}, **changes}
+
+
+def words(shown: Any) -> list[list[str]]:
+    console = Console(width=200, file=sys.stdout)
+    with console.capture() as captured:
+        console.print(shown)
+    return [line.split() for line in captured.get().splitlines()]
+
+
+def test_a_row_tells_its_parameters_and_values() -> None:
+    assert words(comparison(experiment())) == [["--lr", "--flat", "accuracy"], ["0.1", "0.9721"], ["yes", "-"]]
+
+
+def test_states_are_shown_once_not_all_is_well() -> None:
+    shown = experiment(cells=[{"state": "succeeded"}, {"state": "failed"}], states={"succeeded": 1, "failed": 1})
+    assert [line[-1] for line in words(comparison(shown))] == ["state", "succeeded", "failed"]
+
+
+def test_a_name_with_escapes_does_nothing_to_the_terminal() -> None:
+    shown = words(comparison(experiment(measures=["\x1b]0;owned\x07acc\x1b[31muracy"])))
+    assert shown[0] == ["--lr", "--flat", "accuracy"]
+    assert "\x1b" not in machine_line(experiment(machine={"processor": "\x1b[31mred", "cores": 2, "memory": 1}))
+
+
+@pytest.mark.parametrize(
+    ("value", "spread", "text"),
+    [(None, None, "-"), (360.0, None, "360"), (2.0, (1.0, 3.5), "2 (1 to 3.5)"), (1e300, None, "1e+300")],
+)
+def test_values_have_four_digits_that_count(value: float | None, spread: Any, text: str) -> None:
+    assert value_text(value, spread) == text
