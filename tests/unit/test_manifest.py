@@ -1,10 +1,12 @@
 import hashlib
 import json
+from dataclasses import replace
 from itertools import product
 
 import pytest
 
-from rekindle.training.manifest import BadSnapshotError, FileRecord, Manifest, verify, write_manifest
+from rekindle.contract.score import Score
+from rekindle.training.manifest import BadSnapshotError, FileRecord, Manifest, read_score, verify, write_manifest
 
 CONTENT = {"model.pt": b"weights" * 999, "rank-0.pt": b"rng 0", "rank-1.pt": b"rng 1"}
 
@@ -98,3 +100,15 @@ def test_a_manifest_that_leads_out_of_its_folder_is_refused(snapshot):
     files = json.loads((snapshot / "manifest.json").read_text())["files"]
     change(snapshot, files={**files, "../secret": files["model.pt"]})
     assert "not the files of 2 ranks" in reason(snapshot)
+
+
+def test_a_score_is_told_and_kept_from_change(snapshot):
+    assert read_score(snapshot) is None
+    manifest = replace(verify(snapshot, step=40, job_id="job"), score=Score("-loss", 0.25))
+    write_manifest(snapshot, manifest)
+    assert verify(snapshot, step=40, job_id="job") == manifest
+    assert read_score(snapshot) == Score("-loss", 0.25)
+    path = snapshot / "manifest.json"
+    path.write_text(path.read_text().replace("0.25", "0.15"))
+    assert reason(snapshot) == "manifest.json fails its checksum"
+    assert read_score(snapshot) is None

@@ -84,3 +84,11 @@ def test_a_snapshot_moved_aside_by_a_killed_replacement_comes_back(folder):
     folder.path(1).rename(folder.root / ".old-1-ff-000000000001")
     folder.sweep()
     assert (folder.path(1) / "file").read_text() == "snapshot 1"
+
+
+def test_the_best_one_is_kept_beyond_the_newest(folder):
+    publish(folder, 1, 2, 3, 4)
+    folder.retire(2, best=1)
+    assert folder.steps() == [4, 3, 1]
+    folder.retire(2, best=4)
+    assert folder.steps() == [4, 3]

@@ -63,7 +63,7 @@ def average(entries: list[tuple[MetricPoint, int, dict[str, float]]]) -> list[Me
 
 
 def _scalar(name: str, value: Any) -> torch.Tensor:
-    tensor = value.detach() if isinstance(value, torch.Tensor) else torch.tensor(float(value))
+    tensor = value.detach() if isinstance(value, torch.Tensor) else torch.tensor(float(value), dtype=torch.float64)
     if tensor.numel() != 1:
         raise ValueError(f"log({name}=…): one number is needed, not a tensor of shape {tuple(tensor.shape)}")
     return tensor.reshape(()).to(torch.float64, copy=True)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from rekindle.contract.durable import write_whole
+from rekindle.contract.score import Score
 
 NAME = "manifest.json"
 MODEL = "model.pt"
@@ -50,9 +51,12 @@ class Manifest:
     generation: str
     torch: str
     files: dict[str, FileRecord]
+    score: Score | None = None  # left out where there is none
 
     def to_json(self) -> dict[str, Any]:
         fields = {"format": _FORMAT, **asdict(self)}
+        if self.score is None:
+            del fields["score"]
         return {**fields, "sha256": _digest(fields)}
 
     def encoded(self) -> bytes:
@@ -71,7 +75,8 @@ class Manifest:
                 raise BadSnapshotError(f"{NAME} fails its checksum")
             del fields["format"]
             files = {name: FileRecord(**record) for name, record in fields.pop("files").items()}
-            manifest = cls(**fields, files=files)
+            score = fields.pop("score", None)
+            manifest = cls(**fields, files=files, score=None if score is None else Score(**score))
             expected = expected_files(manifest.world_size)
         except (TypeError, ValueError, KeyError, AttributeError) as error:
             raise BadSnapshotError(f"{NAME} is not a manifest: {error!r}") from error
@@ -88,6 +93,14 @@ def _digest(fields: dict[str, Any]) -> str:
 def write_manifest(folder: Path, manifest: Manifest) -> None:
     """Complete ``folder``, whose files must be on disk by now."""
     write_whole(folder / NAME, manifest.encoded())
+
+
+def read_score(folder: Path) -> Score | None:
+    """What the manifest in ``folder`` tells of how good the snapshot is; None, too, where it cannot be read."""
+    try:
+        return Manifest.from_json(json.loads((folder / NAME).read_bytes())).score
+    except (OSError, ValueError, BadSnapshotError):
+        return None
 
 
 def verify(folder: Path, *, step: int, job_id: str | None) -> Manifest:

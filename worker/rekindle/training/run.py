@@ -4,6 +4,7 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -17,6 +18,7 @@ from rekindle.contract.environ import RankEnv
 from rekindle.contract.spec import Cadence
 from rekindle.training import metric_state, process_group
 from rekindle.training.agreement import Agreement
+from rekindle.training.best import BestSoFar
 from rekindle.training.data_loading import Collate, length_of, share_loader, to_device, training_loader
 from rekindle.training.drain import Drained, DrainWatch
 from rekindle.training.logbook import Logbook
@@ -47,6 +49,9 @@ class Run:
     ``start_from`` is a file by ``torch.save`` to begin with where there is no snapshot yet: a model's state dict, or a
     dict of states by the names of the parts (``model``, ``optimizer`` …).
 
+    ``best`` names a logged metric, as in ``accuracy`` or, where less is better, ``-loss``: the best snapshot is kept
+    beyond the newest ones, and the end of an epoch that beats it is always saved.
+
     A loss (a logged metric with ``loss`` in its name) or weights that are not finite are never saved. ``on_nan`` says
     what follows: ``stop`` raises NonFiniteError; ``rollback`` goes back to the newest snapshot and on with the data
     behind the batch that did it, three times from the same snapshot at most; ``ignore`` goes on.
@@ -65,6 +70,7 @@ class Run:
         directory: str | Path | None = None,
         cadence: Cadence | None = None,
         method: Method | None = None,
+        best: str | None = None,
         on_nan: OnNan = "stop",
         start_from: str | Path | None = None,
         **extra: Stateful,
@@ -76,7 +82,9 @@ class Run:
         self._directory = directory
         self._start_from = None if start_from is None else Path(start_from)
         self._method: Method = method or Replicas()
-        self._cadence = chosen_cadence(cadence or Cadence(), self._env.cadence)
+        wish = cadence or Cadence()
+        self._cadence = chosen_cadence(replace(wish, best=best or wish.best), self._env.cadence)
+        self._best = BestSoFar(self._cadence.best)
         self._reporter = reporter()
         self._device_wish = self._reporter.device_kind or "auto" if device == "auto" else device
         self._drain = DrainWatch(self._env.run_dir, reads_intent=self._env.rank == 0)
@@ -265,8 +273,10 @@ class Run:
             self._progress,
             self._capture,
             self._state.objection,
+            self._best,
             durable=self._progress.place if from_disk else None,
         )
+        self._best.score = self._snapshots.best_score() if self._cadence.best else None
         self._saving.tell_cadence()
         self._boundary = StepBoundary(
             self._world,

@@ -6,6 +6,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from rekindle.contract.score import Score
+from rekindle.training.best import BestSoFar
 from rekindle.training.progress import Place, Progress
 from rekindle.training.reporting import reporter
 from rekindle.training.schedule import SnapshotSchedule
@@ -27,8 +29,10 @@ class Saving:
     progress: Progress
     capture: Callable[[], tuple[dict[str, Any], dict[str, Any]]]
     objection: Objection
+    best: BestSoFar
     durable: Place | None  # of the newest snapshot on disk
     _begun: Place | None = None
+    _score: Score | None = None  # of the snapshot under way
     _copy_cost: float | None = None  # seconds that training waited for the copy in memory under way
 
     @property
@@ -43,7 +47,8 @@ class Saving:
             return
         started = time.monotonic()
         shared, own = self.capture()
-        self.snapshots.begin(place[0], place[1], shared, own, objection=self.objection)
+        self._score = self.best.score_of(place[0])
+        self.snapshots.begin(place[0], place[1], shared, own, objection=self.objection, score=self._score)
         self._begun = place
         now = time.monotonic()
         self.schedule.tried(now, blocked=now - started)
@@ -89,7 +94,9 @@ class Saving:
         elif result is not None:
             self.schedule.written(result.seconds)
             self.tell_cadence()
-            self.durable = self._begun if result.saved else self.durable
+            if result.saved:
+                self.durable = self._begun
+                self.best.saved(self._score)
         self._begun = self._copy_cost = None
         return result
 

@@ -60,8 +60,8 @@ class SnapshotFolder:
             self.path(step).rename(target)
             fsync_folder(self.root)
 
-    def retire(self, keep: int) -> None:
-        """Delete all but the newest ``keep`` snapshots, and quarantined ones older than those.
+    def retire(self, keep: int, best: int | None = None) -> None:
+        """Delete all but the newest ``keep`` snapshots and that of step ``best``; quarantined ones if they are older.
 
         Call it only when the newest snapshot is known to be intact: at least that one stays.
         """
@@ -69,6 +69,8 @@ class SnapshotFolder:
         if not kept:
             return
         for step in self.steps()[len(kept) :]:
+            if step == best:
+                continue
             trash = self._marked("trash", step)
             self.path(step).rename(trash)
             shutil.rmtree(trash, ignore_errors=True)

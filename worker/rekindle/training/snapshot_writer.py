@@ -13,7 +13,8 @@ from typing import Any
 import torch
 
 from rekindle.contract.durable import read_json
-from rekindle.training.manifest import BadSnapshotError, FileRecord, Manifest, verify, write_manifest
+from rekindle.contract.score import Score, best_step
+from rekindle.training.manifest import BadSnapshotError, FileRecord, Manifest, read_score, verify, write_manifest
 from rekindle.training.process_group import World
 from rekindle.training.snapshot_files import read_state, write_state
 from rekindle.training.snapshot_folder import SnapshotFolder
@@ -61,6 +62,7 @@ class Staged:
     files: dict[str, dict[str, Any]]
     objection: Callable[[], str | None] = no_objection
     problem: str | None = None  # why this rank is not to write it
+    score: Score | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +120,11 @@ class SnapshotWriter:
                 f"generation {self.folder.generation} may not commit a snapshot: {self.fence} names {current}"
             )
 
+    def scores(self) -> dict[int, Score]:
+        """Of the snapshots in the folder that have one, by step."""
+        found = {step: read_score(self.folder.path(step)) for step in self.folder.steps()}
+        return {step: score for step, score in found.items() if score is not None}
+
     def _write(self, staged: Staged) -> _Part:
         """Write this rank's files, durably; asks nobody."""
         if (objection := staged.objection()) is not None:
@@ -172,13 +179,14 @@ class SnapshotWriter:
             generation=self.folder.generation,
             torch=torch.__version__,
             files={name: record for part in parts for name, record in part.files.items()},
+            score=staged.score,
         )
         write_manifest(folder, manifest)
         verify(folder, step=staged.step, job_id=self.job_id)
         self.check_fence()
         self.folder.publish(staged.step)
         with suppress(OSError):  # what cannot be deleted now is tried again after the next snapshot
-            self.folder.retire(self.keep)
+            self.folder.retire(self.keep, best_step(self.scores()))
             self.folder.sweep()
 
 

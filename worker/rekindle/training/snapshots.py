@@ -12,6 +12,7 @@ from threading import Thread
 from typing import Any
 
 from rekindle.contract.environ import RankEnv
+from rekindle.contract.score import Score, best_step
 from rekindle.training.manifest import MODEL, BadSnapshotError, Manifest, rank_file, verify
 from rekindle.training.memory_copy import claim, lack_of_room
 from rekindle.training.process_group import World, joined_world
@@ -117,19 +118,27 @@ class Snapshots:
         rank_state: dict[str, Any],
         *,
         objection: Objection | None = None,
+        score: Score | None = None,
     ) -> None:
         """Copy the states and have them written beside the training, which may change them on return.
 
         Nothing may be ``begun`` still; ``finish`` tells how it ends. ``objection`` looks at the copy of what this rank
-        saves for all, and keeps it from being committed by a reason: weights that are not finite, say.
+        saves for all, and keeps it from being committed by a reason: weights that are not finite, say. The snapshot
+        with the best ``score`` is kept beyond the newest ones.
         """
-        staged = self._stage(step, epoch, shared_state, rank_state, objection)
+        staged = replace(self._stage(step, epoch, shared_state, rank_state, objection), score=score)
         self._under_way = _in_a_thread(lambda: self._writer.write(staged))
 
     @property
     def leads(self) -> bool:
         """This rank decides when snapshots are due, and commits them."""
         return self._world.rank == 0
+
+    def best_score(self) -> Score | None:
+        """Of the best snapshot on disk, on every rank; None where no snapshot has a score."""
+        scores = self._writer.scores() if self.leads else {}
+        best = best_step(scores)
+        return self._world.broadcast(None if best is None else scores[best])
 
     @property
     def copies(self) -> bool:

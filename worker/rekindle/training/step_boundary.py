@@ -68,17 +68,22 @@ class StepBoundary:
         due = self.saving.snapshots.leads and schedule.due_after_epoch(ended, time.monotonic())
         vote = Decision(self.drain.requested(), due or is_last, flush=True, writing=self.saving.writing)
         answer = self.agreement.ask(vote)
-        decision = replace(decision | answer, writing=answer.writing)
-        if decision.snapshot and schedule.insists_after_epoch(ended):
+        decision = replace(decision | answer, drain=(decision | answer).drain and not is_last, writing=answer.writing)
+        self._write_log()
+        is_best = self.saving.best.beaten_at(self.progress.step)
+        if is_best or (decision.snapshot and schedule.insists_after_epoch(ended)):
             self._collect()
-            decision = replace(decision, writing=False)
-        self._act(replace(decision, drain=False) if is_last else decision, must_save=is_last)
+            decision = replace(decision, snapshot=True, writing=False)
+        self._carry_out(decision, must_save=is_last)
 
     def finish(self) -> None:
         """Save what the script has trained since the last snapshot, if it ended before its epochs did."""
         self.agreement.settle()
         self._count_step_left()
         self._write_log()
+        best = self.saving.best
+        if best.by is not None and not best.seen:
+            reporter().warn(f"best={best.by!r}: no such metric was logged, so no snapshot was kept for being the best")
         self._save_now()
 
     def _count_step_left(self) -> None:
@@ -89,10 +94,13 @@ class StepBoundary:
         self.progress.end_step(sampler)
         reporter().place(step=self.progress.step)
 
-    def _act(self, decision: Decision, *, must_save: bool = False) -> None:
-        """Do what all ranks have agreed on."""
+    def _act(self, decision: Decision) -> None:
         if decision.flush or decision.snapshot or decision.copy or decision.drain:
             self._write_log()
+        self._carry_out(decision)
+
+    def _carry_out(self, decision: Decision, *, must_save: bool = False) -> None:
+        """Do what all ranks have agreed on."""
         if decision.drain or must_save:
             self._save_now()
         elif not decision.writing:
@@ -121,6 +129,7 @@ class StepBoundary:
         for point in points:
             reporter().measure(point)
         reporter().flush()
+        self.saving.best.note(points)
         finding = first_non_finite_loss(points)
         if finding is not None:
             self._object(finding)
