@@ -6,7 +6,7 @@ from rekindle.recipes.options import DATA, SCHEDULE, SHARED_BATCH, Options, read
 
 
 def read(*arguments, **defaults):
-    names = (*DATA, *SCHEDULE, *SHARED_BATCH, "accumulate")
+    names = (*DATA, *SCHEDULE, *SHARED_BATCH, "accumulate", "deterministic-elastic")
     return read_options("Recipe: x", *names, models=("a", "b"), arguments=list(arguments), **defaults)
 
 
@@ -46,6 +46,7 @@ def test_an_option_that_a_recipe_does_not_offer_is_unknown_to_it(capsys):
     [
         (["--batch-size", "8", "--batch-size-per-rank", "4"], "give only one of them"),
         (["--lr-rule", "linear"], "--lr-rule linear needs --batch-size-per-rank"),
+        (["--deterministic-elastic", "4", "--batch-size-per-rank", "8"], "takes the number of ranks out"),
         (["--accumulate", "0"], "must be at least 1, not 0"),
         (["--lr-steps", "5,3"], "must be epochs in rising order, such as 10,15,18, not 5,3"),
         (["--model", "c"], "invalid choice: 'c'"),

@@ -12,7 +12,8 @@ from rekindle.recipes import data, models, options
 from rekindle.recipes.batch_norm import synchronise
 from rekindle.recipes.group import joined
 from rekindle.recipes.loop import Plan, fit, make_repeatable, sgd
-from rekindle.training.method import Replicas
+from rekindle.training.deterministic_elastic import DeterministicElastic
+from rekindle.training.method import Method, Replicas
 from rekindle.training.run import Run
 
 
@@ -25,6 +26,7 @@ def main() -> None:
         "accumulate",
         "sync-batchnorm",
         "find-unused-parameters",
+        "deterministic-elastic",
         models=models.MODELS,
         precisions=("no", "bf16", "fp16"),
     )
@@ -41,9 +43,16 @@ def main() -> None:
             scaler=plan.scaler,
             metrics=plan.accuracy,
             seed=chosen.seed,
-            method=Replicas(find_unused_parameters=chosen.find_unused_parameters),
+            method=choose_method(chosen),
         ) as run:
             fit(run, plan)
+
+
+def choose_method(chosen: options.Options) -> Method:
+    """With virtual shards even the last bits do not depend on the number of ranks."""
+    if chosen.deterministic_elastic is not None:
+        return DeterministicElastic(chosen.deterministic_elastic)
+    return Replicas(find_unused_parameters=chosen.find_unused_parameters)
 
 
 if __name__ == "__main__":

@@ -74,13 +74,25 @@ class Plan:
         self.learning_rate = LearningRate.choose(self.options, self.batch.growth)
 
 
-Step = Callable[[Run, Plan, Tensor, Tensor], Tensor]
-"""Trains on this rank's part of a batch and returns its mean loss."""
+Step = Callable[[Run, Plan, Any], Tensor]
+"""Trains on what ``run.batches`` has given, logs the loss, and returns it: the mean over the last part."""
 
 
-def train_step(run: Run, plan: Plan, images: Tensor, labels: Tensor) -> Tensor:
-    """Forward and backward pass in portions; the ranks share their gradients during the last one."""
+def train_step(run: Run, plan: Plan, batch: Any) -> Tensor:
+    """Forward and backward pass of each part of the batch, then the step."""
     plan.optimizer.zero_grad()
+    loss = torch.zeros(())
+    for images, labels in run.parts(batch):
+        loss = add_gradients(run, plan, images, labels)
+        run.log(loss=loss)
+    plan.scaler.step(cast("torch.optim.Optimizer", plan.optimizer))  # a hand-made one comes with a step of its own
+    plan.scaler.update()
+    return loss
+
+
+def add_gradients(run: Run, plan: Plan, images: Tensor, labels: Tensor) -> Tensor:
+    """Forward and backward pass in portions; the ranks share their gradients during the last one."""
+    refuse_empty_portions(len(labels), plan.options.accumulate)
     loss = torch.zeros((), device=run.device)
     portions = list(zip(*(each.tensor_split(plan.options.accumulate) for each in (images, labels)), strict=True))
     for index, (x, y) in enumerate(portions):
@@ -89,8 +101,6 @@ def train_step(run: Run, plan: Plan, images: Tensor, labels: Tensor) -> Tensor:
             scaled: Tensor = plan.scaler.scale(part * run.batch_weight)
             scaled.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
         loss += part.detach()
-    plan.scaler.step(cast("torch.optim.Optimizer", plan.optimizer))  # a hand-made one comes with a step of its own
-    plan.scaler.update()
     return loss
 
 
@@ -167,14 +177,13 @@ def fit(
         began, first = time.monotonic(), run.step
         plan.accuracy.reset()
         loss = torch.zeros(())
-        for images, labels in run.batches(
+        for batch in run.batches(
             plan.data.train, global_batch=plan.batch.of_all, shuffle=options.shuffle, num_workers=options.workers
         ):
-            refuse_empty_portions(len(labels), options.accumulate)
             for group in plan.optimizer.param_groups:
                 group["lr"] = plan.learning_rate.at(run.step, epoch)
-            loss = step(run, plan, images, labels)
-            run.log(loss=loss, lr=plan.optimizer.param_groups[0]["lr"])
+            loss = step(run, plan, batch)
+            run.log(lr=plan.optimizer.param_groups[0]["lr"])
             time.sleep(options.throttle)
         seconds = time.monotonic() - began
         tell_epoch(run, plan, loss.item(), plan.accuracy.compute().item(), (run.step - first) / seconds, seconds)

@@ -26,6 +26,7 @@ class Options:
     amp: str = "no"
     sync_batchnorm: bool = False
     find_unused_parameters: bool = False
+    deterministic_elastic: int | None = None
     shuffle: bool = True
     evaluate: str = "exact"
     workers: int = 0
@@ -70,6 +71,11 @@ _FLAGS: dict[str, dict[str, Any]] = {
     "accumulate": {"type": _count, "metavar": "N", "help": "portions of a step; gradients are shared after the last"},
     "sync-batchnorm": {"action": "store_true", "help": "batch statistics of all ranks instead of each rank's own"},
     "find-unused-parameters": {"action": "store_true", "help": "for models that leave parameters out of some steps"},
+    "deterministic-elastic": {
+        "type": _count,
+        "metavar": "SHARDS",
+        "help": "the same weights to the last bit on 1 to SHARDS ranks, at some cost",
+    },
     "no-shuffle": {"dest": "shuffle", "action": "store_false", "help": "the same order of samples in every epoch"},
     "evaluate": {
         "choices": ["exact", "padded", "compare"],
@@ -123,6 +129,13 @@ def read_options(
 def _refuse_contradictions(parser: argparse.ArgumentParser, options: Options) -> None:
     if options.batch_size is not None and options.batch_size_per_rank is not None:
         parser.error("--batch-size and --batch-size-per-rank: give only one of them")
+    if options.deterministic_elastic is not None and (
+        options.sync_batchnorm or options.batch_size_per_rank is not None
+    ):
+        parser.error(
+            "--deterministic-elastic takes the number of ranks out of the training, and --sync-batchnorm and "
+            "--batch-size-per-rank bring it in: leave them out"
+        )
     if options.lr_rule != "none" and options.batch_size_per_rank is None:
         parser.error(
             f"--lr-rule {options.lr_rule} needs --batch-size-per-rank: with --batch-size the batch stays the same "

@@ -47,12 +47,15 @@ class Pipeline:
         self._last = run.world_size - 1
         self._schedules: dict[tuple[int, bool], ScheduleGPipe] = {}
 
-    def train_step(self, run: Run, plan: Plan, images: Tensor, labels: Tensor) -> Tensor:
+    def train_step(self, run: Run, plan: Plan, batch: Any) -> Tensor:
+        images, labels = batch
         plan.optimizer.zero_grad()
         logits = self._shared(self._schedule(labels, trains=True).step(**self._fed(images, labels)), labels, plan)
         plan.optimizer.step()
         plan.accuracy.update(logits, labels)
-        return cross_entropy(logits, labels)
+        loss = cross_entropy(logits, labels)
+        run.log(loss=loss)
+        return loss
 
     def test_accuracy(self, run: Run, plan: Plan) -> float:
         run.module.eval()

@@ -84,7 +84,7 @@ def main() -> None:
         optimizer = PlainSGD(list(model.parameters()), chosen.lr)
         plan = Plan(chosen, images, optimizer, world.device, sharers=world.size)
         with Run(model=model, optimizer=optimizer, metrics=plan.accuracy, seed=chosen.seed, method=Bare()) as run:
-            fit(run, plan, lambda run, plan, x, y: scratch_step(run, plan, optimizer, x, y))
+            fit(run, plan, lambda run, plan, batch: scratch_step(run, plan, optimizer, *batch))
 
 
 def scratch_step(run: Run, plan: Plan, optimizer: PlainSGD, images: Tensor, labels: Tensor) -> Tensor:
@@ -97,6 +97,7 @@ def scratch_step(run: Run, plan: Plan, optimizer: PlainSGD, images: Tensor, labe
     WAYS[plan.options.all_reduce](optimizer.gradients())
     optimizer.step()
     plan.accuracy.update(logits.detach(), labels)
+    run.log(loss=loss)
     return loss.detach()
 
 

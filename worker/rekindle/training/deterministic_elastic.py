@@ -62,7 +62,7 @@ class DeterministicElastic:
         self._count, self._threads = virtual_shards, threads
 
     def wrap(self, model: nn.Module, world: World) -> nn.Module:
-        """Every rank begins with rank 0's weights and buffers. Raises ValueError or TypeError where it cannot be exact."""
+        """Every rank begins as rank 0. Raises ValueError or TypeError where the training cannot be exact."""
         self._refuse(model, world)
         self._fix_arithmetic(world)
         if world.size > 1:
