@@ -125,6 +125,15 @@ class Snapshot(TypedDict):
     verified: bool
     world_size: int
     created_at: str | None
+    score: float | None
+    best: bool
+
+
+class SnapshotList(TypedDict):
+    """``cadence``: how often they are taken, in words."""
+
+    items: list[Snapshot]
+    cadence: str | None
 
 
 class Injection(TypedDict):
@@ -343,8 +352,9 @@ class Client:
         """The Python stacks of all threads of a living rank."""
         return str(self._json("POST", f"/jobs/{_segment(job_id)}/ranks/{rank}/stack")["stack"])
 
-    def snapshots(self, job_id: str) -> list[Snapshot]:
-        return self._items(f"/jobs/{_segment(job_id)}/snapshots")
+    def snapshots(self, job_id: str) -> SnapshotList:
+        taken: SnapshotList = self._json("GET", f"/jobs/{_segment(job_id)}/snapshots")
+        return taken
 
     def metrics(self, job_id: str, name: str) -> list[MetricSeries]:
         """The series of one metric, one for each attempt."""

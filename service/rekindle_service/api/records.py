@@ -6,10 +6,10 @@ from fastapi import APIRouter, Query
 
 from rekindle_service.api.job_view import attempt_public, event_public
 from rekindle_service.api.lookup import AttemptNumber, KnownJob, KnownRunDir, find_attempt
-from rekindle_service.api.schemas import AttemptPublic, EventPublic, MetricSeries, Page, SnapshotPublic
+from rekindle_service.api.schemas import AttemptPublic, EventPublic, MetricSeries, Page, SnapshotList, SnapshotPublic
 from rekindle_service.api.services import Serving
 from rekindle_service.readers.metric_reader import read_series
-from rekindle_service.readers.rank_reader import read_attempts
+from rekindle_service.readers.rank_reader import read_attempts, read_status
 from rekindle_service.readers.snapshot_reader import read_snapshots
 
 router = APIRouter(tags=["records"])
@@ -45,10 +45,14 @@ def list_metrics(
 
 
 @router.get("/jobs/{job_id}/snapshots")
-def list_snapshots(run_dir: KnownRunDir) -> Page[SnapshotPublic]:
-    """The committed snapshots, newest first."""
+def list_snapshots(job: KnownJob, run_dir: KnownRunDir) -> SnapshotList:
+    """The committed snapshots, newest first, and how often they are taken."""
     found = read_snapshots(run_dir.root, run_dir.snapshots)
-    return Page(items=[SnapshotPublic.model_validate(info) for info in found])
+    status = read_status(run_dir.root, run_dir.attempt(job.attempt).rank(_REPORTING_RANK))
+    return SnapshotList(
+        items=[SnapshotPublic.model_validate(info) for info in found],
+        cadence=None if status is None else status.snapshot_cadence,
+    )
 
 
 @router.get("/jobs/{job_id}/events")

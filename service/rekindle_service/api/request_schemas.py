@@ -6,6 +6,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from pydantic_core import PydanticCustomError
 
 from rekindle.contract.chaos import OF_RANK, Fault
+from rekindle.contract.score import metric_of
 
 MOST_RANKS = 4096
 LONGEST_NAME = 200
@@ -30,6 +31,15 @@ def _path(text: str) -> str:
     return text
 
 
+def _metric(text: str) -> str:
+    try:
+        metric_of(_printable(text))
+    except ValueError as error:
+        hint = "put - before the name where less is better, as in -loss"
+        raise PydanticCustomError("metric", "must be the name of a logged metric", {"hint": hint}) from error
+    return text
+
+
 Argument = Annotated[str, AfterValidator(no_nul)]
 Name = Annotated[str, StringConstraints(max_length=LONGEST_NAME), AfterValidator(_printable)]
 PathText = Annotated[str, StringConstraints(min_length=1, max_length=1024), AfterValidator(_path)]
@@ -38,6 +48,7 @@ Priority = Annotated[int, Field(ge=-1000, le=1000)]
 MaxFailures = Annotated[int, Field(ge=1, le=1000)]
 Seconds = Annotated[float, Field(gt=0, le=10 * 365 * 24 * 3600, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1, le=1 << 53)]
+BestBy = Annotated[str, StringConstraints(max_length=LONGEST_NAME), AfterValidator(_metric)]
 
 
 LITERAL = ConfigDict(extra="forbid", strict=True)
@@ -81,12 +92,17 @@ class Code(_Request):
 
 
 class SnapshotCadence(_Request):
-    """When a snapshot is due; whichever comes first. All left out: the training side's own default."""
+    """When a snapshot is due, whichever comes first. All left out: what the script says, and else ``auto``.
+
+    ``auto``: as often as it pays, whatever the script says. ``best``: also keep the best one by this metric.
+    """
 
     every_steps: Count | None = None
     every_seconds: Seconds | None = None
     every_epochs: Count | None = None
     keep: Annotated[int, Field(ge=1, le=1000)] = 3
+    auto: bool = False
+    best: BestBy | None = None
 
 
 class JobCreate(_Request):

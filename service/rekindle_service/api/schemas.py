@@ -53,12 +53,14 @@ class Target(BaseModel):
 
 
 class Cadence(BaseModel):
-    """When snapshots are due."""
+    """When snapshots are due, and which are kept."""
 
     every_steps: int | None = None
     every_seconds: float | None = None
     every_epochs: int | None = None
     keep: int = 3
+    auto: bool = False
+    best: str | None = None
 
 
 class JobPublic(BaseModel):
@@ -177,7 +179,10 @@ class MetricSeries(BaseModel):
 
 
 class SnapshotPublic(BaseModel):
-    """``verified``: every file of the manifest is there with its size."""
+    """``verified``: every file of the manifest is there with its size.
+
+    ``score``: the value of the metric that the job's ``snapshot.best`` names, where it was logged at this step.
+    """
 
     model_config = ConfigDict(from_attributes=True)
 
@@ -187,6 +192,14 @@ class SnapshotPublic(BaseModel):
     verified: bool
     world_size: int
     created_at: Moment
+    score: float | None
+    best: bool
+
+
+class SnapshotList(Page[SnapshotPublic]):
+    """``cadence``: how often they are taken and why, in words of the latest attempt; null before the first."""
+
+    cadence: Spoken
 
 
 class EventPublic(BaseModel):

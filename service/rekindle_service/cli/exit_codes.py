@@ -6,7 +6,7 @@ from rekindle_service.client import Cell, Job
 
 
 class ExitCode(IntEnum):
-    """``wait`` and ``submit --follow`` end with the fate of the job, every other command with 0 or 2."""
+    """``wait`` and ``--follow`` end with the fate of the jobs, every other command with 0 or 2."""
 
     SUCCEEDED = 0
     FAILED = 1  # the job failed or did not come back, the demo did not show what it promises, or there is a problem

@@ -39,7 +39,13 @@ def submit(
     every_steps: Annotated[int | None, typer.Option(help="Snapshot every so many steps.")] = None,
     every_seconds: Annotated[float | None, typer.Option(help="Snapshot every so many seconds.")] = None,
     every_epochs: Annotated[int | None, typer.Option(help="Snapshot every so many epochs.")] = None,
+    every_auto: Annotated[
+        bool, typer.Option("--every-auto", help="Snapshot as often as it pays, whatever the script says.")
+    ] = False,
     keep: Annotated[int | None, typer.Option(help="How many snapshots to keep. (default: 3)")] = None,
+    best: Annotated[
+        str | None, typer.Option(metavar="METRIC|-METRIC", help="Also keep the best one by a metric; -loss: the least.")
+    ] = None,
     cold: Annotated[bool, typer.Option("--cold", help="Start each attempt in a fresh interpreter.")] = False,
     watch: Annotated[bool, typer.Option("--follow", help="Stay until it has ended, and exit with its fate.")] = False,
     output: OutputOption = Output.TABLE,
@@ -62,7 +68,12 @@ def submit(
         priority=priority,
         max_failures=max_failures,
         snapshot=request_body.given(
-            every_steps=every_steps, every_seconds=every_seconds, every_epochs=every_epochs, keep=keep
+            every_steps=every_steps,
+            every_seconds=every_seconds,
+            every_epochs=every_epochs,
+            keep=keep,
+            auto=every_auto or None,
+            best=best,
         ),
         warm=False if cold else None,
     )

@@ -11,6 +11,7 @@ SIZES = ("small", "full")
 Body = dict[str, Any]
 
 _FULL = ["--data", "cifar10", "--model", "resnet34", "--epochs", "30", "--lr-steps", "15,23,28"]
+_ONE_THREAD = {"OMP_NUM_THREADS": "1"}  # for a job of one rank, too, which would otherwise take all cores
 _FAST = ["--amp", "bf16"]
 _LENET = ["--model", "lenet"]  # which has no batch normalisation: any number of ranks trains the same
 
@@ -24,7 +25,7 @@ _SPEED = {"metric": "samples_per_second", "take": "highest", "title": "samples p
 def _training(small: list[str], full: list[str], *, base: Body, **fields: Any) -> dict[str, Body]:
     """A training in both sizes, with arguments of its own in each."""
     return {
-        "small": {**fields, "base": {**base, "args": small}},
+        "small": {**fields, "base": {**base, "env": _ONE_THREAD, "args": small}},
         "full": {**fields, "base": {**base, "args": [*_FULL, *full]}},
     }
 

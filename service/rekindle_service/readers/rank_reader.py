@@ -118,9 +118,14 @@ def read_ranks(run_dir: RunDir, facts: AttemptFacts, *, over: bool) -> list[Rank
     return [_read_rank(run_dir.root, attempt_dir, facts, rank, over) for rank in rank_numbers(run_dir, facts)]
 
 
+def read_status(root: Path, rank_dir: RankDir) -> RankStatus | None:
+    """What a rank last said of itself, or None where it has said nothing that makes sense."""
+    return _read(_STATUS, root, rank_dir.status)
+
+
 def _read_rank(root: Path, attempt_dir: AttemptDir, facts: AttemptFacts, rank: int, over: bool) -> RankRow:
     rank_dir = attempt_dir.rank(rank)
-    status = _read(_STATUS, root, rank_dir.status)
+    status = read_status(root, rank_dir)
     done = _read(_DONE, root, rank_dir.done)
     error = _read(_ERROR, root, rank_dir.error)
     process, exited = facts.processes.get(rank, {}), facts.exits.get(rank)

@@ -1,10 +1,12 @@
 """What snapshots a run has, told from their manifests. Tensors are never opened here."""
 
 import json
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from rekindle.contract.score import Score, best_step
 from rekindle_service.readers.log_reader import size_of
 from rekindle_service.readers.regular_file import folder_names, open_regular, read_small
 
@@ -21,13 +23,20 @@ class SnapshotInfo:
     verified: bool
     world_size: int
     created_at: float  # seconds since the epoch
+    scored: Score | None
+    best: bool = False  # of those that are there
+
+    @property
+    def score(self) -> float | None:
+        return None if self.scored is None else self.scored.value
 
 
 def read_snapshots(root: Path, snapshots: Path) -> list[SnapshotInfo]:
     """The snapshots in the folder ``snapshots`` beneath ``root``, newest step first; unreadable ones left out."""
     names = sorted((name for name in folder_names(snapshots) if name.isascii() and name.isdecimal()), reverse=True)
-    found = (_read_snapshot(root, snapshots / name) for name in names)
-    return [info for info in found if info is not None]
+    found = [info for name in names if (info := _read_snapshot(root, snapshots / name)) is not None]
+    best = best_step({info.step: info.scored for info in found if info.scored is not None})
+    return [replace(info, best=info.step == best) for info in found]
 
 
 def _read_snapshot(root: Path, folder: Path) -> SnapshotInfo | None:
@@ -44,9 +53,17 @@ def _read_snapshot(root: Path, folder: Path) -> SnapshotInfo | None:
             and all(_has_size(root, folder, name, size) for name, size in files.items()),
             world_size=int(manifest["world_size"]),
             created_at=float(manifest["created_at"]),
+            scored=_score(manifest.get("score")),
         )
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         return None
+
+
+def _score(told: Any) -> Score | None:
+    if not isinstance(told, dict):
+        return None
+    score = Score(str(told["by"]), float(told["value"]))
+    return score if math.isfinite(score.value) else None
 
 
 def _has_size(root: Path, folder: Path, name: str, size: int) -> bool:

@@ -62,6 +62,7 @@
  * @property {number} number
  * @property {string} state
  * @property {string | null} started_at
+ * @property {string | null} ranks_running_at
  * @property {string | null} ended_at
  * @property {Outcome | null} outcome
  * @property {number | null} resumed_from_step

@@ -11,6 +11,7 @@ import { RankTable } from "./rank-table.js";
 import { showSnapshots } from "./snapshots.js";
 import { StackView } from "./stack-view.js";
 import { Stream } from "./stream.js";
+import { Timeline } from "./timeline.js";
 
 const jobId = decodeURIComponent(location.pathname.split("/").at(-1) ?? "");
 
@@ -26,10 +27,13 @@ const log = new LogView(jobId, (followed) => {
 });
 const ranks = new RankTable(byId("ranks"), (rank) => log.select(rank));
 
+const timeline = new Timeline(byId("timeline"), byId("timeline-legend"));
 const stack = new StackView(jobId, () => log.rank);
 
 /** @type {import("./api.js").Job | null} */
 let job = null;
+/** @type {import("./api.js").Attempt[]} */
+let attempts = [];
 
 /** Fetch everything the page shows. Runs whenever the stream has (again) begun to tell what changes. */
 async function refresh() {
@@ -74,6 +78,7 @@ function showJob(next) {
   actions.show(next);
   stack.show(next);
   configuration.show(next);
+  timeline.show(next, attempts);
   log.setRanks(rankNumbers(next));
   void log.setLatest(next.attempt);
   if (!before) return;
@@ -100,10 +105,11 @@ function drawRanks(items) {
 }
 
 async function showAttempts() {
-  const items = await listAttempts(jobId);
-  story.show(items);
-  charts.setAttempts(items);
-  byId("attempts-empty").hidden = items.length > 0;
+  attempts = await listAttempts(jobId);
+  story.show(attempts);
+  charts.setAttempts(attempts);
+  if (job) timeline.show(job, attempts);
+  byId("attempts-empty").hidden = attempts.length > 0;
 }
 
 async function showMetrics() {

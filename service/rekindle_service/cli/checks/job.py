@@ -26,7 +26,7 @@ def examine(client: Client, job: Job, home: Home | None) -> list[Finding]:
     if home is not None and ranks:
         attempt = home.run_dir(job["id"]).attempt(job["attempt"])
         findings.append(collectives({rank["rank"]: last_collective(attempt.rank(rank["rank"])) for rank in ranks}))
-    return [*findings, snapshots(client.snapshots(job["id"]))]
+    return [*findings, snapshots(client.snapshots(job["id"])["items"])]
 
 
 def stacks(client: Client, job: Job) -> list[tuple[int, str]]:
