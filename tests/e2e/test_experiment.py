@@ -1,9 +1,10 @@
 """An experiment of a user's own script, from a file on the command line to the table."""
 
 import json
+import signal
 from pathlib import Path
 
-from cli_process import rekindle
+from cli_process import rekindle, start
 from e2e.serve_process import ServeProcess
 
 _SCRIPT = """
@@ -51,3 +52,25 @@ def test_a_file_becomes_jobs_and_a_table_that_says_which_of_them_failed(
     assert rekindle(home, "experiment", "--show", "rates").stdout == done.stdout
     (listed,) = json.loads(rekindle(home, "experiment", "--list", "-o", "json").stdout)["started"]
     assert (listed["name"], listed["over"], listed["states"]) == ("rates", True, {"succeeded": 1, "failed": 1})
+
+
+def test_ctrl_c_leaves_the_jobs_alone_and_cancel_ends_them_all(home: Path, server: ServeProcess) -> None:
+    held = rekindle(home, "submit", "--recipe", "ddp", "--ranks", "4", "-o", "id").stdout.strip()
+    assert rekindle(home, "drain", held).returncode == 0
+    file = home / "waits.json"
+    base = {"recipe": "ddp", "device": "cpu", "after": [held]}
+    file.write_text(json.dumps({"base": base, "matrix": {"--seed": [1, 2]}}))
+    following = start(home, "experiment", "--file", str(file), "--follow")
+    assert following.stderr is not None
+    assert "waits is experiment 1" in following.stderr.readline()
+    following.send_signal(signal.SIGINT)
+    _, notes = following.communicate(timeout=30)
+    assert following.returncode == 130
+    assert "--show" in notes
+    assert rekindle(home, "experiment", "--cancel", "waits").returncode == 0
+    ended = rekindle(home, "experiment", "--show", "waits", "--follow")
+    assert ended.returncode == 3, ended.stderr
+    assert ended.stdout.count("cancelled") == 2
+    refused = rekindle(home, "experiment", "--cancel", "1")
+    assert refused.returncode == 2
+    assert "is over" in refused.stderr
