@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from e2e.played_job import PlayedJob
 from e2e.serve_process import ServeProcess
@@ -26,6 +26,7 @@ _BROWSER_ARGUMENTS = [
 
 @pytest.fixture(scope="session")
 def chromium() -> Iterator[Browser]:
+    expect.set_options(timeout=30_000)  # milliseconds: other tests run beside these
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=_BROWSER_ARGUMENTS)
         yield browser

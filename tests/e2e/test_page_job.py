@@ -1,5 +1,6 @@
 """The page of one job in a browser."""
 
+import re
 from collections.abc import Callable
 
 import pytest
@@ -44,6 +45,9 @@ def test_a_crash_and_the_recovery_are_told_live(job_page: Page, job: PlayedJob) 
     expect(story).to_have_count(2)
     expect(story.nth(0)).to_contain_text("went on from step 100")
     expect(story.nth(1)).to_contain_text("reached step 120; 20 steps done again")
+    expect(job_page.locator("#timeline [data-kind=lost]")).to_have_attribute(
+        "title", re.compile(r"attempt 1: done again")
+    )
     assert job_page.evaluate("globalThis.loadedOnce") is True
 
 

@@ -102,3 +102,47 @@ def test_only_what_was_done_again_is_superseded(page: Page) -> None:
         }"""
     )
     assert parts == [[[1], [2, 3, 4]], [[], [3, 4, 5, 6]], [[2, 3, 4], []]]
+
+
+_SPENT = """async ([job, attempts, now]) => {
+    const { timeSpent } = await import("/static/time-spent.js");
+    return timeSpent(job, attempts, Date.parse(now)).map(({ kind, seconds, attempt }) => [kind, seconds, attempt]);
+}"""
+
+
+def spent(page: Page, ended_at: str | None, *attempts: dict[str, Any]) -> list[list[Any]]:
+    """By a clock that shows 12:01:00 for a job that was submitted at 12:00:00."""
+    job = {"created_at": "2026-01-01T12:00:00Z", "ended_at": ended_at and f"2026-01-01T12:{ended_at}Z"}
+    return page.evaluate(_SPENT, [job, list(attempts), "2026-01-01T12:01:00Z"])
+
+
+def attempt(number: int, started: str, running: str | None, ended: str | None, *steps: int | None) -> dict[str, Any]:
+    began, ran, over = (time and f"2026-01-01T12:{time}Z" for time in (started, running, ended))
+    resumed, last = steps
+    times = {"started_at": began, "ranks_running_at": ran, "ended_at": over}
+    return {"number": number, **times, "resumed_from_step": resumed, "last_step": last}
+
+
+def test_the_time_of_a_job_adds_up_and_what_was_done_again_is_lost(page: Page) -> None:
+    first = attempt(1, "00:10", "00:12", "00:32", None, 100)
+    second = attempt(2, "00:33", "00:34", None, 75, None)
+    assert spent(page, None, first, second) == [
+        ["waiting", 10, None],
+        ["starting", 2, 1],
+        ["training", 15, 1],
+        ["lost", 5, 1],
+        ["waiting", 1, None],
+        ["starting", 1, 2],
+        ["training", 26, 2],
+    ]
+
+
+def test_a_job_that_nobody_has_started_only_waits(page: Page) -> None:
+    assert spent(page, None) == [["waiting", 60, None]]
+
+
+def test_an_attempt_whose_ranks_never_ran_was_starting_all_the_time(page: Page) -> None:
+    assert spent(page, "00:20", attempt(1, "00:10", None, "00:20", None, None)) == [
+        ["waiting", 10, None],
+        ["starting", 10, 1],
+    ]
