@@ -26,6 +26,7 @@ _FILES = {
     "deploy/rekindle-user.service": "systemd unit for one user",
     "deploy/rekindle.service": "systemd unit for a machine",
     "docs/page.png": "the picture above",
+    "docs/failures.md": "how failures are noticed, judged and recovered from, and what that costs",
     "docs/snapshots.md": "what snapshots promise, their form on disk, and what was run",
     "docs/experiments.md": "sets of jobs and the tables that compare them, with those that come with rekindle",
     "docs/recipes.md": "every way to divide a training: when to use it, what it costs, what goes wrong",
