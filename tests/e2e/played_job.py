@@ -124,7 +124,7 @@ class PlayedJob:
     def end(self, state: JobState, outcome: Outcome) -> None:
         self._journal.write(RecordType.JOB_ENDED, run=1, state=state, reason=outcome.message, outcome=outcome.to_json())
 
-    def report(self, rank: int, *, step: int | None) -> None:
+    def report(self, rank: int, *, step: int | None, snapshot_cadence: str | None = None) -> None:
         """The status of a rank, whose process is the test's own."""
         identity = ProcessIdentity.own()
         status = RankStatus(
@@ -143,6 +143,7 @@ class PlayedJob:
             step=step,
             steps=_STEPS,
             steps_per_second=10.0,
+            snapshot_cadence=snapshot_cadence,
             updated_at=time.time(),
             updated_monotonic=time.monotonic(),
         )
@@ -156,7 +157,7 @@ class PlayedJob:
         with self.run_dir.attempt(self.attempt).rank(rank).log(stream).open("ab") as file:
             file.write(data)
 
-    def snapshot(self, step: int) -> None:
+    def snapshot(self, step: int, **more: Any) -> None:
         folder = self.run_dir.snapshots / f"{step:012}"
         folder.mkdir()
         (folder / "model.pt").write_bytes(b"weights")
@@ -170,6 +171,7 @@ class PlayedJob:
             "generation": f"{self.id}.{self.attempt}",
             "torch": "2",
             "files": {"model.pt": {"bytes": 7, "sha256": "0" * 64}},
+            **more,
         }
         write_json(folder / "manifest.json", manifest)
 

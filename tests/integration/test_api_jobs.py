@@ -41,7 +41,8 @@ def test_a_job_is_submitted_with_defaults_and_read_back(server: ApiServer, code:
         "restarts": 0,
         "outcome": None,
         "warm": True,
-        "snapshot": {"every_steps": None, "every_seconds": None, "every_epochs": None, "keep": 3},
+        "snapshot": {"every_steps": None, "every_seconds": None, "every_epochs": None, "keep": 3}
+        | {"auto": False, "best": None},
         "started_at": None,
     }
     assert {name: job[name] for name in expected} == expected
@@ -127,6 +128,8 @@ def test_the_same_key_at_the_same_moment_makes_one_job(server: ApiServer, code: 
         ({"code": {"git": "https://example.org"}}, "code.path", "must be given"),
         ({"after": ["nonesuch12"]}, "after", "jobs that exist"),
         ({"snapshot": {"keep": 0}}, "snapshot.keep", "greater than or equal to 1"),
+        ({"snapshot": {"best": "-"}}, "snapshot.best", "must be the name of a logged metric"),
+        ({"snapshot": {"auto": "yes"}}, "snapshot.auto", "valid boolean"),
         ({"nodes": 2}, "nodes", "less than or equal to 1"),
     ],
 )

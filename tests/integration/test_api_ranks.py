@@ -394,7 +394,9 @@ def test_snapshots_are_told_from_their_manifests(played: Played) -> None:
     snapshot("000000000070", {"format": 1})
     snapshot("000000000080", {**manifest, "step": 80, "files": {"../../spec.json": {"bytes": 1}}})
     snapshot(".tmp-x.1-90", manifest)
-    items = played.server.api.get(f"{played.url}/snapshots").json()["items"]
+    told = played.server.api.get(f"{played.url}/snapshots").json()
+    items, cadence = told["items"], told["cadence"]
+    assert cadence is None
     assert [(item["step"], item["verified"]) for item in items] == [(80, False), (60, True), (50, False), (40, True)]
     assert items[1]["created_at"] is None
     assert items[3] == {
@@ -404,7 +406,28 @@ def test_snapshots_are_told_from_their_manifests(played: Played) -> None:
         "verified": True,
         "world_size": 2,
         "created_at": "2023-11-14T22:13:20.500000Z",
+        "score": None,
+        "best": False,
     }
+
+
+def test_the_best_snapshot_is_told_and_how_often_they_are_taken(played: Played) -> None:
+    def snapshot(step: int, score: object) -> None:
+        folder = played.run_dir.snapshots / f"{step:012d}"
+        folder.mkdir(parents=True)
+        manifest = {"format": 1, "step": step, "world_size": 2, "created_at": 1.0, "files": {}, "score": score}
+        (folder / "manifest.json").write_text(json.dumps(manifest))
+
+    snapshot(10, {"by": "-loss", "value": 0.5})
+    snapshot(20, {"by": "-loss", "value": 0.25})
+    snapshot(30, {"by": "-loss", "value": 1e999})
+    snapshot(40, "nonsense")
+    snapshot(50, {"by": "-loss", "value": 0.75})
+    played.status(0, snapshot_cadence="every 42 steps (auto: …)")
+    told = played.server.api.get(f"{played.url}/snapshots").json()
+    scores = [(item["step"], item["score"], item["best"]) for item in told["items"]]
+    assert scores == [(50, 0.75, False), (40, None, False), (30, None, False), (20, 0.25, True), (10, 0.5, False)]
+    assert told["cadence"] == "every 42 steps (auto: …)"
 
 
 def test_a_journal_that_a_job_has_made_a_fifo_of_blocks_nobody(played: Played) -> None:

@@ -138,6 +138,18 @@ def test_snapshots_are_listed_with_step_and_size(home: Path, play: Play) -> None
     assert "7 B" in rekindle(home, "snapshots", job.id).stdout
 
 
+def test_the_best_snapshot_is_marked_and_the_cadence_told(home: Path, play: Play) -> None:
+    job = play()
+    job.begin_attempt()
+    for step, accuracy in ((40, 0.5), (80, 0.9375), (120, 0.75)):
+        job.snapshot(step, score={"by": "accuracy", "value": accuracy})
+    job.report(0, step=130, snapshot_cadence="every 42 steps (auto: …)")
+    told = rekindle(home, "snapshots", job.id)
+    assert [line.split()[-1] for line in told.stdout.splitlines()] == ["SCORE", "0.75", "best", "0.5"]
+    assert "0.9375 best" in told.stdout
+    assert "taken every 42 steps (auto: …)" in told.stderr
+
+
 def test_followed_logs_have_every_line_once_although_the_server_is_killed_between(
     home: Path, play: Play, running: ServeProcess
 ) -> None:

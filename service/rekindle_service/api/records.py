@@ -45,10 +45,11 @@ def list_metrics(
 
 
 @router.get("/jobs/{job_id}/snapshots")
-def list_snapshots(job: KnownJob, run_dir: KnownRunDir) -> SnapshotList:
+def list_snapshots(run_dir: KnownRunDir) -> SnapshotList:
     """The committed snapshots, newest first, and how often they are taken."""
     found = read_snapshots(run_dir.root, run_dir.snapshots)
-    status = read_status(run_dir.root, run_dir.attempt(job.attempt).rank(_REPORTING_RANK))
+    latest = max(read_attempts(run_dir), default=0)
+    status = read_status(run_dir.root, run_dir.attempt(latest).rank(_REPORTING_RANK))
     return SnapshotList(
         items=[SnapshotPublic.model_validate(info) for info in found],
         cadence=None if status is None else status.snapshot_cadence,
