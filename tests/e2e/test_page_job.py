@@ -109,10 +109,12 @@ def test_the_configuration_tells_names_but_no_secrets(job_page: Page, job: Playe
 
 def test_snapshots_are_listed_when_an_attempt_has_left_them(job_page: Page, job: PlayedJob) -> None:
     expect(job_page.locator("#snapshots-empty")).to_be_visible()
-    job.snapshot(40)
+    job.snapshot(40, score={"by": "accuracy", "value": 0.9})
+    job.report(0, step=50, snapshot_cadence="every 42 steps (auto: …)")
     job.end_attempt(Outcome(OutcomeClass.COMM, "connection lost"), last_step=50, durable_step=40)
+    expect(job_page.locator("#snapshots tr")).to_contain_text("verified, best (0.9)")
+    expect(job_page.locator("#snapshots-cadence")).to_have_text("Taken every 42 steps (auto: …).")
     job.begin_attempt(resumed_from_step=40)
-    expect(job_page.locator("#snapshots tr")).to_contain_text("verified")
     expect(job_page.locator("#figures")).to_contain_text("step 40")
 
 

@@ -209,8 +209,10 @@ export const listRanks = async (/** @type {string} */ id) => (await get(`${jobPa
 /** @returns {Promise<Series[]>} */
 export const listMetrics = async (/** @type {string} */ id) => (await get(`${jobPath(id)}/metrics`, { max_points: 1000 })).items;
 
-/** @returns {Promise<{step: number, epoch: number | null, bytes: number, verified: boolean, world_size: number, created_at: string}[]>} */
-export const listSnapshots = async (/** @type {string} */ id) => (await get(`${jobPath(id)}/snapshots`)).items;
+/** @typedef {{step: number, epoch: number | null, bytes: number, verified: boolean, world_size: number, created_at: string, score: number | null, best: boolean}} Snapshot */
+
+/** @returns {Promise<{items: Snapshot[], cadence: string | null}>} */
+export const readSnapshots = (/** @type {string} */ id) => get(`${jobPath(id)}/snapshots`);
 
 /** @returns {Promise<Summary[]>} */
 export const listExperiments = async (/** @type {number} */ limit) => (await get("/experiments", { limit })).items;

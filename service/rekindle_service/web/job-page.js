@@ -1,6 +1,6 @@
 /** The page of one job: puts its parts together and feeds them from the API and the event stream. */
 import { Actions } from "./actions.js";
-import { Problem, listAttempts, listMetrics, listRanks, listSnapshots, readJob } from "./api.js";
+import { Problem, listAttempts, listMetrics, listRanks, readJob, readSnapshots } from "./api.js";
 import { AttemptStory } from "./attempts.js";
 import { Charts } from "./chart.js";
 import { Configuration } from "./configuration.js";
@@ -117,7 +117,7 @@ async function showMetrics() {
 }
 
 async function showSnapshotList() {
-  showSnapshots(await listSnapshots(jobId));
+  showSnapshots(await readSnapshots(jobId));
 }
 
 /** @param {string} sentence */
