@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 import torch
 
-from plain_torchrun import SCRIPTS, Ended, history, lines, snapshot_steps, torchrun
+from plain_torchrun import SCRIPTS, history, lines, snapshot_steps, torchrun
 from recipe_process import RecipeProcess
 
 LENGTH, EPOCHS, STEPS = 203, 3, 21
@@ -97,10 +97,8 @@ def test_the_recipe_with_virtual_shards_trains_the_same_bits_on_any_number_of_ra
     assert alone.weights == divided.weights
 
 
-def launch(folder, count, number, *args, fault=None):
-    """One start of torchrun; its list of samples is put away, so that the next one's is its own."""
-    ended: Ended = torchrun(count, [ELASTIC, *args], folder, **({} if fault is None else {"FAULT": fault}))
-    assert (ended.code == 0) == (fault is None), ended.output
+def take_samples(folder, count, number):
+    """The samples of the launch that has just ended; its lists are put away, so that the next one's are its own."""
     kept = folder / f"launch-{number}"
     kept.mkdir()
     for rank in range(count):
@@ -108,14 +106,17 @@ def launch(folder, count, number, *args, fault=None):
     return history(kept, count)
 
 
-def test_a_training_on_two_then_one_then_three_then_two_ranks_is_the_training_on_two(tmp_path):
-    constant, changing = tmp_path / "constant", tmp_path / "changing"
-    expected = launch(constant, 2, 0, *ROUNDED)
+def test_a_training_on_two_then_one_then_three_then_two_ranks_is_the_training_on_two(train, tmp_path):
+    constant, changing = train(tmp_path / "constant", 2, *ROUNDED), tmp_path / "changing"
+    expected = take_samples(constant, 2, 0)
     trained, ends = {}, []
     for number, (count, fault, workers) in enumerate(
         [(2, "1:6:SIGKILL", "0"), (1, "0:10:SIGTERM", "2"), (3, "2:18:SIGKILL", "0"), (2, None, "0")]
     ):
-        found = launch(changing, count, number, *ROUNDED, "--workers", workers, fault=fault)
+        faults = {} if fault is None else {"FAULT": fault}
+        ended = torchrun(count, [ELASTIC, *ROUNDED, "--workers", workers], changing, **faults)
+        assert (ended.code == 0) == (fault is None), ended.output
+        found = take_samples(changing, count, number)
         assert min(found) == (ends[-1] + 1 if ends else 1)
         trained = {**{step: trained[step] for step in range(1, min(found))}, **found}
         ends.append(snapshot_steps(changing)[-1])
