@@ -38,10 +38,12 @@ class Trained:
 
     def tensors(self) -> list:
         """The trained weights, in the order of the model's layers."""
-        from rekindle.training.snapshot_files import read_state
+        from rekindle.training.export import read_model
+        from rekindle.training.manifest import verify
 
-        state = read_state(self.folder / "snapshots" / f"{self.snapshots[-1]:012d}" / "model.pt")
-        return list(state["model"].values())
+        step = self.snapshots[-1]
+        newest = self.folder / "snapshots" / f"{step:012d}"
+        return list(read_model(newest, verify(newest, step=step, job_id=None)).values())
 
 
 class RecipeProcess:

@@ -2,13 +2,16 @@
 
 import signal
 import time
+from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from torch import nn
 from torch.utils.data import IterableDataset, TensorDataset
 
 from rekindle import Cadence, Drained, NonFiniteError, Run, Snapshots
+from rekindle.training.export import export
 from rekindle.training.saving import Saving
 
 LENGTH, BATCH = 20, 8  # batches of 8, 6 and 6
@@ -199,6 +202,35 @@ def test_a_part_that_the_snapshot_lacks_is_named():
     assert not torch.distributed.is_initialized()
 
 
+def test_a_part_that_run_does_not_have_any_more_is_named():
+    run, (_, optimizer) = start(average=nn.Linear(1, 1))
+    with run:
+        for _ in run.epochs(1):
+            for (x,) in run.batches(data(), global_batch=BATCH):
+                step(run, optimizer, x)
+    run, _ = start()
+    with pytest.raises(KeyError, match=r"step 3 has 'average' too, and Run only .*: give Run the parts it was"), run:
+        pass
+
+
+def test_a_model_that_the_snapshot_does_not_fit_is_told_what_does_not():
+    train(1)
+    for layers, complaint in (
+        ((nn.Linear(1, 5), nn.BatchNorm1d(5), nn.Linear(5, 1)), "0.weight: copying a param with shape"),
+        ((nn.Linear(1, 4), nn.BatchNorm1d(4), nn.Linear(4, 1), nn.Linear(1, 1)), "Missing key.*3.weight"),
+        ((nn.Linear(1, 4), nn.BatchNorm1d(4)), "Unexpected key.*2.weight"),
+    ):
+        run, _ = start(nn.Sequential(*layers))
+        with pytest.raises(ValueError, match=rf"(?s)step 3 does not fit 'model': .*{complaint}.*; give Run the"), run:
+            pass
+
+
+def test_a_part_that_cannot_be_saved_is_refused_before_training():
+    run, _ = start(average=object())
+    with pytest.raises(TypeError, match=r"average must have state_dict and load_state_dict .* has no state_dict"), run:
+        pass
+
+
 def test_a_second_loop_in_one_epoch_is_refused():
     with pytest.raises(RuntimeError, match="once in each epoch"):
         train_with(lambda run: next(run.batches(data(), global_batch=BATCH)))
@@ -252,6 +284,38 @@ def test_a_snapshot_goes_before_the_file_to_start_from():
     torch.save({name: torch.zeros_like(item) for name, item in trained.items()}, "zeros.pt")
     taken = model_after(start_from="zeros.pt")
     assert all(torch.equal(item, taken[name]) for name, item in trained.items())
+
+
+def test_a_training_may_start_from_safetensors(tmp_path):
+    other = nn.Sequential(nn.Linear(1, 4), nn.BatchNorm1d(4), nn.Linear(4, 1))
+    save_file(other.state_dict(), "other.safetensors")
+    taken = model_after(start_from="other.safetensors")
+    assert all(torch.equal(item, taken[name]) for name, item in other.state_dict().items())
+
+
+def test_weights_that_were_exported_are_the_ones_to_start_from():
+    train(1)
+    trained = model_after()
+    for name in ("weights.safetensors", "weights.pt"):
+        export(Path("snapshots"), Path(name), step=None, job_id=None, force=False)
+        taken = model_after(start_from=name, directory=f"started-from-{name}")
+        assert all(torch.equal(item, taken[key]) for key, item in trained.items())
+
+
+@pytest.mark.parametrize("name", ["odd.safetensors", "odd.pt"])
+@pytest.mark.parametrize("content", [b"", b"\xff" * 100])
+def test_a_file_of_no_known_form_is_refused_by_name(name, content):
+    Path(name).write_bytes(content)
+    with pytest.raises(ValueError, match=f"start_from: {name} is no "):
+        model_after(start_from=name)
+
+
+def test_a_file_of_another_model_is_refused_by_name():
+    torch.save(nn.Linear(1, 4).state_dict(), "other.pt")
+    with pytest.raises(
+        ValueError, match=r"(?s)start_from: other.pt does not fit 'model': .*; give a file of this very"
+    ):
+        model_after(start_from="other.pt")
 
 
 @pytest.mark.parametrize(("content", "complaint"), [([1], "holds a list"), (Cadence(), "more than tensors")])

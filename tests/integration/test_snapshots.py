@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -197,10 +198,45 @@ def test_without_its_fence_nothing_is_committed(fenced):
         save(snapshots, 10)
 
 
-def test_another_jobs_snapshot_is_not_taken_for_ones_own(fenced, monkeypatch):
-    save(Snapshots(), 10)
+def test_a_folder_with_snapshots_of_another_job_is_refused_and_left_as_it_is(fenced, monkeypatch):
+    first = Snapshots()
+    save(first, 10)
+    unfinished = fenced.snapshots / ".tmp-9-zz-000000000020"
+    unfinished.mkdir()
     monkeypatch.setenv("REKINDLE_JOB_ID", "job-2")
-    assert Snapshots().restore() is None
+    with pytest.raises(SnapshotError, match="snapshots holds snapshots of job job-1, and this is job job-2: each job"):
+        Snapshots().restore()
+    assert unfinished.is_dir()
+    assert steps(fenced.snapshots) == [10]
+
+
+def test_of_two_jobs_that_begin_in_one_folder_the_second_to_save_stops(fenced, monkeypatch):
+    first = Snapshots()
+    monkeypatch.setenv("REKINDLE_JOB_ID", "job-2")
+    second = Snapshots(keep=1)
+    assert (first.restore(), second.restore()) == (None, None)
+    save(first, 10)
+    with pytest.raises(SnapshotError, match="holds snapshots of job job-1, and this is job job-2"):
+        save(second, 11)
+    assert [result.saved for result in save(first, 20)] == [True]
+    assert steps(fenced.snapshots) == [10, 20]
+
+
+def test_a_file_in_place_of_the_folder_is_refused_before_training(folder):
+    folder.write_text("")
+    with pytest.raises(NotADirectoryError, match="snapshots is a file, and must be the folder of snapshots"):
+        Snapshots(folder)
+
+
+def test_a_clock_set_back_changes_neither_which_snapshot_is_newest_nor_which_are_kept(folder, monkeypatch):
+    snapshots, now = Snapshots(folder, keep=2), time.time()
+    for step, hours in ((10, 0), (20, -48), (30, -1)):
+        monkeypatch.setattr(time, "time", lambda hours=hours: now + 3600 * hours)
+        assert save(snapshots, step)[0].saved
+    times = [json.loads((folder / f"{step:012d}" / "manifest.json").read_text())["created_at"] for step in (20, 30)]
+    assert times == [now - 48 * 3600, now - 3600]
+    assert steps(folder) == [20, 30]
+    assert Snapshots(folder).restore().step == 30
 
 
 ON_A_SMALL_DISK = """

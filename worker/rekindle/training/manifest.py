@@ -22,9 +22,15 @@ def rank_file(rank: int) -> str:
     return f"rank-{rank}.pt"
 
 
-def expected_files(world_size: int) -> set[str]:
+def shard_file(rank: int) -> str:
+    """What one rank saves of tensors that are divided among the ranks; all ranks have one, or none has."""
+    return f"shards-{rank}.pt"
+
+
+def expected_files(world_size: int, *, sharded: bool) -> set[str]:
     """All files that a manifest must list."""
-    return {MODEL, *map(rank_file, range(world_size))}
+    kinds = (rank_file, shard_file) if sharded else (rank_file,)
+    return {MODEL, *(name(rank) for name in kinds for rank in range(world_size))}
 
 
 class BadSnapshotError(Exception):
@@ -53,6 +59,11 @@ class Manifest:
     files: dict[str, FileRecord]
     score: Score | None = None  # left out where there is none
 
+    @property
+    def sharded(self) -> bool:
+        """Tensors were divided among the ranks."""
+        return shard_file(0) in self.files
+
     def to_json(self) -> dict[str, Any]:
         fields = {"format": _FORMAT, **asdict(self)}
         if self.score is None:
@@ -77,7 +88,7 @@ class Manifest:
             files = {name: FileRecord(**record) for name, record in fields.pop("files").items()}
             score = fields.pop("score", None)
             manifest = cls(**fields, files=files, score=None if score is None else Score(**score))
-            expected = expected_files(manifest.world_size)
+            expected = expected_files(manifest.world_size, sharded=manifest.sharded)
         except (TypeError, ValueError, KeyError, AttributeError) as error:
             raise BadSnapshotError(f"{NAME} is not a manifest: {error!r}") from error
         if set(files) != expected:
@@ -99,6 +110,14 @@ def read_score(folder: Path) -> Score | None:
     """What the manifest in ``folder`` tells of how good the snapshot is; None, too, where it cannot be read."""
     try:
         return Manifest.from_json(json.loads((folder / NAME).read_bytes())).score
+    except (OSError, ValueError, BadSnapshotError):
+        return None
+
+
+def read_owner(folder: Path) -> str | None:
+    """The job that the manifest in ``folder`` names; None where it names none or cannot be read."""
+    try:
+        return Manifest.from_json(json.loads((folder / NAME).read_bytes())).job_id
     except (OSError, ValueError, BadSnapshotError):
         return None
 

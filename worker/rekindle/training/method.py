@@ -17,7 +17,7 @@ from rekindle.training.warm_up import settle_buckets
 class Method(Protocol):
     """What ``Run`` asks of a method; ``Replicas`` is its default.
 
-    ``divides_state`` says that no rank has the whole state: then all of them gather it for a snapshot.
+    ``divides_state`` says that no rank has the whole state: then all of them capture what the ranks share.
     """
 
     divides_state: bool
@@ -94,8 +94,8 @@ class Bare:
 class Sharded:
     """The parameters are DTensors, by ``fully_shard`` or ``parallelize_module``, before ``Run`` sees the model.
 
-    A snapshot holds the full state, gathered from all ranks, so that any number of ranks can go on from it. The
-    script joins the process group itself, since sharding needs it; the optimizer is made of the sharded parameters.
+    Each rank saves its own shards, and any number of ranks can go on from them. The script joins the process group
+    itself, since sharding needs it; the optimizer is made of the sharded parameters.
     ``same_batch`` gives every rank the whole batch, which is what a tensor-parallel model needs.
     """
 
@@ -127,10 +127,10 @@ class Sharded:
             model.set_requires_gradient_sync(True)
 
     def saved(self, model: nn.Module, parts: dict[str, Stateful]) -> tuple[Stateful, dict[str, Stateful]]:
-        from rekindle.training.whole_state import WholeModel, WholeOptimizer
+        from rekindle.training.sharded_state import ShardedModel, ShardedOptimizer
 
-        whole = {
-            name: WholeOptimizer(model, part) if isinstance(part, torch.optim.Optimizer) else part
+        sharded = {
+            name: ShardedOptimizer(model, part) if isinstance(part, torch.optim.Optimizer) else part
             for name, part in parts.items()
         }
-        return WholeModel(model), whole
+        return ShardedModel(model), sharded

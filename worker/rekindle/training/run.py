@@ -32,7 +32,7 @@ from rekindle.training.saving import Saving
 from rekindle.training.schedule import SnapshotSchedule, chosen_cadence
 from rekindle.training.snapshots import Snapshots
 from rekindle.training.step_boundary import StepBoundary
-from rekindle.training.training_state import Stateful, TrainingState
+from rekindle.training.training_state import PROGRESS, Stateful, TrainingState
 
 
 class Run:
@@ -46,8 +46,8 @@ class Run:
     A step is one batch: split a batch to accumulate gradients, since those are not saved. Build the model and the
     optimizer from a fixed seed; random draws from ``with`` on depend on ``seed`` and the rank.
 
-    ``start_from`` is a file by ``torch.save`` to begin with where there is no snapshot yet: a model's state dict, or a
-    dict of states by the names of the parts (``model``, ``optimizer`` …).
+    ``start_from`` is a file to begin with where there is no snapshot yet: a model's state dict (``.safetensors``, or by
+    ``torch.save``), or a dict of states by the names of the parts (``model``, ``optimizer`` …) by ``torch.save``.
 
     ``best`` names a logged metric, as in ``accuracy`` or, where less is better, ``-loss``: the best snapshot is kept
     beyond the newest ones, and the end of an epoch that beats it is always saved.
@@ -263,7 +263,11 @@ class Run:
         )
         agreement = Agreement(self._world)
         self._snapshots = Snapshots(
-            self._directory, keep=self._cadence.keep, world=self._world, memory=memory_folder(self._env)
+            self._directory,
+            keep=self._cadence.keep,
+            world=self._world,
+            memory=memory_folder(self._env),
+            layout=self._state.capture_shared,
         )
         with self.phase("restore"):
             from_disk = self._restore()
@@ -300,7 +304,7 @@ class Run:
         same_world = restored.world_size == self._world.size
         shared = restored.shared_state
         self._state.restore(shared, restored.rank_states, step=restored.step, same_world=same_world)
-        self._progress.restore(restored.step, shared["progress"])
+        self._progress.restore(restored.step, shared[PROGRESS])
         return restored.from_disk
 
     def _begin_batches(self, dataset: Dataset[Any], global_batch: int, shuffle: bool) -> ElasticSampler:
@@ -319,7 +323,7 @@ class Run:
         return self._capture_shared() if gathers else {}, self._state.capture_own()
 
     def _capture_shared(self) -> dict[str, Any]:
-        return {**self._state.capture_shared(), "progress": self._progress.state_dict()}
+        return {**self._state.capture_shared(), PROGRESS: self._progress.state_dict()}
 
     def _end(self, *, succeeded: bool) -> None:
         """Leave the other ranks; a snapshot under way is waited for."""

@@ -14,8 +14,19 @@ import torch
 
 from rekindle.contract.durable import read_json
 from rekindle.contract.score import Score, best_step
-from rekindle.training.manifest import BadSnapshotError, FileRecord, Manifest, read_score, verify, write_manifest
+from rekindle.training.manifest import (
+    MODEL,
+    BadSnapshotError,
+    FileRecord,
+    Manifest,
+    read_owner,
+    read_score,
+    shard_file,
+    verify,
+    write_manifest,
+)
 from rekindle.training.process_group import World
+from rekindle.training.shards import Box, Place, boxes, flaw
 from rekindle.training.snapshot_files import read_state, write_state
 from rekindle.training.snapshot_folder import SnapshotFolder
 
@@ -59,7 +70,7 @@ class Staged:
 
     step: int
     epoch: int | None
-    files: dict[str, dict[str, Any]]
+    files: dict[str, dict[Any, Any]]
     objection: Callable[[], str | None] = no_objection
     problem: str | None = None  # why this rank is not to write it
     score: Score | None = None
@@ -73,6 +84,7 @@ class _Part:
     objection: str | None = None
     problem: str | None = None  # this snapshot fails; the next may succeed
     error: str | None = None  # every snapshot would fail
+    boxes: dict[Place, Box] | None = None  # of its shards, the first time that it has any
 
 
 @dataclass(slots=True)
@@ -120,6 +132,17 @@ class SnapshotWriter:
                 f"generation {self.folder.generation} may not commit a snapshot: {self.fence} names {current}"
             )
 
+    def check_owner(self) -> None:
+        """Each job's retention deletes what it does not know: two of them in one folder would lose their snapshots."""
+        for step in self.folder.steps():
+            owner = read_owner(self.folder.path(step))
+            if None not in (owner, self.job_id) and owner != self.job_id:
+                raise SnapshotError(
+                    f"{self.folder.root} holds snapshots of job {owner}, and this is job {self.job_id}: each job needs "
+                    "a folder of its own. To begin with the weights of that one, export them with `python -m "
+                    f"rekindle.training.export {self.folder.path(step)} weights.pt`, and give start_from='weights.pt'"
+                )
+
     def scores(self) -> dict[int, Score]:
         """Of the snapshots in the folder that have one, by step."""
         found = {step: read_score(self.folder.path(step)) for step in self.folder.steps()}
@@ -135,6 +158,8 @@ class SnapshotWriter:
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             files = {name: write_state(folder / name, state) for name, state in staged.files.items()}
+            shards = staged.files.get(shard_file(self.world.rank))
+            first_boxes = boxes(shards) if shards is not None and not self._proven else None
             if not self._proven:
                 for name in files:
                     read_state(folder / name)
@@ -144,7 +169,7 @@ class SnapshotWriter:
         except _UNLOADABLE as error:
             why = _unloadable(error)
             return _Part(error=f"the state of rank {self.world.rank} cannot be saved and loaded safely: {why}")
-        return _Part(files)
+        return _Part(files, boxes=first_boxes)
 
     def _conclude(self, staged: Staged, parts: list[_Part], started: float) -> SaveResult | SnapshotError:
         """Commit what all ranks have written, or clear it away. Rank 0 only."""
@@ -154,7 +179,10 @@ class SnapshotWriter:
         try:
             if errors:
                 raise SnapshotError(f"{errors[0]}; put only tensors, numbers, text, lists and dicts into a state")
+            if (fault := _shard_fault(staged, parts)) is not None:
+                raise SnapshotError(f"the shared state cannot be put together again: {fault}")
             if not problems:
+                self.check_owner()
                 self._commit(staged, parts)
                 return SaveResult(staged.step, seconds=time.monotonic() - started)
         except SnapshotError as error:
@@ -188,6 +216,11 @@ class SnapshotWriter:
         with suppress(OSError):  # what cannot be deleted now is tried again after the next snapshot
             self.folder.retire(self.keep, best_step(self.scores()))
             self.folder.sweep()
+
+
+def _shard_fault(staged: Staged, parts: list[_Part]) -> str | None:
+    saved = [part.boxes for part in parts if part.boxes is not None]
+    return flaw(staged.files[MODEL], saved) if saved else None
 
 
 def _unloadable(error: Exception) -> str:

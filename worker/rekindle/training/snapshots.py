@@ -13,10 +13,11 @@ from typing import Any
 
 from rekindle.contract.environ import RankEnv
 from rekindle.contract.score import Score, best_step
-from rekindle.training.manifest import MODEL, BadSnapshotError, Manifest, rank_file, verify
+from rekindle.training.manifest import MODEL, BadSnapshotError, Manifest, rank_file, shard_file, verify
 from rekindle.training.memory_copy import claim, lack_of_room
 from rekindle.training.process_group import World, joined_world
 from rekindle.training.reporting import reporter
+from rekindle.training.shards import ShardFiles, divided, nested, put_together, take_apart
 from rekindle.training.snapshot_files import read_state
 from rekindle.training.snapshot_folder import SnapshotFolder
 from rekindle.training.snapshot_writer import (
@@ -24,12 +25,12 @@ from rekindle.training.snapshot_writer import (
     SnapshotError,
     SnapshotWriter,
     Staged,
-    StaleGenerationError,
     no_objection,
 )
 from rekindle.training.staging import Staging
 
 Objection = Callable[[dict[str, Any]], str | None]
+Layout = Callable[[], dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +75,15 @@ class Snapshots:
         keep: int = 3,
         world: World | None = None,
         memory: Path | None = None,
+        layout: Layout | None = None,
     ) -> None:
-        """``memory`` is a folder in shared memory for the copies of ``begin_copy``; its parent must be there."""
+        """``memory`` is a folder in shared memory for the copies of ``begin_copy``; its parent must be there.
+
+        ``layout`` gives a state like those that were saved. Where it has a DTensor, ``restore`` gives one that is
+        divided like it, and without a layout the whole tensor.
+
+        Raises NotADirectoryError where there is a file in place of the folder.
+        """
         env = RankEnv.read(os.environ)
         self._world = world if world is not None else joined_world(env)
         self._job_id = env.job_id
@@ -83,6 +91,11 @@ class Snapshots:
         fence = env.run_dir.fence if fenced and env.run_dir is not None else None
         generation = self._world.broadcast(env.generation or secrets.token_hex(4))
         self._folder = SnapshotFolder(Path(directory or env.snapshot_dir or "snapshots"), generation)
+        if self._folder.root.exists() and not self._folder.root.is_dir():
+            raise NotADirectoryError(
+                f"{self._folder.root} is a file, and must be the folder of snapshots: move it away or name another one"
+            )
+        self._layout = layout
         self._writer = SnapshotWriter(self._world.beside(), self._folder, env.job_id, fence, keep)
         self._memory: SnapshotWriter | None = None
         if memory is not None:
@@ -98,7 +111,8 @@ class Snapshots:
     ) -> SaveResult:
         """Take the snapshot of ``step``; on return it is on disk, checked, or the result says why not.
 
-        ``shared_state`` is taken from rank 0; states may hold tensors, numbers, text, lists and dicts.
+        ``shared_state`` is taken from rank 0, but of a DTensor in it every rank saves its own part; states may hold
+        tensors, numbers, text, lists and dicts.
 
         Raises SnapshotError where the state could never be loaded again, StaleGenerationError where a newer attempt
         runs: both on every rank.
@@ -224,7 +238,7 @@ class Snapshots:
         manifest, folder, skipped = chosen
         if self._world.rank == 0:
             for each in skipped:
-                reporter().warn(f"snapshot {each.step} skipped: {each.reason}")
+                reporter().skipped(each.step, each.reason)
         if manifest is None:
             return None
         former = range(self._world.rank, manifest.world_size, self._world.size)
@@ -232,11 +246,25 @@ class Snapshots:
             step=manifest.step,
             epoch=manifest.epoch,
             world_size=manifest.world_size,
-            shared_state=read_state(folder / MODEL),
+            shared_state=self._read_shared(folder, manifest),
             rank_states=[read_state(folder / rank_file(rank)) for rank in former],
             skipped=skipped,
             from_disk=folder.parent == self._folder.root,
         )
+
+    def _read_shared(self, folder: Path, manifest: Manifest) -> dict[str, Any]:
+        state = read_state(folder / MODEL)
+        if not manifest.sharded:
+            return state
+        layout = {} if self._layout is None else divided(self._layout())
+        try:
+            whole: dict[str, Any] = put_together(state, layout, ShardFiles(folder, manifest.world_size))
+        except ValueError as error:
+            raise ValueError(
+                f"the snapshot of step {manifest.step} does not fit this training: {error}; give Run the parts it was "
+                "taken with, or start in a new snapshot folder"
+            ) from error
+        return whole
 
     def _stage(
         self,
@@ -248,18 +276,22 @@ class Snapshots:
     ) -> Staged:
         if self._under_way is not None:
             raise RuntimeError(f"snapshot {step} begun before the one under way was finished")
-        states = {rank_file(self._world.rank): rank_state}
+        shared_state, shards = take_apart(shared_state)
+        states: dict[str, Any] = {rank_file(self._world.rank): rank_state}
         if self._world.rank == 0:
             states[MODEL] = shared_state
+        if shards is not None:
+            states[shard_file(self._world.rank)] = shards
         files = self._staging.copy(states)
-        shared = files.get(MODEL, {})
-        return Staged(step, epoch, files, no_objection if objection is None else lambda: objection(shared))
+        parts = [files.get(MODEL, {}), nested(files.get(shard_file(self._world.rank), {}))]
+        return Staged(step, epoch, files, no_objection if objection is None else lambda: _first(objection, parts))
 
     def _choose(self) -> _Chosen | SnapshotError:
         """The newest intact snapshot, and those skipped on the way to it. Rank 0 only."""
         try:
             self._writer.check_fence()
-        except StaleGenerationError as error:
+            self._writer.check_owner()
+        except SnapshotError as error:
             return error
         manifest, skipped = self._choose_on_disk()
         copy = self._choose_in_memory()
@@ -313,6 +345,10 @@ class Snapshots:
         if notice != self._complaint:
             self._complaint = notice
             reporter().warn(notice)
+
+
+def _first(objection: Objection, parts: list[dict[str, Any]]) -> str | None:
+    return next((found for part in parts if (found := objection(part)) is not None), None)
 
 
 def _obstacle(folder: Path, wanted: int) -> str | None:

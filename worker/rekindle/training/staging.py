@@ -64,6 +64,8 @@ class Staging:
         return value
 
     def _copy_tensor(self, tensor: Tensor, path: str) -> Tensor:
+        if tensor.is_meta:
+            return tensor
         if type(tensor) not in (Tensor, torch.nn.Parameter) or tensor.layout is not torch.strided:
             return tensor.detach().cpu().clone()
         key = (tensor.device, tensor.dtype, tensor.data_ptr(), tensor.shape, tensor.stride())

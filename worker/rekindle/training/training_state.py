@@ -1,6 +1,5 @@
 """All that makes a training what it is at one step: what the ranks share, and what each has for itself."""
 
-import pickle
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -10,7 +9,12 @@ from torch import nn
 
 from rekindle.training import metric_state, rng
 from rekindle.training.sample_order import derived_seed
-from rekindle.training.snapshot_files import read_state
+from rekindle.training.tensor_file import read_tensors
+
+PROGRESS = "progress"
+"""What the shared state of a training holds beside its parts."""
+
+_WAY_OUT = "give Run the parts it was taken with, or start in a new snapshot folder"
 
 
 class Stateful(Protocol):
@@ -42,6 +46,15 @@ class TrainingState:
     device: torch.device
     _restored: _Own | None = None
 
+    def __post_init__(self) -> None:
+        for name, part in self.shared.items():
+            for method in ("state_dict", "load_state_dict"):
+                if not callable(getattr(part, method, None)):
+                    raise TypeError(
+                        f"{name} must have state_dict and load_state_dict to be saved, as torch's optimizers have; "
+                        f"a {type(part).__name__} has no {method}: add it, or do not give {name} to Run"
+                    )
+
     def capture_shared(self) -> dict[str, Any]:
         """What rank 0 saves for all."""
         return {"model": self.model.state_dict(), **{name: part.state_dict() for name, part in self.shared.items()}}
@@ -58,37 +71,37 @@ class TrainingState:
         rng.seed_all(derived_seed(self.seed, 0, self.rank))
 
     def start_from(self, path: Path) -> None:
-        """Take over a plain ``torch.save`` file: the state of the model, or a dict of states by the names of the parts.
+        """Take over a plain file: the state of the model, or (torch.save only) a dict of states by the parts' names.
 
         Nothing in the file can run code. Raises ValueError or TypeError, naming the file, where it is none of these.
         """
         try:
-            found = read_state(path)
-        except pickle.UnpicklingError as error:
-            raise ValueError(
-                f"start_from: {path} is no torch.save file, or holds more than tensors: {error}"
-            ) from error
+            found = read_tensors(path)
+        except ValueError as error:
+            raise ValueError(f"start_from: {error}") from error
         if not isinstance(found, dict):
             raise TypeError(f"start_from: {path} holds a {type(found).__name__}, not a dict of tensors or states")
         states = found if isinstance(found.get("model"), dict) else {"model": found}
+        if any(isinstance(item, torch.Tensor) and item.is_meta for item in states["model"].values()):
+            raise ValueError(
+                f"start_from: {path} has no weights, since the ranks have saved their shards beside it: export the "
+                f"snapshot with `python -m rekindle.training.export {path.parent} weights.pt`, and start from that"
+            )
         for name, part in {"model": self.model, **self.shared}.items():
             if name in states:
-                part.load_state_dict(states[name])
+                _load(part, states[name], f"start_from: {path} does not fit {name!r}", "give a file of this very model")
 
     def restore(self, shared: dict[str, Any], own: list[dict[str, Any]], *, step: int, same_world: bool) -> None:
         """Put everything back. ``own`` are the states of the former ranks that this rank takes over.
 
         In a world of another size no rank is its former self: its random numbers are drawn anew from seed, step and
-        rank, and metrics of former ranks are merged. Raises KeyError, naming the part, where the snapshot lacks one.
+        rank, and metrics of former ranks are merged. Raises KeyError or ValueError, naming the part, where the
+        snapshot lacks one, has one more, or has one that does not fit.
         """
-        self.model.load_state_dict(shared["model"])
-        for name, part in self.shared.items():
-            if name not in shared:
-                raise KeyError(
-                    f"the snapshot of step {step} has no {name!r}, only {sorted(shared)}: give Run the parts it was "
-                    "taken with, or start in a new snapshot folder"
-                )
-            part.load_state_dict(shared[name])
+        parts = {"model": self.model, **self.shared}
+        _compare(set(parts), set(shared) - {PROGRESS}, step)
+        for name, part in parts.items():
+            _load(part, shared[name], f"the snapshot of step {step} does not fit {name!r}", _WAY_OUT)
         metrics = [state["metrics"] for state in own]
         if same_world:
             self._restored = _Own(own[0]["rng"], metrics)
@@ -127,8 +140,25 @@ class TrainingState:
         """
         buffers = {name for name, _ in self.module.named_buffers()}
         for name, item in shared.get("model", {}).items():
-            if name in buffers or not isinstance(item, torch.Tensor) or not item.is_floating_point():
+            if name in buffers or not isinstance(item, torch.Tensor) or item.is_meta or not item.is_floating_point():
                 continue
             if not bool(torch.isfinite(item).all()):
                 return f"parameter {name} is not finite"
         return None
+
+
+def _compare(wanted: set[str], found: set[str], step: int) -> None:
+    """A part too many is refused as well: without it the training would go on otherwise than it began."""
+    if missing := wanted - found:
+        raise KeyError(f"the snapshot of step {step} has no {min(missing)!r}, only {sorted(found)}: {_WAY_OUT}")
+    if extra := found - wanted:
+        raise KeyError(f"the snapshot of step {step} has {min(extra)!r} too, and Run only {sorted(wanted)}: {_WAY_OUT}")
+
+
+def _load(part: Stateful, state: dict[str, Any], complaint: str, way_out: str) -> None:
+    try:
+        part.load_state_dict(state)
+    except torch.OutOfMemoryError:
+        raise
+    except (RuntimeError, ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{complaint}: {error}; {way_out}") from error

@@ -1,0 +1,110 @@
+"""A model divided among the ranks, in one of several ways; tells its whole state after restoring and at the end.
+
+Runs in the current folder. Rank 0 saves the state gathered from all ranks: ``restored-<ranks>-<way>.pt`` on entering
+``Run``, ``trained-<step>.pt`` at the end.
+"""
+
+import argparse
+
+import torch
+from torch import nn
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict, get_optimizer_state_dict
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+from torch.utils.data import TensorDataset
+
+from rekindle import Cadence, Run
+from rekindle.recipes.group import joined
+from rekindle.training.method import Replicas, Sharded
+
+
+def read_options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--way", choices=["fsdp", "hybrid", "both", "ddp"], default="fsdp")
+    parser.add_argument("--epochs", type=int, default=1)
+    parser.add_argument("--width", type=int, default=16)
+    parser.add_argument("--start-from")
+    parser.add_argument("--forget", action="store_true", help="leave the optimizer out")
+    return parser.parse_args()
+
+
+class Counter(nn.Module):
+    """Has what is never divided: a buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("steps", torch.zeros((), dtype=torch.long))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.steps += 1
+        return x
+
+
+def build(width: int) -> nn.Module:
+    """Hardly a size divides evenly: some ranks get less than others, or nothing."""
+    torch.manual_seed(0)
+    layers = nn.Linear(7, width), nn.ReLU(), nn.Linear(width, 10), Counter(), nn.Linear(10, 5), nn.Linear(5, 1)
+    return nn.Sequential(*layers)
+
+
+def divide(model: nn.Module, way: str, ranks: int) -> None:
+    if way == "ddp":
+        return
+    if way == "fsdp":
+        mesh = init_device_mesh("cpu", (ranks,))
+    elif way == "hybrid":
+        mesh = init_device_mesh("cpu", (2, ranks // 2), mesh_dim_names=("replicate", "shard"))
+    else:
+        whole = init_device_mesh("cpu", (2, ranks // 2), mesh_dim_names=("data", "tensor"))
+        parallelize_module(model, whole["tensor"], {"0": ColwiseParallel(), "2": RowwiseParallel()})
+        mesh = whole["data"]
+    for layer in model:
+        if any(True for _ in layer.parameters()):
+            fully_shard(layer, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+
+
+def whole_state(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict:
+    """On rank 0."""
+    options = StateDictOptions(full_state_dict=True, cpu_offload=True)
+    return {
+        "model": get_model_state_dict(model, options=options),
+        "optimizer": get_optimizer_state_dict(model, optimizer, options=options),
+    }
+
+
+def main() -> None:
+    options = read_options()
+    x = torch.randn(48, 7, generator=torch.Generator().manual_seed(1))
+    data = TensorDataset(x, x.sum(1, keepdim=True))
+    with joined() as world:
+        model = build(options.width)
+        divide(model, options.way, world.size)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, foreach=False)
+        with Run(
+            model=model,
+            optimizer=None if options.forget else optimizer,
+            device="cpu",
+            cadence=Cadence(every_steps=2),
+            method=Replicas() if options.way == "ddp" else Sharded(),
+            start_from=options.start_from,
+        ) as run:
+            keep(run, f"restored-{world.size}-{options.way}.pt", optimizer)
+            for _ in run.epochs(options.epochs):
+                for a, b in run.batches(data, global_batch=16):
+                    optimizer.zero_grad()
+                    loss = nn.functional.mse_loss(run.model(a), b) * run.batch_weight
+                    loss.backward()
+                    optimizer.step()
+            keep(run, f"trained-{run.step}.pt", optimizer)
+
+
+def keep(run: Run, name: str, optimizer: torch.optim.Optimizer) -> None:
+    state = whole_state(run.module, optimizer)
+    if run.rank == 0:
+        torch.save(state, name)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,118 @@
+"""Models divided among the ranks: each saves its own shards, and any number of ranks, divided anyhow, goes on."""
+
+import json
+import shutil
+
+import pytest
+import torch
+
+from recipe_process import RecipeProcess
+from rekindle.training.export import export
+
+
+@pytest.fixture(scope="module")
+def ranks():
+    process = RecipeProcess()
+    yield process
+    process.close()
+
+
+@pytest.fixture(scope="module")
+def on_two_ranks(ranks, tmp_path_factory):
+    """The folder of a training of three steps."""
+    folder = tmp_path_factory.mktemp("sharded")
+    ended = ranks.run_module(folder, "sharded", 2)
+    assert ended.codes == [0, 0], ended.outputs
+    return folder
+
+
+@pytest.fixture
+def train(ranks, on_two_ranks, tmp_path):
+    """Goes on with that training, or begins anew with the weights from a file."""
+    shutil.copytree(on_two_ranks, tmp_path, dirs_exist_ok=True)
+
+    def run(count, *args):
+        return ranks.run_module(tmp_path, "sharded", count, *args)
+
+    return run
+
+
+@pytest.fixture
+def state(tmp_path):
+    def load(name):
+        return torch.load(tmp_path / name, weights_only=True)
+
+    return load
+
+
+def flat(state, place=""):
+    """Every tensor and number of a state, by its place in it."""
+    if isinstance(state, dict | list):
+        items = state.items() if isinstance(state, dict) else enumerate(state)
+        return {name: item for key, value in items for name, item in flat(value, f"{place}/{key}").items()}
+    return {place: state}
+
+
+def assert_same_bits(one, other):
+    one, other = flat(one), flat(other)
+    assert list(one) == list(other)
+    for place, item in one.items():
+        same = torch.equal(item, other[place]) if isinstance(item, torch.Tensor) else item == other[place]
+        assert same, place
+
+
+def elements_in_shards(folder):
+    """Of the model, as all ranks have saved it."""
+    shards = [torch.load(path, weights_only=True) for path in folder.glob("shards-*.pt")]
+    return sum(tensor.numel() for own in shards for place, (_, tensor) in own.items() if place[0] == "model")
+
+
+def test_any_number_of_ranks_divided_anyhow_goes_on_with_the_same_bits(train, state, tmp_path):
+    trained = 3
+    for count, way, epochs in ((3, "fsdp", 1), (1, "fsdp", 1), (4, "both", 2), (4, "hybrid", 3), (2, "fsdp", 3)):
+        ended = train(count, "--way", way, "--epochs", str(epochs))
+        assert ended.codes == [0] * count, ended.outputs
+        assert_same_bits(state(f"restored-{count}-{way}.pt"), state(f"trained-{trained}.pt"))
+        trained = 3 * epochs
+    whole = state("trained-3.pt")
+    assert len(whole["optimizer"]["state"]) == 8  # so the optimizer was compared too
+    elements = sum(item.numel() for item in whole["model"].values() if item.dim())
+    for step in (6, 9):  # on four ranks, of which two have the same shards
+        assert elements_in_shards(tmp_path / "snapshots" / f"{step:012d}") == elements
+
+
+def test_each_rank_writes_its_own_part_and_the_manifest_lists_it(on_two_ranks):
+    newest = on_two_ranks / "snapshots" / "000000000003"
+    files = json.loads((newest / "manifest.json").read_text())["files"]
+    assert sorted(files) == ["model.pt", "rank-0.pt", "rank-1.pt", "shards-0.pt", "shards-1.pt"]
+    sizes = [elements_in_shards_of(newest / f"shards-{rank}.pt") for rank in (0, 1)]
+    assert max(sizes) < 0.6 * sum(sizes)
+
+
+def elements_in_shards_of(path):
+    return sum(tensor.numel() for _, tensor in torch.load(path, weights_only=True).values())
+
+
+def test_shards_are_exported_whole_and_a_divided_training_starts_from_the_file(train, state, tmp_path):
+    weights = state("trained-3.pt")["model"]
+    snapshots = tmp_path / "snapshots"
+    export(snapshots, tmp_path / "weights.safetensors", step=None, job_id=None, force=False)
+    export(snapshots, tmp_path / "weights.pt", step=3, job_id=None, force=False)
+    assert_same_bits(state("weights.pt"), weights)
+    shutil.rmtree(snapshots)
+    started = train(3, "--epochs", "0", "--start-from", "weights.safetensors")
+    assert started.codes == [0] * 3, started.outputs
+    assert_same_bits(state("restored-3-fsdp.pt")["model"], weights)
+
+
+@pytest.mark.parametrize(
+    ("args", "complaint"),
+    [
+        (("--width", "18"), "of step 3 does not fit this training: model/0.weight has shape (16, 7), and here (18, 7)"),
+        (("--forget",), "the snapshot of step 3 has 'optimizer' too, and Run only ['model']"),
+    ],
+)
+def test_shards_that_do_not_fit_are_refused_by_name(train, args, complaint):
+    ended = train(1, *args)
+    assert ended.codes != [0]
+    assert complaint in ended.outputs[0]

@@ -1,0 +1,41 @@
+"""The state of a model whose parameters are divided among the ranks (DTensors), each rank with its own part."""
+
+from typing import Any
+
+import torch
+from torch import nn
+from torch.distributed.checkpoint.state_dict import (
+    get_model_state_dict,
+    get_optimizer_state_dict,
+    set_model_state_dict,
+    set_optimizer_state_dict,
+)
+
+from rekindle.training.shards import divided, put_together
+
+
+class ShardedModel:
+    """Stateful for ``model``; its state holds DTensors, under the names that a whole model would use."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._model = model
+
+    def state_dict(self) -> dict[str, Any]:
+        return get_model_state_dict(self._model)
+
+    def load_state_dict(self, state: dict[str, Any], /) -> None:
+        """Whole tensors may stand in ``state`` too: every rank takes its part of them."""
+        set_model_state_dict(self._model, put_together(state, divided(self.state_dict())))
+
+
+class ShardedOptimizer:
+    """Like ``ShardedModel``, for the optimizer of its parameters; states go by the parameters' names."""
+
+    def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        self._model, self._optimizer = model, optimizer
+
+    def state_dict(self) -> dict[str, Any]:
+        return dict(get_optimizer_state_dict(self._model, self._optimizer))
+
+    def load_state_dict(self, state: dict[str, Any], /) -> None:
+        set_optimizer_state_dict(self._model, self._optimizer, put_together(state, divided(self.state_dict())))
