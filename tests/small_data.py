@@ -1,5 +1,6 @@
 """A few made-up images in the formats that torchvision reads."""
 
+import gzip
 import hashlib
 import pickle
 import struct
@@ -17,6 +18,13 @@ def write_fashion_mnist(folder: Path, *, train: int, test: int) -> None:
         images, labels = draw.integers(0, 256, (count, 28, 28), np.uint8), draw.integers(0, 10, count, np.uint8)
         (raw / f"{prefix}-images-idx3-ubyte").write_bytes(struct.pack(">IIII", 2051, count, 28, 28) + images.tobytes())
         (raw / f"{prefix}-labels-idx1-ubyte").write_bytes(struct.pack(">II", 2049, count) + labels.tobytes())
+
+
+def pack_fashion_mnist(folder: Path, served: Path) -> None:
+    """What is in ``folder``, as a mirror serves it."""
+    served.mkdir(parents=True)
+    for path in (folder / "FashionMNIST" / "raw").iterdir():
+        (served / f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes()))
 
 
 def write_cifar10(folder: Path, *, per_batch: int) -> dict[str, str]:

@@ -6,7 +6,7 @@ from torch import nn
 from torchvision import datasets
 
 from rekindle.recipes import cart_pole
-from rekindle.recipes.data import DataError, load
+from rekindle.recipes.data import DataError, Shape, load
 from rekindle.recipes.digits import digits
 from rekindle.recipes.dp import refuse_unlinked
 from rekindle.recipes.evaluation import evaluation_batches
@@ -47,6 +47,23 @@ def test_a_damaged_cifar10_is_refused_and_named(small_cifar10):
         load(Options(data="cifar10", data_dir=small_cifar10), ALONE)
 
 
+@pytest.mark.parametrize(
+    ("file", "content", "reason"),
+    [
+        ("train-images-idx3-ubyte", lambda bytes_: bytes_[:-1], "3919"),
+        ("train-images-idx3-ubyte", lambda _: b"", r"invalid literal for int\(\)"),
+        ("train-images-idx3-ubyte", lambda _: b"<html>not found</html>", "could not read it: AssertionError"),
+        ("t10k-labels-idx1-ubyte", lambda bytes_: bytes_[:7] + b"\2" + bytes_[8:10], "3 images and 2 labels"),
+    ],
+)
+def test_a_damaged_fashion_mnist_is_refused_and_named(tmp_path, file, content, reason):
+    write_fashion_mnist(tmp_path, train=5, test=3)
+    path = tmp_path / "FashionMNIST" / "raw" / file
+    path.write_bytes(content(path.read_bytes()))
+    with pytest.raises(DataError, match=rf"Fashion-MNIST in {path.parent} is damaged or incomplete \(.*{reason}"):
+        load(Options(data="fashion-mnist", data_dir=tmp_path), ALONE)
+
+
 def test_fashion_mnist_is_read_from_its_own_files_in_the_size_that_a_model_needs(tmp_path):
     write_fashion_mnist(tmp_path, train=5, test=3)
     found = load(Options(data="fashion-mnist", data_dir=tmp_path, download=True), ALONE, side=32)
@@ -55,7 +72,7 @@ def test_fashion_mnist_is_read_from_its_own_files_in_the_size_that_a_model_needs
 
 def test_a_download_that_fails_is_told_with_its_reason(tmp_path, monkeypatch):
     monkeypatch.setattr(datasets.FashionMNIST, "mirrors", ["http://127.0.0.1:9/"])
-    with pytest.raises(DataError, match=r"Fashion-MNIST could not be downloaded to .*: "):
+    with pytest.raises(DataError, match=r"Fashion-MNIST could not be downloaded to .* \(.*Connection refused"):
         load(Options(data="fashion-mnist", data_dir=tmp_path, download=True), ALONE)
 
 
@@ -70,6 +87,26 @@ def test_every_model_takes_the_images_that_it_asks_for(name):
     found = load(Options(), ALONE, side=side_for(name))
     model = build(name, found.shape).eval()
     assert model(found.test[:2][0]).shape == (2, 10)
+
+
+def test_lenet_is_that_of_the_tutorial():
+    model = build("lenet", Shape(classes=10, channels=1, side=28))
+    assert [tuple(weight.shape) for weight in model.parameters()] == [
+        *((20, 1, 3, 3), (20,)),
+        *((50, 20, 5, 5), (50,)),
+        *((128, 800), (128,)),
+        *((10, 128), (10,)),
+    ]
+    sizes, image = [], torch.zeros(1, 1, 28, 28)
+    for layer in model:
+        image = layer(image)
+        sizes.append(tuple(image.shape[1:]))
+    assert [sizes[place] for place in (0, 2, 3, 5, 6)] == [(20, 26, 26), (20, 13, 13), (50, 9, 9), (50, 4, 4), (800,)]
+
+
+def test_resnet34_begins_at_full_size_where_imagenets_begins_at_a_quarter():
+    stem = resnet34(10)[:3]
+    assert stem(torch.zeros(2, 3, 32, 32)).shape == (2, 64, 32, 32)
 
 
 def test_resnet34_has_the_parameters_of_the_original_but_for_its_stem():

@@ -47,7 +47,13 @@ def test_an_option_that_a_recipe_does_not_offer_is_unknown_to_it(capsys):
         (["--batch-size", "8", "--batch-size-per-rank", "4"], "give only one of them"),
         (["--lr-rule", "linear"], "--lr-rule linear needs --batch-size-per-rank"),
         (["--deterministic-elastic", "4", "--batch-size-per-rank", "8"], "takes the number of ranks out"),
-        (["--accumulate", "0"], "must be at least 1, not 0"),
+        (["--accumulate", "0"], "argument --accumulate: must be a whole number from 1 on, not 0"),
+        (["--epochs", "many"], "argument --epochs: must be a whole number from 1 on, not many"),
+        (["--workers", "-1"], "argument --workers: must be a whole number from 0 on, not -1"),
+        (["--seed", str(2**63)], "argument --seed: must be a whole number from 0 on, not 9223372036854775808"),
+        (["--lr", "nan"], "argument --lr: must be a number above 0, not nan"),
+        (["--throttle", "-0.5"], "argument --throttle: must be seconds, 0 or more, not -0.5"),
+        (["--lr-steps", "5,x"], "must be epochs in rising order, such as 10,15,18, not 5,x"),
         (["--lr-steps", "5,3"], "must be epochs in rising order, such as 10,15,18, not 5,3"),
         (["--model", "c"], "invalid choice: 'c'"),
         (["--batch", "4"], "did you mean --batch-size?"),
@@ -67,6 +73,13 @@ def test_a_batch_tells_both_of_its_sizes():
     assert str(BatchSize(128, 2, 1)) == "batch of all ranks 128 = 2 ranks x 64"
     assert str(BatchSize(128, 3, 1)) == "batch of all ranks 128 = 3 ranks x 42 or 43"
     assert str(BatchSize(128, 1, 1)) == "batch 128, not divided"
+
+
+def test_the_samples_of_an_epoch_are_counted_though_its_last_batches_are_smaller():
+    batch = BatchSize(of_all=128, sharers=2, growth=1)
+    assert batch.samples_in_last(12, 1438) == 1438  # not 12 * 128
+    assert batch.samples_in_last(2, 1438) == 158
+    assert batch.samples_in_last(0, 1438) == 0
 
 
 @pytest.mark.parametrize(("rule", "lr"), [("none", 0.1), ("linear", 0.4), ("sqrt", 0.2)])

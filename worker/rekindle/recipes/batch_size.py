@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from rekindle.recipes.options import Options
+from rekindle.training.sample_order import batch_sizes
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +23,11 @@ class BatchSize:
         if options.batch_size_per_rank is not None:
             return cls(options.batch_size_per_rank * sharers, sharers, growth=sharers)
         return cls(options.batch_size or default, sharers, growth=1)
+
+    def samples_in_last(self, steps: int, length: int) -> int:
+        """Of all ranks, in the last ``steps`` batches of an epoch of ``length`` samples; batches differ in size."""
+        sizes = batch_sizes(length, self.of_all)
+        return sum(sizes[max(0, len(sizes) - steps) :])
 
     def __str__(self) -> str:
         if self.sharers == 1:

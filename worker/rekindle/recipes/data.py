@@ -11,6 +11,10 @@ from torchvision import datasets, transforms
 from rekindle.recipes import digits
 from rekindle.recipes.options import Options
 from rekindle.training.process_group import World
+from rekindle.training.reporting import reporter
+
+_UNREADABLE = (OSError, RuntimeError, ValueError, EOFError, AssertionError, TypeError, LookupError)
+"""What torchvision raises where files are missing or not what they should be."""
 
 
 class DataError(RuntimeError):
@@ -74,6 +78,7 @@ def load(options: Options, world: World, *, side: int | None = None) -> Data:
         return Data(train, test, Shape(digits.CLASSES, 1, side or digits.SIDE))
     source = _SOURCES[options.data]
     if options.download:
+        reporter().place(phase="download")
         problem = world.broadcast(_download(source, options.data_dir) if world.rank == 0 else None)
         if problem is not None:
             raise DataError(problem)
@@ -84,28 +89,45 @@ def load(options: Options, world: World, *, side: int | None = None) -> Data:
 
 
 def _download(source: _Source, folder: Path) -> str | None:
-    """What went wrong, if anything did."""
+    """What went wrong, if anything did. It is the others' turn then too, so nothing may be raised."""
     try:
         source.kind(root=folder, train=True, download=True)
         source.kind(root=folder, train=False, download=True)
-    except (OSError, RuntimeError) as error:
-        return f"{source.title} could not be downloaded to {folder.resolve()}: {error}"
+    except _UNREADABLE as error:
+        return (
+            f"{source.title} could not be downloaded to {folder.resolve()} ({_reason(error)}): bring the files to "
+            f"{folder.resolve() / source.folder} yourself, or delete what is damaged there and start again"
+        )
     return None
 
 
 def _open(source: _Source, folder: Path, shape: Shape, *, train: bool) -> Dataset[Any]:
     place = folder.resolve() / source.folder
     try:
-        return source.kind(root=folder, train=train, transform=_transform(source, shape, train=train))
-    except (OSError, RuntimeError, ValueError, EOFError) as error:
+        found = source.kind(root=folder, train=train, transform=_transform(source, shape, train=train))
+        _refuse_halves(found)
+    except _UNREADABLE as error:
         if place.is_dir():
             raise DataError(
-                f"{source.title} in {place} is damaged or incomplete ({error}): delete it and start with --download"
+                f"{source.title} in {place} is damaged or incomplete ({_reason(error)}): delete it and start with "
+                "--download"
             ) from error
         raise DataError(
             f"{source.title} is not in {place}: name the folder that holds it with --data-dir, or let rank 0 fetch it "
             "with --download"
         ) from error
+    return found
+
+
+def _refuse_halves(dataset: Any) -> None:
+    """Images and labels are in different files, and torchvision does not compare them."""
+    if len(dataset.data) != len(dataset.targets):
+        raise ValueError(f"{len(dataset.data)} images and {len(dataset.targets)} labels")
+
+
+def _reason(error: BaseException) -> str:
+    """In one line."""
+    return " ".join(str(error).split()) or f"torchvision could not read it: {type(error).__name__}"
 
 
 def _transform(source: _Source, shape: Shape, *, train: bool) -> Callable[[Any], Any]:

@@ -41,7 +41,7 @@ def main() -> None:
             model=model,
             optimizer=plan.optimizer,
             scaler=plan.scaler,
-            metrics=plan.accuracy,
+            metrics=plan.tally.metrics,
             seed=chosen.seed,
             method=choose_method(chosen),
         ) as run:

@@ -51,7 +51,7 @@ def main() -> None:
         model = models.build(chosen.model, images.shape)
         plan = Plan(chosen, images, sgd(model, chosen), world.device, sharers=1)
         with Run(
-            model=model, optimizer=plan.optimizer, metrics=plan.accuracy, seed=chosen.seed, method=AllDevices()
+            model=model, optimizer=plan.optimizer, metrics=plan.tally.metrics, seed=chosen.seed, method=AllDevices()
         ) as run:
             fit(run, plan)
 

@@ -37,7 +37,7 @@ def main() -> None:
         shard(model, world)
         plan = Plan(chosen, images, sgd(model, chosen), world.device, sharers=world.size)
         with Run(
-            model=model, optimizer=plan.optimizer, metrics=plan.accuracy, seed=chosen.seed, method=Sharded()
+            model=model, optimizer=plan.optimizer, metrics=plan.tally.metrics, seed=chosen.seed, method=Sharded()
         ) as run:
             fit(run, plan)
 

@@ -2,7 +2,6 @@
 
 import math
 import os
-import sys
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -17,9 +16,12 @@ from torchmetrics.classification import MulticlassAccuracy
 from rekindle.recipes.batch_size import BatchSize
 from rekindle.recipes.data import Data
 from rekindle.recipes.digest import weights_sha256
+from rekindle.recipes.divergence import advice
 from rekindle.recipes.evaluation import evaluation_batches
 from rekindle.recipes.learning_rate import LearningRate
 from rekindle.recipes.options import Options
+from rekindle.recipes.progress_line import say, tell_epoch
+from rekindle.recipes.tally import Tally
 from rekindle.training.data_loading import length_of, to_device
 from rekindle.training.run import Run
 
@@ -63,35 +65,32 @@ class Plan:
     device: torch.device
     sharers: int
     scaler: torch.amp.GradScaler = field(init=False)
-    accuracy: MulticlassAccuracy = field(init=False)
+    tally: Tally = field(init=False)
     batch: BatchSize = field(init=False)
     learning_rate: LearningRate = field(init=False)
 
     def __post_init__(self) -> None:
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=self.options.amp == "fp16")
-        self.accuracy = MulticlassAccuracy(self.data.shape.classes, average="micro")
+        self.tally = Tally(self.data.shape.classes)
         self.batch = BatchSize.choose(self.options, self.sharers)
         self.learning_rate = LearningRate.choose(self.options, self.batch.growth)
 
 
-Step = Callable[[Run, Plan, Any], Tensor]
-"""Trains on what ``run.batches`` has given, logs the loss, and returns it: the mean over the last part."""
+Step = Callable[[Run, Plan, Any], None]
+"""Trains on what ``run.batches`` has given, logs the loss and adds to the tally."""
 
 
-def train_step(run: Run, plan: Plan, batch: Any) -> Tensor:
+def train_step(run: Run, plan: Plan, batch: Any) -> None:
     """Forward and backward pass of each part of the batch, then the step."""
     plan.optimizer.zero_grad()
-    loss = torch.zeros(())
     for images, labels in run.parts(batch):
-        loss = add_gradients(run, plan, images, labels)
-        run.log(loss=loss)
+        run.log(loss=add_gradients(run, plan, images, labels))
     plan.scaler.step(cast("torch.optim.Optimizer", plan.optimizer))  # a hand-made one comes with a step of its own
     plan.scaler.update()
-    return loss
 
 
 def add_gradients(run: Run, plan: Plan, images: Tensor, labels: Tensor) -> Tensor:
-    """Forward and backward pass in portions; the ranks share their gradients during the last one."""
+    """Forward and backward pass in portions; the ranks share gradients during the last one. Returns the mean loss."""
     refuse_empty_portions(len(labels), plan.options.accumulate)
     loss = torch.zeros((), device=run.device)
     portions = list(zip(*(each.tensor_split(plan.options.accumulate) for each in (images, labels)), strict=True))
@@ -105,28 +104,13 @@ def add_gradients(run: Run, plan: Plan, images: Tensor, labels: Tensor) -> Tenso
 
 
 def classify(run: Run, plan: Plan, images: Tensor, labels: Tensor) -> Tensor:
-    """The mean loss, in the precision that was asked for; counts into the accuracy."""
+    """The mean loss, in the precision that was asked for; adds to the tally."""
     precision = _PRECISIONS[plan.options.amp]
     with torch.autocast(run.device.type, precision, enabled=precision is not None):
         logits = run.model(images)
         loss = cross_entropy(logits, labels)
-    plan.accuracy.update(logits.detach().float(), labels)
+    plan.tally.add(loss, logits, labels)
     return loss
-
-
-def tell_epoch(run: Run, plan: Plan, loss: float, accuracy: float, rate: float, seconds: float) -> None:
-    """The loss is that of this rank's last batch, all else of all ranks. ``rate`` in steps per second.
-
-    The load of the machine (mean number of runnable processes over one minute) tells how much the times are worth.
-    """
-    lr = plan.optimizer.param_groups[0]["lr"]
-    speed = rate * plan.batch.of_all
-    say(
-        run,
-        f"epoch {run.epoch} | batch {plan.batch.of_all} | steps {run.step} | lr {lr:.4f} | loss {loss:.4f} | "
-        f"acc {accuracy:.1%} | {seconds:.1f} s | {speed:.0f} samples/s",
-    )
-    run.log(accuracy=accuracy, samples_per_second=speed, epoch_seconds=seconds, load=os.getloadavg()[0])
 
 
 def accuracy_on_test(run: Run, plan: Plan) -> float:
@@ -173,25 +157,34 @@ def fit(
     """Train all epochs that are left, evaluate after each, and say the accuracy and the digest of the weights."""
     options = plan.options
     say(run, f"{plan.batch} | lr {plan.learning_rate.full:.4f} | {options.evaluate} evaluation")
-    for epoch in run.epochs(options.epochs):
-        began, first = time.monotonic(), run.step
-        plan.accuracy.reset()
-        loss = torch.zeros(())
-        for batch in run.batches(
-            plan.data.train, global_batch=plan.batch.of_all, shuffle=options.shuffle, num_workers=options.workers
-        ):
-            for group in plan.optimizer.param_groups:
-                group["lr"] = plan.learning_rate.at(run.step, epoch)
-            loss = step(run, plan, batch)
-            run.log(lr=plan.optimizer.param_groups[0]["lr"])
-            time.sleep(options.throttle)
-        seconds = time.monotonic() - began
-        tell_epoch(run, plan, loss.item(), plan.accuracy.compute().item(), (run.step - first) / seconds, seconds)
-        run.log(test_accuracy=test_accuracy(run, plan))
-        if options.evaluate == "compare":
-            compare_countings(run, plan)
+    with advice(options.lr):
+        for epoch in run.epochs(options.epochs):
+            train_epoch(run, plan, epoch, step)
+            run.log(test_accuracy=test_accuracy(run, plan))
+            if options.evaluate == "compare":
+                compare_countings(run, plan)
     say(run, f"test accuracy {test_accuracy(run, plan):.4f}")
     say(run, f"weights sha256 {digest(run)}")
+
+
+def train_epoch(run: Run, plan: Plan, epoch: int, step: Step) -> None:
+    """All that is left of an epoch; then say how it went."""
+    options = plan.options
+    began, first = time.monotonic(), run.step
+    plan.tally.reset()
+    for batch in run.batches(
+        plan.data.train, global_batch=plan.batch.of_all, shuffle=options.shuffle, num_workers=options.workers
+    ):
+        for group in plan.optimizer.param_groups:
+            group["lr"] = plan.learning_rate.at(run.step, epoch)
+        step(run, plan, batch)
+        run.log(lr=plan.optimizer.param_groups[0]["lr"])
+        time.sleep(options.throttle)
+    own = plan.tally.own()  # waits for the device, so that its time counts
+    seconds = time.monotonic() - began
+    samples = plan.batch.samples_in_last(run.step - first, length_of(plan.data.train))
+    lr = plan.optimizer.param_groups[0]["lr"]
+    tell_epoch(run, plan.batch, lr, own, plan.tally.of_all_ranks(), seconds, samples / seconds)
 
 
 def refuse_empty_portions(samples: int, portions: int) -> None:
@@ -200,9 +193,3 @@ def refuse_empty_portions(samples: int, portions: int) -> None:
             f"a batch of {samples} samples on this rank cannot be cut in {portions} portions; give a larger "
             "--batch-size or a smaller --accumulate"
         )
-
-
-def say(run: Run, text: str) -> None:
-    """In one write, so that lines of ranks that share a terminal do not mix."""
-    sys.stdout.write(f"[rank {run.rank}] {text}\n")
-    sys.stdout.flush()

@@ -2,6 +2,9 @@
 
 import argparse
 import difflib
+import math
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -36,20 +39,39 @@ class Options:
     all_reduce: str = "ring"
 
 
-def _count(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"must be at least 1, not {number}")
-    return number
+def _whole(least: int) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        with suppress(ValueError):
+            if least <= int(text) < 2**63:
+                return int(text)
+        raise argparse.ArgumentTypeError(f"must be a whole number from {least} on, not {text}")
+
+    return read
+
+
+def _positive(text: str) -> float:
+    with suppress(ValueError):
+        if 0 < float(text) < math.inf:
+            return float(text)
+    raise argparse.ArgumentTypeError(f"must be a number above 0, not {text}")
+
+
+def _seconds(text: str) -> float:
+    with suppress(ValueError):
+        if 0 <= float(text) < math.inf:
+            return float(text)
+    raise argparse.ArgumentTypeError(f"must be seconds, 0 or more, not {text}")
 
 
 def _epochs(text: str) -> tuple[int, ...]:
-    epochs = tuple(int(part) for part in text.split(","))
-    if list(epochs) != sorted(set(epochs)) or epochs[0] < 1:
-        raise argparse.ArgumentTypeError(f"must be epochs in rising order, such as 10,15,18, not {text}")
-    return epochs
+    with suppress(ValueError):
+        epochs = tuple(int(part) for part in text.split(","))
+        if list(epochs) == sorted(set(epochs)) and epochs[0] >= 1:
+            return epochs
+    raise argparse.ArgumentTypeError(f"must be epochs in rising order, such as 10,15,18, not {text}")
 
 
+_count = _whole(1)
 _FLAGS: dict[str, dict[str, Any]] = {
     "data": {"choices": ["digits", "fashion-mnist", "cifar10"], "help": "digits need no download"},
     "data-dir": {"type": Path, "metavar": "FOLDER", "help": "where torchvision keeps the other data sets"},
@@ -57,12 +79,16 @@ _FLAGS: dict[str, dict[str, Any]] = {
     "epochs": {"type": _count},
     "batch-size": {"type": _count, "metavar": "N", "help": "samples in a step of all ranks together"},
     "batch-size-per-rank": {"type": _count, "metavar": "N", "help": "instead: samples in a step of each rank"},
-    "lr": {"type": float, "help": "learning rate"},
+    "lr": {"type": _positive, "help": "learning rate"},
     "lr-rule": {
         "choices": ["none", "linear", "sqrt"],
         "help": "how the learning rate follows the number of ranks where the batch grows with them",
     },
-    "warmup-steps": {"type": int, "metavar": "N", "help": "steps in which the learning rate rises to its full height"},
+    "warmup-steps": {
+        "type": _whole(0),
+        "metavar": "N",
+        "help": "steps in which the learning rate rises to its full height",
+    },
     "lr-steps": {
         "type": _epochs,
         "metavar": "EPOCH,…",
@@ -82,9 +108,9 @@ _FLAGS: dict[str, dict[str, Any]] = {
         "help": "each test sample once, or repeated until all ranks have equally many, as DistributedSampler does; "
         "compare: once, and the other ways beside it",
     },
-    "workers": {"type": int, "metavar": "N", "help": "processes that load data, for each rank"},
-    "seed": {"type": int},
-    "throttle": {"type": float, "metavar": "SECONDS", "help": "pause after each step, to watch"},
+    "workers": {"type": _whole(0), "metavar": "N", "help": "processes that load data, for each rank"},
+    "seed": {"type": _whole(0), "metavar": "N"},
+    "throttle": {"type": _seconds, "metavar": "SECONDS", "help": "pause after each step, to watch"},
     "micro-batches": {"type": _count, "metavar": "N", "help": "portions of a batch that follow each other"},
     "all-reduce": {"choices": ["naive", "ring", "bucketed"], "help": "how the ranks add up their gradients"},
 }

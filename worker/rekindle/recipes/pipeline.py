@@ -33,7 +33,7 @@ def main() -> None:
         stage = cut(models.build(chosen.model, images.shape), world.rank, world.size).to(world.device)
         plan = Plan(chosen, images, sgd(stage, chosen), world.device, sharers=1)
         with Run(
-            model=stage, optimizer=plan.optimizer, metrics=plan.accuracy, seed=chosen.seed, method=Stages()
+            model=stage, optimizer=plan.optimizer, metrics=plan.tally.metrics, seed=chosen.seed, method=Stages()
         ) as run:
             pipeline = Pipeline(run, chosen.micro_batches)
             fit(run, plan, pipeline.train_step, pipeline.test_accuracy, whole_digest)
@@ -47,15 +47,14 @@ class Pipeline:
         self._last = run.world_size - 1
         self._schedules: dict[tuple[int, bool], ScheduleGPipe] = {}
 
-    def train_step(self, run: Run, plan: Plan, batch: Any) -> Tensor:
+    def train_step(self, run: Run, plan: Plan, batch: Any) -> None:
         images, labels = batch
         plan.optimizer.zero_grad()
         logits = self._shared(self._schedule(labels, trains=True).step(**self._fed(images, labels)), labels, plan)
         plan.optimizer.step()
-        plan.accuracy.update(logits, labels)
         loss = cross_entropy(logits, labels)
+        plan.tally.add(loss, logits, labels)
         run.log(loss=loss)
-        return loss
 
     def test_accuracy(self, run: Run, plan: Plan) -> float:
         run.module.eval()

@@ -16,8 +16,10 @@ from torch.utils.data import TensorDataset
 
 from rekindle.recipes import cart_pole, options
 from rekindle.recipes.batch_size import BatchSize
+from rekindle.recipes.divergence import advice
 from rekindle.recipes.group import joined
-from rekindle.recipes.loop import digest, make_repeatable, say
+from rekindle.recipes.loop import digest, make_repeatable
+from rekindle.recipes.progress_line import say
 from rekindle.training.run import Run
 
 DISCOUNT = 0.99
@@ -50,19 +52,24 @@ def main() -> None:
 
 def learn(run: Run, optimizer: torch.optim.Optimizer, chosen: options.Options, batch: BatchSize) -> None:
     say(run, f"episodes: {batch}")
-    episodes = TensorDataset(torch.arange(UPDATES * batch.of_all))  # only their number matters
-    for epoch in run.epochs(chosen.epochs):
-        began, length = time.monotonic(), torch.zeros(())
-        for (tickets,) in run.batches(episodes, global_batch=batch.of_all):
-            length = update(run, optimizer, len(tickets))
-            time.sleep(chosen.throttle)
-        speed = UPDATES * batch.of_all / (time.monotonic() - began)
-        say(
-            run,
-            f"epoch {epoch} | batch {batch.of_all} | steps {run.step} | lr {chosen.lr:.4f} | "
-            f"mean length {length.item():.1f} | {speed:.0f} episodes/s",
-        )
+    with advice(chosen.lr):
+        for _ in run.epochs(chosen.epochs):
+            learn_epoch(run, optimizer, chosen, batch)
     say(run, f"weights sha256 {digest(run)}")
+
+
+def learn_epoch(run: Run, optimizer: torch.optim.Optimizer, chosen: options.Options, batch: BatchSize) -> None:
+    episodes = TensorDataset(torch.arange(UPDATES * batch.of_all))  # only their number matters
+    began, first, length = time.monotonic(), run.step, torch.zeros(())
+    for (tickets,) in run.batches(episodes, global_batch=batch.of_all):
+        length = update(run, optimizer, len(tickets))
+        time.sleep(chosen.throttle)
+    speed = (run.step - first) * batch.of_all / (time.monotonic() - began)
+    say(
+        run,
+        f"epoch {run.epoch} | batch {batch.of_all} | steps {run.step} | lr {chosen.lr:.4f} | "
+        f"mean length {length.item():.1f} | {speed:.0f} episodes/s",
+    )
 
 
 def update(run: Run, optimizer: torch.optim.Optimizer, episodes: int) -> Tensor:

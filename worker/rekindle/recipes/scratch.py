@@ -83,11 +83,11 @@ def main() -> None:
         model = PlainLeNet(images.shape.classes, images.shape.channels).to(world.device)
         optimizer = PlainSGD(list(model.parameters()), chosen.lr)
         plan = Plan(chosen, images, optimizer, world.device, sharers=world.size)
-        with Run(model=model, optimizer=optimizer, metrics=plan.accuracy, seed=chosen.seed, method=Bare()) as run:
+        with Run(model=model, optimizer=optimizer, metrics=plan.tally.metrics, seed=chosen.seed, method=Bare()) as run:
             fit(run, plan, lambda run, plan, batch: scratch_step(run, plan, optimizer, *batch))
 
 
-def scratch_step(run: Run, plan: Plan, optimizer: PlainSGD, images: Tensor, labels: Tensor) -> Tensor:
+def scratch_step(run: Run, plan: Plan, optimizer: PlainSGD, images: Tensor, labels: Tensor) -> None:
     """Gradient of this rank's portion, sum over all ranks, step."""
     optimizer.zero_grad()
     logits = run.model(images)
@@ -96,9 +96,8 @@ def scratch_step(run: Run, plan: Plan, optimizer: PlainSGD, images: Tensor, labe
     portion.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
     WAYS[plan.options.all_reduce](optimizer.gradients())
     optimizer.step()
-    plan.accuracy.update(logits.detach(), labels)
+    plan.tally.add(loss, logits, labels)
     run.log(loss=loss)
-    return loss.detach()
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ def main() -> None:
             model=model,
             optimizer=plan.optimizer,
             scaler=plan.scaler,
-            metrics=plan.accuracy,
+            metrics=plan.tally.metrics,
             seed=chosen.seed,
             method=Bare(),
         ) as run:

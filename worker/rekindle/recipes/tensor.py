@@ -42,7 +42,7 @@ def main() -> None:
         optimizer = torch.optim.SGD(model.parameters(), chosen.lr, momentum=0.9, weight_decay=5e-4, foreach=False)
         plan = Plan(chosen, images, optimizer, world.device, sharers=1)
         method = Sharded(same_batch=True)
-        with Run(model=model, optimizer=optimizer, metrics=plan.accuracy, seed=chosen.seed, method=method) as run:
+        with Run(model=model, optimizer=optimizer, metrics=plan.tally.metrics, seed=chosen.seed, method=method) as run:
             fit(run, plan)
 
 
