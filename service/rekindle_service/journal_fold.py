@@ -78,10 +78,8 @@ class _Folding:
                 self._attempt(record).resumed_from_step = record.fields["step"]
             case RecordType.ATTEMPT_ENDED:
                 self._attempt_ended(record)
-            case RecordType.FAULT_INJECTED:
-                self._fault_injected(record)
-            case RecordType.STRAGGLER:
-                self._straggler(record)
+            case RecordType.FAULT_INJECTED | RecordType.SNAPSHOT_SKIPPED | RecordType.STRAGGLER:
+                self._remark(record)
             case RecordType.RETRY_DECIDED:
                 self._retry_decided(record)
             case RecordType.JOB_ENDED:
@@ -126,6 +124,16 @@ class _Folding:
         if attempt.durable_step is not None:
             self.effect.columns["snapshot_step"] = attempt.durable_step
 
+    def _remark(self, record: Record) -> None:
+        """What is part of the story and changes no state."""
+        match record.type:
+            case RecordType.FAULT_INJECTED:
+                self._fault_injected(record)
+            case RecordType.SNAPSHOT_SKIPPED:
+                self._snapshot_skipped(record)
+            case _:
+                self._straggler(record)
+
     def _fault_injected(self, record: Record) -> None:
         fault = Fault(record.fields["fault"]).value
         rank, snapshot = _number(record.fields.get("rank")), _number(record.fields.get("snapshot"))
@@ -134,6 +142,11 @@ class _Folding:
         victim = "" if rank is None else f" rank {rank}"
         victim += "" if snapshot is None else f" of step {snapshot}"
         self.effect.remarks.append(Remark("chaos", f"attempt {attempt.number}: {fault}{victim}", record.at))
+
+    def _snapshot_skipped(self, record: Record) -> None:
+        step, reason = int(record.fields["step"]), str(record.fields["reason"])
+        sentence = f"attempt {int(record.fields['attempt'])}: the snapshot of step {step} was passed over: {reason}"
+        self.effect.remarks.append(Remark("snapshot_skipped", sentence, record.at))
 
     def _straggler(self, record: Record) -> None:
         rank, share = int(record.fields["rank"]), record.fields["share"]

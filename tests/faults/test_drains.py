@@ -28,6 +28,26 @@ def test_many_drains_lose_no_step(begin, request):
     drain_and_come_back(run, ways, chance)
 
 
+def test_a_damaged_snapshot_is_passed_over_and_the_journal_says_so(begin):
+    run, saved = begin("loaders.py"), []
+    for number in (1, 2):
+        until(lambda number=number: run.attempt == number and trained(run) >= 1, f"attempt {number} trains", 120)
+        leave_on_sigterm(run)
+        saved.append(common_step(run))
+        if number == 1:
+            run.start()
+    model = run.run_dir.snapshots / f"{saved[1]:012}" / "model.pt"
+    model.write_bytes(model.read_bytes()[:-1])
+    run.start()
+    run.reach_record(RecordType.RESUMED, 2)
+    run.want(Want.CANCEL)
+    assert run.leave() == 0
+    (skipped,) = run.records(RecordType.SNAPSHOT_SKIPPED)
+    assert (skipped.fields["attempt"], skipped.fields["step"]) == (3, saved[1])
+    assert "model.pt" in skipped.fields["reason"]
+    assert run.records(RecordType.RESUMED)[1].fields["step"] == saved[0]
+
+
 def drain_and_come_back(run, ways, chance):
     saved = []
     for number, leave in enumerate(ways, start=1):

@@ -208,6 +208,14 @@ def test_injected_faults_are_kept_with_their_attempt_and_told_as_events(job):
     assert ways(effect) == ["running"]
 
 
+def test_a_snapshot_that_was_passed_over_is_part_of_the_story(job):
+    skip = {"attempt": 1, "step": 40, "reason": "model.pt: another checksum"}
+    effect = fold(job, [], records(attempt_started(1), ranks_running(1), ("snapshot_skipped", skip)))
+    assert [(remark.kind, remark.sentence) for remark in effect.remarks] == [
+        ("snapshot_skipped", "attempt 1: the snapshot of step 40 was passed over: model.pt: another checksum")
+    ]
+
+
 def test_a_straggler_found_and_cleared_is_part_of_the_story(job):
     found, cleared = {"attempt": 1, "rank": 1, "share": 0.75}, {"attempt": 1, "rank": 1, "share": None}
     lines = [attempt_started(1), ranks_running(1), (RecordType.STRAGGLER, found), (RecordType.STRAGGLER, cleared)]

@@ -19,6 +19,7 @@ class RecordType(StrEnum):
     KEEPER_STARTED = "keeper_started"  # run, keeper: ProcessIdentity
     ATTEMPT_STARTED = "attempt_started"  # attempt, run, generation, world_size, devices, warm
     RANKS_RUNNING = "ranks_running"  # attempt, ranks: [{rank, local_rank, pid, start_time}]
+    SNAPSHOT_SKIPPED = "snapshot_skipped"  # attempt, step, reason: a damaged one was passed over
     RESUMED = "resumed"  # attempt, step: the snapshot that the attempt went on from
     RANK_EXITED = "rank_exited"  # attempt, rank, exit_code, signal ("SIGKILL"), killed: whether the keeper did it
     ATTEMPT_ENDED = "attempt_ended"  # attempt, outcome, resumed_from_step, last_step, durable_step

@@ -128,8 +128,8 @@ def ring(bell: Path, message: dict[str, Any]) -> None:
 
     A message is one JSON line of at most ``LONGEST_MESSAGE`` bytes. Kinds, beside ``attempt`` in all but the last:
     ``rank_started`` (rank, local_rank, pid, start_time), ``rank_done`` (rank), ``rank_failed`` (rank), ``rank_exited``
-    (pid, exit_code or signal, the other null), ``resumed`` (step), ``stack`` (rank), ``chaos`` (fault, rank),
-    ``intent``.
+    (pid, exit_code or signal, the other null), ``resumed`` (step), ``snapshot_skipped`` (step, reason), ``stack``
+    (rank), ``chaos`` (fault, rank), ``intent``.
     """
     line = json.dumps(message).encode() + b"\n"
     if len(line) > LONGEST_MESSAGE:

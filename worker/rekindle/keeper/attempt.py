@@ -148,6 +148,10 @@ class Attempt:
                 self._roster.note_exit(pid, None, n)
             case {"bell": "resumed", "step": int(step)} if step in _STEPS:
                 self._journal.write(RecordType.RESUMED, attempt=self._plan.number, step=int(step))
+            case {"bell": "snapshot_skipped", "step": int(step), "reason": str(reason)} if step in _STEPS:
+                self._journal.write(
+                    RecordType.SNAPSHOT_SKIPPED, attempt=self._plan.number, step=int(step), reason=reason
+                )
             case {"bell": "chaos", "fault": str()} if self._agent is not None and not self._agent_gone():
                 self._injector.inject(message, self._roster, self._agent)
             case {"bell": "stack", "rank": int(r)} if r in self._roster.ranks:

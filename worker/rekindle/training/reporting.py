@@ -16,6 +16,7 @@ from rekindle.training.metric_log import MetricLog
 
 STATUS_INTERVAL = 0.2  # seconds between two writes when nothing but the step has changed
 METRICS_INTERVAL = 0.5  # seconds between two writes
+_LONGEST_REASON = 300  # characters
 _RATE_WINDOW = 10.0  # seconds over which steps per second are counted
 _PLACE_FIELDS = frozenset({"step", "steps_per_second"})  # what may wait
 _STATUS_FIELDS = frozenset(
@@ -130,11 +131,20 @@ class Reporter:
         if self._status is not None and self._status.notice == notice:
             self.place(notice=None)
 
+    def skipped(self, step: int, reason: str) -> None:
+        """Say that the snapshot of ``step`` is damaged and was passed over."""
+        self.warn(f"snapshot {step} skipped: {reason}")
+        self._ring({"bell": "snapshot_skipped", "step": step, "reason": reason[:_LONGEST_REASON]})
+
     def resumed(self, step: int) -> None:
         """Say that training goes on from the snapshot of ``step``."""
         self.place(resumed_from_step=step, step=step)
+        self._ring({"bell": "resumed", "step": step})
+
+    def _ring(self, message: dict[str, Any]) -> None:
+        """Tell the keeper, where there is one, in the name of all ranks."""
         if self._env.rank == 0 and self._env.run_dir is not None:
-            ring(self._env.run_dir.bell, {"bell": "resumed", "attempt": self._env.attempt, "step": step})
+            ring(self._env.run_dir.bell, {"attempt": self._env.attempt, **message})
 
     def flush(self) -> None:
         """Write what has waited."""
