@@ -51,9 +51,11 @@ def commands() -> Iterator[str]:
 
     yield "| command | does |"
     yield "|---|---|"
-    for command in app.registered_commands:
-        name = command.callback.__name__
-        yield f"| `rekindle {name}` | {_first_sentence(command.callback.__doc__)} |"
+    groups = [("", app), *((f"{group.name} ", group.typer_instance) for group in app.registered_groups)]
+    for prefix, group in groups:
+        for command in group.registered_commands:
+            name = prefix + (command.name or command.callback.__name__)
+            yield f"| `rekindle {name}` | {_first_sentence(command.callback.__doc__)} |"
 
 
 def routes() -> Iterator[str]:

@@ -29,10 +29,18 @@ class PlayedJob:
     """Holds the keeper's lock from the moment that the row exists, so the server takes it for a live job."""
 
     def __init__(
-        self, home: Path, name: str, *, ranks: int = 2, args: list[str] | None = None, env: dict[str, str] | None = None
+        self,
+        home: Path,
+        name: str,
+        *,
+        ranks: int = 2,
+        args: list[str] | None = None,
+        env: dict[str, str] | None = None,
+        python: str = "/usr/bin/python3",
     ) -> None:
         self.id = new_job_id()
         self.ranks = ranks
+        self._python = python
         self.attempt = 0
         self._resumed_from_step: int | None = None
         self.run_dir: RunDir = Home(home).run_dir(self.id)
@@ -52,7 +60,7 @@ class PlayedJob:
             name=name,
             kind=TargetKind.SCRIPT,
             target="train.py",
-            python="/usr/bin/python3",
+            python=self._python,
             device="cpu",
             min_ranks=self.ranks,
             max_ranks=self.ranks,
@@ -70,7 +78,7 @@ class PlayedJob:
             target="train.py",
             args=args,
             env=env,
-            python="/usr/bin/python3",
+            python=self._python,
             device="cpu",
             min_ranks=self.ranks,
             max_ranks=self.ranks,

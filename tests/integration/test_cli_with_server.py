@@ -12,11 +12,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import load_file
 
 from cli_process import environment, rekindle, start
 from e2e.played_job import PlayedJob
 from e2e.serve_process import ServeProcess
 from e2e.waiting import until
+from rekindle import Snapshots
 from rekindle.contract.outcome import Outcome, OutcomeClass
 from rekindle_service.states import JobState
 
@@ -136,6 +139,43 @@ def test_snapshots_are_listed_with_step_and_size(home: Path, play: Play) -> None
     job.snapshot(80)
     assert rekindle(home, "snapshots", job.id, "-o", "id").stdout.split() == ["80", "40"]
     assert "7 B" in rekindle(home, "snapshots", job.id).stdout
+
+
+def test_a_snapshot_is_exported_by_the_jobs_own_python(
+    home: Path, play: Play, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = play(python=sys.executable)
+    none_yet = rekindle(home, "snapshots", "export", job.id, cwd=tmp_path)
+    assert (none_yet.returncode, "holds no snapshot yet" in none_yet.stderr) == (2, True)
+    monkeypatch.setenv("REKINDLE_JOB_ID", job.id)
+    snapshots = Snapshots(job.run_dir.snapshots)
+    for step in (40, 80):
+        snapshots.save(step, 0, {"model": {"weight": torch.full((3,), float(step))}}, {})
+    done = rekindle(home, "snapshots", "export", job.id, cwd=tmp_path)
+    assert re.fullmatch(r"model.safetensors: 1 tensors, \d+ B, of step 80\n", done.stdout), done.stderr
+    assert load_file(tmp_path / "model.safetensors")["weight"].tolist() == [80.0] * 3
+    again = rekindle(home, "snapshots", "export", job.id, cwd=tmp_path)
+    assert (again.returncode, "is there already: --force replaces it" in again.stderr) == (2, True)
+    older = rekindle(home, "snapshots", "export", "digits", "--step", "40", "-o", "old.pt", cwd=tmp_path)
+    assert older.returncode == 0, older.stderr
+    assert torch.load(tmp_path / "old.pt", weights_only=True)["weight"].tolist() == [40.0] * 3
+    assert rekindle(home, "snapshots", "list", job.id, "-o", "id").stdout.split() == ["80", "40"]
+
+
+def test_an_export_that_cannot_be_says_why(home: Path, play: Play, tmp_path: Path) -> None:
+    (tmp_path / "python").write_text("#!/bin/sh\necho 'No module named torch' >&2\nexit 1\n")
+    (tmp_path / "python").chmod(0o700)
+    without_torch, gone = play("without-torch", python=str(tmp_path / "python")), play("gone", python="/nowhere/python")
+    for reference, complaint in (
+        ("nobody", "No job is called 'nobody'"),
+        (without_torch.id, f"in {tmp_path}/python, the job's Python. It said: No module named torch"),
+        (gone.id, "The job's Python cannot be started: "),
+    ):
+        done = rekindle(home, "snapshots", "export", reference, cwd=tmp_path)
+        assert done.returncode == 2
+        assert complaint in done.stderr
+    variables = {"REKINDLE_URL": "http://127.0.0.1:1", "REKINDLE_TOKEN": "t"}
+    assert "run this there" in rekindle(home, "snapshots", "export", gone.id, variables=variables).stderr
 
 
 def test_the_best_snapshot_is_marked_and_the_cadence_told(home: Path, play: Play) -> None:

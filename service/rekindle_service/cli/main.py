@@ -50,7 +50,6 @@ _JOB_COMMANDS: tuple[Callable[..., None], ...] = (
     cancel,
     drain,
     resume,
-    snapshots,
     chaos,
     experiment,
 )
@@ -58,6 +57,7 @@ _JOB_COMMANDS: tuple[Callable[..., None], ...] = (
 app.command(context_settings=SUBMIT_CONTEXT, rich_help_panel="Jobs")(submit)
 for _command in _JOB_COMMANDS:
     app.command(rich_help_panel="Jobs")(_command)
+app.add_typer(snapshots, name="snapshots", rich_help_panel="Jobs")
 for _command in _SERVER_COMMANDS:
     app.command(rich_help_panel="Server")(_command)
 

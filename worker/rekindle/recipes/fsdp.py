@@ -4,8 +4,8 @@
     rekindle submit --recipe fsdp --ranks 2
 
 Every rank keeps 1 / k of each parameter, its gradient and its optimizer state. A layer is gathered just before it is
-used and dropped afterwards. Against recipe ``ddp``: the model is sharded before the optimizer is made, and a snapshot
-is gathered from all ranks.
+used and dropped afterwards. Against recipe ``ddp``: the model is sharded before the optimizer is made, and each
+rank saves its own part.
 """
 
 from torch import nn

@@ -14,6 +14,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import torch
@@ -91,12 +92,24 @@ def refuse_target(file: Path, *, force: bool) -> None:
 
 
 def read_model(folder: Path, manifest: Manifest) -> dict[str, Any]:
-    """The state dict of the model in the snapshot ``folder``, whole, on the CPU; ``manifest`` is of ``verify``."""
-    state: dict[str, Any] = read_state(folder / MODEL)["model"]
-    if not manifest.sharded:
-        return state
-    whole: dict[str, Any] = put_together({"model": state}, {}, ShardFiles(folder, manifest.world_size))
-    return whole["model"]  # type: ignore[no-any-return]  # by the form of our own files
+    """The state dict of the model in the snapshot ``folder``, whole, on the CPU; ``manifest`` is of ``verify``.
+
+    Raises ExportError where a script has saved something else with ``Snapshots``.
+    """
+    try:
+        state = read_state(folder / MODEL)
+        model = state.get("model") if isinstance(state, dict) else None
+        if not isinstance(model, dict):
+            raise ExportError(f"{folder / MODEL} must hold a dict with the model's state as 'model', and does not")
+        if manifest.sharded:
+            files = ShardFiles(folder, manifest.world_size)
+            model = put_together({"model": model}, {}, files)["model"]
+    except UnpicklingError as error:
+        raise ExportError(
+            f"{folder} holds more than tensors, numbers and text, so it is not loaded: {error}"
+        ) from error
+    weights: dict[str, Any] = model
+    return weights
 
 
 _Choice = tuple[Manifest, dict[str, Any], list[str]]  # and why newer ones were passed over
