@@ -105,6 +105,17 @@ def test_shards_are_exported_whole_and_a_divided_training_starts_from_the_file(t
     assert_same_bits(state("restored-3-fsdp.pt")["model"], weights)
 
 
+def test_a_damaged_part_of_one_rank_sends_all_of_them_to_the_snapshot_before(train, tmp_path):
+    part = tmp_path / "snapshots" / "000000000003" / "shards-1.pt"
+    data = bytearray(part.read_bytes())
+    data[len(data) // 2] ^= 1
+    part.write_bytes(data)
+    ended = train(1)
+    assert ended.codes == [0], ended.outputs
+    assert "snapshot 3 skipped: shards-1.pt fails its checksum" in ended.outputs[0]
+    assert sorted(ended.snapshots) == [2, 3]  # the last step was trained again
+
+
 @pytest.mark.parametrize(
     ("args", "complaint"),
     [

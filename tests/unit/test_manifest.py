@@ -112,3 +112,14 @@ def test_a_score_is_told_and_kept_from_change(snapshot):
     path.write_text(path.read_text().replace("0.25", "0.15"))
     assert reason(snapshot) == "manifest.json fails its checksum"
     assert read_score(snapshot) is None
+
+
+def test_parts_of_divided_tensors_are_there_for_every_rank_or_for_none(snapshot):
+    files = json.loads((snapshot / "manifest.json").read_text())["files"]
+    for ranks in ((0,), (1,), (0, 1, 2)):
+        change(snapshot, files={**files, **{f"shards-{rank}.pt": files["model.pt"] for rank in ranks}})
+        assert "not the files of 2 ranks" in reason(snapshot)
+    for rank in (0, 1):
+        (snapshot / f"shards-{rank}.pt").write_bytes(CONTENT["model.pt"])
+    change(snapshot, files={**files, **{f"shards-{rank}.pt": files["model.pt"] for rank in (0, 1)}})
+    assert verify(snapshot, step=40, job_id="job").sharded

@@ -76,18 +76,25 @@ def divided(state: Any) -> dict[Place, "DTensor"]:
 def take_apart(state: dict[str, Any]) -> tuple[dict[str, Any], Shards | None]:
     """``state`` with the places of its DTensors held, and what this rank is to save of them; None where it has none.
 
-    Of a shard that several ranks have, one of them saves it.
+    Of a shard that several ranks have, one of them saves it. Raises ValueError for a tensor that is yet to be summed up
+    over the ranks.
     """
     found = divided(state)
     if not found:
         return state, None
+    for place, tensor in found.items():
+        if any(placement.is_partial() for placement in tensor.placements):
+            raise ValueError(
+                f"{_named(place)} is yet to be summed up over the ranks (it is a DTensor with a Partial placement) and "
+                "cannot be saved like this: redistribute it before"
+            )
 
     def hold(place: Place, tensor: Tensor) -> Tensor:
         return torch.empty(tensor.shape, dtype=tensor.dtype, device="meta") if place in found else tensor
 
-    boxes = {place: _box(tensor) for place, tensor in found.items() if _saves(tensor)}
+    own = {place: _box(tensor) for place, tensor in found.items() if _saves(tensor)}
     with torch.no_grad():
-        shards = {place: (box.offset, found[place].to_local()) for place, box in boxes.items() if box.size}
+        shards = {place: (box.offset, found[place].to_local()) for place, box in own.items() if box.size}
     return _mapped(state, hold), shards
 
 
@@ -184,7 +191,7 @@ def _like(target: "DTensor", part: Tensor) -> Tensor:
 
 
 def _box(tensor: "DTensor") -> Box:
-    """The part of this rank, which may be empty. Raises RuntimeError for a tensor that is yet to be summed up."""
+    """The part of this rank, which may be empty."""
     if tensor.device_mesh.get_coordinate() is None:
         return Box((0,) * tensor.dim(), (0,) * tensor.dim())
     (chunk,) = tensor.__create_chunk_list__()  # type: ignore[no-untyped-call]  # torch leaves it untyped
