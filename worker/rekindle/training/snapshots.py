@@ -5,7 +5,6 @@ import secrets
 import shutil
 from collections.abc import Callable
 from concurrent.futures import Future, wait
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Thread
@@ -13,11 +12,12 @@ from typing import Any
 
 from rekindle.contract.environ import RankEnv
 from rekindle.contract.score import Score, best_step
-from rekindle.training.manifest import MODEL, BadSnapshotError, Manifest, rank_file, shard_file, verify
+from rekindle.training.manifest import MODEL, Manifest, rank_file, shard_file
 from rekindle.training.memory_copy import claim, lack_of_room
 from rekindle.training.process_group import World, joined_world
 from rekindle.training.reporting import reporter
 from rekindle.training.shards import ShardFiles, divided, nested, put_together, take_apart
+from rekindle.training.snapshot_choice import Skipped, choose
 from rekindle.training.snapshot_files import read_state
 from rekindle.training.snapshot_folder import SnapshotFolder
 from rekindle.training.snapshot_writer import (
@@ -31,17 +31,6 @@ from rekindle.training.staging import Staging
 
 Objection = Callable[[dict[str, Any]], str | None]
 Layout = Callable[[], dict[str, Any]]
-
-
-@dataclass(frozen=True, slots=True)
-class Skipped:
-    """A snapshot that failed its checks and was put into quarantine."""
-
-    step: int
-    reason: str
-
-
-_Chosen = tuple[Manifest | None, Path, list[Skipped]]  # the snapshot, its folder, and those passed over
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +75,6 @@ class Snapshots:
         """
         env = RankEnv.read(os.environ)
         self._world = world if world is not None else joined_world(env)
-        self._job_id = env.job_id
         fenced = env.run_dir is not None and env.generation is not None
         fence = env.run_dir.fence if fenced and env.run_dir is not None else None
         generation = self._world.broadcast(env.generation or secrets.token_hex(4))
@@ -230,7 +218,7 @@ class Snapshots:
 
     def newest(self) -> Restored | None:
         """``restore`` without a word to the page: for a training that goes back while it runs."""
-        chosen = self._world.broadcast(self._choose() if self._world.rank == 0 else None)
+        chosen = self._world.broadcast(choose(self._writer, self._memory) if self._world.rank == 0 else None)
         if isinstance(chosen, SnapshotError):
             raise chosen
         if chosen is None:
@@ -285,43 +273,6 @@ class Snapshots:
         files = self._staging.copy(states)
         parts = [files.get(MODEL, {}), nested(files.get(shard_file(self._world.rank), {}))]
         return Staged(step, epoch, files, no_objection if objection is None else lambda: _first(objection, parts))
-
-    def _choose(self) -> _Chosen | SnapshotError:
-        """The newest intact snapshot, and those skipped on the way to it. Rank 0 only."""
-        try:
-            self._writer.check_fence()
-            self._writer.check_owner()
-        except SnapshotError as error:
-            return error
-        manifest, skipped = self._choose_on_disk()
-        copy = self._choose_in_memory()
-        if copy is not None and (manifest is None or copy.step > manifest.step) and self._memory is not None:
-            return copy, self._memory.folder.path(copy.step), skipped
-        return manifest, self._folder.path(0 if manifest is None else manifest.step), skipped
-
-    def _choose_on_disk(self) -> tuple[Manifest | None, list[Skipped]]:
-        self._folder.sweep()
-        skipped: list[Skipped] = []
-        for step in self._folder.steps():
-            try:
-                return verify(self._folder.path(step), step=step, job_id=self._job_id), skipped
-            except BadSnapshotError as error:
-                self._folder.quarantine(step)
-                skipped.append(Skipped(step, str(error)))
-        return None, skipped
-
-    def _choose_in_memory(self) -> Manifest | None:
-        """A copy that is damaged, or lies where another user could have put it, is as good as none."""
-        if self._memory is None or not self._memory.folder.root.exists():
-            return None
-        copies = self._memory.folder
-        with suppress(OSError):
-            claim(copies.root)
-            copies.sweep()
-            for step in copies.steps():
-                with suppress(BadSnapshotError):
-                    return verify(copies.path(step), step=step, job_id=self._job_id)
-        return None
 
     def _tell(self, result: SaveResult) -> None:
         if result.saved:
