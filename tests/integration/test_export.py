@@ -61,6 +61,8 @@ def test_the_newest_weights_are_exported_as_they_were_and_a_model_loads_them(fol
     assert (told["step"], told["epoch"], told["tensors"], told["passed_over"]) == (20, 1, 9, [])
     assert_same(load(tmp_path / "out" / name), model(20))
     assert [entry.name for entry in (tmp_path / "out").iterdir()] == [name]
+    (tmp_path / "any").touch()
+    assert (tmp_path / "out" / name).stat().st_mode == (tmp_path / "any").stat().st_mode
 
 
 def test_an_older_snapshot_is_exported_by_its_step_or_its_folder(folder, tmp_path):

@@ -154,7 +154,10 @@ def _appearing(file: Path, *, force: bool) -> Iterator[Path]:
     """A temporary file to be written within; then it takes its name, on disk, with the rights of any new file."""
     temporary = file.with_name(f".{file.name}.{os.getpid()}.tmp")
     try:
+        temporary.touch()
+        rights = temporary.stat().st_mode
         yield temporary
+        temporary.chmod(rights)  # safetensors makes a file that its owner alone may read
         with temporary.open("rb") as written:
             os.fsync(written.fileno())
         if force:
