@@ -12,7 +12,15 @@ _TEST = 359  # of 1797 images; a prime, so that no number of ranks divides it
 _BRIGHTEST = 16.0
 
 
-def digits(side: int = SIDE) -> tuple[TensorDataset, TensorDataset]:
+class Images(TensorDataset):
+    """Gives whole batches: nothing is drawn at random here, so no sample needs random numbers of its own."""
+
+    def __getitems__(self, indices: list[int]) -> list[tuple[Tensor, ...]]:
+        columns = (tensor[indices].unbind() for tensor in self.tensors)
+        return list(zip(*columns, strict=True))
+
+
+def digits(side: int = SIDE) -> tuple[Images, Images]:
     """Training and test set, split the same way every time; images are 1 x side x side with values around 0."""
     images, labels = load_digits(return_X_y=True)
     x = torch.tensor(images, dtype=torch.float32).reshape(-1, 1, SIDE, SIDE) / _BRIGHTEST - 0.5
@@ -23,5 +31,5 @@ def digits(side: int = SIDE) -> tuple[TensorDataset, TensorDataset]:
     return _subset(x, y, order[_TEST:]), _subset(x, y, order[:_TEST])
 
 
-def _subset(x: Tensor, y: Tensor, indices: Tensor) -> TensorDataset:
-    return TensorDataset(x[indices], y[indices])
+def _subset(x: Tensor, y: Tensor, indices: Tensor) -> Images:
+    return Images(x[indices], y[indices])

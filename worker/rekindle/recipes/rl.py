@@ -18,7 +18,7 @@ from rekindle.recipes import cart_pole, options
 from rekindle.recipes.batch_size import BatchSize
 from rekindle.recipes.divergence import advice
 from rekindle.recipes.group import joined
-from rekindle.recipes.loop import digest, make_repeatable
+from rekindle.recipes.loop import digest, make_repeatable, pause
 from rekindle.recipes.progress_line import say
 from rekindle.training.run import Run
 
@@ -63,7 +63,7 @@ def learn_epoch(run: Run, optimizer: torch.optim.Optimizer, chosen: options.Opti
     began, first, length = time.monotonic(), run.step, torch.zeros(())
     for (tickets,) in run.batches(episodes, global_batch=batch.of_all):
         length = update(run, optimizer, len(tickets))
-        time.sleep(chosen.throttle)
+        pause(chosen.throttle)
     speed = (run.step - first) * batch.of_all / (time.monotonic() - began)
     say(
         run,

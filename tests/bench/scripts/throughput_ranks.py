@@ -1,0 +1,105 @@
+"""Recipe ``ddp`` and a plain PyTorch loop in the same processes, an epoch of each in turn: for ``recipe_throughput``.
+
+    torchrun --nproc-per-node 2 throughput_ranks.py --epochs 6 --batch-size 128 --model small-resnet
+
+The options are those of the recipe. The plain loop has the same data, model, batches, optimizer, learning rate and
+accuracy, and no rekindle: DistributedSampler, DataLoader, DistributedDataParallel. Both are timed from before the
+first batch until after the last step. Rank 0 prints a JSON line for each epoch: ``{"recipe": seconds, "plain": …}``.
+"""
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.nn.functional import cross_entropy
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, Dataset, DistributedSampler
+from torchmetrics.classification import MulticlassAccuracy
+
+from rekindle import Run
+from rekindle.recipes import ddp, models
+from rekindle.recipes.loop import Plan, fit
+
+
+class PlainLoop:
+    """As the tutorials of PyTorch have it."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._device, chosen, images = plan.device, plan.options, plan.data
+        on_gpu = self._device.type == "cuda"
+        module = models.build(chosen.model, images.shape).to(self._device)
+        self._model = DistributedDataParallel(module, device_ids=[self._device.index] if on_gpu else None)
+        self._optimizer = torch.optim.SGD(module.parameters(), lr=chosen.lr, momentum=0.9, weight_decay=5e-4)
+        self._accuracy = MulticlassAccuracy(images.shape.classes, average="micro").to(self._device)
+        self._sampler = DistributedSampler(images.train, seed=chosen.seed)
+        of_each = plan.batch.of_all // plan.batch.sharers
+        self._batches = DataLoader(
+            images.train, of_each, sampler=self._sampler, num_workers=chosen.workers, pin_memory=on_gpu
+        )
+        self._precision = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(chosen.amp)
+
+    def train_epoch(self, epoch: int) -> None:
+        self._sampler.set_epoch(epoch)
+        self._accuracy.reset()
+        for images, labels in self._batches:
+            x, y = images.to(self._device), labels.to(self._device)
+            with torch.autocast(self._device.type, self._precision, enabled=self._precision is not None):
+                logits = self._model(x)
+                loss = cross_entropy(logits, y)
+            self._optimizer.zero_grad()
+            loss.backward()
+            self._optimizer.step()
+            self._accuracy.update(logits.detach(), y)
+        loss.item()
+
+
+class InTurns(Run):
+    """``Run`` with an epoch of the plain loop before each of its own."""
+
+    plain: PlainLoop
+
+    def epochs(self, count: int) -> Iterator[int]:
+        for epoch in super().epochs(count):
+            while self._saving.writing:  # a snapshot must not slow the plain loop down
+                time.sleep(0.05)
+            with as_torch_comes():
+                began = self._now()
+                self.plain.train_epoch(epoch)
+                self._plain_seconds = self._now() - began
+            yield epoch
+
+    def batches(self, dataset: Dataset[Any], **how: Any) -> Iterator[Any]:
+        began = self._now()
+        yield from super().batches(dataset, **how)
+        seconds = self._now() - began
+        if self.rank == 0:
+            print(json.dumps({"recipe": seconds, "plain": self._plain_seconds}), flush=True)
+
+    def _now(self) -> float:
+        """When all ranks are here and their devices idle."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize()
+        dist.barrier()
+        return time.monotonic()
+
+
+@contextmanager
+def as_torch_comes() -> Iterator[None]:
+    """Without what the recipe has switched on so that it can be repeated."""
+    torch.use_deterministic_algorithms(False)
+    yield
+    torch.use_deterministic_algorithms(True)
+
+
+def fit_in_turns(run: InTurns, plan: Plan) -> None:
+    run.plain = PlainLoop(plan)
+    fit(run, plan)
+
+
+if __name__ == "__main__":
+    ddp.Run, ddp.fit = InTurns, fit_in_turns
+    ddp.main()
