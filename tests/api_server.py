@@ -17,11 +17,13 @@ from rekindle_service.api.app import create_app
 from rekindle_service.api.services import Services
 from rekindle_service.devices import find_machine
 from rekindle_service.home import Home
+from rekindle_service.launching.git_checkout import check_out
 from rekindle_service.states import JobState
 from rekindle_service.store import Store
 from rekindle_service.submitter import Submitter
 
 TOKEN = "token-of-the-tests"
+MOST_BUNDLE_BYTES = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -63,9 +65,10 @@ def api_server(root: Path) -> Iterator[ApiServer]:
         home=home,
         store=store,
         machine=machine,
-        submitter=Submitter(store, home, machine, check_python=lambda _: None),
+        submitter=Submitter(store, home, machine, check_python=lambda _: None, checkout=check_out),
         credentials=Credentials(TOKEN),
         host="127.0.0.1",
+        most_bundle_bytes=MOST_BUNDLE_BYTES,
         started_at=time.time(),
         stopping=threading.Event(),
         nudge=lambda: None,

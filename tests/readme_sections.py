@@ -60,11 +60,11 @@ def commands() -> Iterator[str]:
 
 def routes() -> Iterator[str]:
     """Every route of the interface and of health, with the first sentence of its docstring."""
-    from rekindle_service.api import chaos, devices, event_stream, experiments, health, jobs, ranks, records
+    from rekindle_service.api import bundles, chaos, devices, event_stream, experiments, health, jobs, ranks, records
 
     yield "| method and path | does |"
     yield "|---|---|"
-    modules = (jobs, ranks, chaos, records, experiments, devices, event_stream)
+    modules = (jobs, ranks, chaos, records, bundles, experiments, devices, event_stream)
     for module, prefix in (*((module, "/api/v1") for module in modules), (health, "")):
         for route in module.router.routes:
             for method in sorted(route.methods):

@@ -25,7 +25,7 @@ class CodeCopyError(Exception):
 
 
 @dataclass(slots=True)
-class _Inventory:
+class Inventory:
     """What there is to copy; paths are relative to the source."""
 
     folders: list[Path] = field(default_factory=list)
@@ -45,7 +45,7 @@ def copy_code(source: Path, target: Path, *, leave_out: Path) -> None:
     refused, since what it shows could change or be anything. Raises CodeCopyError, and OSError of the copying itself.
     """
     root = Path(os.path.realpath(source))
-    inventory = _take_inventory(root, Path(os.path.realpath(leave_out)))
+    inventory = take_inventory(root, Path(os.path.realpath(leave_out)))
     target.mkdir(mode=0o700)
     for folder in inventory.folders:
         (target / folder).mkdir(mode=0o700)
@@ -57,8 +57,9 @@ def copy_code(source: Path, target: Path, *, leave_out: Path) -> None:
         fsync_folder(target / folder)
 
 
-def _take_inventory(root: Path, leave_out: Path) -> _Inventory:
-    inventory = _Inventory()
+def take_inventory(root: Path, leave_out: Path) -> Inventory:
+    """What belongs to the code in ``root``; both are real paths. Raises CodeCopyError."""
+    inventory = Inventory()
     try:
         for entry in _walk(root, leave_out):
             _enter(inventory, root, entry)
@@ -84,7 +85,7 @@ def _walk(root: Path, leave_out: Path) -> Iterator[os.DirEntry[str]]:
                     folders.append(Path(entry.path))
 
 
-def _enter(inventory: _Inventory, root: Path, entry: os.DirEntry[str]) -> None:
+def _enter(inventory: Inventory, root: Path, entry: os.DirEntry[str]) -> None:
     path = Path(entry.path).relative_to(root)
     mode = entry.stat(follow_symlinks=False)
     if stat.S_ISLNK(mode.st_mode):
@@ -114,7 +115,7 @@ def _copy_file(source: Path, target: Path) -> None:
         os.fsync(writer.fileno())
 
 
-def _too_big(inventory: _Inventory) -> CodeCopyError:
+def _too_big(inventory: Inventory) -> CodeCopyError:
     """Names what makes the folder so big, by the first part of the path."""
     sizes: Counter[str] = Counter()
     counts: Counter[str] = Counter()

@@ -16,7 +16,7 @@ from rekindle.contract.rank_records import ring
 from rekindle.contract.spec import Intent, Want
 from rekindle_service.devices import Machine
 from rekindle_service.home import Home
-from rekindle_service.housekeeping import remove_run, tidy
+from rekindle_service.housekeeping import remove_run, sweep_bundles, tidy
 from rekindle_service.keepers import Keepers, Launcher
 from rekindle_service.monitor import Monitor
 from rekindle_service.rows import Job
@@ -27,6 +27,7 @@ from rekindle_service.store import Store
 _log = structlog.get_logger(__name__)
 
 _TICK = 0.2  # seconds between two rounds when nobody nudges
+_SWEEP = 3600  # seconds between two looks for bundles that nobody needs
 _PROGRESS = 0.5  # seconds between two looks at the ranks' status
 
 _WANTS = {
@@ -56,6 +57,7 @@ class Engine:
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
         self._planned = -1  # the store's queue_revision that the last plan was made for
         self._progress_at = 0.0  # time.monotonic() of the last look at the ranks' status
+        self._swept_at = float("-inf")  # time.monotonic() of the last look for such bundles
         self._buried = 0  # version of the last tombstone seen
         self._doomed: set[str] = set()  # deleted jobs whose folder is still there
         self._troubles: dict[str, str] = {}
@@ -92,6 +94,7 @@ class Engine:
         self._guarded("running jobs", self._tend_all)
         self._guarded("the queue", self._serve_queue)
         self._guarded("deleted jobs", self._bury)
+        self._guarded("bundles", self._sweep_bundles)
 
     # --- jobs that hold slots
 
@@ -212,6 +215,11 @@ class Engine:
             self._doomed.add(tombstone.job_id)
             self._buried = tombstone.id
         self._doomed = {job_id for job_id in self._doomed if not remove_run(self._home, job_id)}
+
+    def _sweep_bundles(self) -> None:
+        if time.monotonic() - self._swept_at >= _SWEEP:
+            self._swept_at = time.monotonic()
+            sweep_bundles(self._home, self._store)
 
     # --- trouble
 

@@ -1,6 +1,7 @@
 """From the cells of an experiment to queued jobs: all of them or none."""
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 from rekindle_service.experiments.matrix import Cell
@@ -34,7 +35,14 @@ class ExperimentSubmitter:
         Every cell is checked before anything is copied. Raises SubmissionError, which names fields as in the
         request for the experiment, and StorageError.
         """
-        self._check(cells)
+        with ExitStack() as stack:
+            cells = self._fetched(cells, stack)
+            self._check(cells)
+            return self._insert(experiment, cells, one_at_a_time, idempotency_key)
+
+    def _insert(
+        self, experiment: Experiment, cells: Sequence[CellSubmission], one_at_a_time: bool, idempotency_key: str | None
+    ) -> Experiment:
         jobs: list[Job] = []
         inserted: Experiment | None = None
         try:
@@ -49,6 +57,15 @@ class ExperimentSubmitter:
                 for job in jobs:
                     self.submitter.discard(job)
         return inserted
+
+    def _fetched(self, cells: Sequence[CellSubmission], stack: ExitStack) -> list[CellSubmission]:
+        """The cells with their code on this machine until ``stack`` is closed; what they share is fetched once."""
+        try:
+            fetching = self.submitter.fetched([submission for _, submission in cells])
+            here = stack.enter_context(fetching)
+        except SubmissionError as error:
+            raise SubmissionError([in_experiment(each, cells[0][0]) for each in error.errors]) from error
+        return [(cell, submission) for (cell, _), submission in zip(cells, here, strict=True)]
 
     def _check(self, cells: Sequence[CellSubmission]) -> None:
         errors: list[FieldError] = []

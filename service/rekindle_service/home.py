@@ -48,6 +48,11 @@ class Home:
         return self.root / "runs"
 
     @property
+    def bundles(self) -> Path:
+        """Uploaded code, each bundle unpacked in a folder that is named by its hash."""
+        return self.root / "bundles"
+
+    @property
     def worker_path(self) -> Path:
         """A folder that holds the package ``rekindle`` and nothing else, for the PYTHONPATH of other interpreters."""
         return self.root / "worker-path"

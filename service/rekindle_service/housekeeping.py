@@ -10,6 +10,7 @@ from rekindle.contract.durable import read_json
 from rekindle.contract.layout import RunDir
 from rekindle.contract.locks import lock_holder
 from rekindle.contract.spec import Intent, JobSpec, Want
+from rekindle_service.bundles import Bundles
 from rekindle_service.home import Home, is_job_id
 from rekindle_service.rows import Job
 from rekindle_service.states import JobIntent, JobState
@@ -27,6 +28,7 @@ def tidy(home: Home, store: Store) -> None:
     that was never confirmed, or all that is left of a lost database: at the first start with a new database, or if the
     job was ever sent off, its row is rebuilt; nobody's training is removed for want of a row.
     """
+    Bundles(home).tidy()
     rebuild_all = store.starts() == 0
     orphans = []
     for folder in home.runs.iterdir():
@@ -40,6 +42,12 @@ def tidy(home: Home, store: Store) -> None:
         else:
             shutil.rmtree(run_dir.root, ignore_errors=True)
     store.count_start()
+
+
+def sweep_bundles(home: Home, store: Store) -> None:
+    """Remove uploaded code that no job refers to and that nobody has used for a while."""
+    for bundle_id in Bundles(home).sweep(store.bundles_in_use()):
+        _log.info("A bundle that nobody needs was removed", bundle=bundle_id)
 
 
 def remove_run(home: Home, job_id: str) -> bool:

@@ -31,6 +31,7 @@ class Job(SQLModel, table=True):
     kind: TargetKind = Field(sa_column=_enum_column(TargetKind))
     target: str
     args: list[str] = Field(default_factory=list, sa_type=JSON)
+    code: dict[str, Any] = Field(default_factory=dict, sa_type=JSON)  # where it came from: path, bundle or git
     env: dict[str, str] = Field(default_factory=dict, sa_type=JSON)
     python: str
     device: str  # "cpu" or "cuda"

@@ -18,6 +18,7 @@ from rekindle_service.devices import find_machine
 from rekindle_service.engine import Engine
 from rekindle_service.home import Home, HomeInUseError
 from rekindle_service.http_server import HttpServer, listen, url_of
+from rekindle_service.launching.git_checkout import check_out
 from rekindle_service.launching.interpreter import InterpreterCheck
 from rekindle_service.launching.keeper import KeeperLauncher, prepare_worker_path
 from rekindle_service.settings import Settings
@@ -66,9 +67,10 @@ def _compose(settings: Settings, stack: ExitStack) -> HttpServer:
         home=home,
         store=store,
         machine=machine,
-        submitter=Submitter(store, home, machine, InterpreterCheck()),
+        submitter=Submitter(store, home, machine, InterpreterCheck(), check_out),
         credentials=Credentials(token),
         host=settings.host,
+        most_bundle_bytes=settings.bundle_bytes,
         started_at=time.time(),
         stopping=stopping,
         nudge=engine.nudge,

@@ -36,6 +36,7 @@ class Settings(BaseSettings):
     cpu_slots: int = Field(
         default_factory=usable_cores, ge=0, le=1024, description="CPU ranks that may run at once; may exceed the cores."
     )
+    bundle_bytes: int = Field(200_000_000, ge=1, description="Largest archive of code that may be uploaded, in bytes.")
     url: str | None = Field(None, description="For the client: the server to talk to instead of the one in the home.")
     token: str | None = Field(None, repr=False, description="For the client: the token that goes with the url.")
 

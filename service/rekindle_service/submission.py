@@ -8,6 +8,16 @@ from rekindle.contract.spec import Cadence, TargetKind
 
 
 @dataclass(frozen=True, slots=True)
+class CodeOrigin:
+    """Where code comes from that is no folder of the user's here: a bundle, or a commit of a git repository."""
+
+    bundle: str | None = None
+    git: str | None = None
+    ref: str | None = None
+    commit: str | None = None  # what ``ref`` meant when it was fetched
+
+
+@dataclass(frozen=True, slots=True)
 class Submission:
     """A request of the right types; whether it fits this machine is for ``submission_rules``."""
 
@@ -17,6 +27,7 @@ class Submission:
     python: str  # absolute path of an interpreter
     args: list[str] = field(default_factory=list)
     code: Path | None = None  # folder to copy; None: the folder of a script given by its absolute path
+    origin: CodeOrigin | None = None  # what ``code`` is fetched from, see ``code_sources``
     env: dict[str, str] = field(default_factory=dict)
     min_ranks: int = 1
     max_ranks: int = 1
@@ -36,6 +47,24 @@ class Submission:
         if self.code is None and self.kind is TargetKind.SCRIPT:
             return Path(self.target).parent
         return self.code
+
+    @property
+    def code_name(self) -> str:
+        """What a person calls the folder of the code."""
+        match self.origin:
+            case CodeOrigin(bundle=str(bundle)):
+                return f"the bundle {bundle}"
+            case CodeOrigin(git=str(git), ref=ref):
+                return f"the repository {git}" + (f" at {ref}" if ref else "")
+            case _:
+                return f"the code folder {self.code_folder}"
+
+    @property
+    def code_field(self) -> str:
+        """The field of the request that names the code."""
+        if self.origin is None:
+            return "code.path"
+        return "code.bundle" if self.origin.bundle is not None else "code.git"
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,7 +45,7 @@ def _target_rules(submission: Submission) -> Iterator[FieldError]:
         return
     match submission.kind:
         case TargetKind.SCRIPT:
-            yield from _script_rules(target, code)
+            yield from _script_rules(target, code, submission.code_name)
         case TargetKind.MODULE:
             if not _MODULE.fullmatch(target):
                 yield FieldError("module", "must be a module's dotted name", target, 'such as "package.train"')
@@ -55,7 +55,7 @@ def _target_rules(submission: Submission) -> Iterator[FieldError]:
                 yield FieldError("recipe", "must be a recipe", target, did_you_mean(target, list(known)))
 
 
-def _script_rules(script: str, code: Path | None) -> Iterator[FieldError]:
+def _script_rules(script: str, code: Path | None, place: str) -> Iterator[FieldError]:
     if "\0" in script:
         yield FieldError("script", "a path has no NUL character", script)
         return
@@ -66,12 +66,12 @@ def _script_rules(script: str, code: Path | None) -> Iterator[FieldError]:
     folder = code or Path(script).parent
     file = folder / script
     if ".." in file.parts or not file.is_relative_to(folder):
-        yield FieldError("script", f"must lie in the code folder {folder}", script, "name it relative to that folder")
+        yield FieldError("script", f"must lie in {place}", script, "name it relative to that folder")
     elif not _is_there(file.is_file):
         near = ", ".join(sorted(one.name for one in folder.glob("*.py"))[:5]) if _is_there(folder.is_dir) else ""
-        yield FieldError("script", f"there must be such a file in {folder}", script, f"there: {near}" if near else "")
+        yield FieldError("script", f"there must be such a file in {place}", script, f"there: {near}" if near else "")
     elif not Path(os.path.realpath(file)).is_relative_to(os.path.realpath(folder)):
-        yield FieldError("script", f"must not be a link out of the code folder {folder}", script, "copy the file there")
+        yield FieldError("script", f"must not be a link out of {place}", script, "copy the file there")
 
 
 def _is_there(look: Callable[[], bool]) -> bool:

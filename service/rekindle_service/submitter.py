@@ -3,13 +3,16 @@
 import errno
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from rekindle.contract.durable import fsync_folder, write_json
 from rekindle.contract.spec import Cadence, JobSpec, TargetKind
 from rekindle_service.code_copy import CodeCopyError, copy_code
+from rekindle_service.code_sources import Checkout, CodeSources
 from rekindle_service.devices import Machine
 from rekindle_service.home import Home, new_job_id
 from rekindle_service.rows import Job
@@ -20,12 +23,17 @@ from rekindle_service.submission_rules import broken_rules, chosen_device
 
 @dataclass(frozen=True, slots=True)
 class Submitter:
-    """Makes jobs. ``check_python`` says what is wrong with an interpreter (``launching.interpreter``), or None."""
+    """Makes jobs.
+
+    ``check_python`` says what is wrong with an interpreter (``launching.interpreter``), or None; ``checkout`` fetches
+    from git (``launching.git_checkout``).
+    """
 
     store: Store
     home: Home
     machine: Machine
     check_python: Callable[[str], FieldError | None]
+    checkout: Checkout
 
     def submit(self, submission: Submission, idempotency_key: str | None = None) -> Job:
         """The new job, or the one that the key made before.
@@ -36,10 +44,21 @@ class Submitter:
         known = None if idempotency_key is None else self.store.job_by_key(idempotency_key)
         if known is not None:
             return known
-        errors = self.objections(submission)
-        if errors:
-            raise SubmissionError(errors)
-        return self._insert(self.prepare(submission), idempotency_key)
+        with self.fetched([submission]) as (here,):
+            errors = self.objections(here)
+            if errors:
+                raise SubmissionError(errors)
+            job = self.prepare(here)
+        return self._insert(job, idempotency_key)
+
+    @contextmanager
+    def fetched(self, submissions: Sequence[Submission]) -> Iterator[list[Submission]]:
+        """The submissions with their code on this machine, until the end of the block. Raises as ``submit`` does."""
+        try:
+            with CodeSources(self.home, self.checkout).fetched(submissions) as here:
+                yield here
+        except OSError as error:
+            raise storage_error(self.home.root, error) from error
 
     def objections(self, submission: Submission) -> list[FieldError]:
         """Every rule that the submission breaks here."""
@@ -54,10 +73,10 @@ class Submitter:
             self._build_run_dir(job, submission.code_folder)
         except CodeCopyError as error:
             raise SubmissionError(
-                [FieldError("code.path", error.rule, str(submission.code_folder), error.hint)]
+                [FieldError(submission.code_field, error.rule, submission.code_name, error.hint)]
             ) from error
         except OSError as error:
-            raise self._storage_error(error) from error
+            raise storage_error(self.home.runs, error) from error
         return job
 
     def discard(self, job: Job) -> None:
@@ -71,6 +90,7 @@ class Submitter:
             kind=submission.kind,
             target=_target_in_copy(submission),
             args=submission.args,
+            code=_origin(submission),
             env=submission.env,
             python=submission.python,
             device=chosen_device(submission, self.machine),
@@ -111,10 +131,11 @@ class Submitter:
                 self.discard(job)
         return inserted
 
-    def _storage_error(self, error: OSError) -> StorageError:
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-        advice = "free some space on its disk" if full else "check its disk and its permissions"
-        return StorageError(f"{self.home.runs}: no run directory can be written ({error}): {advice}", full=full)
+
+def storage_error(folder: Path, error: OSError) -> StorageError:
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+    advice = "free some space on its disk" if full else "check its disk and its permissions"
+    return StorageError(f"{folder}: nothing can be written there ({error}): {advice}", full=full)
 
 
 def spec_of(job: Job) -> JobSpec:
@@ -136,6 +157,13 @@ def spec_of(job: Job) -> JobSpec:
         cadence=Cadence(**job.cadence),
         warm=job.warm,
     )
+
+
+def _origin(submission: Submission) -> dict[str, Any]:
+    """Where the code came from, as people gave it: ``path``, ``bundle``, or ``git`` with the commit that it was."""
+    if submission.origin is not None:
+        return {name: value for name, value in asdict(submission.origin).items() if value is not None}
+    return {} if submission.code_folder is None else {"path": str(submission.code_folder)}
 
 
 def _target_in_copy(submission: Submission) -> str:

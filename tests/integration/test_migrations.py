@@ -15,6 +15,7 @@ def test_attempts_of_the_first_version_have_had_no_faults(tmp_path: Path) -> Non
     store.close()
     with sqlite3.connect(path) as old:
         old.execute("ALTER TABLE attempt DROP COLUMN faults")
+        old.execute("ALTER TABLE job DROP COLUMN code")
         without_experiments(old)
         old.execute("UPDATE alembic_version SET version_num = '0001'")
         row = (job.id, 1, 1, 1.0, 2, '["cpu:0", "cpu:1"]')
@@ -38,6 +39,7 @@ def test_jobs_of_the_second_version_belong_to_no_experiment_and_a_new_one_can_be
     job = store.add_job(a_job())
     store.close()
     with sqlite3.connect(path) as old:
+        old.execute("ALTER TABLE job DROP COLUMN code")
         without_experiments(old)
         old.execute("UPDATE alembic_version SET version_num = '0002'")
     old.close()
@@ -49,6 +51,26 @@ def test_jobs_of_the_second_version_belong_to_no_experiment_and_a_new_one_can_be
         assert (migrated.experiment_id, migrated.cell, migrated.follows) == (None, {}, None)
         experiment = store.experiments.add(an_experiment("exp0000001"), [a_job(experiment_id="exp0000001")])
         assert (experiment.number, len(store.experiments.jobs(experiment.id))) == (1, 1)
+    finally:
+        store.close()
+
+
+def test_of_the_code_of_jobs_of_the_third_version_no_origin_is_known(tmp_path: Path) -> None:
+    path = tmp_path / "rekindle.db"
+    store = Store(path)
+    store.migrate()
+    job = store.add_job(a_job())
+    store.close()
+    with sqlite3.connect(path) as old:
+        old.execute("ALTER TABLE job DROP COLUMN code")
+        old.execute("UPDATE alembic_version SET version_num = '0003'")
+    old.close()
+    store = Store(path)
+    store.migrate()
+    try:
+        migrated = store.job(job.id)
+        assert migrated is not None
+        assert (migrated.code, store.bundles_in_use()) == ({}, set())
     finally:
         store.close()
 

@@ -13,6 +13,7 @@ from rekindle.contract.spec import Cadence, JobSpec, TargetKind
 from rekindle_service import submitter as submitter_module
 from rekindle_service.home import Home
 from rekindle_service.housekeeping import tidy
+from rekindle_service.launching.git_checkout import check_out
 from rekindle_service.states import JobState
 from rekindle_service.store import StorageError
 from rekindle_service.submission import FieldError, Submission, SubmissionError
@@ -35,7 +36,7 @@ def store(home):
 
 @pytest.fixture
 def submitter(store, home):
-    return Submitter(store, home, cpu_machine(2), check_python=lambda _: None)
+    return Submitter(store, home, cpu_machine(2), check_python=lambda _: None, checkout=check_out)
 
 
 @pytest.fixture
@@ -141,6 +142,7 @@ from rekindle_service.home import Home
 from rekindle_service.submission import Submission
 from rekindle_service.submitter import Submitter
 from rekindle_service.housekeeping import tidy
+from rekindle_service.launching.git_checkout import check_out
 
 deadly = int(sys.argv[4])
 calls = 0
@@ -156,7 +158,7 @@ home = Home(Path(sys.argv[1]))
 home.create()
 store = open_store(home.root)
 tidy(home, store)
-submitter = Submitter(store, home, cpu_machine(2), check_python=lambda _: None)
+submitter = Submitter(store, home, cpu_machine(2), check_python=lambda _: None, checkout=check_out)
 asked = Submission(name="n", kind=TargetKind.SCRIPT, target="train.py", python="p", code=Path(sys.argv[2]))
 sys.addaudithook(audit)
 print(submitter.submit(asked).id, flush=True)

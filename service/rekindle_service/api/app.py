@@ -9,7 +9,7 @@ from fastapi.openapi.utils import get_openapi
 from fastapi.security import HTTPBearer
 from starlette.responses import Response
 
-from rekindle_service.api import chaos, devices, event_stream, experiments, health, jobs, ranks, records
+from rekindle_service.api import bundles, chaos, devices, event_stream, experiments, health, jobs, ranks, records
 from rekindle_service.api.access import Access
 from rekindle_service.api.body_limit import BodyLimit
 from rekindle_service.api.host_check import HostCheck
@@ -33,6 +33,7 @@ _API_ROUTERS = (
     ranks.router,
     chaos.router,
     records.router,
+    bundles.router,
     experiments.router,
     devices.router,
     event_stream.router,
@@ -58,7 +59,7 @@ def create_app(services: Services) -> FastAPI:
     install_problem_handlers(app)
     app.exception_handler(StorageError)(_on_storage_error)
     app.exception_handler(SubmissionError)(_on_submission_error)
-    app.add_middleware(BodyLimit, limit=MOST_BODY_BYTES)
+    app.add_middleware(BodyLimit, limit=MOST_BODY_BYTES, exempt=(f"/api/v1{bundles.PATH}",))
     app.add_middleware(Access, credentials=services.credentials)
     app.add_middleware(HostCheck, host=services.host)
     app.add_middleware(SecurityHeaders)

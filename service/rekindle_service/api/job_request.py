@@ -4,8 +4,8 @@ import sys
 from pathlib import Path, PurePosixPath
 
 from rekindle.contract.spec import Cadence, TargetKind
-from rekindle_service.api.request_schemas import LONGEST_NAME, JobCreate
-from rekindle_service.submission import Submission
+from rekindle_service.api.request_schemas import LONGEST_NAME, Code, JobCreate
+from rekindle_service.submission import CodeOrigin, Submission
 
 
 def submission_of(body: JobCreate) -> Submission:
@@ -17,7 +17,8 @@ def submission_of(body: JobCreate) -> Submission:
         target=target,
         python=body.python or sys.executable,
         args=body.args,
-        code=None if body.code is None else Path(body.code.path),
+        code=None if body.code is None or body.code.path is None else Path(body.code.path),
+        origin=_origin(body.code),
         env=body.env,
         min_ranks=body.ranks.min,
         max_ranks=body.ranks.max,
@@ -31,6 +32,12 @@ def submission_of(body: JobCreate) -> Submission:
         cadence=Cadence(**body.snapshot.model_dump()),
         warm=body.warm,
     )
+
+
+def _origin(code: Code | None) -> CodeOrigin | None:
+    if code is None or code.path is not None:
+        return None
+    return CodeOrigin(bundle=code.bundle, git=code.git, ref=code.ref)
 
 
 def _target(body: JobCreate) -> tuple[TargetKind, str]:

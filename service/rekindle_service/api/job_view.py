@@ -12,6 +12,7 @@ def job_public(job: Job) -> JobPublic:
     return JobPublic.model_validate(
         {
             **columns,
+            "code": speakable(job.code),
             "args": speakable(job.args),
             "env": dict.fromkeys(job.env, _HIDDEN),
             "outcome": speakable(job.outcome),

@@ -86,9 +86,25 @@ def _ranks_from_number(value: Any) -> Any:
 
 
 class Code(_Request):
-    """Where the code lies; it is copied at submit."""
+    """Where the code lies: a folder on the server's machine, an uploaded bundle, or a git repository.
 
-    path: PathText
+    It is copied at submit. ``ref`` is a branch, a tag or a full commit id, by default the head of the repository.
+    """
+
+    path: PathText | None = None
+    bundle: Annotated[str, StringConstraints(max_length=100)] | None = None
+    git: PathText | None = None
+    ref: Annotated[str, StringConstraints(min_length=1, max_length=255)] | None = None
+
+    @model_validator(mode="after")
+    def _has_one_origin(self) -> Self:
+        given = [kind for kind in ("path", "bundle", "git") if getattr(self, kind) is not None]
+        if len(given) != 1:
+            told = {"given": " and ".join(given) or "none", "hint": "ref goes with git"}
+            raise PydanticCustomError("code", "exactly one of path, bundle and git must be given, not {given}", told)
+        if self.ref is not None and self.git is None:
+            raise PydanticCustomError("code", "ref goes with git alone", {"hint": "leave it out"})
+        return self
 
 
 class SnapshotCadence(_Request):

@@ -94,6 +94,7 @@ class JobPublic(BaseModel):
     hang_timeout: float | None
     time_limit: float | None
     target: Target
+    code: dict[str, str]
     args: list[str]
     env: dict[str, str]
     after: list[str]

@@ -24,6 +24,7 @@ class Services:
     submitter: Submitter
     credentials: Credentials
     host: str
+    most_bundle_bytes: int
     started_at: float  # seconds since the epoch
     stopping: threading.Event
     nudge: Callable[[], None]

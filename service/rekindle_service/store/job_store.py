@@ -109,6 +109,12 @@ class Store:
         """Every job that is not over, oldest first."""
         return self.jobs_in(ACTIVE)
 
+    def bundles_in_use(self) -> set[str]:
+        """The ids of the bundles that the code of a job came from."""
+        bundle = col(Job.code)["bundle"].as_string()
+        with self._database.reading() as session:
+            return {each for each in session.exec(select(bundle).distinct()) if each is not None}
+
     def queue(self) -> Iterator[Job]:
         """The queued jobs in the order in which they may start, read page by page: stop when you have enough."""
         query = select(Job).where(Job.state == JobState.QUEUED)

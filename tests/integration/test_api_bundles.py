@@ -1,0 +1,278 @@
+"""Code that is uploaded, or fetched from git, instead of lying in a folder of the server."""
+
+import gzip
+import hashlib
+import io
+import os
+import subprocess
+import tarfile
+import time
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from api_server import MOST_BUNDLE_BYTES, ApiServer
+from job_examples import names_in
+from rekindle_service.bundles import KEPT_SECONDS, Bundles
+from rekindle_service.housekeeping import sweep_bundles, tidy
+from rekindle_service.states import JobState
+
+PATH = "/api/v1/bundles"
+JOBS = "/api/v1/jobs"
+GZIP = {"Content-Type": "application/gzip"}
+NOBODY = "sha256:" + "0" * 64
+
+
+def archive(name: str = "train.py", content: bytes = b"print('hi')\n") -> bytes:
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as tar:
+        entry = tarfile.TarInfo(name)
+        entry.size = len(content)
+        tar.addfile(entry, io.BytesIO(content))
+    return packed.getvalue()
+
+
+def upload(server: ApiServer, content: bytes, status: int = 201, **headers: str) -> dict[str, Any]:
+    answer = server.api.post(PATH, content=content, headers={**GZIP, **headers})
+    assert answer.status_code == status, answer.text
+    return answer.json()
+
+
+def job_of(code: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    return {"script": "train.py", "code": code, "device": "cpu", **fields}
+
+
+def refusal(server: ApiServer, body: dict[str, Any]) -> dict[str, Any]:
+    answer = server.api.post(JOBS, json=body)
+    assert answer.status_code == 422, answer.text
+    assert names_in(server.services.home.runs) == []
+    (error,) = answer.json()["errors"]
+    return error
+
+
+def test_an_uploaded_bundle_becomes_the_code_of_jobs_and_has_the_hash_of_its_archive(server: ApiServer) -> None:
+    packed = archive()
+    bundle = upload(server, packed)
+    assert bundle == {"id": f"sha256:{hashlib.sha256(packed).hexdigest()}", "bytes": len(packed)}
+    for _ in range(2):
+        answer = server.api.post(JOBS, json=job_of({"bundle": bundle["id"]}))
+        assert answer.status_code == 201, answer.text
+        assert answer.json()["code"] == {"bundle": bundle["id"]}
+        assert (server.run_dir(answer.json()).code / "train.py").read_text() == "print('hi')\n"
+
+
+def test_the_same_upload_again_has_the_same_id_and_is_kept_once(server: ApiServer) -> None:
+    first = upload(server, archive())
+    assert upload(server, archive(), status=200) == first
+    assert names_in(server.services.home.bundles) == [first["id"].removeprefix("sha256:")]
+
+
+def test_a_zip_will_do_and_a_type_with_parameters_too(server: ApiServer) -> None:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as zipped:
+        zipped.writestr("train.py", "")
+    upload(server, packed.getvalue(), **{"Content-Type": "Application/ZIP; charset=binary"})
+
+
+@pytest.mark.parametrize(
+    ("content", "rule"),
+    [
+        (b"", "must be a tar.gz or zip"),
+        (b"print('hi')", "must be a tar.gz or zip"),
+        (archive()[:-9], "must be a whole tar.gz or zip"),
+        (gzip.compress(bytes(10_240)), "must hold a file"),
+        (archive("../../token"), "must hold relative names without .."),
+    ],
+)
+def test_what_is_no_sound_archive_is_refused_and_leaves_nothing(server: ApiServer, content: bytes, rule: str) -> None:
+    problem = upload(server, content, status=422)
+    assert problem["type"] == "/problems/invalid-bundle"
+    (error,) = problem["errors"]
+    assert (error["field"], error["rule"]) == ("body", rule)
+    assert error["hint"]
+    assert names_in(server.services.home.bundles) == []
+
+
+def test_a_bundle_that_is_too_large_is_refused_with_told_and_with_untold_length(server: ApiServer) -> None:
+    content = os.urandom(MOST_BUNDLE_BYTES + 1)
+
+    def pieces() -> Iterator[bytes]:
+        for begin in range(0, len(content), 100_000):
+            yield content[begin : begin + 100_000]
+
+    for sent in (content, pieces()):
+        answer = server.api.post(PATH, content=sent, headers=GZIP)
+        assert (answer.status_code, "bundle_bytes" in answer.json()["detail"]) == (413, True)
+    bundles = server.services.home.bundles
+    assert not bundles.exists() or names_in(bundles) == []
+
+
+def test_only_archives_are_taken_and_only_from_those_who_have_the_token(server: ApiServer) -> None:
+    for wrong in ("text/plain", "multipart/form-data; boundary=x", ""):
+        problem = upload(server, archive(), status=415, **{"Content-Type": wrong})
+        assert "application/gzip" in problem["detail"]
+    assert server.stranger.post(PATH, content=archive(), headers=GZIP).status_code == 401
+    assert not server.services.home.bundles.exists()
+
+
+@pytest.mark.parametrize("bundle", [NOBODY, "sha256:xyz", "", "../runs", "0" * 64, "sha256:" + "A" * 64])
+def test_an_unknown_bundle_is_told_with_field_rule_value_and_hint(server: ApiServer, bundle: str) -> None:
+    error = refusal(server, job_of({"bundle": bundle}))
+    assert (error["field"], error["value"]) == ("code.bundle", bundle)
+    assert error["rule"] == "must be the id of a bundle that this server has"
+    assert "POST /api/v1/bundles" in error["hint"]
+
+
+def test_a_script_that_the_bundle_lacks_is_told_with_what_it_has(server: ApiServer) -> None:
+    bundle = upload(server, archive())["id"]
+    error = refusal(server, job_of({"bundle": bundle}, script="tran.py"))
+    assert (error["field"], error["hint"]) == ("script", "there: train.py")
+    assert bundle in error["rule"]
+
+
+@pytest.mark.parametrize("code", [{}, {"path": "/x", "bundle": NOBODY}, {"bundle": NOBODY, "ref": "main"}])
+def test_code_has_exactly_one_origin(server: ApiServer, code: dict[str, Any]) -> None:
+    assert refusal(server, job_of(code))["field"] == "code"
+
+
+def test_an_experiment_takes_a_bundle_and_names_its_field_as_in_the_request(server: ApiServer) -> None:
+    bundle = upload(server, archive())["id"]
+    request = {"name": "lr", "base": job_of({"bundle": bundle}), "matrix": {"--lr": [1, 2]}}
+    answer = server.api.post("/api/v1/experiments", json=request)
+    assert answer.status_code == 201, answer.text
+    assert [job.code for job in server.services.store.jobs()] == [{"bundle": bundle}] * 2
+    request["base"] = job_of({"bundle": NOBODY})
+    (error,) = server.api.post("/api/v1/experiments", json=request).json()["errors"]
+    assert error["field"] == "base.code.bundle"
+
+
+def test_a_bundle_goes_when_no_job_refers_to_it_and_nobody_has_used_it_for_a_while(
+    server: ApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home, store = server.services.home, server.services.store
+    used, unused, fresh = (upload(server, archive(content=text))["id"] for text in (b"1", b"2", b"3"))
+    job = server.api.post(JOBS, json=job_of({"bundle": used})).json()
+    long_ago = time.time() - KEPT_SECONDS - 1
+    for old in (used, unused):
+        os.utime(home.bundles / old.removeprefix("sha256:"), (long_ago, long_ago))
+    sweep_bundles(home, store)
+    assert names_in(home.bundles) == sorted(each.removeprefix("sha256:") for each in (used, fresh))
+    server.move(job, JobState.CANCELLED)
+    assert server.api.delete(f"{JOBS}/{job['id']}").status_code == 204
+    sweep_bundles(home, store)
+    assert names_in(home.bundles) == [fresh.removeprefix("sha256:")]
+
+
+def test_using_a_bundle_keeps_it_and_what_a_killed_server_left_half_received_is_swept(server: ApiServer) -> None:
+    home = server.services.home
+    bundle = upload(server, archive())["id"]
+    os.utime(home.bundles / bundle.removeprefix("sha256:"), (1, 1))
+    assert Bundles(home).folder(bundle) is not None
+    (home.bundles / ".half-done-abc" / "code").mkdir(parents=True)
+    tidy(home, server.services.store)
+    sweep_bundles(home, server.services.store)
+    assert names_in(home.bundles) == [bundle.removeprefix("sha256:")]
+
+
+def test_a_disk_that_takes_no_upload_is_a_problem_for_later(server: ApiServer) -> None:
+    server.services.home.bundles.write_text("not a folder")
+    answer = server.api.post(PATH, content=archive(), headers=GZIP)
+    assert (answer.status_code, answer.headers["Retry-After"]) == (503, "5")
+
+
+# --- git
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    folder = tmp_path / "repository"
+    folder.mkdir()
+    (folder / "train.py").write_text("print('main')\n")
+    git(folder, "init", "--quiet", "--initial-branch=main")
+    commit(folder, "first")
+    git(folder, "checkout", "--quiet", "-b", "wild")
+    (folder / "train.py").write_text("print('wild')\n")
+    commit(folder, "second")
+    git(folder, "checkout", "--quiet", "main")
+    return folder
+
+
+def git(folder: Path, *words: str) -> str:
+    names = ("-c", "user.name=t", "-c", "user.email=t@t")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    return subprocess.run(
+        ["git", "-C", str(folder), *names, *words], env=kept, check=True, capture_output=True, text=True
+    ).stdout.strip()
+
+
+def commit(folder: Path, message: str) -> None:
+    git(folder, "add", ".")
+    git(folder, "commit", "--quiet", "-m", message)
+
+
+@pytest.mark.parametrize("ref", [None, "wild", "commit"])
+def test_code_from_git_is_that_of_the_ref_and_the_commit_is_recorded(
+    server: ApiServer, repository: Path, ref: str | None
+) -> None:
+    head = git(repository, "rev-parse", "main" if ref is None else "wild")
+    asked = {"git": f"file://{repository}"} | ({} if ref is None else {"ref": head if ref == "commit" else ref})
+    answer = server.api.post(JOBS, json=job_of(asked))
+    assert answer.status_code == 201, answer.text
+    assert answer.json()["code"] == {**asked, "commit": head}
+    copied = server.run_dir(answer.json()).code
+    assert (copied / "train.py").read_text() == ("print('main')\n" if ref is None else "print('wild')\n")
+    assert names_in(copied) == ["train.py"]
+    assert names_in(server.services.home.runs) == [answer.json()["id"]]
+
+
+@pytest.mark.parametrize(
+    ("code", "field", "rule"),
+    [
+        ({"git": "ext::sh -c touch% /tmp/pwned"}, "code.git", "must be an https, ssh or file URL without a password"),
+        ({"git": "--upload-pack=touch /tmp/pwned"}, "code.git", "must be an https, ssh or file URL without a password"),
+        ({"git": "-oProxyCommand=x@host:path"}, "code.git", "must be an https, ssh or file URL without a password"),
+        ({"git": "ssh://-oProxyCommand=x/path"}, "code.git", "must be an https, ssh or file URL without a password"),
+        ({"git": "ssh://x@-oProxyCommand=x/path"}, "code.git", "must be an https, ssh or file URL without a password"),
+        ({"git": "https://user:secret@host/x.git"}, "code.git", "must be an https, ssh or file URL without a password"),
+        ({"git": "http://127.0.0.1/x.git"}, "code.git", "must be an https, ssh or file URL without a password"),
+        ({"git": "file:///nowhere", "ref": "--exec=x"}, "code.ref", "must be a branch, a tag or a full commit id"),
+        ({"git": "file:///nowhere", "ref": "a:b"}, "code.ref", "must be a branch, a tag or a full commit id"),
+        ({"git": "file:///nowhere"}, "code.git", "must be a repository and ref that git can fetch"),
+    ],
+)
+def test_what_git_cannot_fetch_or_must_not_see_is_refused(
+    server: ApiServer, code: dict[str, str], field: str, rule: str
+) -> None:
+    error = refusal(server, job_of(code))
+    assert (error["field"], error["rule"]) == (field, rule)
+    assert error["value"] == code[field.removeprefix("code.")]
+
+
+def test_an_unknown_ref_is_told_in_the_words_of_git(server: ApiServer, repository: Path) -> None:
+    error = refusal(server, job_of({"git": f"file://{repository}", "ref": "nope"}))
+    assert "nope" in error["hint"]
+
+
+def test_neither_hooks_nor_submodules_of_a_repository_run_or_come_along(
+    server: ApiServer, repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    templates = tmp_path / "templates" / "hooks"
+    templates.mkdir(parents=True)
+    (templates / "post-checkout").write_text(f"#!/bin/sh\ntouch {tmp_path}/hook-ran\n")
+    (templates / "post-checkout").chmod(0o755)
+    settings = tmp_path / "gitconfig"
+    settings.write_text(f"[init]\n\ttemplateDir = {templates.parent}\n[core]\n\thooksPath = {templates}\n")
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(settings))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    settings.rename(tmp_path / ".gitconfig")
+    git(repository, "-c", "protocol.file.allow=always", "submodule", "add", "-q", f"file://{repository}", "inner")
+    (tmp_path / "hook-ran").unlink(missing_ok=True)
+    commit(repository, "with a submodule")
+    (tmp_path / "hook-ran").unlink(missing_ok=True)
+    answer = server.api.post(JOBS, json=job_of({"git": f"file://{repository}"}))
+    assert answer.status_code == 201, answer.text
+    assert list((server.run_dir(answer.json()).code / "inner").iterdir()) == []
+    assert not (tmp_path / "hook-ran").exists()

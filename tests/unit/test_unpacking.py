@@ -1,0 +1,208 @@
+"""Archives of code: what is unpacked, and what never is."""
+
+import gzip
+import io
+import os
+import stat
+import tarfile
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rekindle_service.code_archive import pack_code
+from rekindle_service.unpacking import Limits, UnpackingError, unpack
+
+LIMITS = Limits(bytes=100_000, entries=20)
+
+
+def entry(name: str, kind: bytes = tarfile.REGTYPE, link: str = "", mode: int = 0o644) -> tarfile.TarInfo:
+    one = tarfile.TarInfo(name)
+    one.type, one.linkname, one.mode = kind, link, mode
+    return one
+
+
+def tar_of(*entries: tarfile.TarInfo, content: bytes = b"x") -> bytes:
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as tar:
+        for one in entries:
+            one.size = len(content) if one.isreg() else 0
+            tar.addfile(one, io.BytesIO(content))
+    return packed.getvalue()
+
+
+def zip_of(*names: str, content: bytes = b"x", mode: int = 0o644, kind: int = stat.S_IFREG) -> bytes:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as zipped:
+        for name in names:
+            info = zipfile.ZipInfo(name)
+            info.create_system, info.external_attr = 3, (kind | mode) << 16
+            info.compress_type = zipfile.ZIP_DEFLATED
+            zipped.writestr(info, content)
+    return packed.getvalue()
+
+
+@pytest.fixture
+def unpacked(tmp_path: Path) -> Callable[[bytes], Path]:
+    def run(archive: bytes) -> Path:
+        (tmp_path / "archive").write_bytes(archive)
+        unpack(tmp_path / "archive", tmp_path / "inner" / "code", LIMITS)
+        return tmp_path / "inner" / "code"
+
+    (tmp_path / "inner").mkdir()
+    return run
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+
+
+def test_files_folders_and_inner_links_of_a_tar_are_unpacked(unpacked: Callable[[bytes], Path]) -> None:
+    code = unpacked(
+        tar_of(
+            entry(".", tarfile.DIRTYPE),
+            entry("./alias.py", tarfile.SYMTYPE, link="pkg/train.py"),
+            entry("./pkg", tarfile.DIRTYPE),
+            entry("./pkg/train.py", mode=0o4777),
+        )
+    )
+    assert names(code) == ["alias.py", "pkg", "pkg/train.py"]
+    assert (code / "alias.py").read_text() == "x"
+    assert stat.S_IMODE((code / "pkg/train.py").stat().st_mode) == 0o700
+
+
+def test_a_zip_is_unpacked_with_its_executables(unpacked: Callable[[bytes], Path]) -> None:
+    code = unpacked(zip_of("pkg/tool.sh", mode=0o755))
+    assert os.access(code / "pkg/tool.sh", os.X_OK)
+
+
+@pytest.mark.parametrize("name", ["../out", "a/../../out", "/out", "a/../b", "n" * 300, "d/" * 600 + "f"])
+@pytest.mark.parametrize("pack", [lambda name: tar_of(entry(name)), zip_of], ids=["tar", "zip"])
+def test_a_name_that_leads_out_or_cannot_be_one_is_refused(
+    unpacked: Callable[[bytes], Path], tmp_path: Path, pack: Callable[[str], bytes], name: str
+) -> None:
+    with pytest.raises(UnpackingError, match="names"):
+        unpacked(pack(name))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["archive", "inner"]
+    assert names(tmp_path / "inner") == ["code"]
+
+
+@pytest.mark.parametrize(
+    "links",
+    [
+        {"a": "/etc/passwd"},
+        {"a": "../../archive"},
+        {"d/e/b": "../..", "d/e/a": "b/.."},  # each looks harmless alone
+        {"loop": "loop/../../.."},
+        {"up": "..", "up/planted": "x"},
+    ],
+)
+def test_a_link_that_leads_out_is_refused(
+    unpacked: Callable[[bytes], Path], tmp_path: Path, links: dict[str, str]
+) -> None:
+    entries = [entry(name, tarfile.SYMTYPE, link=text) for name, text in links.items()]
+    with pytest.raises(UnpackingError):
+        unpacked(tar_of(entry("d/e/file"), *entries))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["archive", "inner"]
+    assert names(tmp_path / "inner")[0] == "code"
+
+
+def test_no_file_is_written_through_a_link(unpacked: Callable[[bytes], Path], tmp_path: Path) -> None:
+    with pytest.raises(UnpackingError, match="every name once"):
+        unpacked(tar_of(entry("a", tarfile.SYMTYPE, link=str(tmp_path)), entry("a/planted")))
+    assert not (tmp_path / "planted").exists()
+
+
+@pytest.mark.parametrize("kind", [tarfile.CHRTYPE, tarfile.BLKTYPE, tarfile.FIFOTYPE, tarfile.LNKTYPE])
+def test_devices_fifos_and_hard_links_are_refused(unpacked: Callable[[bytes], Path], kind: bytes) -> None:
+    with pytest.raises(UnpackingError, match="files, folders and links alone"):
+        unpacked(tar_of(entry("train.py"), entry("b", kind, link="train.py")))
+
+
+def test_a_device_in_a_zip_is_refused(unpacked: Callable[[bytes], Path]) -> None:
+    with pytest.raises(UnpackingError, match="files, folders and links alone"):
+        unpacked(zip_of("dev", kind=stat.S_IFCHR))
+
+
+@pytest.mark.parametrize(
+    "pack", [lambda content: tar_of(entry("f"), content=content), lambda c: zip_of("f", content=c)]
+)
+def test_what_grows_beyond_the_limit_is_refused_and_hardly_written(
+    unpacked: Callable[[bytes], Path], tmp_path: Path, pack: Callable[[bytes], bytes]
+) -> None:
+    bomb = pack(bytes(50_000_000))
+    assert len(bomb) < LIMITS.bytes
+    with pytest.raises(UnpackingError, match="MB when unpacked"):
+        unpacked(bomb)
+    written = sum(path.stat().st_size for path in (tmp_path / "inner").rglob("*") if path.is_file())
+    assert written <= LIMITS.bytes
+
+
+def test_a_bomb_in_the_long_name_of_an_entry_is_refused(unpacked: Callable[[bytes], Path]) -> None:
+    long = entry("x", tarfile.GNUTYPE_LONGNAME)
+    long.size = 50_000_000
+    with pytest.raises(UnpackingError, match="MB when unpacked"):
+        unpacked(gzip.compress(long.tobuf(tarfile.GNU_FORMAT) + bytes(50_000_000)))
+
+
+@pytest.mark.parametrize("pack", [lambda names: tar_of(*map(entry, names)), lambda names: zip_of(*names)])
+def test_too_many_entries_are_refused(unpacked: Callable[[bytes], Path], pack: Callable[[list[str]], bytes]) -> None:
+    with pytest.raises(UnpackingError, match="at most 20 entries"):
+        unpacked(pack([f"f{number}" for number in range(21)]))
+
+
+@pytest.mark.parametrize(
+    "archive", [tar_of(), zip_of(), tar_of(entry(".", tarfile.DIRTYPE))], ids=["tar", "zip", "dot"]
+)
+def test_an_empty_archive_is_refused(unpacked: Callable[[bytes], Path], archive: bytes) -> None:
+    with pytest.raises(UnpackingError, match="must hold a file"):
+        unpacked(archive)
+
+
+@pytest.mark.parametrize("archive", [tar_of(entry("a"), content=os.urandom(5000)), zip_of("a", content=b"y" * 5000)])
+def test_no_cut_or_flipped_byte_passes_for_another_archive(
+    unpacked: Callable[[bytes], Path], tmp_path: Path, archive: bytes
+) -> None:
+    for cut in range(0, len(archive) - 1, 97):
+        with pytest.raises(UnpackingError):
+            unpack_anew(unpacked, tmp_path, archive[:cut])
+    flipped = bytearray(archive)
+    flipped[len(archive) // 3] ^= 0x55
+    with pytest.raises(UnpackingError):
+        unpack_anew(unpacked, tmp_path, bytes(flipped))
+
+
+def unpack_anew(unpacked: Callable[[bytes], Path], tmp_path: Path, archive: bytes) -> None:
+    if (tmp_path / "inner" / "code").exists():
+        (tmp_path / "inner" / "code").rename(tmp_path / "inner" / f"old-{len(names(tmp_path))}")
+    unpacked(archive)
+
+
+@pytest.mark.parametrize("content", [b"", b"P", b"hello world", b"\x1f\x8b", b"PK\x05\x06"])
+def test_what_is_no_archive_is_refused(unpacked: Callable[[bytes], Path], content: bytes) -> None:
+    with pytest.raises(UnpackingError, match=r"must be a (whole )?tar\.gz or zip"):
+        unpacked(content)
+
+
+def test_the_same_folder_is_always_packed_into_the_same_bytes_and_unpacked_as_it_was(
+    unpacked: Callable[[bytes], Path], tmp_path: Path
+) -> None:
+    folder = tmp_path / "source"
+    for part in ("b", "a/deep", ".git", "__pycache__"):
+        (folder / part).mkdir(parents=True)
+        (folder / part / "train.py").write_text(part)
+    (folder / "link").symlink_to(folder / "a")
+    (folder / "tool").write_text("#!/bin/sh\n")
+    (folder / "tool").chmod(0o755)
+    os.mkfifo(folder / "fifo")
+    first, second = io.BytesIO(), io.BytesIO()
+    packed = pack_code(folder, first, leave_out=tmp_path / "home")
+    os.utime(folder / "tool", (1, 1))
+    pack_code(folder, second, leave_out=tmp_path / "home")
+    assert first.getvalue() == second.getvalue()
+    assert packed.files == 3
+    code = unpacked(first.getvalue())
+    assert names(code) == ["a", "a/deep", "a/deep/train.py", "b", "b/train.py", "link", "tool"]
+    assert (code / "link/deep/train.py").read_text() == "a/deep"
+    assert os.access(code / "tool", os.X_OK)
