@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self, TypedDict
+from typing import Any, BinaryIO, Self, TypedDict
 from urllib.parse import quote
 
 import httpx2
@@ -265,6 +265,14 @@ def find_server(settings: Settings) -> Address:
     return server_in(settings.home_dir)
 
 
+def shares_disk(settings: Settings) -> bool:
+    """Whether the server lies on this machine, as far as this machine's home tells: else code has to be uploaded."""
+    if settings.url is None:
+        return True
+    own = read_json(settings.home_dir.server_json)
+    return isinstance(own, dict) and str(own.get("url")).rstrip("/") == settings.url.rstrip("/")
+
+
 def server_in(home: Home) -> Address:
     """The server that owns ``home``. Raises NoServerError when there is none."""
     server = read_json(home.server_json)
@@ -307,6 +315,19 @@ class Client:
         """Submit once, whatever happens to the connection: to a repeat of the key the server answers the first job."""
         job: Job = self._once("/jobs", body)
         return job
+
+    def upload_bundle(self, archive: BinaryIO) -> str:
+        """Upload a tar.gz from its current position on; gives back the id for ``code.bundle`` of a job."""
+        begin = archive.tell()
+        try:
+            return self._upload(archive)
+        except NoServerError:  # the same archive has the same id: once more does no harm
+            archive.seek(begin)
+            return self._upload(archive)
+
+    def _upload(self, archive: BinaryIO) -> str:
+        headers = {"Content-Type": "application/gzip"}
+        return str(self._json("POST", "/bundles", content=archive, headers=headers, timeout=_PATIENT)["id"])
 
     def job(self, job_id: str) -> Job:
         return self._job("GET", f"/jobs/{_segment(job_id)}")

@@ -12,7 +12,8 @@ from rekindle_service.cli.exit_codes import ExitCode, fate
 from rekindle_service.cli.experiment_file import read_experiment
 from rekindle_service.cli.output import Output, OutputOption, note, out, show_ids, show_json
 from rekindle_service.cli.patience import Patience
-from rekindle_service.cli.session import connect
+from rekindle_service.cli.session import connect, settings_of
+from rekindle_service.cli.upload import experiment_with_code
 from rekindle_service.client import Cell, Client, Experiment, ExperimentSummary, ProblemError
 from rekindle_service.experiments.matrix import label
 from rekindle_service.terminal_text import plain_line
@@ -55,6 +56,7 @@ def experiment(
             found = client.experiment(find_experiment(client, show)["id"])
         else:
             body = {"builtin": name} if file is None else read_experiment(file)
+            body = experiment_with_code(client, settings_of(context), body)
             found = client.submit_experiment(body | request_body.given(size=size, args=args))
         if watch:
             raise typer.Exit(_follow(client, found, output))

@@ -74,12 +74,15 @@ def options(
     home: Annotated[
         Path | None, typer.Option(help="Folder of database, token and runs. (default: REKINDLE_HOME or ~/.rekindle)")
     ] = None,
+    url: Annotated[
+        str | None, typer.Option(help="Server to talk to; its token is in REKINDLE_TOKEN. (default: REKINDLE_URL)")
+    ] = None,
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
     """A fault-tolerant job service for torchrun."""
-    context.obj = Invocation(home)
+    context.obj = Invocation(home, url)
 
 
 def main() -> None:

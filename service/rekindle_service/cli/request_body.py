@@ -70,6 +70,17 @@ def interpreter(python: str | None, own: Mapping[str, str], cwd: Path) -> str | 
     return str(Path(prefix, "bin", "python"))
 
 
+def folder_of(kind: str, value: str, code: Path | None, cwd: Path) -> tuple[Path | None, str]:
+    """The folder that goes along (a recipe needs none), and what to run in it."""
+    if kind == "script":
+        return code_and_script(value, code, cwd)
+    if kind == "module":
+        return (cwd / code if code is not None else cwd).resolve(), value
+    if code is not None:
+        raise typer.BadParameter("--code: a recipe brings its own code")
+    return None, value
+
+
 def given(**fields: Any) -> dict[str, Any]:
     """The fields that were given; the server knows the default of every other."""
     return {name: value for name, value in fields.items() if value not in (None, [], {})}

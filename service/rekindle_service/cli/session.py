@@ -27,11 +27,13 @@ class Invocation:
     """The options that stand before the verb."""
 
     home: Path | None = None
+    url: str | None = None
 
 
 def settings_of(context: typer.Context, **flags: Any) -> Settings:
     """The settings of this invocation; flags that were not given are None. Raises ProblemError for a wrong one."""
-    before_the_verb = _given({"home": context.ensure_object(Invocation).home})
+    invocation = context.ensure_object(Invocation)
+    before_the_verb = _given({"home": invocation.home, "url": invocation.url})
     try:
         return Settings(**(before_the_verb | _given(flags)))
     except ValidationError as error:

@@ -2,13 +2,14 @@
 
 import os
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from rekindle_service.cli import request_body, wording
 from rekindle_service.cli.output import Output, OutputOption, out, show_ids, show_json
-from rekindle_service.cli.session import connect, find_job
+from rekindle_service.cli.session import connect, find_job, settings_of
+from rekindle_service.cli.upload import code_for
 from rekindle_service.cli.watch import follow
 from rekindle_service.client import Job
 from rekindle_service.terminal_text import plain_line
@@ -77,26 +78,15 @@ def submit(
         ),
         warm=False if cold else None,
     )
-    body |= _target(kind, value, code)
+    folder, body[kind] = request_body.folder_of(kind, value, code, Path.cwd())
     with connect(context) as client:
+        if folder is not None:
+            body["code"] = code_for(client, settings_of(context), folder)
         body |= request_body.given(after=[find_job(client, each)["id"] for each in after or []])
         job = client.submit(body)
         _show(job, output)
         if watch:
             raise typer.Exit(follow(client, job["id"]))
-
-
-def _target(kind: str, value: str, code: Path | None) -> dict[str, Any]:
-    """The part of the body that says what runs, and which folder goes along (a recipe needs none)."""
-    if kind == "script":
-        folder, value = request_body.code_and_script(value, code, Path.cwd())
-    elif kind == "module":
-        folder = (code or Path()).resolve()
-    elif code is not None:
-        raise typer.BadParameter("--code: a recipe brings its own code")
-    else:
-        return {kind: value}
-    return {kind: value, "code": {"path": str(folder)}}
 
 
 def _show(job: Job, output: Output) -> None:
