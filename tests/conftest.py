@@ -7,6 +7,11 @@ Where the faults are not random, such as a kill at every system call, N does not
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# Whatever else the machine does meanwhile: no example is held against a clock.
+settings.register_profile("shared-machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("shared-machine")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -19,11 +19,14 @@ _LONG = 180.0  # seconds
 
 
 class ServedJob:
-    """Reads the run directory, so that it can look while the server is dead."""
+    """Reads the run directory, so that it can look while the server is dead.
 
-    def __init__(self, client: Client, home: Path, body: dict[str, object]) -> None:
+    Submits ``body``, unless that has been done: then ``job_id`` is the job's.
+    """
+
+    def __init__(self, client: Client, home: Path, body: dict[str, object], job_id: str | None = None) -> None:
         self._client = client
-        self.id = client.submit(body)["id"]
+        self.id = job_id or client.submit(body)["id"]
         self._ranks = range(int(str(body["ranks"])))
         self.run_dir = RunDir(home / "runs" / self.id)
 

@@ -32,7 +32,8 @@ def make_repeatable(seed: int) -> None:
     """Call it before the model is built: weights are drawn from ``seed``, the same on every rank."""
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it, cuBLAS refuses to be deterministic
     torch.use_deterministic_algorithms(True)
-    torch.utils.deterministic.fill_uninitialized_memory = False  # it costs some percent, and nothing here reads such
+    # filling memory costs some percent, and nothing here reads what was never written
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # set up at run time
     torch.backends.cudnn.benchmark = False
     torch.manual_seed(seed)
 
