@@ -30,6 +30,7 @@ _FILES = {
     "docs/snapshots.md": "what snapshots promise, their form on disk, and what was run",
     "docs/experiments.md": "sets of jobs and the tables that compare them, with those that come with rekindle",
     "docs/recipes.md": "every way to divide a training: when to use it, what it costs, what goes wrong",
+    "docs/monitoring.md": "health, and figures for Prometheus",
     "script.py.mako": "what alembic begins a new migration with",
     "py.typed": "this package has type hints",
     "index.html": "the list of jobs",
@@ -60,12 +61,23 @@ def commands() -> Iterator[str]:
 
 def routes() -> Iterator[str]:
     """Every route of the interface and of health, with the first sentence of its docstring."""
-    from rekindle_service.api import bundles, chaos, devices, event_stream, experiments, health, jobs, ranks, records
+    from rekindle_service.api import (
+        bundles,
+        chaos,
+        devices,
+        event_stream,
+        experiments,
+        health,
+        jobs,
+        prometheus,
+        ranks,
+        records,
+    )
 
     yield "| method and path | does |"
     yield "|---|---|"
     modules = (jobs, ranks, chaos, records, bundles, experiments, devices, event_stream)
-    for module, prefix in (*((module, "/api/v1") for module in modules), (health, "")):
+    for module, prefix in (*((module, "/api/v1") for module in modules), (health, ""), (prometheus, "")):
         for route in module.router.routes:
             for method in sorted(route.methods):
                 yield f"| `{method} {prefix}{route.path}` | {_first_sentence(route.endpoint.__doc__)} |"

@@ -127,7 +127,10 @@ class Event(SQLModel, table=True):
 
 
 class Sequence(SQLModel, table=True):
-    """The last value given out of each counter (``number``, ``version``, ``experiment``, ``starts`` of the server)."""
+    """The last value given out of each counter (``number``, ``version``, ``experiment``, ``starts`` of the server).
+
+    Under names with a colon: what deleted jobs have added up to.
+    """
 
     name: str = Field(primary_key=True)
     value: int

@@ -5,6 +5,7 @@ import re
 import shlex
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +104,7 @@ def test_constraints_name_a_version_each_and_no_place() -> None:
 
 def test_nothing_tracked_names_a_folder_of_the_machine_it_was_written_on() -> None:
     home = str(readme_sections.ROOT.parent)
+    ordinary = home in ("/", tempfile.gettempdir())  # which any text may name
     for path in readme_sections.tracked():
         text = (readme_sections.ROOT / path).read_text(errors="replace")
-        assert home == "/" or f"{home}/" not in text, path
+        assert ordinary or f"{home}/" not in text, path

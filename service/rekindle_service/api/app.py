@@ -9,7 +9,18 @@ from fastapi.openapi.utils import get_openapi
 from fastapi.security import HTTPBearer
 from starlette.responses import Response
 
-from rekindle_service.api import bundles, chaos, devices, event_stream, experiments, health, jobs, ranks, records
+from rekindle_service.api import (
+    bundles,
+    chaos,
+    devices,
+    event_stream,
+    experiments,
+    health,
+    jobs,
+    prometheus,
+    ranks,
+    records,
+)
 from rekindle_service.api.access import Access
 from rekindle_service.api.body_limit import BodyLimit
 from rekindle_service.api.host_check import HostCheck
@@ -55,6 +66,7 @@ def create_app(services: Services) -> FastAPI:
     for router in _API_ROUTERS:
         app.include_router(router, prefix="/api/v1", dependencies=[bearer], responses=RESPONSES)
     app.include_router(health.router)
+    app.include_router(prometheus.router, dependencies=[bearer], responses=RESPONSES)
     install_pages(app)
     install_problem_handlers(app)
     app.exception_handler(StorageError)(_on_storage_error)

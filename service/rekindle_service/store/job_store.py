@@ -15,6 +15,7 @@ from rekindle_service.states import ACTIVE, TERMINAL, TRANSITIONS, JobIntent, Jo
 from rekindle_service.store.database import Database
 from rekindle_service.store.experiment_store import ExperimentStore
 from rekindle_service.store.row_changes import insert, last_value, move, next_value, record, set_columns
+from rekindle_service.store.tally import Tally, remember, tally
 
 _PAGE = 200
 
@@ -108,6 +109,11 @@ class Store:
     def active_jobs(self) -> list[Job]:
         """Every job that is not over, oldest first."""
         return self.jobs_in(ACTIVE)
+
+    def tally(self) -> Tally:
+        """What adds up over all jobs."""
+        with self._database.reading() as session:
+            return tally(session)
 
     def bundles_in_use(self) -> set[str]:
         """The ids of the bundles that the code of a job came from."""
@@ -212,6 +218,7 @@ class Store:
             if job is None or job.state not in TERMINAL:
                 return False
             record(session, job, "deleted", from_state=job.state)
+            remember(session, job)
             session.delete(job)
             return True
 

@@ -1,0 +1,84 @@
+"""What Prometheus reads, read with the parser of its own client library."""
+
+from pathlib import Path
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from api_server import ApiServer
+from rekindle.contract.outcome import OutcomeClass
+from rekindle_service.journal_fold import JournalEffect
+from rekindle_service.rows import Attempt
+from rekindle_service.states import JobState
+
+Samples = dict[tuple[str, *tuple[str, ...]], float]
+
+PATH = (JobState.STARTING, JobState.RUNNING)
+
+
+def samples(server: ApiServer) -> Samples:
+    """The value of each sample, by its name and the values of its labels in the order of their names."""
+    answer = server.api.get("/metrics")
+    assert answer.status_code == 200
+    assert answer.headers["content-type"].startswith("text/plain; version=")
+    families = list(text_string_to_metric_families(answer.text))
+    assert all(family.documentation and family.type != "unknown" for family in families)
+    found = [sample for family in families for sample in family.samples]
+    return {(each.name, *(value for _, value in sorted(each.labels.items()))): each.value for each in found}
+
+
+def test_jobs_slots_and_the_server_are_told(server: ApiServer, code: Path) -> None:
+    server.submit(code)
+    running = server.submit(code, ranks=1)
+    server.move(running, *PATH, devices=["cpu:0"], step=40, snapshot_step=30, goodput=0.75)
+    told = samples(server)
+    assert told["rekindle_jobs", "queued"] == told["rekindle_jobs", "running"] == 1
+    assert told["rekindle_jobs", "failed"] == 0
+    assert told["rekindle_slots", "cpu", "held"] == told["rekindle_slots", "cpu", "free"] == 1
+    assert told["rekindle_engine_up",] == 1
+    assert told["rekindle_home_free_bytes",] > 0
+    assert told["rekindle_job_step", running["id"]] == 40
+    assert told["rekindle_job_snapshot_step", running["id"]] == 30
+    assert told["rekindle_job_goodput_ratio", running["id"]] == 0.75
+    assert ("rekindle_job_steps_per_second", running["id"]) not in told  # a figure that is not known is left out
+
+
+def test_jobs_without_slots_are_only_counted(server: ApiServer, code: Path) -> None:
+    for _ in range(3):
+        server.submit(code)
+    assert not [key for key in samples(server) if key[0].startswith("rekindle_job_") and len(key) > 1]
+
+
+def test_a_counter_never_goes_back_when_a_job_is_deleted(server: ApiServer, code: Path) -> None:
+    job = server.submit(code, ranks=1)
+    server.move(job, *PATH, devices=["cpu:0"])
+    attempts = {number: failed_attempt(job["id"], number) for number in (1, 2)}
+    row = server.services.store.job(job["id"])
+    assert row is not None
+    assert server.services.store.apply_journal(row, JournalEffect(1, attempts=attempts, columns={"restarts": 1}))
+    server.move(job, JobState.FAILED)
+    before = samples(server)
+    assert before["rekindle_attempts_ended_total", "signal"] == 2
+    assert before["rekindle_job_restarts_total",] == 1
+    assert server.api.delete(f"/api/v1/jobs/{job['id']}").status_code == 204
+    after = samples(server)
+    assert after["rekindle_attempts_ended_total", "signal"] == 2
+    assert after["rekindle_job_restarts_total",] == 1
+    assert after["rekindle_jobs", "failed"] == 0
+
+
+def test_a_hostile_name_stays_one_label(server: ApiServer, code: Path) -> None:
+    name = 'a"}\\ 1 <script>'
+    job = server.submit(code, ranks=1, name=name)
+    server.move(job, *PATH, devices=["cpu:0"])
+    assert samples(server)["rekindle_job_info", job["id"], name] == 1
+
+
+def test_openmetrics_is_given_to_who_asks_for_it(server: ApiServer) -> None:
+    answer = server.api.get("/metrics", headers={"Accept": "application/openmetrics-text; version=1.0.0"})
+    assert answer.headers["content-type"].startswith("application/openmetrics-text")
+    assert answer.text.endswith("# EOF\n")
+
+
+def failed_attempt(job_id: str, number: int) -> Attempt:
+    outcome = {"class": OutcomeClass.SIGNAL, "message": "Rank 0 was killed by SIGKILL."}
+    return Attempt(job_id=job_id, number=number, run=1, started_at=1.0, ended_at=2.0, outcome=outcome)
