@@ -52,6 +52,10 @@
  * @property {string} python
  * @property {boolean} warm
  * @property {string | null} experiment_id
+ * @property {number | null} hang_timeout seconds
+ * @property {number | null} time_limit seconds
+ * @property {Record<string, string>} code where it came from: path, bundle, or git with ref and commit
+ * @property {{every_steps: number | null, every_seconds: number | null, every_epochs: number | null, keep: number, auto: boolean, best: string | null}} snapshot
  *
  * @typedef {object} Fault injected on request; `snapshot` is the step of the one that was damaged
  * @property {string} fault
@@ -141,6 +145,7 @@ export class Problem extends Error {
     const fields = (body.errors ?? []).map((error) => `${error.field}: ${error.rule}`);
     super([body.detail ?? body.title ?? `the server answered with status ${status}`, ...fields].join(" – "));
     this.status = status;
+    this.errors = body.errors ?? [];
   }
 }
 
@@ -152,15 +157,16 @@ export function signIn() {
 /**
  * @param {string} method
  * @param {string} path
- * @param {unknown} [body]
+ * @param {unknown} [body] sent as JSON, unless it is a Blob
+ * @param {Record<string, string>} [headers]
  * @returns {Promise<Response>}
  */
-async function request(method, path, body) {
+async function request(method, path, body, headers = {}) {
   const response = await fetch(path, {
     method,
     cache: "no-store",
-    headers: body === undefined ? {} : { "Content-Type": "application/json" },
-    body: body === undefined ? undefined : JSON.stringify(body),
+    headers: body === undefined ? headers : { "Content-Type": "application/json", ...headers },
+    body: body === undefined || body instanceof Blob ? body : JSON.stringify(body),
   });
   if (response.ok) return response;
   if (response.status === 401) signIn();
@@ -192,7 +198,7 @@ async function get(path, query) {
 const jobPath = (id) => `/jobs/${encodeURIComponent(id)}`;
 
 /**
- * @param {{state?: string, name?: string, limit?: number, cursor?: string | null}} query
+ * @param {{state?: string, name?: string, q?: string, experiment?: string, limit?: number, cursor?: string | null}} query
  * @returns {Promise<{items: Job[], next: string | null}>}
  */
 export const listJobs = (query) => get("/jobs", query);
@@ -214,8 +220,47 @@ export const listMetrics = async (/** @type {string} */ id) => (await get(`${job
 /** @returns {Promise<{items: Snapshot[], cadence: string | null}>} */
 export const readSnapshots = (/** @type {string} */ id) => get(`${jobPath(id)}/snapshots`);
 
-/** @returns {Promise<Summary[]>} */
-export const listExperiments = async (/** @type {number} */ limit) => (await get("/experiments", { limit })).items;
+/**
+ * @param {Record<string, unknown>} body
+ * @param {string} key a repeat with the same key is answered with the job of the first request
+ * @returns {Promise<Job>}
+ */
+export async function submitJob(body, key) {
+  return (await request("POST", address("/jobs"), body, { "Idempotency-Key": key })).json();
+}
+
+/**
+ * @param {string} id
+ * @param {{name?: string, priority?: number, max_failures?: number}} changes
+ */
+export const changeJob = (id, changes) => request("PATCH", address(jobPath(id)), changes);
+
+/**
+ * @param {Blob} archive
+ * @param {string} type of its content
+ * @returns {Promise<{id: string, bytes: number}>}
+ */
+export async function uploadBundle(archive, type) {
+  return (await request("POST", address("/bundles"), archive, { "Content-Type": type })).json();
+}
+
+/** @returns {Promise<import("./recipe-fields.js").Recipe[]>} */
+export const listRecipes = async () => (await get("/recipes")).items;
+
+/** @returns {Promise<{jobs: Record<string, number>, slots: {held: number, total: number}, goodput: number | null}>} */
+export const readSummary = () => get("/summary");
+
+/** @returns {Promise<import("./machine-page.js").Machine>} */
+export const readMachine = () => get("/machine", { max_points: 360 });
+
+/** @returns {Promise<{items: {name: string, step: number, value: number | null}[]}>} */
+export const listMetricNames = (/** @type {string} */ id) => get(`${jobPath(id)}/metrics/names`);
+
+/** @returns {Promise<{code: {digest: string, files: number, bytes: number} | null, surroundings: Record<string, any> | null}>} */
+export const readConfiguration = (/** @type {string} */ id) => get(`${jobPath(id)}/configuration`);
+
+/** @returns {Promise<{items: Summary[], next: string | null}>} */
+export const listExperiments = (/** @type {{limit?: number, cursor?: string | null}} */ query) => get("/experiments", query);
 
 /** @returns {Promise<Experiment>} */
 export const readExperiment = (/** @type {string} */ id) => get(`/experiments/${encodeURIComponent(id)}`);
@@ -223,8 +268,8 @@ export const readExperiment = (/** @type {string} */ id) => get(`/experiments/${
 /** @returns {Promise<Curve[]>} */
 export const listCurves = async (/** @type {string} */ id) => (await get(`/experiments/${encodeURIComponent(id)}/curves`)).items;
 
-/** @returns {Promise<import("./device-strip.js").Slot[]>} */
-export const listDevices = async () => (await get("/devices")).items;
+/** @returns {Promise<{items: import("./device-strip.js").Slot[], links: import("./topology.js").Link[]}>} */
+export const listDevices = () => get("/devices");
 
 /**
  * A piece of one log: the bytes from offset `start` up to `end`, cut between two characters.
