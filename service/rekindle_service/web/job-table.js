@@ -9,12 +9,24 @@ import { progressBar, setProgress } from "./progress-bar.js";
 
 export class JobTable {
   #body;
+  #all;
+  #onChoice;
   /** @type {Map<string, JobRow>} */
   #rows = new Map();
+  /** @type {Map<string, Job>} ticked ones, also those on other pages of the list */
+  #chosen = new Map();
 
-  /** @param {HTMLElement} body */
-  constructor(body) {
+  /**
+   * @param {HTMLElement} body
+   * @param {HTMLInputElement} all ticks every row that is shown
+   * @param {(chosen: Job[]) => void} onChoice
+   */
+  constructor(body, all, onChoice) {
     this.#body = body;
+    this.#all = all;
+    this.#onChoice = onChoice;
+    body.addEventListener("change", ({ target }) => this.#tick([/** @type {HTMLInputElement} */ (target).value], /** @type {HTMLInputElement} */ (target).checked));
+    all.addEventListener("change", () => this.#tick([...this.#rows.keys()], all.checked));
     everySecond(() => this.#rows.forEach((row) => row.tick()));
   }
 
@@ -27,6 +39,8 @@ export class JobTable {
     });
     this.#rows = new Map(jobs.map((job, index) => [job.id, rows[index]]));
     arrange(this.#body, rows.map((row) => row.node));
+    for (const job of jobs) if (this.#chosen.has(job.id)) this.#chosen.set(job.id, job);
+    this.#choiceChanged();
   }
 
   /**
@@ -36,17 +50,48 @@ export class JobTable {
   update(job) {
     const row = this.#rows.get(job.id);
     row?.update(job);
+    if (this.#chosen.has(job.id)) {
+      this.#chosen.set(job.id, job);
+      this.#choiceChanged();
+    }
     return row !== undefined;
   }
 
-  /** @param {string} id */
-  has(id) {
-    return this.#rows.has(id);
+  /** The job is gone. @param {string} id */
+  forget(id) {
+    if (this.#chosen.delete(id)) this.#choiceChanged();
+  }
+
+  chooseNone() {
+    this.#chosen.clear();
+    this.#choiceChanged();
+  }
+
+  /**
+   * @param {string[]} ids of shown rows
+   * @param {boolean} on
+   */
+  #tick(ids, on) {
+    for (const id of ids) {
+      const job = this.#rows.get(id)?.job;
+      if (on && job) this.#chosen.set(id, job);
+      else this.#chosen.delete(id);
+    }
+    this.#choiceChanged();
+  }
+
+  #choiceChanged() {
+    const ticked = [...this.#rows].filter(([id, row]) => (row.ticked = this.#chosen.has(id))).length;
+    this.#all.checked = ticked > 0 && ticked === this.#rows.size;
+    this.#all.indeterminate = ticked > 0 && ticked < this.#rows.size;
+    this.#onChoice([...this.#chosen.values()]);
   }
 }
 
 class JobRow {
+  #box = /** @type {HTMLInputElement} */ (h("input", { type: "checkbox" }));
   #badge = badge("queued");
+  #place = h("span", { class: "under" });
   #name = h("a", { class: "job-name" });
   #bar = progressBar("progress");
   #steps = h("span", { class: "under" });
@@ -62,7 +107,8 @@ class JobRow {
   node = h(
     "tr",
     {},
-    h("td", { class: "state" }, this.#badge),
+    h("td", { class: "choice" }, this.#box),
+    h("td", { class: "state" }, this.#badge, this.#place),
     h("th", { scope: "row", class: "job" }, this.#name),
     h("td", { class: "progress" }, this.#bar, this.#steps),
     this.#eta,
@@ -72,11 +118,24 @@ class JobRow {
     h("td", { class: "number age", "data-label": "Age" }, this.#age),
   );
 
+  get job() {
+    return this.#job;
+  }
+
+  /** @param {boolean} on */
+  set ticked(on) {
+    this.#box.checked = on;
+    this.node.classList.toggle("ticked", on);
+  }
+
   /** @param {Job} job an older version than the one shown changes nothing */
   update(job) {
     if (this.#job && job.version < this.#job.version) return;
     this.#job = job;
+    this.#box.value = job.id;
+    this.#box.setAttribute("aria-label", `Choose job ${job.number}, ${job.name}`);
     setBadge(this.#badge, stateWord(job));
+    setText(this.#place, placeText(job));
     setText(this.#name, job.name);
     this.#name.setAttribute("href", `/jobs/${encodeURIComponent(job.id)}`);
     this.#name.title = job.name;
@@ -111,6 +170,12 @@ function setFigure(cell, text) {
   cell.classList.toggle("none", text === NONE);
 }
 
+/** Where it stands in the queue. @param {Job} job */
+function placeText(job) {
+  if (job.state !== "queued" || job.queue_position === null) return "";
+  return job.queue_position === 1 ? "next in line" : `no. ${job.queue_position} in line`;
+}
+
 /** @param {Job} job */
 function stepsText(job) {
   if (job.step === null) return job.state === "queued" ? "" : (job.phase ?? "");
@@ -126,5 +191,6 @@ function stepsText(job) {
  */
 function noteTexts(job) {
   const told = job.outcome && job.outcome.class !== "success" && job.state !== "running" ? job.outcome : null;
-  return told ? [told.message, place(told)] : [job.waiting_for ?? job.notice ?? "", ""];
+  const wait = job.waiting_for && `waits for ${job.waiting_for}`;
+  return told ? [told.message, place(told)] : [wait ?? job.notice ?? "", ""];
 }

@@ -1,0 +1,127 @@
+/** The page that submits a job: a form, the same as a command while one types, and refusals at their fields. */
+import { Problem, listRecipes, readJob, submitJob, uploadBundle } from "./api.js";
+import { byId, h, setText } from "./dom.js";
+import { FieldErrors } from "./field-errors.js";
+import { bytes } from "./format.js";
+import { asCommand, asCurl } from "./request-as.js";
+import { Stream } from "./stream.js";
+import { FormError, SubmitForm } from "./submit-form.js";
+
+const form = /** @type {HTMLFormElement} */ (byId("submit-form"));
+const button = /** @type {HTMLButtonElement} */ (byId("submit"));
+const fields = new SubmitForm();
+const errors = new FieldErrors(form, byId("form-error"));
+
+/** Sent with the request, so that one that is repeated after a lost answer makes no second job. */
+let attempt = { body: "", key: "" };
+
+function preview() {
+  try {
+    const body = fields.body;
+    const { command, lacking } = asCommand(body);
+    setText(byId("preview-command"), command);
+    setText(byId("preview-lacking"), lacking.length ? `The command line has no option for ${lacking.join(", and none for ")}.` : "");
+    setText(byId("preview-curl"), asCurl(body, location.origin));
+  } catch (error) {
+    if (!(error instanceof FormError)) throw error;
+    errors.show(error.errors);
+  }
+}
+
+/** @param {string} body */
+function keyFor(body) {
+  if (body !== attempt.body) {
+    const random = crypto.getRandomValues(new Uint8Array(16));
+    attempt = { body, key: `page-${[...random].map((byte) => byte.toString(16).padStart(2, "0")).join("")}` };
+  }
+  return attempt.key;
+}
+
+async function submit() {
+  button.disabled = true;
+  errors.clear();
+  try {
+    const body = fields.body;
+    const job = await submitJob(body, keyFor(JSON.stringify(body)));
+    location.assign(`/jobs/${encodeURIComponent(job.id)}`);
+  } catch (error) {
+    refuse(error);
+  } finally {
+    button.disabled = false;
+  }
+}
+
+/** @param {unknown} error */
+function refuse(error) {
+  if (error instanceof FormError) return errors.show(error.errors);
+  if (error instanceof Problem) {
+    return errors.show(error.errors, error.errors.length ? "The server did not take it: see the fields below" : error.message);
+  }
+  errors.show([], "The server could not be reached. What you filled in is still here; try again");
+}
+
+/** @param {File} file */
+async function upload(file) {
+  const status = byId("upload-status");
+  const isZip = file.name.toLowerCase().endsWith(".zip");
+  setText(status, `Uploading ${file.name}, ${bytes(file.size)} …`);
+  try {
+    const bundle = await uploadBundle(file, isZip ? "application/zip" : "application/gzip");
+    /** @type {HTMLInputElement} */ (byId("bundle")).value = bundle.id;
+    setText(status, `${file.name} is on the server, ${bytes(bundle.bytes)}.`);
+    errors.clear();
+    preview();
+  } catch (error) {
+    setText(status, "");
+    const told = error instanceof Problem ? error.message : "the server could not be reached";
+    errors.show([{ field: "code.bundle", rule: told }]);
+  }
+}
+
+/** @param {string} id */
+async function copy(id) {
+  const note = byId("clone-note");
+  try {
+    const job = await readJob(id);
+    fields.copy(job);
+    const names = Object.keys(job.env);
+    const secrets = names.length ? ` The values of ${names.join(", ")} are secret and were not copied: fill them in.` : "";
+    note.replaceChildren("Filled in as job ", h("a", { href: `/jobs/${encodeURIComponent(job.id)}` }, h("bdi", {}, job.name)), ` was submitted. Its code is taken anew.${secrets}`);
+  } catch (error) {
+    setText(note, error instanceof Problem ? error.message : "The job to copy could not be read.");
+  }
+  note.hidden = false;
+}
+
+function wire() {
+  form.addEventListener("submit", (event) => {
+    event.preventDefault();
+    void submit();
+  });
+  form.addEventListener("input", ({ target }) => {
+    errors.forget(/** @type {Element} */ (target));
+    preview();
+  });
+  for (const id of ["kind", "source", "recipe"]) byId(id).addEventListener("change", () => (fields.arrange(), preview()));
+  byId("archive").addEventListener("change", ({ target }) => {
+    const file = /** @type {HTMLInputElement} */ (target).files?.[0];
+    if (file) void upload(file);
+  });
+  for (const name of ["command", "curl"]) {
+    byId(`copy-${name}`).addEventListener("click", () => void navigator.clipboard.writeText(byId(`preview-${name}`).textContent ?? ""));
+  }
+}
+
+async function begin() {
+  wire();
+  fields.arrange();
+  const recipes = await listRecipes().catch(() => []);
+  fields.offer(recipes);
+  const clone = new URLSearchParams(location.search).get("clone");
+  if (clone) await copy(clone);
+  preview();
+  byId("main").setAttribute("aria-busy", "false");
+}
+
+void begin();
+new Stream({ job: null, log: null }, { live: () => undefined, event: () => undefined });
