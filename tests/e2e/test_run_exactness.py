@@ -128,7 +128,7 @@ def test_a_full_disk_stops_saving_and_not_training_and_its_last_snapshot_is_good
     assert (kept, leftovers) == ([3, 6], [])
     assert_same_training(tmp_path, undisturbed)
     shutil.copytree(saved, disk, dirs_exist_ok=True)
-    assert torchrun(2, [EXACT], tmp_path).code == 0
+    assert torchrun(2, [EXACT], tmp_path, BALLAST="24").code == 0
     assert_same_training(tmp_path, undisturbed)
     assert [step for step, _ in lines(tmp_path / "losses-0.jsonl")].count(kept[-1] + 1) == 2
 
