@@ -5,6 +5,7 @@ from fastapi import APIRouter
 from rekindle_service.api.schemas import DevicePublic, Devices, LinkPublic
 from rekindle_service.api.services import Serving
 from rekindle_service.devices import Slot
+from rekindle_service.rows import Job
 from rekindle_service.states import HOLDING_SLOTS
 
 router = APIRouter(tags=["devices"])
@@ -13,13 +14,13 @@ router = APIRouter(tags=["devices"])
 @router.get("/devices")
 def list_devices(services: Serving) -> Devices:
     """Every slot with the job that holds it, and how the GPUs reach each other."""
-    holders = {name: job.id for job in services.store.jobs_in(HOLDING_SLOTS) for name in job.devices}
+    holders = {name: job for job in services.store.jobs_in(HOLDING_SLOTS) for name in job.devices}
     items = [_device_public(slot, holders.get(slot.name)) for slot in services.machine.slots]
     links = [LinkPublic(first=link.first, second=link.second, kind=link.kind) for link in services.machine.links]
     return Devices(items=items, links=links)
 
 
-def _device_public(slot: Slot, job_id: str | None) -> DevicePublic:
+def _device_public(slot: Slot, job: Job | None) -> DevicePublic:
     title = slot.model or f"{slot.device.upper()} slot {slot.index}"
     return DevicePublic(
         name=slot.name,
@@ -28,5 +29,7 @@ def _device_public(slot: Slot, job_id: str | None) -> DevicePublic:
         title=title,
         memory=slot.memory,
         uuid=slot.uuid,
-        job=job_id,
+        job=None if job is None else job.id,
+        job_name=None if job is None else job.name,
+        job_state=None if job is None else job.state,
     )

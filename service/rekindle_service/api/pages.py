@@ -1,4 +1,4 @@
-"""The web page: three documents, a login, and the files they load."""
+"""The web page: a document for each page, a login, and the files they load."""
 
 from importlib.util import find_spec
 from pathlib import Path
@@ -43,6 +43,27 @@ def job_list_page() -> FileResponse:
 def job_page(job_id: str) -> FileResponse:
     """The page itself reads the id from its address, and asks the API whether there is such a job."""
     return _page("job.html")
+
+
+@router.get("/submit")
+def submit_page() -> FileResponse:
+    return _page("submit.html")
+
+
+@router.get("/compare")
+def compare_page() -> FileResponse:
+    """The page itself reads from its address which jobs to compare."""
+    return _page("compare.html")
+
+
+@router.get("/machine")
+def machine_page() -> FileResponse:
+    return _page("machine.html")
+
+
+@router.get("/experiments")
+def experiment_list_page() -> FileResponse:
+    return _page("experiments.html")
 
 
 @router.get("/experiments/{experiment_id}")

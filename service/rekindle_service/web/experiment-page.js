@@ -10,7 +10,7 @@ import { Stream } from "./stream.js";
 const SETTLE_MS = 1000;
 
 const experimentId = decodeURIComponent(location.pathname.split("/").at(-1) ?? "");
-const overlay = new Overlay(byId("curves"), byId("curve-picker"), byId("curve-charts"));
+const overlay = new Overlay();
 
 /** @type {ReturnType<typeof setTimeout> | undefined} */
 let timer;
@@ -20,7 +20,12 @@ async function refresh() {
     const experiment = await readExperiment(experimentId);
     show(experiment);
     byId("experiment").setAttribute("aria-busy", "false");
-    await overlay.show(experiment, await listCurves(experimentId));
+    const curves = await listCurves(experimentId);
+    await overlay.show({
+      names: [...new Set(curves.map(({ name }) => name))],
+      rows: new Map(experiment.rows.flatMap((row, index) => row.cells.map((cell) => [experiment.cells[cell].job, index]))),
+      read: async (names) => curves.filter(({ name }) => names.includes(name)),
+    });
   } catch (error) {
     if (error instanceof Problem && error.status === 404) gone(error.message);
     else console.warn("the experiment could not be read", error);
@@ -33,6 +38,7 @@ function show(experiment) {
   setText(byId("experiment-number"), `#${experiment.number}`);
   setText(byId("experiment-title"), experiment.title);
   setText(byId("experiment-states"), Object.entries(experiment.states).map(([word, count]) => `${count} ${word}`).join(", "));
+  byId("job-list").setAttribute("href", `/?experiment=${encodeURIComponent(experiment.id)}`);
   document.title = `${experiment.name} · ${experiment.over ? "over" : "running"} · rekindle`;
   showComparison(byId("results-head"), byId("results-body"), experiment);
   byId("experiment-notes").replaceChildren(...experiment.notes.map((note) => h("li", {}, note)));

@@ -1,88 +1,114 @@
 /**
- * Curves of all jobs of an experiment, laid over each other: a chart for each metric, a colour for each row.
+ * Curves of several jobs, laid over each other: a chart for each metric that is chosen, a colour for each row of a table.
  *
  * The legend is the table's first column. No text of a user reaches Plotly, which reads markup in labels.
+ *
+ * @typedef {import("./api.js").Curve} Curve
+ *
+ * @typedef {object} Source
+ * @property {string[]} names of all metrics
+ * @property {Map<string, number>} rows row of each job in the table
+ * @property {(names: string[]) => Promise<Curve[]>} read
  */
 import { CURVE_COLOURS } from "./comparison.js";
-import { h } from "./dom.js";
+import { drawable, positions, smoothed, timeUnit } from "./curve.js";
+import { arrange, byId, h } from "./dom.js";
+import { MetricPicker } from "./metric-picker.js";
 import { CONFIG, baseLayout, plotly, themeColours } from "./plot.js";
 import { onThemeChange } from "./theme.js";
 
-const SHOWN_AT_FIRST = 2;
-
 export class Overlay {
-  #section;
-  #picker;
-  #grid;
-  /** @type {import("./api.js").Curve[]} */
+  #section = byId("curves");
+  #grid = byId("curve-charts");
+  #axis = /** @type {HTMLSelectElement} */ (byId("chart-axis"));
+  #smoothing = /** @type {HTMLInputElement} */ (byId("chart-smoothing"));
+  #log = /** @type {HTMLInputElement} */ (byId("chart-log"));
+  #picker = new MetricPicker(() => void this.#refresh());
+  /** @type {Source} */
+  #source = { names: [], rows: new Map(), read: async () => [] };
+  /** @type {Curve[]} */
   #curves = [];
-  /** @type {Map<string, number>} row of each job */
-  #rows = new Map();
-  /** @type {Map<string, {figure: HTMLElement, plot: HTMLElement, box: HTMLInputElement}>} */
+  /** @type {Map<string, {figure: HTMLElement, plot: HTMLElement}>} */
   #charts = new Map();
 
-  /**
-   * @param {HTMLElement} section hidden while there is nothing to draw
-   * @param {HTMLElement} picker
-   * @param {HTMLElement} grid
-   */
-  constructor(section, picker, grid) {
-    this.#section = section;
-    this.#picker = picker;
-    this.#grid = grid;
+  constructor() {
+    for (const control of [this.#axis, this.#smoothing, this.#log]) control.addEventListener("input", () => void this.#draw());
     onThemeChange(() => void this.#draw());
   }
 
-  /**
-   * @param {import("./api.js").Experiment} experiment
-   * @param {import("./api.js").Curve[]} curves
-   */
-  async show(experiment, curves) {
+  /** @param {Source} source */
+  async show(source) {
+    this.#source = { ...source, names: [...source.names].sort((one, other) => weight(one) - weight(other)) };
+    this.#picker.show(this.#source.names);
+    await this.#refresh();
+  }
+
+  async #refresh() {
+    const chosen = this.#picker.chosen;
+    const curves = chosen.length ? await this.#source.read(chosen) : [];
+    if (chosen.join("\n") !== this.#picker.chosen.join("\n")) return; // chosen anew meanwhile
     this.#curves = curves;
-    this.#rows = new Map(experiment.rows.flatMap((row, index) => row.cells.map((cell) => [experiment.cells[cell].job, index])));
     await this.#draw();
   }
 
   async #draw() {
-    const names = [...new Set(this.#curves.map(({ name }) => name))].sort((one, other) => weight(one) - weight(other));
-    if (!names.length) return;
-    names.forEach((name) => this.#charts.has(name) || this.#add(name));
-    this.#section.hidden = false;
+    this.#section.hidden = this.#source.names.length === 0;
+    const chosen = this.#picker.chosen;
+    arrange(this.#grid, chosen.map((name) => this.#chart(name).figure));
+    if (!chosen.length) return;
     const library = await plotly();
-    const layout = baseLayout(themeColours(this.#section));
-    for (const [name, { figure, plot, box }] of this.#charts) {
-      figure.hidden = !box.checked;
-      if (box.checked) await library.react(plot, this.#traces(name), layout, CONFIG);
-    }
+    for (const name of chosen) await library.react(this.#chart(name).plot, ...this.#drawing(name), CONFIG);
   }
 
   /** @param {string} name */
-  #add(name) {
-    const box = /** @type {HTMLInputElement} */ (h("input", { type: "checkbox", checked: this.#charts.size < SHOWN_AT_FIRST }));
-    box.addEventListener("change", () => void this.#draw());
+  #chart(name) {
+    const known = this.#charts.get(name);
+    if (known) return known;
     const plot = h("div", { class: "plot" });
     const figure = h("figure", { class: "chart" }, h("figcaption", {}, h("bdi", {}, name)), plot);
-    this.#picker.append(h("label", {}, box, h("bdi", {}, name)));
-    this.#grid.append(figure);
-    this.#charts.set(name, { figure, plot, box });
+    this.#charts.set(name, { figure, plot });
+    return { figure, plot };
   }
 
-  /** @param {string} name */
-  #traces(name) {
-    const chosen = this.#curves.filter((curve) => curve.name === name);
-    return chosen.map(({ job, points }) => {
-      const row = this.#rows.get(job) ?? 0;
-      const colour = curveColour(row);
-      return {
-        type: "scatter",
-        mode: points.length === 1 ? "markers" : "lines",
-        x: points.map(([step]) => step),
-        y: points.map(([, , , value]) => value),
-        line: { color: colour, width: 1.5 },
-        marker: { color: colour, size: 6 },
-        hovertemplate: `%{y:.5g} · step %{x} · row ${row + 1}<extra></extra>`,
-      };
-    });
+  /**
+   * @param {string} name
+   * @returns {[traces: object[], layout: object]}
+   */
+  #drawing(name) {
+    const curves = this.#curves.filter((curve) => curve.name === name && curve.points.length);
+    const axis = /** @type {import("./curve.js").Axis} */ (this.#axis.value);
+    const longest = Math.max(1, ...curves.map(({ points }) => (points.at(-1)?.[2] ?? 0) - points[0][2]));
+    const [unit, seconds] = timeUnit(longest);
+    const layout = baseLayout(themeColours(this.#section));
+    const title = axis === "time" ? `${unit} since its first value` : axis;
+    return [
+      curves.map(({ job, points }) => this.#trace(this.#source.rows.get(job) ?? 0, points, positions(points, axis, points[0][2], seconds))),
+      {
+        ...layout,
+        xaxis: { ...layout.xaxis, title: { ...layout.xaxis.title, text: title } },
+        yaxis: { ...layout.yaxis, type: this.#log.checked ? "log" : "linear" },
+        uirevision: `${axis} ${this.#log.checked}`,
+      },
+    ];
+  }
+
+  /**
+   * @param {number} row
+   * @param {import("./api.js").Point[]} points
+   * @param {(number | null)[]} x
+   */
+  #trace(row, points, x) {
+    const colour = curveColour(row);
+    return {
+      type: "scatter",
+      mode: points.length === 1 ? "markers" : "lines",
+      x,
+      y: smoothed(drawable(points), Number(this.#smoothing.value)),
+      customdata: points.map(([step]) => step),
+      line: { color: colour, width: 1.5 },
+      marker: { color: colour, size: 6 },
+      hovertemplate: `%{y:.5g} · step %{customdata} · row ${row + 1}<extra></extra>`,
+    };
   }
 }
 
