@@ -4,17 +4,29 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from cli_examples import attempt, job
-from rekindle_service.cli import log_follower, patience
-from rekindle_service.cli.log_follower import Headline, LogChoice, LogFollower, LogLine
-from rekindle_service.cli.log_lines import LineCutter, shown
 from rekindle_service.cli.logs import LogPage, headline
-from rekindle_service.cli.patience import Patience
-from rekindle_service.client import LogPart, NoServerError, ProblemError
+from rekindle_service.cli.patience import teller
+from rekindle_service.client import (
+    Absence,
+    Headline,
+    LogChoice,
+    LogLine,
+    LogPart,
+    NoServerError,
+    ProblemError,
+    dialogue,
+    log_follower,
+)
+from rekindle_service.client.asynchronous import hold_async
+from rekindle_service.client.dialogue import hold, patiently
+from rekindle_service.client.line_cutter import LineCutter
+from rekindle_service.client.log_follower import LogFollower
 
 _CHUNK = 7  # bytes in one answer: small, so that lines and characters are cut everywhere
 
@@ -71,18 +83,18 @@ class FakeServer:
 @pytest.fixture(autouse=True)
 def _without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_follower, "_POLL", 0)
-    monkeypatch.setattr(patience, "_PAUSE", 0)
+    monkeypatch.setattr(dialogue, "PAUSE", 0)
 
 
 def followed(server: FakeServer, **choice: Any) -> tuple[list[str], list[str]]:
     """Every piece as text, and the notes."""
     notes: list[str] = []
-    follower = LogFollower(server, "abcdefghij", LogChoice(**choice), Patience(notes.append))
-    return [told(piece) for piece in follower.follow()], notes
+    following = LogFollower("abcdefghij", LogChoice(**choice)).follow()
+    return [told(piece) for piece in hold(server, patiently(following, Absence(teller(notes.append))))], notes
 
 
 def told(piece: LogLine | Headline) -> str:
-    return headline(piece) if isinstance(piece, Headline) else f"{piece.rank} {shown(piece.raw)}"
+    return headline(piece) if isinstance(piece, Headline) else f"{piece.rank} {piece.text}"
 
 
 def two_attempts() -> FakeServer:
@@ -123,6 +135,30 @@ ALL = [
 
 def test_every_line_of_every_rank_and_attempt_comes_once_and_in_order() -> None:
     assert followed(two_attempts())[0] == ALL
+
+
+class AwaitedServer:
+    """The same server for an asynchronous client."""
+
+    def __init__(self, server: FakeServer) -> None:
+        self._server = server
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        async def method(*args: Any, **options: Any) -> Any:
+            return getattr(self._server, name)(*args, **options)
+
+        return method
+
+
+def test_an_asynchronous_client_is_told_the_same() -> None:
+    server = two_attempts()
+    server.script.insert(1, lambda self: self.failures.append(NoServerError("gone")))
+
+    async def follow() -> list[str]:
+        following = patiently(LogFollower("abcdefghij", LogChoice()).follow(), Absence())
+        return [told(piece) async for piece in hold_async(AwaitedServer(server), following)]
+
+    assert anyio.run(follow) == ALL
 
 
 def test_a_server_that_goes_away_costs_no_line_and_is_told_once() -> None:
@@ -222,8 +258,7 @@ def test_what_is_there_so_far_is_shown_without_following() -> None:
     server = two_attempts()
     for step in server.script:
         step(server)
-    follower = LogFollower(server, "abcdefghij", LogChoice(), Patience(lambda _: None))
-    assert [told(piece) for piece in follower.so_far()] == [
+    assert [told(piece) for piece in hold(server, LogFollower("abcdefghij", LogChoice()).so_far())] == [
         "── attempt 1 ──",
         "0 step 1",
         "0 step 2",

@@ -8,11 +8,10 @@ import typer
 
 from rekindle_service.cli import wording
 from rekindle_service.cli.exit_codes import ExitCode
-from rekindle_service.cli.log_follower import Headline, LogChoice, LogFollower, LogLine
-from rekindle_service.cli.log_lines import shown
 from rekindle_service.cli.output import note, out
-from rekindle_service.cli.patience import Patience
+from rekindle_service.cli.patience import teller
 from rekindle_service.cli.session import JobArgument, connect, find_job
+from rekindle_service.client import Headline, LogChoice, LogLine
 
 _RANK_COLOURS = ("36", "33", "32", "35", "34", "96", "93", "92", "95", "94")  # SGR foregrounds
 _DIM, _RESET = "\x1b[2m", "\x1b[0m"
@@ -40,10 +39,9 @@ def logs(
     choice = LogChoice(rank, None if stream is Stream.BOTH else stream.value, attempt, tail)
     with connect(context) as client:
         job_id = find_job(client, job)["id"]
-        follower = LogFollower(client, job_id, choice, Patience(note))
         page = LogPage(raw=raw, prefixed=rank is None, coloured=out().is_terminal and not out().no_color)
         try:
-            for piece in follower.follow() if follow else follower.so_far():
+            for piece in client.logs(job_id, choice, follow=follow, tell=teller(note)):
                 page.write(piece)
         except KeyboardInterrupt:
             note(f"The job goes on. Come back with: rekindle logs -f {job_id}")
@@ -70,7 +68,7 @@ class LogPage:
             sys.stdout.buffer.write(self._prefix(piece).encode() + piece.raw)
             sys.stdout.buffer.flush()
         else:
-            for line in shown(piece.raw).split("\n"):
+            for line in piece.text.split("\n"):
                 self._say(self._prefix(piece) + self._tinted(piece, line))
 
     def _say(self, line: str) -> None:

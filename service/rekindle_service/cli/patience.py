@@ -1,14 +1,24 @@
-"""Reading on while the server is being restarted: jobs outlive it, so whoever watches one should too."""
+"""Reading on while the server is being restarted, and saying so."""
 
 import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from rekindle_service.client import NoServerError, ProblemError
+from rekindle_service.client import Absence, NoServerError, ProblemError, Tell
 
 T = TypeVar("T")
 
 _PAUSE = 0.5  # seconds between tries
+
+
+def teller(note: Callable[[str], None]) -> Tell:
+    """Says in words that the server has gone away, and that it is back."""
+
+    def tell(back: bool) -> None:
+        away = "The server is away; the job does not need it. Trying again (Ctrl-C ends this)."
+        note("The server is back." if back else away)
+
+    return tell
 
 
 class Patience:
@@ -18,28 +28,15 @@ class Patience:
     """
 
     def __init__(self, note: Callable[[str], None]) -> None:
-        self._note = note
-        self._met = False
+        self._absence = Absence(teller(note))
 
     def __call__(self, read: Callable[[], T]) -> T:
-        away = False
         while True:
             try:
                 answer = read()
             except (NoServerError, ProblemError) as error:
-                if not (self._met and _passing(error)):
-                    raise
-                if not away:
-                    self._note("The server is away; the job does not need it. Trying again (Ctrl-C ends this).")
-                away = True
+                self._absence.excuse(error)
                 time.sleep(_PAUSE)
-                continue
-            if away:
-                self._note("The server is back.")
-            self._met = True
-            return answer
-
-
-def _passing(error: NoServerError | ProblemError) -> bool:
-    """A server that is starting or stopping answers 503."""
-    return isinstance(error, NoServerError) or error.problem.get("status") == 503
+            else:
+                self._absence.over()
+                return answer

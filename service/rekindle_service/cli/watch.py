@@ -1,8 +1,6 @@
 """`rekindle wait`, and the watching half of `submit --follow`: until the job's fate is known."""
 
 import sys
-import time
-from collections.abc import Iterator
 from typing import Protocol, Self
 
 import typer
@@ -11,12 +9,11 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from rekindle_service.cli import wording
 from rekindle_service.cli.exit_codes import ExitCode, fate
 from rekindle_service.cli.output import note, out
-from rekindle_service.cli.patience import Patience
+from rekindle_service.cli.patience import teller
 from rekindle_service.cli.session import JobArgument, connect, find_job
 from rekindle_service.client import Client, Job
 from rekindle_service.terminal_text import plain_line
 
-_POLL = 0.5  # seconds
 _PLAIN_SHARE = 0.1  # a plain line for each tenth of the way
 
 
@@ -34,7 +31,7 @@ def follow(client: Client, job_id: str) -> ExitCode:
     """Show where the job is until nothing more will happen by itself."""
     try:
         with job_display() as display:
-            for job in _looks(client, job_id):
+            for job in client.watch(job_id, teller(note)):
                 display.show(job)
     except KeyboardInterrupt:
         note(f"The job goes on. Come back with: rekindle wait {job_id}")
@@ -51,17 +48,6 @@ def last_word(job: Job) -> str:
     why = wording.situation(job)
     state = "held" if fate(job) is ExitCode.HELD else job["state"]
     return f"{plain_line(job['name'])} {plain_line(state)}{tries}{took}" + (f": {why}" if why else "")
-
-
-def _looks(client: Client, job_id: str) -> Iterator[Job]:
-    """The job now and again, the last time when its fate is known."""
-    patiently = Patience(note)
-    while True:
-        job = patiently(lambda: client.job(job_id))
-        yield job
-        if fate(job) is not None:
-            return
-        time.sleep(_POLL)
 
 
 def plain_report(before: Job | None, job: Job) -> str | None:

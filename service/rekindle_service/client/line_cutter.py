@@ -2,8 +2,6 @@
 
 import re
 
-from rekindle_service.terminal_text import plain_text
-
 _LINE_END = re.compile(rb"\r?\n|\r(?=[^\n])")
 _LONGEST = 1 << 16  # bytes; a line without an end is shown in pieces
 
@@ -34,8 +32,3 @@ class LineCutter:
         """What came without a line end; to be asked when nothing more will come."""
         rest, self._rest = self._rest, b""
         return rest
-
-
-def shown(line: bytes) -> str:
-    """A raw line as harmless text, without its end."""
-    return plain_text(line.rstrip(b"\r\n").decode(errors="replace"))

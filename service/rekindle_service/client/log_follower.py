@@ -5,16 +5,21 @@ between, the next read begins where the last one ended.
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
-from rekindle_service.cli.exit_codes import fate
-from rekindle_service.cli.log_lines import LineCutter
-from rekindle_service.cli.patience import Patience
-from rekindle_service.client import Attempt, Client, LogPart
+from rekindle_service.client.dialogue import Ask, Dialogue, Pause
+from rekindle_service.client.job_answers import Attempt, Job, LogPart, Rank, rests
+from rekindle_service.client.line_cutter import LineCutter
+from rekindle_service.terminal_text import plain_text
 
 _POLL = 0.3  # seconds
 _RESUME_KNOWN_AFTER = 2.0  # seconds that the first lines of an attempt wait for the step it resumed from
+
+T = TypeVar("T")
+Answered = Generator[Any, Any, T]
+"""A part of a dialogue that ends with a result."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +38,16 @@ class LogChoice:
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
+    """As it was written, with its end."""
+
     rank: int
     stream: str
     raw: bytes
+
+    @property
+    def text(self) -> str:
+        """Harmless on a terminal, without its end."""
+        return plain_text(self.raw.rstrip(b"\r\n").decode(errors="replace"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,44 +69,39 @@ class _Cursor:
 class LogFollower:
     """The chosen logs of one job, read once."""
 
-    def __init__(self, client: Client, job_id: str, choice: LogChoice, patience: Patience) -> None:
-        self._client = client
+    def __init__(self, job_id: str, choice: LogChoice) -> None:
         self._job_id = job_id
         self._choice = choice
-        self._patiently = patience
         self._cursors: dict[tuple[int, int, str], _Cursor] = {}
         self._first_seen: dict[int, float] = {}  # attempt → monotonic seconds
         self._begun: set[int] = set()
         self._finished: set[int] = set()
 
-    def so_far(self) -> Iterator[LogLine | Headline]:
+    def so_far(self) -> Dialogue[LogLine | Headline]:
         """What has been written until now."""
-        for attempt in self._attempts():
+        for attempt in (yield from self._attempts()):
             yield from self._begin(attempt)
             yield from self._fresh(attempt["number"])
             yield from self._rests(attempt["number"])
 
-    def follow(self) -> Iterator[LogLine | Headline]:
+    def follow(self) -> Dialogue[LogLine | Headline]:
         """What has been and will be written, until no more can come.
 
         Order matters: a job that was over before its attempts were read has no further attempt, and an attempt that
         had ended before its logs were read has no further line.
         """
         while True:
-            over = self._over()
-            for attempt in self._attempts():
+            job: Job = yield Ask(lambda client: client.job(self._job_id))
+            over = rests(job)
+            for attempt in (yield from self._attempts()):
                 yield from self._news(attempt, over)
             if over:
                 return
-            time.sleep(_POLL)
+            yield Pause(_POLL)
 
-    def _over(self) -> bool:
-        job = self._patiently(lambda: self._client.job(self._job_id))
-        return fate(job) is not None
-
-    def _attempts(self) -> list[Attempt]:
+    def _attempts(self) -> Answered[list[Attempt]]:
         """The attempts to show and not shown to their end yet; ``tail`` begins with the newest."""
-        attempts = self._patiently(lambda: self._client.attempts(self._job_id))
+        attempts: list[Attempt] = yield Ask(lambda client: client.attempts(self._job_id))
         if self._choice.attempt is not None:
             attempts = [attempt for attempt in attempts if attempt["number"] == self._choice.attempt]
         elif self._choice.tail is not None and not self._begun:
@@ -102,7 +109,7 @@ class LogFollower:
         started = min(self._begun, default=0)
         return [each for each in attempts if each["number"] >= started and each["number"] not in self._finished]
 
-    def _news(self, attempt: Attempt, over: bool) -> Iterator[LogLine | Headline]:
+    def _news(self, attempt: Attempt, over: bool) -> Dialogue[LogLine | Headline]:
         number, ended = attempt["number"], over or attempt["state"] == "ended"
         if not (ended or self._may_begin(attempt)):
             return
@@ -118,40 +125,41 @@ class LogFollower:
         known = attempt["number"] == 1 or attempt["resumed_from_step"] is not None
         return known or time.monotonic() - first_seen > _RESUME_KNOWN_AFTER
 
-    def _begin(self, attempt: Attempt) -> Iterator[Headline]:
+    def _begin(self, attempt: Attempt) -> Dialogue[LogLine | Headline]:
         if attempt["number"] in self._begun:
             return
         self._begun.add(attempt["number"])
         yield Headline(attempt["number"], attempt["resumed_from_step"])
 
-    def _fresh(self, attempt: int) -> Iterator[LogLine]:
+    def _fresh(self, attempt: int) -> Dialogue[LogLine | Headline]:
         """The whole lines that have come since the last look."""
-        for rank in self._ranks(attempt):
+        for rank in (yield from self._ranks(attempt)):
             for stream in self._choice.streams:
                 cursor = self._cursors.setdefault((attempt, rank, stream), _Cursor())
-                while part := self._read(attempt, rank, stream, cursor):
+                while part := (yield from self._read(attempt, rank, stream, cursor)):
                     yield from (LogLine(rank, stream, line) for line in cursor.cutter.cut(part))
 
-    def _rests(self, attempt: int) -> Iterator[LogLine]:
+    def _rests(self, attempt: int) -> Dialogue[LogLine | Headline]:
         """Last lines without an end, once nothing more will come."""
         for (number, rank, stream), cursor in self._cursors.items():
             rest = cursor.cutter.rest() if number == attempt else b""
             if rest:
                 yield LogLine(rank, stream, rest)
 
-    def _ranks(self, attempt: int) -> list[int]:
+    def _ranks(self, attempt: int) -> Answered[list[int]]:
         if self._choice.rank is not None:
             return [self._choice.rank]
-        ranks = self._patiently(lambda: self._client.ranks(self._job_id, attempt))
+        ranks: list[Rank] = yield Ask(lambda client: client.ranks(self._job_id, attempt))
         return sorted(rank["rank"] for rank in ranks)
 
-    def _read(self, attempt: int, rank: int, stream: str, cursor: _Cursor) -> bytes:
+    def _read(self, attempt: int, rank: int, stream: str, cursor: _Cursor) -> Answered[bytes]:
         """The next bytes of one log; empty at its end."""
-        part = self._patiently(lambda: self._part(attempt, rank, stream, cursor.offset))
+        part: LogPart = yield self._part(attempt, rank, stream, cursor.offset)
         cursor.offset = part.next_offset
         return part.data
 
-    def _part(self, attempt: int, rank: int, stream: str, offset: int | None) -> LogPart:
+    def _part(self, attempt: int, rank: int, stream: str, offset: int | None) -> Ask:
         if offset is None and self._choice.tail is not None and attempt == min(self._begun):
-            return self._client.log_tail(self._job_id, rank, stream, attempt, self._choice.tail)
-        return self._client.log(self._job_id, rank, stream, attempt, offset=offset or 0)
+            lines = self._choice.tail
+            return Ask(lambda client: client.log_tail(self._job_id, rank, stream, attempt, lines))
+        return Ask(lambda client: client.log(self._job_id, rank, stream, attempt, offset=offset or 0))
