@@ -18,6 +18,7 @@ from rekindle_service.api.services import Services
 from rekindle_service.devices import find_machine
 from rekindle_service.home import Home
 from rekindle_service.launching.git_checkout import check_out
+from rekindle_service.machine_usage import MachineWatch
 from rekindle_service.states import JobState
 from rekindle_service.store import Store
 from rekindle_service.submitter import Submitter
@@ -65,6 +66,7 @@ def api_server(root: Path) -> Iterator[ApiServer]:
         home=home,
         store=store,
         machine=machine,
+        watch=MachineWatch(machine, home.root),
         submitter=Submitter(store, home, machine, check_python=lambda _: None, checkout=check_out),
         credentials=Credentials(TOKEN),
         host="127.0.0.1",

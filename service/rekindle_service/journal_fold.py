@@ -78,7 +78,7 @@ class _Folding:
                 self._attempt(record).resumed_from_step = record.fields["step"]
             case RecordType.ATTEMPT_ENDED:
                 self._attempt_ended(record)
-            case RecordType.FAULT_INJECTED | RecordType.SNAPSHOT_SKIPPED | RecordType.STRAGGLER:
+            case RecordType.FAULT_INJECTED | RecordType.SNAPSHOT_SKIPPED | RecordType.STRAGGLER | RecordType.REWOUND:
                 self._remark(record)
             case RecordType.RETRY_DECIDED:
                 self._retry_decided(record)
@@ -120,6 +120,7 @@ class _Folding:
         attempt.resumed_from_step = record.fields.get("resumed_from_step", attempt.resumed_from_step)
         attempt.last_step = record.fields.get("last_step")
         attempt.durable_step = record.fields.get("durable_step")
+        attempt.saving_seconds = _seconds(record.fields.get("saving_seconds"))
         self.effect.columns.update(outcome=attempt.outcome, phase=None, steps_per_second=None, eta_seconds=None)
         if attempt.durable_step is not None:
             self.effect.columns["snapshot_step"] = attempt.durable_step
@@ -131,6 +132,8 @@ class _Folding:
                 self._fault_injected(record)
             case RecordType.SNAPSHOT_SKIPPED:
                 self._snapshot_skipped(record)
+            case RecordType.REWOUND:
+                self._rewound(record)
             case _:
                 self._straggler(record)
 
@@ -147,6 +150,12 @@ class _Folding:
         step, reason = int(record.fields["step"]), str(record.fields["reason"])
         sentence = f"attempt {int(record.fields['attempt'])}: the snapshot of step {step} was passed over: {reason}"
         self.effect.remarks.append(Remark("snapshot_skipped", sentence, record.at))
+
+    def _rewound(self, record: Record) -> None:
+        step, aside = int(record.fields["step"]), [int(each) for each in record.fields["set_aside"]]
+        others = ", ".join(map(str, aside)) or "none"
+        sentence = f"back to the snapshot of step {step}; set aside, newer than it: {others}"
+        self.effect.remarks.append(Remark("rewound", sentence, record.at))
 
     def _straggler(self, record: Record) -> None:
         rank, share = int(record.fields["rank"]), record.fields["share"]
@@ -194,6 +203,13 @@ def _number(value: object) -> int | None:
     """Raises TypeError for what is neither a whole number nor None."""
     if value is not None and not isinstance(value, int):
         raise TypeError(f"{value!r} is no whole number")
+    return value
+
+
+def _seconds(value: object) -> float | None:
+    """Raises TypeError for what is neither a number nor None."""
+    if value is not None and not isinstance(value, int | float):
+        raise TypeError(f"{value!r} is no number of seconds")
     return value
 
 

@@ -9,13 +9,13 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 
 from rekindle.contract.journal import read_journal
-from rekindle_service.goodput import goodput
 from rekindle_service.home import Home
 from rekindle_service.journal_fold import JournalEffect, fold
 from rekindle_service.readers.regular_file import read_small
 from rekindle_service.rows import Attempt, Job
 from rekindle_service.states import HOLDING_SLOTS
 from rekindle_service.store import Store
+from rekindle_service.time_spent import goodput, time_spent
 
 _LONGEST_TEXT = 500  # characters of what a script says that a row keeps
 
@@ -39,6 +39,7 @@ class Progress(BaseModel):
     steps: _Count | None = None
     steps_per_second: _Rate | None = None
     durable_step: _Count | None = None
+    saving_seconds: _Rate | None = None
     notice: _Text | None = None
 
     def columns(self) -> dict[str, Any]:
@@ -91,23 +92,29 @@ class Monitor:
 
     def read_progress(self, job: Job) -> None:
         """Bring the row up to what rank 0 of the current attempt says; nothing is written if it says nothing new."""
-        columns = self._progress_columns(job.id, job.attempt)
+        told = self._told(job.id, job.attempt)
+        if told is None:
+            return
+        columns = told.columns()
         if any(getattr(job, name) != value for name, value in columns.items()):
             attempts = self._store.attempts(job.id)
-            self._store.update_progress(job.id, **columns, goodput=goodput(attempts, time.time()))
+            for attempt in attempts[-1:]:
+                attempt.saving_seconds = told.saving_seconds
+            self._store.update_progress(job.id, **columns, goodput=goodput(time_spent(job, attempts, time.time())))
 
     def _round_off(self, job: Job, effect: JournalEffect, attempts: list[Attempt]) -> None:
         """Add the last words of a run: where rank 0 stood, and how well the time was used."""
-        last = self._progress_columns(job.id, effect.columns.get("attempt", job.attempt))
-        effect.columns = {**last, **effect.columns, "goodput": goodput(attempts, time.time())}
+        told = self._told(job.id, effect.columns.get("attempt", job.attempt))
+        last = {} if told is None else told.columns()
+        effect.columns = {**last, **effect.columns, "goodput": goodput(time_spent(job, attempts, time.time()))}
 
-    def _progress_columns(self, job_id: str, attempt: int) -> dict[str, Any]:
+    def _told(self, job_id: str, attempt: int) -> Progress | None:
         run_dir = self._home.run_dir(job_id)
         data = read_small(run_dir.root, run_dir.attempt(attempt).rank(0).status)
         try:
-            return {} if data is None else Progress.model_validate_json(data).columns()
+            return None if data is None else Progress.model_validate_json(data)
         except ValidationError:
-            return {}
+            return None
 
 
 def _size(path: Path) -> int:

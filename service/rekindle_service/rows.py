@@ -55,6 +55,7 @@ class Job(SQLModel, table=True):
     devices: list[str] = Field(default_factory=list, sa_type=JSON)  # slots held now, one per rank
     queue_position: int | None = None  # 1 = next; None beyond the first 200 and when it does not wait for slots
     waiting_for: str | None = None
+    rewind: dict[str, int] = Field(default_factory=dict, sa_type=JSON)  # step to go back to, and the run that does it
     journal_offset: int = 0  # bytes of the keeper's journal that are in these rows
 
     # how far it has come
@@ -70,7 +71,7 @@ class Job(SQLModel, table=True):
     progress: float | None = None  # 0 to 1
     eta_seconds: float | None = None
     snapshot_step: int | None = None  # newest durable snapshot
-    goodput: float | None = None  # 0 to 1, see ``goodput``
+    goodput: float | None = None  # 0 to 1, see ``time_spent``
     notice: str | None = None
     outcome: dict[str, Any] | None = Field(default=None, sa_type=JSON)  # of ``contract.outcome.Outcome``
     next_try_at: float | None = None
@@ -107,6 +108,7 @@ class Attempt(SQLModel, table=True):
     resumed_from_step: int | None = None
     last_step: int | None = None
     durable_step: int | None = None
+    saving_seconds: float | None = None  # that the training stood still for snapshots; None = not told
     world_size: int = 0
     devices: list[str] = Field(default_factory=list, sa_type=JSON)
     next_try_at: float | None = None  # of the attempt that follows this one

@@ -21,6 +21,7 @@ from rekindle_service.http_server import HttpServer, listen, url_of
 from rekindle_service.launching.git_checkout import check_out
 from rekindle_service.launching.interpreter import InterpreterCheck
 from rekindle_service.launching.keeper import KeeperLauncher, prepare_worker_path
+from rekindle_service.machine_usage import MachineWatch
 from rekindle_service.settings import Settings
 from rekindle_service.store import CorruptDatabaseError, Store
 from rekindle_service.submitter import Submitter
@@ -60,6 +61,8 @@ def _compose(settings: Settings, stack: ExitStack) -> HttpServer:
     listener = _listener(settings)
     stack.callback(listener.close)
     machine = find_machine(settings.cpu_slots)
+    watch = MachineWatch(machine, home.root)
+    stack.callback(watch.close)
     engine = Engine(store, home, machine, KeeperLauncher(home, machine, prepare_worker_path(home)))
     stack.callback(engine.close)
     stopping = threading.Event()
@@ -67,6 +70,7 @@ def _compose(settings: Settings, stack: ExitStack) -> HttpServer:
         home=home,
         store=store,
         machine=machine,
+        watch=watch,
         submitter=Submitter(store, home, machine, InterpreterCheck(), check_out),
         credentials=Credentials(token),
         host=settings.host,
@@ -78,6 +82,7 @@ def _compose(settings: Settings, stack: ExitStack) -> HttpServer:
     )
     app = create_app(services)
     engine.start()
+    watch.start()
     stack.callback(home.withdraw)
     return HttpServer(
         app, listener, stopping, on_ready=partial(_announce, home, url_of(listener), token, settings.host)

@@ -26,10 +26,10 @@ class Result:
 
 
 class Steps:
-    """The step log of rank 1, read as it grows: (step, pid, seconds since the epoch)."""
+    """The step log of a rank, read as it grows: (step, pid, seconds since the epoch)."""
 
-    def __init__(self, folder: Path) -> None:
-        self._path = folder / "steps-1.log"
+    def __init__(self, folder: Path, rank: int = 1) -> None:
+        self._path = folder / f"steps-{rank}.log"
 
     def all(self) -> list[tuple[int, int, float]]:
         if not self._path.exists():
@@ -90,11 +90,11 @@ class ServedRun:
 
 
 @contextmanager
-def server(home: Path) -> Iterator[Client]:
-    """``rekindle serve`` with two CPU slots for as long as the context lasts."""
+def server(home: Path, slots: int = 2) -> Iterator[Client]:
+    """``rekindle serve`` with so many CPU slots for as long as the context lasts."""
     home.mkdir()
     command = [Path(sys.executable).with_name("rekindle"), "serve", "--port", "0"]
-    env = {**os.environ, "REKINDLE_HOME": str(home), "REKINDLE_CPU_SLOTS": "2"}
+    env = {**os.environ, "REKINDLE_HOME": str(home), "REKINDLE_CPU_SLOTS": str(slots)}
     with (home / "server.log").open("wb") as log:
         process = subprocess.Popen(command, env=env, stdout=log, stderr=log)
     try:

@@ -11,7 +11,6 @@ from typing import Any
 
 import httpx2
 import pytest
-from fastapi.sse import ServerSentEvent
 
 from api_server import ApiServer
 from rekindle.contract.durable import append_line
@@ -24,11 +23,7 @@ from rekindle_service.states import JobState
 
 def told(feed: Feed) -> list[tuple[str, Any]]:
     """What a poll says, as the listener gets it."""
-    return [(event.event or "", jsonable(event)) for event in feed.poll()]
-
-
-def jsonable(event: ServerSentEvent) -> Any:
-    return event.data.model_dump(mode="json") if hasattr(event.data, "model_dump") else event.data
+    return [(event.event or "", json.loads(event.raw_data or "")) for event in feed.poll()]
 
 
 def start_attempt(server: ApiServer, job: dict[str, Any], number: int) -> Path:

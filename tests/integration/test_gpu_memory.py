@@ -1,36 +1,16 @@
 """Waiting for GPU memory, against a stand-in for the driver's library: there is no GPU here."""
 
-import shutil
-import subprocess
 import threading
 from pathlib import Path
 
 import pytest
 
+from fakes import nvidia_driver
 from rekindle.keeper import gpu_memory
 from rekindle.keeper.gpu_memory import GpuMemory
 
 _GIB = 1 << 30
-_DRIVER = r"""
-#include <stdio.h>
-#include <string.h>
-typedef struct { unsigned long long total, free, used; } memory;
-int nvmlInit_v2(void) { return 0; }
-int nvmlShutdown(void) { return 0; }
-int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **handle) { *handle = (void *)1; return index != 0; }
-int nvmlDeviceGetHandleByUUID(const char *uuid, void **handle) {
-    *handle = (void *)1;
-    return strcmp(uuid, "GPU-a") != 0;
-}
-int nvmlDeviceGetMemoryInfo(void *handle, memory *info) {
-    FILE *file = fopen(USED, "r");
-    int found = file && fscanf(file, "%llu", &info->used) == 1;
-    if (file) fclose(file);
-    return !found;
-}
-"""
-
-pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="the stand-in is written in C: needs gcc")
+pytestmark = pytest.mark.skipif(not nvidia_driver.HAS_COMPILER, reason="the stand-in is written in C: needs gcc")
 
 
 @pytest.fixture
@@ -43,10 +23,7 @@ def used(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def driver(tmp_path: Path, used: Path) -> str:
-    source, library = tmp_path / "driver.c", tmp_path / "libdriver.so"
-    source.write_text(_DRIVER)
-    subprocess.run(["gcc", "-shared", "-fPIC", f'-DUSED="{used}"', "-o", library, source], check=True)
-    return str(library)
+    return str(nvidia_driver.build(tmp_path, used))
 
 
 @pytest.mark.parametrize("device", ["GPU-a", "0"])

@@ -12,14 +12,23 @@ from starlette.responses import Response
 from rekindle_service.api import (
     bundles,
     chaos,
+    configuration,
     devices,
+    downloads,
     event_stream,
     experiments,
     health,
+    job_time,
     jobs,
+    log_search,
+    machine,
     prometheus,
     ranks,
+    recipes,
     records,
+    snapshots,
+    summary,
+    usage,
 )
 from rekindle_service.api.access import Access
 from rekindle_service.api.body_limit import BodyLimit
@@ -41,12 +50,21 @@ MOST_BODY_BYTES = 10 << 20
 
 _API_ROUTERS = (
     jobs.router,
+    summary.router,
     ranks.router,
+    usage.router,
+    log_search.router,
+    downloads.router,
     chaos.router,
     records.router,
+    job_time.router,
+    snapshots.router,
+    configuration.router,
     bundles.router,
+    recipes.router,
     experiments.router,
     devices.router,
+    machine.router,
     event_stream.router,
 )
 

@@ -1,9 +1,11 @@
 """What one listener of the event stream has not heard yet.
 
 Pull-based: nothing is queued for a listener, each poll looks at rows and files as they are, so one that reads slowly
-or not at all costs no memory. Not thread-safe: one poll at a time.
+or not at all costs no memory. Listeners that ask at about the same time share a look, and what it says as JSON.
+Not thread-safe: one poll at a time.
 """
 
+import json
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -11,20 +13,24 @@ from pathlib import Path
 from typing import Any
 
 from fastapi.sse import ServerSentEvent
+from pydantic import BaseModel
 
 from rekindle.contract.layout import RunDir
 from rekindle_service.api.job_view import job_public
 from rekindle_service.api.ranks import rank_rows
 from rekindle_service.api.schemas import RankPublic
 from rekindle_service.api.services import Services
+from rekindle_service.readers.attempt_metrics import metric_files
 from rekindle_service.readers.log_reader import read_chunk, size_of, tail_offset
 from rekindle_service.readers.metric_reader import read_metric_lines
 from rekindle_service.readers.rank_reader import AttemptFacts, read_attempts
 from rekindle_service.readers.regular_file import open_regular
 from rekindle_service.rows import Job
+from rekindle_service.store import Store
 
 _MOST_CHANGES = 100
 _MOST_POINTS = 500
+_MOST_METRIC_BYTES = 256 * 1024
 _MOST_LOG_BYTES = 64 * 1024
 _LOG_HISTORY = 16 * 1024
 _RANKS_ANEW = 5.0  # seconds after which living ranks are told again, since the age of their last sign has changed
@@ -44,6 +50,31 @@ class _LogPosition:
     offset: int
 
 
+class RanksTold(BaseModel):
+    """Data of a `ranks` event."""
+
+    job: str
+    attempt: int
+    items: list[RankPublic]
+
+
+@dataclass(frozen=True, slots=True)
+class _RanksSeen:
+    """One look at the ranks of an attempt. ``lasting``: what does not change by itself as time goes by."""
+
+    lasting: list[dict[str, Any]]
+    alive: bool
+    event: ServerSentEvent
+
+
+@dataclass(frozen=True, slots=True)
+class _RowsSeen:
+    """What has happened to jobs up to the version ``newest``."""
+
+    newest: int
+    events: list[ServerSentEvent]
+
+
 @dataclass(slots=True)
 class JobFeed:
     """Ranks, metrics and logs of one followed job."""
@@ -55,19 +86,23 @@ class JobFeed:
     _journal_seen: tuple[int, int] | None = None
     _ranks: list[dict[str, Any]] | None = None
     _ranks_told_at: float = 0.0
-    _metrics: _LogPosition | None = None
+    _metrics: dict[str, _LogPosition] = field(default_factory=dict)  # by the name of the file
     _positions: dict[LogSubscription, _LogPosition] = field(default_factory=dict)
 
-    def poll(self) -> Iterator[ServerSentEvent]:
-        job = self.services.store.job(self.job_id)
+    def poll(self, newer_than: float) -> Iterator[ServerSentEvent]:
+        """``newer_than``: see ``Glances``."""
+        glances = self.services.glances
+        job = glances.at(("job", self.job_id), lambda: self.services.store.job(self.job_id), newer_than)
         if job is None:
             return
         run_dir = self.services.home.run_dir(self.job_id)
         attempt = self._latest_attempt(run_dir)
         if attempt is None:
             return
-        yield from self._ranks_events(job, run_dir, attempt)
-        yield from self._metrics_events(run_dir, attempt.number)
+        ranks = ("ranks", self.job_id, attempt.number)
+        yield from self._ranks_events(glances.at(ranks, lambda: _look_at_ranks(job, run_dir, attempt), newer_than))
+        for path in metric_files(run_dir, attempt.number):
+            yield from self._metrics_events(run_dir, attempt.number, path)
         for subscription in self.logs:
             yield from self._log_events(run_dir, attempt.number, subscription)
 
@@ -84,31 +119,28 @@ class JobFeed:
             self._journal_seen = seen
         return self._attempt
 
-    def _ranks_events(self, job: Job, run_dir: RunDir, attempt: AttemptFacts) -> Iterator[ServerSentEvent]:
-        rows = rank_rows(job, run_dir, attempt)
-        ranks = [row.model_dump(mode="json", exclude={"heartbeat_age", "process_state"}) for row in rows]
+    def _ranks_events(self, seen: _RanksSeen) -> Iterator[ServerSentEvent]:
         now = time.monotonic()
-        aged = now - self._ranks_told_at >= _RANKS_ANEW and any(row.heartbeat_age is not None for row in rows)
-        if ranks == self._ranks and not aged:
+        aged = now - self._ranks_told_at >= _RANKS_ANEW and seen.alive
+        if seen.lasting == self._ranks and not aged:
             return
-        self._ranks, self._ranks_told_at = ranks, now
-        yield _ranks_event(job.id, attempt.number, rows)
+        self._ranks, self._ranks_told_at = seen.lasting, now
+        yield seen.event
 
-    def _metrics_events(self, run_dir: RunDir, attempt: int) -> Iterator[ServerSentEvent]:
-        path = run_dir.attempt(attempt).rank(0).metrics
-        position = self._metrics
+    def _metrics_events(self, run_dir: RunDir, attempt: int, path: Path) -> Iterator[ServerSentEvent]:
+        position = self._metrics.get(path.name)
         if position is None:
-            position = self._metrics = _LogPosition(attempt, _end_of_lines(run_dir.root, path))
+            position = self._metrics[path.name] = _LogPosition(attempt, _end_of_lines(run_dir.root, path))
         elif position.attempt != attempt:
-            position = self._metrics = _LogPosition(attempt, 0)
-        points = []
+            position = self._metrics[path.name] = _LogPosition(attempt, 0)
+        points, began = [], position.offset
         for line in read_metric_lines(run_dir.root, path, position.offset):
             points.append({"step": line.step, "epoch": line.epoch, "at": line.at, "values": line.values})
             position.offset = line.end
-            if len(points) == _MOST_POINTS:
+            if len(points) == _MOST_POINTS or position.offset - began > _MOST_METRIC_BYTES:
                 break
         if points:
-            yield ServerSentEvent(event="metrics", data={"job": self.job_id, "attempt": attempt, "points": points})
+            yield _event("metrics", {"job": self.job_id, "attempt": attempt, "points": points})
 
     def _log_events(self, run_dir: RunDir, attempt: int, wanted: LogSubscription) -> Iterator[ServerSentEvent]:
         file = open_regular(run_dir.root, run_dir.attempt(attempt).rank(wanted.rank).log(wanted.stream))
@@ -137,25 +169,40 @@ class Feed:
         self._jobs = jobs
         newest = services.store.version()
         self.version = newest if since is None else min(since, newest)
+        self._polled_at = time.monotonic()
 
     def poll(self) -> list[ServerSentEvent]:
         """What has happened since the last poll, oldest first; an id is the version up to which all has been told."""
-        changes = self._services.store.changes(self.version, _MOST_CHANGES)
-        self.version = changes.newest
-        events = [ServerSentEvent(event="deleted", data={"id": job_id}) for job_id in changes.deleted]
-        events += [_job_event(job) for job in changes.jobs]
+        glances, since = self._services.glances, self.version
+        seen = glances.at(("rows", since), lambda: _look_at_rows(self._services.store, since), self._polled_at)
+        self.version = seen.newest
+        events = list(seen.events)
         for job in self._jobs:
-            events += job.poll()
+            events += job.poll(self._polled_at)
+        self._polled_at = time.monotonic()
         return events
 
 
-def _job_event(job: Job) -> ServerSentEvent:
-    return ServerSentEvent(event="job", data=job_public(job), id=str(job.version))
+def _look_at_rows(store: Store, since: int) -> _RowsSeen:
+    changes = store.changes(since, _MOST_CHANGES)
+    events = [_event("deleted", {"id": job_id}) for job_id in changes.deleted]
+    events += [_event("job", job_public(job), str(job.version)) for job in changes.jobs]
+    return _RowsSeen(changes.newest, events)
 
 
-def _ranks_event(job_id: str, attempt: int, rows: list[RankPublic]) -> ServerSentEvent:
-    items = [row.model_dump(mode="json") for row in rows]
-    return ServerSentEvent(event="ranks", data={"job": job_id, "attempt": attempt, "items": items})
+def _look_at_ranks(job: Job, run_dir: RunDir, attempt: AttemptFacts) -> _RanksSeen:
+    rows = rank_rows(job, run_dir, attempt)
+    return _RanksSeen(
+        lasting=[row.model_dump(mode="json", exclude={"heartbeat_age", "process_state"}) for row in rows],
+        alive=any(row.heartbeat_age is not None for row in rows),
+        event=_event("ranks", RanksTold(job=job.id, attempt=attempt.number, items=rows)),
+    )
+
+
+def _event(kind: str, data: BaseModel | dict[str, Any], version: str | None = None) -> ServerSentEvent:
+    """An event whose data is JSON already: made once, however many listeners it is told, and not in the event loop."""
+    text = data.model_dump_json() if isinstance(data, BaseModel) else json.dumps(data, allow_nan=False)
+    return ServerSentEvent(event=kind, raw_data=text, id=version)
 
 
 def _log_event(
@@ -170,7 +217,7 @@ def _log_event(
         "next_offset": next_offset,
         "text": text,
     }
-    return ServerSentEvent(event="log", data=data)
+    return _event("log", data)
 
 
 def _end_of_lines(root: Path, path: Path) -> int:

@@ -1,5 +1,6 @@
 """Ranks of an attempt: how each is doing, its log and its live stack."""
 
+import time
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -11,11 +12,12 @@ from rekindle.contract.rank_records import RankState, ring
 from rekindle_service.api.byte_range import UnsatisfiableRangeError, parse_range
 from rekindle_service.api.lookup import AttemptNumber, KnownAttempt, KnownJob, KnownRank, KnownRunDir, find_attempt
 from rekindle_service.api.problems import ProblemError
-from rekindle_service.api.schemas import Page, RankPublic, StackPublic
+from rekindle_service.api.schemas import Page, RankPublic, RankUsagePublic, StackPublic
 from rekindle_service.readers.log_reader import iter_bytes, read_chunk, size_of, tail_offset
 from rekindle_service.readers.rank_reader import AttemptFacts, read_ranks
 from rekindle_service.readers.regular_file import open_regular
 from rekindle_service.readers.stack_reader import await_stack, stacks_size
+from rekindle_service.readers.usage_reader import UsageSample, latest_usage
 from rekindle_service.rows import Job
 from rekindle_service.states import HOLDING_SLOTS
 
@@ -23,6 +25,7 @@ router = APIRouter(tags=["ranks"])
 
 _MOST_BYTES = 1 << 20
 _STACK_TIMEOUT = 3.0  # seconds
+_USAGE_HOLDS = 20.0  # seconds after a look at a rank in which it tells what the rank uses now
 _TEXT = "text/plain; charset=utf-8"
 
 Stream = Annotated[Literal["stdout", "stderr"], Query(description="Which output of the rank")]
@@ -35,7 +38,21 @@ RangeHeader = Annotated[str | None, Header(alias="Range", description="One range
 def rank_rows(job: Job, run_dir: RunDir, facts: AttemptFacts) -> list[RankPublic]:
     """Every rank of an attempt as it is shown; no rank of a job that holds no slots runs."""
     over = job.state not in HOLDING_SLOTS
-    return [RankPublic.model_validate(row) for row in read_ranks(run_dir, facts, over=over)]
+    rows = [RankPublic.model_validate(row) for row in read_ranks(run_dir, facts, over=over)]
+    sample = None if over else latest_usage(run_dir.root, run_dir.attempt(facts.number).usage)
+    if sample is not None and time.time() - sample.at < _USAGE_HOLDS:
+        for row in rows:
+            row.usage = _usage_of(row, sample)
+    return rows
+
+
+def _usage_of(row: RankPublic, sample: UsageSample) -> RankUsagePublic | None:
+    """What a living rank uses now."""
+    usage = sample.of_rank(row.rank)
+    if usage is None or row.process_state is None:
+        return None
+    devices = sample.devices_of(row.rank)
+    return RankUsagePublic(cpu_percent=usage.cpu_percent, rss_bytes=usage.rss_bytes, devices=devices)
 
 
 @router.get("/jobs/{job_id}/ranks")

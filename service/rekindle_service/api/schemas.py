@@ -6,6 +6,7 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 from pydantic import BaseModel, BeforeValidator, ConfigDict
 
 from rekindle.contract.rank_records import RankState
+from rekindle_service.readers.usage_reader import DeviceUsage
 
 T = TypeVar("T")
 
@@ -139,6 +140,14 @@ class AttemptPublic(BaseModel):
     faults: list[FaultPublic]
 
 
+class RankUsagePublic(BaseModel):
+    """What a rank and the processes it has started use now; 100 ``cpu_percent`` are one core, null at first."""
+
+    cpu_percent: float | None
+    rss_bytes: int
+    devices: list[DeviceUsage]
+
+
 class RankPublic(BaseModel):
     """One rank of one attempt; ``heartbeat_age`` in seconds, ``process_state`` the kernel's letter (R, S, D, T …).
 
@@ -167,6 +176,7 @@ class RankPublic(BaseModel):
     heartbeat_age: float | None
     straggler: float | None
     last_line: Spoken
+    usage: RankUsagePublic | None = None
 
 
 MetricPoint = tuple[int, int | None, float, float | None]
@@ -182,6 +192,7 @@ class MetricSeries(BaseModel):
 class SnapshotPublic(BaseModel):
     """``verified``: every file of the manifest is there with its size.
 
+    ``pinned``: never deleted to make room.
     ``score``: the value of the metric that the job's ``snapshot.best`` names, where it was logged at this step.
     """
 
@@ -195,12 +206,76 @@ class SnapshotPublic(BaseModel):
     created_at: Moment
     score: float | None
     best: bool
+    pinned: bool
 
 
 class SnapshotList(Page[SnapshotPublic]):
     """``cadence``: how often they are taken and why, in words of the latest attempt; null before the first."""
 
     cadence: Spoken
+
+
+class LogMatch(BaseModel):
+    """A place where a text was found; offsets in bytes. `line_offset` is that of its line, or near it in a long one."""
+
+    model_config = ConfigDict(from_attributes=True)
+
+    offset: int
+    line_offset: int
+    text: Spoken
+
+
+class LogMatches(BaseModel):
+    """Places in the order of the search; `next` is the byte where it goes on, `size` that of the log, in bytes."""
+
+    items: list[LogMatch]
+    next: int | None
+    size: int
+
+
+class RankMatches(BaseModel):
+    """A log that a text was found in, or that was not searched to its end."""
+
+    rank: int
+    stream: str
+    count: int
+    complete: bool
+    first: LogMatch | None
+
+
+class CodePublic(BaseModel):
+    """The code as it was submitted. Equal digests mean equal files."""
+
+    digest: str
+    files: int
+    bytes: int
+
+
+class ConfigurationPublic(BaseModel):
+    """``surroundings``: host, system, processor, cores, memory (bytes), python and packages, as the keeper has them."""
+
+    code: CodePublic | None
+    surroundings: dict[str, Any] | None
+
+
+class FileDifferencePublic(BaseModel):
+    """``diff``: the changed lines in unified form, null where they cannot be told."""
+
+    model_config = ConfigDict(from_attributes=True)
+
+    path: Annotated[str, BeforeValidator(speakable)]
+    change: Literal["added", "removed", "changed"]
+    diff: Spoken
+
+
+class MetricName(BaseModel):
+    """A metric that a job has logged, and its newest value (null where that was not finite)."""
+
+    model_config = ConfigDict(from_attributes=True)
+
+    name: str
+    step: int
+    value: float | None
 
 
 class EventPublic(BaseModel):
@@ -224,6 +299,8 @@ class DevicePublic(BaseModel):
     memory: int | None
     uuid: str | None
     job: str | None
+    job_name: str | None
+    job_state: str | None
 
 
 class LinkPublic(BaseModel):

@@ -2,14 +2,16 @@
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated
 
 from fastapi import Depends, Request
 
 from rekindle_service.api.access import Credentials
+from rekindle_service.api.glances import Glances
 from rekindle_service.devices import Machine
 from rekindle_service.home import Home
+from rekindle_service.machine_usage import MachineWatch
 from rekindle_service.store import Store
 from rekindle_service.submitter import Submitter
 
@@ -21,6 +23,7 @@ class Services:
     home: Home
     store: Store
     machine: Machine
+    watch: MachineWatch
     submitter: Submitter
     credentials: Credentials
     host: str
@@ -29,6 +32,7 @@ class Services:
     stopping: threading.Event
     nudge: Callable[[], None]
     engine_alive: Callable[[], bool]
+    glances: Glances = field(default_factory=Glances)
 
 
 def _services(request: Request) -> Services:

@@ -73,10 +73,11 @@ def read_json(path: Path) -> Any | None:
         return None
 
 
-def append_line(path: Path, value: Any) -> None:
+def append_line(path: Path, value: Any, *, durable: bool = True) -> None:
     """Append one JSON line and fsync it. A torn last line left by a crash is first ended, so it cannot swallow ours.
 
-    Raises OSError, naming the file, where the line did not fit whole (a full disk).
+    ``durable=False`` leaves out the fsync: right for what means nothing after a crash. Raises OSError, naming the file,
+    where the line did not fit whole (a full disk).
     """
     created = not path.exists()
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
@@ -86,13 +87,14 @@ def append_line(path: Path, value: Any) -> None:
         line = (b"\n" if torn else b"") + json.dumps(value, allow_nan=False).encode() + b"\n"
         if os.write(fd, line) != len(line):
             raise OSError(errno.ENOSPC, "only a part of the line was written")
-        os.fsync(fd)
+        if durable:
+            os.fsync(fd)
     except OSError as error:
         error.filename = str(path)
         raise
     finally:
         os.close(fd)
-    if created:
+    if created and durable:
         fsync_folder(path.parent)
 
 

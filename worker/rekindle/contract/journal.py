@@ -17,12 +17,13 @@ class RecordType(StrEnum):
     """The kinds of record, with the fields each has beside ``type`` and ``at`` (seconds since the epoch)."""
 
     KEEPER_STARTED = "keeper_started"  # run, keeper: ProcessIdentity
+    REWOUND = "rewound"  # run, step: the snapshot that a user chose, set_aside: steps of the newer ones
     ATTEMPT_STARTED = "attempt_started"  # attempt, run, generation, world_size, devices, warm
     RANKS_RUNNING = "ranks_running"  # attempt, ranks: [{rank, local_rank, pid, start_time}]
     SNAPSHOT_SKIPPED = "snapshot_skipped"  # attempt, step, reason: a damaged one was passed over
     RESUMED = "resumed"  # attempt, step: the snapshot that the attempt went on from
     RANK_EXITED = "rank_exited"  # attempt, rank, exit_code, signal ("SIGKILL"), killed: whether the keeper did it
-    ATTEMPT_ENDED = "attempt_ended"  # attempt, outcome, resumed_from_step, last_step, durable_step
+    ATTEMPT_ENDED = "attempt_ended"  # attempt, outcome, resumed_from_step, last_step, durable_step, saving_seconds
     STRAGGLER = "straggler"  # attempt, rank, share: of the time that others wait for it, null once they no longer do
     FAULT_INJECTED = "fault_injected"  # attempt, fault, rank, snapshot (step of the damaged one): on a user's request
     RETRY_DECIDED = "retry_decided"  # attempt, reason, delay (seconds), next_try_at (seconds since the epoch)

@@ -67,6 +67,16 @@ class AttemptDir:
         return self.root / "agent.log"
 
     @property
+    def usage(self) -> Path:
+        """One ``UsageSample`` a line, of bounded size; written by the keeper, not fsynced."""
+        return self.root / "usage.jsonl"
+
+    @property
+    def scalars(self) -> Path:
+        """One ``MetricPoint`` a line: what the script has written for TensorBoard, copied by the keeper."""
+        return self.root / "scalars.jsonl"
+
+    @property
     def ranks(self) -> Path:
         return self.root / "ranks"
 
@@ -126,8 +136,23 @@ class RunDir:
         return self.root / "code"
 
     @property
+    def code_manifest(self) -> Path:
+        """Hashes of the code as it was submitted; written once by the server."""
+        return self.root / "code.json"
+
+    @property
+    def surroundings(self) -> Path:
+        """Interpreter, packages and machine of the latest run; written by its keeper."""
+        return self.root / "surroundings.json"
+
+    @property
     def snapshots(self) -> Path:
         return self.root / "snapshots"
+
+    @property
+    def pins(self) -> Path:
+        """``Pins`` as JSON, written by the server: snapshots that are never deleted to make room for newer ones."""
+        return self.root / "pins.json"
 
     @property
     def memory(self) -> Path:

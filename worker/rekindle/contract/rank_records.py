@@ -61,6 +61,7 @@ class RankStatus:
     durable_step: int | None = None  # newest snapshot committed by this attempt
     memory_step: int | None = None  # newest copy in shared memory, which a restart on this machine can go on from
     snapshot_cadence: str | None = None  # of rank 0: "every 42 steps (auto: …)"
+    saving_seconds: float | None = None  # that the training has stood still for snapshots in this attempt
     notice: str | None = None  # something the user should see, such as "snapshot 40 skipped: checksum"
     updated_at: float = 0.0
     updated_monotonic: float = 0.0

@@ -16,13 +16,16 @@ from rekindle.contract.rank_records import STACK_SIGNAL
 from rekindle.contract.spec import JobSpec
 from rekindle.keeper.accusation import Hang
 from rekindle.keeper.agents import Agents
-from rekindle.keeper.diagnosis import root_cause, signal_name
+from rekindle.keeper.diagnosis import failed_by_itself, root_cause, signal_name
 from rekindle.keeper.facts import AttemptFacts, Ending
-from rekindle.keeper.hang_doctor import HangDoctor
+from rekindle.keeper.hang_doctor import LOOK_EVERY, HangDoctor
 from rekindle.keeper.injection import Injector
 from rekindle.keeper.process_tree import descendants, end_all, reap
 from rekindle.keeper.roster import Roster, send
-from rekindle.keeper.testimony import agent_log_tail, rank_of_folder, read_steps, snapshot_listing
+from rekindle.keeper.saved_files import SavedFiles
+from rekindle.keeper.scalar_log import ScalarLog
+from rekindle.keeper.testimony import agent_log_tail, rank_of_folder, read_steps
+from rekindle.keeper.usage_log import UsageLog
 from rekindle.keeper.watch import Events, Watch
 
 SETTLED = 0.5  # seconds after the start of the ranks in which the keeper leaves them the processor
@@ -40,6 +43,7 @@ class Plan:
     number: int
     generation: str
     world_size: int
+    gpus: list[str]  # as in CUDA_VISIBLE_DEVICES
     cadence: str  # JSON of the spec's Cadence
     failures: PastFailures
     deadline: float | None  # seconds of CLOCK_MONOTONIC: the job's time limit
@@ -63,10 +67,12 @@ class Attempt:
         self._doctor = HangDoctor(self._dir, run_dir.code, spec.hang_timeout)
         self._hang: Hang | None = None
         self._injector = Injector(run_dir, self._dir, journal)
+        self._usage = UsageLog(self._dir.usage, plan.gpus)
+        self._scalars = ScalarLog(self._dir.scalars, (run_dir.code, run_dir.snapshots))
 
     def run(self) -> AttemptFacts:
         """Start torchrun, wait for an ending, leave no process behind, and tell what happened."""
-        files_before = snapshot_listing(self._run_dir)
+        saved = SavedFiles(self._run_dir)
         self._start()
         ending = self._watch_until_ending()
         agent_signal = self._agent_signal()
@@ -75,9 +81,10 @@ class Attempt:
             ending = Ending.DONE  # asked to stop, all came to their end first: nothing is left to do
         survivors = self._end_everything()
         self._journal_exits()
+        self._scalars.finish(self._other_ranks())
         facts = self._facts(ending)
         facts.agent_signal, facts.survivors, facts.hang = agent_signal, survivors, self._hang
-        facts.files_changed = snapshot_listing(self._run_dir) != files_before
+        facts.files_changed = saved.changed(by_itself=failed_by_itself(facts))
         return facts
 
     def _start(self) -> None:
@@ -96,19 +103,29 @@ class Attempt:
 
     def _watch_until_ending(self) -> Ending:
         while (ending := self._ending()) is None:
-            deadline = self._plan.deadline
-            limit = float("inf") if deadline is None else deadline - time.monotonic()
-            self._listen(min(limit, self._doctor.due_in()))
+            self._listen(self._patience())
             if self._roster.complete():
                 self._hang = self._doctor.examine(self._roster, self._listen)
                 self._journal_stragglers()
-                self._prepare_next()
+                if time.monotonic() > self._running_since + SETTLED:
+                    self._prepare_next()
+                    self._usage.look_if_due(self._roster)
+                    self._scalars.look_if_due(self._other_ranks())
         return ending
 
+    def _patience(self) -> float:
+        """Seconds to wait for something to happen; while ranks are missing there is nobody to be looked at."""
+        look = self._doctor.due_in() if self._roster.complete() else LOOK_EVERY
+        return look if self._plan.deadline is None else min(look, self._plan.deadline - time.monotonic())
+
     def _prepare_next(self) -> None:
-        """Once the ranks are past their own start, have the next attempt's agent ready."""
-        if self._spec.warm and time.monotonic() > self._running_since + SETTLED:
+        """Have the next attempt's agent ready."""
+        if self._spec.warm:
             self._agents.prepare(self._plan.number + 1)
+
+    def _other_ranks(self) -> list[int]:
+        """The pids of all ranks but the first, which reports for all."""
+        return [rank.pid for rank in self._roster if rank.rank]
 
     def _listen(self, seconds: float) -> None:
         self._take_in(self._watch.wait(seconds))

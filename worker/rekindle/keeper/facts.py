@@ -79,6 +79,7 @@ class AttemptFacts:
     last_step: int | None = None
     durable_step: int | None = None
     memory_step: int | None = None
+    saving_seconds: float | None = None  # that the training stood still for snapshots
     files_changed: bool = False  # something new lies in the snapshot directory
 
     @property

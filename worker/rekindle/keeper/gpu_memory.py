@@ -1,31 +1,20 @@
-"""Have the GPUs given back what a job's dead processes held? A rank that starts before that fails for lack of memory.
+"""Have the GPUs given back what a job's dead processes held? A rank that starts before runs out of memory."""
 
-Asked of the driver's own library (NVML) through ctypes: a job's interpreter need have nothing but torch, and NVML
-makes no CUDA context. It is opened for each question only, so that nothing of it is there when the keeper forks.
-"""
-
-import ctypes
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+
+from rekindle.keeper import nvml
 
 PATIENCE = 10.0  # seconds; a driver takes longest when it writes a dump of a failed kernel
 STEADY = 2.0  # seconds without a byte less, after which the memory is taken to be somebody else's
 TOLERANCE = 64 << 20  # bytes that the driver's own bookkeeping may grow by
 _LOOK_EVERY = 0.05  # seconds
-_LIBRARY = "libnvidia-ml.so.1"
-
-
-class _MemoryInfo(ctypes.Structure):
-    """``nvmlMemory_t``, in bytes."""
-
-    _fields_ = (("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong))
 
 
 class GpuMemory:
     """The memory of some GPUs, measured from what was in use when this was made."""
 
-    def __init__(self, devices: Sequence[str], library: str = _LIBRARY) -> None:
+    def __init__(self, devices: Sequence[str], library: str = nvml.LIBRARY) -> None:
         """``devices``: UUIDs or indices, as in CUDA_VISIBLE_DEVICES. Make it while nothing of the job runs."""
         self._devices, self._library = devices, library
         self._before = self._used()
@@ -50,33 +39,7 @@ class GpuMemory:
         if not self._devices:
             return []
         try:
-            with _opened(self._library) as nvml:
-                return [_used_of(nvml, device) for device in self._devices]
+            with nvml.opened(self._library) as library:
+                return [nvml.find(library, device).memory()[0] for device in self._devices]
         except OSError:
             return []
-
-
-@contextmanager
-def _opened(library: str) -> Iterator[ctypes.CDLL]:
-    nvml = ctypes.CDLL(library)
-    _check(nvml.nvmlInit_v2())
-    try:
-        yield nvml
-    finally:
-        nvml.nvmlShutdown()
-
-
-def _used_of(nvml: ctypes.CDLL, device: str) -> int:
-    handle, info = ctypes.c_void_p(), _MemoryInfo()
-    if device.isdecimal():
-        _check(nvml.nvmlDeviceGetHandleByIndex_v2(ctypes.c_uint(int(device)), ctypes.byref(handle)))
-    else:
-        _check(nvml.nvmlDeviceGetHandleByUUID(device.encode(), ctypes.byref(handle)))
-    _check(nvml.nvmlDeviceGetMemoryInfo(handle, ctypes.byref(info)))
-    return int(info.used)
-
-
-def _check(code: int) -> None:
-    """Raises OSError for any answer of NVML but success."""
-    if code != 0:
-        raise OSError(f"NVML answers {code}")

@@ -28,6 +28,7 @@ from rekindle.keeper.gpu_memory import GpuMemory
 from rekindle.keeper.history import read_history
 from rekindle.keeper.past_failures import past_failures
 from rekindle.keeper.process_tree import end_all, leftovers, reap
+from rekindle.keeper.rewinding import rewind
 from rekindle.keeper.testimony import facts_of_lost_attempt
 from rekindle.keeper.verdict import Ended, Retry, Stop, cannot_be_forked, decide
 from rekindle.keeper.watch import Events, Watch
@@ -53,21 +54,28 @@ class Keeper:
         self._agents = Agents(run_dir, self._spec.job_id, len(self._intent.devices), watch.close)
         self._warm = self._spec.warm and not self._history.went_cold
         self._terminated = False  # a SIGTERM told this keeper to leave
+        self._gpus = _visible_gpus() if self._spec.device == "cuda" else []
 
     @property
     def spec(self) -> JobSpec:
         return self._spec
 
+    @property
+    def run(self) -> int:
+        return self._intent.run
+
     def begin(self) -> bool:
         """Clear away what an earlier keeper left and say that this one is here; False when the job is over."""
         end_all(partial(leftovers, self._run_dir.root), reap)
-        self._gpus = GpuMemory(_visible_gpus() if self._spec.device == "cuda" else [])
+        self._gpu_memory = GpuMemory(self._gpus)
         if self._history.job_ended:
             return False
         self._run_dir.snapshots.mkdir(exist_ok=True)
         identity = asdict(ProcessIdentity.own())
         lost = self._history.lost_outcome()
         self._journal.write(RecordType.KEEPER_STARTED, run=self._intent.run, keeper=identity)
+        if not self._history.attempted:
+            self._rewind()
         if self._history.open_attempt is not None:
             facts = facts_of_lost_attempt(self._run_dir, self._history.open_attempt, self._history.open_world_size)
             self._history.open_attempt = None
@@ -75,6 +83,13 @@ class Keeper:
         if self._history.unjudged:
             return not self._judge(self._history.last_attempt, self._history.ended[-1].outcome)
         return True
+
+    def _rewind(self) -> None:
+        """Before the first attempt of a run; done twice, where a keeper dies over it, it does no harm."""
+        step = self._intent.snapshot
+        if step is not None:
+            set_aside = rewind(self._run_dir, step)
+            self._journal.write(RecordType.REWOUND, run=self._intent.run, step=step, set_aside=set_aside)
 
     def supervise(self) -> None:
         """Run attempts until the verdict is to stop. Signals are events meanwhile."""
@@ -109,10 +124,11 @@ class Keeper:
         self._history.run_started_at = self._history.run_started_at or time.time()
         cadence = json.dumps(asdict(self._spec.cadence))
         failures = past_failures(self._run_dir.journal)
-        plan = Plan(number, generation, len(devices), cadence, failures, self._deadline(), self._stop_wanted)
+        deadline = self._deadline()
+        plan = Plan(number, generation, len(devices), self._gpus, cadence, failures, deadline, self._stop_wanted)
         spec = replace(self._spec, warm=self._warm)
         facts = Attempt(plan, spec, self._run_dir, self._journal, self._watch, self._agents).run()
-        facts.gpu_memory_held = self._gpus.wait_given_back()
+        facts.gpu_memory_held = self._gpu_memory.wait_given_back()
         return facts
 
     def _is_over(self, facts: AttemptFacts, outcome: Outcome) -> bool:
@@ -147,6 +163,7 @@ class Keeper:
             resumed_from_step=facts.resumed_from_step,
             last_step=facts.last_step,
             durable_step=facts.durable_step,
+            saving_seconds=facts.saving_seconds,
             progressed=facts.progressed,
         )
 

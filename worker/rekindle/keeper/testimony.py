@@ -55,6 +55,7 @@ def read_steps(facts: AttemptFacts, attempt_dir: AttemptDir) -> None:
     facts.last_step = max((s.step for s in statuses if s.step is not None), default=None)
     facts.durable_step = max((s.durable_step for s in statuses if s.durable_step is not None), default=None)
     facts.memory_step = max((s.memory_step for s in statuses if s.memory_step is not None), default=None)
+    facts.saving_seconds = max((s.saving_seconds for s in statuses if s.saving_seconds is not None), default=None)
 
 
 def agent_log_tail(attempt_dir: AttemptDir) -> str:
@@ -71,18 +72,3 @@ def agent_log_tail(attempt_dir: AttemptDir) -> str:
 def stopped_by_torchrun(attempt_dir: AttemptDir, pid: int) -> bool:
     """True where torchrun says that it has sent SIGTERM to ``pid``: nobody else would log that."""
     return bool(re.search(rf"process {pid} (via|closing) signal SIGTERM", agent_log_tail(attempt_dir)))
-
-
-def snapshot_listing(run_dir: RunDir) -> dict[str, tuple[int, int]]:
-    """Name → (size, modification time in ns) of everything in the snapshot directory: changed means progress.
-
-    For scripts that write snapshots of their own and report no step.
-    """
-    listing: dict[str, tuple[int, int]] = {}
-    for path in run_dir.snapshots.rglob("*"):
-        try:
-            stat = path.lstat()
-        except OSError:
-            continue
-        listing[str(path.relative_to(run_dir.snapshots))] = (stat.st_size, stat.st_mtime_ns)
-    return listing

@@ -18,7 +18,7 @@ STATUS_INTERVAL = 0.2  # seconds between two writes when nothing but the step ha
 METRICS_INTERVAL = 0.5  # seconds between two writes
 _LONGEST_REASON = 300  # characters
 _RATE_WINDOW = 10.0  # seconds over which steps per second are counted
-_PLACE_FIELDS = frozenset({"step", "steps_per_second"})  # what may wait
+_PLACE_FIELDS = frozenset({"step", "steps_per_second", "saving_seconds"})  # what may wait
 _STATUS_FIELDS = frozenset(
     {
         "phase",
@@ -30,6 +30,7 @@ _STATUS_FIELDS = frozenset(
         "durable_step",
         "memory_step",
         "snapshot_cadence",
+        "saving_seconds",
         "notice",
         "steps_per_second",
     }

@@ -34,6 +34,7 @@ class Saving:
     _begun: Place | None = None
     _score: Score | None = None  # of the snapshot under way
     _copy_cost: float | None = None  # seconds that training waited for the copy in memory under way
+    _seconds: float = 0.0  # that training has waited for snapshots, all in all
 
     @property
     def writing(self) -> bool:
@@ -52,6 +53,7 @@ class Saving:
         self._begun = place
         now = time.monotonic()
         self.schedule.tried(now, blocked=now - started)
+        self._has_waited(now - started)
 
     def begin_copy(self) -> None:
         """Copy the state into shared memory, unless it is on disk already. Nothing may be under way."""
@@ -64,6 +66,7 @@ class Saving:
         now = time.monotonic()
         self._copy_cost = now - started
         self.schedule.copied(now, self._copy_cost)
+        self._has_waited(self._copy_cost)
 
     def copy_due(self, now: float) -> bool:
         """Whether it is time for a copy in shared memory; ``now`` in seconds of CLOCK_MONOTONIC."""
@@ -84,11 +87,12 @@ class Saving:
         """The result of the snapshot under way, if there is one; waits for it. Raises what ``Snapshots.save`` does."""
         if not self.snapshots.begun:
             return None
-        phase = reporter().phase
+        phase, started = reporter().phase, time.monotonic()
         if self.writing:
             reporter().place(phase="snapshot")
         result = self.snapshots.finish()
         reporter().place(phase=phase)
+        self._has_waited(time.monotonic() - started)
         if result is not None and self._copy_cost is not None:
             self.schedule.copied(time.monotonic(), self._copy_cost + result.seconds)
         elif result is not None:
@@ -99,6 +103,10 @@ class Saving:
                 self.best.saved(self._score)
         self._begun = self._copy_cost = None
         return result
+
+    def _has_waited(self, seconds: float) -> None:
+        self._seconds += seconds
+        reporter().place(saving_seconds=round(self._seconds, 3))
 
     def tell_cadence(self) -> None:
         """Let the page say how often snapshots are taken, and why."""

@@ -1,0 +1,115 @@
+"""How busy the machine is, from looks at the real one; GPUs from a stand-in for the driver's library."""
+
+import itertools
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from api_server import ApiServer
+from fakes import nvidia_driver
+from rekindle_service.machine_usage import MOST_SAMPLES, MachineWatch, bounded, spread
+from rekindle_service.states import JobState
+
+_GPU_LOOK = """
+import itertools
+import json
+from dataclasses import asdict
+from rekindle_service.devices import Slot
+from rekindle_service.gpu_usage import read_gpus
+gpus = [Slot("cuda:0", "cuda", 0, uuid="GPU-a"), Slot("cuda:1", "cuda", 1, uuid="GPU-of-yesterday")]
+print(json.dumps({name: asdict(usage) for name, usage in read_gpus([*gpus, Slot("cpu:0", "cpu", 0)]).items()}))
+"""
+
+
+def test_the_machine_tells_its_figures_and_who_holds_its_slots(server: ApiServer, code: Path) -> None:
+    job = server.submit(code, ranks=1)
+    server.move(job, JobState.STARTING, devices=["cpu:1"])
+    told = server.api.get("/api/v1/machine").json()
+    assert told["cores"] == len(os.sched_getaffinity(0))
+    assert 0 < told["memory"]["used_bytes"] < told["memory"]["total_bytes"]
+    for place in ("home", "shared_memory"):
+        assert 0 <= told["disk"][place]["free_bytes"] <= told["disk"][place]["total_bytes"]
+    assert [(each["name"], each["kind"], each["held_by"]) for each in told["devices"]] == [
+        ("cpu:0", "cpu", None),
+        ("cpu:1", "cpu", job["id"]),
+    ]
+    assert {each["utilization_percent"] for each in told["devices"]} == {None}
+
+
+def test_the_processor_is_told_from_the_second_look_on_and_the_last_look_is_the_present(server: ApiServer) -> None:
+    first = server.api.get("/api/v1/machine").json()
+    assert first["cpu_percent"] is None
+    until = time.process_time() + 0.2
+    while time.process_time() < until:
+        pass
+    server.services.watch.look()
+    told = server.api.get("/api/v1/machine").json()
+    assert 0 < told["cpu_percent"] <= 100
+    assert [point["cpu_percent"] for point in told["history"]] == [None, told["cpu_percent"]]
+    assert told["history"][-1]["at"] == told["at"]
+    assert told["history"][-1]["memory_used_bytes"] == told["memory"]["used_bytes"]
+    assert told["history"][-1]["disk_free_bytes"] == told["disk"]["home"]["free_bytes"]
+    assert len(server.api.get("/api/v1/machine?max_points=1").json()["history"]) == 1
+
+
+def test_a_stranger_is_told_nothing(server: ApiServer) -> None:
+    assert server.stranger.get("/api/v1/machine").status_code == 401
+
+
+def test_the_history_stays_bounded_and_keeps_its_ends(server: ApiServer) -> None:
+    (sample,) = server.services.watch.history()
+    samples = []
+    for number in range(5 * MOST_SAMPLES):
+        samples = bounded([*samples, type(sample)(float(number), *fields_but_time(sample))])
+    times = [each.at for each in samples]
+    assert len(samples) <= MOST_SAMPLES
+    assert (times[0], times[-1]) == (0.0, 5 * MOST_SAMPLES - 1)
+    gaps = [later - earlier for earlier, later in itertools.pairwise(times)]
+    assert gaps[0] > gaps[-1], "what lies long ago is told more coarsely"
+    chosen = spread(samples, 100)
+    assert (len(chosen) <= 100, chosen[-1]) == (True, samples[-1])
+
+
+def test_the_watch_looks_on_by_itself_until_it_is_closed(server: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rekindle_service.machine_usage.LOOK_EVERY", 0.01)
+    watch = MachineWatch(server.services.machine, server.services.home.root)
+    watch.start()
+    deadline = time.monotonic() + 10
+    while len(watch.history()) < 3 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    watch.close()
+    seen = len(watch.history())
+    assert seen >= 3
+    assert len(watch.history()) == seen
+
+
+@pytest.mark.skipif(not nvidia_driver.HAS_COMPILER, reason="the stand-in is written in C: needs gcc")
+@pytest.mark.parametrize("tells_utilization", [True, False])
+def test_a_gpu_is_told_with_what_its_driver_knows(tmp_path: Path, tells_utilization: bool) -> None:
+    used = tmp_path / "used"
+    used.write_text("1000")
+    nvidia_driver.build(tmp_path, used, tells_utilization=tells_utilization)
+    answer = subprocess.run(
+        [sys.executable, "-c", _GPU_LOOK],
+        env={**os.environ, "LD_LIBRARY_PATH": str(tmp_path)},
+        check=True,
+        capture_output=True,
+    )
+    assert json.loads(answer.stdout) == {
+        "cuda:0": {
+            "utilization_percent": nvidia_driver.UTILIZATION if tells_utilization else None,
+            "memory_used_bytes": 1000,
+            "memory_total_bytes": nvidia_driver.TOTAL,
+            "temperature_celsius": nvidia_driver.TEMPERATURE,
+            "power_watts": nvidia_driver.MILLIWATTS / 1000,
+        }
+    }
+
+
+def fields_but_time(sample):
+    return [getattr(sample, name) for name in type(sample).__dataclass_fields__ if name != "at"]
