@@ -2,12 +2,13 @@ from pathlib import Path
 
 import pytest
 
-from rekindle.contract.environ import RankEnv, attempt_environment, scrubbed
+from rekindle.contract.environ import RankEnv, attempt_environment, scrubbed, tracker_environment
 from rekindle.contract.layout import RunDir
 
 
 @pytest.mark.parametrize("name", ["PET_NPROC_PER_NODE", "TORCHELASTIC_RUN_ID", "REKINDLE_TOKEN", "RANK", "MASTER_PORT",
-                                  "GROUP_RANK", "ROLE_NAME", "WORLD_SIZE", "PYTHONPATH", "VIRTUAL_ENV"])  # fmt: skip
+                                  "GROUP_RANK", "ROLE_NAME", "WORLD_SIZE", "PYTHONPATH", "VIRTUAL_ENV", "WANDB_RUN_ID",
+                                  "MLFLOW_RUN_ID"])  # fmt: skip
 def test_what_another_torchrun_or_the_server_left_is_not_inherited(name):
     assert scrubbed({name: "x", "HOME": "/home/ada"}) == {"HOME": "/home/ada"}
 
@@ -34,10 +35,25 @@ def test_the_snapshot_directory_is_the_same_for_every_attempt(tmp_path):
     ]
     assert made[0]["REKINDLE_SNAPSHOT_DIR"] == made[1]["REKINDLE_SNAPSHOT_DIR"]
     assert made[0]["REKINDLE_ATTEMPT"] != made[1]["REKINDLE_ATTEMPT"]
-    assert made[0]["WANDB_RUN_ID"] == made[1]["WANDB_RUN_ID"] == "a"
 
 
 def test_outside_rekindle_a_rank_is_a_world_of_one():
     env = RankEnv.read({})
     assert (env.rank, env.world_size, env.job_id, env.run_dir, env.rank_dir) == (0, 1, None, None, None)
     assert RankEnv.read({"REKINDLE_SNAPSHOT_DIR": "/s"}).snapshot_dir == Path("/s")
+
+
+@pytest.mark.parametrize(("rank", "run_id"), [("0", "abc"), ("1", "abc-1")])
+def test_a_run_of_wandb_goes_on_in_every_attempt_and_no_two_ranks_share_one(rank, run_id):
+    for attempt in ("1", "2"):
+        env = RankEnv.read({"REKINDLE_JOB_ID": "abc", "REKINDLE_ATTEMPT": attempt, "RANK": rank})
+        assert tracker_environment(env, {}) == {"WANDB_RUN_ID": run_id, "WANDB_RESUME": "allow"}
+
+
+@pytest.mark.parametrize("own", [{"WANDB_RUN_ID": "mine"}, {"WANDB_RESUME": "never"}, {"WANDB_RUN_ID": ""}])
+def test_what_the_job_says_about_its_runs_stands(own):
+    assert tracker_environment(RankEnv.read({"REKINDLE_JOB_ID": "abc"}), own) == {}
+
+
+def test_outside_rekindle_no_run_is_named():
+    assert tracker_environment(RankEnv.read({}), {}) == {}

@@ -15,6 +15,8 @@ ATTEMPT = "REKINDLE_ATTEMPT"
 GENERATION = "REKINDLE_GENERATION"
 CADENCE = "REKINDLE_SNAPSHOT_CADENCE"
 PAST_FAILURES = "REKINDLE_PAST_FAILURES"
+WANDB_RUN_ID = "WANDB_RUN_ID"
+WANDB_RESUME = "WANDB_RESUME"
 
 _NONE_YET = PastFailures()
 
@@ -30,6 +32,9 @@ _SCRUBBED = {
     "PYTHONPATH",
     "PYTHONHOME",
     "VIRTUAL_ENV",
+    WANDB_RUN_ID,  # of whatever runs in the shell that the server was started from
+    WANDB_RESUME,
+    "MLFLOW_RUN_ID",
 }
 
 
@@ -110,6 +115,16 @@ def attempt_environment(
         GENERATION: generation,
         CADENCE: cadence,
         PAST_FAILURES: failures.to_text(),
-        "WANDB_RUN_ID": job_id,
-        "WANDB_RESUME": "allow",
     }
+
+
+def tracker_environment(env: RankEnv, environment: Mapping[str, str]) -> dict[str, str]:
+    """What makes W&B continue its run in every attempt; nothing where the job's own ``environment`` says otherwise.
+
+    Each rank has a run of its own, should more than one begin one: two processes that write to the same mix it up.
+    MLflow has nothing of the kind: it takes MLFLOW_RUN_ID for a run that exists, and refuses to begin any other.
+    """
+    if env.job_id is None or not environment.keys().isdisjoint({WANDB_RUN_ID, WANDB_RESUME}):
+        return {}
+    run_id = env.job_id if env.rank == 0 else f"{env.job_id}-{env.rank}"
+    return {WANDB_RUN_ID: run_id, WANDB_RESUME: "allow"}

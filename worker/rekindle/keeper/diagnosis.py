@@ -59,6 +59,12 @@ def root_cause(facts: AttemptFacts) -> RankFacts | None:
     return min(own or failed, key=lambda rank: (rank.failed_at, rank.rank), default=None)
 
 
+def failed_by_itself(facts: AttemptFacts) -> bool:
+    """True where the script ended by an exception of its own, not by what was done to it."""
+    cause = root_cause(facts)
+    return cause is not None and cause.error is not None and not is_cascade(cause)
+
+
 def is_cascade(rank: RankFacts) -> bool:
     """True where a failure looks like the consequence of another's: a lost connection, or torchrun's SIGTERM."""
     if rank.error is not None:

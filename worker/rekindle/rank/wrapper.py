@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from rekindle.contract.durable import write_json
-from rekindle.contract.environ import RankEnv
+from rekindle.contract.environ import RankEnv, tracker_environment
 from rekindle.contract.identity import ProcessIdentity
 from rekindle.contract.layout import RankDir, RunDir
 from rekindle.contract.prctl import die_with_parent, forbid_core_dumps, set_process_name
@@ -68,6 +68,7 @@ def _become_a_rank(env: RankEnv) -> None:
         capture_output(env.rank_dir)
         leave_stacks_on_request(env.rank_dir)
         obey_chaos(env.rank_dir)
+    os.environ.update(tracker_environment(env, os.environ))
     forget_being_forked()
 
 
