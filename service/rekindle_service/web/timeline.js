@@ -1,23 +1,35 @@
-/** A job's life on a time axis: waiting, starting, training, and training that had to be done again. */
+/** A job's life on a time axis, as the server accounts for it: queued, waiting, starting, training, saving, done again. */
+import { get, jobPath } from "./api.js";
 import { everySecond } from "./clock.js";
 import { arrange, h, setText } from "./dom.js";
 import { duration } from "./format.js";
-import { timeSpent } from "./time-spent.js";
 
-/** @typedef {import("./time-spent.js").Piece} Piece */
+/**
+ * @typedef {"training" | "saving" | "replayed" | "starting" | "waiting" | "queued"} Spending
+ * @typedef {{spending: Spending, attempt: number | null, began_at: string, seconds: number}} Piece
+ * @typedef {{goodput: number | null, seconds: Record<Spending, number>, pieces: Piece[]}} JobTime
+ */
 
-const KINDS = /** @type {const} */ (["training", "lost", "starting", "waiting"]);
-const NAMES = { training: "training", lost: "done again", starting: "starting", waiting: "waiting" };
+const NAMES = /** @type {const} */ ({
+  training: "training",
+  saving: "saving",
+  replayed: "done again",
+  starting: "starting",
+  waiting: "waiting",
+  queued: "queued",
+});
+const SPENDINGS = /** @type {Spending[]} */ (Object.keys(NAMES));
+const ANEW = 5; // seconds after which the time of a job that is not over is asked for again
 
 export class Timeline {
   #bar;
   #legend;
-  /** @type {Map<string, HTMLElement>} */
+  /** @type {Map<Spending, HTMLElement>} */
   #amounts = new Map();
   /** @type {import("./api.js").Job | null} */
   #job = null;
-  /** @type {import("./api.js").Attempt[]} */
-  #attempts = [];
+  #shown = "";
+  #age = 0;
 
   /**
    * @param {HTMLElement} bar
@@ -26,35 +38,38 @@ export class Timeline {
   constructor(bar, legend) {
     this.#bar = bar;
     this.#legend = legend;
-    everySecond(() => this.#job?.ended_at === null && this.#draw());
+    everySecond(() => {
+      this.#age += 1;
+      if (this.#job?.ended_at === null && this.#age >= ANEW) void this.#load();
+    });
   }
 
-  /**
-   * @param {import("./api.js").Job} job
-   * @param {import("./api.js").Attempt[]} attempts in ascending order
-   */
-  show(job, attempts) {
+  /** @param {import("./api.js").Job} job asked about anew where its state or attempt is another one */
+  show(job) {
     this.#job = job;
-    this.#attempts = attempts;
-    this.#draw();
+    const place = `${job.state} ${job.attempt} ${job.ended_at}`;
+    if (place === this.#shown) return;
+    this.#shown = place;
+    void this.#load();
   }
 
-  #draw() {
+  /** A server that is away for a moment leaves what is shown as it is. */
+  async #load() {
     if (!this.#job) return;
-    const pieces = timeSpent(this.#job, this.#attempts, Date.now());
-    const nodes = pieces.map((piece, index) => draw(piece, /** @type {HTMLElement | undefined} */ (this.#bar.children[index])));
-    arrange(this.#bar, nodes);
-    this.#sumUp(pieces);
+    this.#age = 0;
+    const time = /** @type {JobTime | null} */ (await get(`${jobPath(this.#job.id)}/time`).catch(() => null));
+    if (time) this.#draw(time);
   }
 
-  /** @param {Piece[]} pieces */
-  #sumUp(pieces) {
-    for (const kind of KINDS) {
-      const seconds = pieces.filter((piece) => piece.kind === kind).reduce((sum, piece) => sum + piece.seconds, 0);
-      const amount = this.#amounts.get(kind) ?? h("li", { "data-kind": kind });
-      this.#amounts.set(kind, amount);
-      setText(amount, `${NAMES[kind]} ${duration(seconds)}`);
-      amount.hidden = seconds === 0;
+  /** @param {JobTime} time */
+  #draw({ seconds, pieces }) {
+    const before = /** @type {HTMLElement[]} */ ([...this.#bar.children]);
+    arrange(this.#bar, pieces.map((piece, index) => draw(piece, before[index])));
+    for (const spending of SPENDINGS) {
+      const amount = this.#amounts.get(spending) ?? h("li", { "data-kind": spending });
+      this.#amounts.set(spending, amount);
+      setText(amount, `${NAMES[spending]} ${duration(seconds[spending])}`);
+      amount.hidden = seconds[spending] < 0.5;
     }
     arrange(this.#legend, [...this.#amounts.values()]);
   }
@@ -64,10 +79,10 @@ export class Timeline {
  * @param {Piece} piece
  * @param {HTMLElement} [node] drawn anew where there is none yet
  */
-function draw(piece, node = h("span")) {
-  const whose = piece.attempt === null ? "" : `attempt ${piece.attempt}: `;
-  node.dataset.kind = piece.kind;
-  node.title = `${whose}${NAMES[piece.kind]} ${duration(piece.seconds)}`;
-  node.style.flexGrow = String(piece.seconds);
+function draw({ spending, attempt, seconds }, node = h("span")) {
+  const whose = attempt === null ? "" : `attempt ${attempt}: `;
+  node.dataset.kind = spending;
+  node.title = `${whose}${NAMES[spending]} ${duration(seconds)}`;
+  node.style.flexGrow = String(seconds);
   return node;
 }
