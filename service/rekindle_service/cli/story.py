@@ -9,7 +9,7 @@ from rich.text import Text
 from rekindle_service.cli import wording
 from rekindle_service.cli.output import Output, OutputOption, out, show_ids, show_json, state_text
 from rekindle_service.cli.session import JobArgument, connect, find_job
-from rekindle_service.client import Attempt, Job
+from rekindle_service.client import Attempt, Job, JobTime
 from rekindle_service.terminal_text import plain_line
 
 
@@ -17,21 +17,21 @@ def show(context: typer.Context, job: JobArgument, output: OutputOption = Output
     """Tell where a job is, and of every attempt how it began, how far it came and why it ended."""
     with connect(context) as client:
         found = find_job(client, job)
-        attempts = client.attempts(found["id"])
+        attempts, time = client.attempts(found["id"]), client.time_spent(found["id"])
     match output:
         case Output.JSON:
-            show_json({**found, "attempts": attempts})
+            show_json({**found, "attempts": attempts, "time": time})
         case Output.ID:
             show_ids([found["id"]])
         case Output.TABLE:
             out().print(Text.assemble((plain_line(found["name"]), "bold"), "  ", state_text(found["state"])))
-            for label, value in facts(found):
+            for label, value in facts(found, time):
                 out().print(Text.assemble((f"  {label:<10}", "dim"), value))
             for line in story(attempts):
                 out().print(line)
 
 
-def facts(job: Job) -> Iterator[tuple[str, str]]:
+def facts(job: Job, time: JobTime) -> Iterator[tuple[str, str]]:
     """What there is to say about the job as a whole, as label and text."""
     yield "job", f"{job['number']} ({job['id']})"
     yield "runs", wording.target(job)
@@ -42,7 +42,8 @@ def facts(job: Job) -> Iterator[tuple[str, str]]:
         "progress": ", ".join(part for part in place if part),
         "snapshot": "" if job["snapshot_step"] is None else f"step {job['snapshot_step']}",
         "restarts": str(job["restarts"]) if job["restarts"] else "",
-        "goodput": "" if job["goodput"] is None else f"{job['goodput']:.0%} of the time trained",
+        "goodput": "" if time["goodput"] is None else f"{time['goodput']:.0%} of the time trained",
+        "time": wording.time_spent(time),
         "started": "" if job["started_at"] is None else wording.clock(job["started_at"]),
         "ended": "" if job["ended_at"] is None else wording.clock(job["ended_at"]),
     }

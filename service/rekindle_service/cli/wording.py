@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from rekindle_service.client import Job, Outcome
+from rekindle_service.client import Job, JobTime, Outcome
 from rekindle_service.terminal_text import plain_line
 
 ABSENT = "-"  # in a table, what there is none of
@@ -18,6 +18,14 @@ def duration(seconds: float) -> str:
     if whole < 86400:
         return f"{whole // 3600} h {whole % 3600 // 60} min"
     return f"{whole // 86400} d {whole % 86400 // 3600} h"
+
+
+def time_spent(time: JobTime) -> str:
+    """``training 2 min 5 s, done again 4 s``: what took a second at least, the training first."""
+    names = {"training": "training", "saving": "saving", "replayed": "done again"}
+    names |= {kind: kind for kind in ("starting", "waiting", "queued")}
+    spent = [(name, time["seconds"][kind]) for kind, name in names.items()]
+    return ", ".join(f"{name} {duration(seconds)}" for name, seconds in spent if seconds >= 1)
 
 
 def size(count: int) -> str:

@@ -19,6 +19,7 @@ from rekindle_service.client.job_answers import (
     Devices,
     Injection,
     Job,
+    JobTime,
     LogPart,
     MetricSeries,
     Rank,
@@ -105,6 +106,10 @@ class AsyncClient:
     async def attempts(self, job_id: str) -> list[Attempt]:
         """Every attempt, oldest first."""
         return await self.send(calls.attempts(job_id))
+
+    async def time_spent(self, job_id: str) -> JobTime:
+        """What every second of the job went into."""
+        return await self.send(calls.time_spent(job_id))
 
     async def ranks(self, job_id: str, attempt: int | None = None) -> list[Rank]:
         """The ranks of one attempt, by default the newest."""

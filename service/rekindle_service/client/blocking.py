@@ -20,6 +20,7 @@ from rekindle_service.client.job_answers import (
     Devices,
     Injection,
     Job,
+    JobTime,
     LogPart,
     MetricSeries,
     Rank,
@@ -110,6 +111,10 @@ class Client:
     def attempts(self, job_id: str) -> list[Attempt]:
         """Every attempt, oldest first."""
         return self.send(calls.attempts(job_id))
+
+    def time_spent(self, job_id: str) -> JobTime:
+        """What every second of the job went into."""
+        return self.send(calls.time_spent(job_id))
 
     def ranks(self, job_id: str, attempt: int | None = None) -> list[Rank]:
         """The ranks of one attempt, by default the newest."""

@@ -15,6 +15,7 @@ from rekindle_service.client.job_answers import (
     Devices,
     Injection,
     Job,
+    JobTime,
     LogPart,
     MetricSeries,
     Rank,
@@ -83,6 +84,10 @@ def inject(job_id: str, fault: str, rank: int | None) -> Call[Injection]:
 
 def attempts(job_id: str) -> Call[list[Attempt]]:
     return Call("GET", _job(job_id, "attempts"), _in_order)
+
+
+def time_spent(job_id: str) -> Call[JobTime]:
+    return Call("GET", _job(job_id, "time"), _answer)
 
 
 def ranks(job_id: str, attempt: int | None) -> Call[list[Rank]]:

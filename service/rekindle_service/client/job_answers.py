@@ -95,6 +95,23 @@ class Attempt(TypedDict):
     faults: list[Fault]
 
 
+class TimePiece(TypedDict):
+    """One stretch of a job's life; ``attempt`` is None where none was under way."""
+
+    spending: str  # queued, waiting, starting, training, saving or replayed
+    attempt: int | None
+    began_at: str | None
+    seconds: float
+
+
+class JobTime(TypedDict):
+    """What every second of a job went into; ``seconds`` adds the pieces up."""
+
+    goodput: float | None
+    seconds: dict[str, float]
+    pieces: list[TimePiece]
+
+
 class Rank(TypedDict):
     """One process of one attempt; ``straggler``: the share of the time that the others wait for it."""
 
