@@ -46,11 +46,15 @@ def list_jobs(
     services: Serving,
     state: JobState | None = None,
     name: Annotated[str | None, Query(max_length=200, description="Exactly this name")] = None,
+    q: Annotated[str | None, Query(max_length=200, description="A part of the name, upper or lower case")] = None,
+    experiment: Annotated[str | None, Query(max_length=200, description="Id of the experiment they belong to")] = None,
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> Page[JobPublic]:
     """Jobs, newest first."""
-    jobs = services.store.jobs(state=state, name=name, limit=limit + 1, before=cursor)
+    jobs = services.store.jobs(
+        state=state, name=name, name_part=q, experiment_id=experiment, limit=limit + 1, before=cursor
+    )
     more = len(jobs) > limit
     items = [job_public(job) for job in jobs[:limit]]
     return Page(items=items, next=str(items[-1].number) if more else None)

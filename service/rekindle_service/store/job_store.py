@@ -85,14 +85,28 @@ class Store:
             return session.get(Job, job_id)
 
     def jobs(
-        self, state: JobState | None = None, name: str | None = None, limit: int = 50, before: int | None = None
+        self,
+        *,
+        state: JobState | None = None,
+        name: str | None = None,
+        name_part: str | None = None,
+        experiment_id: str | None = None,
+        limit: int = 50,
+        before: int | None = None,
     ) -> list[Job]:
-        """Newest first; ``before`` is the ``number`` of the last job of the page before."""
+        """Newest first; ``before`` is the ``number`` of the last job of the page before.
+
+        ``name_part`` may be anywhere in the name, upper or lower case as far as ASCII goes.
+        """
         query = select(Job).order_by(col(Job.number).desc()).limit(limit)
         if state is not None:
             query = query.where(Job.state == state)
         if name is not None:
             query = query.where(Job.name == name)
+        if name_part is not None:
+            query = query.where(col(Job.name).contains(name_part, autoescape=True))
+        if experiment_id is not None:
+            query = query.where(Job.experiment_id == experiment_id)
         if before is not None:
             query = query.where(col(Job.number) < before)
         with self._database.reading() as session:
