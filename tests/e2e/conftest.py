@@ -75,6 +75,7 @@ def visitor(chromium: Browser, server: ServeProcess, watcher: Watcher) -> Iterat
     context = chromium.new_context(viewport={"width": 1280, "height": 900}, reduced_motion="reduce")
     context.set_default_timeout(20_000)
     context.on("page", watcher.watch)
+    context.on("request", watcher.request)
     yield context
     context.close()
     assert watcher.complaints == []

@@ -2,12 +2,18 @@
 
 from collections.abc import Callable
 
-from playwright.sync_api import BrowserContext, Page, expect
+from playwright.sync_api import BrowserContext, Page, Route, expect
 
 from e2e.played_job import PlayedJob
 from e2e.serve_process import ServeProcess
+from e2e.waiting import until
+from e2e.watcher import Watcher
 from rekindle.contract.outcome import Outcome, OutcomeClass
+from rekindle_service.client import Client
 from rekindle_service.states import JobState
+
+SMALL = {"recipe": "rl", "device": "cpu", "args": ["--epochs", "1"]}
+"""Never starts here: tests fill the slots, or let it wait for another job."""
 
 HOSTILE = "<img src=x onerror=alert(1)> \"'> <script>alert(2)</script> {{7*7}} \u202eevil"
 
@@ -70,8 +76,107 @@ def test_filters_live_in_the_address(page: Page, play: Callable[..., PlayedJob])
     expect(page.locator("#nothing-found")).to_be_visible()
     page.go_back()
     expect(page.locator("#jobs .job-name")).to_have_text(["two"])
-    page.goto(page.url.partition("?")[0] + "?name=one")
+    page.get_by_label("State").select_option("")
+    page.get_by_label("Name").fill("ON")
     expect(page.locator("#jobs .job-name")).to_have_text(["one"])
+    assert page.url.endswith("/?q=ON")
+    page.keyboard.press("Escape")
+    expect(page.locator("#jobs tr")).to_have_count(2)
+
+
+def test_the_server_turns_the_pages(page: Page, client: Client, play: Callable[..., PlayedJob]) -> None:
+    before = play("before", ranks=1)
+    for number in range(52):
+        client.submit({**SMALL, "name": f"job {number}", "after": [before.id]})
+    rows = page.locator("#jobs tr")
+    expect(rows).to_have_count(50)
+    page.get_by_role("button", name="Older").click()
+    expect(page.locator("#jobs .job-name")).to_have_text(["job 1", "job 0", "before"])
+    assert "cursor=4" in page.url
+    page.reload()
+    expect(rows).to_have_count(3)
+    page.go_back()
+    expect(rows).to_have_count(50)
+    expect(page.locator("#total-waiting")).to_have_text("52")
+
+
+def test_ticked_jobs_are_held_released_moved_and_cancelled_with_one_question(
+    page: Page, client: Client, play: Callable[..., PlayedJob]
+) -> None:
+    running = play("runs", ranks=4)
+    running.begin_attempt()
+    first, second = (client.submit({**SMALL, "name": name})["id"] for name in ("first", "second"))
+    over = play("over", ranks=1)
+    over.begin_attempt()
+    over.end(JobState.FAILED, _failure())
+    expect(page.get_by_role("row", name="first")).to_contain_text("next in line")
+    expect(page.get_by_role("row", name="first")).to_contain_text("waits for 1 cpu slot, 0 free")
+    for name in ("first", "second", "over"):
+        page.get_by_role("row", name=name).get_by_role("checkbox").check()
+    expect(page.locator("#bulk-count")).to_have_text("3 chosen")
+    page.locator("#bulk-hold").click()
+    dialog = page.locator("#bulk-confirm")
+    expect(dialog).to_contain_text("Hold 2 jobs?")
+    expect(dialog.locator("#bulk-names li")).to_have_text(["first", "second"])
+    expect(dialog).to_contain_text("Nothing is done to the 1 of them")
+    dialog.get_by_role("button", name="Leave them").click()
+    assert client.job(first)["intent"] == "run"
+    page.locator("#bulk-hold").click()
+    page.keyboard.press("Tab")
+    page.locator("#bulk-yes").press("Enter")
+    expect(page.locator("#bulk-result")).to_have_text("2 jobs held")
+    expect(page.get_by_role("row", name="second").locator(".badge")).to_have_text("held")
+    page.locator("#bulk-release").click()
+    page.locator("#bulk-yes").click()
+    expect(page.locator("#bulk-result")).to_have_text("2 jobs released")
+    page.get_by_role("row", name="first").get_by_role("checkbox").uncheck()
+    page.locator("#bulk-priority").click()
+    page.get_by_label("Priority", exact=True).fill("7")
+    page.locator("#bulk-yes").click()
+    expect(page.get_by_role("row", name="second")).to_contain_text("next in line")
+    assert client.job(second)["priority"] == 7
+    page.get_by_label("Choose all jobs on this page").check()
+    expect(page.locator("#bulk-count")).to_have_text("4 chosen")
+    page.locator("#bulk-cancel").click()
+    page.locator("#bulk-yes").click()
+    expect(page.locator("#bulk-result")).to_have_text("3 jobs cancelled")
+    until(lambda: client.job(first)["state"] == "cancelled", "the first is cancelled")
+    assert running.wanted() == "cancel"
+    page.get_by_role("button", name="Choose none").click()
+    expect(page.locator("#bulk")).to_be_hidden()
+
+
+def test_a_refusal_of_one_ticked_job_is_told_and_the_others_go_on(
+    page: Page, watcher: Watcher, client: Client, play: Callable[..., PlayedJob]
+) -> None:
+    watcher.expect("409")
+    before = play("before", ranks=1)
+    for name in ("gone", "there"):
+        client.submit({**SMALL, "name": name, "after": [before.id]})
+    for name in ("gone", "there"):
+        page.get_by_role("row", name=name).get_by_role("checkbox").check()
+    page.route("**/drain", lambda route: _overtake(route, client))
+    page.locator("#bulk-hold").click()
+    page.locator("#bulk-yes").click()
+    expect(page.locator("#bulk-result")).to_contain_text("1 job held · gone: ")
+    expect(page.locator("#bulk-result")).to_contain_text("is cancelled, so it cannot be drained")
+
+
+def test_slots_are_shown_for_each_kind_of_device_with_what_joins_them(page: Page, server: ServeProcess) -> None:
+    """There is no GPU here: the answer is made up, in the form of the contract."""
+    gpus = [_gpu(index) for index in range(4)]
+    pairs = [(0, 1, "nvlink"), (2, 3, "nvlink"), (0, 2, "sys"), (0, 3, "sys"), (1, 2, "sys"), (1, 3, "sys")]
+    links = [{"first": f"cuda:{a}", "second": f"cuda:{b}", "kind": kind} for a, b, kind in pairs]
+    page.route("**/api/v1/devices", lambda route: route.fulfill(json={"items": gpus, "next": None, "links": links}))
+    page.reload()
+    expect(page.locator(".slots-title")).to_have_text("4 \N{MULTIPLICATION SIGN} NVIDIA H200")
+    expect(page.locator(".slot")).to_have_count(4)
+    expect(page.locator(".topology")).to_have_text(
+        "NVLink joins cuda:0 cuda:1, cuda:2 cuda:3; the link between processors joins all 4 GPUs"
+    )
+    page.goto(f"{server.url}/machine")
+    expect(page.locator("#links td.self")).to_have_count(4)
+    expect(page.locator("#links tr").nth(0).locator("td")).to_have_text(["\N{EN DASH}", "nvlink", "sys", "sys"])
 
 
 def test_a_hostile_name_is_text_and_nothing_else(page: Page, play: Callable[..., PlayedJob]) -> None:
@@ -83,6 +188,20 @@ def test_a_hostile_name_is_text_and_nothing_else(page: Page, play: Callable[...,
     assert row.locator(".job-name").inner_text() == HOSTILE
     assert row.locator(".note bdi").inner_text() == HOSTILE
     assert page.locator("main img, main script").count() == 0
+
+
+def _overtake(route: Route, client: Client) -> None:
+    """Cancel the job called gone just before the wish to hold it comes through."""
+    gone = next(client.jobs(name="gone"))["id"]
+    if gone in route.request.url:
+        client.cancel(gone)
+        until(lambda: client.job(gone)["state"] == "cancelled", "the job is cancelled")
+    route.continue_()
+
+
+def _gpu(index: int) -> dict[str, object]:
+    held = {"job": None, "job_name": None, "job_state": None}
+    return {"name": f"cuda:{index}", "device": "cuda", "index": index, "title": "NVIDIA H200", **held}
 
 
 def _failure() -> Outcome:

@@ -1,6 +1,8 @@
 """Notices what a page must never do."""
 
-from playwright.sync_api import ConsoleMessage, Dialog, Error, Page
+from urllib.parse import urlsplit
+
+from playwright.sync_api import ConsoleMessage, Dialog, Error, Page, Request
 
 
 class Watcher:
@@ -14,6 +16,12 @@ class Watcher:
         page.on("console", self._console)
         page.on("pageerror", self._page_error)
         page.on("dialog", self._dialog)
+
+    def request(self, request: Request) -> None:
+        """Nothing that a page loads or sends leaves the machine."""
+        address = urlsplit(request.url)
+        if address.scheme not in ("data", "blob") and address.hostname != "127.0.0.1":
+            self.complaints.append(f"a request to {request.url}")
 
     def expect(self, text: str) -> None:
         """From now on the browser may note errors that contain ``text``: the test causes them."""

@@ -88,6 +88,7 @@ function show() {
   showJobs(byId("compared-jobs"), jobs, (id) => choose(chosen().filter((each) => each !== id)));
   const lines = sideBySide(compared.map(({ job, facts }) => parametersOf(job, facts)));
   showLines(byId("parameters"), all.checked ? lines : lines.filter(({ differs }) => differs), jobs.length);
+  byId("comparison").querySelector("table")?.classList.toggle("whole", all.checked);
   const results = resultLines(jobs, compared.map(({ metrics }) => metrics));
   showLines(byId("results"), results, jobs.length);
   document.title = `${jobs.length ? jobs.map(({ name }) => name).join(" · ").slice(0, 80) : "Compare"} · rekindle`;

@@ -30,7 +30,7 @@ export function showJobs(head, jobs, remove) {
           { scope: "col" },
           h("span", { class: "swatch", "data-curve": index % CURVE_COLOURS }),
           " ",
-          h("a", { href: `/jobs/${encodeURIComponent(job.id)}` }, h("bdi", {}, job.name)),
+          h("a", { href: `/jobs/${encodeURIComponent(job.id)}`, title: job.name }, h("bdi", {}, job.name)),
           h("span", { class: "compared" }, `#${job.number} `, badge(stateWord(job)), h("button", { type: "button", class: "quiet", "aria-label": `Take ${job.name} out of the comparison`, onclick: () => remove(job.id) }, "Remove")),
         ),
       ),

@@ -27,6 +27,8 @@ export class DeviceTable {
       return row.node;
     });
     arrange(this.#body, rows);
+    const isTold = devices.some(({ utilization_percent: use, memory_total_bytes: total }) => use !== null || total !== null);
+    this.#body.closest("table")?.classList.toggle("plain", !isTold);
   }
 }
 
@@ -34,10 +36,10 @@ class DeviceRow {
   #model = h("td");
   #use = new Share();
   #memory = new Share();
-  #temperature = h("td", { class: "number" });
-  #power = h("td", { class: "number" });
+  #temperature = h("td", { class: "number figure" });
+  #power = h("td", { class: "number figure" });
   #holder = h("a");
-  #free = h("span", { class: "muted" }, "free");
+  #free = h("span", { class: "muted" });
 
   /** @param {string} name */
   constructor(name) {
@@ -57,7 +59,7 @@ class DeviceRow {
     setText(this.#temperature, device.temperature_celsius === null ? NONE : `${Math.round(device.temperature_celsius)} °C`);
     setText(this.#power, device.power_watts === null ? NONE : `${Math.round(device.power_watts)} W`);
     this.#holder.hidden = !device.held_by;
-    this.#free.hidden = Boolean(device.held_by);
+    setText(this.#free, device.held_by ? "" : "free");
     setText(this.#holder, slot?.job_name ?? device.held_by ?? "");
     if (device.held_by) this.#holder.setAttribute("href", `/jobs/${encodeURIComponent(device.held_by)}`);
   }
@@ -68,7 +70,7 @@ class Share {
   #words = h("span");
   #fill = h("span");
   #bar = h("div", { class: "bar", "aria-hidden": "true" }, this.#fill);
-  node = h("td", {}, this.#words, this.#bar);
+  node = h("td", { class: "figure" }, this.#words, this.#bar);
 
   /**
    * @param {number | null} share 0 to 1

@@ -36,12 +36,12 @@ function row(experiment) {
   return h(
     "tr",
     {},
-    h("td", { class: "number" }, String(experiment.number)),
+    h("td", { class: "number minor" }, String(experiment.number)),
     h("th", { scope: "row" }, link),
-    h("td", {}, h("bdi", {}, experiment.title)),
+    h("td", { class: "minor" }, h("bdi", {}, experiment.title)),
     h("td", {}, h("span", { class: "jobs-of" }, ...states)),
     h("td", {}, h("a", { href: `/?experiment=${encodeURIComponent(experiment.id)}` }, `${experiment.jobs} jobs`)),
-    h("td", { class: "muted" }, h("time", { datetime: experiment.created_at }, localTime(experiment.created_at))),
+    h("td", { class: "muted minor" }, h("time", { datetime: experiment.created_at }, localTime(experiment.created_at))),
   );
 }
 

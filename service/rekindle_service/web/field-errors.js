@@ -32,15 +32,13 @@ export class FieldErrors {
 
   clear() {
     setText(this.#general, "");
-    this.#form.querySelectorAll("[aria-invalid]").forEach((control) => control.removeAttribute("aria-invalid"));
-    this.#form.querySelectorAll(".field-error").forEach((node) => node.remove());
+    unmark(this.#form);
   }
 
   /** The field no longer holds what was refused. @param {Element} control */
   forget(control) {
     const place = control.closest("[data-field]");
-    place?.querySelectorAll("[aria-invalid]").forEach((each) => each.removeAttribute("aria-invalid"));
-    place?.querySelectorAll(".field-error").forEach((node) => node.remove());
+    if (place) unmark(place);
   }
 
   /** @param {FieldError} error */
@@ -54,6 +52,7 @@ export class FieldErrors {
     else place.append(h("p", { id, class: "error field-error" }, words(rule, hint)));
     control.setAttribute("aria-invalid", "true");
     control.setAttribute("aria-errormessage", id);
+    control.setAttribute("aria-describedby", [id, ...describers(control).filter((each) => each !== id)].join(" "));
     return true;
   }
 
@@ -70,6 +69,21 @@ export class FieldErrors {
     return undefined;
   }
 }
+
+/** @param {Element} place */
+function unmark(place) {
+  for (const control of place.querySelectorAll("[aria-invalid]")) {
+    const others = describers(control).filter((id) => id !== control.getAttribute("aria-errormessage"));
+    if (others.length) control.setAttribute("aria-describedby", others.join(" "));
+    else control.removeAttribute("aria-describedby");
+    control.removeAttribute("aria-invalid");
+    control.removeAttribute("aria-errormessage");
+  }
+  place.querySelectorAll(".field-error").forEach((node) => node.remove());
+}
+
+/** @param {Element} control */
+const describers = (control) => control.getAttribute("aria-describedby")?.split(" ") ?? [];
 
 /** @param {Element} control */
 const isShown = (control) => !control.closest("[hidden]");

@@ -1,0 +1,96 @@
+"""The page that compares jobs, and the pure modules behind it."""
+
+import shlex
+from collections.abc import Callable
+
+from playwright.sync_api import Page, expect
+
+from e2e.played_job import PlayedJob
+from e2e.serve_process import ServeProcess
+from e2e.watcher import Watcher
+from rekindle.contract.outcome import Outcome, OutcomeClass
+
+HOSTILE = "<img src=x onerror=alert(1)>"
+
+
+def test_jobs_ticked_in_the_queue_are_compared_live(
+    page: Page, server: ServeProcess, watcher: Watcher, play: Callable[..., PlayedJob]
+) -> None:
+    watcher.expect("404")
+    one = play("one", ranks=1, args=["--lr", "0.1", "--seed", "7"], env={"API_KEY": "secret"})
+    two = play(HOSTILE, ranks=2, args=["--lr=0.2", "--seed", "7", "--nesterov"])
+    for job in (one, two):
+        job.begin_attempt()
+        for step in range(1, 21):
+            job.metric(step, loss=1 / step, **{HOSTILE: 1.0})
+    two.end_attempt(Outcome(OutcomeClass.COMM, "connection lost"), last_step=20)
+    two.begin_attempt(resumed_from_step=10)
+    for step in range(11, 16):
+        two.metric(step, loss=2 / step)
+    for name in ("one", HOSTILE):
+        page.get_by_role("checkbox", name=f", {name}").check()
+    page.get_by_role("link", name="Compare", exact=True).click()
+    page.wait_for_url("**/compare?jobs=*")
+    lines = page.locator("#parameters tr")
+    expect(lines.filter(has_text="--lr").locator("td")).to_have_text(["0.1", "0.2"])
+    expect(lines.filter(has_text="--nesterov").locator("td")).to_have_text(["\N{EN DASH}", "yes"])
+    expect(lines.filter(has_text="API_KEY").locator("td")).to_have_text(["set, its value is secret", "\N{EN DASH}"])
+    expect(lines.filter(has_text="--seed")).to_have_count(0)
+    page.get_by_label("Also what is equal").check()
+    expect(lines.filter(has_text="--seed").locator("td")).to_have_text(["7", "7"])
+    results = page.locator("#results tr")
+    expect(results.filter(has_text="loss").locator("td")).to_have_text(["0.05 at step 20", "0.1333 at step 15"])
+    expect(page.locator("#curve-charts .scatterlayer").first.locator(".trace")).to_have_count(2, timeout=20_000)
+    assert page.evaluate("document.querySelector('#curve-charts .plot').data.map((trace) => trace.x.length)") == [
+        20,
+        15,
+    ]  # what was done again counts once
+    two.metric(30, loss=0.01)
+    two.report(0, step=30)
+    expect(results.filter(has_text="loss").locator("td").nth(1)).to_have_text("0.01 at step 30")
+    assert page.locator("main img, main script").count() == 0
+    page.get_by_role("button", name="Take one out of the comparison").click()
+    expect(page.locator("#compared-jobs th")).to_have_count(2)
+    page.get_by_label("Add a job").select_option(one.id)
+    expect(page.locator("#compared-jobs th")).to_have_count(3)
+    page.go_back()
+    expect(page.locator("#compared-jobs th")).to_have_count(2)
+    page.goto(f"{server.url}/compare?jobs={one.id},0-never-was")
+    expect(page.locator("#missing")).to_have_text("Not here any more: 0-never-was.")
+    expect(page.locator("#compared-jobs th")).to_have_count(2)
+    page.goto(f"{server.url}/compare")
+    expect(page.locator("#nothing")).to_be_visible()
+
+
+def test_options_are_told_from_their_values(page: Page) -> None:
+    told = page.evaluate(
+        """async (lines) => {
+            const { argumentsOf } = await import("/static/parameters.js");
+            return lines.map((args) => Object.fromEntries(argumentsOf(args)));
+        }""",
+        [
+            ["--lr", "0.1", "--verbose", "--seed=3", "data", "-n", "2"],
+            ["--shift", "-0.5", "--", "--x=", "--tag", "a", "--tag", "b"],
+            ["first", "second", "--flag"],
+        ],
+    )
+    assert told == [
+        {"--lr": "0.1", "--verbose": "yes", "--seed": "3", "argument 1": "data", "-n": "2"},
+        {"--shift": "-0.5", "argument 1": "--", "--x": "", "--tag": "a b"},
+        {"argument 1": "first", "argument 2": "second", "--flag": "yes"},
+    ]
+
+
+def test_words_are_quoted_and_split_as_a_shell_does(page: Page) -> None:
+    words = ["plain", "two words", "it's", 'a "quote"', "$HOME", "back\\slash", "", "new\nline", "ünï", "*", "~", "#x"]
+    text, back, odd = page.evaluate(
+        """async (words) => {
+            const { join, split } = await import("/static/shell-words.js");
+            const text = join(words);
+            return [text, split(text), split(`a\\\\ b "c\\\\"d" 'e\\\\f'g \\\\\\nh`)];
+        }""",
+        words,
+    )
+    assert shlex.split(text) == words
+    assert back == words
+    assert odd == ["a b", 'c"d', "e\\fg", "h"]

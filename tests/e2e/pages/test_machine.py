@@ -1,0 +1,50 @@
+"""The page of the machine."""
+
+from collections.abc import Callable
+from typing import Any
+
+from playwright.sync_api import Page, Route, expect
+
+from e2e.played_job import PlayedJob
+from e2e.serve_process import ServeProcess
+
+
+def test_the_machine_is_shown_now_and_over_time(
+    page: Page, server: ServeProcess, play: Callable[..., PlayedJob]
+) -> None:
+    play("holder", ranks=2).begin_attempt()
+    page.get_by_role("link", name="Machine").click()
+    figures = page.locator("#machine-figures")
+    for words in ("Processor", "Memory", "Disk of the jobs", "free of"):
+        expect(figures).to_contain_text(words)
+    held = page.locator("#devices tr").filter(has_text="holder")
+    expect(held).to_have_count(2)
+    expect(page.locator("#devices tr").filter(has_text="free")).to_have_count(2)
+    expect(page.locator("#past-charts .scatterlayer .trace")).to_have_count(3, timeout=20_000)
+    expect(page.locator("#topology")).to_be_hidden()
+    held.first.get_by_role("link").click()
+    page.wait_for_url("**/jobs/*")
+
+
+def test_gpus_are_shown_with_their_use(page: Page, server: ServeProcess) -> None:
+    """There is no GPU here: what the server would say of one is added to its answer."""
+    page.route("**/api/v1/machine*", _with_gpu)
+    page.goto(f"{server.url}/machine")
+    row = page.locator("#devices tr").first
+    expect(row).to_contain_text("NVIDIA H200")
+    expect(row).to_contain_text("87 %")
+    expect(row).to_contain_text("70.0 GB of 140.0 GB")
+    expect(row).to_contain_text("61 °C")
+    expect(row).to_contain_text("512 W")
+    expect(page.locator("#past-charts figcaption").first).to_contain_text("Use of the GPUs")
+    expect(page.locator("#past-charts .scatterlayer .trace")).to_have_count(5, timeout=20_000)
+
+
+def _with_gpu(route: Route) -> None:
+    answer: dict[str, Any] = route.fetch().json()
+    memory = {"memory_used_bytes": 70_000_000_000, "memory_total_bytes": 140_000_000_000}
+    now = {"utilization_percent": 87.4, "temperature_celsius": 61.0, "power_watts": 512.0, "held_by": None}
+    answer["devices"].insert(0, {"name": "cuda:0", "kind": "cuda", "model": "NVIDIA H200", **memory, **now})
+    for past in answer["history"]:
+        past["devices"] = [{"name": "cuda:0", "utilization_percent": 50.0, "memory_used_bytes": 1}]
+    route.fulfill(json=answer)

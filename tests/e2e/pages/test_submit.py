@@ -1,0 +1,179 @@
+"""The form that submits a job."""
+
+import io
+import json
+import shlex
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from e2e.played_job import PlayedJob
+from e2e.serve_process import ServeProcess
+from e2e.watcher import Watcher
+from rekindle_service.client import Client
+
+
+@pytest.fixture
+def form(page: Page, server: ServeProcess) -> Page:
+    page.goto(f"{server.url}/submit")
+    expect(page.locator("main")).to_have_attribute("aria-busy", "false")
+    return page
+
+
+@pytest.fixture
+def before(play: Callable[..., PlayedJob]) -> str:
+    """The id of a job that never succeeds: what waits for it never starts."""
+    return play("before", ranks=1).id
+
+
+def test_refusals_stand_at_their_fields_and_go_when_these_change(form: Page, watcher: Watcher, tmp_path: Path) -> None:
+    watcher.expect("422")
+    (tmp_path / "train.py").write_text("")
+    form.get_by_label("Script", exact=True).fill("tarin.py")
+    form.get_by_label("Code from").select_option("path")
+    form.get_by_label("Folder").fill(str(tmp_path))
+    form.get_by_label("Ranks, at least").fill("many")
+    form.get_by_label("Priority").fill("5000")
+    form.get_by_label("Also keep the best by").fill("-")
+    form.get_by_role("button", name="Submit the job").click()
+    ranks = form.get_by_label("Ranks, at least")
+    expect(ranks).to_have_attribute("aria-invalid", "true")
+    error = form.locator(f"#{ranks.get_attribute('aria-errormessage')}")
+    expect(error).to_contain_text("Must be a whole number from 1 to 4096")
+    expect(form.locator("[data-field=priority]")).to_contain_text("less than or equal to 1000")
+    expect(form.locator("[data-field='snapshot.best']")).to_contain_text("as in -loss")
+    expect(form.locator("#form-error")).to_contain_text("see the fields below")
+    for label, text in (("Ranks, at least", "1"), ("Priority", "0"), ("Also keep the best by", "")):
+        form.get_by_label(label).fill(text)
+    expect(form.locator("[aria-invalid]")).to_have_count(0)
+    form.get_by_label("Arguments").fill("--name 'never closed")
+    expect(form.locator("[data-field=args]")).to_contain_text("The single quote at character 8 is never closed")
+    form.get_by_label("Arguments").fill("")
+    form.get_by_role("button", name="Submit the job").click()
+    expect(form.locator("[data-field=script]")).to_contain_text("there: train.py")
+    expect(form.get_by_label("Script", exact=True)).to_be_focused()
+
+
+def test_an_error_in_a_folded_part_unfolds_it(form: Page, watcher: Watcher) -> None:
+    watcher.expect("422")
+    form.get_by_label("Run", exact=True).select_option("recipe")
+    form.evaluate("document.getElementById('time-limit').value = '-3'")
+    form.get_by_role("button", name="Submit the job").click()
+    expect(form.get_by_label("Time limit")).to_be_visible()
+    expect(form.locator("[data-field=time_limit]")).to_contain_text("greater than 0")
+
+
+def test_what_is_shown_as_command_and_curl_is_what_is_submitted(form: Page, client: Client, before: str) -> None:
+    form.get_by_label("Run", exact=True).select_option("recipe")
+    form.get_by_label("Recipe", exact=True).select_option("ddp")
+    form.get_by_text("Options of the recipe").click()
+    form.get_by_label("--lr", exact=True).fill("0.05")
+    form.get_by_label("--model").select_option("lenet")
+    form.get_by_label("--no-shuffle").check()
+    form.get_by_label("Arguments").fill("--seed '7'")
+    form.get_by_label("Name", exact=True).fill('it\'s <b>one</b> "name"')
+    form.get_by_label("Ranks, at most").fill("2")
+    form.get_by_label("Device").select_option("cpu")
+    form.get_by_label("After").fill(before)
+    form.get_by_label("Every … seconds").fill("2.5")
+    form.get_by_text("More: environment").click()
+    form.get_by_label("Environment").fill("MODE=a=b c\nEMPTY=")
+    words = typed(form, "#preview-command")
+    assert words == [
+        "rekindle", "submit", "--name", "it's <b>one</b> \"name\"", "--ranks", "1:2", "--device", "cpu",
+        "--every-seconds", "2.5", "--env", "MODE=a=b c", "--env", "EMPTY=", "--after", before,
+        "--recipe", "ddp", "--", "--lr", "0.05", "--no-shuffle", "--model", "lenet", "--seed", "7",
+    ]  # fmt: skip
+    curl = typed(form, "#preview-curl")
+    body = json.loads(curl[curl.index("-d") + 1])
+    form.get_by_role("button", name="Submit the job").click()
+    form.wait_for_url("**/jobs/*")
+    job = client.job(form.url.rpartition("/")[2])
+    assert job["name"] == body["name"] == 'it\'s <b>one</b> "name"'
+    assert job["args"] == body["args"] == words[words.index("--") + 1 :]
+    assert job["ranks"] == body["ranks"] == {"min": 1, "max": 2}
+    assert body["env"] == {"MODE": "a=b c", "EMPTY": ""}
+
+
+def test_an_archive_is_uploaded_and_run_and_a_broken_one_is_refused(
+    form: Page, watcher: Watcher, client: Client, before: str
+) -> None:
+    watcher.expect("422")
+    form.get_by_label("Script", exact=True).fill("train.py")
+    form.get_by_label("Code from").select_option("bundle")
+    archive = form.get_by_label("Archive")
+    archive.set_input_files({"name": "broken.zip", "mimeType": "application/zip", "buffer": b"no archive"})
+    expect(form.locator("[data-field='code.bundle']")).to_contain_text("archive")
+    archive.set_input_files({"name": "code.tar.gz", "mimeType": "application/gzip", "buffer": packed()})
+    expect(form.locator("#upload-status")).to_contain_text("code.tar.gz is on the server")
+    form.get_by_label("After").fill(before)
+    form.get_by_role("button", name="Submit the job").click()
+    form.wait_for_url("**/jobs/*")
+    assert client.job(form.url.rpartition("/")[2])["target"] == {"kind": "script", "value": "train.py"}
+
+
+def test_a_clone_is_filled_in_but_for_its_secrets(
+    form: Page, server: ServeProcess, client: Client, before: str
+) -> None:
+    asked = {
+        "recipe": "rl",
+        "name": "first",
+        "args": ["--epochs", "3", "--lr=0.5", "two words", "--unknown"],
+        "env": {"API_KEY": "top-secret"},
+        "after": [before],
+        "priority": 4,
+        "snapshot": {"every_steps": 9},
+    }
+    first = client.submit(asked)
+    form.goto(f"{server.url}/submit?clone={first['id']}")
+    note = form.locator("#clone-note")
+    expect(note).to_contain_text("Filled in as job first was submitted")
+    expect(note).to_contain_text("The values of API_KEY are secret and were not copied")
+    assert "top-secret" not in form.content()
+    expect(form.get_by_label("Arguments")).to_have_value("'two words' --unknown")
+    form.get_by_text("Options of the recipe").click()
+    expect(form.get_by_label("--lr", exact=True)).to_have_value("0.5")
+    form.get_by_role("button", name="Submit the job").click()
+    form.wait_for_url("**/jobs/*")
+    second = client.job(form.url.rpartition("/")[2])
+    assert second["id"] != first["id"]
+    assert second["args"] == ["--epochs", "3", "--lr", "0.5", "two words", "--unknown"]
+    assert (second["name"], second["priority"]) == ("first", 4)
+
+
+def test_nothing_is_lost_or_doubled_when_the_server_is_away(
+    form: Page, server: ServeProcess, watcher: Watcher, client: Client, before: str
+) -> None:
+    """The answer to the first request is lost, too: its repeat finds the job that it made."""
+    watcher.expect("ERR_")
+    form.get_by_label("Run", exact=True).select_option("recipe")
+    form.get_by_label("After").fill(before)
+    form.get_by_label("Name", exact=True).fill("once")
+    form.route("**/api/v1/jobs", lambda route: (route.fetch(), route.abort())[1], times=1)
+    form.get_by_role("button", name="Submit the job").click()
+    expect(form.locator("#form-error")).to_contain_text("What you filled in is still here")
+    server.stop()
+    form.get_by_role("button", name="Submit the job").click()
+    expect(form.locator("#form-error")).to_contain_text("could not be reached")
+    server.start()
+    form.get_by_role("button", name="Submit the job").click()
+    form.wait_for_url("**/jobs/*")
+    assert len(list(client.jobs(name="once"))) == 1
+
+
+def typed(form: Page, preview: str) -> list[str]:
+    """The words of a command; a backslash at the end of a line goes on with the next, which shlex does not know."""
+    return shlex.split((form.locator(preview).text_content() or "").replace("\\\n", ""))
+
+
+def packed() -> bytes:
+    data = io.BytesIO()
+    with tarfile.open(fileobj=data, mode="w:gz") as archive:
+        script = b"print('from an archive')\n"
+        member = tarfile.TarInfo("train.py")
+        member.size = len(script)
+        archive.addfile(member, io.BytesIO(script))
+    return data.getvalue()

@@ -1,0 +1,75 @@
+"""The way of one person through the pages: submit, watch, kill a rank, see why, read its log, compare."""
+
+from pathlib import Path
+
+from playwright.sync_api import Page, expect
+
+from e2e.serve_process import ServeProcess
+from rekindle_service.client import Client
+
+_SCRIPTS = Path(__file__).parent / "scripts"
+_PATIENT = 120_000  # milliseconds: real ranks start and start again, beside other tests
+
+
+def test_from_the_form_to_the_comparison(page: Page, server: ServeProcess, client: Client) -> None:
+    submit(page, server, "short", arguments="40 0.02")
+    expect(page.locator("#job-state")).to_have_text("succeeded", timeout=_PATIENT)
+
+    submit(page, server, "long", arguments="400 0.1")
+    watch(page)
+    kill(page, rank=1)
+    story = page.locator("#attempts li")
+    expect(story).to_have_count(2, timeout=_PATIENT)
+    expect(story.last).to_contain_text("SIGKILL")
+    expect(story.last).to_contain_text("rank 1")
+    expect(page.locator("#job-state")).to_have_text("running", timeout=_PATIENT)
+    read_log(page)
+
+    page.get_by_role("link", name="Queue").click()
+    for name in ("short", "long"):
+        page.get_by_role("row", name=name).get_by_role("checkbox").check()
+    page.get_by_role("link", name="Compare", exact=True).click()
+    differing = page.locator("#parameters tr")
+    expect(differing.filter(has_text="argument 1").locator("td")).to_have_text(["40", "400"])
+    expect(page.locator("#results tr").filter(has_text="attempts").locator("td")).to_have_text(["1", "2"])
+    expect(page.locator("#curve-charts .scatterlayer").first.locator(".trace")).to_have_count(2, timeout=_PATIENT)
+
+    page.get_by_role("link", name="Queue").click()
+    page.get_by_role("row", name="long").get_by_role("checkbox").check()
+    page.locator("#bulk-cancel").click()
+    page.locator("#bulk-yes").click()
+    expect(page.get_by_role("row", name="long").locator(".badge")).to_have_text("cancelled", timeout=_PATIENT)
+
+
+def submit(page: Page, server: ServeProcess, name: str, *, arguments: str) -> None:
+    page.get_by_role("link", name="Submit").click()
+    page.get_by_label("Script", exact=True).fill("paced.py")
+    page.get_by_label("Code from").select_option("path")
+    page.get_by_label("Folder").fill(str(_SCRIPTS))
+    page.get_by_label("Arguments").fill(arguments)
+    page.get_by_label("Ranks, at least").fill("2")
+    page.get_by_label("Device").select_option("cpu")
+    page.get_by_label("Name", exact=True).fill(name)
+    page.get_by_label("Every … steps").fill("5")
+    page.get_by_role("button", name="Submit the job").click()
+    page.wait_for_url("**/jobs/*")
+    expect(page.locator("#job-name")).to_have_text(name)
+
+
+def watch(page: Page) -> None:
+    """The ranks' steps move while nobody does anything."""
+    expect(page.locator("#job-state")).to_have_text("running", timeout=_PATIENT)
+    expect(page.locator("#job-progress")).to_be_visible()
+    page.wait_for_function("Number(document.querySelector('[role=progressbar]').ariaValueNow) >= 3", timeout=_PATIENT)
+
+
+def kill(page: Page, rank: int) -> None:
+    page.locator("#chaos").click()
+    page.get_by_label("Fault").select_option("kill")
+    page.locator("#confirm").get_by_label("Rank").select_option(str(rank))
+    page.locator("#confirm-yes").click()
+    expect(page.locator("#confirm")).to_be_hidden()
+
+
+def read_log(page: Page) -> None:
+    expect(page.locator("#log-lines")).not_to_be_empty(timeout=_PATIENT)

@@ -1,0 +1,95 @@
+"""What the queue's page asks for: jobs by a part of their name, all of it in figures, and who holds the slots."""
+
+from pathlib import Path
+
+import pytest
+
+from api_server import ApiServer
+from rekindle_service.states import JobState
+
+
+def names(server: ApiServer, query: str) -> list[str]:
+    answer = server.api.get(f"/api/v1/jobs?{query}")
+    assert answer.status_code == 200, answer.text
+    return [job["name"] for job in answer.json()["items"]]
+
+
+def test_jobs_are_found_by_a_part_of_their_name(server: ApiServer, code: Path) -> None:
+    for name in ("Digits baseline", "digits 100%", "digits 100x", "a_b", "aXb", "O'Brien"):
+        server.submit(code, name=name)
+    assert names(server, "q=DIGITS") == ["digits 100x", "digits 100%", "Digits baseline"]
+    assert names(server, "q=100%25") == ["digits 100%"]
+    assert names(server, "q=a_b") == ["a_b"]
+    assert names(server, "q=O'B") == ["O'Brien"]
+    assert names(server, "q='%20OR%201=1%20--") == []
+    assert names(server, "q=digits&name=digits+100x&state=queued") == ["digits 100x"]
+    assert names(server, "q=digits&state=running") == []
+
+
+def test_parts_of_a_filtered_list_follow_each_other(server: ApiServer, code: Path) -> None:
+    for number in range(5):
+        server.submit(code, name=f"wanted {number}")
+        server.submit(code, name=f"other {number}")
+    first = server.api.get("/api/v1/jobs?q=wanted&limit=3").json()
+    assert [job["name"] for job in first["items"]] == ["wanted 4", "wanted 3", "wanted 2"]
+    second = server.api.get(f"/api/v1/jobs?q=wanted&limit=3&cursor={first['next']}").json()
+    assert [job["name"] for job in second["items"]] == ["wanted 1", "wanted 0"]
+    assert second["next"] is None
+
+
+def test_jobs_are_found_by_their_experiment(server: ApiServer, code: Path) -> None:
+    server.submit(code, name="alone")
+    base = {"script": str(code / "train.py"), "device": "cpu"}
+    request = {"name": "pair", "base": base, "matrix": {"--lr": [0.1, 0.2]}, "measure": ["loss"]}
+    answer = server.api.post("/api/v1/experiments", json=request)
+    assert answer.status_code == 201, answer.text
+    assert len(names(server, f"experiment={answer.json()['id']}")) == 2
+    assert names(server, "experiment=unheard-of") == []
+
+
+def test_the_summary_counts_jobs_and_slots_and_weighs_goodput(server: ApiServer, code: Path) -> None:
+    empty = server.api.get("/api/v1/summary").json()
+    assert empty["jobs"] == dict.fromkeys(JobState, 0)
+    assert empty["slots"] == {"held": 0, "total": 2}
+    assert empty["goodput"] is None
+    server.submit(code, name="waits")
+    running = server.submit(code, name="runs")
+    server.move(running, JobState.STARTING, JobState.RUNNING, devices=["cpu:1"])
+    for seconds, goodput in ((30.0, 1.0), (10.0, 0.5)):
+        done = server.submit(code)
+        columns = {"started_at": 1000.0, "ended_at": 1000.0 + seconds, "goodput": goodput, "world_size": 2}
+        server.move(done, JobState.STARTING, JobState.SUCCEEDED, **columns)
+    told = server.api.get("/api/v1/summary").json()
+    assert {state: count for state, count in told["jobs"].items() if count} == {
+        "queued": 1,
+        "running": 1,
+        "succeeded": 2,
+    }
+    assert told["slots"] == {"held": 1, "total": 2}
+    assert told["goodput"] == pytest.approx((30 * 1.0 + 10 * 0.5) / 40)
+
+
+def test_a_slot_names_its_job_and_the_jobs_state(server: ApiServer, code: Path) -> None:
+    job = server.submit(code, name="holder")
+    server.move(job, JobState.STARTING, devices=["cpu:0"])
+    taken, free = server.api.get("/api/v1/devices").json()["items"]
+    assert (taken["job"], taken["job_name"], taken["job_state"]) == (job["id"], "holder", "starting")
+    assert (free["job"], free["job_name"], free["job_state"]) == (None, None, None)
+
+
+def test_recipes_are_listed_with_their_options(server: ApiServer) -> None:
+    found = {recipe["name"]: recipe for recipe in server.api.get("/api/v1/recipes").json()["items"]}
+    assert found["ddp"]["title"].startswith("Recipe: ")
+    options = {option["name"]: option for option in found["ddp"]["options"]}
+    assert options["epochs"]["default"] == "20"
+    assert options["model"]["choices"] == ["small-resnet", "resnet34", "lenet", "transformer"]
+    assert options["no-shuffle"]["is_flag"] is True
+    assert options["batch-size"]["default"] is None
+    assert {option["name"]: option["default"] for option in found["rl"]["options"]}["lr"] == "0.01"
+
+
+@pytest.mark.parametrize("page", ["/", "/submit", "/compare", "/machine", "/experiments", "/experiments/x", "/jobs/x"])
+def test_every_page_is_served_and_a_stranger_is_led_to_sign_in(server: ApiServer, page: str) -> None:
+    assert server.api.get(page).headers["content-type"].startswith("text/html")
+    answer = server.stranger.get(page, headers={"Accept": "text/html"})
+    assert (answer.status_code, answer.headers["location"].partition("?")[0]) == (303, "/login")

@@ -1,0 +1,27 @@
+"""The options that the service reads from the recipes' source are those that their command lines take."""
+
+import importlib
+import re
+import sys
+
+import pytest
+
+from rekindle_service.recipe_list import recipe_options, recipes
+
+
+@pytest.mark.parametrize("recipe", sorted(recipes()))
+def test_a_recipe_takes_just_the_options_that_are_listed(
+    recipe: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", [recipe, "--help"])
+    monkeypatch.setenv("COLUMNS", "200")
+    with pytest.raises(SystemExit) as end:
+        importlib.import_module(f"rekindle.recipes.{recipe}").main()
+    assert end.value.code == 0
+    told = capsys.readouterr().out
+    listed = recipe_options(recipe)
+    offered = set(re.findall(r"^ +--([a-z-]+)", told, re.MULTILINE))
+    assert {option.name for option in listed} == offered - {"help"}
+    for option in listed:
+        if option.choices:
+            assert f"--{option.name} {{{','.join(option.choices)}}}" in told
