@@ -30,6 +30,9 @@ _FILES = {
     "docs/snapshots.md": "what snapshots promise, their form on disk, and what was run",
     "docs/experiments.md": "sets of jobs and the tables that compare them, with those that come with rekindle",
     "docs/recipes.md": "every way to divide a training: when to use it, what it costs, what goes wrong",
+    "docs/performance.md": "what watching costs, how soon an event is on the page, and how that was measured",
+    "docs/client.md": "the Python client, blocking and asynchronous",
+    "docs/notifications.md": "webhooks and commands that are told what happens to jobs",
     "docs/monitoring.md": "health, and figures for Prometheus",
     "script.py.mako": "what alembic begins a new migration with",
     "py.typed": "this package has type hints",
@@ -68,15 +71,18 @@ def routes() -> Iterator[str]:
         event_stream,
         experiments,
         health,
+        job_time,
         jobs,
+        machine,
         prometheus,
         ranks,
         records,
+        usage,
     )
 
     yield "| method and path | does |"
     yield "|---|---|"
-    modules = (jobs, ranks, chaos, records, bundles, experiments, devices, event_stream)
+    modules = (jobs, ranks, usage, chaos, records, job_time, bundles, experiments, devices, machine, event_stream)
     for module, prefix in (*((module, "/api/v1") for module in modules), (health, ""), (prometheus, "")):
         for route in module.router.routes:
             for method in sorted(route.methods):
@@ -87,7 +93,7 @@ def settings() -> Iterator[str]:
     """Every setting with its environment variable and default."""
     from rekindle_service.settings import Settings
 
-    told = {"home": "`~/.rekindle`", "cpu_slots": "the cores of this machine"}
+    told = {"home": "`~/.rekindle`", "cpu_slots": "the cores of this machine", "notify": "nobody"}
     yield "| setting | environment | default | means |"
     yield "|---|---|---|---|"
     for name, field in Settings.model_fields.items():

@@ -131,7 +131,7 @@ class Event(SQLModel, table=True):
 class Sequence(SQLModel, table=True):
     """The last value given out of each counter (``number``, ``version``, ``experiment``, ``starts`` of the server).
 
-    Under names with a colon: what deleted jobs have added up to.
+    Under names with a colon: what deleted jobs have added up to, and the last event that each receiver was told.
     """
 
     name: str = Field(primary_key=True)

@@ -22,6 +22,7 @@ from rekindle_service.launching.git_checkout import check_out
 from rekindle_service.launching.interpreter import InterpreterCheck
 from rekindle_service.launching.keeper import KeeperLauncher, prepare_worker_path
 from rekindle_service.machine_usage import MachineWatch
+from rekindle_service.notifications.courier import start_couriers
 from rekindle_service.settings import Settings
 from rekindle_service.store import CorruptDatabaseError, Store
 from rekindle_service.submitter import Submitter
@@ -83,6 +84,7 @@ def _compose(settings: Settings, stack: ExitStack) -> HttpServer:
     app = create_app(services)
     engine.start()
     watch.start()
+    stack.callback(start_couriers(store, settings.notify))
     stack.callback(home.withdraw)
     return HttpServer(
         app, listener, stopping, on_ready=partial(_announce, home, url_of(listener), token, settings.host)

@@ -10,6 +10,7 @@ from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, SettingsError
 
 from rekindle_service.home import Home
+from rekindle_service.notification_targets import NotificationTarget
 
 
 def default_home() -> Path:
@@ -37,6 +38,9 @@ class Settings(BaseSettings):
         default_factory=usable_cores, ge=0, le=1024, description="CPU ranks that may run at once; may exceed the cores."
     )
     bundle_bytes: int = Field(200_000_000, ge=1, description="Largest archive of code that may be uploaded, in bytes.")
+    notify: tuple[NotificationTarget, ...] = Field(
+        (), repr=False, description="Who is told what happens to jobs: see docs/notifications.md."
+    )
     url: str | None = Field(None, description="For the client: the server to talk to instead of the one in the home.")
     token: str | None = Field(None, repr=False, description="For the client: the token that goes with the url.")
 
@@ -44,6 +48,13 @@ class Settings(BaseSettings):
     @classmethod
     def _absolute(cls, home: Path) -> Path:
         return home.expanduser().absolute()
+
+    @field_validator("notify")
+    @classmethod
+    def _each_once(cls, notify: tuple[NotificationTarget, ...]) -> tuple[NotificationTarget, ...]:
+        if len({target.key for target in notify}) < len(notify):
+            raise ValueError("names a receiver twice: list all its events in one place")
+        return notify
 
     @property
     def home_dir(self) -> Home:

@@ -1,5 +1,6 @@
 """`rekindle logs`."""
 
+import json
 import sys
 from enum import StrEnum
 from typing import Annotated
@@ -15,6 +16,11 @@ from rekindle_service.client import Headline, LogChoice, LogLine
 
 _RANK_COLOURS = ("36", "33", "32", "35", "34", "96", "93", "92", "95", "94")  # SGR foregrounds
 _DIM, _RESET = "\x1b[2m", "\x1b[0m"
+
+
+class LogOutput(StrEnum):
+    TEXT = "text"
+    JSON = "json"
 
 
 class Stream(StrEnum):
@@ -33,13 +39,16 @@ def logs(
     tail: Annotated[
         int | None, typer.Option("-n", "--tail", min=1, help="Begin with the last lines of the newest attempt.")
     ] = None,
+    output: Annotated[LogOutput, typer.Option("-o", "--output", help="json: an object a line, for programs.")] = (
+        LogOutput.TEXT
+    ),
     raw: Annotated[bool, typer.Option("--raw", help="Leave control characters in: they act on this terminal.")] = False,
 ) -> None:
     """Show what the ranks have printed. Ctrl-C leaves the job alone, and so does a restart of the server."""
     choice = LogChoice(rank, None if stream is Stream.BOTH else stream.value, attempt, tail)
     with connect(context) as client:
         job_id = find_job(client, job)["id"]
-        page = LogPage(raw=raw, prefixed=rank is None, coloured=out().is_terminal and not out().no_color)
+        page = _page(output, raw=raw, prefixed=rank is None)
         try:
             for piece in client.logs(job_id, choice, follow=follow, tell=teller(note)):
                 page.write(piece)
@@ -49,6 +58,28 @@ def logs(
         if follow:
             last = client.job(job_id)
             note(f"── {last['state']} {wording.situation(last)}".rstrip() + " ──")
+
+
+def _page(output: LogOutput, *, raw: bool, prefixed: bool) -> "LogPage | LogObjects":
+    if output is LogOutput.JSON:
+        return LogObjects()
+    return LogPage(raw=raw, prefixed=prefixed, coloured=out().is_terminal and not out().no_color)
+
+
+class LogObjects:
+    """Log lines as JSON, in ASCII, so that no text in it can act on a terminal."""
+
+    def __init__(self) -> None:
+        self._attempt = 0
+
+    def write(self, piece: LogLine | Headline) -> None:
+        if isinstance(piece, Headline):
+            self._attempt = piece.attempt
+            return
+        text = piece.raw.rstrip(b"\r\n").decode(errors="replace")
+        told = {"attempt": self._attempt, "rank": piece.rank, "stream": piece.stream, "text": text}
+        sys.stdout.write(json.dumps(told) + "\n")
+        sys.stdout.flush()
 
 
 class LogPage:

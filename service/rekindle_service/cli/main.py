@@ -30,6 +30,7 @@ from rekindle_service.cli.snapshots import snapshots
 from rekindle_service.cli.story import show
 from rekindle_service.cli.submit import CONTEXT as SUBMIT_CONTEXT
 from rekindle_service.cli.submit import submit
+from rekindle_service.cli.top import top
 from rekindle_service.cli.watch import wait
 from rekindle_service.client import NoServerError, ProblemError
 
@@ -44,6 +45,7 @@ app = typer.Typer(
 _SERVER_COMMANDS: tuple[Callable[..., None], ...] = (serve, demo, doctor, token)
 _JOB_COMMANDS: tuple[Callable[..., None], ...] = (
     ps,
+    top,
     show,
     logs,
     wait,

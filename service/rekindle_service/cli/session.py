@@ -10,15 +10,22 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 from pydantic_settings import SettingsError
 
+from rekindle_service.cli.job_completion import complete_job
 from rekindle_service.client import Client, FieldProblem, Job, ProblemError
 from rekindle_service.settings import Settings
 from rekindle_service.terminal_text import plain_line
 
 _SEARCHED_JOBS = 500
 _SHORTEST_PREFIX = 4
+_SECRET = ("notify", "token")  # settings whose values are not shown
 
 JobArgument = Annotated[
-    str, typer.Argument(metavar="JOB", help="Id, beginning of an id, number, or name (the newest of that name).")
+    str,
+    typer.Argument(
+        metavar="JOB",
+        help="Id, beginning of an id, number, or name (the newest of that name).",
+        autocompletion=complete_job,
+    ),
 ]
 
 
@@ -49,8 +56,10 @@ def _given(flags: dict[str, Any]) -> dict[str, Any]:
 
 def _wrong_setting(error: ErrorDetails) -> FieldProblem:
     name = ".".join(str(part) for part in error["loc"])
-    where = f"a flag, REKINDLE_{name.upper()} or rekindle.toml sets it"
-    return {"field": name, "rule": error["msg"], "value": error["input"], "hint": where}
+    setting = name.partition(".")[0]
+    where = f"a flag, REKINDLE_{setting.upper()} or rekindle.toml sets it"
+    wrong: FieldProblem = {"field": name, "rule": error["msg"], "hint": where}
+    return wrong if setting in _SECRET else {**wrong, "value": error["input"]}
 
 
 def connect(context: typer.Context) -> Client:

@@ -84,9 +84,10 @@ def submit(
             body["code"] = code_for(client, settings_of(context), folder)
         body |= request_body.given(after=[find_job(client, each)["id"] for each in after or []])
         job = client.submit(body)
-        _show(job, output)
+        if not watch or output is Output.TABLE:
+            _show(job, output)
         if watch:
-            raise typer.Exit(follow(client, job["id"]))
+            raise typer.Exit(follow(client, job["id"], output))
 
 
 def _show(job: Job, output: Output) -> None:

@@ -8,7 +8,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 
 from rekindle_service.cli import wording
 from rekindle_service.cli.exit_codes import ExitCode, fate
-from rekindle_service.cli.output import note, out
+from rekindle_service.cli.output import Output, OutputOption, note, out, show_ids, show_json
 from rekindle_service.cli.patience import teller
 from rekindle_service.cli.session import JobArgument, connect, find_job
 from rekindle_service.client import Client, Job
@@ -17,26 +17,33 @@ from rekindle_service.terminal_text import plain_line
 _PLAIN_SHARE = 0.1  # a plain line for each tenth of the way
 
 
-def wait(context: typer.Context, job: JobArgument) -> None:
+def wait(context: typer.Context, job: JobArgument, output: OutputOption = Output.TABLE) -> None:
     """Wait until a job has ended, and exit with its fate.
 
     0 succeeded, 1 failed, 3 cancelled, 4 drained and held; 2 for a wrong command or no server. Ctrl-C (130) leaves
     the job alone, and so does a restart of the server.
     """
     with connect(context) as client:
-        raise typer.Exit(follow(client, find_job(client, job)["id"]))
+        raise typer.Exit(follow(client, find_job(client, job)["id"], output))
 
 
-def follow(client: Client, job_id: str) -> ExitCode:
-    """Show where the job is until nothing more will happen by itself."""
+def follow(client: Client, job_id: str, output: Output = Output.TABLE) -> ExitCode:
+    """Show where the job is until nothing more will happen by itself; to a program only how it stands then."""
     try:
-        with job_display() as display:
+        with job_display(output) as display:
             for job in client.watch(job_id, teller(note)):
                 display.show(job)
     except KeyboardInterrupt:
         note(f"The job goes on. Come back with: rekindle wait {job_id}")
+        note(f"                 or read its output: rekindle logs -f {job_id}")
         return ExitCode.INTERRUPTED
-    out().print(last_word(job))
+    match output:
+        case Output.JSON:
+            show_json(job)
+        case Output.ID:
+            show_ids([job_id])
+        case Output.TABLE:
+            out().print(last_word(job))
     return fate(job) or ExitCode.SUCCEEDED
 
 
@@ -66,8 +73,10 @@ def _tenths(job: Job) -> int:
     return int((job["progress"] or 0) / _PLAIN_SHARE + 1e-9)
 
 
-def job_display() -> "JobDisplay":
+def job_display(output: Output = Output.TABLE) -> "JobDisplay":
     """The display that suits standard output."""
+    if output is not Output.TABLE:
+        return Unseen()
     return JobBar() if sys.stdout.isatty() else JobLines()
 
 
@@ -77,6 +86,19 @@ class JobDisplay(Protocol):
     def __enter__(self) -> Self: ...
     def __exit__(self, *error: object) -> None: ...
     def show(self, job: Job) -> None: ...
+
+
+class Unseen:
+    """For a program, which reads nothing but the answer."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        return
+
+    def show(self, job: Job) -> None:
+        return
 
 
 class JobLines:

@@ -13,6 +13,7 @@ from rekindle_service.journal_fold import JournalEffect
 from rekindle_service.rows import Attempt, Event, Job
 from rekindle_service.states import ACTIVE, TERMINAL, TRANSITIONS, JobIntent, JobState
 from rekindle_service.store.database import Database
+from rekindle_service.store.delivery_store import DeliveryStore
 from rekindle_service.store.experiment_store import ExperimentStore
 from rekindle_service.store.row_changes import insert, last_value, move, next_value, record, set_columns
 from rekindle_service.store.tally import Tally, remember, tally
@@ -41,6 +42,7 @@ class Store:
         self.queue_revision = 0
         """Another number after every change that may let a queued job start; progress leaves it alone."""
         self.experiments = ExperimentStore(self._database, self._changing_queue)
+        self.deliveries = DeliveryStore(self._database)
 
     def migrate(self) -> None:
         """Check the file and make or migrate its tables; before anything else. Raises CorruptDatabaseError."""
@@ -193,6 +195,16 @@ class Store:
                 job.intent = JobIntent(intent)
                 job.run = job.run if run is None else run
                 job.version = record(session, job, "intent", reason=f"{job.intent} wanted")
+            return job
+
+    def rewind_queued(self, job_id: str, rewind: dict[str, int]) -> Job | None:
+        """Release a job in the queue, to begin its next run from an older snapshot; None where it is not there."""
+        with self._changing_queue() as session:
+            job = session.get(Job, job_id)
+            if job is None or job.state is not JobState.QUEUED:
+                return None
+            set_columns(job, {"rewind": rewind, "intent": JobIntent.RUN, "snapshot_step": rewind["step"]})
+            job.version = record(session, job, "intent", reason=f"{job.intent} wanted, from step {rewind['step']}")
             return job
 
     def patch_job(

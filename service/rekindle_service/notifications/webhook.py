@@ -1,0 +1,61 @@
+"""A webhook: the notice as the body of a POST, signed, so that the receiver knows who sent it and when."""
+
+import hashlib
+import hmac
+import time
+from urllib.parse import urlsplit
+
+import httpx2
+
+from rekindle_service.notification_targets import NotificationTarget
+from rekindle_service.notifications.notice import Notice
+from rekindle_service.notifications.reply import Reply, Verdict
+
+_LOOPBACK = ("127.0.0.1", "::1", "localhost")
+_PASSING = (408, 425, 429)  # the refusals that ask to come again
+
+
+class Webhook:
+    """Precondition: ``target`` has a url, and therefore a secret. ``deliver`` runs in one thread."""
+
+    def __init__(self, target: NotificationTarget) -> None:
+        self._url = target.url or ""
+        self._secret = target.secret.get_secret_value().encode() if target.secret is not None else b""
+        self._http = httpx2.Client(
+            timeout=target.time_limit,
+            follow_redirects=False,  # a signed notice goes to the address that was configured, and to no other
+            trust_env=urlsplit(self._url).hostname not in _LOOPBACK,  # no proxy reaches this machine's loopback
+        )
+
+    def deliver(self, notice: Notice) -> Reply:
+        headers = {
+            "Content-Type": "application/json",
+            "User-Agent": "rekindle",
+            "Rekindle-Event": notice.happening.value,
+            "Rekindle-Event-Id": notice.id,
+            **signature(self._secret, notice.body, int(time.time())),
+        }
+        try:
+            with self._http.stream("POST", self._url, content=notice.body, headers=headers) as response:
+                return reply_of(response.status_code)
+        except httpx2.HTTPError as error:
+            return Reply(Verdict.AGAIN, type(error).__name__)
+
+    def close(self) -> None:
+        self._http.close()
+
+
+def signature(secret: bytes, body: bytes, at: int) -> dict[str, str]:
+    """The headers that prove that whoever holds ``secret`` sent ``body`` at that second since the epoch."""
+    proof = hmac.new(secret, b"%d." % at + body, hashlib.sha256).hexdigest()
+    return {"Rekindle-Timestamp": str(at), "Rekindle-Signature": f"sha256={proof}"}
+
+
+def reply_of(status: int) -> Reply:
+    """What an HTTP status says about trying again."""
+    if 200 <= status < 300:
+        return Reply(Verdict.DELIVERED)
+    if 300 <= status < 400:
+        return Reply(Verdict.REFUSED, f"HTTP {status}: redirects are not followed, name the final address")
+    refused = status < 500 and status not in _PASSING
+    return Reply(Verdict.REFUSED if refused else Verdict.AGAIN, f"HTTP {status}")

@@ -1,0 +1,267 @@
+"""Receivers of notifications, real ones: an HTTP server that fails when told to, and commands."""
+
+import hashlib
+import hmac
+import json
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cli_process import rekindle
+from e2e.played_job import PlayedJob
+from e2e.serve_process import ServeProcess
+from e2e.waiting import until
+from job_examples import a_job, open_store
+from rekindle.contract.outcome import Outcome, OutcomeClass
+from rekindle_service.notification_targets import NotificationTarget
+from rekindle_service.notifications import courier
+from rekindle_service.notifications.courier import start_couriers
+from rekindle_service.states import JobState
+from rekindle_service.store import Store
+
+_SECRET = "a secret of the tests"
+_KILLED = Outcome(OutcomeClass.SIGNAL, "rank 1 was killed by SIGKILL", rank=1, signal="SIGKILL")
+_DONE = Outcome(OutcomeClass.SUCCESS, "every rank was done")
+
+
+@dataclass
+class Post:
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def told(self) -> Any:
+        return json.loads(self.body)
+
+
+@dataclass
+class Hook:
+    """An HTTP server that answers with the next of ``answers``, then with 204."""
+
+    url: str = ""
+    posts: list[Post] = field(default_factory=list)
+    answers: list[int] = field(default_factory=list)
+
+    def ids(self) -> list[str]:
+        return [post.told["id"] for post in self.posts]
+
+
+@contextmanager
+def listening() -> Iterator[Hook]:
+    hook = Hook()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            answer = hook.answers.pop(0) if hook.answers else 204
+            self.send_response(answer)
+            if answer == 302:
+                self.send_header("Location", hook.url)
+            self.end_headers()
+            hook.posts.append(Post(dict(self.headers), body))
+
+        def log_message(self, *args: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        hook.url = f"http://127.0.0.1:{server.server_address[1]}/hook"
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+        thread.start()
+        yield hook
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def hook() -> Iterator[Hook]:
+    with listening() as hook:
+        yield hook
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
+    monkeypatch.setattr(courier, "_LOOK_EVERY", 0.05)
+    monkeypatch.setattr(courier, "pause_after", lambda tries: 0.05)
+    store = open_store(tmp_path)
+    yield store
+    store.close()
+
+
+def webhook(hook: Hook, **more: Any) -> NotificationTarget:
+    return NotificationTarget(**{"url": hook.url, "secret": _SECRET, "events": ["submitted"], **more})
+
+
+@contextmanager
+def telling(store: Store, *targets: NotificationTarget) -> Iterator[None]:
+    """Couriers that have set their cursors: what happens from now on is told."""
+    close = start_couriers(store, targets)
+    try:
+        until(lambda: all(f"told:{each.key}" in cursors(store) for each in targets), "every receiver has a cursor")
+        yield
+    finally:
+        close()
+
+
+def cursors(store: Store) -> dict[str, int]:
+    with store._database.reading() as session:
+        from sqlmodel import select
+
+        from rekindle_service.rows import Sequence
+
+        return {row.name: row.value for row in session.exec(select(Sequence))}
+
+
+def test_a_webhook_is_signed_and_told_what_happens_from_now_on(store: Store, hook: Hook) -> None:
+    store.add_job(a_job(name="before"))
+    with telling(store, webhook(hook)):
+        job = store.add_job(a_job(name="digits"))
+        until(lambda: hook.posts, "the webhook was called")
+    (post,) = hook.posts
+    assert (post.told["event"], post.told["job"]["id"], post.told["job"]["name"]) == ("submitted", job.id, "digits")
+    at = post.headers["Rekindle-Timestamp"]
+    proof = hmac.new(_SECRET.encode(), at.encode() + b"." + post.body, hashlib.sha256).hexdigest()
+    assert hmac.compare_digest(post.headers["Rekindle-Signature"], f"sha256={proof}")
+    assert abs(time.time() - int(at)) < 300
+    assert post.headers["Rekindle-Event-Id"] == post.told["id"]
+
+
+def test_a_failing_webhook_is_told_again_in_order_and_keeps_nobody_else_waiting(store: Store, hook: Hook) -> None:
+    hook.answers += [500, 503, 429]
+    with listening() as other, telling(store, webhook(hook), webhook(other)):
+        jobs = [store.add_job(a_job()) for _ in range(3)]
+        until(lambda: len(hook.posts) == 6, "three tries that failed, three that did not")
+        until(lambda: len(other.posts) == 3, "the other one got all")
+    ids = hook.ids()
+    assert ids[0] == ids[1] == ids[2] == ids[3]
+    assert [each.partition("-")[0] for each in ids[3:]] == [job.id for job in jobs]
+
+
+@pytest.mark.parametrize("answer", [302, 404])
+def test_a_redirect_is_not_followed_and_a_refusal_not_repeated(
+    store: Store, hook: Hook, answer: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hook.answers.append(answer)
+    with telling(store, webhook(hook)):
+        refused, next_one = (store.add_job(a_job()) for _ in range(2))
+        until(lambda: len(hook.posts) == 2, "the second notice came")
+    assert [each.partition("-")[0] for each in hook.ids()] == [refused.id, next_one.id]
+    logged = capsys.readouterr()
+    assert "was given up" in logged.out + logged.err
+    assert _SECRET not in logged.out + logged.err
+
+
+def test_what_could_not_be_told_is_told_by_the_next_server(store: Store, hook: Hook) -> None:
+    hook.answers += [500] * 1000
+    target = webhook(hook)
+    with telling(store, target):
+        first = store.add_job(a_job())
+        until(lambda: len(hook.posts) >= 2, "it was tried")
+    hook.answers.clear()
+    second = store.add_job(a_job())
+    tried = len(hook.posts)
+    with telling(store, target):
+        until(lambda: len(hook.posts) >= tried + 2, "both were told")
+    assert [each.partition("-")[0] for each in hook.ids()[-2:]] == [first.id, second.id]
+    with telling(store, target):
+        third = store.add_job(a_job())
+        until(lambda: hook.ids()[-1].startswith(third.id), "the next one was told")
+    assert len(hook.posts) == tried + 3, "what has arrived is not told again"
+
+
+def script(tmp_path: Path, text: str) -> str:
+    path = tmp_path / "hook.sh"
+    path.write_text(f"#!/bin/sh\n{text}")
+    path.chmod(0o700)
+    return str(path)
+
+
+def test_a_command_gets_the_event_without_a_shell(store: Store, tmp_path: Path) -> None:
+    told = tmp_path / "told"
+    path = script(
+        tmp_path, f'cat > {told}.part; echo "$1 $REKINDLE_EVENT $REKINDLE_JOB_ID" > {told}.env; mv {told}.part {told}\n'
+    )
+    target = NotificationTarget(command=(path, "$(touch owned); `id`"), events=("submitted",))
+    with telling(store, target):
+        job = store.add_job(a_job(name="$(reboot)"))
+        until(told.exists, "the command ran")
+    assert json.loads(told.read_text())["job"]["name"] == "$(reboot)"
+    assert Path(f"{told}.env").read_text() == f"$(touch owned); `id` submitted {job.id}\n"
+
+
+def test_a_command_that_hangs_is_killed_with_its_children_and_run_again(store: Store, tmp_path: Path) -> None:
+    tries = tmp_path / "tries"
+    path = script(tmp_path, f"echo $$ >> {tries}; [ $(wc -l < {tries}) -gt 2 ] || sleep 600\n")
+    target = NotificationTarget(command=(path,), events=("submitted",), time_limit=0.5)
+    with telling(store, target):
+        job = store.add_job(a_job())
+        key = f"told:{target.key}"
+        until(lambda: cursors(store)[key] >= store.events(job.id)[0].id, "the third try succeeded")
+    assert len(tries.read_text().split()) == 3
+    for pid in tries.read_text().split()[:2]:
+        assert not Path("/proc", pid).exists()
+
+
+def test_a_command_decides_by_its_exit_code_whether_it_is_run_again(store: Store, tmp_path: Path) -> None:
+    tries = tmp_path / "tries"
+    path = script(tmp_path, f"cat > /dev/null; echo x >> {tries}; [ $(wc -l < {tries}) -gt 2 ] && exit 3; exit 75\n")
+    target = NotificationTarget(command=(path,), events=("submitted",))
+    with telling(store, target):
+        job = store.add_job(a_job())
+        key = f"told:{target.key}"
+        until(lambda: cursors(store)[key] >= store.events(job.id)[0].id, "it was given up")
+    assert tries.read_text().count("x") == 3
+
+
+def test_a_stop_of_the_server_does_not_wait_for_a_command(store: Store, tmp_path: Path) -> None:
+    begun = tmp_path / "begun"
+    target = NotificationTarget(
+        command=(script(tmp_path, f"echo $$ > {begun}; sleep 600\n"),), events=("submitted",), time_limit=600
+    )
+    with telling(store, target):
+        job = store.add_job(a_job())
+        until(lambda: begun.exists() and begun.read_text(), "the command runs")
+    until(lambda: not Path("/proc", begun.read_text().strip()).exists(), "it was killed")
+    assert cursors(store)[f"told:{target.key}"] < store.events(job.id)[0].id, "the next server runs it again"
+
+
+def test_a_killed_server_has_its_notices_told_by_the_next_and_shows_no_secret(home: Path, hook: Hook) -> None:
+    (home / "rekindle.toml").write_text(f'[[notify]]\nurl = "{hook.url}"\nsecret = "{_SECRET}"\n')
+    hook.answers += [503] * 1000
+    server = ServeProcess(home)
+    server.start()
+    job = PlayedJob(home, "digits")
+    try:
+        job.begin_attempt()
+        job.end_attempt(_KILLED, last_step=10)
+        job.retry_in(0)
+        until(lambda: hook.posts, "the failure was tried to be told")
+        server.kill()
+        hook.answers.clear()
+        server.start()
+        job.begin_attempt(resumed_from_step=10)
+        job.end_attempt(_DONE, last_step=20)
+        job.end(JobState.SUCCEEDED, _DONE)
+        until(lambda: hook.posts[-1].told["event"] == "succeeded", "both were told")
+    finally:
+        job.close()
+        server.stop()
+    failure = [post.told for post in hook.posts if post.told["event"] == "attempt_failed"]
+    assert failure[-1]["outcome"]["message"] == "rank 1 was killed by SIGKILL"
+    assert {told["id"] for told in failure} == {failure[0]["id"]}
+    assert _SECRET not in (home / "server.log").read_text()
+
+
+def test_a_wrong_receiver_is_refused_without_showing_its_secret(home: Path) -> None:
+    (home / "rekindle.toml").write_text(f'[[notify]]\nurl = "ftp://a.example"\nsecret = "{_SECRET}"\n')
+    done = rekindle(home, "serve", "--port", "0")
+    assert done.returncode == 2
+    assert "notify.0.url" in done.stderr
+    assert "must begin with https://" in done.stderr
+    assert _SECRET not in done.stderr
