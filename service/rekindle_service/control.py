@@ -26,7 +26,23 @@ def resume(store: Store, job_id: str) -> Job | None:
 
     A wish to cancel or drain that was not carried out yet is taken back.
     """
-    requeued = store.transition(
+    return _requeue(store, job_id, {}) or store.set_intent(job_id, JobIntent.RUN)
+
+
+def resume_from(store: Store, job: Job, step: int) -> Job | None:
+    """Like ``resume``, from an older snapshot: the next run sets the newer ones aside before it begins.
+
+    Precondition: the job is over, or waits in the queue. None where it has moved on meanwhile.
+    """
+    rewind = {"run": job.run + 1, "step": step}
+    if job.state in TERMINAL:
+        return _requeue(store, job.id, rewind, snapshot_step=step)
+    return store.rewind_queued(job.id, rewind)
+
+
+def _requeue(store: Store, job_id: str, rewind: dict[str, int], **columns: int) -> Job | None:
+    """None where the job is not over."""
+    return store.transition(
         job_id,
         JobState.QUEUED,
         expected=TERMINAL,
@@ -35,5 +51,6 @@ def resume(store: Store, job_id: str) -> Job | None:
         ended_at=None,
         outcome=None,
         notice=None,
+        rewind=rewind,
+        **columns,
     )
-    return requeued or store.set_intent(job_id, JobIntent.RUN)

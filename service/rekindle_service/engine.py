@@ -129,7 +129,7 @@ class Engine:
     def _write_intent(self, job: Job, stored: object) -> None:
         """An unfulfilled wish to stop is rung again every round: a server may have died between write and ring."""
         run_dir = self._home.run_dir(job.id)
-        intent = Intent(_WANTS[job.intent], job.run, job.devices, job.max_failures)
+        intent = Intent(_WANTS[job.intent], job.run, job.devices, job.max_failures, _chosen_snapshot(job))
         changed = stored != intent.to_json()
         if changed:
             write_json(run_dir.intent, intent.to_json())
@@ -239,6 +239,11 @@ class Engine:
         text = f"The server has trouble with this job: {error}".encode(errors="replace").decode()
         with suppress(Exception):  # it is in the log already, and often the database itself is the trouble
             self._store.update_progress(subject, notice=text)
+
+
+def _chosen_snapshot(job: Job) -> int | None:
+    """The step that this run begins from; a choice for an earlier run was carried out then."""
+    return job.rewind["step"] if job.rewind.get("run") == job.run else None
 
 
 def _tail(path: Path, most_bytes: int = 4000) -> str:

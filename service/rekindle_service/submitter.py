@@ -12,6 +12,7 @@ from typing import Any
 from rekindle.contract.durable import fsync_folder, write_json
 from rekindle.contract.spec import Cadence, JobSpec, TargetKind
 from rekindle_service.code_copy import CodeCopyError, copy_code
+from rekindle_service.code_manifest import take_manifest
 from rekindle_service.code_sources import Checkout, CodeSources
 from rekindle_service.devices import Machine
 from rekindle_service.home import Home, new_job_id
@@ -114,6 +115,7 @@ class Submitter:
                 new.code.mkdir(mode=0o700)
             else:
                 copy_code(code, new.code, leave_out=self.home.root)
+                write_json(new.code_manifest, take_manifest(new.code).to_json())
             write_json(new.spec, spec_of(job).to_json())
             new.root.rename(final.root)
         except BaseException:

@@ -157,7 +157,7 @@ class PlayedJob:
         )
         write_json(self._rank_root(rank) / "status.json", status.to_json(), durable=False)
 
-    def metric(self, step: int, **values: float) -> None:
+    def metric(self, step: int, **values: float | None) -> None:
         point = MetricPoint(step=step, epoch=0, at=time.time(), values=dict(values))
         append_line(self.run_dir.attempt(self.attempt).rank(0).metrics, point.to_json())
 

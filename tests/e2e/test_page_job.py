@@ -1,7 +1,11 @@
 """The page of one job in a browser."""
 
+import ast
+import math
 import re
+import shlex
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -45,7 +49,7 @@ def test_a_crash_and_the_recovery_are_told_live(job_page: Page, job: PlayedJob) 
     expect(story).to_have_count(2)
     expect(story.nth(0)).to_contain_text("went on from step 100")
     expect(story.nth(1)).to_contain_text("reached step 120; 20 steps done again")
-    expect(job_page.locator("#timeline [data-kind=lost]")).to_have_attribute(
+    expect(job_page.locator("#timeline [data-kind=replayed]")).to_have_attribute(
         "title", re.compile(r"attempt 1: done again")
     )
     assert job_page.evaluate("globalThis.loadedOnce") is True
@@ -100,6 +104,131 @@ def test_cancelling_asks_first_and_then_tells_the_keeper(job_page: Page, job: Pl
     expect(job_page.get_by_role("button", name="Resume")).to_be_visible()
 
 
+def test_priority_and_faults_are_asked_for_and_refusals_told_in_place(
+    job_page: Page, job: PlayedJob, watcher: Watcher
+) -> None:
+    job_page.get_by_role("button", name="Priority 0").click()
+    job_page.get_by_label("Priority", exact=True).fill("7")
+    job_page.keyboard.press("Enter")
+    expect(job_page.get_by_role("button", name="Priority 7")).to_be_visible()
+    job_page.get_by_role("button", name="Inject a fault").click()
+    dialog = job_page.get_by_role("dialog", name="Inject a fault?")
+    expect(dialog.locator("[name=rank]")).to_be_visible()
+    dialog.locator("[name=fault]").select_option("corrupt-snapshot")
+    expect(dialog.locator("[name=rank]")).to_be_hidden()
+    watcher.expect("409")
+    dialog.get_by_role("button", name="Inject the fault").click()
+    expect(dialog.get_by_role("alert")).to_contain_text("has no snapshot that could be damaged yet")
+    dialog.locator("[name=fault]").select_option("kill")
+    dialog.locator("[name=rank]").select_option("1")
+    with job_page.expect_response(lambda response: response.url.endswith("/chaos")) as answer:
+        dialog.get_by_role("button", name="Inject the fault").click()
+    assert answer.value.status == 202
+    assert answer.value.request.post_data_json == {"fault": "kill", "rank": 1}
+    expect(dialog).to_be_hidden()
+    expect(job_page.get_by_role("link", name="Clone")).to_have_attribute("href", f"/submit?clone={job.id}")
+
+
+def test_a_failed_job_goes_on_from_the_snapshot_that_is_chosen(job_page: Page, job: PlayedJob) -> None:
+    job.snapshot(40)
+    job.snapshot(60)
+    failed = Outcome(OutcomeClass.USER_ERROR, "ValueError: no", rank=1, file="train.py", line=3)
+    job.end_attempt(failed, last_step=70, durable_step=60)
+    job.write(b"Traceback\nValueError: no\n", rank=1, stream="stderr")
+    job.end(JobState.FAILED, failed)
+    expect(job_page.get_by_role("button", name="Retry")).to_be_visible()
+    job_page.get_by_role("link", name="Last words of rank 1").click()
+    expect(job_page.locator("#log-lines .marked")).to_have_text("ValueError: no")
+    first = job_page.locator("#snapshots li").nth(1)
+    first.get_by_role("button", name="Pin the snapshot of step 40").click()
+    expect(first).to_contain_text("pinned")
+    with job_page.expect_download() as saved:
+        first.get_by_role("link", name="Download the snapshot of step 40").click()
+    assert saved.value.suggested_filename.endswith("-step-40.zip")
+    first.get_by_role("button", name="Go on from step 40").click()
+    dialog = job_page.get_by_role("dialog", name="Go on from step 40?")
+    dialog.get_by_role("button", name="Go on from here").click()
+    expect(dialog).to_be_hidden()
+    expect(job_page.locator("#job-state")).not_to_have_text("failed")
+    expect(job_page.locator("#figures")).to_contain_text("step 40")
+
+
+def test_a_request_is_copied_and_compared_with_another_jobs(
+    job_page: Page, job: PlayedJob, play: Callable[..., PlayedJob], watcher: Watcher
+) -> None:
+    watcher.expect("409")  # a played job has no code on record
+    other = play("other", args=["--lr", "0.5"])
+    job_page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    copied = {}
+    for what in ("command", "curl", "Python"):
+        job_page.get_by_role("button", name=f"Copy as {what}").click()
+        expect(job_page.locator("#copied")).to_have_text("Copied")
+        copied[what] = job_page.evaluate("navigator.clipboard.readText()")
+    assert shlex.split(copied["command"].replace("\\\n", " "))[-3:] == ["train.py", "--data", HOSTILE]
+    assert "secret-value" not in "".join(copied.values())
+    body = ast.parse(copied["Python"])
+    assert HOSTILE in [node.value for node in ast.walk(body) if isinstance(node, ast.Constant)]
+    job_page.get_by_label("Compare with").focus()
+    job_page.get_by_label("Compare with").select_option(other.id)
+    expect(job_page.locator("#difference tbody tr").first).to_have_text(
+        "Arguments--data <img src=x onerror=alert(1)>--lr 0.5"
+    )
+    assert job_page.url.endswith(f"?diff={other.id}")
+    assert job_page.locator("main img").count() == 0
+
+
+def test_metrics_by_the_thousand_are_found_by_name_and_the_worst_values_are_told(
+    job_page: Page, job: PlayedJob
+) -> None:
+    many = {f"layer{number}/norm": float(number) for number in range(1500)}
+    for step, loss in enumerate([1.0, 1e308, -1e308, math.nan, math.inf, 0.5], start=1):
+        job.metric(step, **{**many, "loss": loss if math.isfinite(loss) else None})
+    loss = job_page.locator(".chart").filter(has_text="loss")
+    expect(loss.locator(".latest")).to_contain_text("0.5 at step 6")
+    expect(loss.locator(".unseen")).to_have_text("2 not finite, the first at step 4")
+    expect(loss.locator(".scatterlayer .trace path.js-line").first).to_be_attached()
+    job_page.locator("#metric-chosen").click()
+    expect(job_page.locator("#metric-picker label")).to_have_count(40)
+    job_page.get_by_label("Find a metric").fill("layer1499")
+    job_page.get_by_role("checkbox", name="layer1499/norm").check()
+    expect(job_page.locator(".chart:visible")).to_have_count(3)
+    job_page.get_by_label("Log scale").check()
+    expect(loss.locator(".unseen")).to_contain_text("1 not above 0")
+    for axis in ("epoch", "time"):
+        job_page.get_by_label("Over").select_option(axis)
+        expect(loss.locator(".xtitle")).to_contain_text("epoch" if axis == "epoch" else "seconds")
+    job_page.get_by_label("Smooth").fill("0.9")
+    with job_page.expect_download() as table:
+        job_page.get_by_role("button", name="Save loss as CSV").click()
+    rows = Path(table.value.path()).read_text().splitlines()
+    assert [row.split(",")[4] for row in rows] == ["value", "1", "1e+308", "-1e+308", "nan", "nan", "0.5"]
+    with job_page.expect_download() as picture:
+        job_page.get_by_role("button", name="Save loss as PNG").click()
+    assert Path(picture.value.path()).read_bytes().startswith(b"\x89PNG")
+
+
+def test_sixty_four_ranks_are_seen_at_a_glance(
+    page: Page, server: ServeProcess, play: Callable[..., PlayedJob]
+) -> None:
+    job = play("wide", ranks=64)
+    job.begin_attempt()
+    for rank in range(64):
+        job.report(rank, step=100 if rank != 17 else 40)
+    job.write(b"words of rank 17\n", rank=17)
+    page.goto(f"{server.url}/jobs/{job.id}")
+    expect(page.locator("#ranks-grid .tile")).to_have_count(64)
+    expect(page.locator("#ranks-summary")).to_have_text("64 of 64 running, 60 steps apart")
+    tile = page.get_by_role("button", name="Rank 17, running, step 40 / 1,000, 60 steps behind")
+    tile.focus()
+    page.keyboard.press("Enter")
+    expect(tile).to_have_attribute("aria-pressed", "true")
+    expect(page.locator("#log-lines")).to_have_text("words of rank 17")
+    page.get_by_label("Search text").fill("WORDS".lower())
+    page.get_by_role("button", name="All ranks").click()
+    page.get_by_role("button", name="rank 17 · stdout").click()
+    expect(page.locator("#log-lines .marked")).to_have_text("words of rank 17")
+
+
 def test_the_configuration_tells_names_but_no_secrets(job_page: Page, job: PlayedJob) -> None:
     configuration = job_page.locator("#configuration")
     expect(configuration).to_contain_text("WANDB_API_KEY")
@@ -112,7 +241,7 @@ def test_snapshots_are_listed_when_an_attempt_has_left_them(job_page: Page, job:
     job.snapshot(40, score={"by": "accuracy", "value": 0.9})
     job.report(0, step=50, snapshot_cadence="every 42 steps (auto: …)")
     job.end_attempt(Outcome(OutcomeClass.COMM, "connection lost"), last_step=50, durable_step=40)
-    expect(job_page.locator("#snapshots tr")).to_contain_text("verified, best (0.9)")
+    expect(job_page.locator("#snapshots li")).to_contain_text("verified, best (0.9)")
     expect(job_page.locator("#snapshots-cadence")).to_have_text("Taken every 42 steps (auto: …).")
     job.begin_attempt(resumed_from_step=40)
     expect(job_page.locator("#figures")).to_contain_text("step 40")

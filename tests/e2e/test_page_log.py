@@ -52,7 +52,7 @@ def test_colours_become_classes_and_other_sequences_vanish(open_log: Callable[[]
     expect(lines).to_have_text(["red plain on blue", "link end"])
     expect(lines.first.locator("span").first).to_have_class("bold fg-1")
     expect(lines.first.locator("span").last).to_have_class("bg-4")
-    expect(lines.last.locator("a")).to_have_count(0)
+    expect(lines.last.locator("a:not(.line-link)")).to_have_count(0)
 
 
 def test_markup_and_binary_garbage_are_harmless(open_log: Callable[[], Page], job: PlayedJob) -> None:
@@ -92,10 +92,11 @@ def test_earlier_output_is_fetched_on_demand_back_to_the_first_line(
     lines = page.locator("#log-lines .log-line")
     expect(lines).to_have_count(500)
     earlier = page.get_by_role("button", name="Load earlier output")
-    for _ in range(2):
-        before = lines.count()
-        earlier.click()
-        expect(lines).not_to_have_count(before)
+    earlier.focus()
+    page.keyboard.press("Enter")
+    expect(lines).not_to_have_count(500)
+    page.locator("#log").evaluate("log => { log.scrollTop = 0; }")
+    expect(lines).to_have_count(2000)
     expect(earlier).to_be_hidden()
     numbers = page.locator("#log-lines").evaluate(
         "log => [...log.querySelectorAll('.log-line')].map(line => Number(line.textContent.slice(0, 5)))"
@@ -125,3 +126,70 @@ def test_the_log_goes_on_with_the_next_attempt_and_earlier_ones_can_be_chosen(
     expect(page.locator("#log-lines .log-mark")).to_have_text("attempt 2")
     page.get_by_label("Attempt", exact=True).select_option("1")
     expect(page.locator("#log-lines .log-line")).to_have_text(["of the first"])
+
+
+def test_a_gigabyte_is_paged_searched_and_linked_to(
+    open_log: Callable[[], Page], job: PlayedJob, server: ServeProcess
+) -> None:
+    log = job.run_dir.attempt(1).rank(0).log("stdout")
+    with log.open("wb") as file:  # sparse: it takes no room
+        for offset, word in ((0, b"beginning"), (500_000_000, b"middle"), (700_000_000, b"needle"), (10**9, b"end")):
+            file.seek(offset)
+            file.write(b"\n" + b"".join(b"%s %04d\n" % (word, number) for number in range(1000)))
+    page = open_log()
+    lines = page.locator("#log-lines .log-line")
+    expect(lines.last).to_have_text("end 0999")
+    slider = page.get_by_label("Position in the log")
+    slider.fill("5000")  # half of the way
+    expect(page.locator("#log-lines")).to_contain_text("middle 0000")
+    expect(page.locator("#log-where")).to_contain_text("500.0 MB of 1.0 GB")
+    page.get_by_label("Search text").fill("needle 0500")
+    page.keyboard.press("Enter")
+    marked = page.locator("#log-lines .marked")
+    expect(marked).to_have_text("needle 0500")
+    expect(marked).to_be_in_viewport()
+    link = str(marked.locator(".line-link").get_attribute("href"))
+    page.get_by_label("Search text").fill("no such word")
+    page.keyboard.press("Enter")
+    expect(page.locator("#log-found")).to_have_text("Not found", timeout=60_000)
+    page.get_by_role("button", name="Follow", exact=True).click()
+    expect(lines.last).to_have_text("end 0999")
+    expect(lines.last).to_be_in_viewport()
+    other = page.context.new_page()
+    other.goto(f"{server.url}/jobs/{job.id}{link}")
+    expect(other.locator("#log-lines .marked")).to_have_text("needle 0500")
+    expect(other.locator("#log-lines .marked")).to_be_in_viewport()
+    other.close()
+
+
+def test_scrolling_pages_both_ways_and_nothing_is_lost_or_doubled(open_log: Callable[[], Page], job: PlayedJob) -> None:
+    job.write(b"".join(b"%06d %s\n" % (number, b"x" * 60) for number in range(20_000)))
+    page = open_log()
+    numbers = """log => [...log.querySelectorAll('.log-line')].map(line => Number(line.textContent.slice(0, 6)))"""
+    scroll = """(log, up) => { log.scrollTop = up ? 0 : log.scrollHeight; }"""
+
+    def shown() -> list[int]:
+        found: list[int] = page.locator("#log-lines").evaluate(numbers)
+        assert found == list(range(found[0], found[-1] + 1))
+        return found
+
+    def page_until(first_or_last: int, wanted: int, *, up: bool) -> None:
+        for _ in range(200):
+            if shown()[first_or_last] == wanted:
+                return
+            before = shown()
+            page.locator("#log").evaluate(scroll, up)
+            page.wait_for_function(
+                "edges => { const all = document.querySelectorAll('#log-lines .log-line');"
+                " return Number(all[0].textContent.slice(0, 6)) !== edges[0]"
+                " || Number(all[all.length - 1].textContent.slice(0, 6)) !== edges[1]; }",
+                arg=[before[0], before[-1]],
+            )
+        raise AssertionError(f"line {wanted} was never reached")
+
+    expect(page.locator("#log-lines .log-line").last).to_contain_text("019999")
+    page_until(0, 0, up=True)
+    assert len(shown()) <= MOST_LINES + 1000
+    page_until(-1, 19_999, up=False)
+    page.locator("#log").evaluate(scroll, False)
+    expect(page.get_by_role("button", name="Following")).to_be_visible()

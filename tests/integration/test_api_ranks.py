@@ -408,6 +408,7 @@ def test_snapshots_are_told_from_their_manifests(played: Played) -> None:
         "created_at": "2023-11-14T22:13:20.500000Z",
         "score": None,
         "best": False,
+        "pinned": False,
     }
 
 

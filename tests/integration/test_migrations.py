@@ -15,7 +15,7 @@ def test_attempts_of_the_first_version_have_had_no_faults(tmp_path: Path) -> Non
     store.close()
     with sqlite3.connect(path) as old:
         old.execute("ALTER TABLE attempt DROP COLUMN faults")
-        old.execute("ALTER TABLE job DROP COLUMN code")
+        without_what_the_fourth_and_later_added(old)
         without_experiments(old)
         old.execute("UPDATE alembic_version SET version_num = '0001'")
         row = (job.id, 1, 1, 1.0, 2, '["cpu:0", "cpu:1"]')
@@ -39,7 +39,7 @@ def test_jobs_of_the_second_version_belong_to_no_experiment_and_a_new_one_can_be
     job = store.add_job(a_job())
     store.close()
     with sqlite3.connect(path) as old:
-        old.execute("ALTER TABLE job DROP COLUMN code")
+        without_what_the_fourth_and_later_added(old)
         without_experiments(old)
         old.execute("UPDATE alembic_version SET version_num = '0002'")
     old.close()
@@ -62,7 +62,7 @@ def test_of_the_code_of_jobs_of_the_third_version_no_origin_is_known(tmp_path: P
     job = store.add_job(a_job())
     store.close()
     with sqlite3.connect(path) as old:
-        old.execute("ALTER TABLE job DROP COLUMN code")
+        without_what_the_fourth_and_later_added(old)
         old.execute("UPDATE alembic_version SET version_num = '0003'")
     old.close()
     store = Store(path)
@@ -71,8 +71,14 @@ def test_of_the_code_of_jobs_of_the_third_version_no_origin_is_known(tmp_path: P
         migrated = store.job(job.id)
         assert migrated is not None
         assert (migrated.code, store.bundles_in_use()) == ({}, set())
+        assert migrated.rewind == {}
     finally:
         store.close()
+
+
+def without_what_the_fourth_and_later_added(database: sqlite3.Connection) -> None:
+    for table, column in (("job", "code"), ("job", "rewind"), ("attempt", "saving_seconds")):
+        database.execute(f"ALTER TABLE {table} DROP COLUMN {column}")
 
 
 def without_experiments(database: sqlite3.Connection) -> None:

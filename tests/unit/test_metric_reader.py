@@ -67,13 +67,13 @@ def test_series_are_read_by_name_and_nonsense_is_passed_over(tmp_path: Path) -> 
         "[" * 5000,
         '{"step": 3, "epoch": 1, "at": 6, "values": {"loss": NaN}}',
     )
-    series = read_series(tmp_path, path, name=None, max_points=100)
+    series = read_series(tmp_path, path, names=None, max_points=100)
     assert series == {
         "loss": [Point(1, None, 5.0, 0.5), Point(3, 1, 6.0, None)],
         "acc": [Point(1, None, 5.0, None)],
         "name": [Point(1, None, 5.0, None)],
     }
-    assert list(read_series(tmp_path, path, name="acc", max_points=100)) == ["acc"]
+    assert list(read_series(tmp_path, path, names={"acc"}, max_points=100)) == ["acc"]
 
 
 def test_an_unfinished_line_waits_and_reading_goes_on_behind_the_last_one(tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
 import pytest
 
+from rekindle.contract.pins import write_pins
+from rekindle.training import snapshot_folder
 from rekindle.training.snapshot_folder import SnapshotFolder
 
 
@@ -92,3 +94,45 @@ def test_the_best_one_is_kept_beyond_the_newest(folder):
     assert folder.steps() == [4, 3, 1]
     folder.retire(2, best=4)
     assert folder.steps() == [4, 3]
+
+
+@pytest.fixture
+def pinning(tmp_path):
+    return SnapshotFolder(tmp_path / "snapshots", "2-ab", tmp_path / "pins.json")
+
+
+def test_pinned_ones_stay_whatever_comes_after_them(pinning):
+    publish(pinning, 1, 2, 3, 4)
+    write_pins(pinning.pins, {1, 3})
+    pinning.retire(1)
+    assert pinning.steps() == [4, 3, 1]
+    write_pins(pinning.pins, set())
+    pinning.retire(1)
+    assert pinning.steps() == [4]
+
+
+def test_a_pin_that_comes_while_a_snapshot_is_moved_away_brings_it_back(pinning, monkeypatch):
+    publish(pinning, 1, 2)
+    answers = iter([frozenset(), frozenset({1})])
+    monkeypatch.setattr(snapshot_folder, "read_pins", lambda _: next(answers))
+    pinning.retire(1)
+    assert names(pinning) == ["000000000001", "000000000002"]
+    assert (pinning.path(1) / "file").read_text() == "snapshot 1"
+
+
+def test_a_pinned_one_that_a_kill_left_moved_away_comes_back(pinning):
+    publish(pinning, 1, 2)
+    for step in (1, 2):
+        pinning.path(step).rename(pinning.root / f".trash-1-ff-{step:012}")
+    (pinning.root / ".trash-nonsense").mkdir()
+    write_pins(pinning.pins, {1})
+    pinning.sweep()
+    assert names(pinning) == ["000000000001"]
+
+
+@pytest.mark.parametrize("told", ["", "[]", '{"steps": 3}', '{"steps": ["1", null]}'])
+def test_senseless_pins_are_none(pinning, told):
+    pinning.pins.write_text(told)
+    publish(pinning, 1, 2)
+    pinning.retire(1)
+    assert pinning.steps() == [2]

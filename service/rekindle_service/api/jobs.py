@@ -9,11 +9,12 @@ from pydantic import StringConstraints
 from rekindle_service import control
 from rekindle_service.api.job_request import submission_of
 from rekindle_service.api.job_view import job_public
-from rekindle_service.api.lookup import KnownJob
+from rekindle_service.api.lookup import KnownJob, KnownRunDir
 from rekindle_service.api.problems import ProblemError
-from rekindle_service.api.request_schemas import JobCreate, JobPatch
+from rekindle_service.api.request_schemas import JobCreate, JobPatch, ResumeRequest
 from rekindle_service.api.schemas import JobPublic, Page
 from rekindle_service.api.services import Services, Serving
+from rekindle_service.api.snapshots import require_rewindable
 from rekindle_service.rows import Job
 from rekindle_service.states import TERMINAL, JobIntent, JobState
 from rekindle_service.store import Store
@@ -96,8 +97,11 @@ def drain_job(services: Serving, job: KnownJob) -> JobPublic:
 
 
 @router.post("/jobs/{job_id}/resume", status_code=202)
-def resume_job(services: Serving, job: KnownJob) -> JobPublic:
-    """Release a held job, or run a failed or cancelled one on from its newest snapshot."""
+def resume_job(services: Serving, job: KnownJob, run_dir: KnownRunDir, body: ResumeRequest | None = None) -> JobPublic:
+    """Release a held job, or run a failed or cancelled one on from its newest snapshot, or from one that is named."""
+    if body is not None and body.snapshot is not None:
+        require_rewindable(job, run_dir, body.snapshot)
+        return _answer(services, job, control.resume_from(services.store, job, body.snapshot))
     return _carry(services, job, job.state is not JobState.SUCCEEDED, "resumed", control.resume)
 
 
@@ -108,9 +112,12 @@ def _carry(
     if not possible:
         wish = "" if job.intent is JobIntent.RUN or job.state in TERMINAL else f" and to be {_WISHES[job.intent]}"
         raise ProblemError(409, "wrong-state", f"job {job.id} is {job.state}{wish}, so it cannot be {verb}")
-    changed = action(services.store, job.id)
+    return _answer(services, job, action(services.store, job.id))
+
+
+def _answer(services: Services, job: Job, changed: Job | None) -> JobPublic:
     if changed is None:
-        raise ProblemError(404, "unknown-job", f"job {job.id} has been deleted in this very moment")
+        raise ProblemError(409, "wrong-state", f"job {job.id} has moved on or been deleted in this very moment")
     services.nudge()
     return job_public(changed)
 

@@ -1,20 +1,19 @@
-"""What a job has left behind: attempts, metrics, snapshots and its story."""
+"""What a job has left behind: attempts, metrics and its story."""
 
 from typing import Annotated
 
 from fastapi import APIRouter, Query
+from pydantic import StringConstraints
 
 from rekindle_service.api.job_view import attempt_public, event_public
 from rekindle_service.api.lookup import AttemptNumber, KnownJob, KnownRunDir, find_attempt
-from rekindle_service.api.schemas import AttemptPublic, EventPublic, MetricSeries, Page, SnapshotList, SnapshotPublic
+from rekindle_service.api.schemas import AttemptPublic, EventPublic, MetricName, MetricSeries, Page
 from rekindle_service.api.services import Serving
-from rekindle_service.readers.metric_reader import read_series
-from rekindle_service.readers.rank_reader import read_attempts, read_status
-from rekindle_service.readers.snapshot_reader import read_snapshots
+from rekindle_service.readers.attempt_metrics import read_attempt_newest, read_attempt_series
+from rekindle_service.readers.metric_reader import NewestValue
+from rekindle_service.readers.rank_reader import read_attempts
 
 router = APIRouter(tags=["records"])
-
-_REPORTING_RANK = 0
 
 
 @router.get("/jobs/{job_id}/attempts")
@@ -28,32 +27,33 @@ def list_metrics(
     job: KnownJob,
     run_dir: KnownRunDir,
     attempt: AttemptNumber = None,
-    name: Annotated[str | None, Query(max_length=200, description="Only this metric")] = None,
+    name: Annotated[
+        list[Annotated[str, StringConstraints(max_length=200)]] | None,
+        Query(max_length=50, description="Only this metric; may be given several times"),
+    ] = None,
     max_points: Annotated[int, Query(ge=10, le=100_000, description="Most points of a series")] = 1000,
 ) -> Page[MetricSeries]:
     """The series that rank 0 has logged, of every attempt unless one is named, each thinned to `max_points`.
 
-    Thinning keeps lows, highs, values that were not finite, and the last point.
+    Scalars that the script has written for TensorBoard are among them. Thinning keeps lows, highs, values that were not
+    finite, and the last point.
     """
     chosen = [find_attempt(job, run_dir, attempt)] if attempt is not None else read_attempts(run_dir).values()
+    names = None if name is None else frozenset(name)
     items = []
     for facts in chosen:
-        path = run_dir.attempt(facts.number).rank(_REPORTING_RANK).metrics
-        series = read_series(run_dir.root, path, name=name, max_points=max_points)
+        series = read_attempt_series(run_dir, facts.number, names=names, max_points=max_points)
         items += [MetricSeries(attempt=facts.number, name=metric, points=points) for metric, points in series.items()]
     return Page(items=items)
 
 
-@router.get("/jobs/{job_id}/snapshots")
-def list_snapshots(run_dir: KnownRunDir) -> SnapshotList:
-    """The committed snapshots, newest first, and how often they are taken."""
-    found = read_snapshots(run_dir.root, run_dir.snapshots)
-    latest = max(read_attempts(run_dir), default=0)
-    status = read_status(run_dir.root, run_dir.attempt(latest).rank(_REPORTING_RANK))
-    return SnapshotList(
-        items=[SnapshotPublic.model_validate(info) for info in found],
-        cadence=None if status is None else status.snapshot_cadence,
-    )
+@router.get("/jobs/{job_id}/metrics/names")
+def list_metric_names(run_dir: KnownRunDir) -> Page[MetricName]:
+    """Every metric that rank 0 has logged in any attempt, in the order of their first appearance."""
+    newest: dict[str, NewestValue] = {}
+    for number in read_attempts(run_dir):
+        newest |= read_attempt_newest(run_dir, number)
+    return Page(items=[MetricName(name=name, step=last.step, value=last.value) for name, last in newest.items()])
 
 
 @router.get("/jobs/{job_id}/events")

@@ -171,6 +171,12 @@ class JobPatch(_Request):
         return self
 
 
+class ResumeRequest(_Request):
+    """``snapshot``: the step to go on from; the newest where it is left out. Newer ones are set aside then."""
+
+    snapshot: Annotated[int | None, Field(ge=0, lt=1 << 53)] = None
+
+
 class ChaosRequest(_Request):
     """A fault to be injected; left out, ``rank`` is any that runs, where the fault strikes one."""
 

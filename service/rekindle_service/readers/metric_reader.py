@@ -2,14 +2,15 @@
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from rekindle_service.readers.regular_file import open_regular
 
-_LONGEST_LINE = 64 * 1024  # bytes; a job may write anything here
+_LONGEST_LINE = 1 << 20  # bytes: metrics by the thousand; a job may write anything here
 _MOST_NAMES = 200
+_MOST_LISTED = 20_000
 
 
 class Point(NamedTuple):
@@ -94,12 +95,32 @@ def _extremes(points: list[Point]) -> list[Point]:
     return [points[index] for index in sorted(chosen)]
 
 
-def read_series(root: Path, path: Path, *, name: str | None, max_points: int) -> dict[str, list[Point]]:
-    """The series in the metrics file at ``path`` beneath ``root``, by metric name; only ``name`` where it is given."""
+class NewestValue(NamedTuple):
+    """The latest value of a metric; None stands for one that was not finite."""
+
+    step: int
+    value: float | None
+
+
+def read_newest(root: Path, path: Path) -> dict[str, NewestValue]:
+    """The newest value of every metric in the file at ``path`` beneath ``root``, of at most 20,000 metrics."""
+    newest: dict[str, NewestValue] = {}
+    for line in read_metric_lines(root, path, 0):
+        for metric, value in line.values.items():
+            if metric in newest or len(newest) < _MOST_LISTED:
+                newest[metric] = NewestValue(line.step, value)
+    return newest
+
+
+def read_series(root: Path, path: Path, *, names: Collection[str] | None, max_points: int) -> dict[str, list[Point]]:
+    """The series in the metrics file at ``path`` beneath ``root``, by metric name; only ``names`` where they are given.
+
+    Without names, of the first 200 metrics.
+    """
     series: dict[str, ThinnedSeries] = {}
     for line in read_metric_lines(root, path, 0):
         for metric, value in line.values.items():
-            if name is not None and metric != name:
+            if names is not None and metric not in names:
                 continue
             if metric not in series and len(series) == _MOST_NAMES:
                 continue

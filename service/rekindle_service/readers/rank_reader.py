@@ -19,7 +19,7 @@ _STATUS = TypeAdapter(RankStatus)
 _DONE = TypeAdapter(RankDone)
 _ERROR = TypeAdapter(RankError)
 _T = TypeVar("_T")
-_STREAMS = ("stdout", "stderr")
+STREAMS = ("stdout", "stderr")
 
 
 @dataclass(slots=True)
@@ -201,7 +201,7 @@ def _device(status: RankStatus | None, facts: AttemptFacts, rank: int) -> str | 
 
 def _heartbeat_age(root: Path, rank_dir: RankDir, status: RankStatus | None) -> float | None:
     """Seconds since the rank last gave a sign of life: a status or a byte of output."""
-    signs = [modified_at(root, rank_dir.log(stream)) for stream in _STREAMS]
+    signs = [modified_at(root, rank_dir.log(stream)) for stream in STREAMS]
     signs.append(status.updated_at if status is not None and status.updated_at > 0 else None)
     told = [sign for sign in signs if sign is not None]
     return max(time.time() - max(told), 0.0) if told else None
@@ -209,7 +209,7 @@ def _heartbeat_age(root: Path, rank_dir: RankDir, status: RankStatus | None) -> 
 
 def _last_line(root: Path, rank_dir: RankDir) -> str | None:
     """The last line of standard output, or where there is none, of standard error."""
-    for stream in _STREAMS:
+    for stream in STREAMS:
         file = open_regular(root, rank_dir.log(stream))
         if file is not None:
             with file:

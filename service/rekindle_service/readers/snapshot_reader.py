@@ -10,6 +10,7 @@ from rekindle.contract.score import Score, best_step
 from rekindle_service.readers.log_reader import size_of
 from rekindle_service.readers.regular_file import folder_names, open_regular, read_small
 
+_MANIFEST = "manifest.json"
 _MANIFEST_FORMAT = 1
 
 
@@ -39,8 +40,19 @@ def read_snapshots(root: Path, snapshots: Path) -> list[SnapshotInfo]:
     return [replace(info, best=info.step == best) for info in found]
 
 
+def snapshot_files(root: Path, snapshots: Path, step: int) -> list[Path] | None:
+    """The files of the committed snapshot of ``step``, its manifest last; None where there is none."""
+    folder = snapshots / f"{step:012d}"
+    data = read_small(root, folder / _MANIFEST)
+    try:
+        names = [str(name) for name in json.loads(data or b"")["files"]]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+    return [folder / name for name in [*names, _MANIFEST] if name not in (".", "..") and "/" not in name]
+
+
 def _read_snapshot(root: Path, folder: Path) -> SnapshotInfo | None:
-    data = read_small(root, folder / "manifest.json")
+    data = read_small(root, folder / _MANIFEST)
     try:
         manifest: dict[str, Any] = json.loads(data or b"")
         files = {str(name): int(entry["bytes"]) for name, entry in manifest["files"].items()}

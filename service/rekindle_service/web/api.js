@@ -94,6 +94,10 @@
  * @property {number | null} straggler share of the time that the others wait for it
  * @property {string | null} notice
  * @property {string | null} last_line
+ * @property {Usage | null} [usage]
+ *
+ * @typedef {{index: number, utilization_percent: number | null, memory_used_bytes: number, memory_total_bytes: number}} DeviceUsage
+ * @typedef {{cpu_percent: number | null, rss_bytes: number | null, devices: DeviceUsage[]}} Usage of a rank, a moment ago
  *
  * @typedef {object} Row of an experiment: one combination of parameters
  * @property {Record<string, string | number | boolean | null>} parameters
@@ -161,7 +165,7 @@ export function signIn() {
  * @param {Record<string, string>} [headers]
  * @returns {Promise<Response>}
  */
-async function request(method, path, body, headers = {}) {
+export async function request(method, path, body, headers = {}) {
   const response = await fetch(path, {
     method,
     cache: "no-store",
@@ -175,9 +179,9 @@ async function request(method, path, body, headers = {}) {
 
 /**
  * @param {string} path below /api/v1
- * @param {Record<string, string | number | null | undefined>} [query] null, undefined and "" are left out
+ * @param {Record<string, string | number | boolean | null | undefined>} [query] null, undefined and "" are left out
  */
-function address(path, query = {}) {
+export function address(path, query = {}) {
   const search = new URLSearchParams();
   for (const [name, value] of Object.entries(query)) {
     if (value !== null && value !== undefined && value !== "") search.set(name, String(value));
@@ -190,12 +194,12 @@ function address(path, query = {}) {
  * @param {Record<string, string | number | null | undefined>} [query]
  * @returns {Promise<any>}
  */
-async function get(path, query) {
+export async function get(path, query) {
   return (await request("GET", address(path, query))).json();
 }
 
 /** @param {string} id */
-const jobPath = (id) => `/jobs/${encodeURIComponent(id)}`;
+export const jobPath = (id) => `/jobs/${encodeURIComponent(id)}`;
 
 /**
  * @param {{state?: string, name?: string, q?: string, experiment?: string, limit?: number, cursor?: string | null}} query
@@ -215,7 +219,7 @@ export const listRanks = async (/** @type {string} */ id) => (await get(`${jobPa
 /** @returns {Promise<Series[]>} */
 export const listMetrics = async (/** @type {string} */ id) => (await get(`${jobPath(id)}/metrics`, { max_points: 1000 })).items;
 
-/** @typedef {{step: number, epoch: number | null, bytes: number, verified: boolean, world_size: number, created_at: string, score: number | null, best: boolean}} Snapshot */
+/** @typedef {{step: number, epoch: number | null, bytes: number, verified: boolean, world_size: number, created_at: string, score: number | null, best: boolean, pinned: boolean}} Snapshot */
 
 /** @returns {Promise<{items: Snapshot[], cadence: string | null}>} */
 export const readSnapshots = (/** @type {string} */ id) => get(`${jobPath(id)}/snapshots`);
@@ -252,12 +256,6 @@ export const readSummary = () => get("/summary");
 
 /** @returns {Promise<import("./machine-page.js").Machine>} */
 export const readMachine = () => get("/machine", { max_points: 360 });
-
-/** @returns {Promise<{items: {name: string, step: number, value: number | null}[]}>} */
-export const listMetricNames = (/** @type {string} */ id) => get(`${jobPath(id)}/metrics/names`);
-
-/** @returns {Promise<{code: {digest: string, files: number, bytes: number} | null, surroundings: Record<string, any> | null}>} */
-export const readConfiguration = (/** @type {string} */ id) => get(`${jobPath(id)}/configuration`);
 
 /** @returns {Promise<{items: Summary[], next: string | null}>} */
 export const listExperiments = (/** @type {{limit?: number, cursor?: string | null}} */ query) => get("/experiments", query);

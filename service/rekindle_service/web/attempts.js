@@ -2,6 +2,7 @@
 import { everySecond } from "./clock.js";
 import { h, setText } from "./dom.js";
 import { count, duration, localTime, place, secondsBetween, timeOfDay } from "./format.js";
+import { END, linkTo } from "./log-link.js";
 
 /** @typedef {import("./api.js").Attempt} Attempt */
 
@@ -49,11 +50,22 @@ function item(attempt, next, length) {
       h("span", { class: "muted" }, time, " · ", length),
       h("span", { class: "outcome" }, klass.replaceAll("_", " ")),
     ),
-    attempt.outcome && h("p", {}, h("bdi", {}, attempt.outcome.message), where ? h("span", { class: "place" }, where) : null),
+    attempt.outcome && h("p", {}, h("bdi", {}, attempt.outcome.message), where ? h("span", { class: "place" }, where) : null, logLink(attempt)),
     h("p", { class: "muted" }, stepsText(attempt, next)),
     attempt.reason && h("p", { class: "muted" }, attempt.reason),
     ...attempt.faults.map((fault) => h("p", { class: "muted" }, faultText(fault))),
   );
+}
+
+/**
+ * To what the rank that failed wrote last; nothing where no rank is to blame.
+ *
+ * @param {Attempt} attempt
+ */
+function logLink({ number, outcome }) {
+  if (outcome?.rank === null || outcome?.rank === undefined || outcome.class === "success") return null;
+  const place = { rank: outcome.rank, stream: "stderr", attempt: number, offset: END };
+  return h("a", { href: linkTo(place) }, `Last words of rank ${outcome.rank}`);
 }
 
 /** @param {import("./api.js").Fault} fault */

@@ -1,37 +1,43 @@
 /**
- * Charts of a job's metrics.
+ * Charts of a job's metrics: those that are chosen, over steps, epochs or time, smoothed, on a plain or a log scale.
  *
  * Names of metrics never reach Plotly, which reads markup in labels: they are headings of the page's own.
  */
-import { h, setText } from "./dom.js";
+import { asCsv, drawable, positions, smoothed, timeUnit, unseen } from "./curve.js";
+import { byId, h, setText } from "./dom.js";
+import { listMetricNames, listSeries } from "./job-api.js";
+import { MetricPicker } from "./metric-picker.js";
 import { CONFIG, baseLayout, plotly, themeColours } from "./plot.js";
+import { saveAs } from "./save-as.js";
 import { Metrics } from "./series.js";
 import { onThemeChange } from "./theme.js";
 
-const SHOWN_AT_FIRST = 2;
 /** Redrawing more often than this buys nothing that an eye can see. */
 const REDRAW_MS = 400;
+const MOST_EXPORTED = 100_000;
+
+/** @typedef {import("./series.js").Part} Part */
+/** @typedef {{axis: import("./curve.js").Axis, smoothing: number, logarithmic: boolean}} Way how curves are drawn */
+/** @typedef {{figure: HTMLElement, plot: HTMLElement, latest: HTMLElement, unseen: HTMLElement}} Chart */
 
 export class Charts {
-  #section;
-  #picker;
-  #grid;
+  #jobId;
+  #section = byId("metrics");
+  #axis = /** @type {HTMLSelectElement} */ (byId("chart-axis"));
+  #smoothing = /** @type {HTMLInputElement} */ (byId("chart-smoothing"));
+  #log = /** @type {HTMLInputElement} */ (byId("chart-log"));
   #metrics = new Metrics();
+  #picker = new MetricPicker(() => this.#fetchChosen());
   /** @type {Map<number, number>} */
   #resumedFrom = new Map();
-  /** @type {Map<string, {figure: HTMLElement, plot: HTMLElement, latest: HTMLElement, box: HTMLInputElement}>} */
+  /** @type {Map<string, Chart>} */
   #charts = new Map();
   #scheduled = false;
 
-  /**
-   * @param {HTMLElement} section hidden while there is no metric
-   * @param {HTMLElement} picker where metrics are chosen
-   * @param {HTMLElement} grid where charts go
-   */
-  constructor(section, picker, grid) {
-    this.#section = section;
-    this.#picker = picker;
-    this.#grid = grid;
+  /** @param {string} jobId */
+  constructor(jobId) {
+    this.#jobId = jobId;
+    for (const control of [this.#axis, this.#smoothing, this.#log]) control.addEventListener("input", () => this.#schedule());
     onThemeChange(() => this.#schedule());
   }
 
@@ -41,15 +47,32 @@ export class Charts {
     this.#schedule();
   }
 
-  /** @param {import("./api.js").Series[]} items */
-  load(items) {
-    this.#metrics.load(items);
-    this.#schedule();
+  /** Fetch which metrics there are, and the points of those that are shown. */
+  async load() {
+    this.#metrics.addNames((await listMetricNames(this.#jobId)).map(({ name }) => name));
+    this.#picker.show(this.#metrics.names());
+    await this.#fetch(this.#picker.chosen);
   }
 
   /** @param {{attempt: number, points: any[]}} event */
   append({ attempt, points }) {
-    this.#metrics.append(attempt, points);
+    const added = this.#metrics.append(attempt, points);
+    if (added) {
+      this.#picker.show(this.#metrics.names());
+      this.#fetchChosen();
+    }
+    this.#schedule();
+  }
+
+  #fetchChosen() {
+    const missing = this.#picker.chosen.filter((name) => !this.#metrics.has(name));
+    this.#fetch(missing).catch((error) => console.warn("the metrics could not be read", error));
+  }
+
+  /** @param {string[]} names */
+  async #fetch(names) {
+    names.forEach((name) => this.#metrics.track(name));
+    if (names.length) this.#metrics.load(await listSeries(this.#jobId, names));
     this.#schedule();
   }
 
@@ -63,79 +86,131 @@ export class Charts {
   }
 
   async #draw() {
-    const names = this.#metrics.names();
-    if (!names.length) return;
-    names.forEach((name) => this.#charts.has(name) || this.#add(name));
+    if (!this.#metrics.names().length) return;
     this.#section.hidden = false;
-    this.#picker.hidden = names.length <= SHOWN_AT_FIRST;
+    const chosen = this.#picker.chosen;
     const library = await plotly();
     const colours = themeColours(this.#section);
-    for (const [name, { figure, plot, latest, box }] of this.#charts) {
-      figure.hidden = !box.checked;
+    const way = { axis: /** @type {Way["axis"]} */ (this.#axis.value), smoothing: Number(this.#smoothing.value), logarithmic: this.#log.checked };
+    for (const [name, { figure }] of this.#charts) figure.hidden = !chosen.includes(name);
+    for (const name of chosen) {
+      const { plot, latest, unseen: hidden } = this.#charts.get(name) ?? this.#add(name);
       const parts = this.#metrics.parts(name, this.#resumedFrom);
       setText(latest, latestText(parts));
-      if (box.checked) await library.react(plot, traces(parts, colours), layout(parts, colours), CONFIG);
+      setText(hidden, unseen(parts.flatMap(({ kept, redone }) => [...kept, ...redone]), way.logarithmic));
+      const [scaled, title] = timed(parts);
+      await library.react(plot, traces(parts, colours, way, scaled), layout(parts, colours, way, scaled, title), CONFIG);
     }
   }
 
   /** @param {string} name */
   #add(name) {
-    const box = /** @type {HTMLInputElement} */ (h("input", { type: "checkbox", checked: this.#charts.size < SHOWN_AT_FIRST }));
-    box.addEventListener("change", () => this.#schedule());
     const plot = h("div", { class: "plot" });
     const latest = h("output", { class: "latest" });
-    const figure = h("figure", { class: "chart" }, h("figcaption", {}, h("bdi", {}, name), latest), plot);
-    this.#picker.append(h("label", {}, box, h("bdi", {}, name)));
-    this.#grid.append(figure);
-    this.#charts.set(name, { figure, plot, latest, box });
+    const hidden = h("span", { class: "unseen" });
+    const links = h(
+      "span",
+      { class: "links" },
+      h("button", { type: "button", class: "link", "aria-label": `Save ${name} as CSV`, onclick: () => void this.#saveCsv(name) }, "CSV"),
+      h("button", { type: "button", class: "link", "aria-label": `Save ${name} as PNG`, onclick: () => void this.#savePng(name, plot) }, "PNG"),
+    );
+    const figure = h("figure", { class: "chart" }, h("figcaption", {}, h("bdi", {}, name), latest, hidden, links), plot);
+    byId("charts").append(figure);
+    const chart = { figure, plot, latest, unseen: hidden };
+    this.#charts.set(name, chart);
+    return chart;
+  }
+
+  /** @param {string} name */
+  async #saveCsv(name) {
+    const all = new Metrics();
+    all.track(name);
+    all.load(await listSeries(this.#jobId, [name], MOST_EXPORTED));
+    saveAs(`${name}.csv`, new Blob([asCsv(all.parts(name, this.#resumedFrom))], { type: "text/csv" }));
+  }
+
+  /**
+   * @param {string} name
+   * @param {any} plot
+   */
+  async #savePng(name, plot) {
+    const library = await plotly();
+    const figure = { data: plot.data, layout: { ...plot.layout, paper_bgcolor: themeColours(this.#section).ground } };
+    const picture = await library.toImage(figure, { format: "png", width: 960, height: 540, scale: 2 });
+    saveAs(`${name}.png`, picture);
   }
 }
 
-/** @param {import("./series.js").Part[]} parts */
+/** @param {Part[]} parts */
 function latestText(parts) {
   const last = parts.at(-1)?.kept.at(-1);
   return last && last[3] !== null ? `${Number(last[3].toPrecision(5))} at step ${last[0]}` : "";
 }
 
+/** @typedef {{origin: number, unit: number}} Scale of the time axis, in seconds */
+
 /**
- * Two traces per attempt: what counts, and faded what was done again.
- *
- * @param {import("./series.js").Part[]} parts
- * @param {ReturnType<typeof themeColours>} colours
+ * @param {Part[]} parts
+ * @returns {[Scale, string]}
  */
-function traces(parts, colours) {
-  const trace = (/** @type {import("./api.js").Point[]} */ points, /** @type {string} */ name, /** @type {object} */ line) => ({
-    type: "scatter",
-    mode: points.length === 1 ? "markers" : "lines",
-    name,
-    x: points.map(([step]) => step),
-    y: points.map(([, , , value]) => value),
-    line,
-    marker: { color: colours.line, size: 5 },
-    hovertemplate: `%{y:.5g} · step %{x} · ${name}<extra></extra>`,
-  });
-  const redone = parts
-    .filter((part) => part.redone.length)
-    .map((part) => {
-      const points = [...part.kept.slice(-1), ...part.redone];
-      return trace(points, `attempt ${part.attempt}, done again`, { color: colours.redone, width: 2, dash: "dot" });
-    });
-  return [...redone, ...parts.map((part) => trace(part.kept, `attempt ${part.attempt}`, { color: colours.line, width: 1.75 }))];
+function timed(parts) {
+  const times = parts.flatMap(({ kept, redone }) => [...kept.slice(0, 1), ...redone.slice(0, 1), ...kept.slice(-1), ...redone.slice(-1)]).map(([, , at]) => at);
+  const origin = Math.min(...times);
+  const [title, unit] = timeUnit(Math.max(...times) - origin);
+  return [{ origin, unit }, title];
 }
 
 /**
- * @param {import("./series.js").Part[]} parts
+ * Per attempt: what counts, faded what was done again, and behind a smoothed curve the values themselves.
+ *
+ * @param {Part[]} parts
  * @param {ReturnType<typeof themeColours>} colours
+ * @param {Way} way
+ * @param {Scale} scale
  */
-function layout(parts, colours) {
-  const starts = parts.slice(1).flatMap((part) => (part.kept.length ? [{ attempt: part.attempt, step: part.kept[0][0] }] : []));
+function traces(parts, colours, way, scale) {
+  const trace = (/** @type {import("./api.js").Point[]} */ points, /** @type {string} */ name, /** @type {object} */ line, weight = 0) => ({
+    type: "scatter",
+    mode: points.length === 1 ? "markers" : "lines",
+    name,
+    x: positions(points, way.axis, scale.origin, scale.unit),
+    y: weight ? smoothed(drawable(points), weight) : drawable(points),
+    customdata: points.map(([step, , , value]) => [step, value]),
+    line,
+    marker: { color: colours.line, size: 5 },
+    hovertemplate: `%{customdata[1]:.5g} · step %{customdata[0]} · ${name}<extra></extra>`,
+  });
+  const again = parts
+    .filter((part) => part.redone.length)
+    .map((part) => trace([...part.kept.slice(-1), ...part.redone], `attempt ${part.attempt}, done again`, { color: colours.redone, width: 2, dash: "dot" }));
+  const raw = way.smoothing ? parts.map((part) => trace(part.kept, `attempt ${part.attempt}`, { color: colours.redone, width: 1 })) : [];
+  const kept = parts.map((part) => trace(part.kept, `attempt ${part.attempt}`, { color: colours.line, width: 1.75 }, way.smoothing));
+  return [...again, ...raw, ...kept];
+}
+
+/**
+ * @param {Part[]} parts
+ * @param {ReturnType<typeof themeColours>} colours
+ * @param {Way} way
+ * @param {Scale} scale
+ * @param {string} unit name of the unit of time
+ */
+function layout(parts, colours, way, scale, unit) {
+  const base = baseLayout(colours);
+  const starts = parts.slice(1).flatMap((part) => {
+    const x = positions(part.kept, way.axis, scale.origin, scale.unit)[0];
+    return x === undefined || x === null ? [] : [{ attempt: part.attempt, x }];
+  });
   return {
-    ...baseLayout(colours),
-    shapes: starts.map(({ step }) => ({
-      type: "line", yref: "paper", x0: step, x1: step, y0: 0, y1: 1, line: { color: colours.redone, width: 1, dash: "dash" },
+    ...base,
+    uirevision: `${way.axis} ${way.logarithmic}`,
+    xaxis: { ...base.xaxis, title: { ...base.xaxis.title, text: way.axis === "time" ? unit : way.axis } },
+    yaxis: { ...base.yaxis, type: way.logarithmic ? "log" : "linear", exponentformat: "power" },
+    shapes: starts.map(({ x }) => ({
+      type: "line", yref: "paper", x0: x, x1: x, y0: 0, y1: 1, line: { color: colours.redone, width: 1, dash: "dash" },
     })),
-    annotations: starts.map(({ attempt, step }) => ({
-      x: step, y: 1, yref: "paper", yanchor: "bottom", showarrow: false, text: `attempt ${attempt}`, font: { size: 10 },
+    annotations: starts.map(({ attempt, x }) => ({
+      x, y: 1, yref: "paper", yanchor: "bottom", showarrow: false, text: `attempt ${attempt}`, font: { size: 10 },
     })),
   };
 }

@@ -62,6 +62,9 @@ export function secondsBetween(from, to) {
   return secondsSince(from, to ? Date.parse(to) : Date.now());
 }
 
+/** "5 min ago". @param {string | null | undefined} time */
+export const ago = (time) => `${brief(secondsSince(time))} ago`;
+
 /** @param {string | null | undefined} time */
 export function localTime(time) {
   const at = time ? new Date(time) : null;

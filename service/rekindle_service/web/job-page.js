@@ -1,14 +1,17 @@
 /** The page of one job: puts its parts together and feeds them from the API and the event stream. */
 import { Actions } from "./actions.js";
-import { Problem, listAttempts, listMetrics, listRanks, readJob, readSnapshots } from "./api.js";
+import { Problem, listAttempts, listRanks, readJob, readSnapshots } from "./api.js";
 import { AttemptStory } from "./attempts.js";
 import { Charts } from "./chart.js";
 import { Configuration } from "./configuration.js";
+import { Difference } from "./difference.js";
 import { byId, setText } from "./dom.js";
+import { count } from "./format.js";
 import { JobHead } from "./job-head.js";
 import { LogView } from "./log-view.js";
+import { RankGrid } from "./rank-grid.js";
 import { RankTable } from "./rank-table.js";
-import { showSnapshots } from "./snapshots.js";
+import { SnapshotList } from "./snapshots.js";
 import { StackView } from "./stack-view.js";
 import { Stream } from "./stream.js";
 import { Timeline } from "./timeline.js";
@@ -17,29 +20,30 @@ const jobId = decodeURIComponent(location.pathname.split("/").at(-1) ?? "");
 
 const head = new JobHead();
 const actions = new Actions();
-const charts = new Charts(byId("metrics"), byId("metric-picker"), byId("charts"));
-const configuration = new Configuration(byId("configuration"));
+const charts = new Charts(jobId);
+const configuration = new Configuration();
 const story = new AttemptStory(byId("attempts"));
 const stream = new Stream({ job: jobId, log: null }, { live: refresh, event: hear });
 const log = new LogView(jobId, (followed) => {
   stream.subscribe({ job: jobId, log: followed });
-  ranks.mark(log.rank);
+  markRank();
 });
-const ranks = new RankTable(byId("ranks"), (rank) => log.select(rank));
+const stack = new StackView(jobId, () => log.rank);
+const ranks = new RankTable(byId("ranks"), (rank) => log.select(rank), (rank) => void stack.open(rank));
+const grid = new RankGrid(byId("ranks-grid"), (rank) => log.select(rank));
+const snapshots = new SnapshotList(jobId, (step) => actions.askResumeFrom(step), () => void refetch(showSnapshotList));
 
 const timeline = new Timeline(byId("timeline"), byId("timeline-legend"));
-const stack = new StackView(jobId, () => log.rank);
+new Difference(jobId);
 
 /** @type {import("./api.js").Job | null} */
 let job = null;
-/** @type {import("./api.js").Attempt[]} */
-let attempts = [];
 
 /** Fetch everything the page shows. Runs whenever the stream has (again) begun to tell what changes. */
 async function refresh() {
   try {
     showJob(await readJob(jobId));
-    await refetch(showRanks, showAttempts, showMetrics, showSnapshotList, () => log.refresh());
+    await refetch(showRanks, showAttempts, showMetrics, showSnapshotList, showConfiguration, () => log.refresh());
     byId("job").setAttribute("aria-busy", "false");
   } catch (error) {
     if (error instanceof Problem && error.status === 404) gone(error.message);
@@ -78,12 +82,13 @@ function showJob(next) {
   actions.show(next);
   stack.show(next);
   configuration.show(next);
-  timeline.show(next, attempts);
+  snapshots.setJob(next);
+  timeline.show(next);
   log.setRanks(rankNumbers(next));
   void log.setLatest(next.attempt);
   if (!before) return;
   const turned = before.attempt !== next.attempt || before.state !== next.state;
-  if (turned) void refetch(showAttempts, showRanks, showMetrics);
+  if (turned) void refetch(showAttempts, showRanks, showMetrics, showConfiguration);
   if (turned || before.snapshot_step !== next.snapshot_step) void refetch(showSnapshotList);
 }
 
@@ -99,25 +104,44 @@ async function showRanks() {
 /** @param {import("./api.js").Rank[]} items */
 function drawRanks(items) {
   ranks.show(items);
-  ranks.mark(log.rank);
+  grid.show(items);
+  markRank();
+  setText(byId("ranks-summary"), summary(items));
   byId("ranks-empty").hidden = items.length > 0;
   byId("ranks-table").hidden = items.length === 0;
 }
 
+/** Which rank's log is shown. */
+function markRank() {
+  ranks.mark(log.rank);
+  grid.mark(log.rank);
+}
+
+/** @param {import("./api.js").Rank[]} items */
+function summary(items) {
+  const steps = items.flatMap(({ step }) => (step === null ? [] : [step]));
+  const running = items.filter(({ state }) => state === "running").length;
+  const spread = Math.max(...steps) - Math.min(...steps);
+  return items.length < 2 ? "" : `${running} of ${items.length} running${spread > 0 ? `, ${count(spread)} ${spread === 1 ? "step" : "steps"} apart` : ""}`;
+}
+
 async function showAttempts() {
-  attempts = await listAttempts(jobId);
+  const attempts = await listAttempts(jobId);
   story.show(attempts);
   charts.setAttempts(attempts);
-  if (job) timeline.show(job, attempts);
   byId("attempts-empty").hidden = attempts.length > 0;
 }
 
 async function showMetrics() {
-  charts.load(await listMetrics(jobId));
+  await charts.load();
 }
 
 async function showSnapshotList() {
-  showSnapshots(await readSnapshots(jobId));
+  snapshots.show(await readSnapshots(jobId));
+}
+
+async function showConfiguration() {
+  await configuration.load(jobId);
 }
 
 /** @param {string} sentence */

@@ -1,6 +1,6 @@
 /**
- * Bytes of one rank's log, without gap or repetition: the newest by the event stream where they fit, everything else
- * by offset from the server.
+ * A window on one rank's log, moved over its bytes without gap or repetition: the newest bytes come by the event stream
+ * where they fit, everything else by offset from the server, so the length of a log does not matter.
  *
  * @typedef {{rank: number, stream: string, attempt: number}} Source
  */
@@ -8,6 +8,8 @@ import { Problem, readLog } from "./api.js";
 
 const TAIL_LINES = 500;
 const PIECE_BYTES = 64 * 1024;
+/** Shown before a place that is looked up. */
+const LEAD_BYTES = 16 * 1024;
 /** Whoever is further behind than this wants to see the end, not to watch a megabyte go by. */
 const LONGEST_CATCH_UP = 1_000_000;
 
@@ -16,7 +18,12 @@ export class LogFeed {
   #lines;
   /** @type {Source | null} */
   #source = null;
-  #next = 0;
+  /** Where the window ends. */
+  #end = { attempt: 0, offset: 0 };
+  /** Bytes of the source's log, as far as is known. */
+  #size = 0;
+  /** The window has reached the end of the log, and has not been moved back since. */
+  #caughtUp = false;
   /** @type {Promise<void>} one step at a time, in the order asked for */
   #queue = Promise.resolve();
 
@@ -29,9 +36,23 @@ export class LogFeed {
     this.#lines = lines;
   }
 
+  get size() {
+    return this.#size;
+  }
+
   /** True where older output than what is shown can be fetched. */
   get hasEarlier() {
     return (this.#lines.oldest?.start ?? 0) > 0;
+  }
+
+  /** True where what is missing below, if anything, was written since the end was shown. */
+  get caughtUp() {
+    return this.#caughtUp;
+  }
+
+  /** True where newer output than what is shown is known of. */
+  get hasLater() {
+    return this.#end.attempt < (this.#source?.attempt ?? 0) || this.#end.offset < this.#size;
   }
 
   /**
@@ -45,6 +66,17 @@ export class LogFeed {
   }
 
   /**
+   * Show `source` around byte `offset` and nothing else.
+   *
+   * @param {Source} source
+   * @param {number} offset
+   */
+  openAt(source, offset) {
+    this.#source = source;
+    return this.#enqueue(() => this.#openAt(source, offset));
+  }
+
+  /**
    * Go on with a later attempt below what is shown.
    *
    * @param {number} attempt
@@ -52,22 +84,28 @@ export class LogFeed {
   goOn(attempt) {
     if (!this.#source || attempt <= this.#source.attempt) return this.#queue;
     this.#source = { ...this.#source, attempt };
+    this.#size = 0;
+    return this.#enqueue(() => this.#catchUp());
+  }
+
+  /** @param {{attempt: number, offset: number, next_offset: number, text: string}} event new bytes of the followed log */
+  hear(event) {
     return this.#enqueue(async () => {
-      this.#lines.mark(`attempt ${attempt}`, attempt);
-      this.#next = 0;
-      await this.#catchUp();
+      if (event.attempt !== this.#source?.attempt) return;
+      this.#grow(event.next_offset);
+      if (event.attempt === this.#end.attempt && event.next_offset <= this.#end.offset) return;
+      if (event.attempt === this.#end.attempt && event.offset === this.#end.offset) this.#append(event.text, event.next_offset);
+      else await this.#catchUp();
     });
   }
 
   /**
-   * @param {{attempt: number, offset: number, next_offset: number, text: string}} event new bytes of the followed log
+   * New bytes that are not to be shown yet.
+   *
+   * @param {{attempt: number, next_offset: number}} event
    */
-  hear(event) {
-    return this.#enqueue(async () => {
-      if (event.attempt !== this.#source?.attempt || event.next_offset <= this.#next) return;
-      if (event.offset === this.#next) this.#append(event.text, event.next_offset);
-      else await this.#catchUp();
-    });
+  note(event) {
+    if (event.attempt === this.#source?.attempt) this.#grow(event.next_offset);
   }
 
   /** Fetch what has come since the last byte shown. */
@@ -75,19 +113,29 @@ export class LogFeed {
     return this.#enqueue(() => this.#catchUp());
   }
 
-  /** Show one more piece before the oldest. Resolves to whether the newest rows had to go for it. */
-  async earlier() {
-    let cut = false;
-    await this.#enqueue(async () => {
+  /** Show one more piece after the newest. */
+  later() {
+    return this.#enqueue(async () => void (await this.#later()));
+  }
+
+  /** Show one more piece before the oldest; the newest gives way where there is too much. */
+  earlier() {
+    return this.#enqueue(async () => {
       const oldest = this.#lines.oldest;
-      if (!oldest || !this.#source) return;
+      if (!oldest || !this.#source || oldest.start === 0) return;
       const offset = Math.max(0, oldest.start - PIECE_BYTES);
       const { data } = await this.#read({ ...this.#source, attempt: oldest.attempt, offset, limit: oldest.start - offset });
       const skip = offset === 0 ? 0 : data.indexOf(10) + 1;
-      const span = { attempt: oldest.attempt, start: offset + skip, end: oldest.start };
-      cut = this.#lines.prepend(text(data.subarray(skip)), span);
+      const begin = skip < data.length ? skip : 0;
+      const span = { attempt: oldest.attempt, start: offset + begin, end: oldest.start };
+      this.#lines.prepend(text(data.subarray(begin)), span);
+      const newest = this.#lines.newest;
+      if (newest && (newest.attempt !== this.#end.attempt || newest.end !== this.#end.offset)) {
+        this.#end = { attempt: newest.attempt, offset: newest.end };
+        this.#caughtUp = false;
+        this.#lines.restart();
+      }
     });
-    return cut;
   }
 
   /** @param {() => Promise<void>} step */
@@ -101,21 +149,79 @@ export class LogFeed {
   /** @param {Source} source */
   async #openTail(source) {
     const { data, start, end } = await this.#read({ ...source, tail: TAIL_LINES });
+    this.#show(source.attempt, start, data, end);
+    this.#size = end;
+    this.#caughtUp = true;
+  }
+
+  /**
+   * @param {Source} source
+   * @param {number} offset
+   */
+  async #openAt(source, offset) {
+    const { end: size } = await this.#read({ ...source, tail: 0 });
+    const target = Math.min(offset, size);
+    const from = Math.max(0, target - LEAD_BYTES);
+    const { data, end } = await this.#read({ ...source, offset: from, limit: LEAD_BYTES + PIECE_BYTES });
+    const line = from === 0 ? 0 : data.indexOf(10) + 1;
+    const skip = line <= target - from ? line : 0;
+    this.#size = size;
+    this.#show(source.attempt, from + skip, data.subarray(skip), end);
+    this.#caughtUp = this.#end.offset >= size;
+  }
+
+  /**
+   * @param {number} attempt
+   * @param {number} start
+   * @param {Uint8Array} data
+   * @param {number} end
+   */
+  #show(attempt, start, data, end) {
     this.#lines.clear();
-    this.#next = start;
-    this.#append(text(data), end);
+    this.#end = { attempt, offset: start };
+    this.#append(...this.#whole(data, end));
   }
 
   async #catchUp() {
-    const from = this.#next;
+    let shown = 0;
     for (;;) {
-      const source = this.#source;
-      if (!source) return;
-      if (this.#next - from > LONGEST_CATCH_UP) return this.#openTail(source);
-      const { data, end } = await this.#read({ ...source, offset: this.#next, limit: PIECE_BYTES });
-      if (!data.length) return;
-      this.#append(text(data), end);
+      const before = this.#end;
+      if (!this.#source || !(await this.#later())) return;
+      shown += this.#end.attempt === before.attempt ? this.#end.offset - before.offset : 0;
+      if (shown > LONGEST_CATCH_UP) return this.#openTail(this.#source);
     }
+  }
+
+  /** @returns {Promise<boolean>} whether there was anything */
+  async #later() {
+    const source = this.#source;
+    if (!source) return false;
+    const { attempt, offset } = this.#end;
+    const { data, end } = await this.#read({ ...source, attempt, offset, limit: PIECE_BYTES });
+    if (data.length) {
+      this.#append(...this.#whole(data, end));
+    } else if (attempt < source.attempt) {
+      this.#end = { attempt: attempt + 1, offset: 0 };
+      this.#lines.mark(`attempt ${attempt + 1}`, attempt + 1);
+    } else {
+      this.#size = offset;
+      this.#caughtUp = true;
+      return false;
+    }
+    return true;
+  }
+
+  /**
+   * Whole lines, where more is known to follow: a page that ends within one is hard to read.
+   *
+   * @param {Uint8Array} data
+   * @param {number} end where it ends in the log
+   * @returns {[text: string, end: number]}
+   */
+  #whole(data, end) {
+    const lines = data.lastIndexOf(10) + 1;
+    if (end >= this.#size || lines === 0) return [text(data), end];
+    return [text(data.subarray(0, lines)), end - (data.length - lines)];
   }
 
   /**
@@ -123,9 +229,18 @@ export class LogFeed {
    * @param {number} end
    */
   #append(added, end) {
-    if (!this.#source || !added) return;
-    this.#lines.append(added, { attempt: this.#source.attempt, start: this.#next, end });
-    this.#next = end;
+    const { attempt, offset } = this.#end;
+    if (!added) return;
+    this.#lines.append(added, { attempt, start: offset, end });
+    this.#end = { attempt, offset: end };
+    if (attempt !== this.#source?.attempt) return;
+    this.#grow(end);
+    this.#caughtUp ||= end >= this.#size;
+  }
+
+  /** @param {number} size */
+  #grow(size) {
+    this.#size = Math.max(this.#size, size);
   }
 
   /**

@@ -1,14 +1,21 @@
 /**
- * The log viewer: which rank, stream and attempt; following the end until the reader scrolls up.
+ * The log viewer: which rank, stream and attempt; following the end until the reader scrolls up; paging through a log of
+ * any length by scrolling, by its position slider, by search and by links.
  *
  * While the reader looks further up nothing is added below: the new output waits on the server until they come back.
  */
 import { byId, h, setText } from "./dom.js";
+import { downloads } from "./job-api.js";
 import { LogFeed } from "./log-feed.js";
 import { LogLines } from "./log-lines.js";
+import { END, linkTo, placeOf } from "./log-link.js";
+import { LogPosition } from "./log-position.js";
+import { LogSearch } from "./log-search.js";
 
 /** Distance from the end in CSS pixels that still counts as being there. */
 const NEAR_END = 12;
+/** Distance from what is loaded at which more of it is fetched. */
+const AHEAD = 600;
 
 export class LogView {
   #jobId;
@@ -18,15 +25,17 @@ export class LogView {
   #attempt = /** @type {HTMLSelectElement} */ (byId("log-attempt"));
   #follow = byId("log-follow");
   #earlier = byId("log-earlier");
-  #raw = /** @type {HTMLAnchorElement} */ (byId("log-raw"));
   #scroller = byId("log");
-  #lines = new LogLines(byId("log-lines"));
+  #lines = new LogLines(byId("log-lines"), (attempt, offset) => linkTo({ ...this.source, attempt, offset }));
   #feed;
+  #position = new LogPosition((offset) => void this.#goTo({ ...this.source, offset }, false));
+  #search;
   #latest = 0;
   #following = true;
-  /** Whether the newest rows had to make room for older ones. */
-  #cut = false;
+  #paging = false;
   #lastTop = 0;
+  /** @type {import("./log-link.js").Place | null} where a link leads, until the ranks and attempts are known */
+  #wanted = placeOf(location.hash);
 
   /**
    * @param {string} jobId
@@ -36,10 +45,12 @@ export class LogView {
     this.#jobId = jobId;
     this.#onSource = onSource;
     this.#feed = new LogFeed(jobId, this.#lines);
+    this.#search = new LogSearch(jobId, { source: () => this.source, place: () => this.#place(), goTo: (place) => this.#goTo(place, true) });
     for (const select of [this.#rank, this.#stream, this.#attempt]) select.addEventListener("change", () => this.#open());
     this.#follow.addEventListener("click", () => (this.#following ? this.#setFollowing(false) : this.#resume()));
-    this.#earlier.addEventListener("click", () => this.#loadEarlier());
+    this.#earlier.addEventListener("click", () => this.#page("earlier"));
     this.#scroller.addEventListener("scroll", () => this.#scrolled(), { passive: true });
+    addEventListener("hashchange", () => void this.#followLink());
   }
 
   /** The rank whose log is shown. */
@@ -47,9 +58,16 @@ export class LogView {
     return Number(this.#rank.value);
   }
 
+  /** The log that is shown; attempt 0 before the first. */
+  get source() {
+    const attempt = Number(this.#attempt.value) || this.#latest;
+    return { rank: this.rank, stream: this.#stream.value, attempt };
+  }
+
   /** The log that new output is wanted of, or null while an ended attempt is looked at. */
   get followed() {
-    return this.#latest > 0 && this.#attempt.value === "" ? { rank: Number(this.#rank.value), stream: this.#stream.value } : null;
+    const { rank, stream, attempt } = this.source;
+    return attempt > 0 && attempt === this.#latest ? { rank, stream } : null;
   }
 
   /** @param {number[]} ranks */
@@ -64,14 +82,18 @@ export class LogView {
     this.#latest = latest;
     const numbers = Array.from({ length: latest }, (_, index) => String(latest - index));
     fill(this.#attempt, [["", "Latest attempt"], ...numbers.map((number) => [number, `Attempt ${number}`])]);
-    if (first) return this.#open();
+    if (first) return this.#wanted ? this.#followLink() : this.#open();
     if (this.#attempt.value === "") await this.#feed.goOn(latest);
-    this.#link();
+    this.#offer();
     this.#settle();
   }
 
-  /** @param {number} rank */
-  select(rank) {
+  /**
+   * @param {number} rank
+   * @param {boolean} [reveal] bring the viewer into view
+   */
+  select(rank, reveal = false) {
+    if (reveal) byId("log-title").scrollIntoView({ block: "nearest" });
     if (this.#rank.value === String(rank)) return;
     this.#rank.value = String(rank);
     void this.#open();
@@ -79,9 +101,13 @@ export class LogView {
 
   /** @param {{attempt: number, rank: number, stream: string, offset: number, next_offset: number, text: string}} event */
   async hear(event) {
-    if (this.followed === null || event.rank !== this.followed.rank || event.stream !== this.followed.stream) return;
     if (event.attempt > this.#latest) await this.setLatest(event.attempt);
-    if (!this.#following) return setText(this.#follow, "New output below ↓");
+    if (this.followed === null || event.rank !== this.followed.rank || event.stream !== this.followed.stream) return;
+    if (!this.#following) {
+      this.#feed.note(event);
+      this.#position.show(this.#place(), this.#feed.size);
+      return setText(this.#follow, "New output below ↓");
+    }
     await this.#feed.hear(event);
     this.#settle();
   }
@@ -94,46 +120,115 @@ export class LogView {
   }
 
   async #open() {
-    const source = this.#source;
-    this.#onSource(this.followed);
-    this.#link();
-    if (source.attempt === 0) return;
-    this.#cut = false;
+    this.#change();
+    if (this.source.attempt === 0) return;
     this.#setFollowing(true);
-    await this.#feed.open(source);
+    await this.#feed.open(this.source);
     this.#settle();
   }
 
-  get #source() {
-    const attempt = Number(this.#attempt.value) || this.#latest;
-    return { rank: this.rank, stream: this.#stream.value, attempt };
+  /** Another log is looked at. */
+  #change() {
+    this.#onSource(this.followed);
+    this.#search.moved();
+    this.#offer();
   }
 
-  /** Offer the part of the log that a browser can show as a page of its own. */
-  #link() {
-    const { rank, stream, attempt } = this.#source;
-    this.#raw.hidden = attempt === 0;
-    this.#raw.href = `/api/v1/jobs/${encodeURIComponent(this.#jobId)}/ranks/${rank}/log?stream=${stream}&attempt=${attempt}&tail=10000&limit=1048576`;
+  /** Offer the whole log, and all of them, as files. */
+  #offer() {
+    const links = downloads(this.#jobId, this.source);
+    /** @type {HTMLAnchorElement} */ (byId("log-file")).href = links.log;
+    /** @type {HTMLAnchorElement} */ (byId("log-zip")).href = links.zip;
+    byId("log-downloads").hidden = this.#latest === 0;
   }
 
-  async #loadEarlier() {
+  /** Show what the page's address names, as far as there is such a log. */
+  async #followLink() {
+    const place = placeOf(location.hash);
+    this.#wanted = null;
+    if (!place || !this.#offers(place)) return this.#feed.size || this.#following === false ? undefined : this.#open();
+    byId("log-title").scrollIntoView({ block: "start" });
+    await this.#goTo(place, true);
+  }
+
+  /** @param {import("./log-link.js").Place} place */
+  #offers({ rank, attempt }) {
+    return attempt <= this.#latest && [...this.#rank.options].some(({ value }) => value === String(rank));
+  }
+
+  /**
+   * @param {import("./log-link.js").Place} place
+   * @param {boolean} marked whether the line there is to stand out
+   */
+  async #goTo(place, marked) {
+    const before = this.source;
+    this.#rank.value = String(place.rank);
+    this.#stream.value = place.stream;
+    if (place.attempt !== before.attempt) this.#attempt.value = place.attempt === this.#latest ? "" : String(place.attempt);
+    const same = before.rank === place.rank && before.stream === place.stream && before.attempt === place.attempt;
+    if (!same) this.#change();
     this.#setFollowing(false);
-    const fromEnd = this.#scroller.scrollHeight - this.#scroller.scrollTop;
-    this.#cut = (await this.#feed.earlier()) || this.#cut;
-    if (!this.#cut) this.#scroller.scrollTop = this.#scroller.scrollHeight - fromEnd;
+    if (!same || !this.#lines.rowAt(place.attempt, place.offset)) await this.#feed.openAt(this.source, place.offset);
+    this.#reveal(place, marked);
     this.#settle();
+  }
+
+  /**
+   * @param {import("./log-link.js").Place} place
+   * @param {boolean} marked
+   */
+  #reveal({ attempt, offset }, marked) {
+    byId("log-lines").querySelector(".marked")?.classList.remove("marked");
+    const row = this.#lines.rowAt(attempt, offset) ?? (offset === END ? this.#lines.lastRow : undefined);
+    if (!row) return;
+    if (marked) row.classList.add("marked");
+    const lead = marked ? this.#scroller.clientHeight / 3 : 0;
+    this.#scroller.scrollTop += row.getBoundingClientRect().top - this.#scroller.getBoundingClientRect().top - lead;
+    this.#lastTop = this.#scroller.scrollTop;
+  }
+
+  /** Which byte is at the top of what is seen. */
+  #place() {
+    const above = byId("log-lines").getBoundingClientRect().top - this.#scroller.getBoundingClientRect().top;
+    const place = this.#lines.placeAt(Math.max(0, -above));
+    return place && place.attempt === this.source.attempt ? place.offset : 0;
   }
 
   #scrolled() {
     const { scrollTop, scrollHeight, clientHeight } = this.#scroller;
-    const atEnd = scrollHeight - scrollTop - clientHeight <= NEAR_END;
-    if (atEnd && !this.#following) void this.#resume();
-    else if (!atEnd && scrollTop < this.#lastTop) this.#setFollowing(false);
+    const below = scrollHeight - scrollTop - clientHeight;
+    const up = scrollTop < this.#lastTop;
     this.#lastTop = scrollTop;
+    if (below <= NEAR_END && !this.#following && this.#feed.caughtUp) return void this.#resume();
+    if (below > NEAR_END && up) this.#setFollowing(false);
+    if (scrollTop < AHEAD && up) void this.#page("earlier");
+    else if (below < AHEAD && !this.#following) void this.#page("later");
+    this.#position.show(this.#place(), this.#feed.size);
+  }
+
+  /**
+   * One more piece at either end of the window, without what is seen moving.
+   *
+   * @param {"earlier" | "later"} which
+   */
+  async #page(which) {
+    if (this.#paging || !(which === "earlier" ? this.#feed.hasEarlier : this.#feed.hasLater)) return;
+    this.#paging = true;
+    this.#setFollowing(false);
+    try {
+      const anchor = (which === "earlier" ? this.#lines.oldest : this.#lines.newest)?.node;
+      const before = anchor?.getBoundingClientRect().top ?? 0;
+      await this.#feed[which]();
+      const moved = anchor?.isConnected ? anchor.getBoundingClientRect().top - before : 0;
+      if (moved) this.#scroller.scrollTop += moved;
+      this.#lastTop = this.#scroller.scrollTop;
+      this.#settle();
+    } finally {
+      this.#paging = false;
+    }
   }
 
   async #resume() {
-    if (this.#cut) return this.#open();
     this.#setFollowing(true);
     await this.#feed.catchUp();
     this.#settle();
@@ -150,9 +245,12 @@ export class LogView {
   #settle() {
     this.#earlier.hidden = !this.#feed.hasEarlier;
     byId("log-empty").hidden = !this.#lines.empty;
-    if (!this.#following) return;
-    this.#scroller.scrollTop = this.#scroller.scrollHeight;
-    this.#lastTop = this.#scroller.scrollTop;
+    if (this.#following) {
+      this.#scroller.scrollTop = this.#scroller.scrollHeight;
+      this.#lastTop = this.#scroller.scrollTop;
+    }
+    this.#search.highlight();
+    this.#position.show(this.#place(), this.#feed.size);
   }
 }
 

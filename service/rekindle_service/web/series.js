@@ -9,8 +9,26 @@
 const MOST_POINTS = 4000;
 
 export class Metrics {
+  /** @type {Set<string>} all that are known of; points are kept of those that are tracked */
+  #names = new Set();
   /** @type {Map<string, Map<number, Point[]>>} by name, then by attempt */
   #series = new Map();
+
+  /** @param {string[]} names */
+  addNames(names) {
+    names.forEach((name) => this.#names.add(name));
+  }
+
+  /** @param {string} name @returns {boolean} whether its points are kept */
+  has(name) {
+    return this.#series.has(name);
+  }
+
+  /** Keep the points of this metric from now on. @param {string} name */
+  track(name) {
+    this.#names.add(name);
+    if (!this.#series.has(name)) this.#series.set(name, new Map());
+  }
 
   /**
    * Take over what the server has; points that the stream brought while it answered stay.
@@ -30,22 +48,27 @@ export class Metrics {
    *
    * @param {number} attempt
    * @param {{step: number, epoch: number | null, at: number, values: Record<string, number | null>}[]} points
+   * @returns {boolean} whether a metric came that was not known
    */
   append(attempt, points) {
+    const before = this.#names.size;
     for (const { step, epoch, at, values } of points) {
       for (const [name, value] of Object.entries(values)) {
+        this.#names.add(name);
+        if (!this.has(name)) continue;
         const known = this.#points(name, attempt);
         if (known.length && step <= known[known.length - 1][0]) continue;
         known.push([step, epoch, at, value]);
         if (known.length > MOST_POINTS) halve(known);
       }
     }
+    return this.#names.size > before;
   }
 
   /** Names of all metrics: losses first, then accuracies, then the rest as they came. */
   names() {
     const weight = (/** @type {string} */ name) => (/loss/i.test(name) ? 0 : /acc/i.test(name) ? 1 : 2);
-    return [...this.#series.keys()].sort((one, other) => weight(one) - weight(other));
+    return [...this.#names].sort((one, other) => weight(one) - weight(other));
   }
 
   /**

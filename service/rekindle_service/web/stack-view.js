@@ -15,7 +15,7 @@ export class StackView {
   constructor(jobId, rank) {
     this.#jobId = jobId;
     this.#rank = rank;
-    this.#ask.addEventListener("click", () => this.#open());
+    this.#ask.addEventListener("click", () => this.open(this.#rank()));
   }
 
   /** @param {import("./api.js").Job} job */
@@ -23,8 +23,8 @@ export class StackView {
     this.#ask.hidden = job.state !== "running";
   }
 
-  async #open() {
-    const rank = this.#rank();
+  /** @param {number} rank */
+  async open(rank) {
     setText(byId("stack-title"), `Python stacks of rank ${rank}`);
     setText(byId("stack-text"), "Asking the rank …");
     this.#dialog.showModal();

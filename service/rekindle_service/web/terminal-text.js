@@ -6,7 +6,9 @@
  * long the output is; rows wider than WIDEST go on in the next one. A sequence that has not ended within its bound is
  * none: its introducer is dropped and the rest is text.
  *
- * @typedef {{id: number, cells: string[], styles: string[]}} Row
+ * Each row knows at which byte of the output it began, so that others can refer to it.
+ *
+ * @typedef {{id: number, start: number, cells: string[], styles: string[]}} Row
  * @typedef {{text: string, style: string}} Run
  */
 import { Pen } from "./terminal-colours.js";
@@ -24,6 +26,7 @@ const ESCAPE = /^\x1b[ -/]{0,16}[0-OQ-WYZ\\`-~]/;
 /** The beginning of any of them, cut off where the piece of text ended. */
 const UNFINISHED =
   /^(?:\x1b[ -/]{0,16}|(?:\x1b\[|\x9b)[0-?]{0,256}[ -/]{0,16}|(?:\x1b[\]P_^X]|[\x9d\x90\x9f\x9e\x98])[^\x07\x1b\n\x80-\x9f]{0,2048}\x1b?)$/;
+const encoder = new TextEncoder();
 const INTRODUCER = /[\x1b\x80-\x9f]/;
 
 export class TerminalText {
@@ -34,11 +37,14 @@ export class TerminalText {
   #pen = new Pen();
   #pending = "";
   #nextId = 0;
+  #offset;
   /** @type {Set<Row>} */
   #changed = new Set();
 
-  constructor() {
-    this.#rows.push(this.#blank());
+  /** @param {number} [offset] bytes of output before the first piece */
+  constructor(offset = 0) {
+    this.#offset = offset;
+    this.#rows.push(this.#blank(offset));
   }
 
   /** True between lines: nothing written since would belong to a row that already shows. */
@@ -61,11 +67,21 @@ export class TerminalText {
     while (rest) {
       const at = rest.search(INTRODUCER);
       for (const character of at < 0 ? rest : rest.slice(0, at)) this.#put(character);
-      rest = at < 0 ? "" : this.#sequence(rest.slice(at));
+      rest = at < 0 ? "" : this.#pass(rest.slice(at));
     }
     const changed = [...this.#changed].sort((one, other) => one.id - other.id);
     this.#changed.clear();
     return changed;
+  }
+
+  /**
+   * @param {string} text that begins with an introducer
+   * @returns {string} what follows the sequence
+   */
+  #pass(text) {
+    const rest = this.#sequence(text);
+    if (!this.#pending) this.#offset += encoder.encode(text.slice(0, text.length - rest.length)).length;
+    return rest;
   }
 
   /**
@@ -122,16 +138,18 @@ export class TerminalText {
 
   /** @param {string} character */
   #put(character) {
-    if (character === "\n") this.#newline();
+    const after = this.#offset + encodedLength(character);
+    if (character === "\n") this.#newline(after);
     else if (character === "\r") this.#column = 0;
     else if (character === "\b") this.#column = Math.max(0, this.#column - 1);
     else if (character === "\t") this.#column = Math.min(WIDEST - 1, this.#column + TAB - (this.#column % TAB));
     else this.#cell(visible(character));
+    this.#offset = after;
   }
 
   /** @param {string} character */
   #cell(character) {
-    if (this.#column >= WIDEST) this.#newline();
+    if (this.#column >= WIDEST) this.#newline(this.#offset);
     const row = this.#touch();
     while (row.cells.length < this.#column) {
       row.cells.push(" ");
@@ -142,11 +160,12 @@ export class TerminalText {
     this.#column += 1;
   }
 
-  #newline() {
+  /** @param {number} start where the output of the next row begins */
+  #newline(start) {
     this.#touch();
     this.#column = 0;
     this.#at += 1;
-    if (this.#at === this.#rows.length) this.#rows.push(this.#blank());
+    if (this.#at === this.#rows.length) this.#rows.push(this.#blank(start));
     if (this.#rows.length > LIVE_ROWS) {
       this.#rows.shift();
       this.#at -= 1;
@@ -159,10 +178,19 @@ export class TerminalText {
     return row;
   }
 
-  /** @returns {Row} */
-  #blank() {
-    return { id: this.#nextId++, cells: [], styles: [] };
+  /**
+   * @param {number} start
+   * @returns {Row}
+   */
+  #blank(start) {
+    return { id: this.#nextId++, start, cells: [], styles: [] };
   }
+}
+
+/** Bytes of a character in UTF-8. @param {string} character */
+function encodedLength(character) {
+  const code = character.codePointAt(0) ?? 0;
+  return code < 0x80 ? 1 : code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
 }
 
 /**

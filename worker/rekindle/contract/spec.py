@@ -79,13 +79,15 @@ class Intent:
 
     ``run`` counts the times that the job was sent off from the queue; a keeper relaunched because the last one died
     carries on the same run (and its failure budget), a resume by the user begins the next one.
-    ``devices`` has one slot name per rank: its length is the world size.
+    ``devices`` has one slot name per rank: its length is the world size. ``snapshot`` is the step of the snapshot that
+    the run is to begin from, where a person has chosen another than the newest.
     """
 
     want: Want
     run: int
     devices: list[str]
     max_failures: int = 3
+    snapshot: int | None = None
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

@@ -13,6 +13,7 @@ from rekindle.keeper.bell import Bell
 from rekindle.keeper.preload import preload
 from rekindle.keeper.process_tree import descendants, end_all, reap
 from rekindle.keeper.supervision import Keeper, UnreadableError
+from rekindle.keeper.surroundings import note_surroundings
 from rekindle.keeper.watch import Watch
 
 
@@ -40,6 +41,7 @@ def main(run_dir: RunDir) -> int:
 def _keep(run_dir: RunDir) -> None:
     keeper = Keeper(run_dir, Watch(Bell(run_dir.bell)))
     if keeper.begin():
+        note_surroundings(run_dir, keeper.run)
         if keeper.spec.warm:
             for failure in preload(keeper.spec, run_dir.code):
                 _say(f"not preloaded: {failure}")

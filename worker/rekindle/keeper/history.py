@@ -21,6 +21,7 @@ class History:
     went_cold: bool = False  # an attempt was started in a fresh interpreter
     last_keeper_boot: str | None = None
     run_started_at: float | None = None  # seconds since the epoch: first attempt of this run
+    attempted: bool = False  # an attempt of the current run was started
     unjudged: bool = False  # the last attempt's end is told, but not what follows from it
     job_ended: bool = False
 
@@ -44,6 +45,7 @@ def read_history(journal: Path, run: int) -> History:
                 history.job_ended = False
             case RecordType.ATTEMPT_STARTED:
                 history.last_attempt = history.open_attempt = fields["attempt"]
+                history.attempted = history.attempted or fields["run"] == run
                 history.unjudged = False
                 history.went_cold = history.went_cold or not fields["warm"]
                 history.open_world_size = fields["world_size"]

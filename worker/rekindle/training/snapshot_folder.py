@@ -4,7 +4,7 @@
 ``.tmp-<gen>-…40``          being written by generation <gen>; left behind by a kill, it means nothing
 ``.old-<gen>-…40``          step 40, moved aside for a newer snapshot of the same step
 ``.trash-<gen>-…40``        being deleted
-``quarantine-…40``          failed its checks; kept for a look until newer snapshots are safe
+``quarantine-…40``          failed its checks, or the training went back behind it; kept until newer ones are safe
 """
 
 import shutil
@@ -13,16 +13,21 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rekindle.contract.durable import fsync_folder
+from rekindle.contract.pins import read_pins
 
 _DIGITS = 12
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotFolder:
-    """Used by rank 0 alone, but for ``temporary``. ``generation`` tells this launch's leftovers from dead ones'."""
+    """Used by rank 0 alone, but for ``temporary``. ``generation`` tells this launch's leftovers from dead ones'.
+
+    ``pins`` is the file with the steps that are never deleted, where there is a server to write it.
+    """
 
     root: Path
     generation: str
+    pins: Path | None = None
 
     def path(self, step: int) -> Path:
         return self.root / _name(step)
@@ -61,7 +66,7 @@ class SnapshotFolder:
             fsync_folder(self.root)
 
     def retire(self, keep: int, best: int | None = None) -> None:
-        """Delete all but the newest ``keep`` snapshots and that of step ``best``; quarantined ones if they are older.
+        """Delete all but the newest ``keep``, that of step ``best`` and pinned ones; quarantined ones if older.
 
         Call it only when the newest snapshot is known to be intact: at least that one stays.
         """
@@ -69,14 +74,27 @@ class SnapshotFolder:
         if not kept:
             return
         for step in self.steps()[len(kept) :]:
-            if step == best:
-                continue
-            trash = self._marked("trash", step)
-            self.path(step).rename(trash)
-            shutil.rmtree(trash, ignore_errors=True)
+            if step != best and not self._is_pinned(step):
+                self._delete(step)
         for step in self._numbers("quarantine-"):
-            if step < kept[-1]:
+            if step < kept[-1] and not self._is_pinned(step):
                 shutil.rmtree(self.root / f"quarantine-{_name(step)}", ignore_errors=True)
+
+    def _delete(self, step: int) -> None:
+        """A pin that comes meanwhile is either seen here, or finds the snapshot gone."""
+        trash = self._marked("trash", step)
+        self.path(step).rename(trash)
+        if self._is_pinned(step):
+            trash.rename(self.path(step))
+        else:
+            shutil.rmtree(trash, ignore_errors=True)
+
+    def _was_pinned(self, mark: str, name: str) -> bool:
+        """A pinned snapshot was being moved away for deletion."""
+        return mark == ".trash" and name.isdecimal() and self._is_pinned(int(name))
+
+    def _is_pinned(self, step: int) -> bool:
+        return self.pins is not None and step in read_pins(self.pins)
 
     def sweep(self) -> None:
         """Clear away what other generations left unfinished, as far as the disk lets it.
@@ -90,7 +108,8 @@ class SnapshotFolder:
             if mark not in (".tmp", ".old", ".trash") or rest.startswith(f"{self.generation}-"):
                 continue
             snapshot = self.root / rest.rpartition("-")[2]
-            if mark == ".old" and not snapshot.exists():  # the kill came between the two renames of ``publish``
+            wanted = mark == ".old" or self._was_pinned(mark, snapshot.name)
+            if wanted and not snapshot.exists():  # the kill came between two renames of ``publish`` or ``_delete``
                 with suppress(OSError):
                     entry.rename(snapshot)
             else:

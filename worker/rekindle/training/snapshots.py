@@ -78,7 +78,7 @@ class Snapshots:
         fenced = env.run_dir is not None and env.generation is not None
         fence = env.run_dir.fence if fenced and env.run_dir is not None else None
         generation = self._world.broadcast(env.generation or secrets.token_hex(4))
-        self._folder = SnapshotFolder(Path(directory or env.snapshot_dir or "snapshots"), generation)
+        self._folder = SnapshotFolder(Path(directory or env.snapshot_dir or "snapshots"), generation, _pins(env))
         if self._folder.root.exists() and not self._folder.root.is_dir():
             raise NotADirectoryError(
                 f"{self._folder.root} is a file, and must be the folder of snapshots: move it away or name another one"
@@ -296,6 +296,10 @@ class Snapshots:
         if notice != self._complaint:
             self._complaint = notice
             reporter().warn(notice)
+
+
+def _pins(env: RankEnv) -> Path | None:
+    return None if env.run_dir is None else env.run_dir.pins
 
 
 def _first(objection: Objection, parts: list[dict[str, Any]]) -> str | None:

@@ -1,0 +1,48 @@
+"""A real training that is sent back to an older snapshot."""
+
+from pathlib import Path
+
+import httpx2
+
+from e2e.served_job import ServedJob
+from e2e.waiting import until
+from rekindle.contract.journal import RecordType
+from rekindle_service.client import Client
+from rekindle_service.client.calls import Call
+
+
+def steps_of(job: ServedJob) -> list[int]:
+    return sorted(int(folder.name) for folder in job.run_dir.snapshots.iterdir() if folder.name.isdecimal())
+
+
+def test_a_cancelled_training_goes_on_from_the_chosen_snapshot_and_keeps_the_pinned_one(
+    client: Client, home: Path
+) -> None:
+    body = {
+        "name": "rewound",
+        "recipe": "ddp",
+        "args": ["--epochs", "400"],
+        "ranks": 1,
+        "device": "cpu",
+        "env": {"OMP_NUM_THREADS": "1"},
+        "snapshot": {"every_steps": 20, "keep": 3},
+    }
+    job = ServedJob(client, home, body)
+    until(lambda: len(steps_of(job)) == 3, "three snapshots")
+    client.cancel(job.id)
+    until(lambda: job.state() == "cancelled", "the job is cancelled")
+    oldest, *newer = steps_of(job)
+    path = f"/jobs/{job.id}"
+    client.send(Call("PUT", f"{path}/snapshots/{oldest}/pin", lambda answer: answer.status_code))
+    client.send(Call("POST", f"{path}/resume", httpx2.Response.json, {"json": {"snapshot": oldest}}))
+    resumed = until(lambda: job.records(RecordType.RESUMED), "the training goes on")
+    assert [record.fields["step"] for record in resumed] == [oldest]
+    rewound = job.records(RecordType.REWOUND)
+    assert [(record.fields["step"], record.fields["set_aside"]) for record in rewound] == [(oldest, newer)]
+    until(lambda: len([step for step in steps_of(job) if step > newer[-1]]) == 3, "three newer snapshots")
+    assert oldest in steps_of(job)
+    assert not list(job.run_dir.snapshots.glob("quarantine-*"))
+    configuration = client.send(Call("GET", f"{path}/configuration", httpx2.Response.json))
+    assert configuration["surroundings"]["packages"]["torch"]
+    client.cancel(job.id)
+    until(lambda: job.state() == "cancelled", "the job is cancelled again")
