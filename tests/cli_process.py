@@ -38,11 +38,11 @@ def rekindle(
     return done
 
 
-def start(home: Path, *words: str) -> "subprocess.Popen[str]":
+def start(home: Path, *words: str, **variables: str) -> "subprocess.Popen[str]":
     """Start a command that goes on; the test ends it. Ctrl-C works, even where the tests run in the background."""
     return subprocess.Popen(
         [sys.executable, "-m", "rekindle_service", *words],
-        env=environment(home),
+        env=environment(home, **variables),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -15,6 +15,7 @@ from rekindle_service.cli.checks.network import network
 from rekindle_service.cli.checks.software import software
 from rekindle_service.cli.checks.storage import storage
 from rekindle_service.cli.exit_codes import ExitCode
+from rekindle_service.cli.job_completion import complete_job
 from rekindle_service.cli.output import Output, OutputOption, out, show_ids, show_json
 from rekindle_service.cli.session import connect, find_job, settings_of
 from rekindle_service.home import Home
@@ -25,7 +26,10 @@ _STYLES = {Level.OK: "green", Level.WARNING: "yellow", Level.PROBLEM: "bold red"
 
 def doctor(
     context: typer.Context,
-    job: Annotated[str | None, typer.Argument(metavar="[JOB]", help="Look at this job instead.")] = None,
+    job: Annotated[
+        str | None,
+        typer.Argument(metavar="[JOB]", help="Look at this job instead.", autocompletion=complete_job),
+    ] = None,
     python: Annotated[str | None, typer.Option(help="The interpreter that runs jobs. (default: this one)")] = None,
     stacks: Annotated[bool, typer.Option("--stacks", help="With JOB: where does every rank stand now?")] = False,
     output: OutputOption = Output.TABLE,

@@ -1,0 +1,211 @@
+"""What stays and watches: `rekindle top` on a terminal, followers whose token is revoked, a shell that completes."""
+
+import fcntl
+import json
+import os
+import pty
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from cli_process import environment, rekindle, start
+from e2e.played_job import PlayedJob
+from e2e.serve_process import ServeProcess
+from e2e.waiting import until
+from rekindle.contract.outcome import Outcome, OutcomeClass
+from rekindle_service.states import JobState
+
+_DONE = Outcome(OutcomeClass.SUCCESS, "every rank was done")
+_LEAVES_SCREEN = b"\x1b[?1049l"
+
+Play = Callable[..., PlayedJob]
+
+
+@pytest.fixture(scope="module")
+def shared_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("live") / "home"
+    folder.mkdir(mode=0o700)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def server(shared_home: Path) -> Iterator[ServeProcess]:
+    process = ServeProcess(shared_home)
+    process.start()
+    yield process
+    process.stop()
+
+
+@pytest.fixture
+def play(server: ServeProcess, shared_home: Path) -> Iterator[Play]:
+    jobs: list[PlayedJob] = []
+
+    def make(name: str, **asked: object) -> PlayedJob:
+        jobs.append(PlayedJob(shared_home, name, **asked))
+        jobs[-1].begin_attempt()
+        return jobs[-1]
+
+    yield make
+    for job in jobs:
+        job.close()
+
+
+class Terminal:
+    """A terminal with a command in it; ``seen`` is all that was ever written to it."""
+
+    def __init__(self, home: Path, *words: str) -> None:
+        self._ours, theirs = pty.openpty()
+        self.resize(100, 30)
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "rekindle_service", *words],
+            env={**environment(home, TERM="xterm-256color")} | {"COLUMNS": "", "LINES": ""},
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            start_new_session=True,
+        )
+        os.close(theirs)
+        self.seen = b""
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+
+    def resize(self, columns: int, lines: int) -> None:
+        fcntl.ioctl(self._ours, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
+
+    def await_text(self, text: bytes) -> None:
+        """Until ``text`` is written anew."""
+        begin = len(self.seen)
+        until(lambda: text in self.seen[begin:], f"{text!r} is on the terminal")
+
+    def interrupt(self) -> int:
+        self.process.send_signal(signal.SIGINT)
+        return self.process.wait(timeout=30)
+
+    def _read(self) -> None:
+        """Until the other end is closed, which Linux tells as EIO."""
+        try:
+            while data := os.read(self._ours, 4096):
+                self.seen += data
+        except OSError:
+            return
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        self._reader.join(timeout=10)
+        os.close(self._ours)
+
+
+@contextmanager
+def terminal(home: Path, *words: str) -> Iterator[Terminal]:
+    window = Terminal(home, *words)
+    try:
+        yield window
+    finally:
+        window.close()
+
+
+def test_top_goes_on_through_a_restart_and_a_resize_and_leaves_the_screen_clean(
+    shared_home: Path, server: ServeProcess, play: Play
+) -> None:
+    job = play("digits\x1b]0;owned\x07")
+    job.report(0, step=500)
+    with terminal(shared_home, "top") as window:
+        window.await_text(b"500/1000")
+        window.await_text(b"cpu:0")
+        server.kill()
+        window.await_text(b"The server is away since")
+        server.start()
+        job.report(0, step=600)
+        window.await_text(b"600/1000")
+        window.resize(40, 8)
+        window.await_text("…".encode())
+        assert window.interrupt() == 0
+        until(lambda: _LEAVES_SCREEN in window.seen, "the terminal is as it was")
+    assert b"\x1b]0;" not in window.seen
+    assert b"Traceback" not in window.seen
+    assert job.wanted() == "run"
+
+
+def test_top_of_a_job_shows_its_ranks_and_without_a_terminal_tells_once(shared_home: Path, play: Play) -> None:
+    job = play("ranks")
+    job.write(b"loss 0.25\n", rank=1)
+    with terminal(shared_home, "top", "ranks") as window:
+        window.await_text(b"loss 0.25")
+        job.write(b"\x1b[2Jloss 0.125\n", rank=1)
+        window.await_text(b"loss 0.125")
+        assert window.interrupt() == 0
+    told = rekindle(shared_home, "top", "ranks")
+    assert told.returncode == 0
+    assert [line.split()[:2] for line in told.stdout.splitlines()[-2:]] == [["0", "running"], ["1", "running"]]
+    ranks = json.loads(rekindle(shared_home, "top", "ranks", "-o", "json").stdout)["rank_states"]
+    assert [rank["rank"] for rank in ranks] == [0, 1]
+    frame = json.loads(rekindle(shared_home, "top", "-o", "json").stdout)
+    assert job.id in {each["id"] for each in frame["jobs"]}
+    assert {slot["name"] for slot in frame["devices"]} >= {"cpu:0", "cpu:1"}
+
+
+def test_logs_and_wait_answer_programs_in_json(shared_home: Path, play: Play) -> None:
+    job = play("for-programs")
+    job.write(b"a \x1b[31mb\n", rank=1)
+    job.end_attempt(_DONE, last_step=10)
+    job.end(JobState.SUCCEEDED, _DONE)
+    done = rekindle(shared_home, "wait", job.id, "-o", "json")
+    assert (done.returncode, json.loads(done.stdout)["state"]) == (0, "succeeded")
+    printed = rekindle(shared_home, "logs", job.id, "-o", "json").stdout
+    assert json.loads(printed) == {"attempt": 1, "rank": 1, "stream": "stdout", "text": "a \x1b[31mb"}
+    assert "\x1b" not in printed
+
+
+def completed(home: Path, words: str) -> list[str]:
+    """What bash is offered for the last of ``words``."""
+    asked = {"_REKINDLE_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
+    command = "import sys; sys.argv = ['rekindle']; from rekindle_service.cli.main import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", command], env=environment(home, **asked), capture_output=True, text=True, check=False
+    )
+    assert done.stderr == ""
+    return done.stdout.split()
+
+
+def test_a_shell_completes_verbs_and_the_names_of_jobs(shared_home: Path, play: Play) -> None:
+    job = play("complete-me")
+    hostile = play("$(reboot)")
+    assert completed(shared_home, "rekindle dra") == ["drain"]
+    assert completed(shared_home, "rekindle show comp") == ["complete-me"]
+    assert completed(shared_home, f"rekindle logs -f {job.id[:6]}") == [job.id]
+    offered = completed(shared_home, "rekindle cancel ")
+    assert hostile.id in offered
+    assert "complete-me" in offered
+    assert not any("$" in each for each in offered)
+
+
+def test_without_a_server_a_shell_is_offered_nothing_and_sees_no_error(home: Path) -> None:
+    (home / "rekindle.toml").write_text("port = [")
+    assert completed(home, "rekindle show d") == []
+
+
+def test_a_token_revoked_in_mid_stream_ends_the_follower_with_what_to_do(
+    shared_home: Path, server: ServeProcess, play: Play
+) -> None:
+    job = play("revoked")
+    job.write(b"hello\n")
+    following = start(shared_home, "logs", "-f", job.id, REKINDLE_URL=server.url, REKINDLE_TOKEN=server.token)
+    assert following.stdout is not None
+    assert following.stdout.readline() == "[rank 0] hello\n"
+    server.stop()
+    (shared_home / "token").unlink()
+    server.start()
+    _, notes = following.communicate(timeout=60)
+    assert following.returncode == 2
+    assert f"{server.url} does not accept this token" in notes
+    assert "REKINDLE_TOKEN" in notes
+    assert job.wanted() == "run"

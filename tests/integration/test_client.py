@@ -1,0 +1,162 @@
+"""The Python client against a real server, blocking and asynchronous."""
+
+import inspect
+import io
+import tarfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from e2e.played_job import PlayedJob
+from e2e.serve_process import ServeProcess
+from rekindle.contract.outcome import Outcome, OutcomeClass
+from rekindle_service import client as public
+from rekindle_service.api import experiment_schemas, schemas
+from rekindle_service.client import AsyncClient, Client, Event, Job, LogLine, NoServerError, ProblemError
+from rekindle_service.settings import Settings
+from rekindle_service.states import JobState
+
+_DONE = Outcome(OutcomeClass.SUCCESS, "every rank was done")
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServeProcess]:
+    home = tmp_path_factory.mktemp("client") / "home"
+    home.mkdir(mode=0o700)
+    process = ServeProcess(home)
+    process.start()
+    yield process
+    process.stop()
+
+
+@pytest.fixture
+def job(server: ServeProcess) -> Iterator[PlayedJob]:
+    played = PlayedJob(server.home, "digits")
+    played.begin_attempt()
+    yield played
+    played.close()
+
+
+def run(server: ServeProcess, body: Callable[[AsyncClient], Any]) -> Any:
+    async def main() -> Any:
+        async with AsyncClient.from_home(Settings(home=server.home)) as client:
+            return await body(client)
+
+    return anyio.run(main)
+
+
+def methods(kind: type) -> dict[str, list[str]]:
+    found = inspect.getmembers(kind, inspect.isfunction)
+    return {
+        name: list(map(str, inspect.signature(one).parameters.values()))
+        for name, one in found
+        if not name.startswith("_")
+    }
+
+
+def test_both_clients_have_the_same_methods_with_the_same_parameters() -> None:
+    assert methods(Client) == methods(AsyncClient)
+
+
+@pytest.mark.parametrize(
+    ("answer", "schema"),
+    [
+        (public.Job, schemas.JobPublic),
+        (public.Attempt, schemas.AttemptPublic),
+        (public.Rank, schemas.RankPublic),
+        (public.Snapshot, schemas.SnapshotPublic),
+        (public.StoryEvent, schemas.EventPublic),
+        (public.Device, schemas.DevicePublic),
+        (public.Experiment, experiment_schemas.ExperimentPublic),
+        (public.Cell, experiment_schemas.CellPublic),
+    ],
+)
+def test_every_field_of_a_typed_answer_is_in_the_servers_answer(answer: Any, schema: Any) -> None:
+    assert answer.__annotations__.keys() <= schema.model_fields.keys()
+
+
+def test_an_asynchronous_client_submits_lists_refuses_and_uploads(server: ServeProcess, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("print('hi')\n")
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as archive:
+        archive.add(tmp_path / "train.py", "train.py")
+    packed.seek(0)
+
+    async def body(client: AsyncClient) -> tuple[Job, list[str]]:
+        bundle = await client.upload_bundle(packed)
+        body = {"script": "train.py", "code": {"bundle": bundle}, "device": "cpu", "name": "asynchronous"}
+        sent = await client.submit(body)
+        await client.cancel(sent["id"])
+        with pytest.raises(ProblemError) as refused:
+            await client.job("nobody0000")
+        assert refused.value.problem["status"] == 404
+        return await client.wait(sent["id"]), [each["name"] async for each in client.jobs(name="asynchronous")]
+
+    ended, names = run(server, body)
+    assert (ended["state"], names) == ("cancelled", ["asynchronous"])
+
+
+def test_logs_and_watching_end_with_the_job(server: ServeProcess, job: PlayedJob) -> None:
+    job.write(b"one\ntwo\n", rank=1)
+    job.end_attempt(_DONE, last_step=3)
+    job.end(JobState.SUCCEEDED, _DONE)
+
+    async def body(client: AsyncClient) -> tuple[list[str], list[str]]:
+        states = [each["state"] async for each in client.watch(job.id)]
+        lines = [piece.text async for piece in client.logs(job.id, follow=True) if isinstance(piece, LogLine)]
+        return states, lines
+
+    states, lines = run(server, body)
+    assert (states[-1], lines) == ("succeeded", ["one", "two"])
+    with Client.from_home(Settings(home=server.home)) as client:
+        assert client.wait(job.id)["state"] == "succeeded"
+        assert [each.text for each in client.logs(job.id) if isinstance(each, LogLine)] == lines
+        assert client.story(job.id)[-1]["to_state"] == "succeeded"
+
+
+def next_of(events: Iterator[Event], kind: str) -> Event:
+    return next(event for event in events if event.kind == kind)
+
+
+def test_events_go_on_through_a_restart_of_the_server(server: ServeProcess, job: PlayedJob) -> None:
+    told: list[bool] = []
+    with Client.from_home(Settings(home=server.home)) as client:
+        events = client.events([job.id], ["0:stdout"], tell=told.append)
+        assert next(events).kind == "hello"
+        job.write(b"before\n")
+        assert next_of(events, "log").data["text"] == "before\n"
+        server.kill()
+        job.report(0, step=7)
+        server.start()
+        assert next(event for event in events if event.kind == "job" and event.data["step"] == 7).data["id"] == job.id
+        events.close()
+    assert told == [False, True]
+
+
+def test_events_of_an_asynchronous_client_are_the_same(server: ServeProcess, job: PlayedJob) -> None:
+    async def body(client: AsyncClient) -> list[str]:
+        kinds: list[str] = []
+        async for event in client.events([job.id], since=0):
+            kinds.append(event.kind)
+            if event.kind == "ranks":
+                break
+        return kinds
+
+    kinds = run(server, body)
+    assert kinds[0] == "hello"
+    assert "job" in kinds
+
+
+def test_a_server_that_never_was_and_a_wrong_token_are_errors_at_once(server: ServeProcess) -> None:
+    with Client(lambda: public.Address("http://127.0.0.1:1", "t")) as nowhere:
+        for question in (lambda: nowhere.job("x"), lambda: next(nowhere.events()), lambda: nowhere.wait("x")):
+            with pytest.raises(NoServerError, match=r"127\.0\.0\.1:1 does not answer"):
+                question()
+    with Client(lambda: public.Address(server.url, "wrong")) as stranger:
+        for question in (lambda: stranger.job("x"), lambda: next(stranger.events())):
+            with pytest.raises(ProblemError, match="does not accept this token") as refused:
+                question()
+            assert "wrong" not in str(refused.value)
