@@ -1,5 +1,6 @@
 """A tiny training that takes its time: what a fault costs shows in steps, not in work."""
 
+import os
 import sys
 import time
 
@@ -16,6 +17,7 @@ def main() -> None:
     model = torch.nn.Linear(4, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     data = TensorDataset(inputs, inputs.sum(dim=1, keepdim=True))
+    print(f"rank {os.environ['RANK']} trains {steps} steps", flush=True)
     with Run(model=model, optimizer=optimizer, device="cpu") as run:
         for _ in run.epochs(1):
             for x, y in run.batches(data, global_batch=8):
