@@ -29,6 +29,7 @@ _FILES = {
     "docs/failures.md": "how failures are noticed, judged and recovered from, and what that costs",
     "docs/snapshots.md": "what snapshots promise, their form on disk, and what was run",
     "docs/experiments.md": "sets of jobs and the tables that compare them, with those that come with rekindle",
+    "docs/pages.md": "what each page of the browser is for",
     "docs/recipes.md": "every way to divide a training: when to use it, what it costs, what goes wrong",
     "docs/performance.md": "what watching costs, how soon an event is on the page, and how that was measured",
     "docs/client.md": "the Python client, blocking and asynchronous",
@@ -39,11 +40,18 @@ _FILES = {
     "index.html": "the list of jobs",
     "job.html": "the page of one job",
     "experiment.html": "the page of one experiment",
+    "experiments.html": "the list of experiments",
+    "submit.html": "the form that submits a job",
+    "compare.html": "the comparison of jobs",
+    "machine.html": "this machine",
     "login.html": "the sign-in page",
     "style.css": "colours, type and parts that every page shares",
     "queue.css": "the list of jobs",
     "job.css": "the page of one job",
-    "experiment.css": "the page of one experiment",
+    "experiment.css": "the pages of experiments",
+    "submit.css": "the form that submits a job",
+    "compare.css": "the comparison of jobs",
+    "machine.css": "this machine",
     "log.css": "the log viewer",
     "logo.svg": "the sign",
 }
@@ -67,22 +75,46 @@ def routes() -> Iterator[str]:
     from rekindle_service.api import (
         bundles,
         chaos,
+        configuration,
         devices,
+        downloads,
         event_stream,
         experiments,
         health,
         job_time,
         jobs,
+        log_search,
         machine,
         prometheus,
         ranks,
+        recipes,
         records,
+        snapshots,
+        summary,
         usage,
     )
 
     yield "| method and path | does |"
     yield "|---|---|"
-    modules = (jobs, ranks, usage, chaos, records, job_time, bundles, experiments, devices, machine, event_stream)
+    modules = (
+        jobs,
+        summary,
+        ranks,
+        usage,
+        log_search,
+        downloads,
+        chaos,
+        records,
+        job_time,
+        snapshots,
+        configuration,
+        bundles,
+        recipes,
+        experiments,
+        devices,
+        machine,
+        event_stream,
+    )
     for module, prefix in (*((module, "/api/v1") for module in modules), (health, ""), (prometheus, "")):
         for route in module.router.routes:
             for method in sorted(route.methods):

@@ -47,7 +47,7 @@ def _goodput(session: Session, now: float) -> float | None:
     weight = func.max(seconds, 0.0) * func.coalesce(col(Job.world_size), 1)
     known = col(Job.goodput).is_not(None) & col(Job.started_at).is_not(None)
     part, whole = session.exec(select(func.sum(col(Job.goodput) * weight), func.sum(weight)).where(known)).one()
-    return part / whole if whole else None
+    return part / whole if part is not None and whole else None
 
 
 def remember(session: Session, job: Job) -> None:
