@@ -1,0 +1,158 @@
+"""What Lightning, Trainer, Accelerate and plain scripts do again after kills, each served as an unchanged job.
+
+    python tests/bench/ecosystem.py --kills 5
+
+Needs the extra ``ecosystem``. Each script of docs/examples is run once in peace and once with a random rank killed by
+SIGKILL every 15 to 60 steps, on two ranks; then their traces are compared. Prints a table.
+"""
+
+import argparse
+import json
+import os
+import random
+import re
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from side_by_side import server
+
+from rekindle_service.client import Client
+
+EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
+SCRIPTS = ("with_torchrun", "with_lightning", "with_trainer", "with_accelerate", "with_rekindle")
+PATIENCE = 600.0  # seconds for a job
+OVER = ("succeeded", "failed", "cancelled")
+
+Samples = tuple[int, ...]  # of all ranks together, ascending
+
+
+@dataclass(frozen=True)
+class Trained:
+    """One training as its trace tells it."""
+
+    state: str
+    attempts: int
+    kills: int
+    done: int  # steps, those done again among them
+    steps: dict[int, tuple[int, Samples]] = field(repr=False)  # epoch and samples; of steps done again, the last
+    weights: str | None
+
+    @property
+    def again(self) -> int:
+        return self.done - len(self.steps)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a killed training did otherwise than one in peace."""
+
+    again: int
+    other_samples: int  # steps whose last doing trained other samples than in peace
+    missed: int  # samples that an epoch went without, all epochs together
+    twice: int  # samples that an epoch had more than once
+    same_weights: bool
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kills", type=int, default=5)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", choices=SCRIPTS, nargs="*", default=list(SCRIPTS))
+    options = parser.parse_args()
+    rows = []
+    with tempfile.TemporaryDirectory(prefix="ecosystem-") as folder, server(Path(folder) / "home") as client:
+        runs = Path(folder) / "home" / "runs"
+        for script in options.only:
+            peaceful = train(client, runs, script, 0, random.Random(options.seed))
+            killed = train(client, runs, script, options.kills, random.Random(options.seed))
+            rows.append(row(script, killed, compare(peaceful, killed)))
+            print(script, peaceful, killed, rows[-1], sep="\n  ", flush=True)
+    print("| script | ended | kills | steps done again | steps with other samples | left out | twice | same weights |")
+    print("|---|---|---|---|---|---|---|---|", *rows, sep="\n")
+
+
+def row(script: str, killed: Trained, verdict: Verdict) -> str:
+    share = f"{verdict.again} ({verdict.again / max(len(killed.steps), 1):.0%})"
+    told = (verdict.other_samples, verdict.missed, verdict.twice, "yes" if verdict.same_weights else "no")
+    return f"| `{script}.py` | {killed.state} | {killed.kills} | {share} | " + " | ".join(map(str, told)) + " |"
+
+
+def train(client: Client, runs: Path, script: str, kills: int, chance: random.Random) -> Trained:
+    """Submit the script, kill it, wait for its end."""
+    body = {
+        "script": f"{script}.py",
+        "name": script,
+        "code": {"path": str(EXAMPLES)},
+        "python": sys.executable,
+        "ranks": 2,
+        "device": "cpu",
+        "snapshot": {"every_steps": 20},  # with_rekindle.py obeys; the others save as often by themselves
+    }
+    job_id = client.submit(body)["id"]
+    folder, done, deadline = runs / job_id / "code", 0, time.monotonic() + PATIENCE
+    while done < kills and reach(client, job_id, folder, chance.randint(15, 60), deadline):
+        kill(client, job_id, chance.randrange(2))
+        done += 1
+    while client.job(job_id)["state"] not in OVER and time.monotonic() < deadline:
+        time.sleep(0.2)
+    return told(client, job_id, folder, done)
+
+
+def reach(client: Client, job_id: str, folder: Path, steps: int, deadline: float) -> bool:
+    """Wait until ``steps`` more have been done; False when the job is over before."""
+    aim = len(lines(folder, 0)) + steps
+    while len(lines(folder, 0)) < aim:
+        if time.monotonic() > deadline or client.job(job_id)["state"] in OVER:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def kill(client: Client, job_id: str, rank: int) -> None:
+    row = next(row for row in client.ranks(job_id) if row["rank"] == rank)
+    os.kill(row["pid"], signal.SIGKILL)
+
+
+def told(client: Client, job_id: str, folder: Path, kills: int) -> Trained:
+    traces = [lines(folder, rank) for rank in (0, 1)]
+    by_rank = [{step: (epoch, samples) for step, epoch, samples in trace} for trace in traces]
+    steps = {
+        step: (by_rank[0][step][0], tuple(sorted(by_rank[0][step][1] + by_rank[1][step][1])))
+        for step in sorted(by_rank[0].keys() & by_rank[1].keys())
+    }
+    attempts = client.attempts(job_id)
+    log = client.log(job_id, 0, "stdout", attempts[-1]["number"], offset=0).data.decode()
+    weights = re.findall(r"^weights ([0-9a-f]{64})$", log, re.MULTILINE)
+    state = client.job(job_id)["state"]
+    return Trained(state, len(attempts), kills, len(traces[0]), steps, weights[-1] if weights else None)
+
+
+def lines(folder: Path, rank: int) -> list[tuple[int, int, list[int]]]:
+    """Step, epoch and samples of each step that the rank has done; a line that a kill has torn is no line."""
+    path = folder / f"trace-{rank}.jsonl"
+    whole = path.read_text().splitlines(keepends=True) if path.exists() else []
+    return [tuple(json.loads(line)) for line in whole if line.endswith("]\n")]
+
+
+def compare(peaceful: Trained, killed: Trained) -> Verdict:
+    other = [step for step, (_, samples) in killed.steps.items() if peaceful.steps.get(step, (0, ()))[1] != samples]
+    epochs: dict[int, Counter[int]] = {}
+    for epoch, samples in killed.steps.values():
+        epochs.setdefault(epoch, Counter()).update(samples)
+    everything = {sample for _, samples in peaceful.steps.values() for sample in samples}
+    return Verdict(
+        again=killed.again,
+        other_samples=len(other),
+        missed=sum(len(everything - seen.keys()) for seen in epochs.values()),
+        twice=sum(count - 1 for seen in epochs.values() for count in seen.values()),
+        same_weights=killed.weights is not None and killed.weights == peaceful.weights,
+    )
+
+
+if __name__ == "__main__":
+    main()
