@@ -47,6 +47,13 @@ def test_an_experiment_is_found_in_the_list_and_shows_table_curves_and_machine(
     expect(page.locator("#job-state")).to_have_text("succeeded")
     page.get_by_role("link", name="Its experiment").click()
     expect(page.locator("#experiment-states")).to_have_text("2 succeeded")
+    page.get_by_role("link", name="Experiments", exact=True).click()
+    row = page.locator("#experiments tr")
+    expect(row.locator("th")).to_have_text(_HOSTILE)
+    expect(row).to_contain_text("2 succeeded")
+    row.get_by_role("link", name="2 jobs").click()
+    expect(page.locator("#jobs tr")).to_have_count(2)
+    assert page.locator("main img, main script").count() == 0
 
 
 def submit(server: ServeProcess, code: Path) -> dict[str, Any]:

@@ -26,9 +26,9 @@ class Summary(BaseModel):
 def read_summary(services: Serving) -> Summary:
     """How many jobs are in each state, slots in use, and how much of the jobs' time counted."""
     held = sum(len(job.devices) for job in services.store.jobs_in(HOLDING_SLOTS))
-    tally = services.store.tally()
+    overview = services.store.overview()
     return Summary(
-        jobs={state: tally.jobs.get(state, 0) for state in JobState},
+        jobs={state: overview.jobs.get(state, 0) for state in JobState},
         slots=SlotCount(held=held, total=len(services.machine.slots)),
-        goodput=tally.goodput,
+        goodput=overview.goodput,
     )

@@ -15,6 +15,7 @@ from rekindle_service.states import ACTIVE, TERMINAL, TRANSITIONS, JobIntent, Jo
 from rekindle_service.store.database import Database
 from rekindle_service.store.delivery_store import DeliveryStore
 from rekindle_service.store.experiment_store import ExperimentStore
+from rekindle_service.store.overview import Overview, overview
 from rekindle_service.store.row_changes import insert, last_value, move, next_value, record, set_columns
 from rekindle_service.store.tally import Tally, remember, tally
 
@@ -125,6 +126,11 @@ class Store:
     def active_jobs(self) -> list[Job]:
         """Every job that is not over, oldest first."""
         return self.jobs_in(ACTIVE)
+
+    def overview(self) -> Overview:
+        """How many jobs are in each state, and how well they did."""
+        with self._database.reading() as session:
+            return overview(session, time.time())
 
     def tally(self) -> Tally:
         """What adds up over all jobs."""

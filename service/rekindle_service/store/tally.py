@@ -1,6 +1,5 @@
 """What adds up over all jobs, also over those that were deleted: a counter never goes back."""
 
-import time
 from collections import Counter
 from dataclasses import dataclass
 
@@ -16,15 +15,11 @@ _CLASS = col(Attempt.outcome)["class"].as_string()
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """Jobs by state now; restarts and ended attempts, by the class of their outcome, since the database is there.
-
-    ``goodput``: mean of the jobs that are there, each weighted by its time since the first launch and its ranks.
-    """
+    """Jobs by state now; restarts and ended attempts, by the class of their outcome, since the database is there."""
 
     jobs: dict[JobState, int]
     restarts: int
     endings: dict[str, int]
-    goodput: float | None
 
 
 def tally(session: Session) -> Tally:
@@ -38,16 +33,7 @@ def tally(session: Session) -> Tally:
         jobs={JobState(state): count for state, count in session.exec(by_state)},
         restarts=restarts + (deleted.value if deleted is not None else 0),
         endings={name: count for name, count in endings.items() if name is not None},
-        goodput=_goodput(session, time.time()),
     )
-
-
-def _goodput(session: Session, now: float) -> float | None:
-    seconds = func.coalesce(col(Job.ended_at), now) - col(Job.started_at)
-    weight = func.max(seconds, 0.0) * func.coalesce(col(Job.world_size), 1)
-    known = col(Job.goodput).is_not(None) & col(Job.started_at).is_not(None)
-    part, whole = session.exec(select(func.sum(col(Job.goodput) * weight), func.sum(weight)).where(known)).one()
-    return part / whole if part is not None and whole else None
 
 
 def remember(session: Session, job: Job) -> None:

@@ -1,4 +1,5 @@
 /** What was submitted, the code, packages and machine that it runs with, and the same request for other tools. */
+import { copyText } from "./clipboard.js";
 import { byId, h, setText } from "./dom.js";
 import { NONE, bytes, count, localTime } from "./format.js";
 import { readConfiguration } from "./job-api.js";
@@ -14,7 +15,7 @@ export class Configuration {
 
   constructor() {
     const copies = { "copy-command": () => this.#command(), "copy-curl": () => this.#curl(), "copy-python": () => asPython(this.#request()) };
-    for (const [id, text] of Object.entries(copies)) byId(id).addEventListener("click", () => void copy(text()));
+    for (const [id, text] of Object.entries(copies)) byId(id).addEventListener("click", () => void copyText(text()));
   }
 
   /** @param {import("./api.js").Job} job told often, but rarely with another configuration */
@@ -50,17 +51,6 @@ export class Configuration {
   #curl() {
     return asCurl(this.#request(), location.origin);
   }
-}
-
-/** @param {string} text */
-async function copy(text) {
-  try {
-    await navigator.clipboard.writeText(text);
-    setText(byId("copied"), "Copied");
-  } catch {
-    setText(byId("copied"), "The browser does not allow copying here: it needs https or localhost");
-  }
-  setTimeout(() => setText(byId("copied"), ""), 4000);
 }
 
 /**

@@ -10,7 +10,7 @@ import { Stream } from "./stream.js";
 
 const PAGE = 50;
 const NEWEST_EXPERIMENTS = 5;
-const OFFERED_EXPERIMENTS = 50;
+const OFFERED_EXPERIMENTS = 20;
 /** Many events in a row (a hundred submitted jobs) lead to one fetch. */
 const SETTLE_MS = 250;
 

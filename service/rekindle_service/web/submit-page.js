@@ -1,5 +1,6 @@
 /** The page that submits a job: a form, the same as a command while one types, and refusals at their fields. */
 import { Problem, listRecipes, readJob, submitJob, uploadBundle } from "./api.js";
+import { copyText } from "./clipboard.js";
 import { byId, h, setText } from "./dom.js";
 import { FieldErrors } from "./field-errors.js";
 import { bytes } from "./format.js";
@@ -108,7 +109,7 @@ function wire() {
     if (file) void upload(file);
   });
   for (const name of ["command", "curl"]) {
-    byId(`copy-${name}`).addEventListener("click", () => void navigator.clipboard.writeText(byId(`preview-${name}`).textContent ?? ""));
+    byId(`copy-${name}`).addEventListener("click", () => void copyText(byId(`preview-${name}`).textContent ?? ""));
   }
 }
 

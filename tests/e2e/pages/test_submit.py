@@ -89,6 +89,10 @@ def test_what_is_shown_as_command_and_curl_is_what_is_submitted(form: Page, clie
     ]  # fmt: skip
     curl = typed(form, "#preview-curl")
     body = json.loads(curl[curl.index("-d") + 1])
+    form.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    form.get_by_role("button", name="Copy the curl command").click()
+    expect(form.locator("#copied")).to_have_text("Copied")
+    assert form.evaluate("navigator.clipboard.readText()") == form.locator("#preview-curl").text_content()
     form.get_by_role("button", name="Submit the job").click()
     form.wait_for_url("**/jobs/*")
     job = client.job(form.url.rpartition("/")[2])
