@@ -9,6 +9,7 @@ import { compareCode, readConfiguration } from "./job-api.js";
 /** Not worth telling: they differ between any two jobs. */
 const ALWAYS = new Set(["Submitted", "Job"]);
 const CHOICES = 100;
+const PACKAGE = "Package ";
 
 export class Difference {
   #jobId;
@@ -80,16 +81,20 @@ async function facts(id) {
   const [job, configuration] = await Promise.all([readJob(id), readConfiguration(id)]);
   const packages = Object.entries(configuration.surroundings?.packages ?? {});
   const entries = [...entriesOf(job), ...factsOf(configuration)].map(([label, values]) => /** @type {const} */ ([label, values.join(" ")]));
-  return new Map([...entries, ...packages.map(([name, version]) => /** @type {const} */ ([`Package ${name}`, version]))]);
+  return new Map([...entries, ...packages.map(([name, version]) => /** @type {const} */ ([PACKAGE + name, version]))]);
 }
 
 /**
+ * Packages only where those of both are on record: a job that has not run yet has none.
+ *
  * @param {Map<string, string>} ours
  * @param {Map<string, string>} theirs
  * @returns {Row[]}
  */
 function differing(ours, theirs) {
-  const labels = [...new Set([...ours.keys(), ...theirs.keys()])].filter((label) => !ALWAYS.has(label));
+  const known = [ours, theirs].every((facts) => [...facts.keys()].some((label) => label.startsWith(PACKAGE)));
+  const told = (/** @type {string} */ label) => !ALWAYS.has(label) && (known || !label.startsWith(PACKAGE));
+  const labels = [...new Set([...ours.keys(), ...theirs.keys()])].filter(told);
   return labels.flatMap((label) => {
     const [one, other] = [ours.get(label) ?? "", theirs.get(label) ?? ""];
     return one === other ? [] : [/** @type {Row} */ ([label, one, other])];
