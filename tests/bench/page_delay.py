@@ -64,7 +64,7 @@ def measure(page: Page, server: ServeProcess, job: PlayedJob, times: int) -> Non
     page.goto(f"{server.url}/jobs/{job.id}")
     page.wait_for_selector("#ranks tr")
     job.write(b"ready\n")
-    page.wait_for_function("document.querySelector('#log-lines').textContent.includes('ready')")
+    page.locator("#log-lines", has_text="ready").wait_for()
     print("| event | median, s | p95, s | slowest, s |\n|---|---|---|---|")
     tell("a line of a log", [delay(page, "#log-lines", *a_line(job, n)) for n in range(times)])
     tell("a step of a rank", [delay(page, "#ranks tr", *a_step(job, n)) for n in range(times)])

@@ -100,15 +100,18 @@ def listeners(url: str, token: str, job: str, options: argparse.Namespace) -> It
     print(f"each listener received {min(received) / 1e3:.0f} to {max(received) / 1e3:.0f} kB", flush=True)
 
 
-def look(seconds: float, process: psutil.Process, steps: Steps, crowd: psutil.Process | None) -> Window:
-    def used() -> tuple[float, float, float]:
-        machine = psutil.cpu_times()
-        busy = sum(machine) - machine.idle - machine.iowait - machine.guest - machine.guest_nice
-        return sum(process.cpu_times()[:2]), 0.0 if crowd is None else sum(crowd.cpu_times()[:2]), busy
+def cores_used(process: psutil.Process, crowd: psutil.Process | None) -> tuple[float, float, float]:
+    """Processor seconds so far: of the server, of its listeners, of the whole machine."""
+    machine = psutil.cpu_times()
+    busy = sum(machine) - machine.idle - machine.iowait - machine.guest - machine.guest_nice
+    return sum(process.cpu_times()[:2]), 0.0 if crowd is None else sum(crowd.cpu_times()[:2]), busy
 
-    before, began = used(), time.time()
+
+def look(seconds: float, process: psutil.Process, steps: Steps, crowd: psutil.Process | None) -> Window:
+    before, began = cores_used(process, crowd), time.time()
     time.sleep(seconds)
-    cores = [(after - earlier) / seconds for after, earlier in zip(used(), before, strict=True)]
+    after = cores_used(process, crowd)
+    cores = [(late - early) / seconds for late, early in zip(after, before, strict=True)]
     done = [at for _, _, at in steps.all() if began <= at < began + seconds]
     speed = (len(done) - 1) / (done[-1] - done[0]) if len(done) > 1 else 0.0
     return Window(speed, *cores, process.memory_info().rss)

@@ -12,6 +12,8 @@ import pytest
 from cli_process import rekindle
 from e2e.waiting import until
 from rekindle.contract.identity import ProcessIdentity
+from rekindle_service.home import Home
+from rekindle_service.readers.usage_reader import read_usage
 
 _LONG = 240  # seconds: two cold imports of torch, training, and one more attempt, on a busy machine
 
@@ -39,3 +41,10 @@ def test_the_demo_kills_a_rank_and_training_goes_on_from_a_snapshot_to_the_end(h
     job = json.loads(rekindle(home, "ps", "-o", "json").stdout)[0]
     assert job["state"] == "succeeded"
     assert job["restarts"] >= 1
+    time = json.loads(rekindle(home, "show", job["id"], "-o", "json").stdout)["time"]
+    assert time["goodput"] == pytest.approx(job["goodput"], abs=0.02)
+    assert min(time["seconds"][each] for each in ("starting", "training", "saving")) > 0
+    run_dir = Home(home).run_dir(job["id"])
+    samples = [sample for number in (1, 2) for sample in read_usage(run_dir.root, run_dir.attempt(number).usage)]
+    assert {usage.rank for sample in samples for usage in sample.ranks} == {0, 1}
+    assert all(usage.rss_bytes > 10 << 20 for sample in samples for usage in sample.ranks)

@@ -58,14 +58,20 @@ def test_what_a_rank_has_started_counts_as_its_own(tmp_path: Path, rank: RankFac
     assert latest_usage(tmp_path, path) == second
 
 
-def test_ranks_that_have_ended_are_left_out_and_one_that_ends_unseen_does_no_harm(tmp_path: Path) -> None:
+def test_ranks_that_have_ended_are_left_out_though_nobody_has_noticed(tmp_path: Path) -> None:
     path = tmp_path / "usage.jsonl"
-    gone = subprocess.Popen([sys.executable, "-c", ""])
-    gone.wait()
-    ended = RankFacts(0, 0, os.getpid(), 0, ended_at=1.0)
-    UsageLog(path, []).look_if_due([ended, RankFacts(1, 1, gone.pid, 0)])
+    own = ProcessIdentity.own()
+    zombie = subprocess.Popen([sys.executable, "-c", ""])
+    identity = ProcessIdentity.of(zombie.pid)
+    assert identity is not None
+    os.waitid(os.P_PID, zombie.pid, os.WEXITED | os.WNOWAIT)
+    ended = RankFacts(0, 0, own.pid, own.start_time, ended_at=1.0)
+    UsageLog(path, []).look_if_due(
+        [ended, RankFacts(1, 1, zombie.pid, identity.start_time), RankFacts(2, 2, own.pid, own.start_time)]
+    )
+    zombie.wait()
     (sample,) = read_usage(tmp_path, path)
-    assert [(usage.rank, usage.rss_bytes) for usage in sample.ranks] == [(1, 0)]
+    assert [usage.rank for usage in sample.ranks] == [2]
 
 
 @pytest.mark.skipif(not nvidia_driver.HAS_COMPILER, reason="the stand-in is written in C: needs gcc")

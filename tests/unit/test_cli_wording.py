@@ -1,7 +1,6 @@
 """Figures, outcomes and attempts are told so that a person understands them, and harmlessly."""
 
 import re
-
 from typing import Any
 
 import pytest

@@ -31,7 +31,7 @@ class UsageLog:
         if now < self._next_look:
             return
         self._next_look = now + LOOK_EVERY
-        running = [rank for rank in ranks if rank.ended_at is None]
+        running = [rank for rank in ranks if rank.ended_at is None and rank.identity.alive()]
         sample = UsageSample(time.time(), [self._of_rank(rank) for rank in running], self._of_gpus())
         with suppress(OSError):
             append_line(self._path, sample.to_json(), durable=False)
