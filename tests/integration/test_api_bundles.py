@@ -86,6 +86,7 @@ def test_a_zip_will_do_and_a_type_with_parameters_too(server: ApiServer) -> None
         (gzip.compress(bytes(10_240)), "must hold a file"),
         (archive("../../token"), "must hold relative names without .."),
     ],
+    ids=["nothing", "a script", "cut off", "no entry", "a way out"],  # not the bytes, which hold the time
 )
 def test_what_is_no_sound_archive_is_refused_and_leaves_nothing(server: ApiServer, content: bytes, rule: str) -> None:
     problem = upload(server, content, status=422)
