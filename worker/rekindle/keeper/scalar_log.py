@@ -20,7 +20,7 @@ from rekindle.training.metric_log import MetricLog
 
 LOOK_EVERY = 2.0  # seconds
 LONGEST_LOOK = 0.1  # seconds: a keeper that reads does not see a rank die
-LAST_LOOK = 0.5  # seconds, when the ranks have gone
+LAST_LOOK = 3.0  # seconds, when the ranks have gone: the next attempt waits for it, where so much is left
 MOST_FILES = 1000
 MOST_BYTES = 256 << 20
 """Of the copy. When it has more, nothing is added: a script may log for ever."""

@@ -1,0 +1,45 @@
+"""A server for docs/examples, whose scripts are submitted as they stand."""
+
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from e2e.serve_process import ServeProcess
+from e2e.served_job import ServedJob
+from readme_sections import ROOT
+from rekindle_service.client import Client
+from rekindle_service.settings import Settings
+
+Submit = Callable[..., ServedJob]
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("ecosystem") / "home"
+    folder.mkdir(mode=0o700)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def client(home: Path) -> Iterator[Client]:
+    server = ServeProcess(home)
+    server.start()
+    with Client.from_home(Settings(home=home)) as client:
+        yield client
+    server.stop()
+
+
+@pytest.fixture
+def submit(home: Path, request: pytest.FixtureRequest) -> Submit:
+    """Submits one of the examples; skips the test where ``package``, which it needs, is not installed."""
+
+    def make(script: str, *args: str, package: str = "torch", **body: object) -> ServedJob:
+        if find_spec(package) is None:
+            pytest.skip(f"{package} is not installed; it comes with the extra: pip install 'rekindle[ecosystem]'")
+        code = {"path": str(ROOT / "docs" / "examples")}
+        wanted = {"script": script, "args": list(args), "code": code, "device": "cpu", "ranks": 2, **body}
+        return ServedJob(request.getfixturevalue("client"), home, wanted)
+
+    return make

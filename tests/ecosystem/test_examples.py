@@ -1,0 +1,110 @@
+"""The examples come back from kills, and nothing of them is changed for it."""
+
+import json
+import sqlite3
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from e2e.served_job import ServedJob
+from e2e.waiting import until
+from ecosystem.conftest import Submit
+from rekindle.contract.journal import RecordType
+from rekindle_service.client import Client
+
+EPOCH = 25  # steps
+
+
+def steps(job: ServedJob, rank: int = 0) -> list[int]:
+    """As the script notes them, those done again among them."""
+    path = job.run_dir.code / f"trace-{rank}.jsonl"
+    lines = path.read_text().splitlines(keepends=True) if path.exists() else []
+    return [int(json.loads(line)[0]) for line in lines if line.endswith("]\n")]
+
+
+def newest(job: ServedJob, saved: str) -> int:
+    """When the newest of these files was written, in ns since the epoch; some vanish as newer ones come."""
+    times = [0]
+    for path in job.run_dir.code.glob(saved):
+        with suppress(FileNotFoundError):
+            times.append(path.stat().st_mtime_ns)
+    return max(times)
+
+
+def kill_when_saved(job: ServedJob, attempt: int, saved: str) -> None:
+    """Kill rank 1 of ``attempt`` when the script has saved in it, and has gone on since."""
+    job.reach(attempt=attempt, beyond=-1)
+    begun = newest(job, saved)
+    until(lambda: newest(job, saved) > begun, f"attempt {attempt} has saved {saved}", 120)
+    done = len(steps(job))
+    until(lambda: len(steps(job)) > done + 2, "the training goes on", 60)
+    job.kill_rank(1)
+
+
+def test_a_plain_script_outlives_more_kills_than_failures_are_forgiven(submit: Submit) -> None:
+    job = submit("with_torchrun.py", "--epochs", "4", "--pause", "0.01", max_failures=1)
+    for attempt in (1, 2):
+        kill_when_saved(job, attempt, "snapshot.pt")
+    assert job.finish() == "succeeded"
+    assert sorted(set(steps(job))) == list(range(1, 4 * EPOCH + 1))
+    ended = [record.fields for record in job.records(RecordType.ATTEMPT_ENDED)]
+    assert [each["outcome"]["class"] for each in ended] == ["signal", "signal", "success"]
+    assert all(each["progressed"] for each in ended)
+
+
+@pytest.mark.parametrize(
+    ("script", "package", "saved", "metric"),
+    [
+        ("with_lightning.py", "lightning", "out/*.ckpt", "loss"),
+        ("with_trainer.py", "transformers", "out/checkpoint-*/trainer_state.json", "train/loss"),
+        ("with_accelerate.py", "accelerate", "out/checkpoints/*/custom_checkpoint_0.pkl", None),
+    ],
+)
+def test_an_unchanged_script_goes_on_from_what_its_framework_saved(
+    submit: Submit, client: Client, script: str, package: str, saved: str, metric: str | None
+) -> None:
+    job = submit(script, "--epochs", "4", package=package)
+    kill_when_saved(job, 1, saved)
+    assert job.finish() == "succeeded"
+    done = steps(job)
+    assert sorted(set(done)) == list(range(1, 4 * EPOCH + 1))
+    assert len(done) < 4 * EPOCH + 40, "it has begun anew"
+    if metric is not None:
+        curves = {series["attempt"]: series["points"] for series in client.metrics(job.id, metric)}
+        assert curves.keys() == {1, 2}
+        assert curves[2][0][0] > 5, "the second attempt tells its own steps"
+
+
+def test_a_run_of_wandb_is_one_run_over_all_attempts(submit: Submit) -> None:
+    job = submit("with_wandb.py", package="wandb", ranks=1, env={"WANDB_MODE": "offline", "WANDB_SILENT": "true"})
+    kill_one_rank(job, "snapshot.pt")
+    folders = sorted((job.run_dir.code / "wandb").glob("offline-run-*"))
+    assert len(folders) == 2
+    assert {folder.name.rpartition("-")[2] for folder in folders} == {job.id}
+
+
+def test_a_run_of_mlflow_whose_id_was_saved_is_continued(submit: Submit) -> None:
+    job = submit("with_mlflow.py", package="mlflow", ranks=1)
+    kill_one_rank(job, "snapshot.pt")
+    assert mlflow_runs(job.run_dir.code / "mlflow.db") == 1
+
+
+def mlflow_runs(database: Path) -> int:
+    with sqlite3.connect(f"file:{database}?mode=ro", uri=True) as connection:
+        return int(connection.execute("SELECT count(*) FROM runs").fetchone()[0])
+
+
+def test_a_fixed_folder_of_hydra_is_the_same_for_all_attempts(submit: Submit) -> None:
+    job = submit("with_hydra.py", "hydra.run.dir=outputs/run", package="hydra", ranks=1)
+    kill_one_rank(job, "outputs/run/snapshot.pt")
+    assert [path.name for path in (job.run_dir.code / "outputs").iterdir()] == ["run"]
+    told = job.run_dir.attempt(2).rank(0).log("stdout").read_text()
+    assert 0 < int(told.split()[-1]) < 60, "the second attempt has not found what the first one saved"
+
+
+def kill_one_rank(job: ServedJob, saved: str) -> None:
+    until(lambda: (job.run_dir.code / saved).exists(), f"{saved} is there", 120)
+    job.kill_rank(0)
+    assert job.finish() == "succeeded"
+    assert job.attempt() == 2
