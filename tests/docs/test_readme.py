@@ -31,18 +31,6 @@ def test_a_section_is_as_the_code_has_it(name: str) -> None:
     assert written.splitlines() == list(readme_sections.SECTIONS[name]()), "`make readme` writes it anew"
 
 
-@pytest.mark.parametrize("line", [line for block in blocks("bash") for line in block.splitlines() if line])
-def test_every_shown_command_is_understood(line: str) -> None:
-    words = shlex.split(line)
-    if words[0] == "make":
-        assert re.search(rf"^{words[1]}:", (readme_sections.ROOT / "Makefile").read_text(), flags=re.MULTILINE)
-    elif words[0] == "rekindle":
-        parse(words[1:])
-    else:
-        assert "$(rekindle token)" in line
-        assert "/api/v1/jobs" in line
-
-
 def parse(words: list[str]) -> None:
     """Read a command line as the program does, without carrying it out. Raises what the program would complain of."""
     group: Any = get_command(app)

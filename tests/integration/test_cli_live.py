@@ -122,7 +122,7 @@ def test_top_goes_on_through_a_restart_and_a_resize_and_leaves_the_screen_clean(
         window.await_text(b"500/1000")
         window.await_text(b"cpu:0")
         server.kill()
-        window.await_text(b"The server is away since")
+        window.await_text(b"The server has been away since")
         server.start()
         job.report(0, step=600)
         window.await_text(b"600/1000")

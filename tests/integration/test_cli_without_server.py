@@ -23,7 +23,9 @@ print("loaded:", *sorted(set(sys.modules) & {modules!r}))
 """
 
 
-@pytest.mark.parametrize("words", [["--help"], ["ps"], ["logs", "x"], ["submit", "--recipe", "ddp"], ["token"]])
+@pytest.mark.parametrize(
+    "words", [["--help"], ["ps"], ["logs", "x"], ["top"], ["submit", "--recipe", "ddp"], ["token"]]
+)
 def test_a_client_command_loads_neither_torch_nor_the_server(tmp_path: Path, words: list[str]) -> None:
     probe = _PROBE.format(modules=set(_HEAVY))
     done = subprocess.run(
@@ -32,7 +34,7 @@ def test_a_client_command_loads_neither_torch_nor_the_server(tmp_path: Path, wor
     assert done.stdout.splitlines()[-1] == "loaded:"
 
 
-@pytest.mark.parametrize("words", [["ps"], ["wait", "x"], ["logs", "-f", "x"], ["show", "x"], ["cancel", "x"]])
+@pytest.mark.parametrize("words", [["ps"], ["wait", "x"], ["logs", "-f", "x"], ["show", "x"], ["top"]])
 def test_without_a_server_a_command_says_how_to_start_one(tmp_path: Path, words: list[str]) -> None:
     done = rekindle(tmp_path, *words)
     assert done.returncode == 2

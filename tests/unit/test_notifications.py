@@ -50,6 +50,7 @@ def test_remarks_are_told_and_wishes_are_not() -> None:
     assert happening(event("chaos")) is Happening.FAULT_INJECTED
     assert happening(event("intent")) is None
     assert happening(event("something of a newer version")) is None
+    assert happening(event(from_state="running", to_state="of a newer version")) is None
 
 
 def test_a_notice_names_job_reason_and_the_outcome_of_the_attempt_that_ended_then() -> None:

@@ -20,6 +20,7 @@ from rekindle_service.client import Absence, Client, Job, NoServerError, Problem
 _EVERY = 1.0  # seconds
 _LIVE_STATES = ("running", "recovering", "starting", "queued")
 _MOST = 100  # jobs of one state
+_RECENT = 20  # jobs among which those that have ended are looked for
 _MOST_OVER = 5
 
 
@@ -60,7 +61,7 @@ def _look(client: Client, reference: str | None) -> Callable[[], Sight]:
 def machine_sight(client: Client) -> MachineSight:
     """A job that changes its state between two questions is shown once, as it was last."""
     live = {job["id"]: job for state in _LIVE_STATES for job in client.jobs(state=state, limit=_MOST)}
-    recent = [job for job in client.jobs(limit=_MOST) if rests(job) and job["id"] not in live]
+    recent = [job for job in client.jobs(limit=_RECENT) if rests(job) and job["id"] not in live]
     return MachineSight(client.devices()["items"], sorted(live.values(), key=_urgency), recent[:_MOST_OVER])
 
 
@@ -84,7 +85,7 @@ class _Notice:
 
     def tell(self, back: bool) -> None:
         since = f"{datetime.now():%H:%M:%S}"
-        self.text = "" if back else f"The server is away since {since}; jobs go on without it. Trying again."
+        self.text = "" if back else f"The server has been away since {since}; jobs go on without it. Trying again."
 
 
 def _watch(look: Callable[[], Sight], sight: Sight) -> None:

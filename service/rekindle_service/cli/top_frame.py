@@ -16,7 +16,7 @@ from rekindle_service.client import Attempt, Device, Job, Rank
 from rekindle_service.terminal_text import plain_line
 
 _JOB_COLUMNS = ("#", "NAME", "STATE", "STEP", "DONE", "SPEED", "LEFT", "RANKS", "RESTARTS", "SITUATION")
-_RANK_COLUMNS = ("RANK", "STATE", "PHASE", "STEP", "SPEED", "SIGN", "WAITED FOR", "LAST LINE")
+_RANK_COLUMNS = ("RANK", "STATE", "PHASE", "STEP", "SPEED", "LAST SIGN", "WAITED FOR", "LAST LINE")
 _RANK_STYLES = {"running": "blue", "done": "green", "failed": "bold red"}
 _SLOT_LINES = 4
 _WIDEST = 100_000  # columns

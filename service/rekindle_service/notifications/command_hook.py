@@ -23,16 +23,19 @@ class CommandHook:
         self._command = list(target.command or ())
         self._time_limit = target.time_limit
         self._process: subprocess.Popen[bytes] | None = None
+        self._closed = False
 
     def deliver(self, notice: Notice) -> Reply:
         with TemporaryFile() as complaint:
             try:
                 self._process = self._start(notice, complaint)
+                if self._closed:  # in the very moment of the start
+                    self._kill()
                 self._process.communicate(notice.body, timeout=self._time_limit)
             except OSError as error:
                 return Reply(Verdict.AGAIN, f"it cannot be started: {error.strerror}")
             except subprocess.TimeoutExpired:
-                self.close()
+                self._kill()
                 return Reply(Verdict.AGAIN, f"it took longer than {self._time_limit:g} s and was killed")
             return _reply(self._process.wait(), complaint)
 
@@ -48,6 +51,10 @@ class CommandHook:
         )
 
     def close(self) -> None:
+        self._closed = True
+        self._kill()
+
+    def _kill(self) -> None:
         process = self._process
         if process is not None and process.poll() is None:
             with suppress(ProcessLookupError):

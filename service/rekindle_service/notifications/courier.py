@@ -13,7 +13,7 @@ from rekindle_service.notifications.notice import Notice, happening, notice
 from rekindle_service.notifications.reply import Reply, Verdict
 from rekindle_service.notifications.webhook import Webhook
 from rekindle_service.rows import Event
-from rekindle_service.store import StorageError, Store
+from rekindle_service.store import Store
 
 _log = structlog.get_logger(__name__)
 
@@ -40,6 +40,7 @@ class Courier:
     def __init__(self, store: Store, target: NotificationTarget, receiver: Receiver) -> None:
         self._store, self._target, self._receiver = store, target, receiver
         self._cursor: int | None = None  # id of the last event that needs no telling any more
+        self._trouble = ""
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"courier {target.label}", daemon=True)
 
@@ -56,12 +57,16 @@ class Courier:
         while not self._stopping.is_set():
             try:
                 self._tell_news()
-            except StorageError as error:
-                _log.warning("Notifications wait for the database", receiver=self._target.label, reason=str(error))
-            except Exception as error:  # noqa: BLE001 no event and no receiver may end the telling of the others
-                if not self._stopping.is_set():  # else it is the receiver being closed
-                    _log.error("Notifying has trouble", receiver=self._target.label, exc_info=error)
+                self._trouble = ""
+            except Exception as error:  # noqa: BLE001 neither a busy database nor a strange event may end the telling
+                self._note(error)
             self._stopping.wait(_LOOK_EVERY)
+
+    def _note(self, error: Exception) -> None:
+        """Once, until it is another one; while the server stops, it is the receiver being closed."""
+        if repr(error) != self._trouble and not self._stopping.is_set():
+            self._trouble = repr(error)
+            _log.error("Notifying has trouble", receiver=self._target.label, exc_info=error)
 
     def _tell_news(self) -> None:
         """Everything behind the cursor; returns early when the server stops."""

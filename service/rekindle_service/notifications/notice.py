@@ -19,7 +19,7 @@ _REMARKS = {
     "chaos": Happening.FAULT_INJECTED,
     "snapshot_skipped": Happening.SNAPSHOT_SKIPPED,
 }
-_ARRIVALS = {
+_ARRIVALS: dict[str, Happening] = {
     JobState.RECOVERING: Happening.ATTEMPT_FAILED,
     JobState.SUCCEEDED: Happening.SUCCEEDED,
     JobState.FAILED: Happening.FAILED,
@@ -47,7 +47,7 @@ def happening(event: Event) -> Happening | None:
         case JobState.QUEUED:
             return Happening.DRAINED if event.from_state in HOLDING_SLOTS else None
         case other:
-            return None if other is None else _ARRIVALS.get(JobState(other))
+            return _ARRIVALS.get(other or "")
 
 
 def notice(event: Event, what: Happening, job: Job | None, attempts: Sequence[Attempt]) -> Notice:

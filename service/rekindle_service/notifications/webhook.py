@@ -40,6 +40,8 @@ class Webhook:
                 return reply_of(response.status_code)
         except httpx2.HTTPError as error:
             return Reply(Verdict.AGAIN, type(error).__name__)
+        except httpx2.InvalidURL:
+            return Reply(Verdict.REFUSED, "its url is not valid")
 
     def close(self) -> None:
         self._http.close()

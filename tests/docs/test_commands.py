@@ -1,0 +1,224 @@
+"""Every command that README.md and docs/ show is carried out: on one server, in one order, until it ends or is left."""
+
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from cli_process import environment
+from doc_pages import blocks, commands, pages
+from docs.test_readme import parse
+from e2e.serve_process import ServeProcess
+from e2e.waiting import until
+from readme_sections import ROOT
+from rekindle_service.client import Client, rests
+from rekindle_service.settings import Settings
+
+_LONG = 240.0  # seconds: several attempts, on a busy machine
+
+NOT_RUN = {
+    "make demo": "runs `rekindle demo`, which tests/e2e/test_demo.py runs",
+    "make test": "runs this",
+    "torchrun --nproc-per-node 2 -m rekindle.recipes.ddp --epochs 20": "shorter, by tests/e2e/test_run_recipe.py",
+}
+"""Shown and not carried out here, with the reason."""
+
+ELSEWHERE = {"docs/ecosystem.md": "its examples are run by tests/ecosystem, where their libraries are installed"}
+"""Pages whose commands are not carried out here, with the reason."""
+
+
+@dataclass(frozen=True)
+class Ends:
+    """The command ends by itself, having printed ``shows``."""
+
+    shows: str = ""
+    code: int = 0
+
+
+@dataclass(frozen=True)
+class Left:
+    """The command stays; it is left by Ctrl-C when it has printed ``sign``."""
+
+    sign: str
+    code: int = 130
+
+
+SERVERS = {
+    "rekindle serve": Left("/login#token=", code=0),
+    'REKINDLE_NOTIFY=\'[{"command": ["/usr/local/bin/tell-the-lab"], "events": ["failed"]}]\' rekindle serve': Left(
+        "/login#token=", code=0
+    ),
+}
+"""Each in a home of its own."""
+
+WHILE_TRAINING = {
+    "rekindle submit --ranks 2 --name digits train.py --lr 0.1": Ends("digits is job 1"),
+    "rekindle ps": Ends("digits"),
+    "rekindle top": Ends("digits"),
+    "rekindle top digits": Ends("digits"),
+    "rekindle --install-completion": Ends("completion installed"),
+    "rekindle logs -f digits": Left("[rank 1] epoch "),
+    "rekindle experiment --list": Ends("shuffle"),
+    "rekindle experiment shuffle --follow": Left("is experiment 1 "),
+    "rekindle experiment --show shuffle --follow": Left("is experiment 1 "),
+    "rekindle experiment --show shuffle -o json": Ends('"name": "shuffle"'),
+    "rekindle experiment --cancel shuffle": Ends(),
+    "rekindle experiment shuffle --follow -- --epochs 20": Left("is experiment 2 "),
+    "rekindle experiment scaling --size full --follow -- --data-dir /data": Left("is experiment 3 "),
+    "rekindle experiment --file rates.toml --follow": Left("is experiment 4 "),
+    "rekindle submit --recipe ddp --ranks 2 -- --epochs 20": Ends("ddp"),
+    "rekindle --url http://127.0.0.1:8700 submit train.py --lr 0.1": Ends("train"),
+    'curl -H "Authorization: Bearer $(rekindle token)" http://127.0.0.1:8700/api/v1/jobs': Ends('"items":'),
+    "rekindle chaos digits --fault kill --fault keeper": Ends("kill rank"),
+    "rekindle show digits": Ends("attempt 3"),
+}
+"""The slots are taken by the first job: whatever is submitted behind it stays in the queue, and is cancelled."""
+
+TO_HOLD = {"rekindle drain digits": Ends("is being drained")}
+
+WHILE_HELD = {
+    "rekindle snapshots export digits": Ends("model.safetensors"),
+    "rekindle snapshots export digits --step 400 -o digits.pt": Ends("digits.pt"),
+    "python -m rekindle.training.export snapshots digits.safetensors": Ends("digits.safetensors"),
+    "rekindle resume digits": Ends("goes on"),
+}
+
+AT_THE_END = {"rekindle wait digits": Ends("digits succeeded")}
+
+
+@dataclass
+class Lab:
+    """A server, and the folder in which the commands are typed."""
+
+    server: ServeProcess
+    folder: Path
+    client: Client
+
+    def type(self, line: str, how: Ends | Left, home: Path | None = None) -> None:
+        port = self.server.url.rpartition(":")[2]
+        process = subprocess.Popen(
+            ["bash", "-c", f"{line.replace('8700', port)}\nexit $?"],  # two commands: bash stays, as people's shells do
+            cwd=self.folder,
+            env=self._environment(home or self.server.home),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+            preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
+        )
+        printed: list[str] = []
+        reader = threading.Thread(target=_collect, args=(process, printed))
+        reader.start()
+        if isinstance(how, Left):
+            told = f"{line!r} has printed {how.sign!r}"
+            until(lambda: how.sign in "".join(printed) or process.poll() is not None, told, timeout=_LONG)
+            os.killpg(process.pid, signal.SIGINT)
+        code = process.wait(timeout=_LONG)
+        reader.join(timeout=10)
+        output = "".join(printed)
+        assert (code, "Traceback" in output) == (how.code, False), f"{line}\n{output}"
+        assert (how.sign if isinstance(how, Left) else how.shows) in output, f"{line}\n{output}"
+
+    def _environment(self, home: Path) -> dict[str, str]:
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        asked = {"PATH": path, "HOME": str(self.folder.parent), "OMP_NUM_THREADS": "1", "SHELL": "/bin/bash"}
+        return environment(home, REKINDLE_TOKEN=self.server.token, REKINDLE_PORT="0", **asked)
+
+    def clear_queue(self) -> None:
+        for job in self.client.jobs(state="queued"):
+            if job["name"] != "digits":
+                self.client.cancel(job["id"])
+
+    def digits(self) -> str:
+        return next(self.client.jobs(name="digits"))["id"]
+
+
+def _collect(process: "subprocess.Popen[str]", printed: list[str]) -> None:
+    assert process.stdout is not None
+    printed.extend(iter(process.stdout.readline, ""))
+    process.stdout.close()
+
+
+@pytest.fixture
+def lab(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
+    folder = tmp_path / "lab"
+    folder.mkdir()
+    shutil.copy(Path(__file__).parent / "scripts" / "train.py", folder)
+    (folder / "rates.toml").write_text(blocks("toml", "docs/experiments.md")[0].text)
+    monkeypatch.setenv("SEEN_ENOUGH", str(tmp_path / "enough"))
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    server = ServeProcess(home, cpu_slots=2)
+    server.start()
+    with Client.from_home(Settings(home=home)) as client:
+        yield Lab(server, folder, client)
+        for job in client.jobs():
+            if not rests(job):
+                client.cancel(job["id"])
+                client.wait(job["id"])
+    server.stop()
+
+
+def test_every_shown_command_is_run_or_is_on_the_list_with_a_reason() -> None:
+    shown = {line for page, line in commands() if page not in ELSEWHERE}
+    run = SERVERS.keys() | WHILE_TRAINING.keys() | TO_HOLD.keys() | WHILE_HELD.keys() | AT_THE_END.keys()
+    assert shown - run - NOT_RUN.keys() == set(), "say in this file how it is run, or why not"
+    assert (run | NOT_RUN.keys()) - shown == set(), "no page shows it any more"
+
+
+@pytest.mark.parametrize("line", [line for page, line in commands() if page in ELSEWHERE])
+def test_a_command_that_is_run_elsewhere_is_understood_and_its_example_is_there(line: str) -> None:
+    program, *words = shlex.split(line)
+    assert program == "rekindle"
+    parse(words)
+    examples = {path.name for path in (ROOT / "docs" / "examples").iterdir()}
+    assert {word for word in words if word.endswith(".py")} <= examples
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda page: page.name)
+def test_every_test_and_measurement_that_a_page_names_is_there(page: Path) -> None:
+    for name in re.findall(r"\btests/[\w/]+\.py", page.read_text()):
+        assert (ROOT / name).is_file(), name
+
+
+@pytest.mark.timeout(900)
+def test_the_shown_commands_do_what_they_say(lab: Lab, tmp_path: Path) -> None:
+    for number, (line, how) in enumerate(SERVERS.items()):
+        lab.type(line, how, home=tmp_path / f"other-{number}")
+    for line, how in WHILE_TRAINING.items():
+        lab.type(line, how)
+    lab.clear_queue()
+    for line, how in TO_HOLD.items():
+        lab.type(line, how)
+    job_id = lab.digits()
+    until(lambda: rests(lab.client.job(job_id)), "the job is held", timeout=_LONG)
+    snapshots = lab.folder / "snapshots"
+    snapshots.symlink_to(lab.server.home / "runs" / job_id / "snapshots")
+    step = str(lab.client.snapshots(job_id)["items"][0]["step"])
+    for line, how in WHILE_HELD.items():
+        lab.type(line.replace("400", step), how)
+    snapshots.unlink()
+    (tmp_path / "enough").touch()
+    for line, how in AT_THE_END.items():
+        lab.type(line, how)
+    _run_client_page(lab)
+
+
+def _run_client_page(lab: Lab) -> None:
+    """The programs of docs/client.md, one after the other."""
+    signs = ("succeeded after 0 restarts", "epoch ", "succeeded", "succeeded", "there must be such a file")
+    programs = blocks("python", "docs/client.md")
+    assert len(programs) == len(signs)
+    for program, sign in zip(programs, signs, strict=True):
+        (lab.folder / "program.py").write_text(program.text)
+        lab.type("python program.py", Ends(sign))

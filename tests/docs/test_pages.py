@@ -1,0 +1,115 @@
+"""What the pages show beside commands: every block is read by a test, or is on a list with the reason why not."""
+
+import hashlib
+import hmac
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import TensorDataset
+
+import rekindle
+from doc_pages import Block, blocks
+from docs.test_commands import ELSEWHERE
+from readme_sections import ROOT
+from rekindle_service.client import Client
+from rekindle_service.notification_targets import Happening, NotificationTarget
+from rekindle_service.notifications.notice import notice
+from rekindle_service.rows import Attempt, Event, Job
+from rekindle_service.settings import Settings
+
+HANDLED = {
+    "bash": "docs/test_commands.py runs every line",
+    "sh": "docs/test_commands.py runs every line",
+    "python": "see PROGRAMS",
+    "toml": "docs/experiments.md: docs/test_experiments_page.py; docs/notifications.md: here",
+    "json": "here",
+    "yaml": "configuration of Prometheus, which is not installed for the tests",
+    "text": "pictures and listings; those of deploy/README.md need root and systemd",
+}
+
+PROGRAMS = {
+    "README.md": "docs/test_readme.py",
+    "docs/client.md": "docs/test_commands.py, against a server",
+    "docs/notifications.md": "here",
+    "docs/recipes.md": "here",
+    "docs/snapshots.md": "here",
+}
+
+
+@pytest.mark.parametrize("block", blocks(), ids=str)
+def test_every_block_is_of_a_kind_that_is_cared_for(block: Block) -> None:
+    assert block.language in HANDLED
+    if block.language == "python":
+        compile(block.text, str(block), "exec")
+        assert block.page in {*PROGRAMS, *ELSEWHERE}, "say in this file how it is run"
+
+
+def test_the_shown_receivers_are_settings(tmp_path: Path) -> None:
+    (block,) = blocks("toml", "docs/notifications.md")
+    (tmp_path / "rekindle.toml").write_text(block.text)
+    hook, command = Settings(home=tmp_path).notify
+    assert (hook.url, command.time_limit) == ("https://hooks.example/rekindle", 30)
+
+
+def test_the_page_on_notifications_names_every_event_and_key() -> None:
+    text = (ROOT / "docs" / "notifications.md").read_text()
+    for each in (*Happening, *NotificationTarget.model_fields):
+        assert f"`{each}`" in text, each
+
+
+def test_the_page_on_the_client_names_every_method() -> None:
+    text = (ROOT / "docs" / "client.md").read_text()
+    for name in vars(Client).keys() - {"from_home", "close", "send"}:
+        assert name.startswith("_") or f"`{name}`" in text, name
+
+
+def test_the_shown_notice_has_the_fields_of_a_real_one() -> None:
+    (block,) = blocks("json", "docs/notifications.md")
+    shown = json.loads(block.text)
+    event = Event(id=142, job_id="k3v9x2m1qa", at=1000.0, kind="state", from_state="running", to_state="recovering")
+    attempt = Attempt(job_id="k3v9x2m1qa", number=1, run=1, started_at=1.0, ended_at=9.0, outcome=shown["outcome"])
+    told = json.loads(notice(event, Happening.ATTEMPT_FAILED, Job(id="k3v9x2m1qa"), [attempt]).body)
+    assert told.keys() == shown.keys()
+    assert (told["job"].keys(), told["outcome"]) == (shown["job"].keys(), shown["outcome"])
+    assert told["id"] == shown["id"]
+
+
+def test_the_shown_check_of_a_signature_takes_the_right_one_only() -> None:
+    (block,) = blocks("python", "docs/notifications.md")
+    names: dict[str, Any] = {}
+    exec(block.text, names)  # noqa: S102 it is our own page
+    at, secret, body = str(int(time.time())), b"at least sixteen characters", b"{}"
+    proof = hmac.new(secret, f"{at}.{{}}".encode(), hashlib.sha256).hexdigest()
+    headers = {"Rekindle-Timestamp": at, "Rekindle-Signature": f"sha256={proof}"}
+    check = names["is_from_rekindle"]
+    assert check(headers, body, secret)
+    assert not check(headers, b"{ }", secret)
+    assert not check(headers, body, b"another secret of somebody")
+    assert not check({**headers, "Rekindle-Timestamp": str(int(at) - 1000)}, body, secret)
+
+
+def test_the_shown_training_in_virtual_shards_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (block,) = blocks("python", "docs/snapshots.md")
+    monkeypatch.setenv("REKINDLE_SNAPSHOT_DIR", str(tmp_path))
+    torch.manual_seed(0)
+    inputs = torch.randn(512, 8)
+    model = torch.nn.Linear(8, 1)
+    names = {
+        "torch": torch,
+        "Run": rekindle.Run,
+        "DeterministicElastic": rekindle.DeterministicElastic,
+        "model": model,
+        "optimizer": torch.optim.SGD(model.parameters(), lr=0.1),
+        "data": TensorDataset(inputs, inputs.sum(dim=1, keepdim=True)),
+    }
+    exec(block.text, names)  # noqa: S102 it is our own page
+    assert list(tmp_path.glob("*/manifest.json"))
+
+
+@pytest.mark.parametrize("block", blocks("python", "docs/recipes.md"), ids=str)
+def test_a_shown_piece_of_a_recipe_runs_as_it_stands(block: Block) -> None:
+    exec(block.text, {})  # noqa: S102 it is our own page
