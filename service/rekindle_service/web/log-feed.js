@@ -7,9 +7,12 @@
 import { Problem, readLog } from "./api.js";
 
 const TAIL_LINES = 500;
+/** What is fetched of new output at once. */
 const PIECE_BYTES = 64 * 1024;
+/** What is added by scrolling: a dozen screens. */
+const PAGE_BYTES = 32 * 1024;
 /** Shown before a place that is looked up. */
-const LEAD_BYTES = 16 * 1024;
+const LEAD_BYTES = 8 * 1024;
 /** Whoever is further behind than this wants to see the end, not to watch a megabyte go by. */
 const LONGEST_CATCH_UP = 1_000_000;
 
@@ -115,7 +118,7 @@ export class LogFeed {
 
   /** Show one more piece after the newest. */
   later() {
-    return this.#enqueue(async () => void (await this.#later()));
+    return this.#enqueue(async () => void (await this.#later(PAGE_BYTES)));
   }
 
   /** Show one more piece before the oldest; the newest gives way where there is too much. */
@@ -123,7 +126,7 @@ export class LogFeed {
     return this.#enqueue(async () => {
       const oldest = this.#lines.oldest;
       if (!oldest || !this.#source || oldest.start === 0) return;
-      const offset = Math.max(0, oldest.start - PIECE_BYTES);
+      const offset = Math.max(0, oldest.start - PAGE_BYTES);
       const { data } = await this.#read({ ...this.#source, attempt: oldest.attempt, offset, limit: oldest.start - offset });
       const skip = offset === 0 ? 0 : data.indexOf(10) + 1;
       const begin = skip < data.length ? skip : 0;
@@ -162,7 +165,7 @@ export class LogFeed {
     const { end: size } = await this.#read({ ...source, tail: 0 });
     const target = Math.min(offset, size);
     const from = Math.max(0, target - LEAD_BYTES);
-    const { data, end } = await this.#read({ ...source, offset: from, limit: LEAD_BYTES + PIECE_BYTES });
+    const { data, end } = await this.#read({ ...source, offset: from, limit: LEAD_BYTES + PAGE_BYTES });
     const line = from === 0 ? 0 : data.indexOf(10) + 1;
     const skip = line <= target - from ? line : 0;
     this.#size = size;
@@ -192,12 +195,15 @@ export class LogFeed {
     }
   }
 
-  /** @returns {Promise<boolean>} whether there was anything */
-  async #later() {
+  /**
+   * @param {number} [limit] bytes
+   * @returns {Promise<boolean>} whether there was anything
+   */
+  async #later(limit = PIECE_BYTES) {
     const source = this.#source;
     if (!source) return false;
     const { attempt, offset } = this.#end;
-    const { data, end } = await this.#read({ ...source, attempt, offset, limit: PIECE_BYTES });
+    const { data, end } = await this.#read({ ...source, attempt, offset, limit });
     if (data.length) {
       this.#append(...this.#whole(data, end));
     } else if (attempt < source.attempt) {

@@ -10,7 +10,7 @@
 import { h } from "./dom.js";
 import { TerminalText, runs } from "./terminal-text.js";
 
-export const MOST_LINES = 5000;
+export const MOST_LINES = 3000;
 export const MOST_CHARACTERS = 1_000_000;
 const CHUNK_BYTES = 32 * 1024;
 /** A row that never ends must not keep its chunk open for ever. */
@@ -33,6 +33,10 @@ export class LogLines {
   constructor(container, linkTo) {
     this.#container = container;
     this.#linkTo = linkTo;
+    container.addEventListener("pointerover", ({ target }) => {
+      const row = target instanceof Element ? target.closest(".log-line") : null;
+      if (row) this.#offerLink(/** @type {HTMLElement} */ (row));
+    });
   }
 
   get oldest() {
@@ -120,6 +124,31 @@ export class LogLines {
   }
 
   /**
+   * Make one row stand out, and no other.
+   *
+   * @param {HTMLElement | undefined} row
+   */
+  emphasise(row) {
+    this.#container.querySelector(".marked")?.classList.remove("marked");
+    if (!row) return;
+    row.classList.add("marked");
+    this.#offerLink(row);
+  }
+
+  /**
+   * A link to the row, made when it is wanted: for thousands of rows it would be half of the work.
+   *
+   * @param {HTMLElement} row
+   */
+  #offerLink(row) {
+    if (row.querySelector(".line-link")) return;
+    const chunk = this.#chunks.find(({ node }) => node === row.parentNode);
+    if (!chunk) return;
+    const href = this.#linkTo(chunk.attempt, Number(row.dataset.offset));
+    row.prepend(h("a", { class: "line-link", href, tabindex: -1, "aria-label": "Link to this line" }));
+  }
+
+  /**
    * Which byte is shown at `top` pixels below the beginning of all chunks, about.
    *
    * @param {number} top
@@ -164,7 +193,7 @@ export class LogLines {
       this.#shown.set(row.id, this.#addRow(row, chunk));
       return;
     }
-    this.#render(row, shown.node, shown.chunk.attempt);
+    render(row, shown.node);
     shown.chunk.characters += row.cells.length - shown.length;
     shown.length = row.cells.length;
   }
@@ -186,20 +215,18 @@ export class LogLines {
    */
   #addRow(row, chunk) {
     const node = h("div", { class: "log-line", "data-offset": row.start });
-    this.#render(row, node, chunk.attempt);
+    render(row, node);
     chunk.node.append(node);
     chunk.lines += 1;
     chunk.characters += row.cells.length;
     return { node, chunk, length: row.cells.length };
   }
+}
 
-  /**
-   * @param {import("./terminal-text.js").Row} row
-   * @param {HTMLElement} node
-   * @param {number} attempt
-   */
-  #render(row, node, attempt) {
-    const link = h("a", { class: "line-link", href: this.#linkTo(attempt, row.start), tabindex: -1, "aria-label": "Link to this line" });
-    node.replaceChildren(link, ...runs(row).map(({ text, style }) => (style ? h("span", { class: style }, text) : text)));
-  }
+/**
+ * @param {import("./terminal-text.js").Row} row
+ * @param {HTMLElement} node
+ */
+function render(row, node) {
+  node.replaceChildren(...runs(row).map(({ text, style }) => (style ? h("span", { class: style }, text) : text)));
 }

@@ -178,10 +178,9 @@ export class LogView {
    * @param {boolean} marked
    */
   #reveal({ attempt, offset }, marked) {
-    byId("log-lines").querySelector(".marked")?.classList.remove("marked");
     const row = this.#lines.rowAt(attempt, offset) ?? (offset === END ? this.#lines.lastRow : undefined);
+    this.#lines.emphasise(marked ? row : undefined);
     if (!row) return;
-    if (marked) row.classList.add("marked");
     const lead = marked ? this.#scroller.clientHeight / 3 : 0;
     this.#scroller.scrollTop += row.getBoundingClientRect().top - this.#scroller.getBoundingClientRect().top - lead;
     this.#lastTop = this.#scroller.scrollTop;
