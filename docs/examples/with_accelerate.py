@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 from accelerate import Accelerator
-from accelerate.utils import ProjectConfiguration, set_seed
+from accelerate.utils import DataLoaderConfiguration, ProjectConfiguration, set_seed
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader
 
@@ -29,7 +29,8 @@ class Progress:
 
 def main(epochs: int, pause: float) -> None:
     naming = ProjectConfiguration(str(OUT), automatic_checkpoint_naming=True, total_limit=2)
-    accelerator = Accelerator(cpu=True, project_config=naming)
+    order = DataLoaderConfiguration(use_seedable_sampler=True)  # without, a begun epoch goes on in another order
+    accelerator = Accelerator(cpu=True, project_config=naming, dataloader_config=order)
     set_seed(0)
     model = digits.build()
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)

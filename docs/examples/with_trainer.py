@@ -40,7 +40,7 @@ class Trace(TrainerCallback):
         self.pause = pause
 
     def on_step_end(self, args: Any, state: Any, control: Any, model: Any = None, **_: Any) -> None:
-        digits.trace(args.process_index, state.global_step, int(state.epoch or 0), model.samples)
+        digits.trace(args.process_index, state.global_step, int(state.epoch), model.samples)
         time.sleep(self.pause)
 
 

@@ -25,6 +25,7 @@ from rekindle_service.client import Client
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 SCRIPTS = ("with_torchrun", "with_lightning", "with_trainer", "with_accelerate", "with_rekindle")
+EPOCH = 25  # steps
 PATIENCE = 600.0  # seconds for a job
 OVER = ("succeeded", "failed", "cancelled")
 
@@ -39,7 +40,7 @@ class Trained:
     attempts: int
     kills: int
     done: int  # steps, those done again among them
-    steps: dict[int, tuple[int, Samples]] = field(repr=False)  # epoch and samples; of steps done again, the last
+    steps: dict[int, Samples] = field(repr=False)  # of steps done again, as they were done last
     weights: str | None
 
     @property
@@ -120,11 +121,8 @@ def kill(client: Client, job_id: str, rank: int) -> None:
 
 def told(client: Client, job_id: str, folder: Path, kills: int) -> Trained:
     traces = [lines(folder, rank) for rank in (0, 1)]
-    by_rank = [{step: (epoch, samples) for step, epoch, samples in trace} for trace in traces]
-    steps = {
-        step: (by_rank[0][step][0], tuple(sorted(by_rank[0][step][1] + by_rank[1][step][1])))
-        for step in sorted(by_rank[0].keys() & by_rank[1].keys())
-    }
+    one, other = ({step: samples for step, _, samples in trace} for trace in traces)
+    steps = {step: tuple(sorted(one[step] + other[step])) for step in sorted(one.keys() & other.keys())}
     attempts = client.attempts(job_id)
     log = client.log(job_id, 0, "stdout", attempts[-1]["number"], offset=0).data.decode()
     weights = re.findall(r"^weights ([0-9a-f]{64})$", log, re.MULTILINE)
@@ -140,11 +138,11 @@ def lines(folder: Path, rank: int) -> list[tuple[int, int, list[int]]]:
 
 
 def compare(peaceful: Trained, killed: Trained) -> Verdict:
-    other = [step for step, (_, samples) in killed.steps.items() if peaceful.steps.get(step, (0, ()))[1] != samples]
+    other = [step for step, samples in killed.steps.items() if peaceful.steps.get(step) != samples]
     epochs: dict[int, Counter[int]] = {}
-    for epoch, samples in killed.steps.values():
-        epochs.setdefault(epoch, Counter()).update(samples)
-    everything = {sample for _, samples in peaceful.steps.values() for sample in samples}
+    for step, samples in killed.steps.items():
+        epochs.setdefault((step - 1) // EPOCH, Counter()).update(samples)
+    everything = {sample for samples in peaceful.steps.values() for sample in samples}
     return Verdict(
         again=killed.again,
         other_samples=len(other),
