@@ -192,6 +192,8 @@ def test_metrics_by_the_thousand_are_found_by_name_and_the_worst_values_are_told
     job_page.get_by_label("Find a metric").fill("layer1499")
     job_page.get_by_role("checkbox", name="layer1499/norm").check()
     expect(job_page.locator(".chart:visible")).to_have_count(3)
+    widths = "plots => plots.every(plot => plot.querySelector('svg').clientWidth <= plot.clientWidth)"
+    until(lambda: job_page.locator(".chart:visible .plot:has(svg)").evaluate_all(widths), "each chart fits its place")
     job_page.get_by_label("Log scale").check()
     expect(loss.locator(".unseen")).to_contain_text("1 not above 0")
     for axis in ("epoch", "time"):

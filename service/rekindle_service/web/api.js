@@ -216,9 +216,6 @@ export const listAttempts = async (/** @type {string} */ id) => (await get(`${jo
 /** @returns {Promise<Rank[]>} */
 export const listRanks = async (/** @type {string} */ id) => (await get(`${jobPath(id)}/ranks`)).items;
 
-/** @returns {Promise<Series[]>} */
-export const listMetrics = async (/** @type {string} */ id) => (await get(`${jobPath(id)}/metrics`, { max_points: 1000 })).items;
-
 /** @typedef {{step: number, epoch: number | null, bytes: number, verified: boolean, world_size: number, created_at: string, score: number | null, best: boolean, pinned: boolean}} Snapshot */
 
 /** @returns {Promise<{items: Snapshot[], cadence: string | null}>} */

@@ -33,6 +33,8 @@ export class Charts {
   /** @type {Map<string, Chart>} */
   #charts = new Map();
   #scheduled = false;
+  /** A chart gets narrower when another one comes beside it, which Plotly does not notice. */
+  #sizes = new ResizeObserver((entries) => void resize(entries.map(({ target }) => target)));
 
   /** @param {string} jobId */
   constructor(jobId) {
@@ -92,9 +94,9 @@ export class Charts {
     const library = await plotly();
     const colours = themeColours(this.#section);
     const way = { axis: /** @type {Way["axis"]} */ (this.#axis.value), smoothing: Number(this.#smoothing.value), logarithmic: this.#log.checked };
+    const charts = chosen.map((name) => /** @type {const} */ ([name, this.#charts.get(name) ?? this.#add(name)]));
     for (const [name, { figure }] of this.#charts) figure.hidden = !chosen.includes(name);
-    for (const name of chosen) {
-      const { plot, latest, unseen: hidden } = this.#charts.get(name) ?? this.#add(name);
+    for (const [name, { plot, latest, unseen: hidden }] of charts) {
       const parts = this.#metrics.parts(name, this.#resumedFrom);
       setText(latest, latestText(parts));
       setText(hidden, unseen(parts.flatMap(({ kept, redone }) => [...kept, ...redone]), way.logarithmic));
@@ -118,6 +120,7 @@ export class Charts {
     byId("charts").append(figure);
     const chart = { figure, plot, latest, unseen: hidden };
     this.#charts.set(name, chart);
+    this.#sizes.observe(plot);
     return chart;
   }
 
@@ -139,6 +142,12 @@ export class Charts {
     const picture = await library.toImage(figure, { format: "png", width: 960, height: 540, scale: 2 });
     saveAs(`${name}.png`, picture);
   }
+}
+
+/** @param {any[]} plots those that are drawn and seen are fitted to their place */
+async function resize(plots) {
+  const library = await plotly();
+  for (const plot of plots) if (plot.data && plot.clientWidth) await library.Plots.resize(plot);
 }
 
 /** @param {Part[]} parts */
