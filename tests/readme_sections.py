@@ -28,7 +28,7 @@ _FILES = {
     "docs/page.png": "the picture above",
     "docs/failures.md": "how failures are noticed, judged and recovered from, and what that costs",
     "docs/snapshots.md": "what snapshots promise, their form on disk, and what was run",
-    "docs/ecosystem.md": "Lightning, Trainer, Accelerate, TensorBoard, W&B, MLflow and Hydra as they are, and what each does again",
+    "docs/ecosystem.md": "Lightning, Trainer, Accelerate, TensorBoard, W&B, MLflow and Hydra as they are",
     "docs/experiments.md": "sets of jobs and the tables that compare them, with those that come with rekindle",
     "docs/pages.md": "what each page of the browser is for",
     "docs/recipes.md": "every way to divide a training: when to use it, what it costs, what goes wrong",
