@@ -1,8 +1,12 @@
 """The page's pure modules, run in a browser as they are served."""
 
+import re
+from collections.abc import Callable
 from typing import Any
 
 from playwright.sync_api import Page
+
+from e2e.played_job import PlayedJob
 
 _SHOWN = """async (texts) => {
     const { TerminalText, runs } = await import("/static/terminal-text.js");
@@ -82,6 +86,37 @@ def test_events_are_read_from_pieces_of_any_size(page: Page) -> None:
         {"event": "message", "data": "last", "id": "7"},
     ]
     assert read == [expected, expected]
+
+
+def test_a_changed_subscription_goes_on_where_the_last_one_stood(page: Page, play: Callable[..., PlayedJob]) -> None:
+    first, second = page.evaluate(
+        """async (job) => {
+            const { StreamHub } = await import("/static/stream-hub.js");
+            const asked = [];
+            const fetchIt = globalThis.fetch;
+            globalThis.fetch = (url, options) => {
+                if (String(url).includes("/events")) asked.push(new URL(url, location.href).searchParams);
+                return fetchIt(url, options);
+            };
+            const { port1, port2 } = new MessageChannel();
+            const hub = new StreamHub();
+            hub.attach(port1);
+            const live = (subscription) => new Promise((resolve) => {
+                port2.onmessage = ({ data }) => data.type === "live" && resolve();
+                port2.postMessage({ type: "subscribe", subscription });
+            });
+            await live({ job: null, log: null });
+            await live({ job, log: null });
+            port2.postMessage({ type: "leave" });
+            globalThis.fetch = fetchIt;
+            return asked.map((query) => query.get("last_event_id"));
+        }""",
+        play().id,
+    )
+    assert first is None
+    assert re.fullmatch(r"[0-9]+", second), (
+        "what happens while the one connection takes over from the other is not lost"
+    )
 
 
 def test_only_what_was_done_again_is_superseded(page: Page) -> None:

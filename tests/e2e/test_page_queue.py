@@ -125,6 +125,7 @@ def test_ticked_jobs_are_held_released_moved_and_cancelled_with_one_question(
     over.end(JobState.FAILED, _failure())
     expect(page.get_by_role("row", name="first")).to_contain_text("next in line")
     expect(page.get_by_role("row", name="first")).to_contain_text("waits for 1 cpu slot, 0 free")
+    expect(page.get_by_role("row", name="over").locator(".badge")).to_have_text("failed")
     for name in ("first", "second", "over"):
         page.get_by_role("row", name=name).get_by_role("checkbox").check()
     expect(page.locator("#bulk-count")).to_have_text("3 chosen")

@@ -129,8 +129,9 @@ export class StreamHub {
     if (connection !== this.#serving && connection !== this.#opening) return;
     if (event === "hello") this.#take(connection);
     if (connection !== this.#serving) return;
-    if (id) this.#lastEventId = id;
     const value = JSON.parse(data);
+    if (event === "hello") this.#lastEventId = String(value.version);
+    else if (id) this.#lastEventId = id;
     for (const [port, tab] of this.#tabs) {
       if (event !== "hello" && concerns(tab.subscription, event, value)) port.postMessage({ type: "event", event, data: value });
     }
