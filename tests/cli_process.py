@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-from functools import partial
 from pathlib import Path
 
 _TIMEOUT = 60  # seconds
@@ -38,8 +37,13 @@ def rekindle(
     return done
 
 
+def heed_interrupts() -> None:
+    """Let Ctrl-C work in a new process, even where the tests run in the background of a shell, which ignores it."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def start(home: Path, *words: str, **variables: str) -> "subprocess.Popen[str]":
-    """Start a command that goes on; the test ends it. Ctrl-C works, even where the tests run in the background."""
+    """Start a command that goes on; the test ends it."""
     return subprocess.Popen(
         [sys.executable, "-m", "rekindle_service", *words],
         env=environment(home, **variables),
@@ -47,5 +51,5 @@ def start(home: Path, *words: str, **variables: str) -> "subprocess.Popen[str]":
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
+        preexec_fn=heed_interrupts,
     )

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from cli_process import environment, rekindle, start
+from cli_process import environment, heed_interrupts, rekindle, start
 from e2e.played_job import PlayedJob
 from e2e.serve_process import ServeProcess
 from e2e.waiting import until
@@ -71,6 +71,7 @@ class Terminal:
             stdout=theirs,
             stderr=theirs,
             start_new_session=True,
+            preexec_fn=heed_interrupts,
         )
         os.close(theirs)
         self.seen = b""
