@@ -10,6 +10,7 @@ import pytest
 
 from faults.faulty_run import FaultyRun
 from rekindle.contract.environ import scrubbed
+from rekindle.contract.journal import RecordType
 from rekindle.contract.spec import TargetKind
 
 _OWN = ("REKINDLE_", "WANDB_")
@@ -98,3 +99,10 @@ def test_a_script_that_fails_runs_its_exit_functions_too(begin):
     assert run.log(0).splitlines()[-2:] == ["thread ended", "exit function ran"]
     assert run.log(0, "stderr").splitlines()[-1] == "with words"
     assert [(one["exception"], one["exit_code"]) for one in run.outcomes()] == [("SystemExit", 1)]
+
+
+def test_the_exit_code_is_known_of_a_rank_that_ends_slowly_while_torchrun_waits_for_it(begin):
+    run = begin("ends.py", "fail", "1", ranks=2, max_failures=1)
+    assert run.finish() == "failed"
+    exits = {record.fields["rank"]: record.fields for record in run.records(RecordType.RANK_EXITED)}
+    assert [(exits[rank]["exit_code"], exits[rank]["killed"]) for rank in (0, 1)] == [(None, True), (1, False)]

@@ -35,12 +35,17 @@ def hurt(kind):
 
 
 def maybe_hurt(rank, step):
-    for fault in sys.argv[1:]:
-        where, at, kind = fault.split(":")
-        mark = FOLDER / f"happened-{where}-{at}-{kind}"
-        if (int(where), int(at)) == (rank, step) and not mark.exists():
-            mark.touch()
-            hurt(kind)
+    """Ranks that are to fail at the same step wait for one another, so that none is ended before its own fault."""
+    planned = [fault.split(":") for fault in sys.argv[1:]]
+    marks = {
+        (int(where), kind): FOLDER / f"happened-{where}-{at}-{kind}" for where, at, kind in planned if int(at) == step
+    }
+    mine = [(kind, mark) for (where, kind), mark in marks.items() if where == rank and not mark.exists()]
+    for kind, mark in mine:
+        mark.touch()
+        while not all(other.exists() for other in marks.values()):
+            time.sleep(0.001)
+        hurt(kind)
 
 
 def save(model, optimizer, step):

@@ -2,7 +2,7 @@
 
 torchrun reports only the first failing rank, and only when it has stopped the others. The kernel tells us at once:
 on SIGCHLD the status of a dead rank is looked at without reaping it (WNOWAIT), so torchrun notices nothing. Where
-torchrun happens to reap a rank first, its own report at the end fills the gap.
+torchrun waits for a rank and so reaps it before that, what it was given is told; its own report at the end fills any gap.
 """
 
 import os
@@ -40,6 +40,7 @@ def _run_and_exit(torchrun: Callable[[], object]) -> None:
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
     signal.signal(signal.SIGCHLD, lambda *_: _report_dead_ranks())
+    _report_reaped_ranks()
     try:
         torchrun()
     except ChildFailedError as error:
@@ -65,6 +66,20 @@ def _report_dead_ranks() -> None:
         if ended is not None:
             by_signal = ended.si_code in (os.CLD_KILLED, os.CLD_DUMPED)
             _ring_exit(pid, -ended.si_status if by_signal else ended.si_status)
+
+
+def _report_reaped_ranks() -> None:
+    """From now on, and in this process only, also tell what ``os.waitpid`` returns."""
+    waitpid = os.waitpid
+
+    def waitpid_and_tell(pid: int, options: int, /) -> tuple[int, int]:
+        reaped, status = waitpid(pid, options)
+        if reaped:
+            _ring_exit(reaped, os.waitstatus_to_exitcode(status))
+        return reaped, status
+
+    os.waitpid = waitpid_and_tell
+    os.register_at_fork(after_in_child=lambda: setattr(os, "waitpid", waitpid))
 
 
 def _ring_exit(pid: int, exit_code: int) -> None:

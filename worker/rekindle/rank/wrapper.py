@@ -45,8 +45,8 @@ def main() -> None:
     if os.getpid() != rank_pid:  # a child that the script forked came to the script's end: not ours to judge
         _leave(error, code)
     if error is not None and code not in (0, DRAINED_EXIT_CODE):
-        record.failed(error)
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # torchrun's, which would cut the exit functions short
+        record.failed(error)
         _leave(error, code)
     _run_exit_functions()
     record.done(drained=code == DRAINED_EXIT_CODE)
