@@ -1,6 +1,7 @@
 """Parts of tensors: found again whatever the cuts were, and refused where they do not make a whole."""
 
 import random
+from collections import Counter
 
 import pytest
 import torch
@@ -52,6 +53,11 @@ def shard(offset, shape):
 def test_parts_that_do_not_make_the_whole_are_found_before_they_are_needed(saved, complaint):
     found = flaw({"model": {"weight": torch.empty(4, 3, device="meta")}}, [boxes(own) for own in saved])
     assert found is None if complaint is None else complaint in found
+
+
+def test_what_lies_beside_the_parts_stays_as_it_was():
+    state = {"milestones": Counter({3: 1, 5: 2}), "weight": torch.ones(2)}
+    assert put_together(state, {})["milestones"] == state["milestones"]
 
 
 def test_a_part_that_no_file_has_is_named(tmp_path):

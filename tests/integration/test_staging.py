@@ -1,3 +1,7 @@
+from collections import Counter, OrderedDict
+
+import numpy as np
+import pytest
 import torch
 
 from rekindle.training import staging
@@ -54,3 +58,22 @@ def test_what_is_one_tensor_stays_one_and_what_is_part_of_another_does_not():
 def test_weights_that_are_trained_are_copied_without_their_history():
     weight = torch.nn.Parameter(torch.randn(4))
     assert not Staging().copy({"weight": weight, "result": weight * 2})["result"].requires_grad
+
+
+def test_a_counter_is_copied_and_not_added_to_itself():
+    state = {"milestones": Counter({3: 1, 5: 2}), "weights": OrderedDict(b=torch.ones(1), a=torch.zeros(1))}
+    copied = Staging().copy(Staging().copy(state))
+    assert (type(copied["milestones"]), copied["milestones"]) == (Counter, state["milestones"])
+    assert (type(copied["weights"]), list(copied["weights"])) == (OrderedDict, ["b", "a"])
+
+
+@pytest.mark.parametrize("value", [np.float64(0.1), np.int64(2**62), np.bool_(True), np.str_("text")])
+def test_numbers_of_numpy_become_pythons_where_that_is_exact(value):
+    [[key, [item]]] = Staging().copy({value: [value]}).items()
+    assert key == item == value
+    assert type(key) is type(item) is type(value.item())
+
+
+def test_numbers_that_python_has_not_are_left_to_be_refused():
+    state = {"short": np.float32(0.1), "time": np.timedelta64(5, "ns")}
+    assert [type(item) for item in Staging().copy(state).values()] == [np.float32, np.timedelta64]

@@ -5,7 +5,6 @@ its shape. A shard goes by the same path, and tells itself where in the whole it
 knowing how it was divided, and nothing but tensors, numbers and text is unpickled.
 """
 
-import copy
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ import torch
 from torch import Tensor
 
 from rekindle.training.manifest import shard_file
+from rekindle.training.plain_values import rebuilt
 
 if TYPE_CHECKING:  # two seconds to import, and nobody has a DTensor who has not imported it himself
     from torch.distributed.tensor import DTensor
@@ -233,9 +233,7 @@ def _mapped(value: Any, change: Callable[[Place, Tensor], Tensor], place: Place 
     if isinstance(value, Tensor):
         return change(place, value)
     if isinstance(value, dict):
-        mapped = copy.copy(value)  # a subclass stays one, such as the OrderedDict of a module's state
-        mapped.update({key: _mapped(item, change, (*place, key)) for key, item in value.items()})
-        return mapped
+        return rebuilt(value, {key: _mapped(item, change, (*place, key)) for key, item in value.items()})
     if type(value) in (list, tuple):
         return type(value)([_mapped(item, change, (*place, index)) for index, item in enumerate(value)])
     return value

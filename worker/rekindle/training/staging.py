@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rekindle.training.plain_values import plain, rebuilt
+
 _Key = tuple[Any, ...]
 _Copy = tuple[Tensor, Tensor]  # into, from
 
@@ -54,14 +56,12 @@ class Staging:
         if isinstance(value, Tensor):
             return self._copy_tensor(value, path)
         if isinstance(value, dict):
-            copied = copy.copy(value)  # a subclass stays one, such as the OrderedDict of a module's state
-            copied.update({key: self._copy(item, f"{path}/{key!r}") for key, item in value.items()})
-            return copied
+            return rebuilt(value, {plain(key): self._copy(item, f"{path}/{key!r}") for key, item in value.items()})
         if type(value) in (list, tuple):
             return type(value)([self._copy(item, f"{path}/{index}") for index, item in enumerate(value)])
         if isinstance(value, bytearray | set) or type(value) in torch.serialization.get_safe_globals():
             return copy.deepcopy(value)
-        return value
+        return plain(value)
 
     def _copy_tensor(self, tensor: Tensor, path: str) -> Tensor:
         if tensor.is_meta:
