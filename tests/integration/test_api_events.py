@@ -117,6 +117,32 @@ def test_the_next_attempt_is_followed_from_its_beginning(server: ApiServer, code
     assert later["metrics"] == {"job": job["id"], "attempt": 2, "points": [point(5)]}
 
 
+def test_the_end_of_each_failed_attempt_is_told_before_the_next_one(server: ApiServer, code: Path) -> None:
+    job = server.submit(code)
+    server.move(job, JobState.STARTING, JobState.RUNNING)
+    first = start_attempt(server, job, 1)
+    (first / "stdout.log").write_text("")
+    feed = make_feed(server.services, job=[job["id"]], log=["0:stdout"])
+    told(feed)
+    (first / "stdout.log").write_text("x" * 70_000 + "Traceback")
+    append_line(first / "metrics.jsonl", point(1))
+    second = start_attempt(server, job, 2)
+    (second / "stdout.log").write_text("died, too")
+    append_line(second / "metrics.jsonl", point(2))
+    start_attempt(server, job, 3)
+    start_attempt(server, job, 4).joinpath("stdout.log").write_text("again")
+    polls = [dict(told(feed)) for _ in range(5)]
+    pieces = [poll["log"] for poll in polls if "log" in poll]
+    assert [(piece["attempt"], piece["text"][-9:]) for piece in pieces] == [
+        (1, "x" * 9),
+        (1, "Traceback"),
+        (2, "died, too"),
+        (4, "again"),
+    ]
+    points = [(poll["metrics"]["attempt"], poll["metrics"]["points"]) for poll in polls if "metrics" in poll]
+    assert points == [(1, [point(1)]), (2, [point(2)])]
+
+
 def test_a_flood_of_output_comes_in_bounded_pieces_without_gap(server: ApiServer, code: Path) -> None:
     job = server.submit(code)
     server.move(job, JobState.STARTING, JobState.RUNNING)

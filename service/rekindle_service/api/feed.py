@@ -7,7 +7,7 @@ Not thread-safe: one poll at a time.
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from rekindle_service.api.ranks import rank_rows
 from rekindle_service.api.schemas import RankPublic
 from rekindle_service.api.services import Services
 from rekindle_service.readers.attempt_metrics import metric_files
-from rekindle_service.readers.log_reader import read_chunk, size_of, tail_offset
+from rekindle_service.readers.log_reader import read_chunk, tail_offset
 from rekindle_service.readers.metric_reader import read_metric_lines
 from rekindle_service.readers.rank_reader import AttemptFacts, read_attempts
 from rekindle_service.readers.regular_file import open_regular
@@ -45,7 +45,9 @@ class LogSubscription:
 
 
 @dataclass(slots=True)
-class _LogPosition:
+class _Position:
+    """How far a file that every attempt has was told: up to ``offset`` in that of ``attempt``."""
+
     attempt: int
     offset: int
 
@@ -82,12 +84,12 @@ class JobFeed:
     services: Services
     job_id: str
     logs: list[LogSubscription]
-    _attempt: AttemptFacts | None = None
+    _attempts: dict[int, AttemptFacts] = field(default_factory=dict)  # by number, ascending
     _journal_seen: tuple[int, int] | None = None
     _ranks: list[dict[str, Any]] | None = None
     _ranks_told_at: float = 0.0
-    _metrics: dict[str, _LogPosition] = field(default_factory=dict)  # by the name of the file
-    _positions: dict[LogSubscription, _LogPosition] = field(default_factory=dict)
+    _metrics: dict[int, _Position] = field(default_factory=dict)  # by the place in ``metric_files``
+    _positions: dict[LogSubscription, _Position] = field(default_factory=dict)
 
     def poll(self, newer_than: float) -> Iterator[ServerSentEvent]:
         """``newer_than``: see ``Glances``."""
@@ -101,8 +103,8 @@ class JobFeed:
             return
         ranks = ("ranks", self.job_id, attempt.number)
         yield from self._ranks_events(glances.at(ranks, lambda: _look_at_ranks(job, run_dir, attempt), newer_than))
-        for path in metric_files(run_dir, attempt.number):
-            yield from self._metrics_events(run_dir, attempt.number, path)
+        for index, path in enumerate(metric_files(run_dir, attempt.number)):
+            yield from self._metrics_events(run_dir, attempt.number, index, path)
         for subscription in self.logs:
             yield from self._log_events(run_dir, attempt.number, subscription)
 
@@ -114,10 +116,9 @@ class JobFeed:
             return None
         seen = stat.st_size, stat.st_mtime_ns
         if seen != self._journal_seen:
-            attempts = read_attempts(run_dir)
-            self._attempt = attempts[max(attempts)] if attempts else None
+            self._attempts = read_attempts(run_dir)
             self._journal_seen = seen
-        return self._attempt
+        return self._attempts[max(self._attempts)] if self._attempts else None
 
     def _ranks_events(self, seen: _RanksSeen) -> Iterator[ServerSentEvent]:
         now = time.monotonic()
@@ -127,38 +128,51 @@ class JobFeed:
         self._ranks, self._ranks_told_at = seen.lasting, now
         yield seen.event
 
-    def _metrics_events(self, run_dir: RunDir, attempt: int, path: Path) -> Iterator[ServerSentEvent]:
-        position = self._metrics.get(path.name)
+    def _metrics_events(self, run_dir: RunDir, latest: int, index: int, path: Path) -> Iterator[ServerSentEvent]:
+        position = self._metrics.get(index)
         if position is None:
-            position = self._metrics[path.name] = _LogPosition(attempt, _end_of_lines(run_dir.root, path))
-        elif position.attempt != attempt:
-            position = self._metrics[path.name] = _LogPosition(attempt, 0)
+            position = self._metrics[index] = _Position(latest, _end_of_lines(run_dir.root, path))
+        yield from self._next_piece(position, lambda: self._next_points(run_dir, index, position))
+
+    def _log_events(self, run_dir: RunDir, latest: int, wanted: LogSubscription) -> Iterator[ServerSentEvent]:
+        position = self._positions.get(wanted)
+        if position is None:
+            position = self._positions[wanted] = _Position(latest, _start_of_tail(run_dir, latest, wanted))
+        yield from self._next_piece(position, lambda: self._next_chunk(run_dir, wanted, position))
+
+    def _next_piece(self, position: _Position, read: Callable[[], ServerSentEvent | None]) -> Iterator[ServerSentEvent]:
+        """At most one piece: of the attempt that ``position`` is in to its end, only then of the one behind it."""
+        while (event := read()) is None:
+            later = [number for number in self._attempts if number > position.attempt]
+            if not later:
+                return
+            position.attempt, position.offset = min(later), 0
+        yield event
+
+    def _next_points(self, run_dir: RunDir, index: int, position: _Position) -> ServerSentEvent | None:
+        """The points behind ``position``, which is moved behind them; None where there are none yet."""
         points, began = [], position.offset
+        path = metric_files(run_dir, position.attempt)[index]
         for line in read_metric_lines(run_dir.root, path, position.offset):
             points.append({"step": line.step, "epoch": line.epoch, "at": line.at, "values": line.values})
             position.offset = line.end
             if len(points) == _MOST_POINTS or position.offset - began > _MOST_METRIC_BYTES:
                 break
-        if points:
-            yield _event("metrics", {"job": self.job_id, "attempt": attempt, "points": points})
+        if not points:
+            return None
+        return _event("metrics", {"job": self.job_id, "attempt": position.attempt, "points": points})
 
-    def _log_events(self, run_dir: RunDir, attempt: int, wanted: LogSubscription) -> Iterator[ServerSentEvent]:
-        file = open_regular(run_dir.root, run_dir.attempt(attempt).rank(wanted.rank).log(wanted.stream))
-        position = self._positions.get(wanted)
-        if position is None:
-            start = 0 if file is None else tail_offset(file, _LOG_HISTORY, _LOG_HISTORY)
-            position = self._positions[wanted] = _LogPosition(attempt, start)
-        elif position.attempt != attempt:
-            position = self._positions[wanted] = _LogPosition(attempt, 0)
+    def _next_chunk(self, run_dir: RunDir, wanted: LogSubscription, position: _Position) -> ServerSentEvent | None:
+        """The output behind ``position``, which is moved behind it; None where there is none yet."""
+        file = open_regular(run_dir.root, _log(run_dir, position.attempt, wanted))
         if file is None:
-            return
+            return None
         with file:
-            if position.offset >= size_of(file):
-                return
             chunk = read_chunk(file, position.offset, _MOST_LOG_BYTES)
-        if chunk.next_offset > chunk.offset:
-            position.offset = chunk.next_offset
-            yield _log_event(self.job_id, attempt, wanted, chunk.offset, chunk.next_offset, chunk.text)
+        if chunk.next_offset == chunk.offset:
+            return None
+        position.offset = chunk.next_offset
+        return _log_event(self.job_id, position.attempt, wanted, chunk.offset, chunk.next_offset, chunk.text)
 
 
 class Feed:
@@ -218,6 +232,18 @@ def _log_event(
         "text": text,
     }
     return _event("log", data)
+
+
+def _log(run_dir: RunDir, attempt: int, wanted: LogSubscription) -> Path:
+    return run_dir.attempt(attempt).rank(wanted.rank).log(wanted.stream)
+
+
+def _start_of_tail(run_dir: RunDir, attempt: int, wanted: LogSubscription) -> int:
+    file = open_regular(run_dir.root, _log(run_dir, attempt, wanted))
+    if file is None:
+        return 0
+    with file:
+        return tail_offset(file, _LOG_HISTORY, _LOG_HISTORY)
 
 
 def _end_of_lines(root: Path, path: Path) -> int:
