@@ -1,10 +1,13 @@
 """Which jobs have a live keeper, and when a lost one is launched again."""
 
+import errno
 import subprocess
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
+from rekindle.contract.durable import write_whole
 from rekindle.contract.locks import lock_holder
 from rekindle_service.home import Home
 from rekindle_service.rows import Job
@@ -16,6 +19,14 @@ Launcher = Callable[[Job], "subprocess.Popen[bytes]"]
 _SILENT_DEATHS = 3  # in a row without a single journal record: such a keeper never gets anywhere
 _DEATHS = 10  # in a row without all ranks running once
 _LONGEST_DELAY = 60  # seconds
+_PASSING = frozenset(
+    {
+        *(errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO),  # the disk
+        *(errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE),  # processes, memory, open files
+    }
+)
+"""What this machine lacks, and may have again: no job is to fail for it."""
+_PROBE = bytes(4096)  # less room than this, and a keeper cannot write down that it has begun
 
 
 @dataclass(slots=True)
@@ -26,7 +37,9 @@ class _Launch:
     process: "subprocess.Popen[bytes] | None"  # None: it could not even be started
     journal_offset: int  # of the job's row at the launch
     deaths: int = 0  # in a row, up to this launch
-    counted: bool = False  # whether the end of this one is in ``deaths``
+    silent_deaths: int = 0  # the last of them, in a row
+    hindrances: int = 0  # in a row: times that this machine was to blame, and not the job
+    counted: bool = False  # whether the end of this one is among the above
     next_at: float = 0.0  # time.monotonic() before which it is not launched again
 
 
@@ -48,30 +61,43 @@ class Keepers:
     def hopeless(self, job: Job) -> bool:
         """Count the death of the job's keeper, if ours; True when launching it again would be in vain.
 
-        Precondition: it is not alive, and ``job`` is as its journal says.
+        A death is none of the job's while nothing can be written into its folder: then OSError is raised, once a
+        launch. Precondition: it is not alive, and ``job`` is as its journal says.
         """
         launch = self._launches.get(job.id)
         if launch is None or launch.run != job.run:
             return False
         if not launch.counted:
             launch.counted = True
-            launch.deaths = 1 if job.state is JobState.RUNNING else launch.deaths + 1
-            launch.next_at = time.monotonic() + _delay(launch.deaths)
-        silent = launch.journal_offset == job.journal_offset
-        return launch.deaths >= (_SILENT_DEATHS if silent else _DEATHS)
+            self._count(launch, job)
+        return launch.silent_deaths >= _SILENT_DEATHS or launch.deaths >= _DEATHS
+
+    def _count(self, launch: _Launch, job: Job) -> None:
+        launch.hindrances += 1
+        launch.next_at = time.monotonic() + _delay(launch.hindrances + 1)
+        _require_room(self._home.run_dir(job.id).root)
+        launch.hindrances = 0
+        launch.deaths = 1 if job.state is JobState.RUNNING else launch.deaths + 1
+        launch.silent_deaths = launch.silent_deaths + 1 if launch.journal_offset == job.journal_offset else 0
+        launch.next_at = time.monotonic() + _delay(launch.deaths)
 
     def launch(self, job: Job) -> None:
-        """Start the keeper unless it is too early to try again. Precondition: it is not alive."""
+        """Start the keeper unless it is too early to try again. Precondition: it is not alive. Raises OSError."""
         last = self._launches.get(job.id)
         if last is None or last.run != job.run:
             last = _Launch(job.run, None, job.journal_offset)
         if time.monotonic() < last.next_at:
             return
-        process: subprocess.Popen[bytes] | None = None
+        following = replace(last, process=None, journal_offset=job.journal_offset, counted=False)
+        self._launches[job.id] = following
         try:
-            process = self._launch(job)
-        finally:
-            self._launches[job.id] = _Launch(job.run, process, job.journal_offset, last.deaths)
+            following.process = self._launch(job)
+        except OSError as error:
+            if error.errno in _PASSING:
+                following.counted = True
+                following.hindrances += 1
+                following.next_at = time.monotonic() + _delay(following.hindrances + 1)
+            raise
 
     def reap(self, holding: set[str]) -> None:
         """Collect ended keepers of jobs that hold no slots any more, so that none stays a zombie."""
@@ -86,6 +112,18 @@ class Keepers:
             if launch.process is not None and launch.process.poll() is None:
                 launch.process.returncode = 0  # else its destructor would warn of a forgotten child
         self._launches.clear()
+
+
+def _require_room(folder: Path) -> None:
+    """Raises OSError where the machine, not the folder, keeps a small file from being written there."""
+    probe = folder / ".room"
+    try:
+        write_whole(probe, _PROBE, durable=False)
+        probe.unlink()
+    except OSError as error:
+        if error.errno in _PASSING:
+            error.filename = str(folder)
+            raise
 
 
 def _delay(deaths: int) -> float:

@@ -1,0 +1,106 @@
+"""Whose fault it is that a keeper does not come up: the job's, which is given up, or this machine's, which may pass."""
+
+import errno
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from disks import tmpfs
+from e2e.waiting import until
+from fakes.launching import launch_fake
+from job_examples import a_job, cpu_machine, open_store, queued_job
+from rekindle_service import keepers
+from rekindle_service.engine import Engine
+from rekindle_service.home import Home
+from rekindle_service.keepers import Keepers
+from rekindle_service.rows import Job
+from rekindle_service.states import JobState
+from rekindle_service.store import Store
+
+_MANY = 30  # tries: more than any number of deaths after which a job is given up
+
+
+@pytest.fixture(autouse=True)
+def no_delay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keepers, "_delay", lambda _: 0)
+
+
+@pytest.fixture
+def small_home(tmp_path: Path) -> Iterator[Home]:
+    """A home whose runs lie on a disk of their own."""
+    home = Home(tmp_path / "home")
+    home.create()
+    with tmpfs(home.runs, "256k"):
+        yield home
+
+
+def fill(folder: Path) -> Path:
+    ballast = folder / "ballast"
+    with ballast.open("wb", buffering=0) as file, suppress(OSError):
+        while True:
+            file.write(bytes(4096))
+    return ballast
+
+
+def tries_until_hopeless(keepers: Keepers, job: Job) -> int:
+    for tries in range(_MANY):
+        with suppress(OSError):
+            if keepers.hopeless(job):
+                return tries
+            keepers.launch(job)
+        while keepers.alive(job):
+            pass
+    return _MANY
+
+
+def a_starting_job(home: Home) -> Job:
+    job = a_job(run=1, state=JobState.STARTING)
+    home.run_dir(job.id).root.mkdir(parents=True)
+    return job
+
+
+@pytest.mark.parametrize(("name", "tries"), [("ENOSPC", _MANY), ("EAGAIN", _MANY), ("EMFILE", _MANY), ("ENOENT", 3)])
+def test_a_launch_for_which_the_machine_lacks_something_is_not_held_against_the_job(
+    home: Path, name: str, tries: int
+) -> None:
+    def launch(_: Job) -> "subprocess.Popen[bytes]":
+        number = getattr(errno, name)
+        raise OSError(number, os.strerror(number))
+
+    assert tries_until_hopeless(Keepers(Home(home), launch), a_starting_job(Home(home))) == tries
+
+
+def test_a_keeper_that_dies_while_its_folder_has_no_room_is_not_held_against_the_job(small_home: Home) -> None:
+    job = a_starting_job(small_home)
+    ours = Keepers(small_home, lambda _: subprocess.Popen(["/bin/false"]))
+    ballast = fill(small_home.runs)
+    assert tries_until_hopeless(ours, job) == _MANY
+    ballast.unlink()
+    assert tries_until_hopeless(ours, job) == 3
+
+
+def _state_after_round(engine: Engine, store: Store, job: Job) -> JobState | None:
+    engine.round()
+    return store.fate(job.id)
+
+
+def test_the_queue_outlives_a_full_disk(small_home: Home) -> None:
+    store = open_store(small_home.root)
+    job = queued_job(store, small_home, args=["succeed"])
+    engine = Engine(store, small_home, cpu_machine(1), launch_fake(small_home))
+    ballast = fill(small_home.runs)
+    for _ in range(_MANY):
+        engine.round()
+    row = store.job(job.id)
+    assert row is not None
+    assert (row.state, row.devices) == (JobState.STARTING, ["cpu:0"])
+    assert "No space left on device" in (row.notice or "")
+    ballast.unlink()
+    until(lambda: _state_after_round(engine, store, job) is JobState.SUCCEEDED, "it goes on")
+    assert [event.to_state for event in store.events(job.id)] == ["queued", "starting", "running", "succeeded"]
+    engine.close()
+    store.close()
