@@ -1,5 +1,6 @@
 """Snapshots of a world of one, on a real disk."""
 
+import errno
 import json
 import os
 import subprocess
@@ -8,14 +9,17 @@ import time
 from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from torch.optim import SGD
+from torch.optim.lr_scheduler import LambdaLR, MultiStepLR
 
 from disks import remount, tmpfs
 from rekindle import SnapshotError, Snapshots, StaleGenerationError
 from rekindle.contract.durable import write_json
 from rekindle.contract.layout import RunDir
-from rekindle.training import memory_copy
+from rekindle.training import manifest, memory_copy, snapshot_writer
 
 
 def shared(step):
@@ -64,10 +68,10 @@ def test_a_snapshot_comes_back_as_it_was_saved(snapshots, folder):
 
 def test_the_manifest_tells_the_service_all_that_it_shows(snapshots, folder):
     save(snapshots, 10)
-    manifest = json.loads((folder / "000000000010" / "manifest.json").read_text())
+    told = json.loads((folder / "000000000010" / "manifest.json").read_text())
     files = {name: (folder / "000000000010" / name).stat().st_size for name in ("model.pt", "rank-0.pt")}
-    assert {name: record["bytes"] for name, record in manifest["files"].items()} == files
-    assert manifest.items() >= {"format": 1, "job_id": None, "step": 10, "epoch": 1, "world_size": 1}.items()
+    assert {name: record["bytes"] for name, record in told["files"].items()} == files
+    assert told.items() >= {"format": 1, "job_id": None, "step": 10, "epoch": 1, "world_size": 1}.items()
 
 
 def test_old_snapshots_go_only_when_newer_ones_are_there(snapshots, folder):
@@ -142,7 +146,7 @@ class Custom:
 
 
 def test_state_that_could_never_be_loaded_again_is_refused_before_it_is_needed(snapshots, folder):
-    with pytest.raises(SnapshotError, match=r"rank 0 cannot be .* it holds a .*\.Custom; put only tensors"):
+    with pytest.raises(SnapshotError, match=r"rank 0 cannot be .*: model is a .*\.Custom; put only tensors"):
         snapshots.save(10, 1, {"model": Custom()}, {})
     assert list(folder.iterdir()) == []
 
@@ -409,3 +413,92 @@ def test_a_zombie_of_an_older_generation_leaves_no_copy_either(fenced, memory):
     with pytest.raises(StaleGenerationError):
         copy(zombie, 11)
     assert list(memory.iterdir()) == []
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EMFILE])
+def test_a_disk_that_does_not_give_a_snapshot_now_ends_the_attempt_and_costs_no_snapshot(
+    snapshots, folder, monkeypatch, number
+):
+    save(snapshots, 10, 20)
+
+    def fail(*args):
+        raise OSError(number, os.strerror(number))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(manifest, "_verify_file", fail)
+        with pytest.raises(SnapshotError, match=rf"000000000020 cannot be read now: \[Errno {number}\] .*tries again"):
+            Snapshots(folder).restore()
+    assert steps(folder) == [10, 20]
+    assert Snapshots(folder).restore().step == 20
+
+
+def test_a_state_that_can_no_longer_be_loaded_costs_its_snapshots_and_is_named(snapshots, folder, caplog):
+    save(snapshots, 10)
+    result = snapshots.save(20, 2, {"optimizer": {"groups": [{"lr": np.float32(0.1)}]}}, own(20))
+    assert not result.saved
+    assert "rank 0 cannot be saved and loaded safely: optimizer/groups/0/lr is a numpy.float32" in caplog.text
+    assert [result.saved for result in save(snapshots, 30)] == [True]
+    assert steps(folder) == [10, 30]
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        lambda optimizer: MultiStepLR(optimizer, [1, 3, 3, 5]),
+        lambda optimizer: LambdaLR(optimizer, lambda step: 1.0 if step < 2 else np.exp(-0.3 * step)),
+    ],
+)
+def test_a_schedule_goes_on_through_many_snapshots_as_if_never_saved(folder, schedule):
+    def begin():
+        optimizer = SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1)
+        return {"optimizer": optimizer, "scheduler": schedule(optimizer)}
+
+    calm, saved = begin(), begin()
+    for step in range(1, 7):
+        for parts in (calm, saved):
+            parts["optimizer"].step()
+            parts["scheduler"].step()
+        state = {name: part.state_dict() for name, part in saved.items()}
+        assert Snapshots(folder).save(step, 0, state, {}).saved
+        saved, restored = begin(), Snapshots(folder).restore()
+        for name, part in saved.items():
+            part.load_state_dict(restored.shared_state[name])
+        assert saved["scheduler"].state_dict() == calm["scheduler"].state_dict()
+        assert saved["optimizer"].param_groups[0]["lr"] == calm["optimizer"].param_groups[0]["lr"]
+
+
+def test_a_snapshot_that_this_script_cannot_load_is_passed_over_for_the_one_before(snapshots, folder, caplog):
+    with torch.serialization.safe_globals([Custom]):
+        snapshots.save(10, 1, {"model": Custom()}, {})
+    with pytest.raises(SnapshotError, match=r"no snapshot in .* can be loaded; .* of step 10, .* it holds a .*Custom"):
+        Snapshots(folder).restore()
+    with torch.serialization.safe_globals([Custom]):
+        assert Snapshots(folder).restore().step == 10
+        save(snapshots, 20)
+        snapshots.save(30, 1, {"model": Custom()}, {})
+    restored = Snapshots(folder).restore()
+    assert (restored.step, [each.step for each in restored.skipped]) == (20, [30])
+    assert "snapshot 30 skipped: it cannot be loaded: it holds a " in caplog.text
+    assert (folder / "quarantine-000000000030").is_dir()
+
+
+@pytest.mark.parametrize("call", ["write_state", "write_manifest", "verify"])
+def test_an_error_that_nobody_foresaw_costs_one_snapshot(snapshots, folder, monkeypatch, call):
+    def fail(*args, **kwargs):
+        raise ZeroDivisionError("odd")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(snapshot_writer, call, fail)
+        [result] = save(snapshots, 10)
+    assert "an unforeseen error: ZeroDivisionError: odd" in result.problem
+    assert list(folder.iterdir()) == []
+    assert save(snapshots, 20)[0].saved
+
+
+def test_the_ranks_copies_must_fit_into_memory_together(memory):
+    room = memory_copy.claim_room(memory, 1 << 20).free
+    one = memory_copy.Claim(room // 3, room)
+    assert memory_copy.lack_of_room(memory, [one]) is None
+    assert "are more than half of the" in memory_copy.lack_of_room(memory, [one, one])
+    barred = memory_copy.Claim(1, obstacle="Permission denied")
+    assert memory_copy.lack_of_room(memory, [one, barred]) == "Permission denied"

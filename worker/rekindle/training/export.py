@@ -132,7 +132,7 @@ def _choose(folder: Path, step: int | None, job_id: str | None) -> _Choice:
         try:
             manifest = verify(snapshots.path(each), step=each, job_id=job_id)
             return manifest, read_model(snapshots.path(each), manifest), passed_over
-        except (BadSnapshotError, FileNotFoundError) as error:  # a running job may delete an old one meanwhile
+        except (BadSnapshotError, OSError) as error:  # a running job may delete an old one meanwhile
             passed_over.append(f"the snapshot of step {each} must not be used: {error}")
     others = [other for other in steps if other != step]
     hint = f"try --step {others[0]}" if step is not None and others else "there is no other snapshot"

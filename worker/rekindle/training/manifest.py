@@ -123,7 +123,10 @@ def read_owner(folder: Path) -> str | None:
 
 
 def verify(folder: Path, *, step: int, job_id: str | None) -> Manifest:
-    """Read every byte of the snapshot in ``folder`` and return its manifest. Raises BadSnapshotError.
+    """Read every byte of the snapshot in ``folder`` and return its manifest.
+
+    Raises BadSnapshotError where it is damaged or another's, and OSError where the disk does not give it: that may be
+    a network file system which is away, or too many open files, and the snapshot as good as ever.
 
     ``torch.load`` notices neither a flipped bit nor a page of zeros, so nothing is loaded that was not checked here.
     """
@@ -140,7 +143,7 @@ def verify(folder: Path, *, step: int, job_id: str | None) -> Manifest:
             _verify_file(folder, name, record)
     except FileNotFoundError as error:
         raise BadSnapshotError(f"{Path(error.filename).name} is missing") from error
-    except (OSError, ValueError) as error:
+    except (NotADirectoryError, IsADirectoryError, ValueError) as error:
         raise BadSnapshotError(f"it cannot be read: {error}") from error
     return manifest
 

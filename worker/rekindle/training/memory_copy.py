@@ -6,6 +6,7 @@ job ends. Whoever holds the memory must leave room for others: loaders and NCCL 
 
 import os
 import stat
+from dataclasses import dataclass
 from pathlib import Path
 
 from rekindle.contract.environ import RankEnv
@@ -29,10 +30,31 @@ def claim(folder: Path) -> None:
         raise PermissionError(f"{folder} is not a folder of this user alone")
 
 
-def lack_of_room(folder: Path, wanted: int) -> str | None:
-    """Why a copy of ``wanted`` bytes is not to be put into ``folder``, or None."""
-    found = os.statvfs(folder)
-    free = min(found.f_bavail * found.f_frsize, _available_memory())
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What one rank is to put into a folder, and what it found free there, in bytes."""
+
+    wanted: int
+    free: int = 0
+    obstacle: str | None = None
+
+
+def claim_room(folder: Path, wanted: int) -> Claim:
+    """The claim of this rank; ``folder`` is made ours if need be."""
+    try:
+        claim(folder)
+        found = os.statvfs(folder)
+        return Claim(wanted, min(found.f_bavail * found.f_frsize, _available_memory()))
+    except OSError as error:
+        return Claim(wanted, obstacle=str(error))
+
+
+def lack_of_room(folder: Path, claims: list[Claim]) -> str | None:
+    """Why the copies of all ranks together are not to be put into ``folder``, or None."""
+    for each in claims:
+        if each.obstacle is not None:
+            return each.obstacle
+    wanted, free = sum(each.wanted for each in claims), min(each.free for each in claims)
     if wanted * _SHARE_OF_FREE <= free:
         return None
     return f"{wanted >> 20} MB are more than half of the {free >> 20} MB that {folder.parent} has to give"

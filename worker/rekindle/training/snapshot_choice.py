@@ -21,33 +21,69 @@ Choice = tuple[Manifest | None, Path, list[Skipped]]
 """The snapshot, its folder, and those passed over."""
 
 
-def choose(disk: SnapshotWriter, memory: SnapshotWriter | None) -> Choice | SnapshotError:
-    """The newest intact snapshot, and those skipped on the way to it; the error is for all ranks. Rank 0 only."""
+Unloadable = dict[Path, Skipped]
+"""By folder: snapshots that are as they were written, and yet not to be loaded by some rank."""
+
+
+def choose(disk: SnapshotWriter, memory: SnapshotWriter | None, unloadable: Unloadable) -> Choice | SnapshotError:
+    """The newest intact snapshot, and those skipped on the way to it; the error is for all ranks. Rank 0 only.
+
+    A disk that does not give what it has, now, says nothing against a snapshot: then this attempt ends, and the next
+    one may find them all. Neither does it start anew where there are snapshots, and none that can be loaded.
+    """
     try:
         disk.check_fence()
         disk.check_owner()
+        manifest, skipped = _choose_on_disk(disk, unloadable)
     except SnapshotError as error:
         return error
-    manifest, skipped = _choose_on_disk(disk)
-    copy = None if memory is None else _choose_in_memory(memory)
+    except OSError as error:
+        return _not_given(disk.folder.root, error)
+    copy = None if memory is None else _choose_in_memory(memory, unloadable)
+    if manifest is None and copy is None and unloadable:
+        newest = next(iter(unloadable.values()))
+        return SnapshotError(
+            f"no snapshot in {disk.folder.root} can be loaded; of the newest, of step {newest.step}, {newest.reason}. "
+            "Allow its class by torch.serialization.add_safe_globals, or start in a new snapshot folder"
+        )
     if copy is not None and memory is not None and (manifest is None or copy.step > manifest.step):
         return copy, memory.folder.path(copy.step), skipped
     return manifest, disk.folder.path(0 if manifest is None else manifest.step), skipped
 
 
-def _choose_on_disk(disk: SnapshotWriter) -> tuple[Manifest | None, list[Skipped]]:
+def set_aside(disk: SnapshotWriter, unloadable: Unloadable) -> None:
+    """Put what could not be loaded into quarantine, now that an older one is known to be good. Rank 0 only."""
+    for folder, each in unloadable.items():
+        if folder.parent == disk.folder.root:
+            disk.folder.quarantine(each.step)
+
+
+def _choose_on_disk(disk: SnapshotWriter, unloadable: Unloadable) -> tuple[Manifest | None, list[Skipped]]:
+    """Raises OSError or SnapshotError where the disk does not give what it has."""
     disk.folder.sweep()
     skipped: list[Skipped] = []
     for step in disk.folder.steps():
+        if (known := unloadable.get(disk.folder.path(step))) is not None:
+            skipped.append(known)
+            continue
         try:
             return verify(disk.folder.path(step), step=step, job_id=disk.job_id), skipped
+        except OSError as error:
+            raise _not_given(disk.folder.path(step), error) from error
         except BadSnapshotError as error:
             disk.folder.quarantine(step)
             skipped.append(Skipped(step, str(error)))
     return None, skipped
 
 
-def _choose_in_memory(memory: SnapshotWriter) -> Manifest | None:
+def _not_given(place: Path, error: OSError) -> SnapshotError:
+    return SnapshotError(
+        f"{place} cannot be read now: {error}; the next attempt tries again. Where it is lost for good, move it out of "
+        "its folder, and the snapshot before it is used"
+    )
+
+
+def _choose_in_memory(memory: SnapshotWriter, unloadable: Unloadable) -> Manifest | None:
     """A copy that is damaged, or lies where another user could have put it, is as good as none."""
     copies = memory.folder
     if not copies.root.exists():
@@ -56,6 +92,8 @@ def _choose_in_memory(memory: SnapshotWriter) -> Manifest | None:
         claim(copies.root)
         copies.sweep()
         for step in copies.steps():
+            if copies.path(step) in unloadable:
+                continue
             with suppress(BadSnapshotError):
                 return verify(copies.path(step), step=step, job_id=memory.job_id)
     return None

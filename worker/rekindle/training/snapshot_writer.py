@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -25,13 +25,21 @@ from rekindle.training.manifest import (
     verify,
     write_manifest,
 )
+from rekindle.training.memory_copy import claim_room, lack_of_room
+from rekindle.training.plain_values import first_foreign
 from rekindle.training.process_group import World
 from rekindle.training.shards import Box, Place, boxes, flaw
-from rekindle.training.snapshot_files import read_state, write_state
+from rekindle.training.snapshot_files import foreign_classes, read_state, write_state
 from rekindle.training.snapshot_folder import SnapshotFolder
+
+T = TypeVar("T")
 
 _DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG}
 _UNLOADABLE = (pickle.UnpicklingError, pickle.PicklingError, AttributeError, TypeError)
+
+
+class _PeerLostError(Exception):
+    """Another rank of the group has gone."""
 
 
 class SnapshotError(RuntimeError):
@@ -72,7 +80,7 @@ class Staged:
     epoch: int | None
     files: dict[str, dict[Any, Any]]
     objection: Callable[[], str | None] = no_objection
-    problem: str | None = None  # why this rank is not to write it
+    bytes: int = 0  # that the tensors take
     score: Score | None = None
 
 
@@ -99,6 +107,7 @@ class SnapshotWriter:
     job_id: str | None
     fence: Path | None
     keep: int
+    in_memory: bool = False  # the folder lies in memory that the ranks share
     _proven: bool = False  # state like ours has been written and loaded again
 
     def write(self, staged: Staged) -> SaveResult:
@@ -108,12 +117,12 @@ class SnapshotWriter:
         runs: both on every rank.
         """
         started = time.monotonic()
-        part = self._write(staged)
         try:
-            parts = self.world.gather(part)
+            lack = self._lack_of_room(staged.bytes) if self.in_memory else None
+            parts = self._gather(self._write(staged) if lack is None else _Part(problem=lack))
             concluded = self._conclude(staged, parts, started) if self.world.rank == 0 else None
-            result = self.world.broadcast(concluded)
-        except RuntimeError as error:  # of the group: a peer has gone, so this attempt is over anyway
+            result = self._broadcast(concluded)
+        except _PeerLostError as error:  # so this attempt is over anyway
             return SaveResult(staged.step, f"another rank was lost meanwhile: {error}")
         if isinstance(result, SnapshotError):
             raise result
@@ -148,27 +157,52 @@ class SnapshotWriter:
         found = {step: read_score(self.folder.path(step)) for step in self.folder.steps()}
         return {step: score for step, score in found.items() if score is not None}
 
-    def _write(self, staged: Staged) -> _Part:
-        """Write this rank's files, durably; asks nobody."""
-        if (objection := staged.objection()) is not None:
-            return _Part(objection=objection)
-        if staged.problem is not None:
-            return _Part(problem=staged.problem)
-        folder = self.folder.temporary(staged.step)
+    def _gather(self, value: T) -> list[T]:
         try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            files = {name: write_state(folder / name, state) for name, state in staged.files.items()}
-            shards = staged.files.get(shard_file(self.world.rank))
-            first_boxes = boxes(shards) if shards is not None and not self._proven else None
-            if not self._proven:
-                for name in files:
-                    read_state(folder / name)
-                self._proven = True
+            return self.world.gather(value)
+        except RuntimeError as error:
+            raise _PeerLostError(str(error)) from error
+
+    def _broadcast(self, value: T) -> T:
+        try:
+            return self.world.broadcast(value)
+        except RuntimeError as error:
+            raise _PeerLostError(str(error)) from error
+
+    def _lack_of_room(self, wanted: int) -> str | None:
+        """Asked by all ranks before any has written, since what is free must be enough for all of them."""
+        root = self.folder.root
+        return lack_of_room(root, self._gather(claim_room(root, wanted)))
+
+    def _write(self, staged: Staged) -> _Part:
+        """Write this rank's files, durably; asks nobody, and raises nothing, since the other ranks wait for it."""
+        try:
+            objection = staged.objection()
+            return self._write_files(staged) if objection is None else _Part(objection=objection)
         except OSError as error:
             return _Part(problem=_disk_problem(error))
+        except Exception as error:  # noqa: BLE001  # it must be told, whatever it is
+            return _Part(problem=f"on rank {self.world.rank}, {_unforeseen(error)}")
+
+    def _write_files(self, staged: Staged) -> _Part:
+        """What can be loaded at first may change for the worse, so a look is taken at all that is written."""
+        folder, shards = self.folder.temporary(staged.step), staged.files.get(shard_file(self.world.rank))
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            files = {name: write_state(folder / name, state) for name, state in staged.files.items()}
+            why = next(
+                (why for name in files if (why := _foreign(folder / name, staged.files[name])) is not None), None
+            )
+            if why is None and not self._proven:
+                for name in files:
+                    read_state(folder / name)
         except _UNLOADABLE as error:
-            why = _unloadable(error)
-            return _Part(error=f"the state of rank {self.world.rank} cannot be saved and loaded safely: {why}")
+            why = unloadable_part(error)
+        if why is not None:
+            refusal = f"the state of rank {self.world.rank} cannot be saved and loaded safely: {why}"
+            return _Part(problem=refusal) if self._proven else _Part(error=refusal)
+        first_boxes = boxes(shards) if shards is not None and not self._proven else None
+        self._proven = True
         return _Part(files, boxes=first_boxes)
 
     def _conclude(self, staged: Staged, parts: list[_Part], started: float) -> SaveResult | SnapshotError:
@@ -192,6 +226,8 @@ class SnapshotWriter:
             problems = [_disk_problem(error)]
         except BadSnapshotError as error:
             problems = [f"read back after writing, {error}"]
+        except Exception as error:  # noqa: BLE001  # the other ranks wait for a conclusion, whatever it is
+            problems = [_unforeseen(error)]
         self.folder.discard(staged.step)
         return SaveResult(staged.step, problems[0], bool(objections), time.monotonic() - started)
 
@@ -223,10 +259,20 @@ def _shard_fault(staged: Staged, parts: list[_Part]) -> str | None:
     return flaw(staged.files[MODEL], saved) if saved else None
 
 
-def _unloadable(error: Exception) -> str:
+def _foreign(path: Path, state: dict[Any, Any]) -> str | None:
+    """What in ``state``, as it was written to ``path``, would not be loaded again; None where there is nothing."""
+    names = foreign_classes(path)
+    return (first_foreign(state) or f"it holds a {names[0]}") if names else None
+
+
+def unloadable_part(error: Exception) -> str:
     """The heart of torch's long message: the class that it would have to trust."""
     found = re.search(r"GLOBAL ([\w.]+)", str(error))
     return f"it holds a {found[1]}" if found else str(error).partition("\n")[0]
+
+
+def _unforeseen(error: Exception) -> str:
+    return f"an unforeseen error: {type(error).__name__}: {error}"
 
 
 def _disk_problem(error: OSError) -> str:

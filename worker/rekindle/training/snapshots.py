@@ -7,17 +7,17 @@ from collections.abc import Callable
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, replace
 from pathlib import Path
+from pickle import UnpicklingError
 from threading import Thread
 from typing import Any
 
 from rekindle.contract.environ import RankEnv
 from rekindle.contract.score import Score, best_step
 from rekindle.training.manifest import MODEL, Manifest, rank_file, shard_file
-from rekindle.training.memory_copy import claim, lack_of_room
 from rekindle.training.process_group import World, joined_world
 from rekindle.training.reporting import reporter
 from rekindle.training.shards import ShardFiles, divided, nested, put_together, take_apart
-from rekindle.training.snapshot_choice import Skipped, choose
+from rekindle.training.snapshot_choice import Skipped, Unloadable, choose, set_aside
 from rekindle.training.snapshot_files import read_state
 from rekindle.training.snapshot_folder import SnapshotFolder
 from rekindle.training.snapshot_writer import (
@@ -26,6 +26,7 @@ from rekindle.training.snapshot_writer import (
     SnapshotWriter,
     Staged,
     no_objection,
+    unloadable_part,
 )
 from rekindle.training.staging import Staging
 
@@ -88,7 +89,7 @@ class Snapshots:
         self._memory: SnapshotWriter | None = None
         if memory is not None:
             copies = SnapshotFolder(memory, generation)
-            self._memory = SnapshotWriter(self._writer.world, copies, env.job_id, fence, keep=1)
+            self._memory = SnapshotWriter(self._writer.world, copies, env.job_id, fence, keep=1, in_memory=True)
         self._staging = Staging()
         self._under_way: Future[SaveResult] | None = None
         self._copying = False  # what is under way goes into shared memory
@@ -164,7 +165,6 @@ class Snapshots:
         if memory is None:
             raise RuntimeError("these snapshots have no folder in shared memory")
         staged = self._stage(step, epoch, shared_state, rank_state, objection)
-        staged = replace(staged, problem=_obstacle(memory.folder.root, self._staging.bytes))
         self._copying = True
         self._under_way = _in_a_thread(lambda: memory.write(staged))
 
@@ -209,7 +209,8 @@ class Snapshots:
         """The newest snapshot that passes all checks, or None where there is none; the page is told the step.
 
         One that does not pass is put into quarantine, with a notice, and the one before it is tried. Raises
-        StaleGenerationError where a newer attempt runs.
+        StaleGenerationError where a newer attempt runs, and SnapshotError where the disk does not give what it has, or
+        where no snapshot can be loaded though there are some.
         """
         restored = self.newest()
         if restored is not None:
@@ -218,27 +219,51 @@ class Snapshots:
 
     def newest(self) -> Restored | None:
         """``restore`` without a word to the page: for a training that goes back while it runs."""
-        chosen = self._world.broadcast(choose(self._writer, self._memory) if self._world.rank == 0 else None)
+        unloadable: Unloadable = {}
+        skipped: list[Skipped] = []
+        while True:
+            manifest, folder = self._choose(unloadable, skipped)
+            if manifest is None:
+                return None
+            restored, flaw = self._read(folder, manifest, skipped)
+            flaws = [each for each in self._world.gather(flaw) if each is not None]
+            if not flaws and restored is not None:
+                if self.leads:
+                    set_aside(self._writer, unloadable)
+                return restored
+            unloadable[folder] = Skipped(manifest.step, flaws[0])
+
+    def _choose(self, unloadable: Unloadable, skipped: list[Skipped]) -> tuple[Manifest | None, Path]:
+        """As rank 0 has chosen; what it has passed over is told, and goes into ``skipped``."""
+        chosen = self._world.broadcast(choose(self._writer, self._memory, unloadable) if self.leads else None)
         if isinstance(chosen, SnapshotError):
             raise chosen
         if chosen is None:
             raise TypeError("rank 0 has chosen nothing")
-        manifest, folder, skipped = chosen
-        if self._world.rank == 0:
-            for each in skipped:
-                reporter().skipped(each.step, each.reason)
-        if manifest is None:
-            return None
+        manifest, folder, passed_over = chosen
+        for each in passed_over:
+            if each not in skipped:
+                skipped.append(each)
+                if self.leads:
+                    reporter().skipped(each.step, each.reason)
+        return manifest, folder
+
+    def _read(self, folder: Path, manifest: Manifest, skipped: list[Skipped]) -> tuple[Restored | None, str | None]:
+        """What this rank takes up, or why that cannot be loaded although it is as it was written."""
         former = range(self._world.rank, manifest.world_size, self._world.size)
-        return Restored(
-            step=manifest.step,
-            epoch=manifest.epoch,
-            world_size=manifest.world_size,
-            shared_state=self._read_shared(folder, manifest),
-            rank_states=[read_state(folder / rank_file(rank)) for rank in former],
-            skipped=skipped,
-            from_disk=folder.parent == self._folder.root,
-        )
+        try:
+            restored = Restored(
+                step=manifest.step,
+                epoch=manifest.epoch,
+                world_size=manifest.world_size,
+                shared_state=self._read_shared(folder, manifest),
+                rank_states=[read_state(folder / rank_file(rank)) for rank in former],
+                skipped=skipped,
+                from_disk=folder.parent == self._folder.root,
+            )
+        except UnpicklingError as error:
+            return None, f"it cannot be loaded: {unloadable_part(error)}"
+        return restored, None
 
     def _read_shared(self, folder: Path, manifest: Manifest) -> dict[str, Any]:
         state = read_state(folder / MODEL)
@@ -272,7 +297,8 @@ class Snapshots:
             states[shard_file(self._world.rank)] = shards
         files = self._staging.copy(states)
         parts = [files.get(MODEL, {}), nested(files.get(shard_file(self._world.rank), {}))]
-        return Staged(step, epoch, files, no_objection if objection is None else lambda: _first(objection, parts))
+        objects = no_objection if objection is None else lambda: _first(objection, parts)
+        return Staged(step, epoch, files, objects, self._staging.bytes)
 
     def _tell(self, result: SaveResult) -> None:
         if result.saved:
@@ -304,15 +330,6 @@ def _pins(env: RankEnv) -> Path | None:
 
 def _first(objection: Objection, parts: list[dict[str, Any]]) -> str | None:
     return next((found for part in parts if (found := objection(part)) is not None), None)
-
-
-def _obstacle(folder: Path, wanted: int) -> str | None:
-    """Why this rank cannot put ``wanted`` bytes into ``folder``, which is made ours if need be."""
-    try:
-        claim(folder)
-        return lack_of_room(folder, wanted)
-    except OSError as error:
-        return str(error)
 
 
 def _in_a_thread(write: Callable[[], SaveResult]) -> Future[SaveResult]:
