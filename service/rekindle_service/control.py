@@ -26,7 +26,10 @@ def resume(store: Store, job_id: str) -> Job | None:
 
     A wish to cancel or drain that was not carried out yet is taken back.
     """
-    return _requeue(store, job_id, {}) or store.set_intent(job_id, JobIntent.RUN)
+    released = _requeue(store, job_id, {}) or store.set_intent(job_id, JobIntent.RUN)
+    if released is not None and released.state in TERMINAL:  # it ended between the two
+        return _requeue(store, job_id, {}) or released
+    return released
 
 
 def resume_from(store: Store, job: Job, step: int) -> Job | None:

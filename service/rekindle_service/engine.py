@@ -183,7 +183,7 @@ class Engine:
     def _settle_wishes(self) -> None:
         """A queued job has no keeper to carry out a wish: it comes true at once."""
         for job in self._store.jobs_in({JobState.QUEUED}, {JobIntent.DRAIN}):
-            self._store.set_intent(job.id, JobIntent.HOLD)
+            self._store.set_intent(job.id, JobIntent.HOLD, expected={JobIntent.DRAIN})
         for job in self._store.jobs_in({JobState.QUEUED}, {JobIntent.CANCEL}):
             outcome = Outcome(OutcomeClass.CANCELLED, "Cancelled while it was in the queue.", retryable=False)
             self._store.transition(

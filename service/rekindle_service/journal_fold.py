@@ -8,7 +8,7 @@ from rekindle.contract.chaos import Fault
 from rekindle.contract.journal import Record, RecordType
 from rekindle.contract.outcome import Outcome, OutcomeClass
 from rekindle_service.rows import Attempt, Job
-from rekindle_service.states import HOLDING_SLOTS, TERMINAL, JobIntent, JobState
+from rekindle_service.states import HOLDING_SLOTS, TERMINAL, JobState
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +38,9 @@ class JournalEffect:
     columns: dict[str, Any] = field(default_factory=dict)  # of the job's row
     attempts: dict[int, Attempt] = field(default_factory=dict)  # those that the records touch, by number
     remarks: list[Remark] = field(default_factory=list)
+    back_in_queue: bool = (
+        False  # a wish to drain has come true: the job is held, unless something else is wanted by now
+    )
 
 
 def fold(job: Job, attempts: Sequence[Attempt], records: Iterable[Record]) -> JournalEffect | None:
@@ -62,7 +65,6 @@ class _Folding:
         self.effect = JournalEffect(job.journal_offset)
         self._state = job.state
         self._run = job.run
-        self._intent = job.intent
         self._attempts = {attempt.number: attempt for attempt in attempts}
 
     def apply(self, record: Record) -> None:
@@ -189,8 +191,7 @@ class _Folding:
             self.effect.columns["ended_at"] = record.at
         if to is JobState.SUCCEEDED:
             self.effect.columns["progress"] = 1.0
-        if to is JobState.QUEUED and self._intent is JobIntent.DRAIN:
-            self.effect.columns["intent"] = JobIntent.HOLD
+        self.effect.back_in_queue = to is JobState.QUEUED
         self._move(to, reason, record)
 
     def _move(self, to: JobState, reason: str, record: Record) -> None:

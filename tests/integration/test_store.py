@@ -12,7 +12,8 @@ from sqlalchemy import create_engine, event
 from sqlmodel import SQLModel
 
 from job_examples import a_job, open_store
-from rekindle_service.journal_fold import JournalEffect, StateChange
+from rekindle.contract.journal import Record, RecordType
+from rekindle_service.journal_fold import JournalEffect, StateChange, fold
 from rekindle_service.rows import Attempt
 from rekindle_service.states import ACTIVE, HOLDING_SLOTS, TERMINAL, TRANSITIONS, JobIntent, JobState
 from rekindle_service.store import CorruptDatabaseError, StorageError, Store
@@ -234,6 +235,25 @@ def test_attempts_go_with_their_job(store):
     store.transition(job.id, JobState.FAILED, expected=HOLDING_SLOTS, reason="r")
     store.delete_job(job.id)
     assert store.attempts(job.id) == []
+
+
+@pytest.mark.parametrize(
+    ("wanted", "then"),
+    [
+        (JobIntent.DRAIN, JobIntent.HOLD),
+        (JobIntent.RUN, JobIntent.RUN),  # resumed
+        (JobIntent.CANCEL, JobIntent.CANCEL),
+    ],
+)
+def test_a_wish_uttered_while_a_drain_comes_true_is_not_overwritten(store, wanted, then):
+    job = start(store, store.add_job(a_job()))
+    draining = store.set_intent(job.id, JobIntent.DRAIN)
+    store.set_intent(job.id, wanted)
+    ended = Record(RecordType.JOB_ENDED, 1.0, {"run": 1, "state": "queued", "reason": "drained"}, 100)
+    row = store.apply_journal(draining, fold(draining, [], [ended]))
+    assert (row.state, row.intent) == (JobState.QUEUED, then)
+    assert store.set_intent(job.id, JobIntent.HOLD, expected={JobIntent.DRAIN}) is None
+    assert store.job(job.id).intent is then
 
 
 def test_the_same_records_of_a_journal_count_once(store):

@@ -3,7 +3,7 @@ import pytest
 from job_examples import a_job
 from rekindle.contract.journal import Record, RecordType
 from rekindle_service.journal_fold import fold
-from rekindle_service.states import JobIntent, JobState
+from rekindle_service.states import JobState
 
 FAILURE = {"class": "signal", "message": "rank 1 was killed"}
 
@@ -146,17 +146,12 @@ def test_a_job_that_is_over_is_not_brought_back_by_its_journal():
     assert ways(fold(job, [], records(attempt_started(1), ranks_running(1), job_ended("failed")))) == []
 
 
-def test_a_drained_job_goes_back_to_the_queue_and_is_held(job):
-    job.intent = JobIntent.DRAIN
+def test_a_drained_job_goes_back_to_the_queue(job):
     effect = fold(job, [], records(job_ended("queued")))
     assert ways(effect) == ["queued"]
-    assert effect.columns["intent"] is JobIntent.HOLD
+    assert effect.back_in_queue
     assert "ended_at" not in effect.columns
     assert effect.columns["outcome"]["class"] == "preempted"
-
-
-def test_a_drain_that_was_taken_back_too_late_leaves_the_job_free_to_start(job):
-    assert "intent" not in fold(job, [], records(job_ended("queued"))).columns
 
 
 def test_a_job_cancelled_between_attempts_has_an_outcome(job):

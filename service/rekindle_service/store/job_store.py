@@ -191,15 +191,19 @@ class Store:
             move(session, job, to, reason, time.time())
             return job
 
-    def set_intent(self, job_id: str, intent: JobIntent, run: int | None = None) -> Job | None:
-        """Write what is wanted of the job; the engine acts on it. None where there is no such job."""
+    def set_intent(
+        self, job_id: str, intent: JobIntent, *, expected: Collection[JobIntent] = frozenset(JobIntent)
+    ) -> Job | None:
+        """Write what is wanted of the job in place of one of ``expected``; the engine acts on it.
+
+        None: the job is gone or something else was wanted, and nothing has changed.
+        """
         with self._changing_queue() as session:
             job = session.get(Job, job_id)
-            if job is None:
+            if job is None or job.intent not in expected:
                 return None
-            if job.intent != intent or run not in (None, job.run):
+            if job.intent != intent:
                 job.intent = JobIntent(intent)
-                job.run = job.run if run is None else run
                 job.version = record(session, job, "intent", reason=f"{job.intent} wanted")
             return job
 
@@ -275,6 +279,8 @@ class Store:
             for attempt in effect.attempts.values():
                 session.merge(Attempt(**{**attempt.model_dump(), "job_id": row.id}))
             set_columns(row, {**effect.columns, "journal_offset": effect.offset})
+            if effect.back_in_queue and row.intent is JobIntent.DRAIN:
+                row.intent = JobIntent.HOLD
             for change in effect.states:
                 move(session, row, change.to, change.reason, change.at)
             for remark in effect.remarks:
