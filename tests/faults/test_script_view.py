@@ -106,3 +106,10 @@ def test_the_exit_code_is_known_of_a_rank_that_ends_slowly_while_torchrun_waits_
     assert run.finish() == "failed"
     exits = {record.fields["rank"]: record.fields for record in run.records(RecordType.RANK_EXITED)}
     assert [(exits[rank]["exit_code"], exits[rank]["killed"]) for rank in (0, 1)] == [(None, True), (1, False)]
+
+
+@pytest.mark.parametrize("how", ["close", "remove"])
+def test_a_script_may_be_done_with_its_output_before_it_ends(begin, how):
+    run = begin("closes.py", how, ranks=1, max_failures=1)
+    assert run.finish() == "succeeded", run.story()
+    assert run.log(0) == "begun\n"

@@ -28,6 +28,9 @@ Change = Callable[[RunDir], object]
     [
         (lambda run: None, False, False),
         (lambda run: (run.snapshots / "anything").write_bytes(b"x"), True, True),
+        (lambda run: (run.snapshots / "model.pt").write_bytes(b"x"), True, True),
+        (lambda run: (run.snapshots / "hparams.yaml").write_bytes(b"x"), True, False),
+        (lambda run: (run.snapshots / "events.out.tfevents.1.host.1.0").write_bytes(b"x"), True, False),
         *((lambda run, end=end: (run.code / "out" / f"new{end}").write_bytes(b"x"), True, False) for end in WEIGHTS),
         (lambda run: (run.code / "out" / "last.ckpt").write_bytes(b"new"), True, False),
         (lambda run: (run.code / "out" / "checkpoint-10" / "model.pt").write_bytes(b"x"), True, False),

@@ -85,3 +85,21 @@ def test_a_script_that_has_not_begun_anything_yet_is_given_ten_times_the_bound()
 def test_collectives_that_advance_are_life():
     worlds = [[look(phase=None, collectives=second // 50)] for second in range(2000)]
     assert first_alarm(Stillness(), worlds) is None
+
+
+def test_steps_that_are_done_again_after_a_rollback_are_progress():
+    worlds = [[look(step=second)] for second in range(100)] + [[look(step=second)] for second in range(40, 100)]
+    assert first_alarm(Stillness(), worlds) is None
+
+
+def test_a_pause_between_two_steps_counts_however_many_are_done_right_after_it():
+    fast = [[look(step=10 * second)] for second in range(20)]
+    paused = [[look(step=190)]] * 25
+    faster = [[look(step=190 + 50 * second)] for second in range(1, 20)]
+    again = [[look(step=1140)]] * 60
+    assert first_alarm(Stillness(), fast + paused + faster + again) is None
+
+
+def test_restoring_takes_as_long_as_a_slow_phase_may_also_before_the_first_step():
+    worlds = [[look(phase="restore", collectives=3)] for _ in range(200)]
+    assert first_alarm(Stillness(limit=3.0), worlds) == 31

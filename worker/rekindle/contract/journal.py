@@ -46,8 +46,9 @@ class Journal:
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def write(self, record_type: RecordType, **fields: Any) -> None:
-        append_line(self._path, {"type": record_type, "at": time.time(), **fields})
+    def write(self, record_type: RecordType, *, at: float | None = None, **fields: Any) -> None:
+        """``at``: when it happened, in seconds since the epoch; now, by default. Raises OSError without room for it."""
+        append_line(self._path, {"type": record_type, "at": time.time() if at is None else at, **fields})
 
 
 def read_journal(path: Path, offset: int = 0) -> Iterator[Record]:

@@ -2,7 +2,7 @@
 
 torchrun reports only the first failing rank, and only when it has stopped the others. The kernel tells us at once:
 on SIGCHLD the status of a dead rank is looked at without reaping it (WNOWAIT), so torchrun notices nothing. Where
-torchrun waits for a rank and so reaps it before that, what it was given is told; its own report at the end fills any gap.
+torchrun waits for a rank and so reaps it before that, what it was given is told.
 """
 
 import os

@@ -67,9 +67,13 @@ class Agents:
             os.close(log)
 
     def prepare(self, attempt: int) -> None:
-        """Have an agent ready for ``attempt``: what is left to do when it is released is to fork the ranks."""
+        """Have an agent ready for ``attempt``: what is left to do when it is released is to fork the ranks.
+
+        Where the machine has no room for another process now, the running ones are no worse for it.
+        """
         if self._standby is None:
-            self._standby = self._fork(attempt)
+            with suppress(OSError):
+                self._standby = self._fork(attempt)
 
     def dismiss(self) -> None:
         """Send the waiting agent away, if there is one."""
@@ -85,7 +89,12 @@ class Agents:
         argv = self._argv(attempt, warm=True)
         keeper = os.getpid()
         reader, writer = os.pipe()
-        pid = os.fork()
+        try:
+            pid = os.fork()
+        except OSError:
+            os.close(reader)
+            os.close(writer)
+            raise
         if pid == 0:
             try:
                 os.close(writer)

@@ -9,7 +9,7 @@ from typing import Any
 
 from rekindle.contract.environ import attempt_environment
 from rekindle.contract.identity import parent_of, process_state
-from rekindle.contract.journal import Journal, RecordType
+from rekindle.contract.journal import RecordType
 from rekindle.contract.layout import RunDir
 from rekindle.contract.past_failures import PastFailures
 from rekindle.contract.rank_records import STACK_SIGNAL
@@ -17,9 +17,11 @@ from rekindle.contract.spec import JobSpec
 from rekindle.keeper.accusation import Hang
 from rekindle.keeper.agents import Agents
 from rekindle.keeper.diagnosis import failed_by_itself, root_cause, signal_name
+from rekindle.keeper.disk_room import has_room
 from rekindle.keeper.facts import AttemptFacts, Ending
 from rekindle.keeper.hang_doctor import LOOK_EVERY, HangDoctor
 from rekindle.keeper.injection import Injector
+from rekindle.keeper.patient_journal import PatientJournal
 from rekindle.keeper.process_tree import descendants, end_all, reap
 from rekindle.keeper.roster import Roster, send
 from rekindle.keeper.saved_files import SavedFiles
@@ -28,6 +30,7 @@ from rekindle.keeper.testimony import agent_log_tail, rank_of_folder, read_steps
 from rekindle.keeper.usage_log import UsageLog
 from rekindle.keeper.watch import Events, Watch
 
+LAUNCH_LIMIT = 600.0  # seconds for all ranks to start: a cold start imports torch from whatever disk it lies on
 SETTLED = 0.5  # seconds after the start of the ranks in which the keeper leaves them the processor
 SETTLE = 2.0  # seconds to wait for the record of the root cause when a cascade was seen first
 LAST_WORDS = 5.0  # seconds for the failing rank's own exit functions; the others are killed meanwhile
@@ -54,7 +57,7 @@ class Attempt:
     """Call ``run`` once."""
 
     def __init__(
-        self, plan: Plan, spec: JobSpec, run_dir: RunDir, journal: Journal, watch: Watch, agents: Agents
+        self, plan: Plan, spec: JobSpec, run_dir: RunDir, journal: PatientJournal, watch: Watch, agents: Agents
     ) -> None:
         self._plan, self._spec, self._run_dir, self._journal, self._watch = plan, spec, run_dir, journal, watch
         self._agents = agents
@@ -63,7 +66,8 @@ class Attempt:
         self._agent: int | None = None
         self._agent_status: int | None = None
         self._stop: Ending | None = None
-        self._running_since = float("inf")  # seconds of CLOCK_MONOTONIC
+        self._launched_at = self._roll_called_at = time.monotonic()  # seconds of CLOCK_MONOTONIC
+        self._running_since = float("inf")  # likewise
         self._doctor = HangDoctor(self._dir, run_dir.code, spec.hang_timeout)
         self._hang: Hang | None = None
         self._injector = Injector(run_dir, self._dir, journal)
@@ -75,6 +79,7 @@ class Attempt:
         saved = SavedFiles(self._run_dir)
         self._start()
         ending = self._watch_until_ending()
+        disk_full = ending is Ending.RANK_FAILED and not has_room(self._dir.root)
         agent_signal = self._agent_signal()
         self._wind_up(ending)
         if self._roster.all(lambda rank: rank.done and not rank.drained):
@@ -84,6 +89,7 @@ class Attempt:
         self._scalars.finish(self._other_ranks())
         facts = self._facts(ending)
         facts.agent_signal, facts.survivors, facts.hang = agent_signal, survivors, self._hang
+        facts.disk_full = disk_full
         facts.files_changed = saved.changed(by_itself=failed_by_itself(facts))
         return facts
 
@@ -104,6 +110,7 @@ class Attempt:
     def _watch_until_ending(self) -> Ending:
         while (ending := self._ending()) is None:
             self._listen(self._patience())
+            self._call_the_roll_if_due()
             if self._roster.complete():
                 self._hang = self._doctor.examine(self._roster, self._listen)
                 self._journal_stragglers()
@@ -112,6 +119,15 @@ class Attempt:
                     self._usage.look_if_due(self._roster)
                     self._scalars.look_if_due(self._other_ranks())
         return ending
+
+    def _call_the_roll_if_due(self) -> None:
+        """Once a second: orphans that have ended, and ranks whose bell was drowned by others."""
+        if time.monotonic() < self._roll_called_at + LOOK_EVERY:
+            return
+        self._roll_called_at = time.monotonic()
+        self._note_statuses()
+        for number in self._roster.missing():
+            self._rank_started(number)
 
     def _patience(self) -> float:
         """Seconds to wait for something to happen; while ranks are missing there is nobody to be looked at."""
@@ -140,6 +156,8 @@ class Attempt:
             return Ending.DONE if self._roster.all(lambda rank: rank.done) else Ending.AGENT_ENDED
         if self._hang is not None:
             return Ending.HANG
+        if not self._roster.complete() and time.monotonic() >= self._launched_at + LAUNCH_LIMIT:
+            return Ending.LAUNCH_STALLED
         if self._plan.deadline is not None and time.monotonic() >= self._plan.deadline:
             return Ending.TIME_LIMIT
         return self._stop
@@ -164,9 +182,9 @@ class Attempt:
             case {"bell": "rank_exited", "pid": int(pid), "exit_code": None, "signal": int(n)} if 0 < n < signal.NSIG:
                 self._roster.note_exit(pid, None, n)
             case {"bell": "resumed", "step": int(step)} if step in _STEPS:
-                self._journal.write(RecordType.RESUMED, attempt=self._plan.number, step=int(step))
+                self._journal.note(RecordType.RESUMED, attempt=self._plan.number, step=int(step))
             case {"bell": "snapshot_skipped", "step": int(step), "reason": str(reason)} if step in _STEPS:
-                self._journal.write(
+                self._journal.note(
                     RecordType.SNAPSHOT_SKIPPED, attempt=self._plan.number, step=int(step), reason=reason
                 )
             case {"bell": "chaos", "fault": str()} if self._agent is not None and not self._agent_gone():
@@ -193,7 +211,7 @@ class Attempt:
             self._running_since = time.monotonic()
             keys = ("rank", "local_rank", "pid", "start_time")
             ranks = [{key: getattr(rank, key) for key in keys} for rank in self._roster]
-            self._journal.write(RecordType.RANKS_RUNNING, attempt=self._plan.number, ranks=ranks)
+            self._journal.note(RecordType.RANKS_RUNNING, attempt=self._plan.number, ranks=ranks)
 
     def _note_statuses(self) -> None:
         """Reap what is ours: the agent, and ranks whose agent died before them."""
@@ -257,11 +275,11 @@ class Attempt:
 
     def _journal_stragglers(self) -> None:
         for mark in self._doctor.marks():
-            self._journal.write(RecordType.STRAGGLER, attempt=self._plan.number, rank=mark.rank, share=mark.share)
+            self._journal.note(RecordType.STRAGGLER, attempt=self._plan.number, rank=mark.rank, share=mark.share)
 
     def _journal_exits(self) -> None:
         for rank in self._roster:
-            self._journal.write(
+            self._journal.note(
                 RecordType.RANK_EXITED,
                 attempt=self._plan.number,
                 rank=rank.rank,

@@ -44,6 +44,8 @@ def diagnose(facts: AttemptFacts) -> Outcome:
         return Outcome(OutcomeClass.CANCELLED, "Stopped as asked.", evidence=_evidence(facts))
     if facts.hang is not None:
         return _hung(facts, facts.hang)
+    if facts.ending is Ending.LAUNCH_STALLED:
+        return _launch_stalled(facts)
     if facts.agent_signal is not None:
         return _agent_killed(facts)
     culprit = root_cause(facts)
@@ -112,6 +114,16 @@ def _agent_killed(facts: AttemptFacts) -> Outcome:
     )
 
 
+def _launch_stalled(facts: AttemptFacts) -> Outcome:
+    late = [rank for rank in range(facts.world_size) if rank not in facts.ranks]
+    return Outcome(
+        OutcomeClass.LAUNCH_ERROR,
+        f"After ten minutes {len(late)} of {facts.world_size} ranks had not started (the first of them is rank "
+        f"{late[0]}); the end of torchrun's log is in the evidence.",
+        evidence={**_evidence(facts), "late": late, "agent_log": facts.agent_log_tail},
+    )
+
+
 def _launch_error(facts: AttemptFacts) -> Outcome:
     started = len(facts.ranks)
     return Outcome(
@@ -141,6 +153,14 @@ def _rank_outcome(rank: RankFacts, facts: AttemptFacts) -> Outcome:
             f"Rank {rank.rank} was killed by {name}.",
             rank=rank.rank,
             signal=name,
+            evidence=_evidence(facts),
+        )
+    if facts.disk_full:
+        return Outcome(
+            OutcomeClass.DISK_FULL,
+            f"Rank {rank.rank} ended while the disk of its run directory was full, and could not say why.",
+            rank=rank.rank,
+            exit_code=rank.exit_code,
             evidence=_evidence(facts),
         )
     shown = "an unknown exit code" if rank.exit_code is None else f"exit code {rank.exit_code}"

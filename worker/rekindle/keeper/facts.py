@@ -14,6 +14,7 @@ class Ending(StrEnum):
     DONE = "done"  # every rank left its done marker
     RANK_FAILED = "rank_failed"  # a rank ended, or said that it fails, without being done
     HANG = "hang"  # nothing moved for too long
+    LAUNCH_STALLED = "launch_stalled"  # ranks had not started after a long time
     AGENT_ENDED = "agent_ended"  # torchrun ended with ranks not done
     DRAIN = "drain"  # asked to save and stop: the job goes on later
     CANCEL = "cancel"  # asked to stop for good
@@ -74,6 +75,7 @@ class AttemptFacts:
     agent_log_tail: str = ""
     hang: Hang | None = None
     survivors: list[int] = field(default_factory=list)  # pids that SIGKILL did not end
+    disk_full: bool = False  # when it ended: what a rank wanted to say may be missing
     gpu_memory_held: int = 0  # bytes that did not come back when its processes had gone
     resumed_from_step: int | None = None
     last_step: int | None = None

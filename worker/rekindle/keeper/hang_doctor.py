@@ -9,6 +9,7 @@ from rekindle.contract.durable import open_regular
 from rekindle.contract.layout import AttemptDir
 from rekindle.contract.rank_records import STACK_SIGNAL
 from rekindle.keeper.accusation import Hang, Suspect, accuse
+from rekindle.keeper.disk_room import has_room
 from rekindle.keeper.facts import RankFacts
 from rekindle.keeper.pace import Mark, Pace, Sighting, stragglers_behind
 from rekindle.keeper.roster import send
@@ -47,7 +48,9 @@ class HangDoctor:
         world = {rank.rank: look_at(rank.rank, rank.pid, self._dir.rank(rank.rank)) for rank in running}
         self._note_pace(world)
         still = self._stillness.hung(now, list(world.values()))
-        return None if still is None else self._diagnose(still, running, world, wait)
+        if still is None or not has_room(self._dir.root):  # then no rank can tell that it goes on
+            return None
+        return self._diagnose(still, running, world, wait)
 
     def marks(self) -> list[Mark]:
         """Stragglers found or cleared since this was last asked."""

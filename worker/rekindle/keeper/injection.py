@@ -8,9 +8,10 @@ from typing import Any
 
 from rekindle.contract.chaos import CHAOS_SIGNAL, IN_RANK, OF_RANK, Fault
 from rekindle.contract.durable import write_whole
-from rekindle.contract.journal import Journal, RecordType
+from rekindle.contract.journal import RecordType
 from rekindle.contract.layout import AttemptDir, RunDir
 from rekindle.keeper.facts import RankFacts
+from rekindle.keeper.patient_journal import PatientJournal
 from rekindle.keeper.roster import Roster, send
 
 _SIGNALS = {Fault.KILL: signal.SIGKILL, Fault.STOP: signal.SIGSTOP, Fault.CRASH: signal.SIGSEGV}
@@ -19,7 +20,7 @@ _SIGNALS = {Fault.KILL: signal.SIGKILL, Fault.STOP: signal.SIGSTOP, Fault.CRASH:
 class Injector:
     """One per attempt."""
 
-    def __init__(self, run_dir: RunDir, attempt_dir: AttemptDir, journal: Journal) -> None:
+    def __init__(self, run_dir: RunDir, attempt_dir: AttemptDir, journal: PatientJournal) -> None:
         self._run_dir, self._dir, self._journal = run_dir, attempt_dir, journal
 
     def inject(self, message: dict[str, Any], roster: Roster, agent: int) -> None:
@@ -31,7 +32,7 @@ class Injector:
         victim = newest_snapshot(self._run_dir.snapshots) if fault == Fault.CORRUPT_SNAPSHOT else None
         if fault == Fault.CORRUPT_SNAPSHOT and victim is None:
             return
-        self._journal.write(
+        self._journal.note(
             RecordType.FAULT_INJECTED,
             attempt=message["attempt"],
             fault=fault,

@@ -32,22 +32,28 @@ def leftovers(run_dir: Path) -> list[int]:
 def end_all(find: Callable[[], list[int]], reap_children: Callable[[], object], patience: float = 10.0) -> list[int]:
     """SIGKILL all that ``find`` finds until it finds no more; returns the pids still there after ``patience`` seconds.
 
-    Looking once is not enough: a process may fork between the look and its end. ``reap_children`` collects those that
-    are this process's own. A process in uninterruptible sleep (a wedged device or network file system) cannot be
-    ended by anybody.
+    Looking once is not enough: a process may fork between the look and its end, and one whose parent ends while the
+    tree is walked is seen below neither. So nothing is left only when two looks in a row have found nothing.
+    ``reap_children`` collects those that are this process's own. A process in uninterruptible sleep (a wedged device
+    or network file system) cannot be ended by anybody, one of another user (``sudo``) not by us.
     """
     deadline = time.monotonic() + patience
-    while alive := [
-        identity for pid in find() if (identity := ProcessIdentity.of(pid)) is not None and identity.alive()
-    ]:
-        if time.monotonic() >= deadline:
+    empty_looks = 0
+    while empty_looks < 2:
+        alive = _alive(find())
+        empty_looks = 0 if alive else empty_looks + 1
+        if alive and time.monotonic() >= deadline:
             break
         for identity in alive:
             send_signal(identity, signal.SIGKILL)
         reap_children()
-        time.sleep(0.002)
-    reap_children()
+        time.sleep(0.002 if alive else 0)
     return [identity.pid for identity in alive]
+
+
+def _alive(pids: list[int]) -> list[ProcessIdentity]:
+    known = (ProcessIdentity.of(pid) for pid in pids)
+    return [identity for identity in known if identity is not None and identity.alive()]
 
 
 def reap() -> dict[int, int]:
@@ -63,8 +69,11 @@ def reap() -> dict[int, int]:
 
 
 def send_signal(identity: ProcessIdentity, number: int) -> bool:
-    """Signal exactly this process; False where it has ended. A pid file descriptor cannot be reused as a pid can."""
-    with suppress(ProcessLookupError):
+    """Signal exactly this process; False where it has ended, or is another user's.
+
+    A pid file descriptor cannot be reused as a pid can.
+    """
+    with suppress(ProcessLookupError, PermissionError):
         fd = os.pidfd_open(identity.pid)
         try:
             if identity.alive():

@@ -1,12 +1,16 @@
 """Files by which a script that reports no steps shows that it has got on: what it saves to go on from."""
 
 import os
+from pathlib import Path
 
 from rekindle.contract.layout import RunDir
 from rekindle.keeper.folder_walk import files_below
 
 WEIGHTS = (".bin", ".ckpt", ".distcp", ".pt", ".pth", ".safetensors")
 """How files with weights end, by torch, Lightning, Hugging Face and torch.distributed.checkpoint."""
+
+RECORDS = (".csv", ".json", ".jsonl", ".log", ".txt", ".yaml", ".yml")
+"""How files end that tell of a training; what TensorBoard reads has its word in the middle of the name."""
 
 _Listing = dict[str, tuple[int, int]]  # path -> size, modification time in ns: changed means saved
 
@@ -21,13 +25,19 @@ class SavedFiles:
     def changed(self, *, by_itself: bool) -> bool:
         """Whether something has been saved since.
 
-        Anything in the snapshot directory counts, which is for nothing else; in the working folder only weights do,
-        and not where the script failed by an exception of its own (``by_itself``): one that saves first and then runs
-        into a mistake would be tried for ever.
+        Anything in the snapshot directory counts, which is for nothing else; in the working folder only weights do.
+        Where the script failed by an exception of its own (``by_itself``), nothing in the working folder does, and no
+        records in the snapshot directory: one that writes first and then runs into a mistake would be tried for ever.
         """
-        if _in_snapshots(self._run_dir) != self._snapshots:
-            return True
-        return not by_itself and _in_working_folder(self._run_dir) != self._weights
+        now = _in_snapshots(self._run_dir)
+        changed = [path for path in now.keys() | self._snapshots.keys() if now.get(path) != self._snapshots.get(path)]
+        if by_itself:
+            return any(not _is_record(path) for path in changed)
+        return bool(changed) or _in_working_folder(self._run_dir) != self._weights
+
+
+def _is_record(path: str) -> bool:
+    return path.endswith(RECORDS) or ".tfevents." in Path(path).name
 
 
 def _in_snapshots(run_dir: RunDir) -> _Listing:

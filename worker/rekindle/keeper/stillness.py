@@ -1,8 +1,8 @@
 """When does silence mean a hang? Pure: looks in, verdict out; the bound is learned from the job's own pace.
 
 A job is as fast as its slowest rank, so progress is the world's: a step counts when any rank has finished one that
-none had finished before. A script that reports no steps is judged by its collectives, its output and its processor
-time: all three must stand still.
+none had finished before, or when all went back to an earlier one. A script that reports no steps is judged by its
+collectives, its output and its processor time: all three must stand still.
 """
 
 import statistics
@@ -48,25 +48,30 @@ class Stillness:
 
     def bound(self) -> float:
         """Seconds of standstill that are still believed."""
-        if self._step is None:
-            return (self.limit or SILENT) * (1.0 if self._stirred else SLOW_PHASE_FACTOR)
         if self.limit is not None:
             step = self.limit
+        elif self._step is None:
+            step = SILENT
         elif self._steps_seen < LEARNED_FROM:
-            return SILENT * 2
+            step = SILENT * 2
         else:
             step = max(FLOOR, FACTOR * statistics.median(self._intervals), SLOWEST_FACTOR * self._slowest)
-        return step * SLOW_PHASE_FACTOR if self._in_slow_phase() else step
+        return step * SLOW_PHASE_FACTOR if self._is_slow() else step
 
-    def _in_slow_phase(self) -> bool:
-        return self._steps_seen == 0 or any(phase not in (None, "train") for phase in self._phase)
+    def _is_slow(self) -> bool:
+        """In a phase that takes long; or nothing has been learned, and nothing else bounds the first step."""
+        if any(phase not in (None, "train") for phase in self._phase):
+            return True
+        if self._step is None:
+            return not self._stirred
+        return self._steps_seen == 0 and self.limit is not None
 
     def _has_moved(self, now: float, world: Sequence[Vitals]) -> bool:
         if tuple(vitals.phase for vitals in world) != self._phase:
             return True
         steps = [vitals.step for vitals in world if vitals.step is not None]
         if steps:
-            return self._step is None or max(steps) > self._step
+            return max(steps) != self._step
         return self._silent_signs(world) != self._silent or self._is_busy(now, world)
 
     def _is_busy(self, now: float, world: Sequence[Vitals]) -> bool:
@@ -82,7 +87,7 @@ class Stillness:
 
     def _remember(self, now: float, world: Sequence[Vitals]) -> None:
         steps = [vitals.step for vitals in world if vitals.step is not None]
-        if steps and (self._step is None or max(steps) > self._step):
+        if steps and max(steps) != self._step:
             self._learn(now, max(steps))
         self._phase = tuple(vitals.phase for vitals in world)
         signs = self._silent_signs(world)
@@ -93,9 +98,10 @@ class Stillness:
         self._looked_at = now
 
     def _learn(self, now: float, step: int) -> None:
-        if self._step is not None:
-            interval = (now - self._stepped_at) / (step - self._step)
-            self._intervals.append(interval)
-            self._slowest = max(self._slowest, interval)
+        """A step may have taken all the time since the last change, however many were done in it."""
+        if self._step is not None and step > self._step:
+            gap = now - self._stepped_at
+            self._intervals.append(gap / (step - self._step))
+            self._slowest = max(self._slowest, gap)
             self._steps_seen += step - self._step
         self._step, self._stepped_at = step, now

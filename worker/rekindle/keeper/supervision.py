@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from rekindle.contract.durable import write_json
 from rekindle.contract.identity import ProcessIdentity
-from rekindle.contract.journal import Journal, RecordType
+from rekindle.contract.journal import RecordType
 from rekindle.contract.layout import RunDir
 from rekindle.contract.outcome import Outcome, OutcomeClass
 from rekindle.contract.spec import Intent, JobSpec, Want
@@ -27,6 +27,7 @@ from rekindle.keeper.facts import AttemptFacts, Ending
 from rekindle.keeper.gpu_memory import GpuMemory
 from rekindle.keeper.history import read_history
 from rekindle.keeper.past_failures import past_failures
+from rekindle.keeper.patient_journal import PatientJournal
 from rekindle.keeper.process_tree import end_all, leftovers, reap
 from rekindle.keeper.rewinding import rewind
 from rekindle.keeper.testimony import facts_of_lost_attempt
@@ -42,6 +43,10 @@ class UnreadableError(Exception):
     """A file that the server writes for the keeper is missing or senseless; the message names it."""
 
 
+class NoRoomError(OSError):
+    """The disk was full until somebody wanted the keeper to leave."""
+
+
 class Keeper:
     """Owns the run directory (its caller holds the lock) from ``begin`` to the end of ``supervise``."""
 
@@ -49,7 +54,7 @@ class Keeper:
         self._run_dir, self._watch = run_dir, watch
         self._spec = _read(run_dir.spec, JobSpec.from_json)
         self._intent = self._read_intent()
-        self._journal = Journal(run_dir.journal)
+        self._journal = PatientJournal(run_dir.journal, self._wait_for_room)
         self._history = read_history(run_dir.journal, self._intent.run)
         self._agents = Agents(run_dir, self._spec.job_id, len(self._intent.devices), watch.close)
         self._warm = self._spec.warm and not self._history.went_cold
@@ -188,8 +193,15 @@ class Keeper:
             next_try_at=time.time() + verdict.delay,
         )
         due = time.monotonic() + verdict.delay
-        while (left := due - time.monotonic()) > 0 and self._stop_wanted(self._watch.wait(left)) is None:
-            pass
+        events = Events()
+        while self._stop_wanted(events) is None and (left := due - time.monotonic()) > 0:
+            events = self._watch.wait(left)
+
+    def _wait_for_room(self, seconds: float) -> None:
+        """While the disk is full. Raises NoRoomError when somebody wants this keeper to leave."""
+        self._stop_wanted(self._watch.wait(seconds))
+        if self._terminated:
+            raise NoRoomError(f"{self._run_dir.journal} cannot be written: its disk is full")
 
     def _deadline(self) -> float | None:
         """The job's time limit in seconds of CLOCK_MONOTONIC, counted from the first attempt of this run."""

@@ -78,7 +78,10 @@ def decide(history: Sequence[Ended], max_failures: int, jitter: float = 0.0) -> 
         return Stop(succeeded=False, reason=f"{last.outcome.klass} is not cured by another attempt")
     if action is Action.RETRY_FREE:
         return Retry(_delay(_free_in_vain(history), jitter), f"{last.outcome.klass} does not count against the budget")
-    return _budgeted(_counted_since_progress(history), max_failures, jitter, progressed=last.progressed)
+    if last.progressed:
+        delay = _delay(_same_again(history), jitter)
+        return Retry(delay, "the attempt made progress: trying again" + ("" if delay else " at once"))
+    return _budgeted(_counted_since_progress(history), max_failures, jitter)
 
 
 def cannot_be_forked(outcome: Outcome) -> bool:
@@ -100,9 +103,7 @@ def _counted_since_progress(history: Sequence[Ended]) -> list[Ended]:
     return counted[::-1]
 
 
-def _budgeted(counted: list[Ended], max_failures: int, jitter: float, *, progressed: bool) -> Retry | Stop:
-    if progressed:
-        return Retry(0.0, "the attempt made progress: trying again at once")
+def _budgeted(counted: list[Ended], max_failures: int, jitter: float) -> Retry | Stop:
     barren = [attempt for attempt in counted if not attempt.progressed]
     if len(barren) >= 2 and _same_exception(barren[-2].outcome, barren[-1].outcome):
         return Stop(succeeded=False, reason="the same exception twice with no progress between")
@@ -121,6 +122,16 @@ def _free_in_vain(history: Sequence[Ended]) -> int:
     row = takewhile(
         lambda one: ACTIONS[one.outcome.klass] is Action.RETRY_FREE and not one.progressed, reversed(history)
     )
+    return max(sum(1 for _ in row) - 1, 0)
+
+
+def _same_again(history: Sequence[Ended]) -> int:
+    """How often in a row the last exception has come back although each attempt progressed.
+
+    Nothing stops such a row either: what looks like progress may be a file that the script writes at its start.
+    """
+    last = history[-1].outcome
+    row = takewhile(lambda one: one.progressed and _same_exception(one.outcome, last), reversed(history))
     return max(sum(1 for _ in row) - 1, 0)
 
 

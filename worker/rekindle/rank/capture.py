@@ -1,9 +1,11 @@
 """A rank's output goes to its own files from its first line on, unbuffered as torchrun starts its ranks."""
 
+import errno
 import faulthandler
 import io
 import os
 import sys
+from typing import Any
 
 from rekindle.contract.layout import RankDir
 from rekindle.contract.rank_records import STACK_SIGNAL
@@ -26,7 +28,26 @@ def leave_stacks_on_request(rank_dir: RankDir) -> None:
     faulthandler.register(STACK_SIGNAL, file=stacks, all_threads=True)
 
 
+class _Log(io.FileIO):
+    """What does not fit on a full disk is left out and counted: no training must end for a line of its log."""
+
+    _left_out = 0  # bytes
+
+    def write(self, data: Any, /) -> int:
+        try:
+            if self._left_out:
+                super().write(f"[rekindle: the disk was full, {self._left_out} bytes are missing here]\n".encode())
+                self._left_out = 0
+            return super().write(data)
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            size = memoryview(data).nbytes
+            self._left_out += size
+            return size
+
+
 def _unbuffered(fd: int, errors: str) -> io.TextIOWrapper:
     """Text on ``fd`` as ``python -u`` would open it."""
-    raw = io.FileIO(fd, "w", closefd=False)
+    raw = _Log(fd, "w", closefd=False)
     return io.TextIOWrapper(raw, encoding="utf-8", errors=errors, write_through=True)

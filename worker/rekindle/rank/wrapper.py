@@ -49,7 +49,11 @@ def main() -> None:
         record.failed(error)
         _leave(error, code)
     _run_exit_functions()
-    record.done(drained=code == DRAINED_EXIT_CODE)
+    try:
+        record.done(drained=code == DRAINED_EXIT_CODE)
+    except OSError as full:  # the disk, as a rule: nobody could know that this rank is done
+        record.failed(full)
+        _leave(full, 1)
 
 
 def _become_a_rank(env: RankEnv) -> None:
@@ -99,8 +103,9 @@ def _run_exit_functions() -> None:
     except BaseException:  # noqa: BLE001  # such as Ctrl-C: the interpreter, too, shows it and goes on to its end
         traceback.print_exc()
     atexit._run_exitfuncs()
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):  # the script may have closed or replaced them
+        with suppress(AttributeError, ValueError, OSError):
+            stream.flush()
 
 
 class _Record:

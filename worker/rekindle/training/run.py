@@ -21,6 +21,7 @@ from rekindle.training.agreement import Agreement
 from rekindle.training.best import BestSoFar
 from rekindle.training.data_loading import Collate, length_of, share_loader, to_device, training_loader
 from rekindle.training.drain import Drained, DrainWatch
+from rekindle.training.evaluating import evaluating
 from rekindle.training.logbook import Logbook
 from rekindle.training.memory_copy import memory_folder
 from rekindle.training.method import Method, Replicas
@@ -33,6 +34,8 @@ from rekindle.training.schedule import SnapshotSchedule, chosen_cadence
 from rekindle.training.snapshots import Snapshots
 from rekindle.training.step_boundary import StepBoundary
 from rekindle.training.training_state import PROGRESS, Stateful, TrainingState
+
+_EPOCH_END = "epoch end"  # phase in which the script does what it likes, evaluation above all
 
 
 class Run:
@@ -168,7 +171,7 @@ class Run:
             self._division.begin(progress)
             yield progress.epoch
             self._boundary.end_epoch()
-        self._reporter.place(epoch=progress.epoch)
+        self._reporter.place(phase=_EPOCH_END, epoch=progress.epoch)
 
     def batches(
         self,
@@ -199,6 +202,7 @@ class Run:
             self._division.begin(self._progress)
             yield to_device(batch, self._world.device)
             self._boundary.end_step(sampler)
+        self._reporter.place(phase=_EPOCH_END)
 
     def parts(self, batch: Any) -> Iterator[Any]:
         """The parts of a batch, to run forward and backward one after another before the optimizer steps.
@@ -230,18 +234,18 @@ class Run:
         """The bare model in evaluation mode, without gradients and with rank 0's buffers on every rank."""
         for buffer in self._module.buffers():
             dist.broadcast(buffer, src=0)
-        was_training = self._module.training
-        self._module.eval()
-        with self.phase("evaluate"), torch.no_grad():
+        with self.phase("evaluate"), evaluating(self._module), torch.no_grad():
             yield self._module
-        self._module.train(was_training)
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
         """Tell the page that this rank does something else than training; hang detection is patient meanwhile."""
+        before = self._reporter.phase
         self._reporter.place(phase=name)
-        yield
-        self._reporter.place(phase="train")
+        try:
+            yield
+        finally:
+            self._reporter.place(phase=before)
 
     def log(self, **values: Any) -> None:
         """Note metrics of this step, such as ``loss=loss``; the page shows their mean over the ranks and samples.
@@ -259,7 +263,7 @@ class Run:
         metric_state.prepare(self._metrics, self._world.device)
         model, parts = self._method.saved(self._module, self._parts)
         self._state = TrainingState(
-            self._module, model, parts, self._metrics, self._seed, self._world.rank, self._world.device
+            self._module, model, parts, self._metrics, self._seed, self._method.stream(self._world), self._world.device
         )
         agreement = Agreement(self._world)
         self._snapshots = Snapshots(
@@ -271,6 +275,7 @@ class Run:
         )
         with self.phase("restore"):
             from_disk = self._restore()
+        self._reporter.place(step=self._progress.step)
         self._saving = Saving(
             self._snapshots,
             SnapshotSchedule(self._cadence, time.monotonic(), self._env.failures),

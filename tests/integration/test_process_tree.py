@@ -1,0 +1,43 @@
+"""Ending processes: the right ones, all of them, and no crash over those that are not ours to end."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from rekindle.contract.identity import ProcessIdentity
+from rekindle.keeper.process_tree import descendants, end_all, reap, send_signal
+
+_NOBODY = 65534
+_FAMILY = "import os, time\nfor _ in range(3): os.fork()\nprint(flush=True)\ntime.sleep(600)"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may become another user")
+def test_a_process_of_another_user_is_left_alone() -> None:
+    ours = ProcessIdentity.own()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.setuid(_NOBODY)
+            os._exit(10 + send_signal(ours, signal.SIGUSR1))
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 10
+
+
+def test_a_whole_family_is_ended() -> None:
+    with subprocess.Popen([sys.executable, "-c", _FAMILY], stdout=subprocess.PIPE) as parent:
+        assert parent.stdout is not None
+        for _ in range(8):
+            parent.stdout.readline()
+        family = [parent.pid, *descendants(parent.pid)]
+        assert len(family) == 8
+        known = [identity for pid in family if (identity := ProcessIdentity.of(pid)) is not None]
+        assert end_all(lambda: family, lambda: None) == []
+        assert not any(identity.alive() for identity in known)
+
+
+def test_nobody_below_is_nothing_to_end() -> None:
+    assert end_all(list, reap) == []
