@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from cli_process import environment, rekindle
+from rekindle_service.home import Home
 
 _HEAVY = ("torch", "fastapi", "starlette", "sqlmodel", "sqlalchemy", "uvicorn", "numpy", "plotly", "alembic")
 _PROBE = """
@@ -43,16 +44,25 @@ def test_without_a_server_a_command_says_how_to_start_one(tmp_path: Path, words:
     assert done.stdout == ""
 
 
-def test_a_server_that_died_without_a_word_is_not_taken_for_one(tmp_path: Path) -> None:
-    with socket.socket() as unused:
-        unused.bind(("127.0.0.1", 0))
-        port = unused.getsockname()[1]
-        (tmp_path / "token").write_text("secret\n")
-        (tmp_path / "server.json").write_text(json.dumps({"url": f"http://127.0.0.1:{port}", "pid": 1}))
+@pytest.mark.parametrize("lock", ["none", "free", "another's"])
+def test_whoever_listens_on_the_port_of_a_server_that_was_killed_does_not_get_the_token(
+    tmp_path: Path, lock: str
+) -> None:
+    (tmp_path / "token").write_text("secret\n")
+    held = None if lock == "none" else Home(tmp_path).lock()
+    if held is not None and lock == "free":
+        held.release()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        (tmp_path / "server.json").write_text(json.dumps({"url": url, "pid": None if lock == "none" else 1}))
         done = rekindle(tmp_path, "ps")
+        listener.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            listener.accept()
+    if held is not None and lock == "another's":
+        held.release()
     assert done.returncode == 2
-    assert f"127.0.0.1:{port} does not answer" in done.stderr
-    assert "secret" not in done.stderr
+    assert f"No server is running in {tmp_path}" in done.stderr
 
 
 def test_another_servers_address_does_not_get_this_homes_token(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import httpx2
 
 from rekindle.contract.durable import read_json
+from rekindle.contract.locks import lock_holder
 from rekindle_service.client.problems import NoServerError
 from rekindle_service.home import Home
 from rekindle_service.settings import Settings
@@ -52,8 +53,12 @@ def shares_disk(settings: Settings) -> bool:
 
 
 def server_in(home: Home) -> Address:
-    """The server that owns ``home``. Raises NoServerError when there is none."""
-    server = read_json(home.server_json)
-    if not isinstance(server, dict) or not home.token.exists():
+    """The server that owns ``home``. Raises NoServerError when there is none.
+
+    What a killed server has announced names a port that anybody may listen on by now, and whoever does would be sent
+    the token: only the owner of the lock counts. Must not be called in the server's own process (see ``lock_holder``).
+    """
+    server, owner = read_json(home.server_json), lock_holder(home.server_lock)
+    if owner is None or not isinstance(server, dict) or server.get("pid") != owner or not home.token.exists():
         raise NoServerError(f"No server is running in {home.root}.")
     return Address(str(server["url"]), home.token.read_text().strip())
