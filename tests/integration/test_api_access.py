@@ -114,6 +114,17 @@ def test_a_session_outlives_the_server(server: ApiServer, tmp_path) -> None:
         assert restarted.stranger.get("/api/v1/jobs").status_code == 200
 
 
+@pytest.mark.parametrize(
+    "odd",
+    ['prefs={"a":1}', "name=two words", "na me=x", "grüße=x", "lonely", "=", 'open="quote', "a=b=c", "x=\\777", "[]=1"],
+)
+def test_an_odd_cookie_of_another_server_does_not_log_out(server: ApiServer, odd: str) -> None:
+    own = log_in(server).partition(";")[0]
+    server.stranger.cookies.clear()
+    for header in (f"{odd}; {own}", f"{own}; {odd}"):
+        assert server.stranger.get("/api/v1/jobs", headers=[(b"cookie", header.encode())]).status_code == 200, header
+
+
 @pytest.mark.parametrize("body", [{"token": "wrong"}, {"token": "é\u0000"}, {"token": ""}])
 def test_a_wrong_token_does_not_log_in(server: ApiServer, body: dict[str, str]) -> None:
     answer = server.stranger.post("/login", json=body, headers=SAME_ORIGIN)

@@ -3,9 +3,9 @@
 import hashlib
 import hmac
 import urllib.parse
-from http.cookies import CookieError, SimpleCookie
 
 from starlette.datastructures import Headers
+from starlette.requests import cookie_parser
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocketClose
@@ -79,11 +79,8 @@ def _bearer(header: str) -> bytes:
 
 
 def _session_cookie(headers: Headers) -> bytes:
-    try:
-        morsel = SimpleCookie("; ".join(headers.getlist("cookie"))).get(COOKIE)
-    except CookieError:
-        return b""
-    return b"" if morsel is None else morsel.value.encode(errors="replace")
+    """Other servers of this host set cookies, too, and a browser sends them all, however odd they are."""
+    return cookie_parser("; ".join(headers.getlist("cookie"))).get(COOKIE, "").encode()
 
 
 def is_same_origin(headers: Headers) -> bool:
