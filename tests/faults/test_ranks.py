@@ -95,6 +95,20 @@ def test_a_keeper_told_to_leave_drains_its_ranks_and_the_next_one_goes_on(begin,
     assert run.classes() == ["preempted", "success"]
 
 
+def test_a_machine_that_goes_down_stops_its_ranks_with_the_keeper_and_nobody_is_blamed(begin, undisturbed):
+    run = begin("ddp.py", max_failures=1)
+    run.reach_step(6)
+    for rank in (0, 1):
+        run.signal_rank(rank, signal.SIGTERM)
+    run.keeper.send_signal(signal.SIGTERM)
+    assert run.leave() == 0
+    assert run.records(RecordType.JOB_ENDED) == []
+    run.start()
+    assert run.finish() == "succeeded", run.story()
+    assert run.weights() == undisturbed
+    assert run.classes() == ["preempted", "success"]
+
+
 def test_a_second_keeper_leaves_the_job_to_the_first(begin):
     run = begin("ddp.py")
     run.reach_step(2)

@@ -85,6 +85,8 @@ class Attempt:
         if self._roster.all(lambda rank: rank.done and not rank.drained):
             ending = Ending.DONE  # asked to stop, all came to their end first: nothing is left to do
         survivors = self._end_everything()
+        if ending is Ending.RANK_FAILED and self._stop is not None and self._roster.stopped_with_us():
+            ending = self._stop
         self._journal_exits()
         self._scalars.finish(self._other_ranks())
         facts = self._facts(ending)

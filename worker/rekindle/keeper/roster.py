@@ -86,6 +86,10 @@ class Roster:
     def failed(self) -> list[RankFacts]:
         return [rank for rank in self if rank.failed]
 
+    def stopped_with_us(self) -> bool:
+        """True where all that failed is by SIGTERM, which a machine that goes down sends to everybody at once."""
+        return all(rank.signal == signal.SIGTERM and rank.error is None for rank in self.failed())
+
     def root_cause_is_clear(self) -> bool:
         """True once a failure is known that is not the consequence of another's."""
         return any(not is_cascade(rank) and (rank.error is not None or rank.explained) for rank in self.failed())
