@@ -2,6 +2,7 @@
 
 import signal
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from torch.utils.data import IterableDataset, TensorDataset
 
 from rekindle import Cadence, Drained, NonFiniteError, Run, Snapshots
 from rekindle.training.export import export
+from rekindle.training.reporting import reporter
 from rekindle.training.saving import Saving
 
 LENGTH, BATCH = 20, 8  # batches of 8, 6 and 6
@@ -262,6 +264,22 @@ def test_evaluation_sees_every_sample_once_and_goes_back_to_training():
             assert not model(seen).requires_grad
         assert run.module.training
     assert seen.flatten().tolist() == list(range(LENGTH))
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_an_evaluation_leaves_everything_as_it_was_however_it_ends(fails, monkeypatch):
+    run, (model, _) = start()
+    model[1].eval()  # a frozen layer
+    phases = []
+    with run, monkeypatch.context() as patch:
+        patch.setattr(reporter(), "place", lambda phase: phases.append(phase))
+        with suppress(ZeroDivisionError), run.evaluation() as evaluated:
+            assert not any(layer.training for layer in evaluated.modules())
+            if fails:
+                raise ZeroDivisionError
+    assert model.training
+    assert [layer.training for layer in model] == [True, False, True]
+    assert phases == ["evaluate", None]  # outside rekindle there is none
 
 
 def model_after(**options):

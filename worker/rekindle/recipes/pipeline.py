@@ -20,6 +20,7 @@ from rekindle.recipes.digest import weights_sha256
 from rekindle.recipes.group import joined
 from rekindle.recipes.loop import Plan, count_correct, fit, make_repeatable, sgd
 from rekindle.recipes.stages import Stages, cut
+from rekindle.training.evaluating import evaluating
 from rekindle.training.run import Run
 
 
@@ -57,15 +58,12 @@ class Pipeline:
         run.log(loss=loss)
 
     def test_accuracy(self, run: Run, plan: Plan) -> float:
-        run.module.eval()
-        with run.phase("evaluate"):
-            accuracy = count_correct(
+        with run.phase("evaluate"), evaluating(run.module):
+            return count_correct(
                 run,
                 plan,
                 lambda x, y: self._shared(self._schedule(y, trains=False).eval(**self._fed(x, y)), y, plan),
             )
-        run.module.train()
-        return accuracy
 
     def _fed(self, images: Tensor, labels: Tensor) -> dict[str, Any]:
         """What this rank's end of the pipeline takes in: rank 0 images, the last rank labels, in micro-batches."""
