@@ -93,6 +93,20 @@ def elements_in_shards_of(path):
     return sum(tensor.numel() for _, tensor in torch.load(path, weights_only=True).values())
 
 
+def test_a_parameter_without_a_gradient_so_far_is_restored_without_a_state_of_its_own(ranks, tmp_path):
+    def trained(folder, *epochs):
+        for count in epochs:
+            ended = ranks.run_module(tmp_path / folder, "sharded", 2, "--spare", "--epochs", str(count))
+            assert ended.codes == [0, 0], ended.outputs
+        return torch.load(tmp_path / folder / "trained-6.pt", weights_only=True)
+
+    calm, stopped = trained("calm", 2), trained("stopped", 1, 2)
+    restored = torch.load(tmp_path / "stopped" / "restored-2-fsdp.pt", weights_only=True)
+    assert "6.weight" in restored["model"]
+    assert "6.weight" not in restored["optimizer"]["state"]
+    assert_same_bits(stopped, calm)
+
+
 def test_shards_are_exported_whole_and_a_divided_training_starts_from_the_file(train, state, tmp_path):
     weights = state("trained-3.pt")["model"]
     snapshots = tmp_path / "snapshots"

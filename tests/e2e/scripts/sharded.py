@@ -25,6 +25,7 @@ def read_options() -> argparse.Namespace:
     parser.add_argument("--epochs", type=int, default=1)
     parser.add_argument("--width", type=int, default=16)
     parser.add_argument("--start-from")
+    parser.add_argument("--spare", action="store_true", help="add a layer that is left out until the second epoch")
     parser.add_argument("--forget", action="store_true", help="leave the optimizer out")
     return parser.parse_args()
 
@@ -41,11 +42,20 @@ class Counter(nn.Module):
         return x
 
 
-def build(width: int) -> nn.Module:
+class Spare(nn.Linear):
+    """A layer that does nothing, and gets no gradient, until it is ``used``."""
+
+    used = False
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x) if self.used else x
+
+
+def build(width: int, *, spare: bool) -> nn.Module:
     """Hardly a size divides evenly: some ranks get less than others, or nothing."""
     torch.manual_seed(0)
     layers = nn.Linear(7, width), nn.ReLU(), nn.Linear(width, 10), Counter(), nn.Linear(10, 5), nn.Linear(5, 1)
-    return nn.Sequential(*layers)
+    return nn.Sequential(*layers, *([Spare(1, 1)] if spare else []))
 
 
 def divide(model: nn.Module, way: str, ranks: int) -> None:
@@ -70,7 +80,8 @@ def whole_state(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict:
     options = StateDictOptions(full_state_dict=True, cpu_offload=True)
     return {
         "model": get_model_state_dict(model, options=options),
-        "optimizer": get_optimizer_state_dict(model, optimizer, options=options),
+        # of an optimizer that has no state yet, torch would make one by a step that counts
+        "optimizer": get_optimizer_state_dict(model, optimizer, options=options) if optimizer.state else {},
     }
 
 
@@ -79,7 +90,7 @@ def main() -> None:
     x = torch.randn(48, 7, generator=torch.Generator().manual_seed(1))
     data = TensorDataset(x, x.sum(1, keepdim=True))
     with joined() as world:
-        model = build(options.width)
+        model = build(options.width, spare=options.spare)
         divide(model, options.way, world.size)
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, foreach=False)
         with Run(
@@ -91,7 +102,8 @@ def main() -> None:
             start_from=options.start_from,
         ) as run:
             keep(run, f"restored-{world.size}-{options.way}.pt", optimizer)
-            for _ in run.epochs(options.epochs):
+            for epoch in run.epochs(options.epochs):
+                Spare.used = epoch > 0
                 for a, b in run.batches(data, global_batch=16):
                     optimizer.zero_grad()
                     loss = nn.functional.mse_loss(run.model(a), b) * run.batch_weight

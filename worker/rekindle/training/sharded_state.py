@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
     get_model_state_dict,
     get_optimizer_state_dict,
     set_model_state_dict,
@@ -38,4 +39,6 @@ class ShardedOptimizer:
         return dict(get_optimizer_state_dict(self._model, self._optimizer))
 
     def load_state_dict(self, state: dict[str, Any], /) -> None:
-        set_optimizer_state_dict(self._model, self._optimizer, put_together(state, divided(self.state_dict())))
+        """A parameter that never had a gradient has no state, which torch would take for a mistake."""
+        whole = put_together(state, divided(self.state_dict()))
+        set_optimizer_state_dict(self._model, self._optimizer, whole, options=StateDictOptions(strict=False))
