@@ -36,6 +36,9 @@ class ExperimentSubmitter:
         request for the experiment, and StorageError.
         """
         with ExitStack() as stack:
+            stack.enter_context(self.submitter.under_way.alone(idempotency_key))
+            if (known := self.known(idempotency_key)) is not None:
+                return known
             cells = self._fetched(cells, stack)
             self._check(cells)
             return self._insert(experiment, cells, one_at_a_time, idempotency_key)

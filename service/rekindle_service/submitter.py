@@ -5,7 +5,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from rekindle_service.code_manifest import take_manifest
 from rekindle_service.code_sources import Checkout, CodeSources
 from rekindle_service.devices import Machine
 from rekindle_service.home import Home, new_job_id
+from rekindle_service.keys_under_way import KeysUnderWay
 from rekindle_service.rows import Job
 from rekindle_service.store import StorageError, Store
 from rekindle_service.submission import FieldError, Submission, SubmissionError
@@ -35,22 +36,24 @@ class Submitter:
     machine: Machine
     check_python: Callable[[str], FieldError | None]
     checkout: Checkout
+    under_way: KeysUnderWay = field(default_factory=KeysUnderWay)
 
     def submit(self, submission: Submission, idempotency_key: str | None = None) -> Job:
-        """The new job, or the one that the key made before.
+        """The new job, or the one that the key made before, or is making just now.
 
         The run directory is put together aside and renamed, then the row is inserted: what is interrupted half way
         leaves no job, and ``housekeeping`` sweeps the remains. Raises SubmissionError and StorageError.
         """
-        known = None if idempotency_key is None else self.store.job_by_key(idempotency_key)
-        if known is not None:
-            return known
+        with self.under_way.alone(idempotency_key):
+            known = None if idempotency_key is None else self.store.job_by_key(idempotency_key)
+            return known or self._insert(self._checked(submission), idempotency_key)
+
+    def _checked(self, submission: Submission) -> Job:
         with self.fetched([submission]) as (here,):
             errors = self.objections(here)
             if errors:
                 raise SubmissionError(errors)
-            job = self.prepare(here)
-        return self._insert(job, idempotency_key)
+            return self.prepare(here)
 
     @contextmanager
     def fetched(self, submissions: Sequence[Submission]) -> Iterator[list[Submission]]:
@@ -124,7 +127,7 @@ class Submitter:
         fsync_folder(self.home.runs)
 
     def _insert(self, job: Job, idempotency_key: str | None) -> Job:
-        """The row of ``job``, or that of a concurrent request with the same key that was faster."""
+        """The row of ``job``, or that of another request with the same key that was faster."""
         inserted: Job | None = None
         try:
             inserted = self.store.add_job(job, idempotency_key)

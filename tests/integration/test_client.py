@@ -3,7 +3,10 @@
 import inspect
 import io
 import tarfile
+import threading
+import time
 from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -148,6 +151,28 @@ def test_events_of_an_asynchronous_client_are_the_same(server: ServeProcess, job
     kinds = run(server, body)
     assert kinds[0] == "hello"
     assert "job" in kinds
+
+
+def test_a_submission_that_takes_longer_than_any_question_is_waited_for_and_sent_once() -> None:
+    asked = []
+
+    class Copying(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            asked.append(self.headers["Idempotency-Key"])
+            time.sleep(0.5)  # a big folder
+            self.send_response(201)
+            self.send_header("Content-Length", "2")
+            self.end_headers()
+            self.wfile.write(b"{}")
+
+        def log_message(self, *_: object) -> None: ...
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Copying) as slow:
+        threading.Thread(target=slow.serve_forever).start()
+        with Client(lambda: public.Address(f"http://127.0.0.1:{slow.server_port}", "t"), timeout=0.1) as client:
+            assert client.submit({}) == {}
+        slow.shutdown()
+    assert len(asked) == 1
 
 
 def test_a_server_that_never_was_and_a_wrong_token_are_errors_at_once(server: ServeProcess) -> None:

@@ -100,8 +100,9 @@ def test_a_repeat_with_the_same_key_copies_nothing_and_gives_the_first_job(submi
     assert names_in(home.runs) == [first.id]
 
 
-def test_of_many_concurrent_repeats_one_job_remains(submitter, submission, home):
-    jobs = []
+def test_of_many_concurrent_repeats_one_is_carried_out_and_the_others_wait_for_its_job(submitter, submission, home):
+    jobs, checked = [], []
+    submitter = replace(submitter, check_python=checked.append)
     threads = [threading.Thread(target=lambda: jobs.append(submitter.submit(submission, "key"))) for _ in range(8)]
     for thread in threads:
         thread.start()
@@ -110,6 +111,7 @@ def test_of_many_concurrent_repeats_one_job_remains(submitter, submission, home)
     assert len(jobs) == 8
     assert {job.id for job in jobs} == set(names_in(home.runs))
     assert len(submitter.store.jobs()) == 1
+    assert len(checked) == 1
 
 
 def test_a_full_disk_is_trouble_that_may_pass_and_leaves_nothing_behind(submitter, submission, home, monkeypatch):

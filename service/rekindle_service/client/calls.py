@@ -51,7 +51,8 @@ class JobPage:
 
 
 def submit(body: dict[str, Any]) -> Call[Job]:
-    return _created("/jobs", body)
+    """The server copies the code, which may take a while."""
+    return _created("/jobs", body, timeout=_PATIENT)
 
 
 def submit_experiment(body: dict[str, Any]) -> Call[Experiment]:
