@@ -141,3 +141,31 @@ def test_shards_that_do_not_fit_are_refused_by_name(train, args, complaint):
     ended = train(1, *args)
     assert ended.codes != [0]
     assert complaint in ended.outputs[0]
+
+
+@pytest.fixture
+def told(ranks, tmp_path):
+    """What each rank tells in a script of things to agree on."""
+
+    def run(count, case):
+        ended = ranks.run_module(tmp_path, "agreeing", count, case)
+        assert ended.codes == [0] * count, ended.outputs
+        return [json.loads(output.splitlines()[-1]) for output in ended.outputs]
+
+    return run
+
+
+def test_ranks_that_share_a_batch_draw_the_same_random_numbers(told):
+    """Also in a world of another size, where they are drawn anew."""
+    for step, count in enumerate((2, 2, 3)):
+        one, *others = told(count, "draws")
+        assert one["step"] == step
+        assert others == [one] * (count - 1)
+
+
+def test_what_goes_wrong_on_one_rank_is_known_to_all(told):
+    one, other = told(2, "snapshots")
+    assert one == other
+    assert one["together"] == [True, False]  # half of the memory is enough for each, and not for both
+    assert one["restored"] == [10, [20]]
+    assert one["problem"] == "on rank 1, an unforeseen error: ZeroDivisionError: odd"

@@ -6,7 +6,11 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict, set_optimizer_state_dict
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    get_optimizer_state_dict,
+    set_optimizer_state_dict,
+)
 
 from rekindle.training.parts import OnePart
 from rekindle.training.process_group import World
@@ -40,6 +44,10 @@ class Stages:
     def seat(self, world: World) -> tuple[int, int]:
         return 0, 1
 
+    def stream(self, world: World) -> int:
+        """Stages share the batch, and no layer."""
+        return world.rank
+
     def parts(self, model: nn.Module, world: World, seed: int) -> OnePart:
         return OnePart()
 
@@ -61,7 +69,7 @@ class _AllStages:
         self._stage, self._world = stage, world
 
     def state_dict(self) -> dict[str, Any]:
-        return _joined(self._world.gather(dict(self._stage.state_dict())))
+        return _joined(self._world.gather(_on_cpu(dict(self._stage.state_dict()))))
 
     def load_state_dict(self, state: dict[str, Any], /) -> None:
         self._stage.load_state_dict({name: state[name] for name in self._stage.state_dict()})
@@ -75,7 +83,7 @@ class _AllOptimizers:
 
     def state_dict(self) -> dict[str, Any]:
         own = get_optimizer_state_dict(self._stage, self._optimizer)
-        parts: list[dict[str, Any]] = self._world.gather(dict(own))
+        parts: list[dict[str, Any]] = self._world.gather(_on_cpu(dict(own)))
         groups = [{**group} for group in parts[0]["param_groups"]]
         for place, group in enumerate(groups):
             group["params"] = [name for part in parts for name in part["param_groups"][place]["params"]]
@@ -87,7 +95,21 @@ class _AllOptimizers:
             {**group, "params": [name for name in group["params"] if name in own]} for group in state["param_groups"]
         ]
         states = {name: value for name, value in state["state"].items() if name in own}
-        set_optimizer_state_dict(self._stage, self._optimizer, {"state": states, "param_groups": groups})
+        set_optimizer_state_dict(
+            self._stage,
+            self._optimizer,
+            {"state": states, "param_groups": groups},
+            options=StateDictOptions(strict=False),  # a parameter that never had a gradient has no state
+        )
+
+
+def _on_cpu(value: Any) -> Any:
+    """Else every rank would unpickle the tensors of the others onto their GPUs, and hold memory there."""
+    if isinstance(value, torch.Tensor):
+        return value.detach().cpu()
+    if isinstance(value, dict):
+        return {key: _on_cpu(item) for key, item in value.items()}
+    return [_on_cpu(item) for item in value] if isinstance(value, list) else value
 
 
 def _joined(parts: list[dict[str, Any]]) -> dict[str, Any]:

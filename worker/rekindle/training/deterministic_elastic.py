@@ -74,6 +74,10 @@ class DeterministicElastic:
         """The first shard of this rank."""
         return share(self._count, world.rank, world.size).start, self._count
 
+    def stream(self, world: World) -> int:
+        """Outside of the shards, which draw their own."""
+        return world.rank
+
     def parts(self, model: nn.Module, world: World, seed: int) -> VirtualShards:
         if not isinstance(model, InParts):
             raise TypeError(f"parts needs the wrapped model, not a {type(model).__name__}")

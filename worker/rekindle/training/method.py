@@ -28,6 +28,9 @@ class Method(Protocol):
     def seat(self, world: World) -> tuple[int, int]:
         """Which share of every batch is this rank's (its first), and of how many; ``(0, 1)`` is the whole batch."""
 
+    def stream(self, world: World) -> int:
+        """Ranks of the same stream draw the same random numbers; most methods give each rank its own."""
+
     def parts(self, model: nn.Module, world: World, seed: int) -> Parts:
         """In how many parts a rank computes its share of a batch; ``model`` is the wrapped one."""
 
@@ -56,6 +59,9 @@ class Replicas:
     def seat(self, world: World) -> tuple[int, int]:
         return world.rank, world.size
 
+    def stream(self, world: World) -> int:
+        return world.rank
+
     def parts(self, model: nn.Module, world: World, seed: int) -> Parts:
         return OnePart()
 
@@ -81,6 +87,9 @@ class Bare:
     def seat(self, world: World) -> tuple[int, int]:
         return world.rank, world.size
 
+    def stream(self, world: World) -> int:
+        return world.rank
+
     def parts(self, model: nn.Module, world: World, seed: int) -> Parts:
         return OnePart()
 
@@ -96,7 +105,8 @@ class Sharded:
 
     Each rank saves its own shards, and any number of ranks can go on from them. The script joins the process group
     itself, since sharding needs it; the optimizer is made of the sharded parameters.
-    ``same_batch`` gives every rank the whole batch, which is what a tensor-parallel model needs.
+    ``same_batch`` gives every rank the whole batch, and the same random numbers, which is what a tensor-parallel model
+    needs: what all ranks hold whole would be dropped out differently otherwise.
     """
 
     divides_state = True
@@ -109,6 +119,9 @@ class Sharded:
 
     def seat(self, world: World) -> tuple[int, int]:
         return (0, 1) if self._same_batch else (world.rank, world.size)
+
+    def stream(self, world: World) -> int:
+        return 0 if self._same_batch else world.rank
 
     def parts(self, model: nn.Module, world: World, seed: int) -> Parts:
         return OnePart()

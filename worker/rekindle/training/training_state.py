@@ -42,7 +42,7 @@ class TrainingState:
     shared: dict[str, Stateful]  # the same on every rank: saved once
     metrics: Any
     seed: int
-    rank: int
+    stream: int  # of random numbers: the rank, unless several ranks are to draw the same
     device: torch.device
     _restored: _Own | None = None
 
@@ -67,8 +67,8 @@ class TrainingState:
         }
 
     def begin(self) -> None:
-        """Start afresh: random draws depend on seed and rank."""
-        rng.seed_all(derived_seed(self.seed, 0, self.rank))
+        """Start afresh: random draws depend on seed and stream."""
+        rng.seed_all(derived_seed(self.seed, 0, self.stream))
 
     def start_from(self, path: Path) -> None:
         """Take over a plain file: the state of the model, or (torch.save only) a dict of states by the parts' names.
@@ -95,7 +95,7 @@ class TrainingState:
         """Put everything back. ``own`` are the states of the former ranks that this rank takes over.
 
         In a world of another size no rank is its former self: its random numbers are drawn anew from seed, step and
-        rank, and metrics of former ranks are merged. Raises KeyError or ValueError, naming the part, where the
+        stream, and metrics of former ranks are merged. Raises KeyError or ValueError, naming the part, where the
         snapshot lacks one, has one more, or has one that does not fit.
         """
         parts = {"model": self.model, **self.shared}
@@ -106,7 +106,7 @@ class TrainingState:
         if same_world:
             self._restored = _Own(own[0]["rng"], metrics)
         else:
-            rng.seed_all(derived_seed(self.seed, step, self.rank))
+            rng.seed_all(derived_seed(self.seed, step, self.stream))
             self._restored = _Own(rng.capture(self.device), metrics)
         self._apply(self._restored)
 

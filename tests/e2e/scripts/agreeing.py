@@ -1,0 +1,76 @@
+"""What several ranks must agree on; each tells what it found as a line of JSON. Runs in the current folder.
+
+agreeing.py draws         a random number, drawn within a run whose ranks share each batch
+agreeing.py snapshots     how saves and restores end that go wrong on rank 1 alone
+"""
+
+import json
+import sys
+from pathlib import Path
+
+import torch
+from torch import nn
+from torch.utils.data import TensorDataset
+
+from rekindle import Cadence, Run, Snapshots
+from rekindle.recipes.group import joined
+from rekindle.training import memory_copy, snapshot_writer
+from rekindle.training.method import Sharded
+from rekindle.training.process_group import World
+
+BALLAST = 1 << 20  # bytes of each rank
+
+
+class Odd:
+    """Nothing that torch would load."""
+
+
+def draws() -> None:
+    torch.manual_seed(0)
+    model = nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    cadence = Cadence(every_steps=1)
+    with Run(model=model, optimizer=optimizer, device="cpu", cadence=cadence, method=Sharded(same_batch=True)) as run:
+        print(json.dumps({"step": run.step, "draw": torch.rand(()).item()}))
+        for _ in run.epochs(run.step + 1):
+            for (x,) in run.batches(TensorDataset(torch.ones(2, 2)), global_batch=2):
+                run.model(x).sum().backward()
+                optimizer.step()
+
+
+def snapshots() -> None:
+    with joined() as world:
+        saved = Snapshots("snapshots", memory=Path("memory"))
+        told = {"together": [copied(saved, 1, free=5), copied(saved, 2, free=3)]}
+        save(saved, world, 10)
+        with torch.serialization.safe_globals([Odd]):
+            saved.save(20, 0, {"model": {}}, {"odd": Odd()} if world.rank == 1 else {})
+        restored = saved.restore()
+        told["restored"] = [restored.step, [each.step for each in restored.skipped]]
+        if world.rank == 1:
+            snapshot_writer.write_state = fail
+        told["problem"] = save(saved, world, 30)
+        print(json.dumps(told))
+
+
+def copied(saved: Snapshots, step: int, *, free: int) -> bool:
+    """Into memory of which so many times the ballast of one rank is free."""
+    memory_copy._available_memory = lambda: free * BALLAST
+    saved.begin_copy(step, 0, {"model": {}}, {"ballast": torch.zeros(BALLAST // 4)})
+    return saved.finish().saved
+
+
+def save(saved: Snapshots, world: World, step: int) -> str | None:
+    return saved.save(step, 0, {"model": {}}, {"rank": world.rank}).problem
+
+
+def fail(*args: object) -> None:
+    raise ZeroDivisionError("odd")
+
+
+def main() -> None:
+    {"draws": draws, "snapshots": snapshots}[sys.argv[1]]()
+
+
+if __name__ == "__main__":
+    main()
