@@ -104,3 +104,9 @@ def test_a_layer_that_is_left_out_needs_its_option(train_oddly):
     assert 0 not in refused.codes
     assert "Expected to have finished reduction in the prior iteration" in refused.outputs[0]
     ended_well(train_oddly("idle-layer", "ddp", 2, *QUICK, "--find-unused-parameters"))
+
+
+def test_divided_models_are_counted_by_all_ranks_together(train):
+    trained = train("fsdp", 2, *QUICK, "--evaluate", "compare")
+    assert said(trained, r"compare evaluation")
+    assert trained.accuracy

@@ -10,6 +10,7 @@ from typing import Any, Protocol, cast
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 from torch.nn.functional import cross_entropy
 from torchmetrics.classification import MulticlassAccuracy
 
@@ -122,10 +123,14 @@ def accuracy_on_test(run: Run, plan: Plan) -> float:
 
 
 def compare_countings(run: Run, plan: Plan) -> None:
-    """Log what padding makes of the accuracy, and what rank 0 counts alone, sample by sample."""
+    """Log what padding makes of the accuracy, and what rank 0 counts alone, sample by sample.
+
+    Where rank 0 has only a part of each layer, the others go the same way with it.
+    """
     with run.evaluation() as model:
         padded = count_correct(run, plan, lambda images, _: model(images), how="padded")
-        if run.rank == 0:
+        divided = any(isinstance(parameter, DTensor) for parameter in model.parameters())
+        if run.rank == 0 or divided:
             batches = evaluation_batches(plan.data.test, "exact", rank=0, ranks=1, workers=plan.options.workers)
             moved = (to_device(batch, run.device) for batch in batches)
             right = [int((model(images).argmax(1) == labels).sum()) for images, labels in moved]
