@@ -30,6 +30,15 @@ export class FieldErrors {
     (first ?? this.#general).focus();
   }
 
+  /** Show these beside what is shown already, and leave the reader where they type. @param {FieldError[]} errors */
+  mark(errors) {
+    for (const { field } of errors) {
+      const place = this.#placeOf(field);
+      if (place) unmark(place);
+    }
+    errors.forEach((error) => this.#showAt(error));
+  }
+
   clear() {
     setText(this.#general, "");
     unmark(this.#form);

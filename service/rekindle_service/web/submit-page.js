@@ -15,6 +15,9 @@ const errors = new FieldErrors(form, byId("form-error"));
 
 /** Sent with the request, so that one that is repeated after a lost answer makes no second job. */
 let attempt = { body: "", key: "" };
+let uploads = 0;
+/** What has to end before the job can be submitted. */
+const busy = { sending: false, uploading: false };
 
 function preview() {
   try {
@@ -25,7 +28,7 @@ function preview() {
     setText(byId("preview-curl"), asCurl(body, location.origin));
   } catch (error) {
     if (!(error instanceof FormError)) throw error;
-    errors.show(error.errors);
+    errors.mark(error.errors);
   }
 }
 
@@ -38,8 +41,14 @@ function keyFor(body) {
   return attempt.key;
 }
 
+/** @param {Partial<typeof busy>} change */
+function setBusy(change) {
+  Object.assign(busy, change);
+  button.disabled = busy.sending || busy.uploading;
+}
+
 async function submit() {
-  button.disabled = true;
+  setBusy({ sending: true });
   errors.clear();
   try {
     const body = fields.body;
@@ -48,7 +57,7 @@ async function submit() {
   } catch (error) {
     refuse(error);
   } finally {
-    button.disabled = false;
+    setBusy({ sending: false });
   }
 }
 
@@ -61,22 +70,31 @@ function refuse(error) {
   errors.show([], "The server could not be reached. What you filled in is still here; try again");
 }
 
-/** @param {File} file */
+/** The archive that was chosen last is the one that is submitted, whichever arrives first. @param {File} file */
 async function upload(file) {
-  const status = byId("upload-status");
+  const number = ++uploads;
+  useBundle("", `Uploading ${file.name}, ${bytes(file.size)} …`);
+  setBusy({ uploading: true });
   const isZip = file.name.toLowerCase().endsWith(".zip");
-  setText(status, `Uploading ${file.name}, ${bytes(file.size)} …`);
-  try {
-    const bundle = await uploadBundle(file, isZip ? "application/zip" : "application/gzip");
-    /** @type {HTMLInputElement} */ (byId("bundle")).value = bundle.id;
-    setText(status, `${file.name} is on the server, ${bytes(bundle.bytes)}.`);
+  const answer = await uploadBundle(file, isZip ? "application/zip" : "application/gzip").catch((error) => error);
+  if (number !== uploads) return;
+  setBusy({ uploading: false });
+  if ("id" in answer) {
     errors.clear();
-    preview();
-  } catch (error) {
-    setText(status, "");
-    const told = error instanceof Problem ? error.message : "the server could not be reached";
-    errors.show([{ field: "code.bundle", rule: told }]);
+    return useBundle(answer.id, `${file.name} is on the server, ${bytes(answer.bytes)}.`);
   }
+  useBundle("", `${file.name} could not be uploaded.`);
+  errors.mark([{ field: "code.bundle", rule: answer instanceof Problem ? answer.message : "the server could not be reached" }]);
+}
+
+/**
+ * @param {string} id
+ * @param {string} status
+ */
+function useBundle(id, status) {
+  /** @type {HTMLInputElement} */ (byId("bundle")).value = id;
+  setText(byId("upload-status"), status);
+  preview();
 }
 
 /** @param {string} id */
@@ -105,8 +123,10 @@ function wire() {
   });
   for (const id of ["kind", "source", "recipe"]) byId(id).addEventListener("change", () => (fields.arrange(), preview()));
   byId("archive").addEventListener("change", ({ target }) => {
-    const file = /** @type {HTMLInputElement} */ (target).files?.[0];
+    const input = /** @type {HTMLInputElement} */ (target);
+    const file = input.files?.[0];
     if (file) void upload(file);
+    input.value = ""; // the same file, edited since, is a change again
   });
   for (const name of ["command", "curl"]) {
     byId(`copy-${name}`).addEventListener("click", () => void copyText(byId(`preview-${name}`).textContent ?? ""));

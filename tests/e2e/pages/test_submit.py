@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import APIResponse, Page, Route, expect
 
 from e2e.played_job import PlayedJob
 from e2e.serve_process import ServeProcess
@@ -119,6 +119,42 @@ def test_an_archive_is_uploaded_and_run_and_a_broken_one_is_refused(
     assert client.job(form.url.rpartition("/")[2])["target"] == {"kind": "script", "value": "train.py"}
 
 
+def test_the_archive_that_was_chosen_last_is_submitted_whichever_arrives_first(form: Page) -> None:
+    held: list[tuple[Route, APIResponse]] = []
+    form.route("**/api/v1/bundles", lambda route: held.append((route, route.fetch())), times=1)
+    form.get_by_label("Code from").select_option("bundle")
+    archive, bundle = form.get_by_label("Archive"), form.locator("#bundle")
+    submit = form.get_by_role("button", name="Submit the job")
+    bundle.fill("sha256:older")
+    archive.set_input_files({"name": "large.tar.gz", "mimeType": "application/gzip", "buffer": packed(b"print(1)")})
+    expect(submit).to_be_disabled()
+    expect(bundle).to_have_value("")
+    expect(archive).to_have_value("")  # so that the same file, edited since, can be chosen again
+    archive.set_input_files({"name": "small.tar.gz", "mimeType": "application/gzip", "buffer": packed(b"print(2)")})
+    expect(form.locator("#upload-status")).to_contain_text("small.tar.gz is on the server")
+    expect(submit).to_be_enabled()
+    chosen = bundle.input_value()
+    [(route, answer)] = held
+    assert answer.json()["id"] != chosen
+    with form.expect_response("**/api/v1/bundles"):
+        route.fulfill(response=answer)
+    form.evaluate("fetch('/healthz').then((answer) => answer.text())")
+    assert bundle.input_value() == chosen
+    expect(form.locator("#upload-status")).to_contain_text("small.tar.gz is on the server")
+
+
+def test_what_is_wrong_is_marked_while_one_types_elsewhere(form: Page) -> None:
+    form.get_by_label("Arguments").fill("'never closed")
+    name = form.get_by_label("Name", exact=True)
+    name.click()
+    form.keyboard.type("baseline")
+    expect(name).to_be_focused()
+    expect(name).to_have_value("baseline")
+    expect(form.get_by_label("Arguments")).to_have_attribute("aria-invalid", "true")
+    form.get_by_role("button", name="Submit the job").click()
+    expect(form.get_by_label("Arguments")).to_be_focused()
+
+
 def test_a_clone_is_filled_in_but_for_its_secrets(
     form: Page, server: ServeProcess, client: Client, before: str
 ) -> None:
@@ -173,10 +209,9 @@ def typed(form: Page, preview: str) -> list[str]:
     return shlex.split((form.locator(preview).text_content() or "").replace("\\\n", ""))
 
 
-def packed() -> bytes:
+def packed(script: bytes = b"print('from an archive')\n") -> bytes:
     data = io.BytesIO()
     with tarfile.open(fileobj=data, mode="w:gz") as archive:
-        script = b"print('from an archive')\n"
         member = tarfile.TarInfo("train.py")
         member.size = len(script)
         archive.addfile(member, io.BytesIO(script))
