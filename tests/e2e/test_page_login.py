@@ -40,15 +40,26 @@ def test_a_page_asked_for_without_a_session_is_shown_after_signing_in(
 ) -> None:
     job = play("digits")
     page = visitor.new_page()
-    page.goto(f"{server.url}/jobs/{job.id}")
+    whole = f"{server.url}/jobs/{job.id}?from=mail#log/0/stdout/1/0"
+    page.goto(whole)
     page.get_by_label("Access token").fill(server.token)
     page.get_by_role("button", name="Sign in").click()
-    page.wait_for_url(f"{server.url}/jobs/{job.id}")
+    page.wait_for_url(whole)
     expect(page.get_by_role("heading", name="digits")).to_be_visible()
 
 
-def test_signing_in_never_leads_to_another_site(visitor: BrowserContext, server: ServeProcess) -> None:
-    for foreign in ("//evil.example/x", "https://evil.example/", "/\\evil.example", "javascript:alert(1)"):
+def test_signing_in_never_leads_to_another_site(
+    visitor: BrowserContext, server: ServeProcess, watcher: Watcher
+) -> None:
+    watcher.expect("404")
+    for foreign in (
+        "//evil.example/x",
+        "https://evil.example/",
+        "/\\evil.example",
+        "/.//evil.example",
+        "http://[",
+        "javascript:alert(1)",
+    ):
         page = visitor.new_page()
         page.goto(f"{server.url}/login?next={foreign}#token={server.token}")
         page.wait_for_url(lambda url: "/login" not in url)

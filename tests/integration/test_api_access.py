@@ -141,6 +141,8 @@ def test_a_page_request_without_session_leads_to_the_login_page_and_back(server:
     answer = server.stranger.get("/jobs/abcdefghij", headers={"Accept": "text/html,*/*"})
     assert answer.status_code == 303
     assert answer.headers["location"] == "/login?next=%2Fjobs%2Fabcdefghij"
+    asked = server.stranger.get("/compare?jobs=a,b%26c&x=%C3%A9", headers={"Accept": "text/html"})
+    assert asked.headers["location"] == "/login?next=%2Fcompare%3Fjobs%3Da%2Cb%2526c%26x%3D%25C3%25A9"
     assert server.stranger.get("/jobs/abcdefghij").status_code == 401
     assert server.stranger.get("/api/v1/jobs", headers={"Accept": "text/html"}).status_code == 401
 

@@ -57,17 +57,18 @@ class Access:
         if scope["type"] == "websocket":
             answer = WebSocketClose()  # there are none here
         elif scope["type"] == "http":
-            answer = self._refusal(scope["method"], scope["path"], Headers(scope=scope))
+            answer = self._refusal(scope, Headers(scope=scope))
         await (answer or self._app)(scope, receive, send)
 
-    def _refusal(self, method: str, path: str, headers: Headers) -> Response | None:
+    def _refusal(self, scope: Scope, headers: Headers) -> Response | None:
         """The answer to a request that may not pass, None for one that may."""
+        method, path = scope["method"], scope["path"]
         if (method, path) in OPEN_ROUTES:
             return None
         if "authorization" in headers:
             return None if self._credentials.is_token(_bearer(headers["authorization"])) else _unauthorized()
         if not self._credentials.is_session(_session_cookie(headers)):
-            return _login_page(path) if _is_page_request(method, path, headers) else _unauthorized()
+            return _login_page(scope) if _is_page_request(method, path, headers) else _unauthorized()
         if method not in _READING and not is_same_origin(headers):
             return _foreign_origin()
         return None
@@ -96,8 +97,11 @@ def _is_page_request(method: str, path: str, headers: Headers) -> bool:
     return method == "GET" and not path.startswith(("/api/", "/static/")) and "text/html" in headers.get("accept", "")
 
 
-def _login_page(path: str) -> Response:
-    return RedirectResponse("/login?" + urllib.parse.urlencode({"next": path}), 303)
+def _login_page(scope: Scope) -> Response:
+    """Leads back to the whole address afterwards; its fragment the browser keeps by itself."""
+    query = scope["query_string"].decode("latin-1")
+    wanted = scope["path"] + (f"?{query}" if query else "")
+    return RedirectResponse("/login?" + urllib.parse.urlencode({"next": wanted}), 303)
 
 
 def _unauthorized() -> Response:

@@ -155,7 +155,7 @@ export class Problem extends Error {
 
 /** Go to the sign-in page, and from there back to this one. */
 export function signIn() {
-  location.assign(`/login?next=${encodeURIComponent(location.pathname + location.search)}`);
+  location.assign(`/login?next=${encodeURIComponent(location.pathname + location.search)}${location.hash}`);
 }
 
 /**

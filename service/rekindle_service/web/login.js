@@ -8,10 +8,15 @@ const form = /** @type {HTMLFormElement} */ (document.getElementById("login-form
 const field = /** @type {HTMLInputElement} */ (document.getElementById("token"));
 const refusal = /** @type {HTMLElement} */ (document.getElementById("login-error"));
 
-/** Where to go afterwards: never to another site, whatever the address says. */
+/**
+ * Where to go afterwards: never to another site, whatever the address says. The origin stands before the path, since a
+ * path that begins with two slashes would be read as another site; the fragment is the one that was asked for.
+ */
 function destination() {
-  const next = new URL(new URLSearchParams(location.search).get("next") ?? "/", location.origin);
-  return next.origin === location.origin ? next.pathname + next.search : "/";
+  const next = new URLSearchParams(location.search).get("next") ?? "/";
+  const url = new URL(URL.canParse(next, location.origin) ? next : "/", location.origin);
+  const path = url.origin === location.origin ? url.pathname + url.search : "/";
+  return location.origin + path + location.hash;
 }
 
 /**
