@@ -114,7 +114,9 @@ def test_the_next_attempt_is_followed_from_its_beginning(server: ApiServer, code
     append_line(second / "metrics.jsonl", point(5))
     later = dict(told(feed))
     assert (later["log"]["attempt"], later["log"]["offset"], later["log"]["text"]) == (2, 0, "again")
-    assert later["metrics"] == {"job": job["id"], "attempt": 2, "points": [point(5)]}
+    end = (second / "metrics.jsonl").stat().st_size
+    place = {"file": "metrics.jsonl", "offset": 0, "next_offset": end}
+    assert later["metrics"] == {"job": job["id"], "attempt": 2, **place, "points": [point(5)]}
 
 
 def test_the_end_of_each_failed_attempt_is_told_before_the_next_one(server: ApiServer, code: Path) -> None:
@@ -141,6 +143,23 @@ def test_the_end_of_each_failed_attempt_is_told_before_the_next_one(server: ApiS
     ]
     points = [(poll["metrics"]["attempt"], poll["metrics"]["points"]) for poll in polls if "metrics" in poll]
     assert points == [(1, [point(1)]), (2, [point(2)])]
+
+
+def test_points_that_a_new_listener_was_not_told_are_seen_by_their_offsets(server: ApiServer, code: Path) -> None:
+    job = server.submit(code)
+    server.move(job, JobState.STARTING, JobState.RUNNING)
+    metrics = start_attempt(server, job, 1) / "metrics.jsonl"
+    append_line(metrics, point(1))
+    feed = make_feed(server.services, job=[job["id"]])
+    heard = dict(told(feed))["metrics"]["next_offset"]
+    append_line(metrics, point(2))
+    following = dict(told(feed))["metrics"]
+    assert following["offset"] == heard
+    for step in (3, 4, 5):
+        append_line(metrics, point(step))
+    another = dict(told(make_feed(server.services, job=[job["id"]])))["metrics"]
+    assert [each["step"] for each in another["points"]] == [5]
+    assert another["offset"] > following["next_offset"]
 
 
 def test_a_flood_of_output_comes_in_bounded_pieces_without_gap(server: ApiServer, code: Path) -> None:

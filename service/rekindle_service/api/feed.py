@@ -160,7 +160,8 @@ class JobFeed:
                 break
         if not points:
             return None
-        return _event("metrics", {"job": self.job_id, "attempt": position.attempt, "points": points})
+        place = {"file": path.name, "offset": began, "next_offset": position.offset}
+        return _event("metrics", {"job": self.job_id, "attempt": position.attempt, **place, "points": points})
 
     def _next_chunk(self, run_dir: RunDir, wanted: LogSubscription, position: _Position) -> ServerSentEvent | None:
         """The output behind ``position``, which is moved behind it; None where there is none yet."""

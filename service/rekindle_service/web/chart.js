@@ -32,6 +32,8 @@ export class Charts {
   #resumedFrom = new Map();
   /** @type {Map<string, Chart>} */
   #charts = new Map();
+  /** @type {Map<string, number>} byte up to which each file of metrics has been told of */
+  #heard = new Map();
   #scheduled = false;
   /** A chart gets narrower when another one comes beside it, which Plotly does not notice. */
   #sizes = new ResizeObserver((entries) => void resize(entries.map(({ target }) => target)));
@@ -56,8 +58,12 @@ export class Charts {
     await this.#fetch(this.#picker.chosen);
   }
 
-  /** @param {{attempt: number, points: any[]}} event */
-  append({ attempt, points }) {
+  /** @param {{attempt: number, file: string, offset: number, next_offset: number, points: any[]}} event */
+  append({ attempt, file, offset, next_offset: end, points }) {
+    const place = `${attempt} ${file}`;
+    const heard = this.#heard.get(place) ?? 0;
+    this.#heard.set(place, Math.max(heard, end));
+    if (offset > heard) this.load().catch((error) => console.warn("the metrics could not be read", error));
     const added = this.#metrics.append(attempt, points);
     if (added) {
       this.#picker.show(this.#metrics.names());
@@ -108,7 +114,7 @@ export class Charts {
   /** @param {string} name */
   #add(name) {
     const plot = h("div", { class: "plot" });
-    const latest = h("output", { class: "latest" });
+    const latest = h("span", { class: "latest" });
     const hidden = h("span", { class: "unseen" });
     const links = h(
       "span",

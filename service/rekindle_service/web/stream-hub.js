@@ -4,7 +4,8 @@
  *
  * Two rules keep the tabs gapless. A changed subscription opens the new connection before the old one is closed.
  * And every tab is told `live` once the job that it shows is being served, anew after every loss: it then fetches what
- * it shows, and what the stream says afterwards comes on top. (A log needs no such word: its bytes have offsets.)
+ * it shows, and what the stream says afterwards comes on top. (Logs and
+ * metrics need no such word: their events have offsets, by which a page sees that it has missed something.)
  *
  * Tab to hub: `{type: "subscribe", subscription}`, `{type: "leave"}`, `{type: "wake"}` (try again now).
  * Hub to tab: `{type: "live"}`, `{type: "reconnecting", at}` (at: milliseconds since the epoch of the next try),
