@@ -63,7 +63,7 @@ export class MachineCharts {
     const known = this.#figures.get(title);
     if (known) return known;
     const plot = h("div", { class: "plot" });
-    const latest = h("output", { class: "latest" });
+    const latest = h("span", { class: "latest" });
     const made = { plot, latest, figure: h("figure", { class: "chart" }, h("figcaption", {}, title, latest), plot) };
     this.#figures.set(title, made);
     return made;

@@ -8,7 +8,7 @@
  */
 import { signIn } from "./api.js";
 import { everySecond } from "./clock.js";
-import { byId, setText } from "./dom.js";
+import { byId, h, setText } from "./dom.js";
 import { StreamHub } from "./stream-hub.js";
 
 /** What a page in the background listens to: the list alone, which costs the server next to nothing. */
@@ -26,13 +26,18 @@ function sharedHub() {
   return new SharedWorker("/static/stream-worker.js", { type: "module", name: "rekindle-events" }).port;
 }
 
-/** The note in the page's head that says whether what it shows is fresh. */
+/**
+ * The note in the page's head that says whether what it shows is fresh. A screen reader tells when that changes; the
+ * seconds to the next try stand beside it, for the eye.
+ */
 class ConnectionNote {
   #node = byId("connection");
+  #wait = h("span", { class: "connection-wait", "aria-hidden": "true" });
   /** @type {number | null} */
   #retryAt = null;
 
   constructor() {
+    this.#node.after(this.#wait);
     everySecond(() => this.#show());
   }
 
@@ -40,19 +45,21 @@ class ConnectionNote {
     this.#retryAt = null;
     this.#node.dataset.state = "live";
     setText(this.#node, "Live");
+    setText(this.#wait, "");
   }
 
   /** @param {number} retryAt */
   reconnecting(retryAt) {
     this.#retryAt = retryAt;
     this.#node.dataset.state = "reconnecting";
+    setText(this.#node, "Server not reached");
     this.#show();
   }
 
   #show() {
     if (this.#retryAt === null) return;
     const seconds = Math.ceil((this.#retryAt - Date.now()) / 1000);
-    setText(this.#node, seconds > 0 ? `Server not reached, next try in ${seconds} s` : "Reconnecting …");
+    setText(this.#wait, seconds > 0 ? `next try in ${seconds} s` : "trying …");
   }
 }
 
@@ -62,6 +69,8 @@ export class Stream {
   /** @type {Subscription} */
   #subscription;
   #listener;
+  /** The page is being left: it is told to be hidden after that, which must not bring it back. */
+  #away = false;
 
   /**
    * @param {Subscription} subscription
@@ -73,8 +82,8 @@ export class Stream {
     this.#port.addEventListener("message", ({ data }) => this.#receive(data));
     this.#port.start();
     this.#tell();
-    addEventListener("pagehide", () => this.#port.postMessage({ type: "leave" }));
-    addEventListener("pageshow", (event) => event.persisted && this.#tell());
+    addEventListener("pagehide", () => this.#leave());
+    addEventListener("pageshow", (event) => this.#arrive(event.persisted));
     addEventListener("online", () => this.#port.postMessage({ type: "wake" }));
     document.addEventListener("visibilitychange", () => this.#tell());
   }
@@ -85,7 +94,19 @@ export class Stream {
     this.#tell();
   }
 
+  #leave() {
+    this.#away = true;
+    this.#port.postMessage({ type: "leave" });
+  }
+
+  /** @param {boolean} again from the browser's memory of pages */
+  #arrive(again) {
+    this.#away = false;
+    if (again) this.#tell();
+  }
+
   #tell() {
+    if (this.#away) return;
     this.#port.postMessage({ type: "subscribe", subscription: document.hidden ? LIST : this.#subscription });
   }
 
