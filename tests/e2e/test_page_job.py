@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import APIResponse, Page, Route, expect
 
 from e2e.played_job import PlayedJob
 from e2e.serve_process import ServeProcess
@@ -258,6 +258,8 @@ def test_a_killed_server_is_survived_without_reload(
     server.kill()
     note = job_page.locator("#connection")
     expect(note).to_have_attribute("data-state", "reconnecting")
+    expect(note).to_have_text("Server not reached")  # said once; the seconds beside it are for the eye
+    expect(job_page.locator(".connection-wait")).to_have_text(re.compile("next try in [0-9]+ s|trying …"))
     job.write(b"meanwhile\n")
     job.report(0, step=500)
     server.start()
@@ -267,6 +269,93 @@ def test_a_killed_server_is_survived_without_reload(
     job.write(b"after\n")
     expect(job_page.locator("#log-lines .log-line")).to_have_text(["before", "meanwhile", "after"])
     assert job_page.evaluate("globalThis.loadedOnce") is True
+
+
+def test_an_answer_that_comes_late_does_not_undo_a_newer_one(
+    job_page: Page, job: PlayedJob, play: Callable[..., PlayedJob], watcher: Watcher
+) -> None:
+    watcher.expect("409")  # played jobs have no code on record
+    one, two = play("one", ranks=1, args=["--lr", "0.1"]), play("two", ranks=1, args=["--lr", "0.2"])
+    late: list[tuple[Route, APIResponse]] = []
+
+    def hold(address: str) -> None:
+        job_page.route(address, lambda route: late.append((route, route.fetch())), times=1)
+
+    def let_go() -> None:
+        route, answer = late.pop()
+        route.fulfill(response=answer)
+        job_page.evaluate("fetch('/healthz').then((answer) => answer.text())")
+
+    job.snapshot(40)
+    hold("**/snapshots")
+    job.end_attempt(Outcome(OutcomeClass.COMM, "connection lost"), last_step=50, durable_step=40)
+    until(lambda: job_page.evaluate("1") and late, "the list of snapshots is asked for")
+    job.snapshot(60)
+    job.begin_attempt(resumed_from_step=60)
+    expect(job_page.locator("#snapshots li")).to_have_count(2)
+    let_go()
+    expect(job_page.locator("#snapshots li")).to_have_count(2)
+    choice = job_page.get_by_label("Compare with")
+    choice.focus()
+    hold(f"**/jobs/{one.id}")
+    choice.select_option(one.id)
+    choice.select_option(two.id)
+    difference = job_page.locator("#difference tbody tr").first
+    expect(difference).to_contain_text("--lr 0.2")
+    let_go()
+    expect(difference).to_contain_text("--lr 0.2")
+
+
+def test_a_stack_that_comes_late_is_not_shown_as_that_of_another_rank(job_page: Page) -> None:
+    held: list[Route] = []
+    job_page.route("**/ranks/0/stack", lambda route: held.append(route))
+    job_page.route("**/ranks/1/stack", lambda route: route.fulfill(json={"stack": "where rank 1 is"}))
+    text = job_page.locator("#stack-text")
+    for rank, told in ((0, "Asking the rank …"), (1, "where rank 1 is")):
+        job_page.get_by_label("Rank", exact=True).select_option(str(rank))
+        job_page.locator("#stack-ask").click()
+        expect(text).to_have_text(told)
+        job_page.get_by_role("button", name="Close").click()
+    job_page.locator("#stack-ask").click()
+    expect(text).to_have_text("where rank 1 is")
+    held[0].fulfill(json={"stack": "where rank 0 is"})
+    job_page.evaluate("fetch('/healthz').then((answer) => answer.text())")
+    expect(text).to_have_text("where rank 1 is")
+
+
+def test_the_focus_stays_when_the_story_is_told_anew(job_page: Page, job: PlayedJob) -> None:
+    killed = Outcome(OutcomeClass.SIGNAL, "rank 1 was killed by SIGKILL", rank=1, signal="SIGKILL")
+    job.end_attempt(killed, last_step=120)
+    job.retry_in(3600)
+    words = job_page.get_by_role("link", name="Last words of rank 1")
+    words.focus()
+    job.begin_attempt(resumed_from_step=100)
+    expect(job_page.locator("#attempts li")).to_have_count(2)
+    expect(words).to_be_focused()
+
+
+def test_points_that_the_stream_has_passed_over_are_fetched(job_page: Page, job: PlayedJob) -> None:
+    """As where the page chooses another log, and lines are written between the old connection and the new one."""
+    fetched = job_page.evaluate(
+        """async (job) => {
+            const { Charts } = await import("/static/chart.js");
+            const asked = [];
+            const fetchIt = globalThis.fetch;
+            globalThis.fetch = (url, options) => {
+                asked.push(String(url));
+                return fetchIt(url, options);
+            };
+            const charts = new Charts(job);
+            const counts = [[0, 10], [10, 20], [30, 40], [35, 50]].map(([offset, next_offset]) => {
+                charts.append({ attempt: 1, file: "metrics.jsonl", offset, next_offset, points: [] });
+                return asked.filter((url) => url.endsWith("/metrics/names")).length;
+            });
+            globalThis.fetch = fetchIt;
+            return counts;
+        }""",
+        job.id,
+    )
+    assert fetched == [0, 0, 1, 1]
 
 
 def test_tabs_share_one_stream_and_each_hears_its_own_job(

@@ -7,6 +7,7 @@ from playwright.sync_api import Page, expect
 
 from e2e.played_job import PlayedJob
 from e2e.serve_process import ServeProcess
+from rekindle.contract.outcome import Outcome, OutcomeClass
 
 MOST_LINES = 3000
 
@@ -127,6 +128,54 @@ def test_the_log_goes_on_with_the_next_attempt_and_earlier_ones_can_be_chosen(
     expect(page.locator("#log-lines .log-mark")).to_have_text("attempt 2")
     page.get_by_label("Attempt", exact=True).select_option("1")
     expect(page.locator("#log-lines .log-line")).to_have_text(["of the first"])
+
+
+def test_a_restart_does_not_move_who_reads_further_up(open_log: Callable[[], Page], job: PlayedJob) -> None:
+    job.write(b"".join(b"line %d\n" % number for number in range(400)))
+    page = open_log()
+    lines = page.locator("#log-lines .log-line")
+    expect(lines.last).to_have_text("line 399")
+    page.locator("#log").hover()
+    page.mouse.wheel(0, -3000)
+    expect(page.get_by_role("button", name="Follow", exact=True)).to_be_visible()
+    top = page.locator("#log").evaluate("log => log.scrollTop")
+    job.begin_attempt(resumed_from_step=10)
+    job.write(b"of the second\n")
+    expect(page.get_by_role("button", name="New output below")).to_be_visible()
+    expect(lines.last).to_have_text("line 399")
+    assert page.locator("#log").evaluate("log => log.scrollTop") == top
+    page.get_by_role("button", name="New output below").click()
+    expect(lines.last).to_have_text("of the second")
+    expect(page.locator("#log-lines .log-mark")).to_have_text("attempt 2")
+
+
+def test_an_elastic_job_that_shrinks_leaves_the_logs_of_its_former_ranks(
+    page: Page, server: ServeProcess, play: Callable[..., PlayedJob]
+) -> None:
+    job = play("elastic", ranks=4)
+    page.goto(f"{server.url}/jobs/{job.id}")
+    rank = page.get_by_label("Rank", exact=True)
+    rank.select_option("3")
+    job.ranks = 2  # fewer than were asked for
+    job.begin_attempt()
+    job.write(b"rank 0 speaks\n")
+    expect(rank.locator("option")).to_have_text(["Rank 0", "Rank 1"])
+    expect(rank).to_have_value("0")
+    expect(page.locator("#log-lines")).to_have_text("rank 0 speaks")
+    job.end_attempt(Outcome(OutcomeClass.COMM, "connection lost"), last_step=5)
+    job.ranks = 4
+    job.begin_attempt(resumed_from_step=5)
+    job.write(b"rank 3 dies\n", rank=3, stream="stderr")
+    job.end_attempt(Outcome(OutcomeClass.SIGNAL, "rank 3 was killed", rank=3), last_step=9)
+    job.ranks = 1
+    job.begin_attempt(resumed_from_step=5)
+    expect(rank.locator("option")).to_have_text(["Rank 0", "Rank 1 (earlier)", "Rank 2 (earlier)", "Rank 3 (earlier)"])
+    page.get_by_role("link", name="Last words of rank 3").click()
+    expect(page.locator("#log-lines .marked")).to_have_text("rank 3 dies")
+    other = page.context.new_page()
+    other.goto(f"{server.url}/jobs/{job.id}#log/3/stderr/2/end")
+    expect(other.locator("#log-lines .marked")).to_have_text("rank 3 dies")
+    other.close()
 
 
 def test_a_gigabyte_is_paged_searched_and_linked_to(

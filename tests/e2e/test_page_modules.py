@@ -119,6 +119,111 @@ def test_a_changed_subscription_goes_on_where_the_last_one_stood(page: Page, pla
     )
 
 
+def test_a_page_that_is_left_does_not_come_back_by_being_hidden(page: Page) -> None:
+    """The browser tells it of both, and in this order."""
+    told = page.evaluate(
+        """() => {
+            const told = [];
+            const post = MessagePort.prototype.postMessage;
+            MessagePort.prototype.postMessage = function (message) {
+                told.push(message.type);
+                return post.call(this, message);
+            };
+            dispatchEvent(new PageTransitionEvent("pagehide"));
+            document.dispatchEvent(new Event("visibilitychange"));
+            dispatchEvent(new PageTransitionEvent("pageshow", { persisted: true }));
+            document.dispatchEvent(new Event("visibilitychange"));
+            MessagePort.prototype.postMessage = post;
+            return told;
+        }"""
+    )
+    assert told == ["leave", "subscribe", "subscribe"]
+
+
+def test_a_refresh_waits_for_the_one_before_and_for_somebody_who_looks(page: Page) -> None:
+    begun = page.evaluate(
+        """async () => {
+            const { Refreshing } = await import("/static/refreshing.js");
+            const begun = [];
+            let count = 0;
+            let finish = () => {};
+            const refresh = () => {
+                count += 1;
+                return new Promise((resolve) => (finish = resolve));
+            };
+            const pause = () => new Promise((resolve) => setTimeout(resolve, 60));
+            const look = async () => (await pause(), begun.push(count));
+            const hide = (hidden) => {
+                Object.defineProperty(document, "hidden", { value: hidden, configurable: true });
+                document.dispatchEvent(new Event("visibilitychange"));
+            };
+            hide(true);
+            const refreshing = new Refreshing(refresh, 10);
+            refreshing.now(); // the first one, though hidden
+            await look();
+            hide(false);
+            for (const _ of [1, 2, 3]) { refreshing.soon(); refreshing.now(); }
+            await look(); // none while one runs
+            finish();
+            await look(); // then one for all of them
+            finish();
+            hide(true);
+            refreshing.soon();
+            await look(); // none while nobody looks
+            hide(false);
+            await look();
+            delete document.hidden;
+            return begun;
+        }"""
+    )
+    assert begun == [1, 1, 2, 2, 3]
+
+
+def test_answers_are_shown_in_the_order_they_were_asked_for(page: Page) -> None:
+    shown = page.evaluate(
+        """async () => {
+            const { newest } = await import("/static/newest.js");
+            const answers = [];
+            const shown = [];
+            const ask = () => new Promise((resolve) => answers.push(resolve));
+            const refetch = newest(ask, (answer) => shown.push(answer));
+            const asked = [refetch(), refetch(), refetch()];
+            answers[1]("second");
+            await asked[1];
+            answers[0]("first");
+            await asked[0];
+            refetch.tell("unasked");
+            answers[2]("third");
+            await asked[2];
+            return shown;
+        }"""
+    )
+    assert shown == ["second", "unasked"]
+
+
+def test_drawing_anew_leaves_alone_what_is_the_same_and_keeps_the_focus(page: Page) -> None:
+    kept, focused, texts = page.evaluate(
+        """async () => {
+            const { h, redraw } = await import("/static/dom.js");
+            const list = h("ul");
+            document.body.append(list);
+            const item = (name, text) => h("li", {}, h("a", { href: "#", "data-focus": name }, text));
+            redraw(list, [item("a", "1"), item("b", "1"), item("c", "1")]);
+            const before = [...list.children];
+            before[1].firstChild.focus();
+            redraw(list, [item("a", "2"), item("b", "1")]);
+            const kept = [...list.children].map((node) => before.includes(node));
+            redraw(list, [item("new", "1"), item("a", "2"), item("b", "2")]);
+            const focused = document.activeElement.dataset.focus;
+            const texts = list.textContent;
+            list.remove();
+            return [kept, focused, texts];
+        }"""
+    )
+    assert kept == [False, True]
+    assert (focused, texts) == ("b", "122")
+
+
 def test_only_what_was_done_again_is_superseded(page: Page) -> None:
     parts = page.evaluate(
         """async () => {

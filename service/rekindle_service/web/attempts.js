@@ -1,6 +1,6 @@
 /** The story of a job: each launch of torchrun, how it ended, where it went on and what had to be done again. */
 import { everySecond } from "./clock.js";
-import { h, setText } from "./dom.js";
+import { h, redraw, setText } from "./dom.js";
 import { count, duration, localTime, place, secondsBetween, timeOfDay } from "./format.js";
 import { END, linkTo } from "./log-link.js";
 
@@ -8,21 +8,27 @@ import { END, linkTo } from "./log-link.js";
 
 export class AttemptStory {
   #list;
-  /** @type {{attempt: Attempt, length: HTMLElement}[]} the duration of each attempt that still runs */
-  #running = [];
+  /** @type {Map<string, Attempt>} those that still run, by number */
+  #running = new Map();
 
   /** @param {HTMLElement} list */
   constructor(list) {
     this.#list = list;
-    everySecond(() => this.#running.forEach(({ attempt, length }) => setText(length, lengthText(attempt))));
+    everySecond(() => this.#tick());
   }
 
   /** @param {Attempt[]} attempts in ascending order */
   show(attempts) {
-    const lengths = attempts.map((attempt) => h("span", {}, lengthText(attempt)));
-    const items = attempts.map((attempt, index) => item(attempt, attempts[index + 1], lengths[index]));
-    this.#running = attempts.map((attempt, index) => ({ attempt, length: lengths[index] })).filter(({ attempt }) => !attempt.ended_at);
-    this.#list.replaceChildren(...items.reverse());
+    this.#running = new Map(attempts.filter(({ ended_at }) => !ended_at).map((attempt) => [String(attempt.number), attempt]));
+    this.#tick();
+    redraw(this.#list, attempts.map((attempt, index) => item(attempt, attempts[index + 1])).reverse());
+  }
+
+  #tick() {
+    for (const length of /** @type {NodeListOf<HTMLElement>} */ (this.#list.querySelectorAll("[data-attempt]"))) {
+      const attempt = this.#running.get(length.dataset.attempt ?? "");
+      if (attempt) setText(length, lengthText(attempt));
+    }
   }
 }
 
@@ -34,9 +40,8 @@ function lengthText(attempt) {
 /**
  * @param {Attempt} attempt
  * @param {Attempt | undefined} next
- * @param {HTMLElement} length
  */
-function item(attempt, next, length) {
+function item(attempt, next) {
   const klass = attempt.ended_at ? (attempt.outcome?.class ?? "unknown") : "running";
   const time = h("time", { datetime: attempt.started_at, title: localTime(attempt.started_at) }, timeOfDay(attempt.started_at));
   const where = place(attempt.outcome);
@@ -47,7 +52,7 @@ function item(attempt, next, length) {
       "div",
       { class: "attempt-head" },
       h("strong", {}, `Attempt ${attempt.number}`),
-      h("span", { class: "muted" }, time, " · ", length),
+      h("span", { class: "muted" }, time, " · ", h("span", { "data-attempt": attempt.number }, lengthText(attempt))),
       h("span", { class: "outcome" }, klass.replaceAll("_", " ")),
     ),
     attempt.outcome && h("p", {}, h("bdi", {}, attempt.outcome.message), where ? h("span", { class: "place" }, where) : null, logLink(attempt)),
@@ -65,7 +70,7 @@ function item(attempt, next, length) {
 function logLink({ number, outcome }) {
   if (outcome?.rank === null || outcome?.rank === undefined || outcome.class === "success") return null;
   const place = { rank: outcome.rank, stream: "stderr", attempt: number, offset: END };
-  return h("a", { href: linkTo(place) }, `Last words of rank ${outcome.rank}`);
+  return h("a", { href: linkTo(place), "data-focus": `log-${number}` }, `Last words of rank ${outcome.rank}`);
 }
 
 /** @param {import("./api.js").Fault} fault */

@@ -1,17 +1,18 @@
 /** The page that compares jobs: what they were given, how they went, and their curves over each other. */
 import { Problem, listAttempts, listJobs, readJob } from "./api.js";
 import { resultLines, showJobs, showLines } from "./compare-table.js";
-import { byId, h, setText } from "./dom.js";
+import { byId, h, redraw, setText } from "./dom.js";
 import { listMetricNames, listSeries, readConfiguration } from "./job-api.js";
 import { Overlay } from "./overlay.js";
 import { parametersOf, sideBySide } from "./parameters.js";
+import { Refreshing } from "./refreshing.js";
 import { Metrics } from "./series.js";
 import { Stream } from "./stream.js";
 
 /** As many as there are colours that can be told apart. */
 const MOST_JOBS = 8;
 const OFFERED = 50;
-/** Many events in a row lead to one look; reading everything is work for the server. */
+/** Reading everything is work for the server: not more often than this. */
 const SETTLE_MS = 1500;
 const MOST_POINTS = 500;
 
@@ -28,8 +29,7 @@ const add = /** @type {HTMLSelectElement} */ (byId("add-job"));
 const all = /** @type {HTMLInputElement} */ (byId("show-equal"));
 /** @type {Compared[]} */
 let compared = [];
-/** @type {ReturnType<typeof setTimeout> | undefined} */
-let timer;
+const refreshing = new Refreshing(refresh, SETTLE_MS);
 
 /** The ids in the address. */
 function chosen() {
@@ -40,7 +40,7 @@ function chosen() {
 /** @param {string[]} ids */
 function choose(ids) {
   history.pushState(null, "", ids.length ? `/compare?jobs=${ids.map(encodeURIComponent).join(",")}` : "/compare");
-  void refresh();
+  refreshing.now();
 }
 
 async function refresh() {
@@ -77,7 +77,8 @@ async function read(id) {
 async function offer(ids) {
   const { items } = await listJobs({ limit: OFFERED });
   const others = items.filter(({ id }) => !ids.includes(id));
-  add.replaceChildren(new Option("Add a job …", ""), ...others.map((job) => new Option(`#${job.number} ${job.name}`, job.id)));
+  redraw(add, [new Option("Add a job …", ""), ...others.map((job) => new Option(`#${job.number} ${job.name}`, job.id))]);
+  add.value = "";
   add.disabled = others.length === 0 || ids.length >= MOST_JOBS;
 }
 
@@ -120,14 +121,11 @@ async function readCurves(names) {
  */
 function hear(event, data) {
   if ((event !== "job" && event !== "deleted") || !chosen().includes(data.id)) return;
-  timer ??= setTimeout(() => {
-    timer = undefined;
-    void refresh();
-  }, SETTLE_MS);
+  refreshing.soon();
 }
 
 add.addEventListener("change", () => add.value && choose([...chosen(), add.value]));
 all.addEventListener("change", show);
-addEventListener("popstate", () => void refresh());
+addEventListener("popstate", () => refreshing.now());
 byId("nothing-command").replaceChildren(h("code", {}, `${location.origin}/compare?jobs=FIRST,SECOND`));
-new Stream({ job: null, log: null }, { live: () => void refresh(), event: hear });
+new Stream({ job: null, log: null }, { live: () => refreshing.now(), event: hear });

@@ -1,7 +1,7 @@
 /** The table that lays jobs side by side: a column for each job, a line for each thing in which they differ. */
 import { badge, stateWord } from "./badge.js";
 import { CURVE_COLOURS, figure } from "./comparison.js";
-import { h } from "./dom.js";
+import { h, redraw } from "./dom.js";
 import { NONE, count, duration, outOf, percent, secondsBetween, speed } from "./format.js";
 
 /** With more metrics than this, the others are in the charts alone. */
@@ -19,7 +19,7 @@ const MOST_METRICS = 30;
  * @param {(id: string) => void} remove
  */
 export function showJobs(head, jobs, remove) {
-  head.replaceChildren(
+  redraw(head, [
     h(
       "tr",
       {},
@@ -30,12 +30,12 @@ export function showJobs(head, jobs, remove) {
           { scope: "col" },
           h("span", { class: "swatch", "data-curve": index % CURVE_COLOURS }),
           " ",
-          h("a", { href: `/jobs/${encodeURIComponent(job.id)}`, title: job.name }, h("bdi", {}, job.name)),
-          h("span", { class: "compared" }, `#${job.number} `, badge(stateWord(job)), h("button", { type: "button", class: "quiet", "aria-label": `Take ${job.name} out of the comparison`, onclick: () => remove(job.id) }, "Remove")),
+          h("a", { href: `/jobs/${encodeURIComponent(job.id)}`, title: job.name, "data-focus": `job-${job.id}` }, h("bdi", {}, job.name)),
+          h("span", { class: "compared" }, `#${job.number} `, badge(stateWord(job)), h("button", { type: "button", class: "quiet", "aria-label": `Take ${job.name} out of the comparison`, "data-focus": `remove-${job.id}`, onclick: () => remove(job.id) }, "Remove")),
         ),
       ),
     ),
-  );
+  ]);
 }
 
 /**
@@ -45,7 +45,7 @@ export function showJobs(head, jobs, remove) {
  */
 export function showLines(body, lines, columns) {
   const nothing = h("tr", {}, h("td", { colspan: columns + 1, class: "muted" }, columns > 1 ? "They were given the same." : "A second job is needed to compare with."));
-  body.replaceChildren(...(lines.length ? lines.map(line) : [nothing]));
+  redraw(body, lines.length ? lines.map(line) : [nothing]);
 }
 
 /** @param {Line} line */

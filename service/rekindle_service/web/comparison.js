@@ -1,6 +1,6 @@
 /** The table of an experiment: a row for each combination of parameters, with links to its jobs. */
 import { badge, stateWord } from "./badge.js";
-import { h } from "./dom.js";
+import { h, redraw } from "./dom.js";
 import { NONE } from "./format.js";
 
 /** Colours of rows and curves; a ninth row has the first one's again. */
@@ -13,7 +13,7 @@ export const CURVE_COLOURS = 8;
  */
 export function showComparison(head, body, experiment) {
   const { parameters, measures, rows, cells } = experiment;
-  head.replaceChildren(
+  redraw(head, [
     h(
       "tr",
       {},
@@ -22,9 +22,10 @@ export function showComparison(head, body, experiment) {
       ...measures.map((name) => h("th", { scope: "col", class: "value" }, h("bdi", {}, name))),
       h("th", { scope: "col" }, "Jobs"),
     ),
-  );
-  body.replaceChildren(
-    ...rows.map((row, index) =>
+  ]);
+  redraw(
+    body,
+    rows.map((row, index) =>
       h(
         "tr",
         {},
@@ -49,7 +50,7 @@ function valueCell(value, spread) {
 /** @param {import("./api.js").Cell} cell */
 function jobLink(cell) {
   const word = stateWord(/** @type {import("./api.js").Job} */ (/** @type {unknown} */ (cell)));
-  return h("a", { href: `/jobs/${encodeURIComponent(cell.job)}`, title: `job ${cell.number}` }, badge(word));
+  return h("a", { href: `/jobs/${encodeURIComponent(cell.job)}`, title: `job ${cell.number}`, "data-focus": cell.job }, badge(word));
 }
 
 /**

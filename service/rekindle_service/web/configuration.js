@@ -2,7 +2,6 @@
 import { copyText } from "./clipboard.js";
 import { byId, h, setText } from "./dom.js";
 import { NONE, bytes, count, localTime } from "./format.js";
-import { readConfiguration } from "./job-api.js";
 import { asPython, requestOf } from "./job-request.js";
 import { asCommand, asCurl } from "./request-as.js";
 
@@ -28,9 +27,8 @@ export class Configuration {
     list(byId("configuration"), entries);
   }
 
-  /** What the server has on record about the code and the latest run. @param {string} jobId */
-  async load(jobId) {
-    const facts = await readConfiguration(jobId);
+  /** What the server has on record about the code and the latest run. @param {import("./job-api.js").ConfigurationFacts} facts */
+  showFacts(facts) {
     list(byId("surroundings"), factsOf(facts));
     const packages = Object.entries(facts.surroundings?.packages ?? {});
     byId("packages").hidden = packages.length === 0;

@@ -15,6 +15,7 @@ export class Difference {
   #jobId;
   #select = /** @type {HTMLSelectElement} */ (byId("difference-with"));
   #listed = false;
+  #asked = 0;
 
   /** @param {string} jobId */
   constructor(jobId) {
@@ -44,6 +45,7 @@ export class Difference {
 
   /** @param {string} other id of a job, or "" for none */
   async #compare(other) {
+    const asked = ++this.#asked;
     const address = new URL(location.href);
     if (other) address.searchParams.set("diff", other);
     else address.searchParams.delete("diff");
@@ -53,9 +55,9 @@ export class Difference {
     if (!other) return;
     try {
       const [ours, theirs, files] = await Promise.all([facts(this.#jobId), facts(other), codeDifferences(this.#jobId, other)]);
-      this.#show(differing(ours, theirs), files);
+      if (asked === this.#asked) this.#show(differing(ours, theirs), files);
     } catch (error) {
-      setText(byId("difference-found"), error instanceof Error ? error.message : String(error));
+      if (asked === this.#asked) setText(byId("difference-found"), error instanceof Error ? error.message : String(error));
     }
   }
 

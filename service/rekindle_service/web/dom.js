@@ -46,6 +46,25 @@ export function setText(node, text) {
 }
 
 /**
+ * Draw the children of `parent` anew, without touching those that are as they were: who reads, selects or has the focus
+ * there is not disturbed. The focus goes on to what bears the same `data-focus`.
+ *
+ * @param {Element} parent
+ * @param {Element[]} nodes
+ */
+export function redraw(parent, nodes) {
+  const before = [...parent.children];
+  const focused = parent.contains(document.activeElement) ? document.activeElement?.getAttribute("data-focus") : null;
+  nodes.forEach((node, index) => {
+    if (!before[index]) parent.append(node);
+    else if (!before[index].isEqualNode(node)) before[index].replaceWith(node);
+  });
+  before.slice(nodes.length).forEach((node) => node.remove());
+  if (!focused || parent.contains(document.activeElement)) return;
+  /** @type {HTMLElement | null} */ (parent.querySelector(`[data-focus="${CSS.escape(focused)}"]`))?.focus({ preventScroll: true });
+}
+
+/**
  * Make `parent` hold exactly `nodes` in this order, moving as few as possible: a focused row keeps its focus.
  *
  * @param {Element} parent

@@ -1,9 +1,10 @@
 /** The page of one experiment: its table, its curves, and what was measured on which machine. */
 import { Problem, listCurves, readExperiment } from "./api.js";
 import { showComparison, spoken } from "./comparison.js";
-import { byId, h, setText } from "./dom.js";
+import { byId, h, redraw, setText } from "./dom.js";
 import { bytes, localTime } from "./format.js";
 import { Overlay } from "./overlay.js";
+import { Refreshing } from "./refreshing.js";
 import { Stream } from "./stream.js";
 
 /** Reading every metric of every job is work for the server: not more often than this. */
@@ -11,9 +12,7 @@ const SETTLE_MS = 1000;
 
 const experimentId = decodeURIComponent(location.pathname.split("/").at(-1) ?? "");
 const overlay = new Overlay();
-
-/** @type {ReturnType<typeof setTimeout> | undefined} */
-let timer;
+const refreshing = new Refreshing(refresh, SETTLE_MS);
 
 async function refresh() {
   try {
@@ -41,9 +40,9 @@ function show(experiment) {
   byId("job-list").setAttribute("href", `/?experiment=${encodeURIComponent(experiment.id)}`);
   document.title = `${experiment.name} · ${experiment.over ? "over" : "running"} · rekindle`;
   showComparison(byId("results-head"), byId("results-body"), experiment);
-  byId("experiment-notes").replaceChildren(...experiment.notes.map((note) => h("li", {}, note)));
+  redraw(byId("experiment-notes"), experiment.notes.map((note) => h("li", {}, note)));
   const origin = originOf(experiment).flatMap(([term, text]) => [h("dt", {}, term), h("dd", {}, h("bdi", {}, text))]);
-  byId("origin").replaceChildren(...origin);
+  redraw(byId("origin"), origin);
 }
 
 /**
@@ -68,15 +67,7 @@ function originOf({ command, created_at, definition, machine }) {
  * @param {any} data
  */
 function hear(event, data) {
-  if (event === "deleted" || (event === "job" && data.experiment_id === experimentId)) settle();
-}
-
-/** Many events in a row lead to one fetch. */
-function settle() {
-  timer ??= setTimeout(() => {
-    timer = undefined;
-    void refresh();
-  }, SETTLE_MS);
+  if (event === "deleted" || (event === "job" && data.experiment_id === experimentId)) refreshing.soon();
 }
 
 /** @param {string} sentence */
@@ -86,4 +77,4 @@ function gone(sentence) {
   setText(byId("gone-sentence"), sentence);
 }
 
-new Stream({ job: null, log: null }, { live: () => void refresh(), event: hear });
+new Stream({ job: null, log: null }, { live: () => refreshing.now(), event: hear });

@@ -7,8 +7,10 @@ import { Configuration } from "./configuration.js";
 import { Difference } from "./difference.js";
 import { byId, setText } from "./dom.js";
 import { count } from "./format.js";
+import { readConfiguration } from "./job-api.js";
 import { JobHead } from "./job-head.js";
 import { LogView } from "./log-view.js";
+import { newest } from "./newest.js";
 import { RankGrid } from "./rank-grid.js";
 import { RankTable } from "./rank-table.js";
 import { SnapshotList } from "./snapshots.js";
@@ -38,6 +40,14 @@ new Difference(jobId);
 
 /** @type {import("./api.js").Job | null} */
 let job = null;
+/** Ranks of the widest attempt. */
+let widest = 0;
+
+const showRanks = newest(() => listRanks(jobId), drawRanks);
+const showAttempts = newest(() => listAttempts(jobId), drawAttempts);
+const showSnapshotList = newest(() => readSnapshots(jobId), (taken) => snapshots.show(taken));
+const showConfiguration = newest(() => readConfiguration(jobId), (facts) => configuration.showFacts(facts));
+const showMetrics = () => charts.load();
 
 /** Fetch everything the page shows. Runs whenever the stream has (again) begun to tell what changes. */
 async function refresh() {
@@ -68,7 +78,7 @@ async function refetch(...parts) {
 function hear(event, data) {
   if (event === "job" && data.id === jobId) return showJob(data);
   if (event === "deleted" && data.id === jobId) return gone("This job has been deleted.");
-  if (event === "ranks" && data.attempt === job?.attempt) return drawRanks(data.items);
+  if (event === "ranks" && data.attempt === job?.attempt) return showRanks.tell(data.items);
   if (event === "metrics") return charts.append(data);
   if (event === "log") return void log.hear(data);
 }
@@ -84,7 +94,7 @@ function showJob(next) {
   configuration.show(next);
   snapshots.setJob(next);
   timeline.show(next);
-  log.setRanks(rankNumbers(next));
+  offerLogs();
   void log.setLatest(next.attempt);
   if (!before) return;
   const turned = before.attempt !== next.attempt || before.state !== next.state;
@@ -92,13 +102,9 @@ function showJob(next) {
   if (turned || before.snapshot_step !== next.snapshot_step) void refetch(showSnapshotList);
 }
 
-/** @param {import("./api.js").Job} of */
-function rankNumbers(of) {
-  return Array.from({ length: of.world_size ?? of.ranks.max }, (_, rank) => rank);
-}
-
-async function showRanks() {
-  drawRanks(await listRanks(jobId));
+/** An elastic job may have fewer ranks now than it had. */
+function offerLogs() {
+  if (job) log.setRanks(job.world_size ?? job.ranks.max, widest);
 }
 
 /** @param {import("./api.js").Rank[]} items */
@@ -125,23 +131,13 @@ function summary(items) {
   return items.length < 2 ? "" : `${running} of ${items.length} running${spread > 0 ? `, ${count(spread)} ${spread === 1 ? "step" : "steps"} apart` : ""}`;
 }
 
-async function showAttempts() {
-  const attempts = await listAttempts(jobId);
+/** @param {import("./api.js").Attempt[]} attempts */
+function drawAttempts(attempts) {
+  widest = Math.max(...attempts.map(({ world_size }) => world_size ?? 0), 0);
+  offerLogs();
   story.show(attempts);
   charts.setAttempts(attempts);
   byId("attempts-empty").hidden = attempts.length > 0;
-}
-
-async function showMetrics() {
-  await charts.load();
-}
-
-async function showSnapshotList() {
-  snapshots.show(await readSnapshots(jobId));
-}
-
-async function showConfiguration() {
-  await configuration.load(jobId);
 }
 
 /** @param {string} sentence */

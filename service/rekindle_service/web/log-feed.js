@@ -83,12 +83,13 @@ export class LogFeed {
    * Go on with a later attempt below what is shown.
    *
    * @param {number} attempt
+   * @param {boolean} following else what is shown stays, and the new output waits below it
    */
-  goOn(attempt) {
+  goOn(attempt, following) {
     if (!this.#source || attempt <= this.#source.attempt) return this.#queue;
     this.#source = { ...this.#source, attempt };
     this.#size = 0;
-    return this.#enqueue(() => this.#catchUp());
+    return following ? this.#enqueue(() => this.#catchUp()) : this.#queue;
   }
 
   /** @param {{attempt: number, offset: number, next_offset: number, text: string}} event new bytes of the followed log */

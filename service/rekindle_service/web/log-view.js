@@ -34,7 +34,7 @@ export class LogView {
   #following = true;
   #paging = false;
   #lastTop = 0;
-  /** @type {import("./log-link.js").Place | null} where a link leads, until the ranks and attempts are known */
+  /** @type {import("./log-link.js").Place | null} where a link leads, as long as no such rank or attempt is known */
   #wanted = placeOf(location.hash);
 
   /**
@@ -46,7 +46,7 @@ export class LogView {
     this.#onSource = onSource;
     this.#feed = new LogFeed(jobId, this.#lines);
     this.#search = new LogSearch(jobId, { source: () => this.source, place: () => this.#place(), goTo: (place) => this.#goTo(place, true) });
-    for (const select of [this.#rank, this.#stream, this.#attempt]) select.addEventListener("change", () => this.#open());
+    for (const select of [this.#rank, this.#stream, this.#attempt]) select.addEventListener("change", () => this.#choose());
     this.#follow.addEventListener("click", () => (this.#following ? this.#setFollowing(false) : this.#resume()));
     this.#earlier.addEventListener("click", () => this.#page("earlier"));
     this.#scroller.addEventListener("scroll", () => this.#scrolled(), { passive: true });
@@ -70,9 +70,16 @@ export class LogView {
     return attempt > 0 && attempt === this.#latest ? { rank, stream } : null;
   }
 
-  /** @param {number[]} ranks */
-  setRanks(ranks) {
-    fill(this.#rank, ranks.map((rank) => [String(rank), `Rank ${rank}`]));
+  /**
+   * @param {number} now ranks of the newest attempt
+   * @param {number} ever ranks of the widest one: what they wrote can be read although they are no more
+   */
+  setRanks(now, ever) {
+    const chosen = this.#rank.value;
+    const numbers = Array.from({ length: Math.max(now, ever) }, (_, rank) => rank);
+    fill(this.#rank, numbers.map((rank) => [String(rank), `Rank ${rank}${rank < now ? "" : " (earlier)"}`]));
+    if (this.#wanted && this.#offers(this.#wanted)) void this.#followLink();
+    else if (chosen !== "" && chosen !== this.#rank.value) void this.#open();
   }
 
   /** @param {number} latest number of the newest attempt, 0 before the first */
@@ -83,7 +90,7 @@ export class LogView {
     const numbers = Array.from({ length: latest }, (_, index) => String(latest - index));
     fill(this.#attempt, [["", "Latest attempt"], ...numbers.map((number) => [number, `Attempt ${number}`])]);
     if (first) return this.#wanted ? this.#followLink() : this.#open();
-    if (this.#attempt.value === "") await this.#feed.goOn(latest);
+    if (this.#attempt.value === "") await this.#feed.goOn(latest, this.#following);
     this.#offer();
     this.#settle();
   }
@@ -96,7 +103,7 @@ export class LogView {
     if (reveal) byId("log-title").scrollIntoView({ block: "nearest" });
     if (this.#rank.value === String(rank)) return;
     this.#rank.value = String(rank);
-    void this.#open();
+    void this.#choose();
   }
 
   /** @param {{attempt: number, rank: number, stream: string, offset: number, next_offset: number, text: string}} event */
@@ -117,6 +124,12 @@ export class LogView {
     if (this.followed === null || !this.#following) return;
     await this.#feed.catchUp();
     this.#settle();
+  }
+
+  /** The reader wants another log: where a link would have led does not matter any more. */
+  #choose() {
+    this.#wanted = null;
+    return this.#open();
   }
 
   async #open() {
@@ -145,7 +158,7 @@ export class LogView {
   /** Show what the page's address names, as far as there is such a log. */
   async #followLink() {
     const place = placeOf(location.hash);
-    this.#wanted = null;
+    this.#wanted = place && place.attempt <= this.#latest ? place : null;
     if (!place || !this.#offers(place)) return this.#feed.size || this.#following === false ? undefined : this.#open();
     byId("log-title").scrollIntoView({ block: "start" });
     await this.#goTo(place, true);
@@ -162,6 +175,7 @@ export class LogView {
    */
   async #goTo(place, marked) {
     const before = this.source;
+    this.#wanted = null;
     this.#rank.value = String(place.rank);
     this.#stream.value = place.stream;
     if (place.attempt !== before.attempt) this.#attempt.value = place.attempt === this.#latest ? "" : String(place.attempt);
@@ -260,8 +274,8 @@ export class LogView {
  * @param {string[][]} options pairs of value and label
  */
 function fill(select, options) {
-  const present = [...select.options].map((option) => option.value);
-  if (present.join() === options.map(([value]) => value).join()) return;
+  const present = [...select.options].map(({ value, text }) => [value, text]);
+  if (present.join() === options.join()) return;
   const chosen = select.value;
   select.replaceChildren(...options.map(([value, label]) => h("option", { value }, label)));
   if (options.some(([value]) => value === chosen)) select.value = chosen;

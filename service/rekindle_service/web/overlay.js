@@ -30,6 +30,7 @@ export class Overlay {
   #curves = [];
   /** @type {Map<string, {figure: HTMLElement, plot: HTMLElement}>} */
   #charts = new Map();
+  #asked = 0;
 
   constructor() {
     for (const control of [this.#axis, this.#smoothing, this.#log]) control.addEventListener("input", () => void this.#draw());
@@ -44,9 +45,10 @@ export class Overlay {
   }
 
   async #refresh() {
+    const asked = ++this.#asked;
     const chosen = this.#picker.chosen;
     const curves = chosen.length ? await this.#source.read(chosen) : [];
-    if (chosen.join("\n") !== this.#picker.chosen.join("\n")) return; // chosen anew meanwhile
+    if (asked !== this.#asked) return; // another choice or other jobs meanwhile
     this.#curves = curves;
     await this.#draw();
   }

@@ -2,9 +2,10 @@
 import { listDevices, listExperiments, listJobs, readSummary } from "./api.js";
 import { Bulk } from "./bulk.js";
 import { DeviceStrip } from "./device-strip.js";
-import { byId, h, setText } from "./dom.js";
+import { byId, h, redraw, setText } from "./dom.js";
 import { percent } from "./format.js";
 import { JobTable } from "./job-table.js";
+import { newest } from "./newest.js";
 import { QueueFilters } from "./queue-filters.js";
 import { Stream } from "./stream.js";
 
@@ -44,28 +45,27 @@ async function showPage() {
   byId("queue").setAttribute("aria-busy", "false");
 }
 
-async function showTotals() {
-  const [devices, { jobs, slots, goodput }] = await Promise.all([listDevices(), readSummary()]);
+const showTotals = newest(() => Promise.all([listDevices(), readSummary()]), ([devices, { jobs, slots, goodput }]) => {
   strip.show(devices.items, devices.links);
   setText(byId("total-running"), String(jobs.starting + jobs.running + jobs.recovering));
   setText(byId("total-waiting"), String(jobs.queued));
   setText(byId("total-slots"), `${slots.held} / ${slots.total}`);
   setText(byId("total-goodput"), percent(goodput));
-}
+});
 
-async function showExperiments() {
-  const { items } = await listExperiments({ limit: OFFERED_EXPERIMENTS });
+const showExperiments = newest(() => listExperiments({ limit: OFFERED_EXPERIMENTS }), ({ items }) => {
   filters.offer(items);
   byId("experiments").hidden = items.length === 0;
   byId("experiment-filter").hidden = items.length === 0;
-  byId("experiment-links").replaceChildren(
-    ...items.slice(0, NEWEST_EXPERIMENTS).map((one) => {
+  redraw(
+    byId("experiment-links"),
+    items.slice(0, NEWEST_EXPERIMENTS).map((one) => {
       const done = one.jobs - ["queued", "starting", "running", "recovering"].reduce((sum, word) => sum + (one.states[word] ?? 0), 0);
-      const link = h("a", { href: `/experiments/${encodeURIComponent(one.id)}`, title: one.title }, h("bdi", {}, one.name));
+      const link = h("a", { href: `/experiments/${encodeURIComponent(one.id)}`, title: one.title, "data-focus": one.id }, h("bdi", {}, one.name));
       return h("li", {}, link, h("span", { class: "muted" }, one.over ? `${one.jobs} jobs` : `${done} of ${one.jobs}`));
     }),
   );
-}
+});
 
 function refresh() {
   clearTimeout(timer);

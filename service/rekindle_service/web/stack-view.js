@@ -7,6 +7,7 @@ export class StackView {
   #rank;
   #dialog = /** @type {HTMLDialogElement} */ (byId("stack"));
   #ask = byId("stack-ask");
+  #asked = 0;
 
   /**
    * @param {string} jobId
@@ -25,13 +26,11 @@ export class StackView {
 
   /** @param {number} rank */
   async open(rank) {
+    const asked = ++this.#asked;
     setText(byId("stack-title"), `Python stacks of rank ${rank}`);
     setText(byId("stack-text"), "Asking the rank …");
     this.#dialog.showModal();
-    try {
-      setText(byId("stack-text"), await readStack(this.#jobId, rank));
-    } catch (error) {
-      setText(byId("stack-text"), error instanceof Error ? error.message : String(error));
-    }
+    const told = await readStack(this.#jobId, rank).catch((error) => (error instanceof Error ? error.message : String(error)));
+    if (asked === this.#asked) setText(byId("stack-text"), told);
   }
 }

@@ -3,6 +3,7 @@ import { get, jobPath } from "./api.js";
 import { everySecond } from "./clock.js";
 import { arrange, h, setText } from "./dom.js";
 import { duration } from "./format.js";
+import { newest } from "./newest.js";
 
 /**
  * @typedef {"training" | "saving" | "replayed" | "starting" | "waiting" | "queued"} Spending
@@ -30,6 +31,8 @@ export class Timeline {
   #job = null;
   #shown = "";
   #age = 0;
+  /** A server that is away for a moment leaves what is shown as it is. */
+  #fetch = newest(() => this.#read(), (time) => time && this.#draw(time));
 
   /**
    * @param {HTMLElement} bar
@@ -53,12 +56,14 @@ export class Timeline {
     void this.#load();
   }
 
-  /** A server that is away for a moment leaves what is shown as it is. */
-  async #load() {
-    if (!this.#job) return;
+  #load() {
     this.#age = 0;
-    const time = /** @type {JobTime | null} */ (await get(`${jobPath(this.#job.id)}/time`).catch(() => null));
-    if (time) this.#draw(time);
+    return this.#fetch();
+  }
+
+  /** @returns {Promise<JobTime | null>} */
+  async #read() {
+    return this.#job && get(`${jobPath(this.#job.id)}/time`).catch(() => null);
   }
 
   /** @param {JobTime} time */
