@@ -96,12 +96,17 @@ def test_a_name_that_leads_out_or_cannot_be_one_is_refused(
         {"d/e/b": "../..", "d/e/a": "b/.."},  # each looks harmless alone
         {"loop": "loop/../../.."},
         {"up": "..", "up/planted": "x"},
+        {"up": "../..", "up/new/planted": "x"},
+        {"up": "{outside}", "up/new/planted": "x"},
+        {"b": "c/..", "b/d": "x"},  # harmless, but no folder
+        {"d/e/file/x": "y"},
     ],
 )
-def test_a_link_that_leads_out_is_refused(
+def test_a_link_that_leads_out_or_nowhere_is_refused_and_nothing_is_made_through_it(
     unpacked: Callable[[bytes], Path], tmp_path: Path, links: dict[str, str]
 ) -> None:
-    entries = [entry(name, tarfile.SYMTYPE, link=text) for name, text in links.items()]
+    texts = {name: text.replace("{outside}", str(tmp_path)) for name, text in links.items()}
+    entries = [entry(name, tarfile.SYMTYPE, link=text) for name, text in texts.items()]
     with pytest.raises(UnpackingError):
         unpacked(tar_of(entry("d/e/file"), *entries))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["archive", "inner"]
@@ -109,7 +114,7 @@ def test_a_link_that_leads_out_is_refused(
 
 
 def test_no_file_is_written_through_a_link(unpacked: Callable[[bytes], Path], tmp_path: Path) -> None:
-    with pytest.raises(UnpackingError, match="every name once"):
+    with pytest.raises(UnpackingError, match="link out of itself"):
         unpacked(tar_of(entry("a", tarfile.SYMTYPE, link=str(tmp_path)), entry("a/planted")))
     assert not (tmp_path / "planted").exists()
 
@@ -142,14 +147,61 @@ def test_what_grows_beyond_the_limit_is_refused_and_hardly_written(
 def test_a_bomb_in_the_long_name_of_an_entry_is_refused(unpacked: Callable[[bytes], Path]) -> None:
     long = entry("x", tarfile.GNUTYPE_LONGNAME)
     long.size = 50_000_000
-    with pytest.raises(UnpackingError, match="MB when unpacked"):
+    with pytest.raises(UnpackingError, match="names of at most 4096 bytes"):
         unpacked(gzip.compress(long.tobuf(tarfile.GNU_FORMAT) + bytes(50_000_000)))
+
+
+@pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.XGLTYPE])
+def test_a_header_that_would_be_searched_for_ever_is_refused(unpacked: Callable[[bytes], Path], kind: bytes) -> None:
+    described = entry("x", kind)
+    described.size = 20_480
+    with pytest.raises(UnpackingError, match="names of at most 4096 bytes"):
+        unpacked(gzip.compress(described.tobuf(tarfile.USTAR_FORMAT) + b"1" * 20_480 + bytes(1024)))
+
+
+def test_an_entry_is_not_described_again_and_again(unpacked: Callable[[bytes], Path]) -> None:
+    described = entry("x", tarfile.XGLTYPE).tobuf(tarfile.USTAR_FORMAT)
+    with pytest.raises(UnpackingError, match="each entry once"):
+        unpacked(gzip.compress(described * 50 + entry("f").tobuf() + bytes(1024)))
+
+
+@pytest.mark.parametrize(
+    "pax", [{"GNU.sparse.major": "1", "GNU.sparse.minor": "0"}, None], ids=["map in the content", "map in the header"]
+)
+def test_a_file_with_holes_is_refused_before_its_map_is_read(
+    unpacked: Callable[[bytes], Path], pax: dict[str, str] | None
+) -> None:
+    sparse = entry("f", tarfile.REGTYPE if pax else tarfile.GNUTYPE_SPARSE)
+    sparse.pax_headers = pax or {}
+    with pytest.raises(UnpackingError, match="pack without --sparse"):
+        unpacked(tar_of(sparse, content=b"1" * 10_000))
+
+
+def test_long_names_with_attributes_of_their_own_are_taken(unpacked: Callable[[bytes], Path]) -> None:
+    long = entry("d/" * 100 + "f" * 200)
+    long.pax_headers = {"comment": "c" * 2000}
+    assert len(names(unpacked(tar_of(long)))[-1]) == 400
 
 
 @pytest.mark.parametrize("pack", [lambda names: tar_of(*map(entry, names)), lambda names: zip_of(*names)])
 def test_too_many_entries_are_refused(unpacked: Callable[[bytes], Path], pack: Callable[[list[str]], bytes]) -> None:
     with pytest.raises(UnpackingError, match="at most 20 entries"):
         unpacked(pack([f"f{number}" for number in range(21)]))
+
+
+@pytest.mark.parametrize("end", ["its own", "another within it", "one with a comment"])
+def test_the_contents_of_a_zip_are_counted_before_they_are_read(
+    unpacked: Callable[[bytes], Path], monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    archive = bytearray(zip_of(*(f"f{number}" for number in range(21))))
+    if end == "another within it":
+        archive[-6:-2] = b"PK\x05\x06"  # as the place of the table, which zipfile works out by itself
+    elif end == "one with a comment":
+        archive[-2:] = (65_535).to_bytes(2, "little")
+        archive += bytes(65_535)
+    monkeypatch.delattr(zipfile, "ZipFile")
+    with pytest.raises(UnpackingError, match="at most 20 entries"):
+        unpacked(bytes(archive))
 
 
 @pytest.mark.parametrize(
