@@ -35,10 +35,8 @@ def chromium() -> Iterator[Browser]:
 
 @pytest.fixture
 def server(home: Path) -> Iterator[ServeProcess]:
-    server = ServeProcess(home)
-    server.start()
-    yield server
-    server.stop()
+    with ServeProcess(home) as server:
+        yield server
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Self
 
 from e2e.waiting import until
 
@@ -19,6 +20,13 @@ class ServeProcess:
         self.url = ""
         self._port = "0"
         self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        self.stop()
 
     @property
     def token(self) -> str:

@@ -34,10 +34,8 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def server(home: Path) -> Iterator[ServeProcess]:
-    server = ServeProcess(home)
-    server.start()
-    yield server
-    server.stop()
+    with ServeProcess(home) as server:
+        yield server
 
 
 @pytest.fixture(scope="module")

@@ -24,11 +24,8 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def client(home: Path) -> Iterator[Client]:
-    server = ServeProcess(home)
-    server.start()
-    with Client.from_home(Settings(home=home)) as client:
+    with ServeProcess(home), Client.from_home(Settings(home=home)) as client:
         yield client
-    server.stop()
 
 
 @pytest.fixture

@@ -18,12 +18,10 @@ from rekindle_service.states import JobState
 
 @pytest.fixture
 def played(home: Path) -> Iterator[PlayedJob]:
-    server = ServeProcess(home)
-    server.start()
-    job = PlayedJob(home, "digits")
-    yield job
-    job.close()
-    server.stop()
+    with ServeProcess(home):
+        job = PlayedJob(home, "digits")
+        yield job
+        job.close()
 
 
 def test_bad_chaos_is_refused_in_one_sentence(home: Path, played: PlayedJob) -> None:

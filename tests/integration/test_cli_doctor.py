@@ -16,10 +16,8 @@ from e2e.waiting import until
 
 @pytest.fixture
 def running(home: Path) -> Iterator[ServeProcess]:
-    process = ServeProcess(home)
-    process.start()
-    yield process
-    process.stop()
+    with ServeProcess(home) as process:
+        yield process
 
 
 @pytest.fixture

@@ -38,10 +38,8 @@ def shared_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def server(shared_home: Path) -> Iterator[ServeProcess]:
-    process = ServeProcess(shared_home)
-    process.start()
-    yield process
-    process.stop()
+    with ServeProcess(shared_home) as process:
+        yield process
 
 
 @pytest.fixture

@@ -15,10 +15,8 @@ from e2e.serve_process import ServeProcess
 def remote(tmp_path: Path) -> Iterator[ServeProcess]:
     folder = tmp_path / "remote"
     folder.mkdir(mode=0o700)
-    process = ServeProcess(folder)
-    process.start()
-    yield process
-    process.stop()
+    with ServeProcess(folder) as process:
+        yield process
 
 
 @pytest.fixture

@@ -33,10 +33,8 @@ Play = Callable[..., PlayedJob]
 
 @pytest.fixture
 def running(home: Path) -> Iterator[ServeProcess]:
-    process = ServeProcess(home)
-    process.start()
-    yield process
-    process.stop()
+    with ServeProcess(home) as process:
+        yield process
 
 
 @pytest.fixture

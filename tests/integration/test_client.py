@@ -29,10 +29,8 @@ _DONE = Outcome(OutcomeClass.SUCCESS, "every rank was done")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServeProcess]:
     home = tmp_path_factory.mktemp("client") / "home"
     home.mkdir(mode=0o700)
-    process = ServeProcess(home)
-    process.start()
-    yield process
-    process.stop()
+    with ServeProcess(home) as process:
+        yield process
 
 
 @pytest.fixture

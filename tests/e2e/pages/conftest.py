@@ -17,7 +17,5 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def server(home: Path) -> Iterator[ServeProcess]:
-    server = ServeProcess(home)
-    server.start()
-    yield server
-    server.stop()
+    with ServeProcess(home) as server:
+        yield server
