@@ -16,7 +16,7 @@ from rekindle.contract.rank_records import ring
 from rekindle.contract.spec import Intent, Want
 from rekindle_service.devices import Machine
 from rekindle_service.home import Home
-from rekindle_service.housekeeping import remove_run, sweep_bundles, tidy
+from rekindle_service.housekeeping import free_memory, remove_run, sweep_bundles, tidy
 from rekindle_service.keepers import Keepers, Launcher
 from rekindle_service.monitor import Monitor
 from rekindle_service.rows import Job
@@ -165,6 +165,7 @@ class Engine:
             devices=[],
             ended_at=time.time(),
         )
+        free_memory(run_dir)
 
     # --- the queue
 
@@ -186,7 +187,7 @@ class Engine:
             self._store.set_intent(job.id, JobIntent.HOLD, expected={JobIntent.DRAIN})
         for job in self._store.jobs_in({JobState.QUEUED}, {JobIntent.CANCEL}):
             outcome = Outcome(OutcomeClass.CANCELLED, "Cancelled while it was in the queue.", retryable=False)
-            self._store.transition(
+            cancelled = self._store.transition(
                 job.id,
                 JobState.CANCELLED,
                 expected={JobState.QUEUED},
@@ -194,6 +195,8 @@ class Engine:
                 outcome=outcome.to_json(),
                 ended_at=time.time(),
             )
+            if cancelled is not None:
+                free_memory(self._home.run_dir(job.id))
 
     def _start(self, job: Job, devices: list[str]) -> None:
         """Give the slots away; the next round sees a job without a keeper and launches it."""

@@ -55,11 +55,18 @@ def remove_run(home: Home, job_id: str) -> bool:
     run_dir = home.run_dir(job_id)
     if lock_holder(run_dir.keeper_lock) is not None:
         return False
+    free_memory(run_dir)
     doomed = home.deleted_run(job_id)
     if run_dir.root.exists():
         run_dir.root.rename(doomed)
     shutil.rmtree(doomed, ignore_errors=True)
     return True
+
+
+def free_memory(run_dir: RunDir) -> None:
+    """Remove a job's copies of snapshots in shared memory, which nothing else frees where no keeper ends the job."""
+    if lock_holder(run_dir.keeper_lock) is None:
+        shutil.rmtree(run_dir.memory, ignore_errors=True)
 
 
 def _rebuild(run_dir: RunDir, store: Store) -> None:

@@ -141,6 +141,18 @@ def test_a_queued_job_is_cancelled_at_once(bench):
     assert (job.attempt, job.outcome["class"]) == (0, "cancelled")
 
 
+def test_a_drained_job_that_is_cancelled_in_the_queue_gives_its_shared_memory_back(still):
+    job = still.submit(intent=JobIntent.HOLD)
+    memory = still.home.run_dir(job.id).memory
+    memory.joinpath("7").mkdir(parents=True)
+    still.engine.round()
+    assert memory.exists()
+    control.cancel(still.store, job.id)
+    still.engine.round()
+    assert still.job(job).state is JobState.CANCELLED
+    assert not memory.exists()
+
+
 def test_a_drained_job_waits_in_the_queue_until_it_is_resumed(bench):
     job = bench.reach(bench.submit("wait"), JobState.RUNNING)
     control.drain(bench.store, job.id)
@@ -189,9 +201,13 @@ def test_a_lost_keeper_is_replaced(bench):
 
 
 def test_a_keeper_that_never_says_a_word_is_given_up_with_its_last_words(bench):
-    job = bench.reach(bench.submit("silent"), JobState.FAILED)
+    job = bench.submit("silent")
+    memory = bench.home.run_dir(job.id).memory
+    memory.joinpath("7").mkdir(parents=True)
+    job = bench.reach(job, JobState.FAILED)
     assert (job.outcome["class"], job.devices) == ("launch_error", [])
     assert job.outcome["evidence"]["keeper_log"].count("nothing to say") == 3
+    await_(lambda: not memory.exists(), "its shared memory to be freed")
 
 
 def test_a_keeper_that_cannot_be_started_fails_its_job_alone(bench):

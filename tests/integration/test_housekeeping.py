@@ -116,10 +116,11 @@ def test_the_folder_of_a_job_under_another_id_makes_no_job(home, store):
     store.close()
 
 
-def test_the_folder_of_a_deleted_job_stays_while_its_keeper_lives(home):
+def test_the_folder_and_the_shared_memory_of_a_deleted_job_stay_while_its_keeper_lives(home):
     job = a_job()
     run_dir = home.run_dir(job.id)
     run_dir.root.mkdir()
+    run_dir.memory.joinpath("7").mkdir(parents=True)
     hold = "import sys; from pathlib import Path; from rekindle.contract.locks import ExclusiveLock\n"
     hold += "lock = ExclusiveLock(Path(sys.argv[1])); print('held', flush=True); sys.stdin.read()"
     command = [sys.executable, "-c", hold, str(run_dir.keeper_lock)]
@@ -127,9 +128,11 @@ def test_the_folder_of_a_deleted_job_stays_while_its_keeper_lives(home):
         assert keeper.stdout.readline() == b"held\n"
         assert not remove_run(home, job.id)
         assert run_dir.root.exists()
+        assert run_dir.memory.exists()
         keeper.send_signal(signal.SIGKILL)
     assert remove_run(home, job.id)
     assert names_in(home.runs) == []
+    assert not run_dir.memory.exists()
 
 
 def test_a_folder_that_cannot_be_removed_at_once_is_swept_at_the_next_start(home, store):
