@@ -14,7 +14,7 @@ from rekindle.recipes.models import MODELS, build, side_for
 from rekindle.recipes.options import Options
 from rekindle.recipes.pipeline import equal_portions
 from rekindle.recipes.resnet import resnet34
-from rekindle.recipes.stages import cut
+from rekindle.recipes.stages import Stages, cut
 from rekindle.training.process_group import World
 from small_data import write_cifar10, write_fashion_mnist
 
@@ -166,3 +166,24 @@ def test_a_pole_that_leans_falls_on_and_a_push_moves_its_cart():
         False,
         False,
     ]
+
+
+def test_a_stage_with_a_layer_that_was_never_used_is_restored_as_it_was():
+    def begin():
+        torch.manual_seed(0)
+        stage = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+        method, optimizer = Stages(), torch.optim.AdamW(stage.parameters())
+        method.wrap(stage, ALONE)
+        return stage, optimizer, method.saved(stage, {"optimizer": optimizer})
+
+    stage, optimizer, (model, parts) = begin()
+    stage[0](torch.ones(1, 2)).sum().backward()
+    optimizer.step()
+    again, its_optimizer, (its_model, its_parts) = begin()
+    its_model.load_state_dict(model.state_dict())
+    its_parts["optimizer"].load_state_dict(parts["optimizer"].state_dict())
+    assert all(torch.equal(one, other) for one, other in zip(stage.parameters(), again.parameters(), strict=True))
+    assert set(its_optimizer.state) == set(again[0].parameters())
+    assert torch.equal(its_optimizer.state[again[0].weight]["exp_avg"], optimizer.state[stage[0].weight]["exp_avg"])
+    with pytest.raises(KeyError, match=r"1\.weight"):
+        its_model.load_state_dict({"0.weight": stage[0].weight, "0.bias": stage[0].bias})
