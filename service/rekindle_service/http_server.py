@@ -1,5 +1,7 @@
-"""uvicorn, made to stop within seconds while event streams are open, and to say when it listens."""
+"""uvicorn, made to stop within seconds while event streams are open, to say when it listens, and to bear idlers."""
 
+import asyncio
+import resource
 import signal
 import socket
 import threading
@@ -9,9 +11,19 @@ from types import FrameType
 from typing import Any
 
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 _GRACE_SECONDS = 2
 """How long open requests may go on after a stop is asked for; streams end themselves before."""
+
+_HEAD_SECONDS = 10.0
+"""How long a client may take to ask for something: whoever can connect, token or not, takes a file descriptor."""
+
+_UNWANTED_SECONDS = 300.0
+"""How long the rest of an upload may come that was refused already: most clients read no answer before its end."""
+
+_MOST_CONNECTIONS = 4096
+_MOST_FILES = 65_536  # some programs that jobs start close every number up to the limit, so not any number will do
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -28,6 +40,7 @@ class HttpServer(uvicorn.Server):
     ) -> None:
         config = uvicorn.Config(
             app,
+            http=_Connection,
             lifespan="off",
             ws="none",
             log_config=None,
@@ -70,6 +83,58 @@ class HttpServer(uvicorn.Server):
         finally:
             for number, handler in former.items():
                 signal.signal(number, handler)
+
+
+class _Connection(H11Protocol):
+    """Closed where nothing is being answered on it and no whole request comes; one too many is closed at once.
+
+    uvicorn starts no timer before the first answer, and stops that of a later request at its first byte. Its
+    ``limit_concurrency`` counts event streams and idlers alike, and then refuses everybody.
+    """
+
+    _head_due: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
+        super().connection_made(transport)
+        if len(self.connections) > most_connections():
+            transport.abort()
+        else:
+            self._mind_head()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._mind_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._forget_head()
+        super().connection_lost(exc)
+
+    def _mind_head(self) -> None:
+        if self.cycle is not None and not self.cycle.response_complete:
+            self._forget_head()
+        elif self._head_due is None:
+            refused = self.cycle is not None and self.cycle.more_body
+            seconds = _UNWANTED_SECONDS if refused else _HEAD_SECONDS
+            self._head_due = self.loop.call_later(seconds, self.timeout_keep_alive_handler)
+
+    def _forget_head(self) -> None:
+        if self._head_due is not None:
+            self._head_due.cancel()
+            self._head_due = None
+
+
+def most_connections() -> int:
+    """The other half of the files is for the database, for run directories and for what is being read of them."""
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return _MOST_CONNECTIONS if files == resource.RLIM_INFINITY else min(_MOST_CONNECTIONS, files // 2)
+
+
+def raise_file_limit() -> None:
+    """Let this process have as many files open as it may; 1024, the usual limit, suit programs that use select()."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, _MOST_FILES)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def listen(host: str, port: int) -> socket.socket:

@@ -17,7 +17,7 @@ from rekindle_service.api.services import Services
 from rekindle_service.devices import find_machine
 from rekindle_service.engine import Engine
 from rekindle_service.home import Home, HomeInUseError
-from rekindle_service.http_server import HttpServer, listen, url_of
+from rekindle_service.http_server import HttpServer, listen, raise_file_limit, url_of
 from rekindle_service.launching.git_checkout import check_out
 from rekindle_service.launching.interpreter import InterpreterCheck
 from rekindle_service.launching.keeper import KeeperLauncher, prepare_worker_path
@@ -52,6 +52,7 @@ def serve(settings: Settings) -> int:
 
 
 def _compose(settings: Settings, stack: ExitStack) -> HttpServer:
+    raise_file_limit()
     home = settings.home_dir
     home.create()
     stack.callback(home.lock().release)

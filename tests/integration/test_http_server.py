@@ -1,0 +1,128 @@
+"""What the HTTP server does with clients that say nothing, too little, or are too many."""
+
+import resource
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import anyio
+import pytest
+from starlette.types import Receive, Scope, Send
+
+from rekindle_service import http_server
+from rekindle_service.http_server import HttpServer, listen, most_connections, raise_file_limit
+
+REQUEST = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
+UPLOAD = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n"
+PATIENCE = 0.3  # seconds
+
+
+async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+    """For ``/slow``, longer than anybody may take to ask."""
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+    await send({"type": "http.response.body", "body": b"o", "more_body": True})
+    if scope["path"] == "/slow":
+        await anyio.sleep(3 * PATIENCE)
+    await send({"type": "http.response.body", "body": b"k"})
+
+
+@pytest.fixture
+def address(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, int]]:
+    monkeypatch.setattr(http_server, "_HEAD_SECONDS", PATIENCE)
+    monkeypatch.setattr(http_server, "_MOST_CONNECTIONS", 3)
+    ready = threading.Event()
+    with listen("127.0.0.1", 0) as listener:
+        server = HttpServer(answer, listener, threading.Event(), ready.set)
+        thread = threading.Thread(target=server.run_until_stopped)
+        thread.start()
+        ready.wait()
+        yield listener.getsockname()
+        server.stop()
+        thread.join()
+
+
+def connect(address: tuple[str, int]) -> socket.socket:
+    return socket.create_connection(address, timeout=20)
+
+
+def read(client: socket.socket, until: bytes = b"") -> bytes:
+    """What comes before the connection is closed, or up to ``until``."""
+    told = b""
+    while not (until and told.endswith(until)) and (data := client.recv(1000)):
+        told += data
+    return told
+
+
+def is_sent_away(client: socket.socket) -> bool:
+    try:
+        client.sendall(REQUEST)
+        return read(client, until=b"ok") == b""
+    except ConnectionError:
+        return True
+
+
+@pytest.mark.parametrize("said", [b"", REQUEST[:-2]])
+def test_a_client_that_does_not_ask_in_time_is_left(address: tuple[str, int], said: bytes) -> None:
+    with connect(address) as client:
+        client.sendall(said)
+        assert read(client) == b""
+
+
+@pytest.mark.parametrize("first", [REQUEST, UPLOAD], ids=["a whole one", "one whose content does not come"])
+def test_a_client_that_has_been_answered_and_then_dawdles_is_left(
+    address: tuple[str, int], monkeypatch: pytest.MonkeyPatch, first: bytes
+) -> None:
+    monkeypatch.setattr(http_server, "_UNWANTED_SECONDS", PATIENCE)
+    with connect(address) as client:
+        client.sendall(first)
+        assert read(client, until=b"ok").endswith(b"ok")
+        client.sendall(REQUEST[:5])
+        assert read(client) == b""
+
+
+def test_an_answer_may_take_longer_than_a_question(address: tuple[str, int]) -> None:
+    with connect(address) as client:
+        client.sendall(REQUEST.replace(b"/ ", b"/slow ", 1))
+        assert read(client, until=b"ok").endswith(b"ok")
+
+
+def test_a_refused_upload_may_be_sent_to_its_end(address: tuple[str, int]) -> None:
+    with connect(address) as client:
+        client.sendall(UPLOAD)
+        assert read(client, until=b"ok").endswith(b"ok")
+        client.sendall(b"x")
+        client.settimeout(2 * PATIENCE)
+        with pytest.raises(TimeoutError):
+            read(client)
+        client.settimeout(20)
+        client.sendall(b"x" * 999 + REQUEST)
+        assert read(client, until=b"ok").endswith(b"ok")
+
+
+def test_a_client_too_many_is_sent_away_until_there_is_a_place(
+    address: tuple[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_server, "_HEAD_SECONDS", 60.0)
+    with ExitStack() as stack:
+        first, *_ = clients = [stack.enter_context(connect(address)) for _ in range(3)]
+        for client in clients:
+            client.sendall(REQUEST)
+            read(client, until=b"ok")
+        with connect(address) as one_too_many:
+            assert is_sent_away(one_too_many)
+        first.sendall(REQUEST)
+        assert read(first, until=b"ok").endswith(b"ok")
+
+
+def test_as_many_files_may_be_open_as_the_machine_allows() -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (256, before[1]))
+        assert most_connections() == 128
+        raise_file_limit()
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        assert hard == before[1]
+        assert soft == (65_536 if hard == resource.RLIM_INFINITY else min(hard, 65_536))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
