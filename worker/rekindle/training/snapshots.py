@@ -5,50 +5,23 @@ import secrets
 import shutil
 from collections.abc import Callable
 from concurrent.futures import Future, wait
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from pickle import UnpicklingError
 from threading import Thread
 from typing import Any
 
 from rekindle.contract.environ import RankEnv
 from rekindle.contract.score import Score, best_step
-from rekindle.training.manifest import MODEL, Manifest, rank_file, shard_file
+from rekindle.training.manifest import MODEL, rank_file, shard_file
 from rekindle.training.process_group import World, joined_world
 from rekindle.training.reporting import reporter
-from rekindle.training.shards import ShardFiles, divided, nested, put_together, take_apart
-from rekindle.training.snapshot_choice import Skipped, Unloadable, choose, set_aside
-from rekindle.training.snapshot_files import read_state
+from rekindle.training.restoring import Layout, Restored, Restoring
+from rekindle.training.shards import nested, take_apart
 from rekindle.training.snapshot_folder import SnapshotFolder
-from rekindle.training.snapshot_writer import (
-    SaveResult,
-    SnapshotError,
-    SnapshotWriter,
-    Staged,
-    no_objection,
-    unloadable_part,
-)
+from rekindle.training.snapshot_writer import SaveResult, SnapshotWriter, Staged, no_objection
 from rekindle.training.staging import Staging
 
 Objection = Callable[[dict[str, Any]], str | None]
-Layout = Callable[[], dict[str, Any]]
-
-
-@dataclass(frozen=True, slots=True)
-class Restored:
-    """A snapshot as this rank takes it up.
-
-    ``rank_states`` are those of the former ranks that this rank stands for: its own where the world size is the same;
-    one, several or none where it is not.
-    """
-
-    step: int
-    epoch: int | None
-    world_size: int
-    shared_state: dict[str, Any]
-    rank_states: list[dict[str, Any]]
-    skipped: list[Skipped]
-    from_disk: bool = True  # else a copy in shared memory
 
 
 class Snapshots:
@@ -84,8 +57,8 @@ class Snapshots:
             raise NotADirectoryError(
                 f"{self._folder.root} is a file, and must be the folder of snapshots: move it away or name another one"
             )
-        self._layout = layout
         self._writer = SnapshotWriter(self._world.beside(), self._folder, env.job_id, fence, keep)
+        self._restoring = Restoring(self._world, self._writer, layout)
         self._memory: SnapshotWriter | None = None
         if memory is not None:
             copies = SnapshotFolder(memory, generation)
@@ -219,65 +192,7 @@ class Snapshots:
 
     def newest(self) -> Restored | None:
         """``restore`` without a word to the page: for a training that goes back while it runs."""
-        unloadable: Unloadable = {}
-        skipped: list[Skipped] = []
-        while True:
-            manifest, folder = self._choose(unloadable, skipped)
-            if manifest is None:
-                return None
-            restored, flaw = self._read(folder, manifest, skipped)
-            flaws = [each for each in self._world.gather(flaw) if each is not None]
-            if not flaws and restored is not None:
-                if self.leads:
-                    set_aside(self._writer, unloadable)
-                return restored
-            unloadable[folder] = Skipped(manifest.step, flaws[0])
-
-    def _choose(self, unloadable: Unloadable, skipped: list[Skipped]) -> tuple[Manifest | None, Path]:
-        """As rank 0 has chosen; what it has passed over is told, and goes into ``skipped``."""
-        chosen = self._world.broadcast(choose(self._writer, self._memory, unloadable) if self.leads else None)
-        if isinstance(chosen, SnapshotError):
-            raise chosen
-        if chosen is None:
-            raise TypeError("rank 0 has chosen nothing")
-        manifest, folder, passed_over = chosen
-        for each in passed_over:
-            if each not in skipped:
-                skipped.append(each)
-                if self.leads:
-                    reporter().skipped(each.step, each.reason)
-        return manifest, folder
-
-    def _read(self, folder: Path, manifest: Manifest, skipped: list[Skipped]) -> tuple[Restored | None, str | None]:
-        """What this rank takes up, or why that cannot be loaded although it is as it was written."""
-        former = range(self._world.rank, manifest.world_size, self._world.size)
-        try:
-            restored = Restored(
-                step=manifest.step,
-                epoch=manifest.epoch,
-                world_size=manifest.world_size,
-                shared_state=self._read_shared(folder, manifest),
-                rank_states=[read_state(folder / rank_file(rank)) for rank in former],
-                skipped=skipped,
-                from_disk=folder.parent == self._folder.root,
-            )
-        except UnpicklingError as error:
-            return None, f"it cannot be loaded: {unloadable_part(error)}"
-        return restored, None
-
-    def _read_shared(self, folder: Path, manifest: Manifest) -> dict[str, Any]:
-        state = read_state(folder / MODEL)
-        if not manifest.sharded:
-            return state
-        layout = {} if self._layout is None else divided(self._layout())
-        try:
-            whole: dict[str, Any] = put_together(state, layout, ShardFiles(folder, manifest.world_size))
-        except ValueError as error:
-            raise ValueError(
-                f"the snapshot of step {manifest.step} does not fit this training: {error}; give Run the parts it was "
-                "taken with, or start in a new snapshot folder"
-            ) from error
-        return whole
+        return self._restoring.newest(self._memory)
 
     def _stage(
         self,

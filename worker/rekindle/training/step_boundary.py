@@ -10,9 +10,9 @@ from rekindle.training.non_finite import NonFinitePolicy, first_non_finite_loss
 from rekindle.training.process_group import World
 from rekindle.training.progress import Progress
 from rekindle.training.reporting import reporter
+from rekindle.training.restoring import Restored
 from rekindle.training.sampler import ElasticSampler
 from rekindle.training.saving import Saving
-from rekindle.training.snapshots import Restored
 from rekindle.training.training_state import TrainingState
 
 
