@@ -52,6 +52,16 @@ def test_a_crash_and_the_recovery_are_told_live(job_page: Page, job: PlayedJob) 
     expect(job_page.locator("#timeline [data-kind=replayed]")).to_have_attribute(
         "title", re.compile(r"attempt 1: done again")
     )
+    drawn, told = job_page.evaluate(
+        """() => {
+            const kinds = (nodes) => [...new Set([...nodes].map(({ dataset }) => dataset.kind))];
+            const bar = [...document.querySelectorAll("#timeline span")];
+            const whole = bar.reduce((sum, { style }) => sum + Number(style.flexGrow), 0);
+            const wide = bar.filter(({ style }) => Number(style.flexGrow) > 0.02 * whole);
+            return [kinds(wide), kinds(document.querySelectorAll("#timeline-legend li:not([hidden])"))];
+        }"""
+    )
+    assert set(drawn) <= set(told), "each colour that can be seen is explained"
     assert job_page.evaluate("globalThis.loadedOnce") is True
 
 
@@ -137,8 +147,10 @@ def test_a_failed_job_goes_on_from_the_snapshot_that_is_chosen(job_page: Page, j
     job.write(b"Traceback\nValueError: no\n", rank=1, stream="stderr")
     job.end(JobState.FAILED, failed)
     expect(job_page.get_by_role("button", name="Retry")).to_be_visible()
-    job_page.get_by_role("link", name="Last words of rank 1").click()
-    expect(job_page.locator("#log-lines .marked")).to_have_text("ValueError: no")
+    for name in ("Last words of rank 1", "Its last output"):
+        job_page.get_by_label("Stream").select_option("stdout")
+        job_page.get_by_role("link", name=name).click()
+        expect(job_page.locator("#log-lines .marked")).to_have_text("ValueError: no")
     first = job_page.locator("#snapshots li").nth(1)
     first.get_by_role("button", name="Pin the snapshot of step 40").click()
     expect(first).to_contain_text("pinned")

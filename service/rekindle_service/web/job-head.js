@@ -3,6 +3,7 @@ import { badge, setBadge, stateWord } from "./badge.js";
 import { everySecond } from "./clock.js";
 import { byId, h, setText } from "./dom.js";
 import { NONE, count, duration, outOf, percent, place, ranksText, secondsBetween, secondsSince, speed } from "./format.js";
+import { END, linkTo } from "./log-link.js";
 import { progressBar, setProgress } from "./progress-bar.js";
 
 /** @typedef {import("./api.js").Job} Job */
@@ -69,7 +70,11 @@ function showBanner(banner, job) {
   banner.dataset.state = job.state;
   setText(byId("banner-title"), title);
   setText(byId("banner-sentence"), sentence);
-  setText(byId("banner-place"), sentence && sentence === job.outcome?.message ? place(job.outcome) : "");
+  const cause = sentence && sentence === job.outcome?.message ? job.outcome : null;
+  setText(byId("banner-place"), cause ? place(cause) : "");
+  const rank = cause?.rank ?? null;
+  byId("banner-log").hidden = rank === null;
+  if (rank !== null) byId("banner-log").setAttribute("href", linkTo({ rank, stream: "stderr", attempt: job.attempt, offset: END }));
 }
 
 /**

@@ -51,6 +51,7 @@ export class LogView {
     this.#earlier.addEventListener("click", () => this.#page("earlier"));
     this.#scroller.addEventListener("scroll", () => this.#scrolled(), { passive: true });
     addEventListener("hashchange", () => void this.#followLink());
+    addEventListener("click", ({ target }) => this.#followAgain(target));
   }
 
   /** The rank whose log is shown. */
@@ -162,6 +163,12 @@ export class LogView {
     if (!place || !this.#offers(place)) return this.#feed.size || this.#following === false ? undefined : this.#open();
     byId("log-title").scrollIntoView({ block: "start" });
     await this.#goTo(place, true);
+  }
+
+  /** A link to where the address leads already changes no hash. @param {EventTarget | null} target */
+  #followAgain(target) {
+    const link = target instanceof Element ? target.closest("a") : null;
+    if (link?.hash && link.href === location.href) void this.#followLink();
   }
 
   /** @param {import("./log-link.js").Place} place */

@@ -20,6 +20,8 @@ const NAMES = /** @type {const} */ ({
   queued: "queued",
 });
 const SPENDINGS = /** @type {Spending[]} */ (Object.keys(NAMES));
+/** Shorter than this share of the whole it is too thin to be asked about. */
+const SEEN = 0.005;
 const ANEW = 5; // seconds after which the time of a job that is not over is asked for again
 
 export class Timeline {
@@ -70,15 +72,19 @@ export class Timeline {
   #draw({ seconds, pieces }) {
     const before = /** @type {HTMLElement[]} */ ([...this.#bar.children]);
     arrange(this.#bar, pieces.map((piece, index) => draw(piece, before[index])));
+    const whole = SPENDINGS.reduce((sum, spending) => sum + seconds[spending], 0);
     for (const spending of SPENDINGS) {
       const amount = this.#amounts.get(spending) ?? h("li", { "data-kind": spending });
       this.#amounts.set(spending, amount);
-      setText(amount, `${NAMES[spending]} ${duration(seconds[spending])}`);
-      amount.hidden = seconds[spending] < 0.5;
+      setText(amount, `${NAMES[spending]} ${amountText(seconds[spending])}`);
+      amount.hidden = seconds[spending] <= SEEN * whole;
     }
     arrange(this.#legend, [...this.#amounts.values()]);
   }
 }
+
+/** @param {number} seconds */
+const amountText = (seconds) => (seconds < 0.5 ? "under 1 s" : duration(seconds));
 
 /**
  * @param {Piece} piece
@@ -87,7 +93,7 @@ export class Timeline {
 function draw({ spending, attempt, seconds }, node = h("span")) {
   const whose = attempt === null ? "" : `attempt ${attempt}: `;
   node.dataset.kind = spending;
-  node.title = `${whose}${NAMES[spending]} ${duration(seconds)}`;
+  node.title = `${whose}${NAMES[spending]} ${amountText(seconds)}`;
   node.style.flexGrow = String(seconds);
   return node;
 }
