@@ -55,10 +55,8 @@ def test_a_crash_and_the_recovery_are_told_live(job_page: Page, job: PlayedJob) 
     drawn, told = job_page.evaluate(
         """() => {
             const kinds = (nodes) => [...new Set([...nodes].map(({ dataset }) => dataset.kind))];
-            const bar = [...document.querySelectorAll("#timeline span")];
-            const whole = bar.reduce((sum, { style }) => sum + Number(style.flexGrow), 0);
-            const wide = bar.filter(({ style }) => Number(style.flexGrow) > 0.02 * whole);
-            return [kinds(wide), kinds(document.querySelectorAll("#timeline-legend li:not([hidden])"))];
+            const bar = document.querySelectorAll("#timeline span");
+            return [kinds(bar), kinds(document.querySelectorAll("#timeline-legend li:not([hidden])"))];
         }"""
     )
     assert set(drawn) <= set(told), "each colour that can be seen is explained"

@@ -20,8 +20,6 @@ const NAMES = /** @type {const} */ ({
   queued: "queued",
 });
 const SPENDINGS = /** @type {Spending[]} */ (Object.keys(NAMES));
-/** Shorter than this share of the whole it is too thin to be asked about. */
-const SEEN = 0.005;
 const ANEW = 5; // seconds after which the time of a job that is not over is asked for again
 
 export class Timeline {
@@ -72,12 +70,11 @@ export class Timeline {
   #draw({ seconds, pieces }) {
     const before = /** @type {HTMLElement[]} */ ([...this.#bar.children]);
     arrange(this.#bar, pieces.map((piece, index) => draw(piece, before[index])));
-    const whole = SPENDINGS.reduce((sum, spending) => sum + seconds[spending], 0);
     for (const spending of SPENDINGS) {
       const amount = this.#amounts.get(spending) ?? h("li", { "data-kind": spending });
       this.#amounts.set(spending, amount);
       setText(amount, `${NAMES[spending]} ${amountText(seconds[spending])}`);
-      amount.hidden = seconds[spending] <= SEEN * whole;
+      amount.hidden = seconds[spending] === 0;
     }
     arrange(this.#legend, [...this.#amounts.values()]);
   }
