@@ -15,10 +15,10 @@ from rekindle.contract.layout import RunDir
 from rekindle_service.api.access import Credentials
 from rekindle_service.api.app import create_app
 from rekindle_service.api.services import Services
-from rekindle_service.devices import find_machine
 from rekindle_service.home import Home
 from rekindle_service.launching.git_checkout import check_out
-from rekindle_service.machine_usage import MachineWatch
+from rekindle_service.machine.devices import find_machine
+from rekindle_service.machine.usage import MachineWatch
 from rekindle_service.states import JobState
 from rekindle_service.store import Store
 from rekindle_service.submitter import Submitter

@@ -6,8 +6,8 @@ from typing import Any
 
 from rekindle.contract.durable import write_json
 from rekindle.contract.spec import TargetKind
-from rekindle_service.devices import Link, Machine, Slot
 from rekindle_service.home import Home
+from rekindle_service.machine.devices import Link, Machine, Slot
 from rekindle_service.rows import Experiment, Job
 from rekindle_service.store import Store
 from rekindle_service.submitter import spec_of

@@ -14,10 +14,10 @@ from rekindle.contract.durable import read_json, write_json
 from rekindle.contract.outcome import Outcome, OutcomeClass
 from rekindle.contract.rank_records import ring
 from rekindle.contract.spec import Intent, Want
-from rekindle_service.devices import Machine
 from rekindle_service.home import Home
 from rekindle_service.housekeeping import free_memory, remove_run, sweep_bundles, tidy
 from rekindle_service.keepers import Keepers, Launcher
+from rekindle_service.machine.devices import Machine
 from rekindle_service.monitor import Monitor
 from rekindle_service.rows import Job
 from rekindle_service.scheduling import allocate

@@ -10,11 +10,11 @@ from rekindle.contract.durable import read_json
 from rekindle.contract.layout import RunDir
 from rekindle.contract.locks import lock_holder
 from rekindle.contract.spec import Intent, JobSpec, Want
-from rekindle_service.bundles import Bundles
 from rekindle_service.home import Home, is_job_id
 from rekindle_service.rows import Job
 from rekindle_service.states import JobIntent, JobState
 from rekindle_service.store import Store
+from rekindle_service.user_code.bundles import Bundles
 
 _log = structlog.get_logger(__name__)
 

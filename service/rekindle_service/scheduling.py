@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from rekindle_service.devices import CLOSENESS, Link, Machine, Slot
+from rekindle_service.machine.devices import CLOSENESS, Link, Machine, Slot
 from rekindle_service.rows import Job
 from rekindle_service.states import TERMINAL, JobIntent, JobState
 

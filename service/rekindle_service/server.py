@@ -14,14 +14,14 @@ import structlog
 from rekindle_service.api.access import Credentials
 from rekindle_service.api.app import create_app
 from rekindle_service.api.services import Services
-from rekindle_service.devices import find_machine
 from rekindle_service.engine import Engine
 from rekindle_service.home import Home, HomeInUseError
 from rekindle_service.http_server import HttpServer, listen, raise_file_limit, url_of
 from rekindle_service.launching.git_checkout import check_out
 from rekindle_service.launching.interpreter import InterpreterCheck
 from rekindle_service.launching.keeper import KeeperLauncher, prepare_worker_path
-from rekindle_service.machine_usage import MachineWatch
+from rekindle_service.machine.devices import find_machine
+from rekindle_service.machine.usage import MachineWatch
 from rekindle_service.notifications.courier import start_couriers
 from rekindle_service.settings import Settings
 from rekindle_service.store import CorruptDatabaseError, Store

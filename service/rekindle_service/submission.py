@@ -27,7 +27,7 @@ class Submission:
     python: str  # absolute path of an interpreter
     args: list[str] = field(default_factory=list)
     code: Path | None = None  # folder to copy; None: the folder of a script given by its absolute path
-    origin: CodeOrigin | None = None  # what ``code`` is fetched from, see ``code_sources``
+    origin: CodeOrigin | None = None  # what ``code`` is fetched from, see ``user_code.sources``
     env: dict[str, str] = field(default_factory=dict)
     min_ranks: int = 1
     max_ranks: int = 1

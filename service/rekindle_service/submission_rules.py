@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 
 from rekindle.contract.spec import TargetKind
-from rekindle_service.devices import Machine
+from rekindle_service.machine.devices import Machine
 from rekindle_service.near_names import did_you_mean
 from rekindle_service.recipe_list import recipes
 from rekindle_service.submission import FieldError, Submission

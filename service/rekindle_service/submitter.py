@@ -11,16 +11,16 @@ from typing import Any
 
 from rekindle.contract.durable import fsync_folder, write_json
 from rekindle.contract.spec import Cadence, JobSpec, TargetKind
-from rekindle_service.code_copy import CodeCopyError, copy_code
-from rekindle_service.code_manifest import take_manifest
-from rekindle_service.code_sources import Checkout, CodeSources
-from rekindle_service.devices import Machine
 from rekindle_service.home import Home, new_job_id
 from rekindle_service.keys_under_way import KeysUnderWay
+from rekindle_service.machine.devices import Machine
 from rekindle_service.rows import Job
 from rekindle_service.store import StorageError, Store
 from rekindle_service.submission import FieldError, Submission, SubmissionError
 from rekindle_service.submission_rules import broken_rules, chosen_device
+from rekindle_service.user_code.folder_copy import CodeCopyError, copy_code
+from rekindle_service.user_code.manifest import take_manifest
+from rekindle_service.user_code.sources import Checkout, CodeSources
 
 
 @dataclass(frozen=True, slots=True)

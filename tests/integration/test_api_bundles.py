@@ -16,9 +16,9 @@ import pytest
 
 from api_server import MOST_BUNDLE_BYTES, ApiServer
 from job_examples import names_in
-from rekindle_service.bundles import KEPT_SECONDS, Bundles
 from rekindle_service.housekeeping import sweep_bundles, tidy
 from rekindle_service.states import JobState
+from rekindle_service.user_code.bundles import KEPT_SECONDS, Bundles
 
 PATH = "/api/v1/bundles"
 JOBS = "/api/v1/jobs"

@@ -12,15 +12,15 @@ import pytest
 
 from api_server import ApiServer
 from fakes import nvidia_driver
-from rekindle_service.machine_usage import MOST_SAMPLES, MachineWatch, bounded, spread
+from rekindle_service.machine.usage import MOST_SAMPLES, MachineWatch, bounded, spread
 from rekindle_service.states import JobState
 
 _GPU_LOOK = """
 import itertools
 import json
 from dataclasses import asdict
-from rekindle_service.devices import Slot
-from rekindle_service.gpu_usage import read_gpus
+from rekindle_service.machine.devices import Slot
+from rekindle_service.machine.gpu_usage import read_gpus
 gpus = [Slot("cuda:0", "cuda", 0, uuid="GPU-a"), Slot("cuda:1", "cuda", 1, uuid="GPU-of-yesterday")]
 print(json.dumps({name: asdict(usage) for name, usage in read_gpus([*gpus, Slot("cpu:0", "cpu", 0)]).items()}))
 """
@@ -76,7 +76,7 @@ def test_the_history_stays_bounded_and_keeps_its_ends(server: ApiServer) -> None
 
 
 def test_the_watch_looks_on_by_itself_until_it_is_closed(server: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rekindle_service.machine_usage.LOOK_EVERY", 0.01)
+    monkeypatch.setattr("rekindle_service.machine.usage.LOOK_EVERY", 0.01)
     watch = MachineWatch(server.services.machine, server.services.home.root)
     watch.start()
     deadline = time.monotonic() + 10

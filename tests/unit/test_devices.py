@@ -1,7 +1,7 @@
 import pytest
 
 from job_examples import cpu_machine, gpu_machine
-from rekindle_service.devices import cuda_visible_devices, find_machine, visible_gpus
+from rekindle_service.machine.devices import cuda_visible_devices, find_machine, visible_gpus
 
 
 def test_cpu_slots_may_exceed_the_cores():

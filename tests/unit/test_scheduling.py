@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from job_examples import a_job, cpu_machine, gpu_machine
-from rekindle_service.devices import Machine
+from rekindle_service.machine.devices import Machine
 from rekindle_service.scheduling import SHOWN_POSITIONS, allocate, choose_slots
 from rekindle_service.states import JobIntent, JobState
 

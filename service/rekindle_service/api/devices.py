@@ -4,7 +4,7 @@ from fastapi import APIRouter
 
 from rekindle_service.api.schemas import DevicePublic, Devices, LinkPublic
 from rekindle_service.api.services import Serving
-from rekindle_service.devices import Slot
+from rekindle_service.machine.devices import Slot
 from rekindle_service.rows import Job
 from rekindle_service.states import HOLDING_SLOTS
 

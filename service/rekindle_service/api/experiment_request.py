@@ -11,10 +11,10 @@ from rekindle_service.api.experiment_schemas import ExperimentCreate
 from rekindle_service.api.job_request import submission_of
 from rekindle_service.api.request_schemas import LONGEST_NAME, JobCreate
 from rekindle_service.api.validation import field_errors
-from rekindle_service.devices import Machine
 from rekindle_service.experiment_submitter import CellSubmission, in_experiment
 from rekindle_service.experiments import built_in
 from rekindle_service.experiments.matrix import MOST_JOBS, Cell, count, expand, job_request, label
+from rekindle_service.machine.devices import Machine
 from rekindle_service.near_names import did_you_mean
 from rekindle_service.submission import FieldError, SubmissionError
 

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Path, Query, Response
 
-from rekindle_service import control, hardware
+from rekindle_service import control
 from rekindle_service.api.experiment_request import plan_of
 from rekindle_service.api.experiment_schemas import (
     BuiltIn,
@@ -23,6 +23,7 @@ from rekindle_service.experiment_submitter import ExperimentSubmitter
 from rekindle_service.experiments import built_in
 from rekindle_service.experiments.matrix import count
 from rekindle_service.home import is_job_id, new_job_id
+from rekindle_service.machine.hardware import describe
 from rekindle_service.readers.run_metrics import read_run_series
 from rekindle_service.rows import Experiment
 from rekindle_service.states import TERMINAL
@@ -59,7 +60,7 @@ def submit_experiment(
             title=plan.request.title,
             command=plan.command(),
             definition=plan.definition(),
-            machine=hardware.describe(services.machine),
+            machine=describe(services.machine),
             notes=plan.notes,
             created_at=time.time(),
         )

@@ -13,9 +13,9 @@ from rekindle_service.api.machine_schemas import (
     Memory,
 )
 from rekindle_service.api.services import Serving
-from rekindle_service.devices import Slot
-from rekindle_service.gpu_usage import GpuUsage
-from rekindle_service.machine_usage import MachineSample, spread
+from rekindle_service.machine.devices import Slot
+from rekindle_service.machine.gpu_usage import GpuUsage
+from rekindle_service.machine.usage import MachineSample, spread
 from rekindle_service.states import HOLDING_SLOTS
 
 router = APIRouter(tags=["devices"])

@@ -9,9 +9,9 @@ from fastapi import Depends, Request
 
 from rekindle_service.api.access import Credentials
 from rekindle_service.api.glances import Glances
-from rekindle_service.devices import Machine
 from rekindle_service.home import Home
-from rekindle_service.machine_usage import MachineWatch
+from rekindle_service.machine.devices import Machine
+from rekindle_service.machine.usage import MachineWatch
 from rekindle_service.store import Store
 from rekindle_service.submitter import Submitter
 

@@ -7,10 +7,10 @@ from typing import Any
 from rekindle_service.cli import wording
 from rekindle_service.cli.output import note
 from rekindle_service.client import Client, FieldProblem, ProblemError, shares_disk
-from rekindle_service.code_archive import pack_code
-from rekindle_service.code_copy import CodeCopyError
 from rekindle_service.settings import Settings
 from rekindle_service.terminal_text import plain_line
+from rekindle_service.user_code.archive import pack_code
+from rekindle_service.user_code.folder_copy import CodeCopyError
 
 
 def code_for(client: Client, settings: Settings, folder: Path) -> dict[str, Any]:

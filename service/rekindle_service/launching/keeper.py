@@ -11,8 +11,8 @@ from pathlib import Path
 from rekindle.contract.durable import fsync_folder
 from rekindle.contract.environ import RUN_DIR, scrubbed
 from rekindle.contract.layout import RunDir
-from rekindle_service.devices import Machine, Slot, cuda_visible_devices
 from rekindle_service.home import Home
+from rekindle_service.machine.devices import Machine, Slot, cuda_visible_devices
 from rekindle_service.rows import Job
 
 KEEPER = ("-P", "-m", "rekindle.keeper")

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from rekindle.contract.layout import RunDir
-from rekindle_service.code_manifest import CodeFile, CodeManifest
 from rekindle_service.readers.regular_file import read_small
+from rekindle_service.user_code.manifest import CodeFile, CodeManifest
 
 _LONGEST_TEXT = 256 * 1024  # bytes of a file whose lines are compared
 _MOST_LINES = 4000

@@ -8,7 +8,7 @@ from typing import Any
 
 import psutil
 
-from rekindle_service.devices import Machine
+from rekindle_service.machine.devices import Machine
 
 
 def describe(machine: Machine) -> dict[str, Any]:

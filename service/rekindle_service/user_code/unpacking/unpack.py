@@ -11,9 +11,17 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
 from rekindle.contract.durable import fsync_folder
-from rekindle_service.unpacking.archive_entry import CHUNK, Entry, Kind, Limits, UnpackingError, too_big, too_many
-from rekindle_service.unpacking.tar_entries import tar_entries
-from rekindle_service.unpacking.zip_entries import zip_entries
+from rekindle_service.user_code.unpacking.archive_entry import (
+    CHUNK,
+    Entry,
+    Kind,
+    Limits,
+    UnpackingError,
+    too_big,
+    too_many,
+)
+from rekindle_service.user_code.unpacking.tar_entries import tar_entries
+from rekindle_service.user_code.unpacking.zip_entries import zip_entries
 
 _GZIP_MAGIC, _ZIP_MAGIC = b"\x1f\x8b", b"PK"
 _DAMAGED = (

@@ -11,8 +11,8 @@ from pathlib import Path
 import psutil
 import structlog
 
-from rekindle_service.devices import Machine
-from rekindle_service.gpu_usage import GpuUsage, read_gpus
+from rekindle_service.machine.devices import Machine
+from rekindle_service.machine.gpu_usage import GpuUsage, read_gpus
 
 _log = structlog.get_logger(__name__)
 

@@ -8,7 +8,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any, Self, cast
 
-from rekindle_service.unpacking.archive_entry import CHUNK, HEADER_BYTES, Entry, Kind, Limits, UnpackingError, too_big
+from rekindle_service.user_code.unpacking.archive_entry import (
+    CHUNK,
+    HEADER_BYTES,
+    Entry,
+    Kind,
+    Limits,
+    UnpackingError,
+    too_big,
+)
 
 _MOST_GLOBALS = 100  # keywords that a tar sets for all entries behind them; `git archive` sets one
 _MOST_HEADERS = 8  # of one entry of a tar: its own, its long names, what is set for all

@@ -8,7 +8,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from rekindle_service.unpacking.archive_entry import HEADER_BYTES, Entry, Kind, Limits, UnpackingError, too_many
+from rekindle_service.user_code.unpacking.archive_entry import (
+    HEADER_BYTES,
+    Entry,
+    Kind,
+    Limits,
+    UnpackingError,
+    too_many,
+)
 
 _ZIP_END, _ZIP64_LOCATOR = b"PK\x05\x06", b"PK\x06\x07"
 _ZIP_END_BYTES, _ZIP64_LOCATOR_BYTES, _ZIP_ENTRY_BYTES = 22, 20, 46  # of such a record without its names

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from rekindle_service.code_copy import CodeCopyError, take_inventory
+from rekindle_service.user_code.folder_copy import CodeCopyError, take_inventory
 
 _FASTEST = 1  # of gzip: code is small, and the network mostly faster than a better compression
 

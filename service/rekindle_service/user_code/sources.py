@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from rekindle_service.bundles import Bundles
 from rekindle_service.home import Home
 from rekindle_service.submission import CodeOrigin, FieldError, Submission, SubmissionError
+from rekindle_service.user_code.bundles import Bundles
 
 Checkout = Callable[[str, str | None, Path], str]
 """(URL, ref, new folder) → the commit that lies in the folder now. Raises SubmissionError."""

@@ -13,9 +13,9 @@ from tempfile import TemporaryDirectory
 from typing import BinaryIO
 
 from rekindle.contract.durable import fsync_folder
-from rekindle_service.code_copy import MOST_BYTES, MOST_FILES
 from rekindle_service.home import Home
-from rekindle_service.unpacking import Limits, unpack
+from rekindle_service.user_code.folder_copy import MOST_BYTES, MOST_FILES
+from rekindle_service.user_code.unpacking import Limits, unpack
 
 KEPT_SECONDS = 7 * 24 * 3600
 """How long a bundle stays after its last use when no job refers to it."""

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import pynvml
 
-from rekindle_service.devices import Slot
+from rekindle_service.machine.devices import Slot
 
 T = TypeVar("T")
 
