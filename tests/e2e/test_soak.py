@@ -15,6 +15,7 @@ from rekindle_service.client import Client
 
 _STEPS_PER_EPOCH = 12
 _INTERVAL = 10  # steps between two snapshots
+_WRITING = 5  # steps that may pass while one is written beside the training: a kill meanwhile costs it, too
 _FOR_EVER = 3600.0  # seconds
 _FAULTS = ["rank", "rank", "stop", "agent", "keeper", "server"]
 
@@ -51,7 +52,7 @@ def test_random_faults_change_nothing_but_the_time_it_takes(
     assert set(told[:-1]) <= {"signal", "hang", "keeper_lost"}, told
     repeated = list(repeated_steps(job))
     print(f"{ranks} ranks: {faults} faults, {len(told)} attempts, at most {max(repeated)} steps repeated")
-    assert max(repeated) <= _INTERVAL, repeated
+    assert max(repeated) <= _INTERVAL + _WRITING, repeated
 
 
 def strike(job: ServedJob, server: ServeProcess, fault: str, rank: int) -> None:
