@@ -19,7 +19,7 @@ from disks import remount, tmpfs
 from rekindle import SnapshotError, Snapshots, StaleGenerationError
 from rekindle.contract.durable import write_json
 from rekindle.contract.layout import RunDir
-from rekindle.training import manifest, memory_copy, snapshot_writer
+from rekindle.training import manifest, memory_copy, snapshot_choice, snapshot_writer
 
 
 def shared(step):
@@ -426,10 +426,27 @@ def test_a_disk_that_does_not_give_a_snapshot_now_ends_the_attempt_and_costs_no_
 
     with monkeypatch.context() as patch:
         patch.setattr(manifest, "_verify_file", fail)
-        with pytest.raises(SnapshotError, match=rf"000000000020 cannot be read now: \[Errno {number}\] .*tries again"):
+        patch.setattr(snapshot_choice, "PATIENCE", 0.0)
+        with pytest.raises(SnapshotError, match=rf"000000000020 cannot be read now: \[Errno {number}\] "):
             Snapshots(folder).restore()
     assert steps(folder) == [10, 20]
     assert Snapshots(folder).restore().step == 20
+
+
+def test_a_disk_that_comes_back_is_waited_for(snapshots, folder, monkeypatch, caplog):
+    save(snapshots, 10, 20)
+    verify_file, tries = manifest._verify_file, []
+
+    def fail_once(*args):
+        tries.append(args)
+        if len(tries) == 1:
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+        return verify_file(*args)
+
+    monkeypatch.setattr(manifest, "_verify_file", fail_once)
+    monkeypatch.setattr(snapshot_choice, "_PAUSE", 0.01)
+    assert Snapshots(folder).restore().step == 20
+    assert "waiting for the snapshots" in caplog.text
 
 
 def test_a_state_that_can_no_longer_be_loaded_costs_its_snapshots_and_is_named(snapshots, folder, caplog):

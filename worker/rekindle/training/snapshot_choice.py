@@ -1,12 +1,21 @@
 """Which snapshot a training goes on from: the newest that passes all checks, in shared memory or on disk."""
 
+import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from rekindle.training.manifest import BadSnapshotError, Manifest, verify
 from rekindle.training.memory_copy import claim
+from rekindle.training.reporting import reporter
 from rekindle.training.snapshot_writer import SnapshotError, SnapshotWriter
+
+PATIENCE = 300.0  # seconds in which a disk that does not give what it has may come back, as a network file system does
+_PAUSE = 2.0  # seconds between two tries
+
+
+class NotGivenError(SnapshotError):
+    """The disk does not give now what it has; that says nothing against a snapshot."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +37,21 @@ Unloadable = dict[Path, Skipped]
 def choose(disk: SnapshotWriter, memory: SnapshotWriter | None, unloadable: Unloadable) -> Choice | SnapshotError:
     """The newest intact snapshot, and those skipped on the way to it; the error is for all ranks. Rank 0 only.
 
-    A disk that does not give what it has, now, says nothing against a snapshot: then this attempt ends, and the next
-    one may find them all. Neither does it start anew where there are snapshots, and none that can be loaded.
+    A disk that does not give what it has is waited for; then this attempt ends, and the next one may find it well.
+    Neither does a training start anew where there are snapshots, and none that can be loaded.
     """
+    deadline = time.monotonic() + PATIENCE
+    while isinstance(found := _choose_at_once(disk, memory, unloadable), NotGivenError):
+        if time.monotonic() >= deadline:
+            break
+        reporter().warn(f"waiting for the snapshots: {found}")
+        time.sleep(_PAUSE)
+    return found
+
+
+def _choose_at_once(
+    disk: SnapshotWriter, memory: SnapshotWriter | None, unloadable: Unloadable
+) -> Choice | SnapshotError:
     try:
         disk.check_fence()
         disk.check_owner()
@@ -76,10 +97,10 @@ def _choose_on_disk(disk: SnapshotWriter, unloadable: Unloadable) -> tuple[Manif
     return None, skipped
 
 
-def _not_given(place: Path, error: OSError) -> SnapshotError:
-    return SnapshotError(
-        f"{place} cannot be read now: {error}; the next attempt tries again. Where it is lost for good, move it out of "
-        "its folder, and the snapshot before it is used"
+def _not_given(place: Path, error: OSError) -> NotGivenError:
+    return NotGivenError(
+        f"{place} cannot be read now: {error}. Where it is lost for good, move it out of its folder, and the snapshot "
+        "before it is used"
     )
 
 
