@@ -89,7 +89,7 @@ def test_the_next_attempt_says_from_where_it_went_on(job):
 def test_the_status_ends_at_the_last_step_and_expects_no_more(job):
     for own in job.statuses(2):
         assert (own["step"], own["steps"], own["epoch"], own["epochs"]) == (21, 21, 3, 3)
-        assert (own["durable_step"], own["phase"], own["notice"]) == (21, "train", None)
+        assert (own["durable_step"], own["phase"], own["notice"]) == (21, "epoch end", None)
         assert own["steps_per_second"] > 0
 
 
