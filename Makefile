@@ -18,9 +18,9 @@ test: $(VENV)/.installed-test
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest -n 3 --dist loadfile
 
-# The parts of README.md that the code knows better; a test compares them.
+# The parts of README.md and docs/files.md that the code knows better; a test compares them.
 readme: $(VENV)/.installed-test
-	$(BIN)/python tests/readme_sections.py
+	$(BIN)/python tests/generated_sections.py
 
 # The stamps make a second run install nothing, until what is to be installed changes.
 $(VENV)/.installed: pyproject.toml constraints.txt | $(BIN)/python

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from readme_sections import ROOT
+from file_tree import ROOT
 
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", flags=re.MULTILINE | re.DOTALL)
 _SHELLS = ("bash", "sh", "shell", "console")

@@ -20,7 +20,7 @@ from doc_pages import blocks, commands, pages
 from docs.test_readme import parse
 from e2e.serve_process import ServeProcess
 from e2e.waiting import until
-from readme_sections import ROOT
+from file_tree import ROOT
 from rekindle_service.client import Client, rests
 from rekindle_service.settings import Settings
 

@@ -14,7 +14,7 @@ from torch.utils.data import TensorDataset
 import rekindle
 from doc_pages import Block, blocks
 from docs.test_commands import ELSEWHERE
-from readme_sections import ROOT
+from file_tree import ROOT
 from rekindle_service.client import Client
 from rekindle_service.notification_targets import Happening, NotificationTarget
 from rekindle_service.notifications.notice import notice

@@ -12,23 +12,25 @@ from typing import Any
 import pytest
 from typer.main import get_command
 
-import readme_sections
+import doc_pages
+import file_tree
+import generated_sections
 from rekindle_service.cli.exit_codes import ExitCode
 from rekindle_service.cli.main import app
 from rekindle_service.states import JobState
 
-README = readme_sections.README.read_text()
-PAGES = [readme_sections.README, readme_sections.ROOT / "deploy" / "README.md"]
+README = generated_sections.README.read_text()
+PAGES = doc_pages.pages()
 
 
 def blocks(language: str, text: str = README) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
 
 
-@pytest.mark.parametrize("name", readme_sections.SECTIONS)
-def test_a_section_is_as_the_code_has_it(name: str) -> None:
-    written = readme_sections.section(README, name)
-    assert written.splitlines() == list(readme_sections.SECTIONS[name]()), "`make readme` writes it anew"
+@pytest.mark.parametrize(("page", "name"), generated_sections.SECTIONS, ids=lambda part: getattr(part, "name", part))
+def test_a_section_is_as_the_code_has_it(page: Path, name: str) -> None:
+    written = generated_sections.section(page, name)
+    assert written.splitlines() == list(generated_sections.SECTIONS[page, name]()), "`make readme` writes it anew"
 
 
 def parse(words: list[str]) -> None:
@@ -70,14 +72,14 @@ def test_the_tables_of_states_and_exit_codes_are_complete() -> None:
     assert told == {int(code) for code in ExitCode}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(readme_sections.ROOT)))
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(file_tree.ROOT)))
 def test_links_and_pictures_lead_to_files_of_the_repository(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
         assert target.startswith("https://") or (page.parent / target).exists(), target
 
 
 def test_the_service_units_leave_jobs_alone() -> None:
-    for unit in (readme_sections.ROOT / "deploy").glob("*.service"):
+    for unit in (file_tree.ROOT / "deploy").glob("*.service"):
         lines = unit.read_text().splitlines()
         assert "KillMode=process" in lines
         assert "Restart=always" in lines
@@ -86,13 +88,13 @@ def test_the_service_units_leave_jobs_alone() -> None:
 
 
 def test_constraints_name_a_version_each_and_no_place() -> None:
-    for line in (readme_sections.ROOT / "constraints.txt").read_text().splitlines():
+    for line in (file_tree.ROOT / "constraints.txt").read_text().splitlines():
         assert re.fullmatch(r"[A-Za-z0-9_.-]+==[A-Za-z0-9.]+", line), line
 
 
 def test_nothing_tracked_names_a_folder_of_the_machine_it_was_written_on() -> None:
-    home = str(readme_sections.ROOT.parent)
+    home = str(file_tree.ROOT.parent)
     ordinary = home in ("/", tempfile.gettempdir())  # which any text may name
-    for path in readme_sections.tracked():
-        text = (readme_sections.ROOT / path).read_text(errors="replace")
+    for path in file_tree.tracked():
+        text = (file_tree.ROOT / path).read_text(errors="replace")
         assert ordinary or f"{home}/" not in text, path

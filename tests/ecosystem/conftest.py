@@ -8,7 +8,7 @@ import pytest
 
 from e2e.serve_process import ServeProcess
 from e2e.served_job import ServedJob
-from readme_sections import ROOT
+from file_tree import ROOT
 from rekindle_service.client import Client
 from rekindle_service.settings import Settings
 
