@@ -5,11 +5,14 @@ import importlib.util
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 _READER = "read_options"  # the function that each recipe calls with the names of the options it offers
 _CHOICES = {"models": "model", "precisions": "amp"}  # its arguments that offer an option of their own
+_PARSING = Lock()  # one counter of an interpreter guards the depth of the trees it parses: two threads upset it
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +101,14 @@ class _Values:
         return None if found is None else _Values(self._scopes, module).read(found)
 
 
-def _trees() -> dict[str, ast.Module]:
+def _trees() -> Mapping[str, ast.Module]:
+    """Nobody changes them. Source of the lock: CPython's issue 106905, a rare ``SystemError`` of Python 3.11."""
+    with _PARSING:
+        return _parse_all()
+
+
+@cache
+def _parse_all() -> dict[str, ast.Module]:
     spec = importlib.util.find_spec("rekindle")
     if spec is None or spec.submodule_search_locations is None:
         return {}

@@ -1,11 +1,15 @@
 """The options that the service reads from the recipes' source are those that their command lines take."""
 
+import ast
 import importlib
 import re
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from rekindle_service import recipe_list
 from rekindle_service.recipe_list import recipe_options, recipes
 
 
@@ -25,3 +29,23 @@ def test_a_recipe_takes_just_the_options_that_are_listed(
     for option in listed:
         if option.choices:
             assert f"--{option.name} {{{','.join(option.choices)}}}" in told
+
+
+def test_threads_that_read_at_once_never_parse_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    parse, alone, intruders = ast.parse, threading.Lock(), []
+
+    def watched(source: bytes) -> ast.Module:
+        if not alone.acquire(blocking=False):
+            intruders.append(threading.current_thread().name)
+            return parse(source)
+        try:
+            return parse(source)
+        finally:
+            alone.release()
+
+    monkeypatch.setattr(recipe_list.ast, "parse", watched)
+    recipe_list._parse_all.cache_clear()
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda _: recipes(), range(8)))
+    assert found == [recipes()] * 8
+    assert not intruders

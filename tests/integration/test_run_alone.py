@@ -89,6 +89,29 @@ def test_a_drain_saves_the_step_and_the_next_run_goes_on_behind_it(tmp_path, mon
     assert train(3) == {number: loss for number, loss in undisturbed.items() if number > last}
 
 
+def test_a_drain_at_the_last_step_of_an_epoch_saves_it_and_lets_the_script_end_the_epoch(tmp_path):
+    saved_before, ended = [], []
+
+    def train_and_look(interrupt):
+        run, (_, optimizer) = start()
+        with run:
+            for epoch in run.epochs(2):
+                for (x,) in run.batches(data(), global_batch=BATCH):
+                    loss = step(run, optimizer, x)
+                    if run.step + 1 == interrupt:
+                        signal.raise_signal(signal.SIGTERM)
+                saved_before.append(
+                    sorted(int(each.parent.name) for each in tmp_path.glob("snapshots/*/manifest.json"))
+                )
+                ended.append((epoch, loss))  # what a resumed script would not have
+
+    with pytest.raises(Drained):
+        train_and_look(interrupt=2)
+    train_and_look(interrupt=None)
+    assert saved_before[0] == [3]
+    assert [epoch for epoch, _ in ended] == [0, 1]
+
+
 def test_more_epochs_may_be_asked_for_when_the_first_are_done(tmp_path, monkeypatch):
     (tmp_path / "other").mkdir()
     monkeypatch.chdir(tmp_path / "other")

@@ -48,16 +48,23 @@ class StepBoundary:
         )
 
     def end_step(self, sampler: ElasticSampler) -> None:
-        """A snapshot due at the end of the epoch waits for what the script does there, such as a scheduler's step."""
+        """What is due at the end of the epoch waits for what the script does there, such as a scheduler's step.
+
+        So does a drain: the script may use its last loss there, which no snapshot has. Since it may also do there what
+        takes longer than whoever asked for the drain will wait, the step is saved first.
+        """
         self._count_step(sampler)
         decision = self.agreement.settle()
         if self._left_at is not None:
             seconds = time.monotonic() - self._left_at
             self.saving.schedule.costs.add_step(seconds, writing=decision.writing)
-        if sampler.finished and not decision.drain:
-            self._later = decision
-        else:
+        if not sampler.finished:
             self._act(decision)
+        else:
+            self._later = decision
+            if decision.drain:
+                self._write_log()
+                self._save_now()
         self._left_at = time.monotonic()
 
     def end_epoch(self) -> None:
