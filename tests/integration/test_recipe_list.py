@@ -43,9 +43,9 @@ def test_threads_that_read_at_once_never_parse_at_once(monkeypatch: pytest.Monke
         finally:
             alone.release()
 
-    monkeypatch.setattr(recipe_list.ast, "parse", watched)
     recipe_list._parse_all.cache_clear()
-    with ThreadPoolExecutor(8) as pool:
+    with monkeypatch.context() as patch, ThreadPoolExecutor(8) as pool:
+        patch.setattr(recipe_list.ast, "parse", watched)
         found = list(pool.map(lambda _: recipes(), range(8)))
     assert found == [recipes()] * 8
     assert not intruders
