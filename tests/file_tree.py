@@ -27,6 +27,7 @@ _FILES = {
     "docs/snapshots.md": "what snapshots promise, their form on disk, and what was run",
     "docs/ecosystem.md": "Lightning, Trainer, Accelerate, TensorBoard, W&B, MLflow and Hydra as they are",
     "docs/experiments.md": "sets of jobs and the tables that compare them, with those that come with rekindle",
+    "docs/training.md": "a training loop with `rekindle.Run`, every argument and method, and loops without it",
     "docs/pages.md": "what each page of the browser is for",
     "docs/recipes.md": "every way to divide a training: when to use it, what it costs, what goes wrong",
     "docs/performance.md": "what watching costs, how soon an event is on the page, and how that was measured",

@@ -93,7 +93,10 @@ WHILE_HELD = {
     "rekindle resume digits": Ends("goes on"),
 }
 
-AT_THE_END = {"rekindle wait digits": Ends("digits succeeded")}
+AT_THE_END = {
+    "rekindle wait digits": Ends("digits succeeded"),
+    "rekindle delete --yes digits": Ends("is deleted"),
+}
 
 
 @dataclass

@@ -2,7 +2,9 @@
 
 import hashlib
 import hmac
+import inspect
 import json
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -37,6 +39,7 @@ PROGRAMS = {
     "docs/notifications.md": "here",
     "docs/recipes.md": "here",
     "docs/snapshots.md": "here",
+    "docs/training.md": "here",
 }
 
 
@@ -65,6 +68,20 @@ def test_the_page_on_the_client_names_every_method() -> None:
     text = (ROOT / "docs" / "client.md").read_text()
     for name in vars(Client).keys() - {"from_home", "close", "send"}:
         assert name.startswith("_") or f"`{name}`" in text, name
+
+
+def test_the_page_on_training_names_every_argument_and_method_of_run() -> None:
+    text = (ROOT / "docs" / "training.md").read_text()
+    arguments = inspect.signature(rekindle.Run).parameters.keys() - {"extra"}
+    for name in arguments | {name for name in vars(rekindle.Run) if not name.startswith("_")}:
+        assert re.search(rf"`{name}[`(]", text), name
+
+
+@pytest.mark.parametrize("block", blocks("python", "docs/training.md"), ids=str)
+def test_a_shown_training_loop_runs_as_it_stands(block: Block, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("REKINDLE_SNAPSHOT_DIR", str(tmp_path))
+    exec(block.text, {})  # noqa: S102 it is our own page
+    assert list(tmp_path.glob("*/manifest.json")) or "import rekindle\n" in block.text
 
 
 def test_the_shown_notice_has_the_fields_of_a_real_one() -> None:

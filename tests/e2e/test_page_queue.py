@@ -157,6 +157,12 @@ def test_ticked_jobs_are_held_released_moved_and_cancelled_with_one_question(
     expect(page.locator("#bulk-result")).to_have_text("3 jobs cancelled")
     until(lambda: client.job(first)["state"] == "cancelled", "the first is cancelled")
     assert running.wanted() == "cancel"
+    page.locator("#bulk-delete").click()
+    expect(dialog.locator("#bulk-names li")).to_have_text(["second", "over", "first"])
+    page.locator("#bulk-yes").click()
+    expect(page.locator("#bulk-result")).to_have_text("3 jobs deleted")
+    expect(page.locator("#bulk-count")).to_have_text("1 chosen")
+    assert [job["name"] for job in client.jobs()] == ["runs"]
     page.get_by_role("button", name="Choose none").click()
     expect(page.locator("#bulk")).to_be_hidden()
 

@@ -65,6 +65,7 @@ def test_a_script_is_submitted_from_its_folder_and_controlled_by_name(
     shown = json.loads(rekindle(home, "show", "long", "-o", "json").stdout)
     assert (shown["id"], shown["target"]["value"]) == (job_id, "train.py")
     assert shown["args"] == ["--lr", "0.1", "--ranks", "9"]
+    assert Path(shown["folder"], "train.py").is_file()
     second = rekindle(home, "submit", "--after", "long", "--priority", "3", *words, cwd=tmp_path)
     assert second.returncode == 0, second.stderr
     listed = json.loads(rekindle(home, "ps", "-o", "json").stdout)
@@ -89,6 +90,21 @@ def test_a_job_that_nobody_knows_is_told_with_those_there_are(home: Path, play: 
     assert done.returncode == 2
     assert "No job is called 'letters'" in done.stderr
     assert "digits" in done.stderr
+
+
+def test_jobs_that_are_over_are_deleted_when_that_is_meant(home: Path, play: Play) -> None:
+    over, running = play("over"), play("running")
+    for job in (over, running):
+        job.begin_attempt()
+    over.end(JobState.FAILED, _RAISED)
+    until(lambda: state_of(home, over.id) == "failed", "the job is over")
+    assert "add --yes" in rekindle(home, "delete", "over").stderr
+    assert "No job is called 'letters'" in rekindle(home, "delete", "--yes", "over", "letters").stderr
+    assert state_of(home, over.id) == "failed"
+    done = rekindle(home, "delete", "--yes", "over", over.id, "running")
+    assert (done.returncode, done.stdout) == (2, "over (job 1) is deleted\n")
+    assert "only one that is over can be deleted: cancel it first" in done.stderr
+    assert rekindle(home, "ps", "-o", "id").stdout.split() == [running.id]
 
 
 @pytest.mark.parametrize("reference", ["..", "a/b", "%2e%2e", "a?b", "x" * 300, "é", ""])

@@ -67,6 +67,7 @@ def test_both_clients_have_the_same_methods_with_the_same_parameters() -> None:
     [
         (public.Job, schemas.JobPublic),
         (public.Attempt, schemas.AttemptPublic),
+        (public.Configuration, schemas.ConfigurationPublic),
         (public.Rank, schemas.RankPublic),
         (public.Snapshot, schemas.SnapshotPublic),
         (public.StoryEvent, schemas.EventPublic),

@@ -124,7 +124,7 @@ def test_lost_work_is_counted_from_where_the_next_attempt_really_began() -> None
 
 
 def test_facts_leave_out_what_is_not_known() -> None:
-    labels = dict(facts(job(snapshot_step=None, started_at=None), NO_TIME))
+    labels = dict(facts(job(snapshot_step=None, started_at=None), NO_TIME, "/home/me/code"))
     assert labels["runs"] == "train.py --lr 0.1"
     assert labels["progress"] == "step 120 of 400 (30%), epoch 1 of 4, 10 steps/s, about 28 s left"
     assert not {"goodput", "time", "snapshot", "started", "ended"} & labels.keys()
@@ -132,7 +132,7 @@ def test_facts_leave_out_what_is_not_known() -> None:
 
 def test_the_time_of_a_job_is_told_with_the_training_first_and_without_what_took_none() -> None:
     seconds = {"queued": 3.0, "waiting": 0.2, "starting": 2.0, "training": 125.0, "saving": 0.0, "replayed": 4.4}
-    labels = dict(facts(job(), {"goodput": 0.95, "seconds": seconds, "pieces": []}))
+    labels = dict(facts(job(), {"goodput": 0.95, "seconds": seconds, "pieces": []}, "/home/me/code"))
     assert labels["goodput"] == "95% of the time trained"
     assert labels["time"] == "training 2 min 5 s, done again 4 s, starting 2 s, queued 3 s"
 
@@ -169,7 +169,7 @@ def test_no_text_of_a_user_reaches_the_terminal_as_it_is() -> None:
     )
     told = [
         *(wording.situation({**bad, "state": state}) for state in ("queued", "recovering", "failed", "running")),
-        *(value for _, value in facts(bad, NO_TIME)),
+        *(value for _, value in facts(bad, NO_TIME, evil)),
         *story([attempt(outcome=outcome(message=evil, file=evil), reason=evil, devices=[evil])]),
         plain_report(None, bad) or "",
         last_word(bad),

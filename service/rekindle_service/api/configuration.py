@@ -18,12 +18,12 @@ router = APIRouter(tags=["configuration"])
 
 @router.get("/jobs/{job_id}/configuration")
 def read_configuration(run_dir: KnownRunDir) -> ConfigurationPublic:
-    """The code by its digest, and the packages and machine of the latest run; null for what is not on record."""
+    """The working folder, the code by its digest, the packages and machine of the latest run; null: not on record."""
     manifest = read_manifest(run_dir)
     code = None
     if manifest is not None:
         code = CodePublic(digest=manifest.digest, files=len(manifest.files), bytes=manifest.bytes)
-    return ConfigurationPublic(code=code, surroundings=_surroundings(run_dir))
+    return ConfigurationPublic(folder=str(run_dir.code), code=code, surroundings=_surroundings(run_dir))
 
 
 @router.get("/jobs/{job_id}/code/differences")

@@ -252,8 +252,12 @@ class CodePublic(BaseModel):
 
 
 class ConfigurationPublic(BaseModel):
-    """``surroundings``: host, system, processor, cores, memory (bytes), python and packages, as the keeper has them."""
+    """``folder``: where the script runs, on the server's machine.
 
+    ``surroundings``: host, system, processor, cores, memory (bytes), python and packages, as the keeper has them.
+    """
+
+    folder: Annotated[str, BeforeValidator(speakable)]
     code: CodePublic | None
     surroundings: dict[str, Any] | None
 

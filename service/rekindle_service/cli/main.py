@@ -17,6 +17,7 @@ import typer
 from rekindle_service.cli.chaos import chaos
 from rekindle_service.cli.complaint import complaint, problem_text
 from rekindle_service.cli.control import cancel, drain, resume
+from rekindle_service.cli.deletion import delete
 from rekindle_service.cli.demo import demo
 from rekindle_service.cli.doctor import doctor
 from rekindle_service.cli.exit_codes import ExitCode
@@ -52,6 +53,7 @@ _JOB_COMMANDS: tuple[Callable[..., None], ...] = (
     cancel,
     drain,
     resume,
+    delete,
     chaos,
     experiment,
 )

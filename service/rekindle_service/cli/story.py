@@ -18,21 +18,22 @@ def show(context: typer.Context, job: JobArgument, output: OutputOption = Output
     with connect(context) as client:
         found = find_job(client, job)
         attempts, time = client.attempts(found["id"]), client.time_spent(found["id"])
+        folder = client.configuration(found["id"])["folder"]
     match output:
         case Output.JSON:
-            show_json({**found, "attempts": attempts, "time": time})
+            show_json({**found, "folder": folder, "attempts": attempts, "time": time})
         case Output.ID:
             show_ids([found["id"]])
         case Output.TABLE:
             out().print(Text.assemble((plain_line(found["name"]), "bold"), "  ", state_text(found["state"])))
-            for label, value in facts(found, time):
+            for label, value in facts(found, time, folder):
                 out().print(Text.assemble((f"  {label:<10}", "dim"), value))
             for line in story(attempts):
                 out().print(line)
 
 
-def facts(job: Job, time: JobTime) -> Iterator[tuple[str, str]]:
-    """What there is to say about the job as a whole, as label and text."""
+def facts(job: Job, time: JobTime, folder: str) -> Iterator[tuple[str, str]]:
+    """What there is to say about the job as a whole, as label and text; ``folder`` is the one that it works in."""
     yield "job", f"{job['number']} ({job['id']})"
     yield "runs", wording.target(job)
     yield "ranks", wording.wanted_ranks(job) + _on(job["devices"])
@@ -46,6 +47,7 @@ def facts(job: Job, time: JobTime) -> Iterator[tuple[str, str]]:
         "time": wording.time_spent(time),
         "started": "" if job["started_at"] is None else wording.clock(job["started_at"]),
         "ended": "" if job["ended_at"] is None else wording.clock(job["ended_at"]),
+        "folder": plain_line(folder),
     }
     yield from ((label, text) for label, text in lines.items() if text)
 

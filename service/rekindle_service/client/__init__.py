@@ -12,6 +12,7 @@ from rekindle_service.client.event import Event
 from rekindle_service.client.experiment_answers import BuiltIn, Cell, Experiment, ExperimentSummary, Row
 from rekindle_service.client.job_answers import (
     Attempt,
+    Configuration,
     Device,
     Devices,
     Fault,
@@ -38,6 +39,7 @@ __all__ = [
     "BuiltIn",
     "Cell",
     "Client",
+    "Configuration",
     "Device",
     "Devices",
     "Event",

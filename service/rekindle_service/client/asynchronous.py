@@ -16,6 +16,7 @@ from rekindle_service.client.event import Event, event_of
 from rekindle_service.client.experiment_answers import BuiltIn, Experiment, ExperimentSummary
 from rekindle_service.client.job_answers import (
     Attempt,
+    Configuration,
     Devices,
     Injection,
     Job,
@@ -93,6 +94,10 @@ class AsyncClient:
     async def resume(self, job_id: str) -> Job:
         return await self.send(calls.wish(job_id, "resume"))
 
+    async def delete(self, job_id: str) -> None:
+        """Forget a job that is over, with its logs, metrics and snapshots."""
+        await self.send(calls.delete(job_id))
+
     async def inject(self, job_id: str, fault: str, rank: int | None) -> Injection:
         """Have a fault injected; the server picks the rank where the fault needs one and none is given."""
         return await self.send(calls.inject(job_id, fault, rank))
@@ -110,6 +115,10 @@ class AsyncClient:
     async def time_spent(self, job_id: str) -> JobTime:
         """What every second of the job went into."""
         return await self.send(calls.time_spent(job_id))
+
+    async def configuration(self, job_id: str) -> Configuration:
+        """Where the job works, and what with."""
+        return await self.send(calls.configuration(job_id))
 
     async def ranks(self, job_id: str, attempt: int | None = None) -> list[Rank]:
         """The ranks of one attempt, by default the newest."""

@@ -12,6 +12,7 @@ from rekindle_service.client.event import Event
 from rekindle_service.client.experiment_answers import BuiltIn, Experiment, ExperimentSummary
 from rekindle_service.client.job_answers import (
     Attempt,
+    Configuration,
     Devices,
     Injection,
     Job,
@@ -79,6 +80,10 @@ def wish(job_id: str, verb: str) -> Call[Job]:
     return Call("POST", _job(job_id, verb), _answer)
 
 
+def delete(job_id: str) -> Call[None]:
+    return Call("DELETE", _job(job_id), lambda response: None)
+
+
 def inject(job_id: str, fault: str, rank: int | None) -> Call[Injection]:
     return Call("POST", _job(job_id, "chaos"), _answer, {"json": _given(fault=fault, rank=rank)})
 
@@ -89,6 +94,10 @@ def attempts(job_id: str) -> Call[list[Attempt]]:
 
 def time_spent(job_id: str) -> Call[JobTime]:
     return Call("GET", _job(job_id, "time"), _answer)
+
+
+def configuration(job_id: str) -> Call[Configuration]:
+    return Call("GET", _job(job_id, "configuration"), _answer)
 
 
 def ranks(job_id: str, attempt: int | None) -> Call[list[Rank]]:

@@ -112,6 +112,14 @@ class JobTime(TypedDict):
     pieces: list[TimePiece]
 
 
+class Configuration(TypedDict):
+    """``folder``: where the script runs, on the server's machine. None is what is not on record."""
+
+    folder: str
+    code: dict[str, Any] | None
+    surroundings: dict[str, Any] | None
+
+
 class Rank(TypedDict):
     """One process of one attempt; ``straggler``: the share of the time that the others wait for it."""
 

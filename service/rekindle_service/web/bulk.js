@@ -1,5 +1,5 @@
 /** What can be done to all ticked jobs: one question, then one request for each job, and what came of them. */
-import { act, changeJob } from "./api.js";
+import { act, changeJob, forget } from "./api.js";
 import { byId, h, setText } from "./dom.js";
 
 /**
@@ -52,6 +52,14 @@ const DEEDS = [
     consequence: "They are stopped for good. Logs and snapshots stay, and each can be resumed later.",
     fits: (job) => !ENDED.has(job.state) && job.intent !== "cancel",
     run: (job) => act(job.id, "cancel"),
+  },
+  {
+    button: "bulk-delete",
+    verb: "Delete",
+    done: "deleted",
+    consequence: "Their logs, metrics and snapshots are removed from the disk. This cannot be undone.",
+    fits: (job) => ENDED.has(job.state),
+    run: (job) => forget(job.id),
   },
 ];
 

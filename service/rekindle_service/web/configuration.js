@@ -97,9 +97,9 @@ function snapshotRules({ every_steps: steps, every_seconds: seconds, every_epoch
  * @param {import("./job-api.js").ConfigurationFacts} facts
  * @returns {Entry[]}
  */
-export function factsOf({ code, surroundings: found }) {
+export function factsOf({ folder, code, surroundings: found }) {
   /** @type {Entry[]} */
-  const entries = [];
+  const entries = [["Working folder", [folder]]];
   if (code) entries.push(["Code digest", [code.digest, `${count(code.files)} ${code.files === 1 ? "file" : "files"}, ${bytes(code.bytes)}`]]);
   if (!found) return [...entries, ["Machine", []]];
   const { host, processor, cores, memory, system, python, packages = {} } = found;

@@ -7,7 +7,7 @@ import { compareCode, readConfiguration } from "./job-api.js";
 /** @typedef {[label: string, ours: string, theirs: string]} Row */
 
 /** Not worth telling: they differ between any two jobs. */
-const ALWAYS = new Set(["Submitted", "Job"]);
+const ALWAYS = new Set(["Submitted", "Job", "Working folder"]);
 const CHOICES = 100;
 const PACKAGE = "Package ";
 

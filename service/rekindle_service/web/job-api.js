@@ -13,7 +13,7 @@
  * @property {string} python
  * @property {Record<string, string>} packages versions by name
  *
- * @typedef {{code: {digest: string, files: number, bytes: number} | null, surroundings: Surroundings | null}} ConfigurationFacts
+ * @typedef {{folder: string, code: {digest: string, files: number, bytes: number} | null, surroundings: Surroundings | null}} ConfigurationFacts
  * @typedef {{path: string, change: "added" | "removed" | "changed", diff: string | null}} FileDifference
  * @typedef {{name: string, step: number, value: number | null}} MetricName
  */

@@ -31,7 +31,7 @@ def disk_space(place: Path) -> Finding:
     inodes = os.statvfs(place)
     if inodes.f_files and inodes.f_favail < 10_000:
         return problem("disk", f"{inodes.f_favail} files may still be made in {place}", "Delete what is not needed.")
-    advice = "Delete old jobs (DELETE /api/v1/jobs/{id}) or move REKINDLE_HOME to a larger disk."
+    advice = "Delete old jobs (rekindle delete JOB) or move REKINDLE_HOME to a larger disk."
     detail = f"{size(free)} free in {place}"
     return at_least("disk", free, enough=5_000 * _MB, least=200 * _MB, detail=detail, advice=advice)
 
