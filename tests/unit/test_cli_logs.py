@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from cli_examples import attempt, job
 from rekindle_service.cli.logs import LogPage, headline
 from rekindle_service.cli.patience import teller
+from rekindle_service.cli.progress_bars import latest_drawings
 from rekindle_service.client import (
     Absence,
     Headline,
@@ -316,3 +317,40 @@ def test_the_headline_of_the_first_attempt_is_left_out(capsys: pytest.CaptureFix
     page.write(Headline(1, None))
     page.write(Headline(2, 120))
     assert capsys.readouterr().out == "── attempt 2, resumed from step 120 ──\n"
+
+
+def bar(*drawings: bytes, rank: int = 0) -> list[LogLine]:
+    """What tqdm writes to standard error, as it comes in lines."""
+    cutter = LineCutter()
+    lines = cutter.cut(b"".join(b"\r" + drawing for drawing in drawings))
+    return [LogLine(rank, "stderr", raw) for raw in [*lines, cutter.rest()] if raw]
+
+
+def test_of_a_progress_bar_the_last_drawing_stays_and_lines_between_two_ranks_bars_are_kept() -> None:
+    lines = [
+        *bar(b"10%", b"20%", b"100%\n"),
+        *bar(b" 5%", b" 6%", b"      ", rank=1),
+        LogLine(1, "stdout", b"epoch 1\n"),
+    ]
+    shown = latest_drawings([Headline(1, None), *lines, *bar(b"1%", b"2%\r"), Headline(2, 5)], follow=False)
+    assert [told(piece) for piece in shown] == [
+        "── attempt 1 ──",
+        "0 100%",
+        "1       ",
+        "1 epoch 1",
+        "0 2%",
+        "── attempt 2, resumed from step 5 ──",
+    ]
+
+
+def test_who_follows_a_progress_bar_sees_it_move_now_and_again_and_its_end() -> None:
+    times = iter(range(1000))
+    lines = bar(*(b"%d" % part for part in range(100)), b"done\n")
+    shown = [
+        piece.text
+        for piece in latest_drawings(lines, follow=True, clock=lambda: next(times) / 10)
+        if isinstance(piece, LogLine)
+    ]
+    assert shown[0] == "0"
+    assert shown[-1] == "done"
+    assert 2 < len(shown) < 10

@@ -11,6 +11,7 @@ from rekindle_service.cli import wording
 from rekindle_service.cli.exit_codes import ExitCode
 from rekindle_service.cli.output import note, out
 from rekindle_service.cli.patience import teller
+from rekindle_service.cli.progress_bars import latest_drawings
 from rekindle_service.cli.session import JobArgument, connect, find_job
 from rekindle_service.client import Headline, LogChoice, LogLine
 
@@ -44,13 +45,18 @@ def logs(
     ),
     raw: Annotated[bool, typer.Option("--raw", help="Leave control characters in: they act on this terminal.")] = False,
 ) -> None:
-    """Show what the ranks have printed. Ctrl-C leaves the job alone, and so does a restart of the server."""
+    """Show what the ranks have printed. Ctrl-C leaves the job alone, and so does a restart of the server.
+
+    Of a progress bar only the latest drawing is shown, or with -f one every few seconds; --raw and -o json have all.
+    """
     choice = LogChoice(rank, None if stream is Stream.BOTH else stream.value, attempt, tail)
     with connect(context) as client:
         job_id = find_job(client, job)["id"]
         page = _page(output, raw=raw, prefixed=rank is None)
         try:
-            for piece in client.logs(job_id, choice, follow=follow, tell=teller(note)):
+            pieces = client.logs(job_id, choice, follow=follow, tell=teller(note))
+            shown = pieces if raw or output is LogOutput.JSON else latest_drawings(pieces, follow=follow)
+            for piece in shown:
                 page.write(piece)
         except KeyboardInterrupt:
             note(f"The job goes on. Come back with: rekindle logs -f {job_id}")
