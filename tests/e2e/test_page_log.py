@@ -56,6 +56,17 @@ def test_colours_become_classes_and_other_sequences_vanish(open_log: Callable[[]
     expect(lines.last.locator("a:not(.line-link)")).to_have_count(0)
 
 
+def test_an_empty_stdout_offers_what_loggers_and_progress_bars_write(
+    open_log: Callable[[], Page], job: PlayedJob
+) -> None:
+    job.write(b"INFO epoch 1\n", stream="stderr")
+    page = open_log()
+    page.get_by_role("button", name="Show stderr").click()
+    expect(page.locator("#log-lines .log-line")).to_have_text(["INFO epoch 1"])
+    expect(page.get_by_label("Stream")).to_have_value("stderr")
+    expect(page.get_by_role("button", name="Show stdout")).to_be_hidden()
+
+
 def test_markup_and_binary_garbage_are_harmless(open_log: Callable[[], Page], job: PlayedJob) -> None:
     job.write(b"<img src=x onerror=alert(1)><script>alert(2)</script>\n")
     job.write(bytes(range(256)) * 20 + b"\n")

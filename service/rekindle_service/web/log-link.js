@@ -9,6 +9,9 @@ const FORM = /^#log\/(\d{1,7})\/(stdout|stderr)\/(\d{1,7})\/(\d{1,15}|end)$/;
 /** Behind any log. */
 export const END = Number.MAX_SAFE_INTEGER;
 
+/** @param {string} stream */
+export const otherStream = (stream) => (stream === "stdout" ? "stderr" : "stdout");
+
 /** @param {Place} place */
 export function linkTo({ rank, stream, attempt, offset }) {
   return `#log/${rank}/${stream}/${attempt}/${offset === END ? "end" : offset}`;

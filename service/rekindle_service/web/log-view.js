@@ -8,7 +8,7 @@ import { byId, h, setText } from "./dom.js";
 import { downloads } from "./job-api.js";
 import { LogFeed } from "./log-feed.js";
 import { LogLines } from "./log-lines.js";
-import { END, linkTo, placeOf } from "./log-link.js";
+import { END, linkTo, otherStream, placeOf } from "./log-link.js";
 import { LogPosition } from "./log-position.js";
 import { LogSearch } from "./log-search.js";
 
@@ -49,6 +49,7 @@ export class LogView {
     for (const select of [this.#rank, this.#stream, this.#attempt]) select.addEventListener("change", () => this.#choose());
     this.#follow.addEventListener("click", () => (this.#following ? this.#setFollowing(false) : this.#resume()));
     this.#earlier.addEventListener("click", () => this.#page("earlier"));
+    byId("log-other").addEventListener("click", () => this.#switchStream());
     this.#scroller.addEventListener("scroll", () => this.#scrolled(), { passive: true });
     addEventListener("hashchange", () => void this.#followLink());
     addEventListener("click", ({ target }) => this.#followAgain(target));
@@ -131,6 +132,13 @@ export class LogView {
   #choose() {
     this.#wanted = null;
     return this.#open();
+  }
+
+  /** Progress bars and loggers write to stderr, which who looks at an empty stdout may not think of. */
+  #switchStream() {
+    this.#stream.value = otherStream(this.#stream.value);
+    this.#stream.focus();
+    return this.#choose();
   }
 
   async #open() {
@@ -265,6 +273,7 @@ export class LogView {
   #settle() {
     this.#earlier.hidden = !this.#feed.hasEarlier;
     byId("log-empty").hidden = !this.#lines.empty;
+    setText(byId("log-other"), `Show ${otherStream(this.source.stream)}`);
     if (this.#following) {
       this.#scroller.scrollTop = this.#scroller.scrollHeight;
       this.#lastTop = this.#scroller.scrollTop;
