@@ -47,6 +47,14 @@ def test_what_is_no_code_is_left_out(source, copy):
     assert names(copy()) == ["package", "package/__init__.py", "train.py"]
 
 
+@pytest.mark.parametrize("sign", ["pyvenv.cfg", "conda-meta"])
+def test_a_virtual_environment_of_any_name_is_left_out(source, copy, sign):
+    (source / "package" / "my-env" / "bin").mkdir(parents=True)
+    (source / "package" / "my-env" / sign).mkdir()
+    (source / "package" / "my-env" / "bin" / "python").symlink_to("/usr/bin/python3")
+    assert names(copy()) == ["package", "package/__init__.py", "train.py"]
+
+
 def test_a_home_inside_the_code_folder_is_not_copied_into_itself(source, copy):
     (source / ".rekindle" / "runs").mkdir(parents=True)
     (source / ".rekindle" / "token").write_text("secret")

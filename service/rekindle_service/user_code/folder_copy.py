@@ -13,6 +13,7 @@ from rekindle.contract.durable import fsync_folder
 MOST_BYTES = 200 * 1000 * 1000
 MOST_FILES = 20_000
 LEFT_OUT = frozenset({".git", ".venv", "venv", "__pycache__", "node_modules"})
+_SIGNS_OF_ENVIRONMENTS = ("pyvenv.cfg", "conda-meta")  # of venv and conda, whatever the folder is called
 
 
 class CodeCopyError(Exception):
@@ -80,9 +81,16 @@ def _walk(root: Path, leave_out: Path) -> Iterator[os.DirEntry[str]]:
             for entry in entries:
                 if entry.name in LEFT_OUT or entry.name.endswith(".pyc") or Path(entry.path) == leave_out:
                     continue
+                if _is_environment(Path(entry.path)):
+                    continue
                 yield entry
                 if entry.is_dir(follow_symlinks=False):
                     folders.append(Path(entry.path))
+
+
+def _is_environment(path: Path) -> bool:
+    """Whether Python and packages lie there, which are no code of the user's and full of links elsewhere."""
+    return any((path / sign).exists() for sign in _SIGNS_OF_ENVIRONMENTS)
 
 
 def _enter(inventory: Inventory, root: Path, entry: os.DirEntry[str]) -> None:
@@ -128,5 +136,6 @@ def _too_big(inventory: Inventory) -> CodeCopyError:
     )
     return CodeCopyError(
         f"at most {MOST_BYTES // 1_000_000} MB in {MOST_FILES} files",
-        f"biggest here: {biggest}. Keep data outside the code folder and give the script its path",
+        f"biggest here: {biggest}. Keep data outside the code folder and give the script its path, "
+        "or submit a smaller folder (--code)",
     )
