@@ -4,7 +4,7 @@ import pytest
 from fastapi.routing import iter_route_contexts
 
 from api_server import TOKEN, ApiServer
-from rekindle_service.api.access import COOKIE, OPEN_ROUTES
+from rekindle_service.api.access import OPEN_ROUTES, Credentials
 from rekindle_service.api.security_headers import SECURITY_HEADERS
 
 SAME_ORIGIN = {"Sec-Fetch-Site": "same-origin"}
@@ -97,7 +97,7 @@ def test_a_login_gives_a_cookie_that_scripts_and_other_sites_cannot_use_and_that
     server: ApiServer,
 ) -> None:
     cookie = log_in(server)
-    assert cookie.startswith(f"{COOKIE}=")
+    assert cookie.startswith(f"{server.services.credentials.cookie}=")
     assert "HttpOnly" in cookie
     assert "SameSite=strict" in cookie
     assert TOKEN not in cookie
@@ -112,6 +112,13 @@ def test_a_session_outlives_the_server(server: ApiServer, tmp_path) -> None:
     with api_server(tmp_path / "other") as restarted:
         restarted.stranger.cookies = server.stranger.cookies
         assert restarted.stranger.get("/api/v1/jobs").status_code == 200
+
+
+def test_sessions_of_two_servers_of_a_machine_live_side_by_side(server: ApiServer) -> None:
+    log_in(server)
+    other = Credentials("token of another server")
+    server.stranger.cookies.set(other.cookie, other.session, domain="127.0.0.1")
+    assert server.stranger.get("/api/v1/jobs").status_code == 200
 
 
 @pytest.mark.parametrize(
@@ -176,7 +183,9 @@ def test_a_change_by_cookie_must_come_from_a_page_of_ours(
 @pytest.mark.parametrize("cookie", ["", "x", "é".encode(), b"\xff", f"{'0' * 64}", '"', "a=b; =; ;;"])
 def test_a_forged_cookie_is_refused(server: ApiServer, cookie: str | bytes) -> None:
     value = cookie if isinstance(cookie, bytes) else cookie.encode()
-    answer = server.stranger.get("/api/v1/jobs", headers=[(b"cookie", COOKIE.encode() + b"=" + value)])
+    answer = server.stranger.get(
+        "/api/v1/jobs", headers=[(b"cookie", server.services.credentials.cookie.encode() + b"=" + value)]
+    )
     assert answer.status_code == 401
 
 

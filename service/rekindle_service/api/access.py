@@ -12,8 +12,6 @@ from starlette.websockets import WebSocketClose
 
 from rekindle_service.api.problems import problem_response
 
-COOKIE = "rekindle_session"
-
 OPEN_ROUTES = frozenset(
     {
         ("GET", "/healthz"),
@@ -35,14 +33,19 @@ class Credentials:
 
     def __init__(self, token: str) -> None:
         self._digest = hashlib.sha256(token.encode()).digest()
-        self.session = hmac.new(self._digest, b"rekindle browser session", hashlib.sha256).hexdigest()
+        self.session = self._derived(b"rekindle browser session")
         """The cookie's value: follows from the token, so it outlives a restart, and tells nothing about it."""
+        self.cookie = f"rekindle_session_{self._derived(b'rekindle cookie name')[:8]}"
+        """The cookie's name: cookies know no port, and another server of this machine has a session of its own."""
 
     def is_token(self, candidate: bytes) -> bool:
         return hmac.compare_digest(hashlib.sha256(candidate).digest(), self._digest)
 
     def is_session(self, candidate: bytes) -> bool:
         return hmac.compare_digest(candidate, self.session.encode())
+
+    def _derived(self, purpose: bytes) -> str:
+        return hmac.new(self._digest, purpose, hashlib.sha256).hexdigest()
 
 
 class Access:
@@ -67,7 +70,7 @@ class Access:
             return None
         if "authorization" in headers:
             return None if self._credentials.is_token(_bearer(headers["authorization"])) else _unauthorized()
-        if not self._credentials.is_session(_session_cookie(headers)):
+        if not self._credentials.is_session(_cookie(headers, self._credentials.cookie)):
             return _login_page(scope) if _is_page_request(method, path, headers) else _unauthorized()
         if method not in _READING and not is_same_origin(headers):
             return _foreign_origin()
@@ -79,9 +82,9 @@ def _bearer(header: str) -> bytes:
     return token.strip().encode("latin-1") if scheme.lower() == "bearer" else b""
 
 
-def _session_cookie(headers: Headers) -> bytes:
+def _cookie(headers: Headers, name: str) -> bytes:
     """Other servers of this host set cookies, too, and a browser sends them all, however odd they are."""
-    return cookie_parser("; ".join(headers.getlist("cookie"))).get(COOKIE, "").encode()
+    return cookie_parser("; ".join(headers.getlist("cookie"))).get(name, "").encode()
 
 
 def is_same_origin(headers: Headers) -> bool:

@@ -8,7 +8,7 @@ from starlette.responses import FileResponse
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
-from rekindle_service.api.access import COOKIE, is_same_origin
+from rekindle_service.api.access import is_same_origin
 from rekindle_service.api.problems import ProblemError
 from rekindle_service.api.request_schemas import Login
 from rekindle_service.api.services import Serving
@@ -86,7 +86,7 @@ def login(services: Serving, request: Request, body: Login) -> Response:
         raise ProblemError(401, "unauthorized", "that is not this server's token; `rekindle token` prints it")
     response = Response(status_code=204)
     response.set_cookie(
-        COOKIE,
+        services.credentials.cookie,
         services.credentials.session,
         max_age=_SESSION_SECONDS,
         httponly=True,
