@@ -12,10 +12,12 @@ from rekindle.contract.layout import RunDir
 from rekindle.contract.locks import ExclusiveLock, LockHeldError
 
 _JOB_ID = re.compile(r"[a-z0-9]{10}")
+_OPEN_TO_OTHERS = 0o077
+_SIGNS_OF_HOME = ("server.lock", "rekindle.toml", "server.log")  # any of them is made by a server, or for one
 
 
 class HomeInUseError(Exception):
-    """Another live server owns this home."""
+    """Another live server owns this home, or it is a folder that others use for something else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +74,18 @@ class Home:
         return self.runs / f".deleted-{job_id}"
 
     def create(self) -> None:
-        """Make the folders, readable by their owner alone."""
+        """Make the folders, readable by their owner alone. Raises OSError.
+
+        Raises HomeInUseError for a folder that is open to others and holds something else: ``/tmp``, or a project.
+        """
         self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self.root.chmod(0o700)
+        if self.root.stat().st_mode & _OPEN_TO_OTHERS:
+            if any(self.root.iterdir()) and not any((self.root / sign).exists() for sign in _SIGNS_OF_HOME):
+                raise HomeInUseError(
+                    f"{self.root} holds other files, and a home is closed to other users: "
+                    f"choose a folder of its own, such as {self.root / '.rekindle'}"
+                )
+            self.root.chmod(0o700)
         self.runs.mkdir(mode=0o700, exist_ok=True)
 
     def lock(self) -> ExclusiveLock:

@@ -29,6 +29,15 @@ def test_a_home_that_was_open_to_others_is_closed(tmp_path):
     assert mode(tmp_path) == 0o700
 
 
+def test_a_folder_that_others_use_is_neither_taken_nor_closed(tmp_path):
+    tmp_path.chmod(0o755)
+    (tmp_path / "thesis.tex").write_text("")
+    with pytest.raises(HomeInUseError, match="holds other files"):
+        Home(tmp_path).create()
+    assert mode(tmp_path) == 0o755
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+
+
 def test_the_token_is_made_once_and_is_for_the_owner_alone(home):
     token = home.ensure_token()
     assert len(token) >= 40
