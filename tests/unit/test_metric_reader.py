@@ -24,7 +24,7 @@ def test_a_short_series_is_left_as_it_is() -> None:
     assert thinned([3.0, 1.0, None, 2.0], 10) == points([3.0, 1.0, None, 2.0])
 
 
-@given(st.lists(st.one_of(st.none(), st.floats(-1e6, 1e6)), max_size=600), st.integers(10, 50))
+@given(st.lists(st.one_of(st.none(), st.floats(-1e6, 1e6)), max_size=600), st.integers(4, 50))
 def test_thinning_keeps_the_extremes_the_gaps_the_last_point_and_the_bound(
     values: list[float | None], max_points: int
 ) -> None:

@@ -2,6 +2,7 @@
 
 from fastapi import APIRouter
 
+from rekindle_service.api.pieces import WantedPiece
 from rekindle_service.api.schemas import DevicePublic, Devices, LinkPublic
 from rekindle_service.api.services import Serving
 from rekindle_service.machine.devices import Slot
@@ -12,12 +13,13 @@ router = APIRouter(tags=["devices"])
 
 
 @router.get("/devices")
-def list_devices(services: Serving) -> Devices:
+def list_devices(services: Serving, piece: WantedPiece) -> Devices:
     """Every slot with the job that holds it, and how the GPUs reach each other."""
     holders = {name: job for job in services.store.jobs_in(HOLDING_SLOTS) for name in job.devices}
-    items = [_device_public(slot, holders.get(slot.name)) for slot in services.machine.slots]
+    slots, following = piece.of(services.machine.slots)
+    items = [_device_public(slot, holders.get(slot.name)) for slot in slots]
     links = [LinkPublic(first=link.first, second=link.second, kind=link.kind) for link in services.machine.links]
-    return Devices(items=items, links=links)
+    return Devices(items=items, next=following, links=links)
 
 
 def _device_public(slot: Slot, job: Job | None) -> DevicePublic:

@@ -11,6 +11,7 @@ from rekindle.contract.layout import RunDir
 from rekindle.contract.rank_records import RankState, ring
 from rekindle_service.api.byte_range import UnsatisfiableRangeError, parse_range
 from rekindle_service.api.lookup import AttemptNumber, KnownAttempt, KnownJob, KnownRank, KnownRunDir, find_attempt
+from rekindle_service.api.pieces import WantedPiece
 from rekindle_service.api.problems import ProblemError
 from rekindle_service.api.schemas import Page, RankPublic, RankUsagePublic, StackPublic
 from rekindle_service.readers.log_reader import iter_bytes, read_chunk, size_of, tail_offset
@@ -56,11 +57,14 @@ def _usage_of(row: RankPublic, sample: UsageSample) -> RankUsagePublic | None:
 
 
 @router.get("/jobs/{job_id}/ranks")
-def list_ranks(job: KnownJob, run_dir: KnownRunDir, attempt: AttemptNumber = None) -> Page[RankPublic]:
+def list_ranks(
+    job: KnownJob, run_dir: KnownRunDir, piece: WantedPiece, attempt: AttemptNumber = None
+) -> Page[RankPublic]:
     """Every rank of an attempt (the latest unless told); none for a job that has not been launched yet."""
     if attempt is None and job.attempt == 0:
         return Page(items=[])
-    return Page(items=rank_rows(job, run_dir, find_attempt(job, run_dir, attempt)))
+    rows, following = piece.of(rank_rows(job, run_dir, find_attempt(job, run_dir, attempt)), lambda row: row.rank)
+    return Page(items=rows, next=following)
 
 
 @router.get(

@@ -7,6 +7,7 @@ from pydantic import StringConstraints
 
 from rekindle_service.api.job_view import attempt_public, event_public
 from rekindle_service.api.lookup import AttemptNumber, KnownJob, KnownRunDir, find_attempt
+from rekindle_service.api.pieces import WantedPiece
 from rekindle_service.api.schemas import AttemptPublic, EventPublic, MetricName, MetricSeries, Page
 from rekindle_service.api.services import Serving
 from rekindle_service.readers.attempt_metrics import read_attempt_newest, read_attempt_series
@@ -17,21 +18,23 @@ router = APIRouter(tags=["records"])
 
 
 @router.get("/jobs/{job_id}/attempts")
-def list_attempts(services: Serving, job: KnownJob) -> Page[AttemptPublic]:
+def list_attempts(services: Serving, job: KnownJob, piece: WantedPiece) -> Page[AttemptPublic]:
     """Every launch of torchrun, oldest first."""
-    return Page(items=[attempt_public(attempt) for attempt in services.store.attempts(job.id)])
+    attempts, following = piece.of(services.store.attempts(job.id), lambda attempt: attempt.number)
+    return Page(items=[attempt_public(attempt) for attempt in attempts], next=following)
 
 
 @router.get("/jobs/{job_id}/metrics")
 def list_metrics(
     job: KnownJob,
     run_dir: KnownRunDir,
+    piece: WantedPiece,
     attempt: AttemptNumber = None,
     name: Annotated[
         list[Annotated[str, StringConstraints(max_length=200)]] | None,
         Query(max_length=50, description="Only this metric; may be given several times"),
     ] = None,
-    max_points: Annotated[int, Query(ge=10, le=100_000, description="Most points of a series")] = 1000,
+    max_points: Annotated[int, Query(ge=1, le=100_000, description="Most points of a series")] = 1000,
 ) -> Page[MetricSeries]:
     """The series that rank 0 has logged, of every attempt unless one is named, each thinned to `max_points`.
 
@@ -44,7 +47,8 @@ def list_metrics(
     for facts in chosen:
         series = read_attempt_series(run_dir, facts.number, names=names, max_points=max_points)
         items += [MetricSeries(attempt=facts.number, name=metric, points=points) for metric, points in series.items()]
-    return Page(items=items)
+    items, following = piece.of(items)
+    return Page(items=items, next=following)
 
 
 @router.get("/jobs/{job_id}/metrics/names")
@@ -57,6 +61,7 @@ def list_metric_names(run_dir: KnownRunDir) -> Page[MetricName]:
 
 
 @router.get("/jobs/{job_id}/events")
-def list_events(services: Serving, job: KnownJob) -> Page[EventPublic]:
+def list_events(services: Serving, job: KnownJob, piece: WantedPiece) -> Page[EventPublic]:
     """All that happened to the job, oldest first."""
-    return Page(items=[event_public(event) for event in services.store.events(job.id)])
+    events, following = piece.of(services.store.events(job.id), lambda event: event.id)
+    return Page(items=[event_public(event) for event in events], next=following)

@@ -8,6 +8,7 @@ from rekindle.contract.layout import RunDir
 from rekindle.contract.pins import read_pins
 from rekindle_service import pins
 from rekindle_service.api.lookup import KnownJob, KnownRunDir
+from rekindle_service.api.pieces import WantedPiece
 from rekindle_service.api.problems import ProblemError
 from rekindle_service.api.schemas import SnapshotList, SnapshotPublic
 from rekindle_service.readers.rank_reader import read_attempts, read_status
@@ -24,13 +25,15 @@ Step = Annotated[int, Path(ge=0, lt=10**12, description="Step of the snapshot")]
 
 
 @router.get("/jobs/{job_id}/snapshots")
-def list_snapshots(run_dir: KnownRunDir) -> SnapshotList:
+def list_snapshots(run_dir: KnownRunDir, piece: WantedPiece) -> SnapshotList:
     """The committed snapshots, newest first, and how often they are taken."""
-    found, pinned = read_snapshots(run_dir.root, run_dir.snapshots), read_pins(run_dir.pins)
+    pinned = read_pins(run_dir.pins)
+    found, following = piece.of(read_snapshots(run_dir.root, run_dir.snapshots), lambda info: -info.step)
     latest = max(read_attempts(run_dir), default=0)
     status = read_status(run_dir.root, run_dir.attempt(latest).rank(_REPORTING_RANK))
     return SnapshotList(
         items=[_public(info, pinned) for info in found],
+        next=following,
         cadence=None if status is None else status.snapshot_cadence,
     )
 

@@ -63,7 +63,7 @@ class ThinnedSeries:
         kept = [point for bucket in self._buckets for point in bucket]
         if self._last is not None and kept[-1] is not self._last:
             kept.append(self._last)
-        return kept
+        return kept[-self._max_points :]
 
     def _start_thinning(self, points: list[Point]) -> None:
         self._all = None

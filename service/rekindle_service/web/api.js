@@ -211,7 +211,7 @@ export const listJobs = (query) => get("/jobs", query);
 export const readJob = (/** @type {string} */ id) => get(jobPath(id));
 
 /** @returns {Promise<Attempt[]>} */
-export const listAttempts = async (/** @type {string} */ id) => (await get(`${jobPath(id)}/attempts`, { limit: 200 })).items;
+export const listAttempts = async (/** @type {string} */ id) => (await get(`${jobPath(id)}/attempts`)).items;
 
 /** @returns {Promise<Rank[]>} */
 export const listRanks = async (/** @type {string} */ id) => (await get(`${jobPath(id)}/ranks`)).items;
