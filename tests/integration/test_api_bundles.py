@@ -111,8 +111,14 @@ def test_a_bundle_that_is_too_large_is_refused_with_told_and_with_untold_length(
     assert not bundles.exists() or names_in(bundles) == []
 
 
+@pytest.mark.parametrize("sent_as", ["", "application/octet-stream"])
+def test_an_archive_that_is_sent_without_its_type_is_known_by_its_bytes(server: ApiServer, sent_as: str) -> None:
+    upload(server, archive(), **{"Content-Type": sent_as})
+    upload(server, b"no archive", status=422, **{"Content-Type": sent_as})
+
+
 def test_only_archives_are_taken_and_only_from_those_who_have_the_token(server: ApiServer) -> None:
-    for wrong in ("text/plain", "multipart/form-data; boundary=x", ""):
+    for wrong in ("text/plain", "multipart/form-data; boundary=x"):
         problem = upload(server, archive(), status=415, **{"Content-Type": wrong})
         assert "application/gzip" in problem["detail"]
     assert server.stranger.post(PATH, content=archive(), headers=GZIP).status_code == 401

@@ -18,11 +18,21 @@ router = APIRouter(tags=["bundles"])
 
 PATH = "/bundles"
 
-_TYPES = ("application/gzip", "application/x-gzip", "application/x-tar+gzip", "application/zip", "application/x-zip")
+_TYPES = (
+    "application/gzip",
+    "application/zip",
+    "application/octet-stream",
+    "application/x-gzip",
+    "application/x-tar+gzip",
+    "application/x-compressed-tar",
+    "application/x-zip",
+    "application/x-zip-compressed",
+)
+"""What an archive may be sent as. What it is, its first bytes tell: a body that says nothing of itself will do, too."""
+
+_SHOWN = ("application/gzip", "application/zip", "application/octet-stream")
 _BINARY = {"schema": {"type": "string", "format": "binary"}}
-_BODY: dict[str, Any] = {
-    "requestBody": {"required": True, "content": {"application/gzip": _BINARY, "application/zip": _BINARY}}
-}
+_BODY: dict[str, Any] = {"requestBody": {"required": True, "content": dict.fromkeys(_SHOWN, _BINARY)}}
 _PROBLEM = {"content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}}
 
 
@@ -43,7 +53,7 @@ class Bundle(BaseModel):
     },
 )
 async def upload_bundle(services: Serving, request: Request, response: Response) -> Bundle:
-    """Upload a code archive: a tar.gz or zip as the body, with its type in `Content-Type`.
+    """Upload a code archive: a tar.gz or zip as the body, sent as `application/gzip` or `application/zip`.
 
     It is checked and unpacked at once, whole or not at all; the same archive has the same id.
     """
@@ -66,8 +76,8 @@ async def upload_bundle(services: Serving, request: Request, response: Response)
 
 def _check_headers(headers: Mapping[str, str], most: int) -> None:
     sent_as = headers.get("content-type", "").partition(";")[0].strip().lower()
-    if sent_as not in _TYPES:
-        detail = f"Content-Type must be one of {', '.join(_TYPES)}, not {sent_as[:100] or 'nothing'}"
+    if sent_as and sent_as not in _TYPES:
+        detail = f"Content-Type must be one of {', '.join(_TYPES)}, not {sent_as[:100]}"
         raise ProblemError(415, "unsupported-type", detail)
     told = headers.get("content-length", "0")
     if told.isdecimal() and len(told) < 20 and int(told) > most:
