@@ -131,7 +131,7 @@ def test_the_same_key_at_the_same_moment_makes_one_job(server: ApiServer, code: 
         ({"snapshot": {"keep": 0}}, "snapshot.keep", "greater than or equal to 1"),
         ({"snapshot": {"best": "-"}}, "snapshot.best", "must be the name of a logged metric"),
         ({"snapshot": {"auto": "yes"}}, "snapshot.auto", "valid boolean"),
-        ({"nodes": 2}, "nodes", "less than or equal to 1"),
+        ({"nodes": 2}, "nodes", "must be 1"),
     ],
 )
 def test_a_wrong_field_is_answered_with_field_rule_value_and_hint(
@@ -168,6 +168,23 @@ def test_a_misspelt_field_is_refused_with_a_guess(
     assert error["hint"].startswith(hint)
     patched = problem(server.api.post("/login", json={"tokn": "x"}), 422)["errors"]
     assert "did you mean 'token'?" in [error["hint"] for error in patched]
+
+
+@pytest.mark.parametrize(
+    ("fields", "field", "hint"),
+    [
+        ({"max_failures": -1}, "max_failures", "leave it out for the default, 3"),
+        ({"hang_timeout": 0}, "hang_timeout", "leave it out"),
+        ({"device": "gpu"}, "device", 'leave it out for the default, "auto"'),
+        ({"snapshot": {"keep": 0}}, "snapshot.keep", "leave it out for the default, 3"),
+        ({"nodes": 2}, "nodes", "this version runs a job on one machine"),
+    ],
+)
+def test_a_value_that_will_not_do_is_refused_with_what_to_do_instead(
+    server: ApiServer, fields: dict[str, Any], field: str, hint: str
+) -> None:
+    errors = problem(server.api.post(JOBS, json={"recipe": "ddp", **fields}), 422)["errors"]
+    assert [(error["field"], error["hint"]) for error in errors] == [(field, hint)]
 
 
 @pytest.mark.parametrize(

@@ -135,7 +135,7 @@ class JobCreate(_Request):
     ranks: Annotated[RankRange, BeforeValidator(_ranks_from_number, json_schema_input_type=int | RankRange)] = Field(
         default_factory=lambda: RankRange(min=1, max=1)
     )
-    nodes: Annotated[int, Field(ge=1, le=1)] = 1
+    nodes: Annotated[int, Field(ge=1, le=MOST_RANKS)] = 1
     device: Literal["auto", "cpu", "cuda"] = "auto"
     priority: Priority = 0
     after: Annotated[list[str], Field(max_length=100)] = []

@@ -1,11 +1,13 @@
 """Pydantic's errors in the words of the contract: field, rule, value, hint."""
 
+import json
 import reprlib
 import typing
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pydantic import BaseModel
+from pydantic.fields import FieldInfo
 
 from rekindle_service.near_names import did_you_mean
 
@@ -50,21 +52,31 @@ def _rule(error: Mapping[str, Any]) -> str:
 
 
 def _hint(error: Mapping[str, Any], body: Any) -> str:
-    if error["type"] != "extra_forbidden":
-        return str((error.get("ctx") or {}).get("hint", ""))
-    *parents, name = error["loc"][1:]
-    return did_you_mean(str(name), _field_names(body, parents))
+    *parents, name = error["loc"][1:] or [""]
+    fields = _fields(body if error["loc"][0] == "body" else None, parents)
+    if error["type"] == "extra_forbidden":
+        return did_you_mean(str(name), list(fields))
+    told = (error.get("ctx") or {}).get("hint")
+    return str(told) if told is not None else _without(fields.get(str(name)))
 
 
-def _field_names(annotation: Any, parents: Sequence[int | str]) -> list[str]:
+def _without(field: FieldInfo | None) -> str:
+    """What leaving out a field means, where it may be left out."""
+    if field is None or field.is_required():
+        return ""
+    default = field.get_default()
+    return "leave it out" + ("" if default is None else f" for the default, {json.dumps(default, default=str)}")
+
+
+def _fields(annotation: Any, parents: Sequence[int | str]) -> Mapping[str, FieldInfo]:
     """The fields of the model that lies at ``parents`` within ``annotation``."""
     model = _model_in(annotation)
     if model is None:
-        return []
+        return {}
     if not parents:
-        return list(model.model_fields)
+        return model.model_fields
     field = model.model_fields.get(str(parents[0]))
-    return _field_names(field.annotation, parents[1:]) if field is not None else []
+    return _fields(field.annotation, parents[1:]) if field is not None else {}
 
 
 def _model_in(annotation: Any) -> type[BaseModel] | None:
