@@ -1,6 +1,7 @@
 """uvicorn, made to stop within seconds while event streams are open, to say when it listens, and to bear idlers."""
 
 import asyncio
+import json
 import resource
 import signal
 import socket
@@ -26,6 +27,19 @@ _MOST_CONNECTIONS = 4096
 _MOST_FILES = 65_536  # some programs that jobs start close every number up to the limit, so not any number will do
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+_NO_HTTP = json.dumps(
+    {
+        "type": "/problems/bad-request",
+        "title": "Bad Request",
+        "status": 400,
+        "detail": "the request is not HTTP/1.1 as it should be, or has more than 64 KiB before its body",
+    }
+).encode()
+_BAD_REQUEST = (
+    b"HTTP/1.1 400 Bad Request\r\nContent-Type: application/problem+json\r\nContent-Length: %d\r\n"
+    b"Connection: close\r\n\r\n%b" % (len(_NO_HTTP), _NO_HTTP)
+)
 
 
 class HttpServer(uvicorn.Server):
@@ -108,6 +122,12 @@ class _Connection(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._forget_head()
         super().connection_lost(exc)
+
+    def send_400_response(self, msg: str) -> None:
+        """What no application ever sees is refused in the same form as everything else; uvicorn sends plain text."""
+        if self.cycle is None or self.cycle.response_complete:
+            self.transport.write(_BAD_REQUEST)
+        self.transport.close()
 
     def _mind_head(self) -> None:
         if self.cycle is not None and not self.cycle.response_complete:

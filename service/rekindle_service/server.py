@@ -1,15 +1,12 @@
 """The composition root: settings, home, lock, store, engine, application, HTTP server. It is ``rekindle serve``."""
 
 import ipaddress
-import logging
 import socket
 import sys
 import threading
 import time
 from contextlib import ExitStack
 from functools import partial
-
-import structlog
 
 from rekindle_service.api.access import Credentials
 from rekindle_service.api.app import create_app
@@ -23,6 +20,7 @@ from rekindle_service.launching.keeper import KeeperLauncher, prepare_worker_pat
 from rekindle_service.machine.devices import find_machine
 from rekindle_service.machine.usage import MachineWatch
 from rekindle_service.notifications.courier import start_couriers
+from rekindle_service.server_log import configure_logging
 from rekindle_service.settings import Settings
 from rekindle_service.store import CorruptDatabaseError, Store
 from rekindle_service.submitter import Submitter
@@ -41,7 +39,7 @@ def serve(settings: Settings) -> int:
     The end comes in the reverse order of the beginning: no more requests, then no more rounds of the engine, then the
     database is closed and the home given up.
     """
-    _configure_logging()
+    configure_logging()
     try:
         with ExitStack() as stack:
             _compose(settings, stack).run_until_stopped()
@@ -52,11 +50,10 @@ def serve(settings: Settings) -> int:
 
 
 def _compose(settings: Settings, stack: ExitStack) -> HttpServer:
+    _require_loopback(settings)
     raise_file_limit()
     home = settings.home_dir
-    home.create()
-    stack.callback(home.lock().release)
-    token = home.ensure_token()
+    token = _own(home, stack)
     store = Store(home.database)
     stack.callback(store.close)
     store.migrate()
@@ -90,6 +87,27 @@ def _compose(settings: Settings, stack: ExitStack) -> HttpServer:
     return HttpServer(
         app, listener, stopping, on_ready=partial(_announce, home, url_of(listener), token, settings.host)
     )
+
+
+def _own(home: Home, stack: ExitStack) -> str:
+    """Take the home until the stack is unwound; returns its token."""
+    try:
+        home.create()
+        stack.callback(home.lock().release)
+        return home.ensure_token()
+    except OSError as error:
+        raise CannotServeError(
+            f"cannot use {home.root} as home ({error.strerror}): choose another folder with --home or REKINDLE_HOME"
+        ) from error
+
+
+def _require_loopback(settings: Settings) -> None:
+    """An open port lets others run code here: never by a host that somebody has left in a file or an environment."""
+    if not settings.allow_remote and not _is_loopback(settings.host):
+        raise CannotServeError(
+            f"host {settings.host} can be reached from other machines, and whoever has the token runs code here: "
+            "listen on 127.0.0.1 and come through a tunnel (ssh -L), or say --allow-remote"
+        )
 
 
 def _listener(settings: Settings) -> socket.socket:
@@ -127,20 +145,3 @@ def _say(text: str, *, error: bool = False) -> None:
     stream = sys.stderr if error else sys.stdout
     stream.write(text + "\n")
     stream.flush()
-
-
-def _configure_logging() -> None:
-    """One JSON object a line on standard error: what a job or a request says can forge no line, nor show a secret.
-
-    Tracebacks come without local variables, among which are tokens and cookies.
-    """
-    structlog.configure(
-        processors=[
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso"),
-            structlog.processors.format_exc_info,
-            structlog.processors.JSONRenderer(),
-        ],
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-    )
-    logging.basicConfig(level=logging.WARNING, stream=sys.stderr)

@@ -32,7 +32,10 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="REKINDLE_", extra="forbid", frozen=True)
 
     home: Path = Field(default_factory=default_home, description="Folder of the database, the token and all runs.")
-    host: str = Field("127.0.0.1", description="Address to listen on. Anything but loopback lets others run code here.")
+    host: str = Field("127.0.0.1", description="Address to listen on. Anything but loopback takes `allow_remote`.")
+    allow_remote: bool = Field(
+        False, description="Listen on an address that other machines reach, too: whoever has the token runs code here."
+    )
     port: int = Field(8700, ge=0, le=65535, description="Port to listen on; 0 takes any free one.")
     cpu_slots: int = Field(
         default_factory=usable_cores, ge=0, le=1024, description="CPU ranks that may run at once; may exceed the cores."
@@ -85,7 +88,7 @@ class HomeFile(PydanticBaseSettingsSource):
         path = Path(self.current_state.get("home", default_home())).expanduser() / "rekindle.toml"
         try:
             values = tomllib.loads(path.read_text())
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return {}
         except (OSError, ValueError) as error:
             raise SettingsError(f"{path} must be readable TOML: {error}") from error

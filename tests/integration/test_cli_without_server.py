@@ -125,6 +125,22 @@ def test_a_broken_settings_file_is_told_with_its_path(tmp_path: Path) -> None:
     assert str(tmp_path / "rekindle.toml") in done.stderr
 
 
+def test_a_server_whose_home_cannot_be_made_says_why_and_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    done = rekindle(tmp_path / "file", "serve", "--port", "0")
+    assert done.returncode == 2
+    assert f"cannot use {tmp_path / 'file'} as home (File exists): choose another folder" in done.stderr
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "", "box.example"])  # noqa: S104 refused
+def test_an_address_that_other_machines_reach_takes_more_than_its_name(tmp_path: Path, host: str) -> None:
+    done = rekindle(tmp_path, "serve", "--port", "0", variables={"REKINDLE_HOST": host})
+    assert done.returncode == 2
+    assert f"host {host} can be reached" in done.stderr
+    assert "--allow-remote" in done.stderr
+    assert not (tmp_path / "token").exists()
+
+
 def test_the_home_may_be_given_before_the_verb(tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.mkdir()

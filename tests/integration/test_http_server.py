@@ -1,5 +1,6 @@
 """What the HTTP server does with clients that say nothing, too little, or are too many."""
 
+import json
 import resource
 import socket
 import threading
@@ -79,6 +80,19 @@ def test_a_client_that_has_been_answered_and_then_dawdles_is_left(
         assert read(client, until=b"ok").endswith(b"ok")
         client.sendall(REQUEST[:5])
         assert read(client) == b""
+
+
+@pytest.mark.parametrize("before", [b"", REQUEST], ids=["at first", "behind another request"])
+def test_what_is_no_request_is_answered_with_a_problem(address: tuple[str, int], before: bytes) -> None:
+    with connect(address) as client:
+        if before:
+            client.sendall(before)
+            read(client, until=b"ok")
+        client.sendall(b"nonsense\r\n\r\n")
+        head, _, body = read(client).partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 400 ")
+        assert b"application/problem+json" in head
+        assert json.loads(body)["status"] == 400
 
 
 def test_an_answer_may_take_longer_than_a_question(address: tuple[str, int]) -> None:

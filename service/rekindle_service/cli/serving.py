@@ -15,12 +15,16 @@ def serve(
     context: typer.Context,
     host: Annotated[str | None, typer.Option(help="Address to listen on. (default: 127.0.0.1)")] = None,
     port: Annotated[int | None, typer.Option(min=0, max=65535, help="0 takes any free port.")] = None,
+    allow_remote: Annotated[
+        bool, typer.Option("--allow-remote", help="Let --host be an address that other machines reach.")
+    ] = False,
     home: Annotated[Path | None, typer.Option(help="Folder of database, token and runs.")] = None,
 ) -> None:
     """Run the server in the foreground. Jobs outlive it: they go on when it stops and are found when it starts."""
     from rekindle_service.server import serve as run_server
 
-    raise typer.Exit(run_server(settings_of(context, host=host, port=port, home=home)))
+    flags = {"host": host, "port": port, "allow_remote": allow_remote or None, "home": home}
+    raise typer.Exit(run_server(settings_of(context, **flags)))
 
 
 def token(context: typer.Context) -> None:
