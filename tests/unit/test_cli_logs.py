@@ -343,6 +343,14 @@ def test_of_a_progress_bar_the_last_drawing_stays_and_lines_between_two_ranks_ba
     ]
 
 
+def test_a_bar_within_another_one_is_drawn_over_too() -> None:
+    inner = b"".join(b"\n\rbatch %d%%\x1b[A" % percent for percent in range(5))
+    cutter = LineCutter()
+    lines = cutter.cut(b"\repoch 1" + inner + b"\repoch 2\nend\n")
+    shown = latest_drawings([LogLine(0, "stderr", raw) for raw in lines], follow=False)
+    assert [told(piece) for piece in shown] == ["0 epoch 1", "0 epoch 2", "0 end"]
+
+
 def test_who_follows_a_progress_bar_sees_it_move_now_and_again_and_its_end() -> None:
     times = iter(range(1000))
     lines = bar(*(b"%d" % part for part in range(100)), b"done\n")

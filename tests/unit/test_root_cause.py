@@ -63,7 +63,7 @@ KILLED_BY_US = rank(1, ended_at=9.0, by=9, killed=True)
         (facts(rank(0, raised=BUG), KILLED_BY_US), "user_error", 0,
          "Rank 0 raised ValueError at train.py:7: boom"),
         (facts(rank(0, raised=("SystemExit", "3")), KILLED_BY_US), "user_error", 0,
-         "Rank 0 exited with code 3 at train.py:9: 3"),
+         "Rank 0 exited with code 3 at train.py:9; the end of its output may tell why."),
         (facts(rank(0, raised=("AssertionError", "")), KILLED_BY_US), "user_error", 0,
          "Rank 0 raised AssertionError at train.py:7."),
         (facts(rank(0, raised=("OutOfMemoryError", "CUDA out of memory.")), KILLED_BY_US), "oom", 0, "OutOfMemory"),

@@ -7,6 +7,8 @@ from rekindle_service.client import Headline, LogLine
 
 _PAUSE = 5.0  # seconds between two drawings of one bar, for who follows
 
+_UP = b"\x1b[A"
+
 Piece = LogLine | Headline
 
 
@@ -15,8 +17,7 @@ def latest_drawings(
 ) -> Iterator[Piece]:
     """The same pieces, and of what was drawn over only the last drawing, as on a terminal.
 
-    Who follows is shown one now and again. A drawing ends with a carriage return, and lasts until the same rank and
-    stream writes anything else.
+    Who follows is shown one now and again. A drawing lasts until the same rank and stream writes anything else.
     """
     drawings: dict[tuple[int, str], LogLine] = {}
     shown_at: dict[tuple[int, str], float] = {}
@@ -28,7 +29,7 @@ def latest_drawings(
             continue
         source = (piece.rank, piece.stream)
         drawings.pop(source, None)
-        if not piece.raw.endswith(b"\r"):
+        if not _will_be_drawn_over(piece.raw):
             yield piece
         elif not piece.text.strip():
             continue  # a bar is about to be drawn, or was wiped away
@@ -38,3 +39,8 @@ def latest_drawings(
         else:
             drawings[source] = piece
     yield from drawings.values()
+
+
+def _will_be_drawn_over(raw: bytes) -> bool:
+    """The cursor goes back to the beginning of the line, or up to the line before, as for a bar within another one."""
+    return raw.endswith(b"\r") or raw.rstrip(b"\r\n").endswith(_UP)

@@ -174,12 +174,9 @@ def _rank_outcome(rank: RankFacts, facts: AttemptFacts) -> Outcome:
 
 
 def _exception_outcome(rank: RankFacts, error: RankError, facts: AttemptFacts) -> Outcome:
-    place = "" if error.file is None else f" at {error.file}:{error.line}"
-    first_line = error.message.splitlines()[0] if error.message else ""
-    raised = f"exited with code {error.exit_code}" if error.exit_code is not None else f"raised {error.exception}"
     return Outcome(
         _class_of(error),
-        f"Rank {rank.rank} {raised}{place}" + (f": {first_line}" if first_line else "."),
+        f"Rank {rank.rank} {_raised(error)}",
         rank=rank.rank,
         exit_code=rank.exit_code if error.exit_code is None else error.exit_code,
         exception=error.exception,
@@ -188,6 +185,16 @@ def _exception_outcome(rank: RankFacts, error: RankError, facts: AttemptFacts) -
         retryable=error.exception not in _NEVER_CURED,
         evidence={**_evidence(facts), "traceback": error.traceback},
     )
+
+
+def _raised(error: RankError) -> str:
+    place = "" if error.file is None else f" at {error.file}:{error.line}"
+    first_line = error.message.splitlines()[0] if error.message else ""
+    if error.exit_code is None:
+        return f"raised {error.exception}{place}" + (f": {first_line}" if first_line else ".")
+    if first_line in ("", str(error.exit_code)):  # argparse, for one, tells standard error what is wrong, and exits
+        return f"exited with code {error.exit_code}{place}; the end of its output may tell why."
+    return f"exited with code {error.exit_code}{place}: {first_line}"
 
 
 def _class_of(error: RankError) -> OutcomeClass:
