@@ -89,7 +89,8 @@ def _text_rules(submission: Submission) -> Iterator[FieldError]:
         if not _VARIABLE.fullmatch(name):
             yield FieldError("env", "a name has letters, digits and _ and begins with no digit", name)
         elif name.startswith(_RESERVED_VARIABLES):
-            yield FieldError("env", "rekindle's and torchrun's own variables cannot be set", name)
+            hint = f"take a name that begins with none of {', '.join(_RESERVED_VARIABLES)}"
+            yield FieldError("env", "rekindle's and torchrun's own variables cannot be set", name, hint)
         if "\0" in value:
             yield FieldError(f"env.{name}", "a value has no NUL character", "•••")
 

@@ -178,6 +178,8 @@ def test_a_misspelt_field_is_refused_with_a_guess(
         ({"device": "gpu"}, "device", 'leave it out for the default, "auto"'),
         ({"snapshot": {"keep": 0}}, "snapshot.keep", "leave it out for the default, 3"),
         ({"nodes": 2}, "nodes", "this version runs a job on one machine"),
+        ({"name": "a\nb"}, "name", "a line break is one, too"),
+        ({"env": {"PET_X": "1"}}, "env", "take a name that begins with none of REKINDLE_, PET_, TORCHELASTIC_"),
     ],
 )
 def test_a_value_that_will_not_do_is_refused_with_what_to_do_instead(

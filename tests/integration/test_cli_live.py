@@ -164,6 +164,16 @@ def test_logs_and_wait_answer_programs_in_json(shared_home: Path, play: Play) ->
     assert "\x1b" not in printed
 
 
+def test_logs_of_an_attempt_that_there_is_not_are_refused_with_those_there_are(shared_home: Path, play: Play) -> None:
+    job = play("once")
+    job.write(b"hello\n")
+    assert "hello" in rekindle(shared_home, "logs", "once", "--attempt", "1").stdout
+    for words in (["--attempt", "9"], ["--attempt", "9", "--rank", "0"]):
+        done = rekindle(shared_home, "logs", "once", *words)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert "has no attempt 9; it has attempt 1" in done.stderr
+
+
 def completed(home: Path, words: str) -> list[str]:
     """What bash is offered for the last of ``words``."""
     asked = {"_REKINDLE_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}

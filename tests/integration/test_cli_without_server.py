@@ -132,6 +132,15 @@ def test_a_server_whose_home_cannot_be_made_says_why_and_what_to_do(tmp_path: Pa
     assert f"cannot use {tmp_path / 'file'} as home (File exists): choose another folder" in done.stderr
 
 
+def test_a_misspelt_setting_in_the_file_is_told_with_what_was_meant(tmp_path: Path) -> None:
+    (tmp_path / "rekindle.toml").write_text("prot = 1\n")
+    done = rekindle(tmp_path, "ps")
+    assert done.returncode == 2
+    assert "prot: there is no such setting" in done.stderr
+    assert "did you mean 'port'?" in done.stderr
+    assert "REKINDLE_PROT" not in done.stderr
+
+
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "", "box.example"])  # noqa: S104 refused
 def test_an_address_that_other_machines_reach_takes_more_than_its_name(tmp_path: Path, host: str) -> None:
     done = rekindle(tmp_path, "serve", "--port", "0", variables={"REKINDLE_HOST": host})

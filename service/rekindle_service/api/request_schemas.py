@@ -21,7 +21,8 @@ def no_nul(text: str) -> str:
 
 def _printable(text: str) -> str:
     if not text.isprintable() or not text.strip():
-        raise PydanticCustomError("unprintable", "must hold something visible and no control characters", {"hint": ""})
+        rule = "must hold something visible and no control characters"
+        raise PydanticCustomError("unprintable", rule, {"hint": "a line break is one, too"})
     return text
 
 

@@ -12,6 +12,7 @@ from pydantic_settings import SettingsError
 
 from rekindle_service.cli.job_completion import complete_job
 from rekindle_service.client import Client, FieldProblem, Job, ProblemError
+from rekindle_service.near_names import did_you_mean
 from rekindle_service.settings import Settings
 from rekindle_service.terminal_text import plain_line
 
@@ -56,6 +57,9 @@ def _given(flags: dict[str, Any]) -> dict[str, Any]:
 
 def _wrong_setting(error: ErrorDetails) -> FieldProblem:
     name = ".".join(str(part) for part in error["loc"])
+    if error["type"] == "extra_forbidden" and name.isidentifier():
+        meant = did_you_mean(name, list(Settings.model_fields))
+        return {"field": name, "rule": "there is no such setting for rekindle.toml", "hint": meant}
     setting = name.partition(".")[0]
     where = f"a flag, REKINDLE_{setting.upper()} or rekindle.toml sets it"
     wrong: FieldProblem = {"field": name, "rule": error["msg"], "hint": where}

@@ -83,6 +83,7 @@ class LogFollower:
             yield from self._begin(attempt)
             yield from self._fresh(attempt["number"])
             yield from self._rests(attempt["number"])
+        yield from self._require_chosen()
 
     def follow(self) -> Dialogue[LogLine | Headline]:
         """What has been and will be written, until no more can come.
@@ -96,8 +97,15 @@ class LogFollower:
             for attempt in (yield from self._attempts()):
                 yield from self._news(attempt, over)
             if over:
+                yield from self._require_chosen()
                 return
             yield Pause(_POLL)
+
+    def _require_chosen(self) -> Answered[None]:
+        """Have the server refuse a chosen attempt that there is not: it tells those that there are."""
+        chosen = self._choice.attempt
+        if chosen is not None and chosen not in self._begun:
+            yield Ask(lambda client: client.ranks(self._job_id, chosen))
 
     def _attempts(self) -> Answered[list[Attempt]]:
         """The attempts to show and not shown to their end yet; ``tail`` begins with the newest."""
