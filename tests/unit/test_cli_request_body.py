@@ -43,6 +43,19 @@ def test_a_script_elsewhere_brings_its_own_folder(tmp_path: Path) -> None:
     assert request_body.code_and_script("../project/train.py", None, cwd) == (script.parent, "train.py")
 
 
+def test_somebodys_home_is_not_taken_for_a_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    script = tmp_path / "project" / "train.py"
+    script.parent.mkdir()
+    for path in (script, tmp_path / "train.py"):
+        path.touch()
+    assert request_body.code_and_script("project/train.py", None, tmp_path) == (script.parent, "train.py")
+    for kind, value in (("script", "train.py"), ("module", "train")):
+        with pytest.raises(typer.BadParameter, match=f"all of {tmp_path} would be copied"):
+            request_body.folder_of(kind, value, None, tmp_path)
+        assert request_body.folder_of(kind, value, Path(), tmp_path) == (tmp_path, value)
+
+
 def test_the_script_is_named_relative_to_the_given_folder(tmp_path: Path) -> None:
     script = tmp_path / "src" / "train.py"
     script.parent.mkdir()

@@ -25,17 +25,33 @@ def code_and_script(script: str, code: Path | None, cwd: Path) -> tuple[Path, st
     """The folder to copy, and the script relative to it.
 
     Without ``--code`` it is the current folder when the script lies in it, so that `rekindle submit src/train.py`
-    takes the whole project along; else the script's own folder.
+    takes the whole project along; else the script's own folder. Somebody's home is no project: all that is private
+    lies in it.
     """
     path = (cwd / script).resolve()
     if not path.is_file():
         raise typer.BadParameter(f"no such script: {path}")
-    folder = (cwd / code).resolve() if code is not None else cwd.resolve()
-    if path.is_relative_to(folder):
-        return folder, str(path.relative_to(folder))
     if code is not None:
-        raise typer.BadParameter(f"the script {path} does not lie in --code {folder}")
-    return path.parent, path.name
+        folder = (cwd / code).resolve()
+        if not path.is_relative_to(folder):
+            raise typer.BadParameter(f"the script {path} does not lie in --code {folder}")
+        return folder, str(path.relative_to(folder))
+    _require_project(path.parent)
+    folder = cwd.resolve()
+    if folder in _no_projects() or not path.is_relative_to(folder):
+        folder = path.parent
+    return folder, str(path.relative_to(folder))
+
+
+def _require_project(folder: Path) -> None:
+    if folder in _no_projects():
+        raise typer.BadParameter(
+            f"all of {folder} would be copied: put the code in a folder of its own, or say --code {folder}"
+        )
+
+
+def _no_projects() -> tuple[Path, Path]:
+    return Path("/"), Path.home().resolve()
 
 
 def ranks(text: str) -> int | dict[str, int]:
@@ -75,6 +91,8 @@ def folder_of(kind: str, value: str, code: Path | None, cwd: Path) -> tuple[Path
     if kind == "script":
         return code_and_script(value, code, cwd)
     if kind == "module":
+        if code is None:
+            _require_project(cwd.resolve())
         return (cwd / code if code is not None else cwd).resolve(), value
     if code is not None:
         raise typer.BadParameter("--code: a recipe brings its own code")
