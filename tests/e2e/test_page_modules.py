@@ -224,6 +224,17 @@ def test_drawing_anew_leaves_alone_what_is_the_same_and_keeps_the_focus(page: Pa
     assert (focused, texts) == ("b", "122")
 
 
+def test_a_place_is_told_where_the_message_does_not_name_it(page: Page) -> None:
+    cause = {"rank": 1, "file": "train.py", "line": 42}
+    messages = ["boom", "Rank 1 raised ValueError at train.py:42: boom", "Rank 1 raised ValueError"]
+    told = """async (outcomes) => {
+        const { place } = await import("/static/format.js");
+        return outcomes.map(place);
+    }"""
+    outcomes = [{**cause, "message": message} for message in messages]
+    assert page.evaluate(told, outcomes) == ["rank 1 · train.py:42", "", "train.py:42"]
+
+
 def test_only_what_was_done_again_is_superseded(page: Page) -> None:
     parts = page.evaluate(
         """async () => {

@@ -34,6 +34,7 @@ def test_a_job_and_its_progress_appear_without_reload(page: Page, play: Callable
     job = play("digits-baseline")
     row = page.get_by_role("row", name="digits-baseline")
     expect(row.locator(".badge")).to_have_text("starting")
+    expect(row.locator(".what")).to_contain_text("#1")
     job.begin_attempt()
     expect(row.locator(".badge")).to_have_text("running")
     for rank in (0, 1):

@@ -56,8 +56,8 @@ function item(attempt, next) {
       h("span", { class: "outcome" }, klass.replaceAll("_", " ")),
     ),
     attempt.outcome && h("p", {}, h("bdi", {}, attempt.outcome.message), where ? h("span", { class: "place" }, where) : null, logLink(attempt)),
-    h("p", { class: "muted" }, stepsText(attempt, next)),
-    attempt.reason && h("p", { class: "muted" }, attempt.reason),
+    stepsText(attempt, next) && h("p", { class: "muted" }, stepsText(attempt, next)),
+    attempt.reason && klass !== "success" && h("p", { class: "muted" }, attempt.reason),
     ...attempt.faults.map((fault) => h("p", { class: "muted" }, faultText(fault))),
   );
 }
@@ -80,10 +80,13 @@ function faultText({ fault, rank, snapshot }) {
 }
 
 /**
+ * Nothing of an attempt that has told no steps.
+ *
  * @param {Attempt} attempt
  * @param {Attempt | undefined} next
  */
 function stepsText(attempt, next) {
+  if (attempt.last_step === null && !attempt.resumed_from_step) return "";
   const from = attempt.resumed_from_step ? `went on from step ${count(attempt.resumed_from_step)}` : "began at step 0";
   const to = attempt.last_step === null ? "" : `, reached step ${count(attempt.last_step)}`;
   const lost = next && attempt.last_step !== null ? attempt.last_step - (next.resumed_from_step ?? 0) : 0;

@@ -120,7 +120,7 @@ export function ranksText(job) {
 }
 
 /**
- * Where a failure was born: "rank 1 · train.py:42", as far as it is known.
+ * Where a failure was born: "rank 1 · train.py:42", as far as it is known and its message does not say so itself.
  *
  * @param {import("./api.js").Outcome | null | undefined} outcome
  */
@@ -128,5 +128,6 @@ export function place(outcome) {
   if (!outcome) return "";
   const rank = outcome.rank === null || outcome.rank === undefined ? "" : `rank ${outcome.rank}`;
   const line = outcome.file ? `${outcome.file}${outcome.line ? `:${outcome.line}` : ""}` : "";
-  return [rank, line].filter(Boolean).join(" · ");
+  const told = outcome.message.toLowerCase();
+  return [rank, line].filter((part) => part && !told.includes(part.toLowerCase())).join(" · ");
 }

@@ -93,6 +93,7 @@ class JobRow {
   #badge = badge("queued");
   #place = h("span", { class: "under" });
   #name = h("a", { class: "job-name" });
+  #what = h("span", { class: "under what" });
   #bar = progressBar("progress");
   #steps = h("span", { class: "under" });
   #eta = h("td", { class: "number eta", "data-label": "Time left" });
@@ -109,7 +110,7 @@ class JobRow {
     {},
     h("td", { class: "choice" }, this.#box),
     h("td", { class: "state" }, this.#badge, this.#place),
-    h("th", { scope: "row", class: "job" }, this.#name),
+    h("th", { scope: "row", class: "job" }, this.#name, this.#what),
     h("td", { class: "progress" }, this.#bar, this.#steps),
     this.#eta,
     this.#ranks,
@@ -139,6 +140,8 @@ class JobRow {
     setText(this.#name, job.name);
     this.#name.setAttribute("href", `/jobs/${encodeURIComponent(job.id)}`);
     this.#name.title = job.name;
+    setText(this.#what, whatText(job));
+    this.#what.title = this.#what.textContent ?? "";
     const steps = stepsText(job);
     setText(this.#steps, steps);
     setProgress(this.#bar, job, steps);
@@ -169,6 +172,9 @@ function setFigure(cell, text) {
   setText(cell, text);
   cell.classList.toggle("none", text === NONE);
 }
+
+/** What tells jobs of the same name apart. @param {Job} job */
+const whatText = (job) => [`#${job.number}`, ...job.args].join(" ");
 
 /** Where it stands in the queue. @param {Job} job */
 function placeText(job) {

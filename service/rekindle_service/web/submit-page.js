@@ -22,7 +22,7 @@ const busy = { sending: false, uploading: false };
 function preview() {
   try {
     const body = fields.body;
-    const { command, lacking } = asCommand(body);
+    const { command, lacking } = asCommand(body.script === "" ? { ...body, script: "SCRIPT" } : body);
     setText(byId("preview-command"), command);
     setText(byId("preview-lacking"), lacking.length ? `The command line has no option for ${lacking.join(", and none for ")}.` : "");
     setText(byId("preview-curl"), asCurl(body, location.origin));
