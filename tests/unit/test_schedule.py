@@ -216,5 +216,8 @@ def test_people_are_told_how_often_and_why():
     auto.costs.add_step(0.5, writing=False)
     auto.tried(105.0, 0.02)
     auto.written(0.1)
-    assert auto.describe(100.0) == "every 2 epochs or every 48 steps (auto: 20 ms each, one failure in 4.0 h)"
+    assert (
+        auto.describe(100.0)
+        == "every 2 epochs or every 48 steps or at the end of an epoch (auto: 20 ms each, one failure in 4.0 h)"
+    )
     assert schedule(Cadence(every_steps=20)).describe(100.0) == "every 20 steps"

@@ -42,7 +42,7 @@ def interval(cost: float | None, writing: float, between_failures: float) -> flo
 
 
 def describe(costs: SaveCosts, between_failures: float) -> str:
-    """For people: ``every 42 steps (auto: 21 ms each, one failure in 4.0 h)``."""
+    """For people: ``every 42 steps or at the end of an epoch (auto: 21 ms each, one failure in 4.0 h)``."""
     if costs.cost is None:
         return f"after {FIRST:.0f} s (auto: to see what one costs)"
     seconds = interval(costs.cost, costs.writing, between_failures)
@@ -50,4 +50,4 @@ def describe(costs: SaveCosts, between_failures: float) -> str:
     often = f"every {steps:.0f} steps" if steps >= 1.5 else f"every {seconds:.1f} s"
     hours = between_failures / 3600
     expected = f"{hours:.1f} h" if hours >= 1 else f"{between_failures / 60:.0f} min"
-    return f"{often} (auto: {costs.cost * 1e3:.0f} ms each, one failure in {expected})"
+    return f"{often} or at the end of an epoch (auto: {costs.cost * 1e3:.0f} ms each, one failure in {expected})"
