@@ -2,13 +2,13 @@
 
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
 from rekindle.contract.spec import TargetKind
 from rekindle_service.machine.devices import Machine
 from rekindle_service.near_names import did_you_mean
-from rekindle_service.recipe_list import recipes
+from rekindle_service.recipe_list import recipe_options, recipes
 from rekindle_service.submission import FieldError, Submission
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -51,8 +51,18 @@ def _target_rules(submission: Submission) -> Iterator[FieldError]:
                 yield FieldError("module", "must be a module's dotted name", target, 'such as "package.train"')
         case TargetKind.RECIPE:
             known = recipes()
-            if target not in known:
+            if target in known:
+                yield from _option_rules(target, submission.args)
+            else:
                 yield FieldError("recipe", "must be a recipe", target, did_you_mean(target, list(known)))
+
+
+def _option_rules(recipe: str, args: Sequence[str]) -> Iterator[FieldError]:
+    """A misspelt option: the recipe itself would refuse it as well, but only when its turn in the queue has come."""
+    offered = [f"--{option.name}" for option in recipe_options(recipe)]
+    for option in (arg.partition("=")[0] for arg in args if arg.startswith("--")):
+        if option not in (*offered, "--", "--help"):
+            yield FieldError("args", f"must hold options of the recipe {recipe}", option, did_you_mean(option, offered))
 
 
 def _script_rules(script: str, code: Path | None, place: str) -> Iterator[FieldError]:

@@ -85,6 +85,19 @@ def test_only_known_recipes_can_be_named(monkeypatch):
     assert (error.field, error.hint) == ("recipe", "did you mean 'ddp'?")
 
 
+@pytest.mark.parametrize(
+    ("args", "hints"),
+    [
+        (["--epochs", "3", "--lr=0.1", "--no-shuffle", "--throttle", "-1"], []),
+        (["--epoch", "3", "--bach-size=4"], ["did you mean '--epochs'?", "did you mean '--batch-size'?"]),
+    ],
+)
+def test_an_option_that_a_recipe_does_not_have_is_refused_with_what_may_be_meant(args, hints):
+    told = broken_rules(asked(kind=TargetKind.RECIPE, target="ddp", args=args), MACHINE, lambda _: True)
+    assert [(error.field, error.hint) for error in told] == [("args", hint) for hint in hints]
+    assert all(error.rule == "must hold options of the recipe ddp" for error in told)
+
+
 def test_more_ranks_than_slots_are_refused_with_the_number(code):
     assert broken(asked(code, max_ranks=3)) == [("ranks", "at most 2, the cpu slots of this machine")]
 
