@@ -52,7 +52,7 @@ def test_the_rank_of_an_outcome_is_named_once() -> None:
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        ({"state": "queued", "queue_position": 2, "waiting_for": "a free slot"}, "place 2 in the queue; a free slot"),
+        ({"state": "queued", "queue_position": 2, "waiting_for": "a slot"}, "place 2 in the queue; waits for a slot"),
         ({"state": "queued", "intent": "hold"}, "held: `rekindle resume` lets it go on"),
         ({"state": "recovering", "outcome": outcome()}, "rank 1 was killed by SIGKILL"),
         ({"state": "failed", "outcome": outcome(message="no space left", rank=None)}, "no space left"),

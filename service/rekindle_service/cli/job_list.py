@@ -11,6 +11,7 @@ from rekindle_service.cli.session import connect
 from rekindle_service.client import Job
 from rekindle_service.terminal_text import plain_line
 
+_LONGEST_NAME = 24  # cells, on a terminal
 _COLUMNS = ("#", "ID", "NAME", "STATE", "STEP", "LEFT", "RANKS", "RESTARTS", "SITUATION")
 
 
@@ -30,7 +31,11 @@ def ps(
         case Output.ID:
             show_ids(job["id"] for job in jobs)
         case Output.TABLE:
-            out().print(table(_COLUMNS, (_row(job) for job in jobs)))
+            console, listed = out(), table(_COLUMNS, (_row(job) for job in jobs))
+            if console.is_terminal:
+                name = listed.columns[_COLUMNS.index("NAME")]
+                name.no_wrap, name.overflow, name.max_width = True, "ellipsis", _LONGEST_NAME
+            console.print(listed)
 
 
 def _row(job: Job) -> list[str | Text]:

@@ -110,7 +110,8 @@ def situation(job: Job) -> str:
             return "held: `rekindle resume` lets it go on"
         case "queued":
             position = "" if job["queue_position"] is None else f"place {job['queue_position']} in the queue"
-            return "; ".join(part for part in (position, plain_line(job["waiting_for"] or "")) if part)
+            wait = "" if job["waiting_for"] is None else f"waits for {plain_line(job['waiting_for'])}"
+            return "; ".join(part for part in (position, wait) if part)
         case "recovering":
             why = "" if job["outcome"] is None else outcome(job["outcome"])
             when = "" if job["next_try_at"] is None else f"next try at {clock(job['next_try_at'])}"

@@ -55,7 +55,7 @@ function item(attempt, next) {
       h("span", { class: "muted" }, time, " · ", h("span", { "data-attempt": attempt.number }, lengthText(attempt))),
       h("span", { class: "outcome" }, klass.replaceAll("_", " ")),
     ),
-    attempt.outcome && h("p", {}, h("bdi", {}, attempt.outcome.message), where ? h("span", { class: "place" }, where) : null, logLink(attempt)),
+    attempt.outcome && h("p", {}, h("bdi", {}, attempt.outcome.message), where ? h("span", { class: "place" }, where) : null, " ", logLink(attempt)),
     stepsText(attempt, next) && h("p", { class: "muted" }, stepsText(attempt, next)),
     attempt.reason && klass !== "success" && h("p", { class: "muted" }, attempt.reason),
     ...attempt.faults.map((fault) => h("p", { class: "muted" }, faultText(fault))),

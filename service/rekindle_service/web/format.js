@@ -120,6 +120,16 @@ export function ranksText(job) {
 }
 
 /**
+ * What a job in the queue waits for; empty where it waits for nothing.
+ *
+ * @param {import("./api.js").Job} job
+ */
+export function waitText(job) {
+  if (!job.waiting_for) return "";
+  return job.intent === "run" ? `waits for ${job.waiting_for}` : "waits to be resumed";
+}
+
+/**
  * Where a failure was born: "rank 1 · train.py:42", as far as it is known and its message does not say so itself.
  *
  * @param {import("./api.js").Outcome | null | undefined} outcome

@@ -2,7 +2,7 @@
 import { badge, setBadge, stateWord } from "./badge.js";
 import { everySecond } from "./clock.js";
 import { byId, h, setText } from "./dom.js";
-import { NONE, count, duration, outOf, percent, place, ranksText, secondsBetween, secondsSince, speed } from "./format.js";
+import { NONE, count, duration, outOf, percent, place, ranksText, secondsBetween, secondsSince, speed, waitText } from "./format.js";
 import { END, linkTo } from "./log-link.js";
 import { progressBar, setProgress } from "./progress-bar.js";
 
@@ -89,7 +89,7 @@ function bannerTexts(job) {
   if (job.state === "failed") return ["Failed", reason];
   if (job.state === "cancelled") return ["Cancelled", reason];
   if (job.state === "queued" && job.intent === "hold") return ["On hold", "It waits until you resume it."];
-  if (job.state === "queued") return [queueTitle(job.queue_position), job.waiting_for ?? ""];
+  if (job.state === "queued") return [queueTitle(job.queue_position), waitText(job)];
   if (job.intent === "drain") return ["Draining", "It saves a snapshot at the next step boundary, then gives its slots back."];
   if (job.intent === "cancel") return ["Cancelling", "Its ranks are being stopped."];
   return ["", ""];

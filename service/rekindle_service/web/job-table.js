@@ -2,7 +2,7 @@
 import { badge, setBadge, stateWord } from "./badge.js";
 import { everySecond } from "./clock.js";
 import { arrange, h, setText } from "./dom.js";
-import { NONE, brief, count, localTime, outOf, place, ranksText, secondsSince } from "./format.js";
+import { NONE, brief, count, localTime, outOf, place, ranksText, secondsSince, waitText } from "./format.js";
 import { progressBar, setProgress } from "./progress-bar.js";
 
 /** @typedef {import("./api.js").Job} Job */
@@ -197,6 +197,6 @@ function stepsText(job) {
  */
 function noteTexts(job) {
   const told = job.outcome && job.outcome.class !== "success" && job.state !== "running" ? job.outcome : null;
-  const wait = job.waiting_for && `waits for ${job.waiting_for}`;
-  return told ? [told.message, place(told)] : [wait ?? job.notice ?? "", ""];
+  const wait = waitText(job);
+  return told ? [told.message, place(told)] : [wait || (job.notice ?? ""), ""];
 }

@@ -35,8 +35,18 @@ export class RankTable {
     });
     this.#rows = new Map(ranks.map((rank, index) => [rank.rank, rows[index]]));
     arrange(this.#body, rows.map((row) => row.node));
-    const measured = ranks.some(({ usage }) => usage);
-    for (const cell of this.#body.closest("table")?.querySelectorAll(".use") ?? []) /** @type {HTMLElement} */ (cell).hidden = !measured;
+    this.#offer(".use", ranks.some(({ usage }) => usage));
+    this.#offer(".device", ranks.some(({ device }) => device !== "cpu"));
+  }
+
+  /**
+   * Columns that tell nothing leave their room to the last lines.
+   *
+   * @param {string} cells
+   * @param {boolean} told
+   */
+  #offer(cells, told) {
+    for (const cell of this.#body.closest("table")?.querySelectorAll(cells) ?? []) /** @type {HTMLElement} */ (cell).hidden = !told;
   }
 
   /** @param {number | null} chosen the rank whose log is shown */
@@ -49,7 +59,7 @@ class RankRow {
   #badge = badge("starting");
   #ending = h("span", { class: "place" });
   #pid = h("td", { class: "number minor" });
-  #device = h("td", { class: "minor" });
+  #device = h("td", { class: "minor device" });
   #processor = h("td", { class: "number minor use" });
   #memory = h("td", { class: "number minor use" });
   #epoch = h("td", { class: "number minor" });
