@@ -43,6 +43,11 @@ def test_a_script_elsewhere_brings_its_own_folder(tmp_path: Path) -> None:
     assert request_body.code_and_script("../project/train.py", None, cwd) == (script.parent, "train.py")
 
 
+def test_an_option_behind_the_script_is_noticed_where_it_was_hardly_meant_for_it() -> None:
+    assert request_body.misplaced(["--lr", "0.1", "--ranks=4", "--name", "x"]) == ["--ranks"]
+    assert request_body.misplaced(["ranks", "--device", "cpu"]) == []
+
+
 def test_somebodys_home_is_not_taken_for_a_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     script = tmp_path / "project" / "train.py"

@@ -17,7 +17,7 @@ def delete(
     jobs: Annotated[
         list[str],
         typer.Argument(
-            metavar="JOB...",
+            metavar="JOB",
             help="Ids, beginnings of ids, numbers, or names (the newest of each).",
             autocompletion=complete_job,
         ),

@@ -7,6 +7,8 @@ from typing import Any
 
 import typer
 
+_OWN_ALONE = ("--ranks", "--follow", "--max-failures")
+
 
 def target_and_args(command: list[str], module: str | None, recipe: str | None) -> tuple[str, str, list[str]]:
     """What to run, as (kind, value, arguments): the first word is the script unless an option names the target."""
@@ -19,6 +21,11 @@ def target_and_args(command: list[str], module: str | None, recipe: str | None) 
     if not command:
         raise typer.BadParameter("name a script, as in `rekindle submit train.py`, or give --module or --recipe")
     return "script", command[0], command[1:]
+
+
+def misplaced(args: list[str]) -> list[str]:
+    """Options of `rekindle submit` that scripts hardly ever have, among the arguments of one."""
+    return [option for option in _OWN_ALONE if any(arg.partition("=")[0] == option for arg in args)]
 
 
 def code_and_script(script: str, code: Path | None, cwd: Path) -> tuple[Path, str]:

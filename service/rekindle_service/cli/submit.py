@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from rekindle_service.cli import request_body, wording
-from rekindle_service.cli.output import Output, OutputOption, out, show_ids, show_json
+from rekindle_service.cli.output import Output, OutputOption, note, out, show_ids, show_json
 from rekindle_service.cli.session import connect, find_job, settings_of
 from rekindle_service.cli.upload import code_for
 from rekindle_service.cli.watch import follow
@@ -59,6 +59,8 @@ def submit(
     put -- before arguments that begin with a dash.
     """
     kind, value, args = request_body.target_and_args(command or [], module, recipe)
+    for option in request_body.misplaced(args):
+        note(f"{option} stands behind what is run and is passed to it: rekindle's own options come first")
     body = request_body.given(
         name=name,
         args=args,
