@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import zlib
 from pathlib import Path
 
 import pytest
@@ -113,3 +114,15 @@ def test_a_script_may_be_done_with_its_output_before_it_ends(begin, how):
     run = begin("closes.py", how, ranks=1, max_failures=1)
     assert run.finish() == "succeeded", run.story()
     assert run.log(0) == "begun\n"
+
+
+@pytest.mark.parametrize("warm", [True, False])
+def test_what_a_script_has_written_into_files_that_it_leaves_open_is_there_when_it_has_ended(begin, tmp_path, warm):
+    run = begin("leaves_open.py", str(tmp_path), ranks=1, warm=warm)
+    assert run.finish() == "succeeded", run.story()
+    for attempt in ("1", "2"):
+        folder = tmp_path / attempt
+        assert (folder / "losses.csv").read_text() == "step,loss\n"
+        assert (folder / "notes.txt").read_text() == "a last note\n"
+        assert b"a packed line\n" in zlib.decompressobj(wbits=31).decompress((folder / "packed.gz").read_bytes())
+        assert run.log(0, attempt=int(attempt)) == "said by a C library\n"

@@ -32,6 +32,7 @@ if __name__ == "__main__":
         "threads": [threading.active_count(), threading.current_thread() is threading.main_thread()],
         "stdin": [sys.stdin.read(), os.fstat(0).st_rdev],
         "streams": [sys.stdout.encoding, sys.stdout.isatty(), sys.stdout is sys.__stdout__, sys.stdout.line_buffering],
+        "odd_text": [sys.stdout.errors, sys.stderr.errors],
         "excepthook": sys.excepthook is sys.__excepthook__,
         "blocked": status["SigBlk"],
         "ignored": int(status["SigIgn"], 16) & 0x7FFFFFFF,  # without those that the C library keeps to itself

@@ -17,7 +17,8 @@ def capture_output(rank_dir: RankDir) -> None:
         log = os.open(rank_dir.log(stream), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         os.dup2(log, fd)
         os.close(log)
-    sys.stdout = sys.__stdout__ = _unbuffered(1, "strict")  # type: ignore[misc]  # as the interpreter starts
+    errors = "strict" if sys.__stdout__ is None else sys.__stdout__.errors  # another where no locale is set
+    sys.stdout = sys.__stdout__ = _unbuffered(1, errors)  # type: ignore[misc]  # as the interpreter starts
     sys.stderr = sys.__stderr__ = _unbuffered(2, "backslashreplace")  # type: ignore[misc]  # as above
 
 
@@ -47,7 +48,7 @@ class _Log(io.FileIO):
             return size
 
 
-def _unbuffered(fd: int, errors: str) -> io.TextIOWrapper:
+def _unbuffered(fd: int, errors: str | None) -> io.TextIOWrapper:
     """Text on ``fd`` as ``python -u`` would open it."""
     raw = _Log(fd, "w", closefd=False)
     return io.TextIOWrapper(raw, encoding="utf-8", errors=errors, write_through=True)

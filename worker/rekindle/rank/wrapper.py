@@ -1,6 +1,7 @@
 """Runs the user's script as ``__main__`` with its own arguments, folder and exit code, and records how it ended."""
 
 import atexit
+import gc
 import json
 import os
 import signal
@@ -26,6 +27,7 @@ from rekindle.rank.capture import capture_output, leave_stacks_on_request
 from rekindle.rank.debug_server import open_debug_server
 from rekindle.rank.failure import describe, exit_code, print_like_python
 from rekindle.rank.fresh_start import forget_being_forked
+from rekindle.rank.open_files import write_out_open_files
 from rekindle.rank.self_harm import obey_chaos
 from rekindle.rank.target import run_target
 
@@ -74,6 +76,7 @@ def _become_a_rank(env: RankEnv) -> None:
         obey_chaos(env.rank_dir)
     os.environ.update(tracker_environment(env, os.environ))
     forget_being_forked()
+    gc.freeze()  # what is loaded already stays shared with the keeper, and is no file of the script's
 
 
 def _run_target(spec: JobSpec, code: Path) -> BaseException | None:
@@ -106,6 +109,7 @@ def _run_exit_functions() -> None:
     for stream in (sys.stdout, sys.stderr):  # the script may have closed or replaced them
         with suppress(AttributeError, ValueError, OSError):
             stream.flush()
+    write_out_open_files()
 
 
 class _Record:
