@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +12,12 @@ from rekindle.contract.identity import ProcessIdentity
 from rekindle.keeper.process_tree import descendants, end_all, reap, send_signal
 
 _NOBODY = 65534
+_SHARER = """
+import time
+from multiprocessing.shared_memory import SharedMemory
+print(SharedMemory(create=True, size=4096).name, flush=True)
+time.sleep(600)
+"""
 _FAMILY = "import os, time\nfor _ in range(3): os.fork()\nprint(flush=True)\ntime.sleep(600)"
 
 
@@ -37,6 +44,17 @@ def test_a_whole_family_is_ended() -> None:
         known = [identity for pid in family if (identity := ProcessIdentity.of(pid)) is not None]
         assert end_all(lambda: family, lambda: None) == []
         assert not any(identity.alive() for identity in known)
+
+
+def test_what_the_killed_held_in_shared_memory_is_freed_by_the_process_that_watches_over_it() -> None:
+    with subprocess.Popen([sys.executable, "-c", _SHARER], stdout=subprocess.PIPE) as sharer:
+        assert sharer.stdout is not None
+        segment = Path("/dev/shm", sharer.stdout.readline().decode().strip())  # noqa: S108  # where Linux has it
+        family = [sharer.pid, *descendants(sharer.pid)]
+        assert segment.exists()
+        assert len(family) == 2
+        assert end_all(lambda: family, sharer.poll) == []
+    assert not segment.exists()
 
 
 def test_nobody_below_is_nothing_to_end() -> None:

@@ -10,6 +10,9 @@ from pathlib import Path
 from rekindle.contract.environ import RUN_DIR
 from rekindle.contract.identity import ProcessIdentity
 
+TIDYING = 2.0  # seconds for processes that clean up after others that have died
+_TIDIERS = (b"multiprocessing.resource_tracker", b"torch_shm_manager")
+
 
 def descendants(pid: int) -> list[int]:
     """Every process below ``pid``, nearest first. The keeper adopts orphans, so none of a run's can leave its tree."""
@@ -34,18 +37,21 @@ def end_all(find: Callable[[], list[int]], reap_children: Callable[[], object], 
 
     Looking once is not enough: a process may fork between the look and its end, and one whose parent ends while the
     tree is walked is seen below neither. So nothing is left only when two looks in a row have found nothing.
+    Those that free what the others held in shared memory, once they are gone, are left ``TIDYING`` seconds for it.
     ``reap_children`` collects those that are this process's own. A process in uninterruptible sleep (a wedged device
     or network file system) cannot be ended by anybody, one of another user (``sudo``) not by us.
     """
-    deadline = time.monotonic() + patience
+    began = time.monotonic()
     empty_looks = 0
     while empty_looks < 2:
         alive = _alive(find())
         empty_looks = 0 if alive else empty_looks + 1
-        if alive and time.monotonic() >= deadline:
+        passed = time.monotonic() - began
+        if alive and passed >= patience:
             break
         for identity in alive:
-            send_signal(identity, signal.SIGKILL)
+            if passed >= TIDYING or not _tidies_up(identity.pid):
+                send_signal(identity, signal.SIGKILL)
         reap_children()
         time.sleep(0.002 if alive else 0)
     return [identity.pid for identity in alive]
@@ -54,6 +60,14 @@ def end_all(find: Callable[[], list[int]], reap_children: Callable[[], object], 
 def _alive(pids: list[int]) -> list[ProcessIdentity]:
     known = (ProcessIdentity.of(pid) for pid in pids)
     return [identity for identity in known if identity is not None and identity.alive()]
+
+
+def _tidies_up(pid: int) -> bool:
+    try:
+        command = Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False
+    return any(name in command for name in _TIDIERS)
 
 
 def reap() -> dict[int, int]:
