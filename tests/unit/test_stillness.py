@@ -6,8 +6,8 @@ from rekindle.keeper.stillness import FLOOR, SILENT, Stillness
 from rekindle.keeper.vital_signs import Vitals
 
 
-def look(rank=0, *, step=None, phase="train", output=0, cpu=0.0, collectives=None):
-    return Vitals(rank, step, phase, output, cpu, collectives, "S")
+def look(rank=0, *, step=None, phase="train", output=0, cpu=0.0, collectives=None, in_all=0, waits=False):
+    return Vitals(rank, step, phase, output, cpu, collectives, "S", in_all, waits)
 
 
 def first_alarm(stillness, worlds):
@@ -68,8 +68,52 @@ def test_a_silent_script_that_computes_lives():
 
 
 def test_a_spinning_wait_in_a_collective_is_no_life():
-    worlds = [[look(phase=None, cpu=float(second), collectives=min(second, 7))] for second in range(2000)]
+    worlds = [
+        [look(phase=None, cpu=float(second), collectives=min(second, 7), waits=second >= 7)] for second in range(2000)
+    ]
     assert first_alarm(Stillness(), worlds) == 7 + SILENT + 1
+
+
+def test_ranks_that_evaluate_without_a_collective_or_a_word_live():
+    worlds = [
+        [look(rank, phase=None, cpu=float(second), collectives=min(second, 7)) for rank in (0, 1)]
+        for second in range(4000)
+    ]
+    assert first_alarm(Stillness(), worlds) is None
+
+
+def test_a_rank_that_computes_while_the_others_wait_is_given_ten_times_the_bound():
+    worlds = [
+        [
+            look(0, phase=None, cpu=float(second), collectives=min(second, 7)),
+            look(1, phase=None, cpu=float(second), collectives=min(second, 8), waits=second >= 8),
+        ]
+        for second in range(4000)
+    ]
+    assert first_alarm(Stillness(), worlds) == pytest.approx(8 + SILENT * 10, abs=3)
+
+
+def test_a_rank_that_sleeps_while_the_others_wait_is_not():
+    worlds = [
+        [
+            look(0, phase=None, collectives=min(second, 7)),
+            look(1, phase=None, cpu=second, collectives=min(second, 8), waits=second >= 8),
+        ]
+        for second in range(1000)
+    ]
+    assert first_alarm(Stillness(), worlds) == 8 + SILENT + 1
+
+
+def test_time_in_which_nothing_could_be_seen_is_no_standstill_and_teaches_nothing():
+    stillness = Stillness()
+    assert first_alarm(stillness, [[look(step=second)] for second in range(20)]) is None
+    bound = stillness.bound()
+    stillness.excuse(600.0)
+    assert stillness.hung(620.0, [look(step=19)]) is None
+    assert stillness.hung(621.0, [look(step=20)]) is None
+    assert stillness.bound() == bound
+    assert stillness.hung(621.0 + bound, [look(step=20)]) is None
+    assert stillness.hung(622.0 + bound, [look(step=20)]) is not None
 
 
 def test_a_silent_script_that_does_nothing_is_hung():
@@ -84,6 +128,11 @@ def test_a_script_that_has_not_begun_anything_yet_is_given_ten_times_the_bound()
 
 def test_collectives_that_advance_are_life():
     worlds = [[look(phase=None, collectives=second // 50)] for second in range(2000)]
+    assert first_alarm(Stillness(), worlds) is None
+
+
+def test_collectives_that_advance_in_a_group_that_has_begun_fewer_are_life():
+    worlds = [[look(phase=None, collectives=500, in_all=500 + second, waits=True)] for second in range(2000)]
     assert first_alarm(Stillness(), worlds) is None
 
 

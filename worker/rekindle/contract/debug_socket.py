@@ -5,6 +5,7 @@ import json
 import os
 import socket
 from contextlib import closing
+from dataclasses import dataclass
 
 from rekindle.contract.layout import RankDir
 
@@ -12,16 +13,33 @@ _ANSWER_WITHIN = 1.0  # seconds; a rank that holds the GIL or is stopped may not
 _LONGEST_ANSWER = 64 << 20  # bytes
 
 
-def last_collective(folder: RankDir) -> int | None:
-    """Sequence number of the last collective that the rank has begun, where torch's recorder answers."""
+@dataclass(frozen=True, slots=True)
+class Collectives:
+    """Where a rank is in the order of its collectives."""
+
+    begun: int  # sequence number of the last one, in the group that has begun most
+    in_all: int  # begun in all its groups together; not for comparing ranks, whose groups may differ
+    unfinished: bool  # it stands in one
+
+
+def collectives(folder: RankDir) -> Collectives | None:
+    """What torch's recorder in the rank tells, where it answers and a group has been made."""
     trace = ask(folder, "fr_trace_json?onlyactive=true")
     if trace is None:
         return None
     try:
-        groups = json.loads(trace)["pg_status"]
-        return max(int(group["last_enqueued_collective"]) for group in groups.values())
-    except (ValueError, KeyError, TypeError):
-        return None
+        told = json.loads(trace)
+        begun = [max(int(group["last_enqueued_collective"]), 0) for group in told["pg_status"].values()]
+        unfinished = any(not entry["retired"] for entry in told.get("entries", ()))
+        return Collectives(max(begun), sum(begun), unfinished) if begun else None
+    except (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError):
+        return None  # a script may put anything where the socket was
+
+
+def last_collective(folder: RankDir) -> int | None:
+    """Sequence number of the last collective that the rank has begun, where that is told."""
+    told = collectives(folder)
+    return None if told is None else told.begun
 
 
 def ask(folder: RankDir, handler: str) -> bytes | None:

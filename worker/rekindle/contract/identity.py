@@ -51,6 +51,16 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+def catches(pid: int, number: int) -> bool:
+    """Whether ``pid`` has a handler for the signal ``number``; False when there is no such process."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text(errors="replace").splitlines()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    masks = (line.partition(":")[2] for line in lines if line.startswith("SigCgt:"))
+    return any(int(mask, 16) >> (number - 1) & 1 for mask in masks)
+
+
 @dataclass(frozen=True, slots=True)
 class ProcessIdentity:
     """One process of one boot of this machine."""

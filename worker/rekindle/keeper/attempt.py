@@ -12,7 +12,6 @@ from rekindle.contract.identity import parent_of, process_state
 from rekindle.contract.journal import RecordType
 from rekindle.contract.layout import RunDir
 from rekindle.contract.past_failures import PastFailures
-from rekindle.contract.rank_records import STACK_SIGNAL
 from rekindle.contract.spec import JobSpec
 from rekindle.keeper.accusation import Hang
 from rekindle.keeper.agents import Agents
@@ -23,7 +22,7 @@ from rekindle.keeper.hang_doctor import LOOK_EVERY, HangDoctor
 from rekindle.keeper.injection import Injector
 from rekindle.keeper.patient_journal import PatientJournal
 from rekindle.keeper.process_tree import descendants, end_all, reap
-from rekindle.keeper.roster import Roster, send
+from rekindle.keeper.roster import Roster, ask_for_stacks, send
 from rekindle.keeper.saved_files import SavedFiles
 from rekindle.keeper.scalar_log import ScalarLog
 from rekindle.keeper.testimony import agent_log_tail, rank_of_folder, read_steps
@@ -192,7 +191,7 @@ class Attempt:
             case {"bell": "chaos", "fault": str()} if self._agent is not None and not self._agent_gone():
                 self._injector.inject(message, self._roster, self._agent)
             case {"bell": "stack", "rank": int(r)} if r in self._roster.ranks:
-                send(self._roster.ranks[r], STACK_SIGNAL)
+                ask_for_stacks(self._roster.ranks[r])
             case {"bell": "rank_done" | "rank_failed", "rank": int(r)} if r in self._roster.ranks:
                 self._roster.read(self._roster.ranks[r])
 

@@ -7,17 +7,17 @@ from pathlib import Path
 from rekindle.contract.debug_socket import last_collective
 from rekindle.contract.durable import open_regular
 from rekindle.contract.layout import AttemptDir
-from rekindle.contract.rank_records import STACK_SIGNAL
 from rekindle.keeper.accusation import Hang, Suspect, accuse
 from rekindle.keeper.disk_room import has_room
 from rekindle.keeper.facts import RankFacts
 from rekindle.keeper.pace import Mark, Pace, Sighting, stragglers_behind
-from rekindle.keeper.roster import send
+from rekindle.keeper.roster import ask_for_stacks
 from rekindle.keeper.stacks import main_stack, place
 from rekindle.keeper.stillness import Stillness
 from rekindle.keeper.vital_signs import Vitals, look_at
 
 LOOK_EVERY = 1.0  # seconds
+ABSENT = 3.0  # seconds by which a look is late only where this process itself was kept from running
 _STACK_PATIENCE = 2.0  # seconds for all ranks to leave their stacks; a stopped one never does
 _STACK_LIMIT = 20_000  # characters of evidence per rank
 
@@ -38,17 +38,19 @@ class HangDoctor:
 
     def examine(self, ranks: Iterable[RankFacts], wait: Callable[[float], None]) -> Hang | None:
         """Look at the running ranks if a look is due. ``wait`` lets the keeper go on listening meanwhile."""
-        now = time.monotonic()
-        if now < self._next_look:
+        late = -self.due_in()
+        if late < 0:
             return None
-        self._next_look = now + LOOK_EVERY
+        if late > ABSENT:
+            self._stillness.excuse(late)
         running = [rank for rank in ranks if rank.ended_at is None and not rank.done]
-        if not running:
+        now, world = time.monotonic(), self._look(running)
+        self._next_look = time.monotonic() + LOOK_EVERY
+        still = self._stillness.hung(now, list(world.values())) if world else None
+        if still is None:
             return None
-        world = {rank.rank: look_at(rank.rank, rank.pid, self._dir.rank(rank.rank)) for rank in running}
-        self._note_pace(world)
-        still = self._stillness.hung(now, list(world.values()))
-        if still is None or not has_room(self._dir.root):  # then no rank can tell that it goes on
+        if not has_room(self._dir.root):  # then no rank can tell that it goes on
+            self._stillness.excuse(still)
             return None
         return self._diagnose(still, running, world, wait)
 
@@ -56,6 +58,11 @@ class HangDoctor:
         """Stragglers found or cleared since this was last asked."""
         marks, self._marks = self._marks, []
         return marks
+
+    def _look(self, running: list[RankFacts]) -> dict[int, Vitals]:
+        world = {rank.rank: look_at(rank.rank, rank.pid, self._dir.rank(rank.rank)) for rank in running}
+        self._note_pace(world)
+        return world
 
     def _note_pace(self, world: dict[int, Vitals]) -> None:
         """Where every rank tells its collectives, ask those that seem to be behind once more."""
@@ -88,7 +95,7 @@ class HangDoctor:
         files = {rank.rank: self._dir.rank(rank.rank).stacks for rank in running}
         before = {rank: _size(path) for rank, path in files.items()}
         for rank in running:
-            send(rank, STACK_SIGNAL)
+            ask_for_stacks(rank)
         deadline = time.monotonic() + _STACK_PATIENCE
         while time.monotonic() < deadline and any(_size(files[rank]) == before[rank] for rank in files):
             wait(0.05)

@@ -5,7 +5,9 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 
+from rekindle.contract.identity import catches
 from rekindle.contract.layout import AttemptDir
+from rekindle.contract.rank_records import STACK_SIGNAL
 from rekindle.keeper.diagnosis import is_cascade
 from rekindle.keeper.facts import RankFacts
 from rekindle.keeper.oom_killer import oom_evidence, oom_kills
@@ -109,7 +111,7 @@ class Roster:
     def kill(self, rank: RankFacts) -> None:
         """SIGKILL a rank that has neither ended nor finished; its end then tells nothing about a cause."""
         if rank.ended_at is None and not rank.done:
-            rank.killed = send(rank, signal.SIGKILL)
+            rank.killed = send(rank, signal.SIGKILL) or rank.killed
 
 
 def send(rank: RankFacts, number: int) -> bool:
@@ -118,3 +120,9 @@ def send(rank: RankFacts, number: int) -> bool:
     False where the rank has ended, also by itself and not noticed yet.
     """
     return rank.ended_at is None and send_signal(rank.identity, number)
+
+
+def ask_for_stacks(rank: RankFacts) -> None:
+    """Nothing where nobody listens any more, as after ``os.exec``: an unhandled signal would kill the rank."""
+    if catches(rank.pid, STACK_SIGNAL):
+        send(rank, STACK_SIGNAL)

@@ -2,7 +2,8 @@
 
 A job is as fast as its slowest rank, so progress is the world's: a step counts when any rank has finished one that
 none had finished before, or when all went back to an earlier one. A script that reports no steps is judged by its
-collectives, its output and its processor time: all three must stand still.
+collectives, its output and its processor time: all three must stand still. What a rank spends on waiting in a
+collective is no progress; what others spend outside of one (an evaluation, a compilation) is.
 """
 
 import statistics
@@ -35,7 +36,8 @@ class Stillness:
     _phase: tuple[str | None, ...] = ()
     _silent: tuple[object, ...] = ()
     _stirred: bool = False  # a script that reports nothing has begun: a collective, or output since the first look
-    _cpu: float = 0.0
+    _signed_at: float = 0.0  # when a collective or output was seen last
+    _cpu: dict[int, float] = field(default_factory=dict)  # seconds, by rank
     _looked_at: float | None = None
 
     def hung(self, now: float, world: Sequence[Vitals]) -> float | None:
@@ -45,6 +47,13 @@ class Stillness:
         self._remember(now, world)
         still = now - self._moved_at
         return still if still > self.bound() else None
+
+    def excuse(self, seconds: float) -> None:
+        """For so long nothing could be seen, as in a frozen container: it is no standstill, and teaches nothing."""
+        self._moved_at = None if self._moved_at is None else self._moved_at + seconds
+        self._looked_at = None if self._looked_at is None else self._looked_at + seconds
+        self._stepped_at += seconds
+        self._signed_at += seconds
 
     def bound(self) -> float:
         """Seconds of standstill that are still believed."""
@@ -75,15 +84,17 @@ class Stillness:
         return self._silent_signs(world) != self._silent or self._is_busy(now, world)
 
     def _is_busy(self, now: float, world: Sequence[Vitals]) -> bool:
-        """Processor time counts as life only where the collectives cannot be seen: a spinning wait is no progress."""
-        if self.limit is not None or all(vitals.collectives is not None for vitals in world):
+        """A rank that computes is alive; one for which others wait may be in an endless loop, and has its limit."""
+        if self.limit is not None:
             return False
-        seconds = now - (self._looked_at or now)
-        return sum(vitals.cpu for vitals in world) - self._cpu > IDLE * seconds * max(len(world), 1)
+        if any(vitals.waits for vitals in world) and now - self._signed_at > SILENT * (SLOW_PHASE_FACTOR - 1):
+            return False
+        least = IDLE * (now - (self._looked_at or now))
+        return any(vitals.cpu - self._cpu.get(vitals.rank, vitals.cpu) > least for vitals in world if not vitals.waits)
 
     @staticmethod
     def _silent_signs(world: Sequence[Vitals]) -> tuple[object, ...]:
-        return tuple((vitals.output, vitals.collectives) for vitals in world)
+        return tuple((vitals.output, vitals.collectives, vitals.in_all) for vitals in world)
 
     def _remember(self, now: float, world: Sequence[Vitals]) -> None:
         steps = [vitals.step for vitals in world if vitals.step is not None]
@@ -93,8 +104,9 @@ class Stillness:
         signs = self._silent_signs(world)
         communicates = any((vitals.collectives or 0) > 0 for vitals in world)
         self._stirred = self._stirred or communicates or (self._looked_at is not None and signs != self._silent)
+        self._signed_at = now if signs != self._silent else self._signed_at
         self._silent = signs
-        self._cpu = sum(vitals.cpu for vitals in world)
+        self._cpu = {vitals.rank: vitals.cpu for vitals in world}
         self._looked_at = now
 
     def _learn(self, now: float, step: int) -> None:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from rekindle.contract.debug_socket import last_collective
+from rekindle.contract.debug_socket import collectives
 from rekindle.contract.identity import cpu_seconds, process_state
 from rekindle.contract.layout import RankDir
 from rekindle.contract.rank_records import RankStatus
@@ -21,19 +21,23 @@ class Vitals:
     cpu: float  # seconds of processor time
     collectives: int | None  # last one begun, where torch's recorder answers
     state: str | None  # the kernel's letter: R, S, D, T, Z
+    in_all: int = 0  # collectives begun in all its groups together, as far as can be seen
+    waits: bool = False  # it stands in one, likewise
 
 
 def look_at(rank: int, pid: int, folder: RankDir) -> Vitals:
     """Never raises: what cannot be seen is None."""
-    status = read_record(folder.status, RankStatus)
+    status, told = read_record(folder.status, RankStatus), collectives(folder)
     return Vitals(
         rank=rank,
         step=None if status is None else status.step,
         phase=None if status is None else status.phase,
         output=_size(folder.log("stdout")) + _size(folder.log("stderr")),
         cpu=cpu_seconds(pid),
-        collectives=last_collective(folder),
+        collectives=None if told is None else told.begun,
         state=process_state(pid),
+        in_all=0 if told is None else told.in_all,
+        waits=told is not None and told.unfinished,
     )
 
 

@@ -1,0 +1,85 @@
+"""What a rank's debug server may answer, and what a script may have put in its place."""
+
+import http.server
+import json
+import socketserver
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rekindle.contract.debug_socket import Collectives, collectives
+from rekindle.contract.layout import RankDir
+
+_GROUPS = {"0": {"last_enqueued_collective": 7}, "1": {"last_enqueued_collective": -1}}
+
+
+class Answer(http.server.BaseHTTPRequestHandler):
+    body = b""
+
+    def do_POST(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(self.body)
+
+    def address_string(self) -> str:
+        return "rank"
+
+    def log_message(self, *_: object) -> None:
+        """Silence."""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[RankDir]:
+    folder = RankDir(tmp_path)
+    with socketserver.UnixStreamServer(str(folder.debug_socket), Answer) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield folder
+        server.shutdown()
+        thread.join()
+
+
+@pytest.mark.parametrize(
+    ("entries", "unfinished"),
+    [
+        ({}, False),
+        ({"entries": [{"retired": True}, {"retired": True}]}, False),
+        ({"entries": [{"retired": True}, {"retired": False}]}, True),
+    ],
+)
+def test_a_rank_that_stands_in_a_collective_is_told_from_one_that_does_not(
+    folder: RankDir, monkeypatch: pytest.MonkeyPatch, entries: dict[str, object], unfinished: bool
+) -> None:
+    monkeypatch.setattr(Answer, "body", json.dumps({"pg_status": _GROUPS, **entries}).encode())
+    assert collectives(folder) == Collectives(7, 7, unfinished)
+
+
+@pytest.mark.parametrize(
+    "nonsense",
+    [
+        b"",
+        b"[" * 100_000,
+        b"[]",
+        b'{"pg_status": []}',
+        b'{"pg_status": {}}',
+        b'{"pg_status": {"0": 1}}',
+        b'{"pg_status": {"0": {"last_enqueued_collective": 1e999}}}',
+        b'{"pg_status": {"0": {"last_enqueued_collective": 1}}, "entries": 3}',
+        b'{"pg_status": {"0": {"last_enqueued_collective": 1}}, "entries": [3]}',
+    ],
+)
+def test_nonsense_is_no_answer(folder: RankDir, monkeypatch: pytest.MonkeyPatch, nonsense: bytes) -> None:
+    monkeypatch.setattr(Answer, "body", nonsense)
+    assert collectives(folder) is None
+
+
+def test_the_collectives_of_all_groups_count(folder: RankDir, monkeypatch: pytest.MonkeyPatch) -> None:
+    counts = {str(number): {"last_enqueued_collective": begun} for number, begun in enumerate((500, 3))}
+    monkeypatch.setattr(Answer, "body", json.dumps({"pg_status": counts}).encode())
+    assert collectives(folder) == Collectives(begun=500, in_all=503, unfinished=False)
+
+
+def test_where_nobody_listens_nothing_is_told(tmp_path: Path) -> None:
+    assert collectives(RankDir(tmp_path)) is None
