@@ -2,7 +2,11 @@
 
 from pathlib import Path
 
-from rekindle.keeper.injection import corrupt, newest_snapshot
+from rekindle.contract.journal import RecordType, read_journal
+from rekindle.contract.layout import RunDir
+from rekindle.keeper.injection import Injector, corrupt, newest_snapshot
+from rekindle.keeper.patient_journal import PatientJournal
+from rekindle.keeper.roster import Roster
 
 
 def snapshot(folder: Path, name: str, *, committed: bool = True) -> Path:
@@ -35,3 +39,15 @@ def test_one_bit_of_the_largest_file_flips(tmp_path: Path) -> None:
 
 def test_a_snapshot_that_has_just_been_removed_is_no_fault(tmp_path: Path) -> None:
     corrupt(tmp_path / "000000000010")
+
+
+def test_nonsense_for_a_rank_never_reaches_the_journal(tmp_path: Path) -> None:
+    run_dir = RunDir(tmp_path)
+    run_dir.snapshots.mkdir()
+    snapshot(run_dir.snapshots, "000000000010")
+    roster, journal = Roster(run_dir.attempt(1), world_size=1), PatientJournal(run_dir.journal, lambda _: None)
+    for nonsense in (float("inf"), 10**400, {"a": []}):
+        message = {"attempt": 1, "fault": "corrupt-snapshot", "rank": nonsense}
+        Injector(run_dir, run_dir.attempt(1), journal).inject(message, roster, agent=1)
+    records = list(read_journal(run_dir.journal))
+    assert [(record.type, record.fields["rank"]) for record in records] == [(RecordType.FAULT_INJECTED, None)] * 3

@@ -14,6 +14,7 @@ from rekindle.keeper.stacks import Frame
 RESET = ("RuntimeError", "[../gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:1")
 BUG = ("ValueError", "boom\nmore")
 FULL = ("OSError", "[Errno 28] No space left on device: 'x'")
+REFUSED = ("ConnectionError", "HTTPConnectionPool(host='data', port=80): [Errno 111] Connection refused")
 NCCL = ("DistBackendError", "NCCL error in: ProcessGroupNCCL.cpp: remote process exited or there was a network error")
 
 
@@ -60,6 +61,7 @@ KILLED_BY_US = rank(1, ended_at=9.0, by=9, killed=True)
         (facts(rank(0, ended_at=1.0, code=1), KILLED_BY_US, disk_full=True), "disk_full", 0, "could not say why"),
         (facts(rank(0, raised=BUG), KILLED_BY_US, disk_full=True), "user_error", 0, "ValueError"),
         (facts(rank(0), ending=Ending.LAUNCH_STALLED, agent_signal=9), "launch_error", None, "first of them is rank 1"),
+        (facts(rank(0), rank(1), ending=Ending.LAUNCH_STALLED), "launch_error", None, "some of 2 ranks had not"),
         (facts(rank(0, raised=BUG), KILLED_BY_US), "user_error", 0,
          "Rank 0 raised ValueError at train.py:7: boom"),
         (facts(rank(0, raised=("SystemExit", "3")), KILLED_BY_US), "user_error", 0,
@@ -78,10 +80,15 @@ KILLED_BY_US = rank(1, ended_at=9.0, by=9, killed=True)
         (facts(rank(0, raised=RESET, at=1.0), rank(1, ended_at=2.0, by=9)), "signal", 1, "Rank 1 was"),
         (facts(rank(0, raised=NCCL, at=1.0), rank(1, raised=BUG, at=2.0)), "user_error", 1, "ValueError"),
         (facts(STOPPED, rank(1, ended_at=2.0, code=1)), "user_error", 1, "exit code 1"),
+        (facts(rank(0, raised=RESET, at=1.0), rank(1, raised=REFUSED, at=2.0)), "user_error", 1, "Connection refused"),
         # nobody but cascades: the first of them stands for what nobody saw
         (facts(rank(0, raised=RESET, at=2.0), rank(1, raised=RESET, at=1.0)), "comm", 1, "Connection closed by peer"),
         (facts(rank(0, raised=NCCL), KILLED_BY_US), "comm", 0, "NCCL"),
         (facts(rank(0, ended_at=1.0, by=15), rank(1, ended_at=1.5, by=15, stopped=True)), "signal", 0, "SIGTERM"),
+        (facts(STOPPED, rank(1, ended_at=0.5, by=15, stopped=True), agent_log_tail="Received 15 …"), "signal", None,
+         "torchrun stopped its ranks by SIGTERM though none had failed"),
+        (facts(rank(0, ended_at=1.0, by=6, done=True), rank(1, ended_at=2.0, by=15, stopped=True)), "signal", None,
+         "a rank that was done has crashed"),
         # a rank that is done is not to blame for what comes after
         (facts(rank(0, ended_at=1.0, by=6, done=True), rank(1, ended_at=2.0, code=1)), "user_error", 1, "exit code 1"),
         # somebody else killed torchrun: its ranks die with it and none is to blame

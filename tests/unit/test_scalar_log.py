@@ -158,6 +158,17 @@ def test_nothing_is_added_to_a_copy_that_is_too_long(run_dir: RunDir, monkeypatc
     assert curves(run_dir) == {"loss": [(1, 1.0)]}
 
 
+def test_files_of_many_earlier_attempts_hide_none_of_this_one(run_dir: RunDir, monkeypatch) -> None:
+    monkeypatch.setattr(scalar_log, "MOST_FILES", 3)
+    for number in range(5):
+        EventFile(run_dir.code / f"version_{number}", 1.0).add(1, loss=float(number))
+    log = attempt(run_dir)
+    EventFile(run_dir.code / "new" / "version_5", time.time()).add(1, loss=0.5)  # looked at last
+    for _ in range(3):
+        log.finish([])
+    assert curves(run_dir) == {"loss": [(1, 0.5)]}
+
+
 def test_a_walk_ends_however_many_files_there_are(tmp_path: Path) -> None:
     for number in range(50):
         (tmp_path / f"data{number}").write_bytes(b"")

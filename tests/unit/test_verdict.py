@@ -11,13 +11,14 @@ FREE = [klass for klass, action in ACTIONS.items() if action is Action.RETRY_FRE
 COUNTED = [klass for klass, action in ACTIONS.items() if action is Action.RETRY]
 
 
-def ended(klass, *, progressed=False, exception=None, line=1, retryable=True):
+def ended(klass, *, progressed=False, exception=None, line=1, retryable=True, exit_code=None):
     place = {"exception": exception, "file": "train.py", "line": line} if exception else {}
-    return Ended(Outcome(klass, "…", retryable=retryable, **place), progressed)
+    return Ended(Outcome(klass, "…", retryable=retryable, exit_code=exit_code, **place), progressed)
 
 
 KILL, KILL_AFTER_PROGRESS = ended(OutcomeClass.SIGNAL), ended(OutcomeClass.SIGNAL, progressed=True)
 BUG, OTHER_BUG = ended(OutcomeClass.USER_ERROR, exception="E"), ended(OutcomeClass.USER_ERROR, exception="E", line=2)
+GONE_AFTER_PROGRESS = ended(OutcomeClass.USER_ERROR, exit_code=0, progressed=True)
 BUG_AFTER_PROGRESS = ended(OutcomeClass.USER_ERROR, exception="E", progressed=True)
 NEVER_CURED = ended(OutcomeClass.USER_ERROR, exception="SyntaxError", retryable=False)
 LOST = ended(OutcomeClass.KEEPER_LOST)
@@ -55,6 +56,10 @@ def test_every_class_of_outcome_has_an_action():
         ([BUG_AFTER_PROGRESS] * 2, 9, Retry(1.0, "the attempt made progress")),
         ([BUG_AFTER_PROGRESS] * 20, 1, Retry(LONGEST_DELAY, "the attempt made progress")),
         ([BUG_AFTER_PROGRESS, KILL_AFTER_PROGRESS, BUG_AFTER_PROGRESS], 9, Retry(0.0, "the attempt made progress")),
+        ([KILL_AFTER_PROGRESS] * 20, 1, Retry(0.0, "the attempt made progress")),
+        ([GONE_AFTER_PROGRESS], 1, Retry(0.0, "the attempt made progress")),
+        ([GONE_AFTER_PROGRESS] * 3, 1, Retry(2.0, "the attempt made progress")),
+        ([GONE_AFTER_PROGRESS, KILL_AFTER_PROGRESS, GONE_AFTER_PROGRESS], 1, Retry(0.0, "the attempt made progress")),
         ([LOST, LOST], 3, Retry(1.0, "keeper_lost")),
         ([LOST, LOST, LOST, LOST], 3, Retry(4.0, "keeper_lost")),
         ([LOST, ended(OutcomeClass.PREEMPTED, progressed=True), LOST], 3, Retry(0.0, "keeper_lost")),

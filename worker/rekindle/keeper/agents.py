@@ -52,7 +52,8 @@ class Agents:
         return agent.pid
 
     def start_cold(self, attempt: int, environment: dict[str, str]) -> int:
-        """Start an agent in a fresh interpreter; its pid."""
+        """Start an agent in a fresh interpreter; its pid. One that waits in a fork will never be needed again."""
+        self.dismiss()
         folder = self._run_dir.attempt(attempt)
         # PYTHONSAFEPATH: the user's folder must not shadow the standard library for torchrun and the wrapper; the
         # wrapper removes it before the script runs.

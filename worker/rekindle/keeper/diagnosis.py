@@ -15,11 +15,11 @@ from rekindle.keeper.accusation import Hang
 from rekindle.keeper.facts import AttemptFacts, Ending, RankFacts
 
 _COMM = re.compile(
-    r"connection (reset|closed|refused)|connectFullMesh|broken pipe|\[gloo|gloo/transport|NCCL|ncclRemoteError"
-    r"|DistBackendError|DistNetworkError|DistStoreError|Socket Timeout|recvValue failed",
+    r"connectFullMesh|\[gloo|gloo/transport|NCCL|ncclRemoteError|DistBackendError|DistNetworkError|DistStoreError"
+    r"|recvValue failed",
     re.IGNORECASE,
 )
-_PYTHON_CONNECTION = {"ConnectionResetError", "ConnectionRefusedError", "ConnectionAbortedError", "BrokenPipeError"}
+_CONNECTION = re.compile(r"connection (reset|closed|refused)|broken pipe|Socket Timeout", re.IGNORECASE)
 _NO_MEMORY = {"MemoryError", "OutOfMemoryError"}
 _MEMORY_RAN_OUT = re.compile(r"out of memory|can't allocate memory", re.IGNORECASE)
 _NEVER_CURED = {
@@ -51,6 +51,8 @@ def diagnose(facts: AttemptFacts) -> Outcome:
     culprit = root_cause(facts)
     if culprit is None or (is_cascade(culprit) and len(facts.ranks) < facts.world_size):
         return _launch_error(facts)  # what the others followed happened to a rank that had not begun
+    if culprit.error is None and culprit.stopped_by_torchrun:
+        return _ranks_stopped(facts)
     return _rank_outcome(culprit, facts)
 
 
@@ -77,12 +79,11 @@ def is_cascade(rank: RankFacts) -> bool:
 def is_comm_error(error: RankError) -> bool:
     """True where a collective or the rendezvous failed.
 
-    Python's own connection errors count only from inside torch.distributed: a data loader whose worker was killed
-    raises them too.
+    What anybody may say of a connection counts only from inside torch.distributed: a data loader whose worker was
+    killed says it too, and a download that is refused.
     """
-    if error.exception in _PYTHON_CONNECTION and "torch/distributed" not in error.traceback:
-        return False
-    return bool(_COMM.search(f"{error.exception}: {error.message}"))
+    words = f"{error.exception}: {error.message}"
+    return bool(_COMM.search(words) or ("torch/distributed" in error.traceback and _CONNECTION.search(words)))
 
 
 def _drained(facts: AttemptFacts) -> Outcome:
@@ -114,12 +115,23 @@ def _agent_killed(facts: AttemptFacts) -> Outcome:
     )
 
 
+def _ranks_stopped(facts: AttemptFacts) -> Outcome:
+    return Outcome(
+        OutcomeClass.SIGNAL,
+        "torchrun stopped its ranks by SIGTERM though none had failed: somebody told it to, or a rank that was done "
+        "has crashed; the end of its log is in the evidence.",
+        signal="SIGTERM",
+        evidence={**_evidence(facts), "agent_log": facts.agent_log_tail},
+    )
+
+
 def _launch_stalled(facts: AttemptFacts) -> Outcome:
-    late = [rank for rank in range(facts.world_size) if rank not in facts.ranks]
+    late = [rank for rank in range(facts.world_size) if rank not in facts.ranks]  # none, if the last came just then
+    first = f" (the first of them is rank {late[0]})" if late else ""
     return Outcome(
         OutcomeClass.LAUNCH_ERROR,
-        f"After ten minutes {len(late)} of {facts.world_size} ranks had not started (the first of them is rank "
-        f"{late[0]}); the end of torchrun's log is in the evidence.",
+        f"After ten minutes {len(late) or 'some'} of {facts.world_size} ranks had not started{first}; the end of "
+        "torchrun's log is in the evidence.",
         evidence={**_evidence(facts), "late": late, "agent_log": facts.agent_log_tail},
     )
 

@@ -36,7 +36,7 @@ class Injector:
             RecordType.FAULT_INJECTED,
             attempt=message["attempt"],
             fault=fault,
-            rank=number,
+            rank=None if rank is None else rank.rank,
             snapshot=None if victim is None else int(victim.name),
         )
         if rank is not None and fault in OF_RANK:

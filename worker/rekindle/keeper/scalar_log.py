@@ -10,6 +10,7 @@ import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 from rekindle.contract.durable import open_regular
@@ -21,7 +22,7 @@ from rekindle.training.metric_log import MetricLog
 LOOK_EVERY = 2.0  # seconds
 LONGEST_LOOK = 0.1  # seconds: a keeper that reads does not see a rank die
 LAST_LOOK = 3.0  # seconds, when the ranks have gone: the next attempt waits for it, where so much is left
-MOST_FILES = 1000
+MOST_FILES = 1000  # of an attempt; and as many new names are looked at at once
 MOST_BYTES = 256 << 20
 """Of the copy. When it has more, nothing is added: a script may log for ever."""
 _REST = 20  # times as long as a look has taken is waited for the next one
@@ -75,15 +76,14 @@ class ScalarLog:
 
     def _find(self, other_ranks: Collection[int]) -> None:
         found: list[tuple[float, Path]] = []
-        for path in self._new_paths():
-            if writer_of(path.name) in other_ranks or len(self._known) >= MOST_FILES:
-                continue
+        new = (path for path in self._new_paths() if writer_of(path.name) not in other_ranks)
+        for path in islice(new, MOST_FILES):
             begun_at = _begun_at(path)
             if begun_at is not None:
                 self._known.add(str(path))
                 found.append((begun_at, path))
         for begun_at, path in sorted(found):
-            if begun_at >= self._begun_at:
+            if begun_at >= self._begun_at and len(self._files) < MOST_FILES:
                 self._root = self._root or path.parent
                 self._files.append(_Followed(path, prefix_of(path.parent, self._root)))
 

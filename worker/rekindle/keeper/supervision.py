@@ -31,6 +31,7 @@ from rekindle.keeper.patient_journal import PatientJournal
 from rekindle.keeper.process_tree import end_all, leftovers, reap
 from rekindle.keeper.rewinding import rewind
 from rekindle.keeper.testimony import facts_of_lost_attempt
+from rekindle.keeper.time_limit import TimeLimit
 from rekindle.keeper.verdict import Ended, Retry, Stop, cannot_be_forked, decide
 from rekindle.keeper.watch import Events, Watch
 
@@ -58,6 +59,7 @@ class Keeper:
         self._history = read_history(run_dir.journal, self._intent.run)
         self._agents = Agents(run_dir, self._spec.job_id, len(self._intent.devices), watch.close)
         self._warm = self._spec.warm and not self._history.went_cold
+        self._limit: TimeLimit | None = None  # from the first attempt on
         self._terminated = False  # a SIGTERM told this keeper to leave
         self._gpus = _visible_gpus() if self._spec.device == "cuda" else []
 
@@ -126,11 +128,11 @@ class Keeper:
             devices=devices,
             warm=self._warm,
         )
-        self._history.run_started_at = self._history.run_started_at or time.time()
+        self._limit = self._limit or TimeLimit(self._spec.time_limit, self._history.run_started_at)
         cadence = json.dumps(asdict(self._spec.cadence))
         failures = past_failures(self._run_dir.journal)
-        deadline = self._deadline()
-        plan = Plan(number, generation, len(devices), self._gpus, cadence, failures, deadline, self._stop_wanted)
+        deadline, stop_wanted = self._limit.deadline, self._stop_wanted
+        plan = Plan(number, generation, len(devices), self._gpus, cadence, failures, deadline, stop_wanted)
         spec = replace(self._spec, warm=self._warm)
         facts = Attempt(plan, spec, self._run_dir, self._journal, self._watch, self._agents).run()
         facts.gpu_memory_held = self._gpu_memory.wait_given_back()
@@ -202,13 +204,6 @@ class Keeper:
         self._stop_wanted(self._watch.wait(seconds))
         if self._terminated:
             raise NoRoomError(f"{self._run_dir.journal} cannot be written: its disk is full")
-
-    def _deadline(self) -> float | None:
-        """The job's time limit in seconds of CLOCK_MONOTONIC, counted from the first attempt of this run."""
-        if self._spec.time_limit is None:
-            return None
-        gone = time.time() - (self._history.run_started_at or time.time())
-        return time.monotonic() + self._spec.time_limit - gone
 
     def _stop_wanted(self, events: Events) -> Ending | None:
         if any(message.get("bell") == "intent" for message in events.messages):

@@ -126,12 +126,13 @@ def _free_in_vain(history: Sequence[Ended]) -> int:
 
 
 def _same_again(history: Sequence[Ended]) -> int:
-    """How often in a row the last exception has come back although each attempt progressed.
+    """How often in a row the script has ended itself in the same way although each attempt progressed.
 
-    Nothing stops such a row either: what looks like progress may be a file that the script writes at its start.
+    Nothing stops such a row either: what looks like progress may be a file that the script writes at its start, or
+    all that there was to do, before an ``os._exit`` that nobody can tell from a crash.
     """
     last = history[-1].outcome
-    row = takewhile(lambda one: one.progressed and _same_exception(one.outcome, last), reversed(history))
+    row = takewhile(lambda one: one.progressed and _same_ending(one.outcome, last), reversed(history))
     return max(sum(1 for _ in row) - 1, 0)
 
 
@@ -140,6 +141,12 @@ def _delay(failures: int, jitter: float) -> float:
     if failures == 0:
         return 0.0
     return min(FIRST_DELAY * 2.0 ** min(failures - 1, 10), LONGEST_DELAY) * (1 + jitter / 4)
+
+
+def _same_ending(one: Outcome, other: Outcome) -> bool:
+    """By an exception, or without a word and with the same exit code."""
+    silent = one.exit_code is not None and one.exception is other.exception is None
+    return _same_exception(one, other) or (silent and one.exit_code == other.exit_code)
 
 
 def _same_exception(one: Outcome, other: Outcome) -> bool:
