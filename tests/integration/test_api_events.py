@@ -9,10 +9,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import anyio
 import httpx2
 import pytest
 
-from api_server import ApiServer
+from api_server import TOKEN, ApiServer
 from rekindle.contract.durable import append_line
 from rekindle.contract.journal import Journal, RecordType
 from rekindle_service.api.event_stream import make_feed
@@ -51,6 +52,47 @@ def test_every_change_of_a_row_is_told_once_with_its_version(server: ApiServer, 
     server.move(job, JobState.CANCELLED)
     server.services.store.delete_job(job["id"])
     assert told(feed) == [("deleted", {"id": job["id"]})]
+
+
+def test_a_listener_that_leaves_while_events_wait_for_it_is_no_failure(
+    server: ApiServer, code: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(6):
+        server.submit(code)
+    events_wait = anyio.Event()
+    asked = iter([{"type": "http.request"}])
+    poll = Feed.poll
+
+    def one_by_one(feed: Feed) -> Iterator[Any]:
+        for number, event in enumerate(poll(feed)):
+            if number == 3:  # those before it fill the pipes
+                events_wait.set()
+            yield event
+
+    monkeypatch.setattr(Feed, "poll", one_by_one)
+
+    async def receive() -> dict[str, Any]:
+        for message in asked:
+            return message
+        await events_wait.wait()
+        await anyio.wait_all_tasks_blocked()
+        return {"type": "http.disconnect"}
+
+    async def send(message: dict[str, Any]) -> None:
+        if message.get("body"):
+            await anyio.sleep_forever()
+
+    scope = {
+        "type": "http",
+        "asgi": {"version": "3.0", "spec_version": "2.3"},
+        "http_version": "1.1",
+        "method": "GET",
+        "scheme": "http",
+        "path": "/api/v1/events",
+        "query_string": b"last_event_id=0",
+        "headers": [(b"host", b"127.0.0.1"), (b"authorization", f"Bearer {TOKEN}".encode())],
+    }
+    anyio.run(server.app, scope, receive, send)
 
 
 def test_a_listener_that_comes_back_hears_what_it_has_missed(server: ApiServer, code: Path) -> None:

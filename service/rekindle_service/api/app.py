@@ -32,6 +32,7 @@ from rekindle_service.api import (
 )
 from rekindle_service.api.access import Access
 from rekindle_service.api.body_limit import BodyLimit
+from rekindle_service.api.departures import Departures
 from rekindle_service.api.host_check import HostCheck
 from rekindle_service.api.pages import install_pages
 from rekindle_service.api.problems import (
@@ -89,6 +90,7 @@ def create_app(services: Services) -> FastAPI:
     install_problem_handlers(app)
     app.exception_handler(StorageError)(_on_storage_error)
     app.exception_handler(SubmissionError)(_on_submission_error)
+    app.add_middleware(Departures)
     app.add_middleware(BodyLimit, limit=MOST_BODY_BYTES, exempt=(f"/api/v1{bundles.PATH}",))
     app.add_middleware(Access, credentials=services.credentials)
     app.add_middleware(HostCheck, host=services.host)
