@@ -44,6 +44,27 @@ def test_without_a_server_a_command_says_how_to_start_one(tmp_path: Path, words:
     assert done.stdout == ""
 
 
+@pytest.mark.parametrize("words", [["ps"], ["doctor"], ["token"]])
+def test_a_home_that_is_no_folder_is_told_as_such(tmp_path: Path, words: list[str]) -> None:
+    (tmp_path / "file").touch()
+    done = rekindle(tmp_path / "file", *words)
+    assert done.returncode == 2
+    assert "home: must be a folder" in done.stderr
+    assert f"given: {tmp_path / 'file'}" in done.stderr
+    assert "REKINDLE_HOME" in done.stderr
+
+
+@pytest.mark.parametrize("words", [["ps"], ["token"]])
+def test_what_in_the_home_cannot_be_read_is_told_with_its_place(tmp_path: Path, words: list[str]) -> None:
+    for name in ("server.lock", "token"):
+        (tmp_path / name).mkdir()
+    done = rekindle(tmp_path, *words)
+    assert done.returncode == 2
+    assert str(tmp_path) in done.stderr
+    assert "Is a directory" in done.stderr
+    assert "should not happen" not in done.stderr
+
+
 @pytest.mark.parametrize("lock", ["none", "free", "another's"])
 def test_whoever_listens_on_the_port_of_a_server_that_was_killed_does_not_get_the_token(
     tmp_path: Path, lock: str
@@ -127,9 +148,9 @@ def test_a_broken_settings_file_is_told_with_its_path(tmp_path: Path) -> None:
 
 def test_a_server_whose_home_cannot_be_made_says_why_and_what_to_do(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    done = rekindle(tmp_path / "file", "serve", "--port", "0")
+    done = rekindle(tmp_path / "file" / "home", "serve", "--port", "0")
     assert done.returncode == 2
-    assert f"cannot use {tmp_path / 'file'} as home (File exists): choose another folder" in done.stderr
+    assert f"cannot use {tmp_path / 'file' / 'home'} as home (Not a directory): choose another folder" in done.stderr
 
 
 def test_a_misspelt_setting_in_the_file_is_told_with_what_was_meant(tmp_path: Path) -> None:

@@ -35,4 +35,7 @@ def token(context: typer.Context) -> None:
     except FileNotFoundError:
         err().print(complaint(f"There is no token in {path}.", "The first `rekindle serve` makes one."))
         raise typer.Exit(ExitCode.USAGE) from None
+    except OSError as error:
+        err().print(complaint(f"{path} cannot be read: {error.strerror}.", "It is for whoever runs the server alone."))
+        raise typer.Exit(ExitCode.USAGE) from None
     note(str(path))

@@ -43,12 +43,26 @@ def settings_of(context: typer.Context, **flags: Any) -> Settings:
     invocation = context.ensure_object(Invocation)
     before_the_verb = _given({"home": invocation.home, "url": invocation.url})
     try:
-        return Settings(**(before_the_verb | _given(flags)))
+        settings = Settings(**(before_the_verb | _given(flags)))
     except ValidationError as error:
         wrong = [_wrong_setting(each) for each in error.errors(include_url=False)]
         raise ProblemError({"title": "Wrong settings", "detail": "The settings are wrong", "errors": wrong}) from error
     except SettingsError as error:
         raise ProblemError({"title": "Wrong settings", "detail": str(error)}) from error
+    _require_folder(settings.home)
+    return settings
+
+
+def _require_folder(home: Path) -> None:
+    """Raises ProblemError for a home that is no folder; one that is not there yet is made by the server."""
+    try:
+        fit = home.is_dir() or not home.exists()
+    except OSError:
+        fit = False
+    if not fit:
+        hint = "--home or REKINDLE_HOME names another"
+        wrong: FieldProblem = {"field": "home", "rule": "must be a folder", "value": str(home), "hint": hint}
+        raise ProblemError({"title": "Wrong settings", "detail": "The home is no folder", "errors": [wrong]})
 
 
 def _given(flags: dict[str, Any]) -> dict[str, Any]:

@@ -58,7 +58,11 @@ def server_in(home: Home) -> Address:
     What a killed server has announced names a port that anybody may listen on by now, and whoever does would be sent
     the token: only the owner of the lock counts. Must not be called in the server's own process (see ``lock_holder``).
     """
-    server, owner = read_json(home.server_json), lock_holder(home.server_lock)
-    if owner is None or not isinstance(server, dict) or server.get("pid") != owner or not home.token.exists():
-        raise NoServerError(f"No server is running in {home.root}.")
-    return Address(str(server["url"]), home.token.read_text().strip())
+    try:
+        server, owner = read_json(home.server_json), lock_holder(home.server_lock)
+        if owner is not None and isinstance(server, dict) and server.get("pid") == owner and home.token.exists():
+            return Address(str(server["url"]), home.token.read_text().strip())
+    except OSError as error:
+        told = f"{home.root} is no home that can be read ({error.strerror}): check REKINDLE_HOME and --home."
+        raise NoServerError(told) from error
+    raise NoServerError(f"No server is running in {home.root}.")
