@@ -133,7 +133,7 @@ def test_ticked_jobs_are_held_released_moved_and_cancelled_with_one_question(
     page.locator("#bulk-hold").click()
     dialog = page.locator("#bulk-confirm")
     expect(dialog).to_contain_text("Hold 2 jobs?")
-    expect(dialog.locator("#bulk-names li")).to_have_text(["first", "second"])
+    expect(dialog.locator("#bulk-names li")).to_have_text(["#2 first", "#3 second"])
     expect(dialog).to_contain_text("Nothing is done to the 1 of them")
     dialog.get_by_role("button", name="Leave them").click()
     assert client.job(first)["intent"] == "run"
@@ -159,7 +159,7 @@ def test_ticked_jobs_are_held_released_moved_and_cancelled_with_one_question(
     until(lambda: client.job(first)["state"] == "cancelled", "the first is cancelled")
     assert running.wanted() == "cancel"
     page.locator("#bulk-delete").click()
-    expect(dialog.locator("#bulk-names li")).to_have_text(["second", "over", "first"])
+    expect(dialog.locator("#bulk-names li")).to_have_text(["#3 second", "#4 over", "#2 first"])
     page.locator("#bulk-yes").click()
     expect(page.locator("#bulk-result")).to_have_text("3 jobs deleted")
     expect(page.locator("#bulk-count")).to_have_text("1 chosen")

@@ -103,6 +103,7 @@ def test_a_login_gives_a_cookie_that_scripts_and_other_sites_cannot_use_and_that
     assert TOKEN not in cookie
     assert server.stranger.get("/api/v1/jobs").status_code == 200
     assert server.stranger.get("/").status_code == 200
+    assert server.stranger.get("/jobs").headers["location"] == "/"
 
 
 def test_a_session_outlives_the_server(server: ApiServer, tmp_path) -> None:

@@ -4,7 +4,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from fastapi import APIRouter, FastAPI, Request, Response
-from starlette.responses import FileResponse
+from starlette.responses import FileResponse, RedirectResponse
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
@@ -37,6 +37,13 @@ class _Files(StaticFiles):
 @router.get("/")
 def job_list_page() -> FileResponse:
     return _page("index.html")
+
+
+@router.get("/jobs")
+@router.get("/jobs/")
+def shortened_job_address() -> RedirectResponse:
+    """What is left of a job's address when somebody takes the job off it."""
+    return RedirectResponse("/")
 
 
 @router.get("/jobs/{job_id}")

@@ -101,7 +101,7 @@ export class Bulk {
     setText(byId("bulk-question"), `${deed.verb} ${jobs(fitting.length)}?`);
     setText(byId("bulk-consequence"), deed.consequence);
     setText(byId("bulk-passed"), passed ? `Nothing is done to the ${passed} of them for which it makes no sense now.` : "");
-    byId("bulk-names").replaceChildren(...fitting.map(({ name }) => h("li", {}, h("bdi", {}, name))));
+    byId("bulk-names").replaceChildren(...fitting.map(({ number, name }) => h("li", {}, `#${number} `, h("bdi", {}, name))));
     byId("bulk-priority-field").hidden = deed.button !== "bulk-priority";
     priority().required = deed.button === "bulk-priority";
     setText(byId("bulk-yes"), `${deed.verb} ${jobs(fitting.length)}`);

@@ -26,7 +26,7 @@ async function refresh() {
       read: async (names) => curves.filter(({ name }) => names.includes(name)),
     });
   } catch (error) {
-    if (error instanceof Problem && error.status === 404) gone(error.message);
+    if (error instanceof Problem && error.status === 404) gone("There is no such experiment.");
     else console.warn("the experiment could not be read", error);
   }
 }

@@ -56,7 +56,7 @@ async function refresh() {
     await refetch(showRanks, showAttempts, showMetrics, showSnapshotList, showConfiguration, () => log.refresh());
     byId("job").setAttribute("aria-busy", "false");
   } catch (error) {
-    if (error instanceof Problem && error.status === 404) gone(error.message);
+    if (error instanceof Problem && error.status === 404) gone("There is no such job, or no more: it may have been deleted.");
     else console.warn("the job could not be read", error);
   }
 }

@@ -27,6 +27,9 @@ const NUMBERS = [
 /** What the form shows while they are as the server has them by default. */
 const DEFAULTS = new Map(Object.entries({ priority: "0", "max-failures": "3", keep: "3" }));
 
+/** What is asked for where a source of code is chosen and none is given. */
+const MISSING = Object.entries({ path: "name the folder", git: "name the repository", bundle: "choose an archive" });
+
 /** Refused before it is sent. */
 export class FormError extends Error {
   /**
@@ -71,7 +74,16 @@ export class SubmitForm {
     if (recipe) this.#recipeFields.show(recipe);
   }
 
-  /** @returns {Body} @throws {FormError} */
+  /** The body with all that a job cannot do without. @returns {Body} @throws {FormError} */
+  get complete() {
+    const body = this.body;
+    const kind = control("kind").value;
+    if (!body[kind]) throw new FormError(kind, `name the ${kind} to run`);
+    for (const [source, missing] of MISSING) if (body.code?.[source] === "") throw new FormError(`code.${source}`, missing);
+    return body;
+  }
+
+  /** As far as it is filled in. @returns {Body} @throws {FormError} */
   get body() {
     const kind = control("kind").value;
     /** @type {Body} */

@@ -51,7 +51,7 @@ async function submit() {
   setBusy({ sending: true });
   errors.clear();
   try {
-    const body = fields.body;
+    const body = fields.complete;
     const job = await submitJob(body, keyFor(JSON.stringify(body)));
     location.assign(`/jobs/${encodeURIComponent(job.id)}`);
   } catch (error) {

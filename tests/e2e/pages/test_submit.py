@@ -32,6 +32,8 @@ def before(play: Callable[..., PlayedJob]) -> str:
 def test_refusals_stand_at_their_fields_and_go_when_these_change(form: Page, watcher: Watcher, tmp_path: Path) -> None:
     watcher.expect("422")
     (tmp_path / "train.py").write_text("")
+    form.get_by_role("button", name="Submit the job").click()
+    expect(form.locator("[data-field=script]")).to_contain_text("Name the script to run")
     form.get_by_label("Script", exact=True).fill("tarin.py")
     form.get_by_label("Code from").select_option("path")
     form.get_by_label("Folder").fill(str(tmp_path))
