@@ -116,7 +116,7 @@ def _listener(settings: Settings) -> socket.socket:
     except OSError as error:
         raise CannotServeError(
             f"cannot listen on {settings.host} port {settings.port} ({error.strerror}): "
-            "choose another port with --port (0: any free one), or an address of this machine with --host"
+            "choose another with --port, or --port 0 for any free one, or an address of this machine with --host"
         ) from error
 
 
