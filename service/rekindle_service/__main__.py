@@ -1,6 +1,16 @@
-"""``python -m rekindle_service`` is the command `rekindle`, for whoever knows an interpreter but not its PATH."""
+"""The command `rekindle`, also as ``python -m rekindle_service`` for whoever knows an interpreter but not its PATH."""
 
-from rekindle_service.cli.main import main
+import sys
+
+
+def main() -> None:
+    """Entry point of the console script. Ctrl-C while the program is still loading ends it as quietly as later on."""
+    try:
+        from rekindle_service.cli.main import main as carry_out
+    except KeyboardInterrupt:
+        sys.exit(130)
+    carry_out()
+
 
 if __name__ == "__main__":
     main()

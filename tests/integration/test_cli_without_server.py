@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cli_process import environment, rekindle
+from cli_process import environment, heed_interrupts, rekindle
 from rekindle_service.home import Home
 
 _HEAVY = ("torch", "fastapi", "starlette", "sqlmodel", "sqlalchemy", "uvicorn", "numpy", "plotly", "alembic")
@@ -202,3 +202,13 @@ def test_a_reader_that_goes_away_ends_the_command_quietly(tmp_path: Path) -> Non
         ["bash", "-c", command], env=environment(tmp_path), capture_output=True, text=True, check=False
     )
     assert done.stderr == ""
+
+
+def test_ctrl_c_while_the_program_is_loading_leaves_no_traceback(tmp_path: Path) -> None:
+    (tmp_path / "typer.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
+    command = [sys.executable, "-m", "rekindle_service", "ps"]
+    variables = environment(tmp_path, PYTHONPATH=str(tmp_path))
+    done = subprocess.run(
+        command, env=variables, capture_output=True, text=True, check=False, preexec_fn=heed_interrupts
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")

@@ -33,8 +33,8 @@ def ps(
         case Output.TABLE:
             console, listed = out(), table(_COLUMNS, (_row(job) for job in jobs))
             if console.is_terminal:
-                name = listed.columns[_COLUMNS.index("NAME")]
-                name.no_wrap, name.overflow, name.max_width = True, "ellipsis", _LONGEST_NAME
+                names = listed.columns[_COLUMNS.index("NAME")]
+                names.no_wrap, names.overflow, names.max_width = True, "ellipsis", _LONGEST_NAME
             console.print(listed)
 
 

@@ -90,7 +90,7 @@ def options(
 
 
 def main() -> None:
-    """Entry point of the console script; ends the process with an ``ExitCode``, never with a traceback."""
+    """End the process with an ``ExitCode``, never with a traceback."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that cannot show a character is no reason to stop
