@@ -84,10 +84,14 @@ class Stillness:
         return self._silent_signs(world) != self._silent or self._is_busy(now, world)
 
     def _is_busy(self, now: float, world: Sequence[Vitals]) -> bool:
-        """A rank that computes is alive; one for which others wait may be in an endless loop, and has its limit."""
+        """A rank that computes outside of a collective is alive, for as long as a slow phase may take.
+
+        Where no collective can be seen, as in a job of one rank, it may compute for ever.
+        """
         if self.limit is not None:
             return False
-        if any(vitals.waits for vitals in world) and now - self._signed_at > SILENT * (SLOW_PHASE_FACTOR - 1):
+        seen = any(vitals.collectives is not None for vitals in world)
+        if seen and now - self._signed_at > SILENT * (SLOW_PHASE_FACTOR - 1):
             return False
         least = IDLE * (now - (self._looked_at or now))
         return any(vitals.cpu - self._cpu.get(vitals.rank, vitals.cpu) > least for vitals in world if not vitals.waits)

@@ -8,7 +8,8 @@ from rekindle.contract.rank_records import RankDone, RankError, RankStatus
 from rekindle.contract.typed_record import read_record
 from rekindle.keeper.facts import AttemptFacts, Ending, RankFacts
 
-_TAIL = 4000
+_TAIL = 4000  # bytes of torchrun's output that are evidence
+_LONGEST_TAIL = 256 << 10  # bytes in which it may tell of each of many ranks
 
 
 def read_statuses(attempt_dir: AttemptDir) -> list[RankStatus]:
@@ -58,12 +59,12 @@ def read_steps(facts: AttemptFacts, attempt_dir: AttemptDir) -> None:
     facts.saving_seconds = max((s.saving_seconds for s in statuses if s.saving_seconds is not None), default=None)
 
 
-def agent_log_tail(attempt_dir: AttemptDir) -> str:
-    """The last few kilobytes of torchrun's own output."""
+def agent_log_tail(attempt_dir: AttemptDir, most: int = _TAIL) -> str:
+    """The last ``most`` bytes of torchrun's own output."""
     try:
         with open_regular(attempt_dir.agent_log) as file:
             size = file.seek(0, 2)
-            file.seek(max(0, size - _TAIL))
+            file.seek(max(0, size - most))
             return file.read().decode(errors="replace")
     except OSError:
         return ""
@@ -71,4 +72,5 @@ def agent_log_tail(attempt_dir: AttemptDir) -> str:
 
 def stopped_by_torchrun(attempt_dir: AttemptDir, pid: int) -> bool:
     """True where torchrun says that it has sent SIGTERM to ``pid``: nobody else would log that."""
-    return bool(re.search(rf"process {pid} (via|closing) signal SIGTERM", agent_log_tail(attempt_dir)))
+    told = agent_log_tail(attempt_dir, _LONGEST_TAIL)
+    return bool(re.search(rf"process {pid} (via|closing) signal SIGTERM", told))
