@@ -25,8 +25,8 @@ REGULAR: list[Combination] = [
     ("transformer", "adamw", 0, "scheduler", 2),
 ]
 KILLS = 2
-STEPS, PER_EPOCH = 27, 9
-IN_MID_EPOCH = [step for step in range(1, STEPS + 1) if step % PER_EPOCH not in (0, 1)]
+STEPS, PER_EPOCH, FIRST_SNAPSHOT = 27, 9, 4
+IN_MID_EPOCH = [step for step in range(FIRST_SNAPSHOT + 1, STEPS + 1) if step % PER_EPOCH not in (0, 1)]
 
 
 @pytest.mark.timeout(0)
