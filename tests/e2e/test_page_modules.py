@@ -224,6 +224,14 @@ def test_drawing_anew_leaves_alone_what_is_the_same_and_keeps_the_focus(page: Pa
     assert (focused, texts) == ("b", "122")
 
 
+def test_a_curve_of_one_place_is_drawn_as_a_point(page: Page) -> None:
+    drawn = """async (curves) => {
+        const { drawnAs } = await import("/static/curve.js");
+        return curves.map(drawnAs);
+    }"""
+    assert page.evaluate(drawn, [[19], [19, 19], [18, 19]]) == ["markers", "markers", "lines"]
+
+
 def test_a_place_is_told_where_the_message_does_not_name_it(page: Page) -> None:
     cause = {"rank": 1, "file": "train.py", "line": 42}
     messages = ["boom", "Rank 1 raised ValueError at train.py:42: boom", "Rank 1 raised ValueError"]

@@ -156,10 +156,13 @@ def test_ticked_jobs_are_held_released_moved_and_cancelled_with_one_question(
     page.locator("#bulk-cancel").click()
     page.locator("#bulk-yes").click()
     expect(page.locator("#bulk-result")).to_have_text("3 jobs cancelled")
-    until(lambda: client.job(first)["state"] == "cancelled", "the first is cancelled")
+    for name in ("first", "second"):
+        expect(page.get_by_role("row", name=name).locator(".badge")).to_have_text("cancelled")
     assert running.wanted() == "cancel"
     page.locator("#bulk-delete").click()
     expect(dialog.locator("#bulk-names li")).to_have_text(["#3 second", "#4 over", "#2 first"])
+    running.end(JobState.FAILED, _failure())
+    expect(page.get_by_role("row", name="runs").locator(".badge")).to_have_text("failed")
     page.locator("#bulk-yes").click()
     expect(page.locator("#bulk-result")).to_have_text("3 jobs deleted")
     expect(page.locator("#bulk-count")).to_have_text("1 chosen")

@@ -87,7 +87,7 @@ const ACTIONS = [
   {
     button: "forget",
     question: "Delete this job?",
-    consequence: "Its logs, metrics and snapshots are removed from the disk. This cannot be undone.",
+    consequence: "Its logs, metrics, snapshots and all else in its working folder are removed from the disk. This cannot be undone.",
     yes: "Delete for good",
     offered: (job) => ENDED.has(job.state),
     run: (job) => forget(job.id),

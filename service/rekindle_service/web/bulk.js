@@ -57,7 +57,7 @@ const DEEDS = [
     button: "bulk-delete",
     verb: "Delete",
     done: "deleted",
-    consequence: "Their logs, metrics and snapshots are removed from the disk. This cannot be undone.",
+    consequence: "Their logs, metrics, snapshots and all else in their working folders are removed from the disk. This cannot be undone.",
     fits: (job) => ENDED.has(job.state),
     run: (job) => forget(job.id),
   },
@@ -68,6 +68,8 @@ export class Bulk {
   #chosen = [];
   /** @type {Deed | null} */
   #asked = null;
+  /** @type {Set<string>} ids of the jobs that the question named: nothing is done to any other */
+  #named = new Set();
   #changed;
 
   /** @param {() => void} changed called when something has been done */
@@ -97,6 +99,7 @@ export class Bulk {
   #ask(deed) {
     this.#asked = deed;
     const fitting = this.#chosen.filter(deed.fits);
+    this.#named = new Set(fitting.map(({ id }) => id));
     const passed = this.#chosen.length - fitting.length;
     setText(byId("bulk-question"), `${deed.verb} ${jobs(fitting.length)}?`);
     setText(byId("bulk-consequence"), deed.consequence);
@@ -114,7 +117,7 @@ export class Bulk {
     const yes = /** @type {HTMLButtonElement} */ (byId("bulk-yes"));
     yes.disabled = true;
     const refusals = [];
-    const fitting = this.#chosen.filter(deed.fits);
+    const fitting = this.#chosen.filter((job) => this.#named.has(job.id) && deed.fits(job));
     for (const job of fitting) {
       try {
         await deed.run(job);

@@ -3,7 +3,7 @@
  *
  * Names of metrics never reach Plotly, which reads markup in labels: they are headings of the page's own.
  */
-import { asCsv, drawable, positions, smoothed, timeUnit, unseen } from "./curve.js";
+import { asCsv, drawable, drawnAs, positions, smoothed, timeUnit, unseen } from "./curve.js";
 import { byId, h, setText } from "./dom.js";
 import { listMetricNames, listSeries } from "./job-api.js";
 import { MetricPicker } from "./metric-picker.js";
@@ -186,7 +186,7 @@ function timed(parts) {
 function traces(parts, colours, way, scale) {
   const trace = (/** @type {import("./api.js").Point[]} */ points, /** @type {string} */ name, /** @type {object} */ line, weight = 0) => ({
     type: "scatter",
-    mode: points.length === 1 ? "markers" : "lines",
+    mode: drawnAs(positions(points, way.axis, scale.origin, scale.unit)),
     name,
     x: positions(points, way.axis, scale.origin, scale.unit),
     y: weight ? smoothed(drawable(points), weight) : drawable(points),

@@ -62,6 +62,9 @@ export function smoothed(values, weight) {
   });
 }
 
+/** A line through a single place would have no length. @param {(number | null)[]} places on the axis */
+export const drawnAs = (places) => (new Set(places).size > 1 ? "lines" : "markers");
+
 /** @param {Point[]} points */
 export const drawable = (points) => points.map(([, , , value]) => (value === null ? null : Math.max(-LARGEST, Math.min(LARGEST, value))));
 

@@ -11,7 +11,7 @@
  * @property {(names: string[]) => Promise<Curve[]>} read
  */
 import { CURVE_COLOURS } from "./comparison.js";
-import { drawable, positions, smoothed, timeUnit } from "./curve.js";
+import { drawable, drawnAs, positions, smoothed, timeUnit } from "./curve.js";
 import { arrange, byId, h } from "./dom.js";
 import { MetricPicker } from "./metric-picker.js";
 import { CONFIG, baseLayout, plotly, themeColours } from "./plot.js";
@@ -103,7 +103,7 @@ export class Overlay {
     const colour = curveColour(row);
     return {
       type: "scatter",
-      mode: points.length === 1 ? "markers" : "lines",
+      mode: drawnAs(x),
       x,
       y: smoothed(drawable(points), Number(this.#smoothing.value)),
       customdata: points.map(([step]) => step),
