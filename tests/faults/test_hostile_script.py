@@ -10,6 +10,12 @@ from rekindle.contract.journal import RecordType
 from rekindle.contract.rank_records import ring
 from rekindle.contract.spec import Want
 
+_DEAFENER = """
+import os, time
+os.unlink(os.environ["REKINDLE_RUN_DIR"] + "/bell")
+print("step 1", flush=True)
+time.sleep(600)
+"""
 _FLOOD = """
 import os
 print("step 1", flush=True)
@@ -89,4 +95,13 @@ def test_a_job_that_floods_the_bell_can_still_be_cancelled(prepare):
     run.reach_step(1)
     run.want(Want.CANCEL)
     until(lambda: run.keeper.poll() is not None or run.want(Want.CANCEL), "the keeper has heard the wish", 60)
+    assert run.finish() == "cancelled"
+
+
+def test_a_job_that_removes_the_bell_can_still_be_cancelled(prepare):
+    run = prepare("stubborn.py", "wait", ranks=1)
+    (run.run_dir.code / "train.py").write_text(_DEAFENER)
+    run.start()
+    run.reach_step(1)
+    run.want(Want.CANCEL)
     assert run.finish() == "cancelled"

@@ -55,7 +55,7 @@ KILLED_BY_US = rank(1, ended_at=9.0, by=9, killed=True)
         (facts(rank(0, ended_at=1.0, by=9), KILLED_BY_US), "signal", 0, "Rank 0 was killed by SIGKILL."),
         (facts(rank(0, ended_at=1.0, by=11), KILLED_BY_US), "signal", 0, "Rank 0 was killed by SIGSEGV."),
         (facts(rank(0, ended_at=1.0, by=9, oom="oom-kill"), KILLED_BY_US), "oom", 0, "because memory ran out"),
-        (facts(rank(0, ended_at=1.0, code=0), KILLED_BY_US), "user_error", 0, "exit code 0 before its script was done"),
+        (facts(rank(0, ended_at=1.0, code=0), KILLED_BY_US), "user_error", 0, "os._exit and os.exec leave"),
         (facts(rank(0, ended_at=1.0, code=17), KILLED_BY_US), "user_error", 0, "ended with exit code 17"),
         (facts(rank(0, ended_at=1.0), KILLED_BY_US), "user_error", 0, "an unknown exit code"),
         (facts(rank(0, ended_at=1.0, code=1), KILLED_BY_US, disk_full=True), "disk_full", 0, "could not say why"),

@@ -176,9 +176,10 @@ def _rank_outcome(rank: RankFacts, facts: AttemptFacts) -> Outcome:
             evidence=_evidence(facts),
         )
     shown = "an unknown exit code" if rank.exit_code is None else f"exit code {rank.exit_code}"
+    hint = ": os._exit and os.exec leave no word that it is." if rank.exit_code == 0 else "."
     return Outcome(
         OutcomeClass.USER_ERROR,
-        f"Rank {rank.rank} ended with {shown} before its script was done.",
+        f"Rank {rank.rank} ended with {shown} before its script was done{hint}",
         rank=rank.rank,
         exit_code=rank.exit_code,
         evidence=_evidence(facts),

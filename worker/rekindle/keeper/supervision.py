@@ -206,7 +206,8 @@ class Keeper:
             raise NoRoomError(f"{self._run_dir.journal} cannot be written: its disk is full")
 
     def _stop_wanted(self, events: Events) -> Ending | None:
-        if any(message.get("bell") == "intent" for message in events.messages):
+        rung = any(message.get("bell") == "intent" for message in events.messages)
+        if rung or not self._run_dir.bell.exists():  # removed by the script, so that nobody can ring
             with suppress(UnreadableError):  # the wish that is known stands
                 self._intent = self._read_intent()
         if events.signals:
