@@ -7,6 +7,7 @@ from fastapi import APIRouter, Query
 
 from rekindle.contract.layout import RunDir
 from rekindle_service.api.lookup import KnownJob, KnownRunDir, find_job
+from rekindle_service.api.pieces import WantedPiece
 from rekindle_service.api.problems import ProblemError
 from rekindle_service.api.schemas import CodePublic, ConfigurationPublic, FileDifferencePublic, Page, speakable
 from rekindle_service.api.services import Serving
@@ -31,6 +32,7 @@ def compare_code(
     services: Serving,
     job: KnownJob,
     run_dir: KnownRunDir,
+    piece: WantedPiece,
     other: Annotated[str, Query(max_length=64, description="Id of the job to compare with")],
 ) -> Page[FileDifferencePublic]:
     """The files in which the code of this job differs from that of another, with the lines of the changed ones."""
@@ -38,7 +40,8 @@ def compare_code(
     if found is None:
         detail = f"the code of job {job.id} or {other} is not on record: a recipe has none, nor has a very old job"
         raise ProblemError(409, "no-code", detail)
-    return Page(items=[FileDifferencePublic.model_validate(each) for each in found])
+    told, following = piece.of(found)
+    return Page(items=[FileDifferencePublic.model_validate(each) for each in told], next=following)
 
 
 def _surroundings(run_dir: RunDir) -> dict[str, Any] | None:

@@ -16,6 +16,7 @@ from rekindle_service.api.experiment_schemas import (
 )
 from rekindle_service.api.experiment_view import experiment_public, summary
 from rekindle_service.api.jobs import Cursor, IdempotencyKey, Limit
+from rekindle_service.api.pieces import WantedPiece
 from rekindle_service.api.problems import ProblemError
 from rekindle_service.api.schemas import Page
 from rekindle_service.api.services import Services, Serving
@@ -87,7 +88,7 @@ def list_experiments(
 
 
 @router.get("/experiments/builtin")
-def list_builtin_experiments() -> Page[BuiltIn]:
+def list_builtin_experiments(piece: WantedPiece) -> Page[BuiltIn]:
     """The experiments that come with rekindle, each as one would send it oneself."""
     items = []
     for name in built_in.names():
@@ -96,7 +97,8 @@ def list_builtin_experiments() -> Page[BuiltIn]:
             request = ExperimentCreate.model_validate(definition)
             jobs = count(request.matrix or [], request.repeats)
             items.append(BuiltIn(name=name, size=size, title=request.title, jobs=jobs, definition=definition))
-    return Page(items=items)
+    items, following = piece.of(items)
+    return Page(items=items, next=following)
 
 
 @router.get("/experiments/{experiment_id}")
@@ -109,6 +111,7 @@ def read_experiment(services: Serving, experiment: KnownExperiment) -> Experimen
 def list_curves(
     services: Serving,
     experiment: KnownExperiment,
+    piece: WantedPiece,
     name: Annotated[str | None, Query(max_length=200, description="Only this metric")] = None,
 ) -> Page[CurvePublic]:
     """Every metric of every job over its steps, to be laid over each other."""
@@ -117,7 +120,8 @@ def list_curves(
         for metric, points in read_run_series(services.home.run_dir(job.id)).items():
             if name in (None, metric):
                 curves.append(CurvePublic(job=job.id, name=metric, points=points))
-    return Page(items=curves)
+    curves, following = piece.of(curves)
+    return Page(items=curves, next=following)
 
 
 @router.post("/experiments/{experiment_id}/cancel", status_code=202)

@@ -8,6 +8,7 @@ from pydantic import StringConstraints
 
 from rekindle.contract.layout import RunDir
 from rekindle_service.api.lookup import KnownAttempt, KnownRank, KnownRunDir
+from rekindle_service.api.pieces import WantedPiece
 from rekindle_service.api.problems import ProblemError
 from rekindle_service.api.ranks import Stream
 from rekindle_service.api.schemas import LogMatch, LogMatches, Page, RankMatches
@@ -56,6 +57,7 @@ def search_logs(
     run_dir: KnownRunDir,
     facts: KnownAttempt,
     q: Wanted,
+    piece: WantedPiece,
     stream: Annotated[Literal["stdout", "stderr"] | None, Query(description="Only this output")] = None,
 ) -> Page[RankMatches]:
     """In which logs of an attempt a text stands, rank by rank: how often, up to 100 times, and where first.
@@ -66,7 +68,8 @@ def search_logs(
     streams = STREAMS if stream is None else (stream,)
     logs = [(rank, name) for rank in rank_numbers(run_dir, facts) for name in streams]
     found = [_in_log(run_dir, facts, rank, name, _bytes(q), deadline) for rank, name in logs]
-    return Page(items=[matches for matches in found if matches is not None])
+    told, following = piece.of([matches for matches in found if matches is not None])
+    return Page(items=told, next=following)
 
 
 def _in_log(

@@ -5,6 +5,7 @@ from dataclasses import asdict
 from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
+from rekindle_service.api.pieces import WantedPiece
 from rekindle_service.api.schemas import Page
 from rekindle_service.recipe_list import recipe_options, recipes
 
@@ -31,9 +32,11 @@ class Recipe(BaseModel):
 
 
 @router.get("/recipes")
-def list_recipes() -> Page[Recipe]:
+def list_recipes(piece: WantedPiece) -> Page[Recipe]:
     """The recipes that a job may name, with their options."""
-    return Page(items=[Recipe(name=name, title=title, options=_options(name)) for name, title in recipes().items()])
+    told, following = piece.of(list(recipes().items()))
+    items = [Recipe(name=name, title=title, options=_options(name)) for name, title in told]
+    return Page(items=items, next=following)
 
 
 def _options(recipe: str) -> list[RecipeOption]:

@@ -52,12 +52,14 @@ def list_metrics(
 
 
 @router.get("/jobs/{job_id}/metrics/names")
-def list_metric_names(run_dir: KnownRunDir) -> Page[MetricName]:
+def list_metric_names(run_dir: KnownRunDir, piece: WantedPiece) -> Page[MetricName]:
     """Every metric that rank 0 has logged in any attempt, in the order of their first appearance."""
     newest: dict[str, NewestValue] = {}
     for number in read_attempts(run_dir):
         newest |= read_attempt_newest(run_dir, number)
-    return Page(items=[MetricName(name=name, step=last.step, value=last.value) for name, last in newest.items()])
+    told, following = piece.of(list(newest.items()))
+    items = [MetricName(name=name, step=last.step, value=last.value) for name, last in told]
+    return Page(items=items, next=following)
 
 
 @router.get("/jobs/{job_id}/events")

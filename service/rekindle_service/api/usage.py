@@ -6,6 +6,7 @@ from fastapi import APIRouter, Query
 from pydantic import BaseModel
 
 from rekindle_service.api.lookup import AttemptNumber, KnownJob, KnownRunDir, find_attempt
+from rekindle_service.api.pieces import WantedPiece
 from rekindle_service.api.problems import ProblemError
 from rekindle_service.api.schemas import Moment, Page
 from rekindle_service.readers.rank_reader import AttemptFacts
@@ -38,6 +39,7 @@ class UsageSeries(BaseModel):
 def list_usage(
     job: KnownJob,
     run_dir: KnownRunDir,
+    piece: WantedPiece,
     attempt: AttemptNumber = None,
     rank: Annotated[int | None, Query(ge=0, le=1 << 31, description="Only this rank")] = None,
     max_points: Annotated[int, Query(ge=1, le=10_000, description="Most points of a series")] = 300,
@@ -55,7 +57,8 @@ def list_usage(
         detail = f"attempt {facts.number} of job {job.id} has no rank {rank}; GET …/ranks lists those it has"
         raise ProblemError(404, "unknown-rank", detail)
     ranks = sorted(known) if rank is None else [rank]
-    return Page(items=[_series(facts, each, samples, max_points) for each in ranks])
+    ranks, following = piece.of(ranks, lambda each: each)
+    return Page(items=[_series(facts, each, samples, max_points) for each in ranks], next=following)
 
 
 def _series(facts: AttemptFacts, rank: int, samples: list[UsageSample], most: int) -> UsageSeries:
