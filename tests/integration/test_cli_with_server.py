@@ -75,6 +75,24 @@ def test_a_script_is_submitted_from_its_folder_and_controlled_by_name(
     assert rekindle(home, "wait", job_id).returncode == 3
 
 
+def test_code_comes_from_a_repository_and_limits_go_along(home: Path, running: ServeProcess, tmp_path: Path) -> None:
+    repository = tmp_path / "repository"
+    repository.mkdir()
+    (repository / "train.py").write_text("print('trained')\n")
+    who = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
+    for words in (["init", "--quiet"], ["add", "train.py"], [*who, "commit", "--quiet", "--message", "First"]):
+        subprocess.run(["git", *words], cwd=repository, check=True)
+    limits = ["--time-limit", "600", "--hang-timeout", "45.5"]
+    done = rekindle(
+        home, "submit", "--git", repository.as_uri(), "--device", "cpu", *limits, "--follow", "-o", "json", "train.py"
+    )
+    assert done.returncode == 0, done.stderr
+    job = json.loads(rekindle(home, "show", "train", "-o", "json").stdout)
+    assert (job["time_limit"], job["hang_timeout"]) == (600, 45.5)
+    assert job["code"]["git"] == repository.as_uri()
+    assert "trained" in rekindle(home, "logs", "train").stdout
+
+
 def test_a_refused_job_is_told_field_by_field(home: Path, running: ServeProcess, tmp_path: Path) -> None:
     (tmp_path / "train.py").touch()
     done = rekindle(home, "submit", "--ranks", "4000", "--device", "cpu", "train.py", cwd=tmp_path)

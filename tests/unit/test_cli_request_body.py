@@ -136,3 +136,24 @@ def test_asking_for_the_active_environment_without_one_is_an_error(tmp_path: Pat
 def test_only_given_fields_are_sent_and_a_zero_is_given() -> None:
     fields = request_body.given(name=None, args=[], env={}, priority=0, warm=False, ranks=2)
     assert fields == {"priority": 0, "warm": False, "ranks": 2}
+
+
+def test_code_from_git_is_no_folder_too() -> None:
+    assert request_body.repository("script", None, None, Path("src")) is None
+    assert request_body.repository("module", "https://h/r", None, None) == {"git": "https://h/r"}
+    assert request_body.repository("script", "https://h/r", "v2", None) == {"git": "https://h/r", "ref": "v2"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "git", "ref", "code", "told"),
+    [
+        ("script", None, "v2", None, "--ref v2 goes with --git URL"),
+        ("script", "https://h/r", None, Path("src"), "only one of them: --code src or --git https://h/r"),
+        ("recipe", "https://h/r", None, None, "a recipe brings its own code"),
+    ],
+)
+def test_git_beside_what_it_excludes_is_an_error(
+    kind: str, git: str | None, ref: str | None, code: Path | None, told: str
+) -> None:
+    with pytest.raises(typer.BadParameter, match=told):
+        request_body.repository(kind, git, ref, code)

@@ -106,6 +106,19 @@ def folder_of(kind: str, value: str, code: Path | None, cwd: Path) -> tuple[Path
     return None, value
 
 
+def repository(kind: str, git: str | None, ref: str | None, code: Path | None) -> dict[str, Any] | None:
+    """The ``code`` of the body where it is to come from git; None where it lies in a folder."""
+    if git is None:
+        if ref is not None:
+            raise typer.BadParameter(f"--ref {ref} goes with --git URL")
+        return None
+    if code is not None:
+        raise typer.BadParameter(f"only one of them: --code {code} or --git {git}")
+    if kind == "recipe":
+        raise typer.BadParameter("--git: a recipe brings its own code")
+    return given(git=git, ref=ref)
+
+
 def given(**fields: Any) -> dict[str, Any]:
     """The fields that were given; the server knows the default of every other."""
     return {name: value for name, value in fields.items() if value not in (None, [], {})}

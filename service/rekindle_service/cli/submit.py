@@ -26,6 +26,8 @@ def submit(
     module: Annotated[str | None, typer.Option("-m", "--module", help="Run a module, as `python -m` does.")] = None,
     recipe: Annotated[str | None, typer.Option(help="Run one of rekindle's own examples, such as ddp.")] = None,
     code: Annotated[Path | None, typer.Option(help="Folder to copy. (default: this one or the script's)")] = None,
+    git: Annotated[str | None, typer.Option(metavar="URL", help="Take the code from this repository instead.")] = None,
+    ref: Annotated[str | None, typer.Option(help="Its branch, tag or commit. (default: its head)")] = None,
     name: Annotated[str | None, typer.Option(help="What to call it. (default: after the script)")] = None,
     ranks: Annotated[str | None, typer.Option(metavar="N|MIN:MAX", help="How many processes.")] = None,
     device: Annotated[str | None, typer.Option(metavar="auto|cpu|cuda", help="What the ranks run on.")] = None,
@@ -37,6 +39,10 @@ def submit(
     priority: Annotated[int | None, typer.Option(help="Higher goes first. (default: 0)")] = None,
     after: Annotated[list[str] | None, typer.Option(metavar="JOB", help="Start only when this job succeeded.")] = None,
     max_failures: Annotated[int | None, typer.Option(help="Failures in a row without progress. (default: 3)")] = None,
+    hang_timeout: Annotated[
+        float | None, typer.Option(help="Seconds of standstill that are a hang. (default: learned from its steps)")
+    ] = None,
+    time_limit: Annotated[float | None, typer.Option(help="Seconds that all its attempts may take together.")] = None,
     every_steps: Annotated[int | None, typer.Option(help="Snapshot every so many steps.")] = None,
     every_seconds: Annotated[float | None, typer.Option(help="Snapshot every so many seconds.")] = None,
     every_epochs: Annotated[int | None, typer.Option(help="Snapshot every so many epochs.")] = None,
@@ -70,6 +76,8 @@ def submit(
         env=request_body.environment(env or [], os.environ),
         priority=priority,
         max_failures=max_failures,
+        hang_timeout=hang_timeout,
+        time_limit=time_limit,
         snapshot=request_body.given(
             every_steps=every_steps,
             every_seconds=every_seconds,
@@ -80,7 +88,9 @@ def submit(
         ),
         warm=False if cold else None,
     )
-    folder, body[kind] = request_body.folder_of(kind, value, code, Path.cwd())
+    repository = request_body.repository(kind, git, ref, code)
+    body |= request_body.given(code=repository)
+    folder, body[kind] = (None, value) if repository else request_body.folder_of(kind, value, code, Path.cwd())
     with connect(context) as client:
         if folder is not None:
             body["code"] = code_for(client, settings_of(context), folder)

@@ -19,29 +19,29 @@ export function asCommand(body) {
   const target = script !== undefined ? [script] : module !== undefined ? ["--module", module] : ["--recipe", recipe ?? ""];
   const guard = script === undefined && args.some((/** @type {string} */ arg) => arg.startsWith("-")) ? ["--"] : [];
   const words = [...optionsOf(body), target, ...(guard.length || args.length ? [[...guard, ...args]] : [])];
-  const lacking = [
-    code.git !== undefined && "code from git",
-    code.bundle !== undefined && "a bundle: name the folder that you packed with --code",
-    body.hang_timeout !== undefined && "the hang timeout",
-    body.time_limit !== undefined && "the time limit",
-  ];
-  return { command: wrap(["rekindle submit", ...words.map(join)]), lacking: /** @type {string[]} */ (lacking.filter(Boolean)) };
+  const lacking = code.bundle !== undefined ? ["a bundle: name the folder that you packed with --code"] : [];
+  return { command: wrap(["rekindle submit", ...words.map(join)]), lacking };
 }
 
 /**
  * @param {Body} body
  * @returns {string[][]} each option with its value
  */
-function optionsOf({ name, ranks, device, python, env = {}, priority, after = [], max_failures, snapshot = {}, warm, code = {} }) {
+function optionsOf({ code = {}, env = {}, after = [], snapshot = {}, ...body }) {
+  const { ranks, warm } = body;
   /** @type {[string, unknown][]} */
   const valued = [
-    ["--name", name],
+    ["--name", body.name],
     ["--code", code.path],
+    ["--git", code.git],
+    ["--ref", code.ref],
     ["--ranks", typeof ranks === "object" ? `${ranks.min}:${ranks.max}` : ranks],
-    ["--device", device],
-    ["--python", python],
-    ["--priority", priority],
-    ["--max-failures", max_failures],
+    ["--device", body.device],
+    ["--python", body.python],
+    ["--priority", body.priority],
+    ["--max-failures", body.max_failures],
+    ["--hang-timeout", body.hang_timeout],
+    ["--time-limit", body.time_limit],
     ["--every-steps", snapshot.every_steps],
     ["--every-seconds", snapshot.every_seconds],
     ["--every-epochs", snapshot.every_epochs],
