@@ -17,7 +17,7 @@ def all_paths(server: ApiServer) -> list[str]:
     for name, value in names.items():
         paths = {path.replace("{" + name + "}", value) for path in paths}
     return sorted(
-        paths | {"/static/api.js", "/static/index.html", "/static/vendor/plotly.min.js", "/nowhere", "/api/v1"}
+        paths | {"/static/api.js", "/static/style.css", "/static/vendor/plotly.min.js", "/nowhere", "/api/v1"}
     )
 
 

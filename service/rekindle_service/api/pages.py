@@ -1,11 +1,13 @@
-"""The web page: a document for each page, a login, and the files they load."""
+"""The pages: a document for each, all but the sign-in in one shell, and the files they load."""
 
 from importlib.util import find_spec
 from pathlib import Path
 
 from fastapi import APIRouter, FastAPI, Request, Response
-from starlette.responses import FileResponse, RedirectResponse
+from jinja2 import Environment, FileSystemLoader
+from starlette.responses import RedirectResponse
 from starlette.staticfiles import StaticFiles
+from starlette.templating import Jinja2Templates
 from starlette.types import Scope
 
 from rekindle_service.api.access import is_same_origin
@@ -13,7 +15,16 @@ from rekindle_service.api.problems import ProblemError
 from rekindle_service.api.request_schemas import Login
 from rekindle_service.api.services import Serving
 
-WEB = Path(__file__).parent.parent / "web"
+_PACKAGE = Path(__file__).parent.parent
+_TEMPLATES = Jinja2Templates(
+    env=Environment(
+        loader=FileSystemLoader(_PACKAGE / "pages"),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+)
 
 _SESSION_SECONDS = 30 * 24 * 3600
 
@@ -22,7 +33,7 @@ router = APIRouter(include_in_schema=False)
 
 def install_pages(app: FastAPI) -> None:
     app.include_router(router)
-    app.mount("/static", _Files(directory=WEB))
+    app.mount("/static", _Files(directory=_PACKAGE / "web"))
 
 
 class _Files(StaticFiles):
@@ -35,8 +46,8 @@ class _Files(StaticFiles):
 
 
 @router.get("/")
-def job_list_page() -> FileResponse:
-    return _page("index.html")
+def job_list_page(request: Request) -> Response:
+    return _page(request, "index.html")
 
 
 @router.get("/jobs")
@@ -47,41 +58,41 @@ def shortened_job_address() -> RedirectResponse:
 
 
 @router.get("/jobs/{job_id}")
-def job_page(job_id: str) -> FileResponse:
+def job_page(request: Request, job_id: str) -> Response:
     """The page itself reads the id from its address, and asks the API whether there is such a job."""
-    return _page("job.html")
+    return _page(request, "job.html")
 
 
 @router.get("/submit")
-def submit_page() -> FileResponse:
-    return _page("submit.html")
+def submit_page(request: Request) -> Response:
+    return _page(request, "submit.html")
 
 
 @router.get("/compare")
-def compare_page() -> FileResponse:
+def compare_page(request: Request) -> Response:
     """The page itself reads from its address which jobs to compare."""
-    return _page("compare.html")
+    return _page(request, "compare.html")
 
 
 @router.get("/machine")
-def machine_page() -> FileResponse:
-    return _page("machine.html")
+def machine_page(request: Request) -> Response:
+    return _page(request, "machine.html")
 
 
 @router.get("/experiments")
-def experiment_list_page() -> FileResponse:
-    return _page("experiments.html")
+def experiment_list_page(request: Request) -> Response:
+    return _page(request, "experiments.html")
 
 
 @router.get("/experiments/{experiment_id}")
-def experiment_page(experiment_id: str) -> FileResponse:
+def experiment_page(request: Request, experiment_id: str) -> Response:
     """As with a job, the page itself finds out whether there is such an experiment."""
-    return _page("experiment.html")
+    return _page(request, "experiment.html")
 
 
 @router.get("/login")
-def login_page() -> FileResponse:
-    return _page("login.html")
+def login_page(request: Request) -> Response:
+    return _page(request, "login.html")
 
 
 @router.post("/login", status_code=204)
@@ -113,8 +124,8 @@ async def plotly_script(request: Request) -> Response:
     return await files.get_response("plotly.min.js", request.scope)
 
 
-def _page(name: str) -> FileResponse:
-    return FileResponse(WEB / name, headers={"Cache-Control": "private, no-cache"})
+def _page(request: Request, name: str) -> Response:
+    return _TEMPLATES.TemplateResponse(request, name, headers={"Cache-Control": "private, no-cache"})
 
 
 def _from_browser(request: Request) -> bool:
