@@ -2,7 +2,7 @@
 
 import pytest
 
-from rekindle.keeper.stillness import FLOOR, SILENT, Stillness
+from rekindle.keeper.stillness import BUSY, FLOOR, SILENT, Stillness
 from rekindle.keeper.vital_signs import Vitals
 
 
@@ -26,6 +26,25 @@ def test_steps_that_advance_never_hang():
 def test_a_world_that_stops_stepping_is_hung_after_the_floor():
     worlds = [[look(step=min(second, 20))] for second in range(200)]
     assert first_alarm(Stillness(), worlds) == 20 + FLOOR + 1
+
+
+def test_a_world_that_computes_on_without_a_step_may_evaluate_and_nobody_was_told():
+    worlds = [[look(step=min(second, 20), cpu=float(second))] for second in range(1000)]
+    assert first_alarm(Stillness(), worlds) == 20 + FLOOR * 10 + 1
+    assert first_alarm(Stillness(limit=3.0), worlds) == 24
+
+
+def test_an_evaluation_that_computes_is_given_ten_times_as_long_as_one_that_waits():
+    worlds = [
+        [look(step=min(second, 20), phase="train" if second <= 20 else "evaluate", cpu=float(second))]
+        for second in range(4000)
+    ]
+    assert first_alarm(Stillness(), worlds) == 21 + FLOOR * 100 + 1
+
+
+def test_a_world_that_has_stopped_to_compute_is_hung_as_if_it_never_had():
+    worlds = [[look(step=min(second, 20), cpu=float(min(second, 60)))] for second in range(200)]
+    assert first_alarm(Stillness(), worlds) == 60 + BUSY + 1
 
 
 def test_a_slow_job_gets_a_longer_bound_than_the_floor():
@@ -107,11 +126,11 @@ def test_a_rank_that_sleeps_while_the_others_wait_is_not():
 def test_time_in_which_nothing_could_be_seen_is_no_standstill_and_teaches_nothing():
     stillness = Stillness()
     assert first_alarm(stillness, [[look(step=second)] for second in range(20)]) is None
-    bound = stillness.bound()
+    bound = stillness.bound(19.0)
     stillness.excuse(600.0)
     assert stillness.hung(620.0, [look(step=19)]) is None
     assert stillness.hung(621.0, [look(step=20)]) is None
-    assert stillness.bound() == bound
+    assert stillness.bound(621.0) == bound
     assert stillness.hung(621.0 + bound, [look(step=20)]) is None
     assert stillness.hung(622.0 + bound, [look(step=20)]) is not None
 

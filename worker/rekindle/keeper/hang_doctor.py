@@ -83,7 +83,7 @@ class HangDoctor:
         suspects = [Suspect(world[rank], frames[rank], place(frames[rank], self._code)) for rank in world]
         evidence = {
             "seconds_still": round(still, 1),
-            "bound_seconds": round(self._stillness.bound(), 1),
+            "bound_seconds": round(self._stillness.bound(time.monotonic()), 1),
             "collectives": {str(rank): vitals.collectives for rank, vitals in world.items()},
             "process_states": {str(rank): vitals.state for rank, vitals in world.items()},
             "stacks": {str(rank): dump[-_STACK_LIMIT:] for rank, dump in dumps.items()},

@@ -17,6 +17,8 @@ FLOOR = 30.0  # seconds: no bound is shorter unless the user says so
 FACTOR = 20.0  # times the median step
 SLOWEST_FACTOR = 3.0  # times the slowest step seen
 SLOW_PHASE_FACTOR = 10.0  # restoring, evaluating, saving and the first step take as long as they like, within reason
+BUSY_FACTOR = 10.0  # a rank that computes may do something long that nobody was told of, or be in an endless loop
+BUSY = 10.0  # seconds for which a rank counts as computing after it was seen to
 SILENT = 300.0  # seconds for scripts that report nothing
 LEARNED_FROM = 5  # steps before the job's own pace counts
 IDLE = 0.05  # processor seconds a second below which a rank does nothing
@@ -37,6 +39,7 @@ class Stillness:
     _silent: tuple[object, ...] = ()
     _stirred: bool = False  # a script that reports nothing has begun: a collective, or output since the first look
     _signed_at: float = 0.0  # when a collective or output was seen last
+    _busy_at: float | None = None
     _cpu: dict[int, float] = field(default_factory=dict)  # seconds, by rank
     _looked_at: float | None = None
 
@@ -44,9 +47,11 @@ class Stillness:
         """Seconds without progress when they exceed the bound, else None. ``now``: seconds of CLOCK_MONOTONIC."""
         if self._moved_at is None or self._has_moved(now, world):
             self._moved_at = now
+        if self._is_busy(now, world):
+            self._busy_at = now
         self._remember(now, world)
         still = now - self._moved_at
-        return still if still > self.bound() else None
+        return still if still > self.bound(now) else None
 
     def excuse(self, seconds: float) -> None:
         """For so long nothing could be seen, as in a frozen container: it is no standstill, and teaches nothing."""
@@ -55,17 +60,20 @@ class Stillness:
         self._stepped_at += seconds
         self._signed_at += seconds
 
-    def bound(self) -> float:
+    def bound(self, now: float) -> float:
         """Seconds of standstill that are still believed."""
+        slow = SLOW_PHASE_FACTOR if self._is_slow() else 1.0
+        busy = BUSY_FACTOR if self._busy_at is not None and now - self._busy_at <= BUSY else 1.0
+        return self._step_bound() * slow * busy
+
+    def _step_bound(self) -> float:
         if self.limit is not None:
-            step = self.limit
-        elif self._step is None:
-            step = SILENT
-        elif self._steps_seen < LEARNED_FROM:
-            step = SILENT * 2
-        else:
-            step = max(FLOOR, FACTOR * statistics.median(self._intervals), SLOWEST_FACTOR * self._slowest)
-        return step * SLOW_PHASE_FACTOR if self._is_slow() else step
+            return self.limit
+        if self._step is None:
+            return SILENT
+        if self._steps_seen < LEARNED_FROM:
+            return SILENT * 2
+        return max(FLOOR, FACTOR * statistics.median(self._intervals), SLOWEST_FACTOR * self._slowest)
 
     def _is_slow(self) -> bool:
         """In a phase that takes long; or nothing has been learned, and nothing else bounds the first step."""
