@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from e2e.played_job import PlayedJob
 from e2e.serve_process import ServeProcess
@@ -187,6 +187,32 @@ def test_an_elastic_job_that_shrinks_leaves_the_logs_of_its_former_ranks(
     other.goto(f"{server.url}/jobs/{job.id}#log/3/stderr/2/end")
     expect(other.locator("#log-lines .marked")).to_have_text("rank 3 dies")
     other.close()
+
+
+def test_a_log_that_is_opened_while_another_one_is_read_is_asked_for_in_its_own_attempt_alone(
+    page: Page, server: ServeProcess, play: Callable[..., PlayedJob]
+) -> None:
+    job = play("elastic", ranks=4)
+    job.begin_attempt()
+    job.write(b"rank 0 speaks\n")
+    job.write(b"rank 3 dies\n", rank=3, stream="stderr")
+    page.goto(f"{server.url}/jobs/{job.id}")
+    expect(page.locator("#log-lines")).to_have_text("rank 0 speaks")
+    held: list[Route] = []
+    asked: list[str] = []
+    page.route("**/ranks/0/log?**", lambda route: held.append(route))
+    page.on("request", lambda request: asked.append(request.url))
+    with page.expect_request("**/ranks/0/log?**"):  # what attempt 1 may have written last, before attempt 2
+        job.end_attempt(Outcome(OutcomeClass.SIGNAL, "rank 3 was killed", rank=3), last_step=9)
+        job.ranks = 1
+        job.begin_attempt(resumed_from_step=5)
+    page.get_by_role("link", name="Last words of rank 3").click()
+    for route in held:
+        route.continue_()
+    page.unroute("**/ranks/0/log?**")
+    expect(page.locator("#log-lines .marked")).to_have_text("rank 3 dies")
+    expect(page.locator("#log-lines")).not_to_contain_text("rank 0")
+    assert [url for url in asked if "/ranks/3/" in url and "attempt=2" in url] == []
 
 
 def test_a_gigabyte_is_paged_searched_and_linked_to(

@@ -29,7 +29,7 @@ class Watcher:
 
     def _console(self, message: ConsoleMessage) -> None:
         if message.type == "error" and not any(text in message.text for text in self._expected):
-            self.complaints.append(message.text)
+            self.complaints.append(f"{message.text} ({message.location.get('url')})")
 
     def _page_error(self, error: Error) -> None:
         self.complaints.append(f"uncaught: {error}")

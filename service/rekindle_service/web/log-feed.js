@@ -16,6 +16,9 @@ const LEAD_BYTES = 8 * 1024;
 /** Whoever is further behind than this wants to see the end, not to watch a megabyte go by. */
 const LONGEST_CATCH_UP = 1_000_000;
 
+/** Another log was opened meanwhile: what a step is about to show is not wanted any more. */
+class Superseded extends Error {}
+
 export class LogFeed {
   #jobId;
   #lines;
@@ -29,6 +32,9 @@ export class LogFeed {
   #caughtUp = false;
   /** @type {Promise<void>} one step at a time, in the order asked for */
   #queue = Promise.resolve();
+  /** How often a log was opened, now and when the step under way was asked for. */
+  #opened = 0;
+  #stepOf = 0;
 
   /**
    * @param {string} jobId
@@ -64,7 +70,7 @@ export class LogFeed {
    * @param {Source} source
    */
   open(source) {
-    this.#source = source;
+    this.#begin(source);
     return this.#enqueue(() => this.#openTail(source));
   }
 
@@ -75,7 +81,7 @@ export class LogFeed {
    * @param {number} offset
    */
   openAt(source, offset) {
-    this.#source = source;
+    this.#begin(source);
     return this.#enqueue(() => this.#openAt(source, offset));
   }
 
@@ -142,12 +148,29 @@ export class LogFeed {
     });
   }
 
+  /** @param {Source} source */
+  #begin(source) {
+    this.#source = source;
+    this.#opened += 1;
+  }
+
   /** @param {() => Promise<void>} step */
   #enqueue(step) {
-    const source = this.#source;
-    const fresh = () => (source?.rank === this.#source?.rank && source?.stream === this.#source?.stream ? step() : undefined);
-    this.#queue = this.#queue.then(fresh).catch((error) => console.warn("the log could not be read", error));
+    const opened = this.#opened;
+    this.#queue = this.#queue
+      .then(() => {
+        this.#stepOf = opened;
+        return opened === this.#opened ? step() : undefined;
+      })
+      .catch((error) => {
+        if (!(error instanceof Superseded)) console.warn("the log could not be read", error);
+      });
     return this.#queue;
+  }
+
+  /** Raises Superseded. */
+  #requireWanted() {
+    if (this.#stepOf !== this.#opened) throw new Superseded();
   }
 
   /** @param {Source} source */
@@ -251,16 +274,19 @@ export class LogFeed {
   }
 
   /**
-   * A log that does not exist yet is an empty one.
+   * A log that does not exist yet is an empty one. Raises Superseded.
    *
    * @param {Source & {offset?: number, limit?: number, tail?: number}} query
    */
   async #read(query) {
+    this.#requireWanted();
     try {
       return await readLog(this.#jobId, query);
     } catch (error) {
       if (error instanceof Problem && error.status === 404) return { data: new Uint8Array(), start: 0, end: 0 };
       throw error;
+    } finally {
+      this.#requireWanted();
     }
   }
 }
