@@ -5,6 +5,7 @@ import os
 import shutil
 import struct
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -45,6 +46,13 @@ class Ext4:
         subprocess.run(["mkfs.ext4", "-q", "-F", str(image)], check=True)
 
     def plug_in(self) -> None:
+        """A copy of what has reached the disk, as a file system of its own.
+
+        The mount namespace of another test may hold on to the one that was cut off, which would come back as it is.
+        """
+        worn, self._image = self._image, self._image.with_suffix(f".{time.monotonic_ns()}")
+        shutil.copyfile(worn, self._image)
+        worn.unlink()
         _mount(self.folder, "-t", "ext4", "-o", "loop", str(self._image))
 
     def cut_off(self) -> None:
