@@ -13,6 +13,7 @@ import anyio
 import httpx2
 import pytest
 
+import own_loop
 from api_server import TOKEN, ApiServer
 from rekindle.contract.durable import append_line
 from rekindle.contract.journal import Journal, RecordType
@@ -92,7 +93,7 @@ def test_a_listener_that_leaves_while_events_wait_for_it_is_no_failure(
         "query_string": b"last_event_id=0",
         "headers": [(b"host", b"127.0.0.1"), (b"authorization", f"Bearer {TOKEN}".encode())],
     }
-    anyio.run(server.app, scope, receive, send)
+    own_loop.run(server.app, scope, receive, send)
 
 
 def test_a_listener_that_comes_back_hears_what_it_has_missed(server: ApiServer, code: Path) -> None:

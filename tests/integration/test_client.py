@@ -10,9 +10,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
 
+import own_loop
 from e2e.played_job import PlayedJob
 from e2e.serve_process import ServeProcess
 from rekindle.contract.outcome import Outcome, OutcomeClass
@@ -46,7 +46,7 @@ def run(server: ServeProcess, body: Callable[[AsyncClient], Any]) -> Any:
         async with AsyncClient.from_home(Settings(home=server.home)) as client:
             return await body(client)
 
-    return anyio.run(main)
+    return own_loop.run(main)
 
 
 def methods(kind: type) -> dict[str, list[str]]:

@@ -4,11 +4,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import own_loop
 from cli_examples import attempt, job
 from rekindle_service.cli.logs import LogPage, headline
 from rekindle_service.cli.patience import teller
@@ -159,7 +159,7 @@ def test_an_asynchronous_client_is_told_the_same() -> None:
         following = patiently(LogFollower("abcdefghij", LogChoice()).follow(), Absence())
         return [told(piece) async for piece in hold_async(AwaitedServer(server), following)]
 
-    assert anyio.run(follow) == ALL
+    assert own_loop.run(follow) == ALL
 
 
 def test_a_server_that_goes_away_costs_no_line_and_is_told_once() -> None:
