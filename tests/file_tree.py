@@ -37,6 +37,7 @@ _FILES = {
     "script.py.mako": "what alembic begins a new migration with",
     "py.typed": "this package has type hints",
     "shell.html": "what all pages but the sign-in have around their own part",
+    "curves.html": "the card with the curves of metrics, on each page that has one",
     "index.html": "the list of jobs",
     "job.html": "the page of one job",
     "experiment.html": "the page of one experiment",

@@ -27,51 +27,17 @@ def commands() -> Iterator[str]:
 
 def routes() -> Iterator[str]:
     """Every route of the interface and of health, with the first sentence of its docstring."""
-    from rekindle_service.api import (
-        bundles,
-        chaos,
-        configuration,
-        devices,
-        downloads,
-        event_stream,
-        experiments,
-        health,
-        job_time,
-        jobs,
-        log_search,
-        machine,
-        prometheus,
-        ranks,
-        recipes,
-        records,
-        snapshots,
-        summary,
-        usage,
-    )
+    from rekindle_service.api import health, prometheus
+    from rekindle_service.api.app import API_ROUTERS
 
     yield "| method and path | does |"
     yield "|---|---|"
-    modules = (
-        jobs,
-        summary,
-        ranks,
-        usage,
-        log_search,
-        downloads,
-        chaos,
-        records,
-        job_time,
-        snapshots,
-        configuration,
-        bundles,
-        recipes,
-        experiments,
-        devices,
-        machine,
-        event_stream,
-    )
-    for module, prefix in (*((module, "/api/v1") for module in modules), (health, ""), (prometheus, "")):
-        for route in module.router.routes:
+    for router, prefix in (
+        *((router, "/api/v1") for router in API_ROUTERS),
+        (health.router, ""),
+        (prometheus.router, ""),
+    ):
+        for route in router.routes:
             for method in sorted(route.methods):
                 yield f"| `{method} {prefix}{route.path}` | {first_sentence(route.endpoint.__doc__)} |"
 

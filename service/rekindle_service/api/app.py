@@ -49,7 +49,7 @@ from rekindle_service.submission import SubmissionError
 
 MOST_BODY_BYTES = 10 << 20
 
-_API_ROUTERS = (
+API_ROUTERS = (
     jobs.router,
     summary.router,
     ranks.router,
@@ -82,7 +82,7 @@ def create_app(services: Services) -> FastAPI:
     )
     app.state.services = services
     bearer = Depends(HTTPBearer(auto_error=False, description="The token of `rekindle token`"))
-    for router in _API_ROUTERS:
+    for router in API_ROUTERS:
         app.include_router(router, prefix="/api/v1", dependencies=[bearer], responses=RESPONSES)
     app.include_router(health.router)
     app.include_router(prometheus.router, dependencies=[bearer], responses=RESPONSES)
