@@ -45,9 +45,10 @@ class Stillness:
 
     def hung(self, now: float, world: Sequence[Vitals]) -> float | None:
         """Seconds without progress when they exceed the bound, else None. ``now``: seconds of CLOCK_MONOTONIC."""
-        if self._moved_at is None or self._has_moved(now, world):
+        busy = self._is_busy(now, world)
+        if self._moved_at is None or self._has_moved(world, busy):
             self._moved_at = now
-        if self._is_busy(now, world):
+        if busy:
             self._busy_at = now
         self._remember(now, world)
         still = now - self._moved_at
@@ -83,13 +84,13 @@ class Stillness:
             return not self._stirred
         return self._steps_seen == 0 and self.limit is not None
 
-    def _has_moved(self, now: float, world: Sequence[Vitals]) -> bool:
+    def _has_moved(self, world: Sequence[Vitals], busy: bool) -> bool:
         if tuple(vitals.phase for vitals in world) != self._phase:
             return True
         steps = [vitals.step for vitals in world if vitals.step is not None]
         if steps:
             return max(steps) != self._step
-        return self._silent_signs(world) != self._silent or self._is_busy(now, world)
+        return self._silent_signs(world) != self._silent or busy
 
     def _is_busy(self, now: float, world: Sequence[Vitals]) -> bool:
         """A rank that computes outside of a collective is alive, for as long as a slow phase may take.
