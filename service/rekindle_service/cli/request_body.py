@@ -119,6 +119,13 @@ def repository(kind: str, git: str | None, ref: str | None, code: Path | None) -
     return given(git=git, ref=ref)
 
 
+def cadence(
+    steps: int | None, seconds: float | None, epochs: int | None, *, auto: bool, keep: int | None, best: str | None
+) -> dict[str, Any]:
+    """The ``snapshot`` of the body: when one is taken, and which are kept."""
+    return given(every_steps=steps, every_seconds=seconds, every_epochs=epochs, auto=auto or None, keep=keep, best=best)
+
+
 def given(**fields: Any) -> dict[str, Any]:
     """The fields that were given; the server knows the default of every other."""
     return {name: value for name, value in fields.items() if value not in (None, [], {})}
