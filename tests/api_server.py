@@ -11,17 +11,17 @@ from typing import Any
 from fastapi import FastAPI
 from starlette.testclient import TestClient
 
-from rekindle.contract.layout import RunDir
+from rekindle.contract.run_dir.paths import RunDir
+from rekindle.contract.states import JobState
 from rekindle_service.api.access import Credentials
 from rekindle_service.api.app import create_app
 from rekindle_service.api.services import Services
-from rekindle_service.home import Home
-from rekindle_service.launching.git_checkout import check_out
+from rekindle_service.config.home import Home
+from rekindle_service.jobs.packaging.git_checkout import check_out
+from rekindle_service.jobs.submitter import Submitter
 from rekindle_service.machine.devices import find_machine
-from rekindle_service.machine.usage import MachineWatch
-from rekindle_service.states import JobState
+from rekindle_service.machine.monitor import MachineMonitor
 from rekindle_service.store import Store
-from rekindle_service.submitter import Submitter
 
 TOKEN = "token-of-the-tests"
 MOST_BUNDLE_BYTES = 1_000_000
@@ -66,14 +66,14 @@ def api_server(root: Path) -> Iterator[ApiServer]:
         home=home,
         store=store,
         machine=machine,
-        watch=MachineWatch(machine, home.root),
+        watch=MachineMonitor(machine, home.root),
         submitter=Submitter(store, home, machine, check_python=lambda _: None, checkout=check_out),
         credentials=Credentials(TOKEN),
         host="127.0.0.1",
         most_bundle_bytes=MOST_BUNDLE_BYTES,
         started_at=time.time(),
         stopping=threading.Event(),
-        nudge=lambda: None,
+        wake=lambda: None,
         engine_alive=lambda: True,
     )
     app = create_app(services)

@@ -53,7 +53,7 @@ def attempt(number: int = 1, **changes: Any) -> Any:
         "outcome": outcome(),
         "resumed_from_step": None,
         "last_step": 133,
-        "durable_step": 120,
+        "snapshot_step": 120,
         "world_size": 2,
         "devices": ["cpu:0", "cpu:1"],
         "next_try_at": None,

@@ -44,7 +44,7 @@ def routes() -> Iterator[str]:
 
 def settings() -> Iterator[str]:
     """Every setting with its environment variable and default."""
-    from rekindle_service.settings import Settings
+    from rekindle_service.config.settings import Settings
 
     told = {"home": "`~/.rekindle`", "cpu_slots": "the cores of this machine", "notify": "nobody"}
     yield "| setting | environment | default | means |"

@@ -1,16 +1,18 @@
 """Rows and machines for tests; every column that a test cares about is given by it."""
 
 import itertools
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from rekindle.contract.durable import write_json
-from rekindle.contract.spec import TargetKind
-from rekindle_service.home import Home
+from rekindle.contract.files import write_json
+from rekindle.contract.job import JobSpec, TargetKind
+from rekindle_service.config.home import Home
+from rekindle_service.jobs.submission import Submission
+from rekindle_service.jobs.submitter import new_job
 from rekindle_service.machine.devices import Link, Machine, Slot
-from rekindle_service.rows import Experiment, Job
 from rekindle_service.store import Store
-from rekindle_service.submitter import spec_of
+from rekindle_service.store.tables import Experiment, Job
 
 _numbers = itertools.count(1)
 
@@ -20,21 +22,18 @@ def job_id(number: int) -> str:
 
 
 def a_job(**columns: Any) -> Job:
+    """Options of the spec may be given as columns are."""
     number = next(_numbers)
-    defaults = {
-        "id": job_id(number),
-        "number": number,
-        "name": f"job {number}",
-        "kind": TargetKind.SCRIPT,
-        "target": "train.py",
-        "python": "/usr/bin/python3",
-        "device": "cpu",
-        "min_ranks": 1,
-        "max_ranks": 1,
-        "cadence": {"every_steps": None, "every_seconds": None, "every_epochs": None, "keep": 3},
-        "created_at": 1.0,
-    }
-    return Job(**{**defaults, **columns})
+    options = {field.name: columns.pop(field.name) for field in fields(JobSpec) if field.name in columns}
+    defaults = {"name": f"job {number}", "kind": TargetKind.SCRIPT, "target": "train.py", "python": "/usr/bin/python3"}
+    spec = JobSpec(**{**defaults, "device": "cpu", **options})
+    return new_job(job_id(number), spec, **{"number": number, "created_at": 1.0, **columns})
+
+
+def a_submission(code: Path | None = None, **options: Any) -> Submission:
+    """Of a script in ``code``, unless ``options`` of the spec say otherwise."""
+    defaults = {"name": "n", "kind": TargetKind.SCRIPT, "target": "train.py", "python": "/usr/bin/python3"}
+    return Submission(JobSpec(**{**defaults, **options}), code)
 
 
 def an_experiment(experiment_id: str, **columns: Any) -> Experiment:
@@ -62,7 +61,7 @@ def queued_job(store: Store, home: Home, **columns: Any) -> Job:
     job = a_job(**columns)
     run_dir = home.run_dir(job.id)
     run_dir.code.mkdir(parents=True)
-    write_json(run_dir.spec, spec_of(job).to_json())
+    write_json(run_dir.spec, job.spec.to_json())
     return store.add_job(job)
 
 

@@ -7,7 +7,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from rekindle.contract.environ import scrubbed
+from rekindle.contract.environment import clean_environment
 
 SCRIPTS = Path(__file__).parent / "e2e" / "scripts"
 EXACT = str(SCRIPTS / "exact.py")
@@ -25,7 +25,7 @@ class Ended:
 def torchrun(ranks: int, target: list[str], folder: Path, **environment: str) -> Ended:
     """Run ``target`` (a script, or ``-m`` and a module, with its arguments) in ``folder``."""
     folder.mkdir(parents=True, exist_ok=True)
-    own = {**scrubbed(os.environ), "OMP_NUM_THREADS": "1", "OUT": str(folder), **environment}
+    own = {**clean_environment(os.environ), "OMP_NUM_THREADS": "1", "OUT": str(folder), **environment}
     argv = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", *target]
     ended = subprocess.run(
         argv,

@@ -8,7 +8,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from rekindle.contract.environ import scrubbed
+from rekindle.contract.environment import clean_environment
 
 SCRIPT = Path(__file__).parent / "e2e" / "scripts" / "recipe_ranks.py"
 
@@ -50,7 +50,7 @@ class RecipeProcess:
     """Answers ``run``, and is idle in between; ``close`` it at the end."""
 
     def __init__(self) -> None:
-        environment = {**scrubbed(os.environ), "OMP_NUM_THREADS": "1"}
+        environment = {**clean_environment(os.environ), "OMP_NUM_THREADS": "1"}
         self._process = subprocess.Popen(
             [sys.executable, str(SCRIPT)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
         )

@@ -11,19 +11,19 @@ from functools import partial
 from rekindle_service.api.access import Credentials
 from rekindle_service.api.app import create_app
 from rekindle_service.api.services import Services
-from rekindle_service.engine import Engine
-from rekindle_service.home import Home, HomeInUseError
+from rekindle_service.config.home import Home, HomeInUseError
+from rekindle_service.config.logging_config import configure_logging
+from rekindle_service.config.settings import Settings
 from rekindle_service.http_server import HttpServer, listen, raise_file_limit, url_of
-from rekindle_service.launching.git_checkout import check_out
-from rekindle_service.launching.interpreter import InterpreterCheck
-from rekindle_service.launching.keeper import KeeperLauncher, prepare_worker_path
+from rekindle_service.jobs.packaging.git_checkout import check_out
+from rekindle_service.jobs.submitter import Submitter
+from rekindle_service.launchers.interpreter import InterpreterCheck
+from rekindle_service.launchers.local import KeeperLauncher, prepare_worker_path
 from rekindle_service.machine.devices import find_machine
-from rekindle_service.machine.usage import MachineWatch
-from rekindle_service.notifications.courier import start_couriers
-from rekindle_service.server_log import configure_logging
-from rekindle_service.settings import Settings
+from rekindle_service.machine.monitor import MachineMonitor
+from rekindle_service.notifications.dispatcher import start_dispatchers
+from rekindle_service.scheduler.reconciler import Reconciler
 from rekindle_service.store import CorruptDatabaseError, Store
-from rekindle_service.submitter import Submitter
 
 _REFUSED = 2
 """Exit code of a server that cannot start as it was told to."""
@@ -60,9 +60,9 @@ def _compose(settings: Settings, stack: ExitStack) -> HttpServer:
     listener = _listener(settings)
     stack.callback(listener.close)
     machine = find_machine(settings.cpu_slots)
-    watch = MachineWatch(machine, home.root)
+    watch = MachineMonitor(machine, home.root)
     stack.callback(watch.close)
-    engine = Engine(store, home, machine, KeeperLauncher(home, machine, prepare_worker_path(home)))
+    engine = Reconciler(store, home, machine, KeeperLauncher(home, machine, prepare_worker_path(home)))
     stack.callback(engine.close)
     stopping = threading.Event()
     services = Services(
@@ -76,14 +76,14 @@ def _compose(settings: Settings, stack: ExitStack) -> HttpServer:
         most_bundle_bytes=settings.bundle_bytes,
         started_at=time.time(),
         stopping=stopping,
-        nudge=engine.nudge,
+        wake=engine.wake,
         engine_alive=lambda: engine.alive,
     )
     app = create_app(services)
     engine.start()
     watch.start()
-    stack.callback(start_couriers(store, settings.notify))
-    stack.callback(home.withdraw)
+    stack.callback(start_dispatchers(store, settings.notify))
+    stack.callback(home.remove_server_info)
     return HttpServer(
         app, listener, stopping, on_ready=partial(_announce, home, url_of(listener), token, settings.host)
     )
@@ -121,7 +121,7 @@ def _listener(settings: Settings) -> socket.socket:
 
 
 def _announce(home: Home, url: str, token: str, host: str) -> None:
-    home.announce(url)
+    home.write_server_info(url)
     _say(f"rekindle serves {home.root} at {url}")
     _say(f"Open {url}/login#token={token}")
     _say("Ctrl-C stops the server; jobs go on and are found again by the next one.")

@@ -18,7 +18,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from rekindle import DeterministicElastic
-from rekindle.contract.environ import RankEnv
+from rekindle.contract.environment import RankEnv
 from rekindle.recipes.resnet import small_resnet
 from rekindle.training import process_group
 from rekindle.training.method import Method, Replicas

@@ -15,8 +15,8 @@ from pathlib import Path
 import httpx2
 from side_by_side import server
 
-from rekindle.contract.journal import Journal, RecordType
-from rekindle.contract.layout import RunDir
+from rekindle.contract.run_dir.journal import Journal, RecordType
+from rekindle.contract.run_dir.paths import RunDir
 from rekindle_service.client import Client
 
 _LINE = b"step %012d: loss 0.1234567 accuracy 0.9876543 \xc3\xa4 \x1b[32mok\x1b[0m grad_norm 1.2345678 lr 1.0e-03\n"

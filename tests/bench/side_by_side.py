@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Protocol
 
 from rekindle_service.client import Client
-from rekindle_service.settings import Settings
+from rekindle_service.config.settings import Settings
 
 SCRIPT = Path(__file__).with_name("scripts") / "plain_ddp.py"
 PATIENCE = 180.0  # seconds without a finished step after which a run counts as lost

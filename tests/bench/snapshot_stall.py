@@ -27,7 +27,7 @@ from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
 from torchvision.models import resnet34
 
 from rekindle import Snapshots
-from rekindle.contract.durable import fsync_folder
+from rekindle.contract.files import fsync_directory
 
 State = dict[str, Any]
 Save = Callable[[int, State], Callable[[], bool]]
@@ -124,7 +124,7 @@ def durable_torch_save(folder: Path) -> Save:
             file.flush()
             os.fsync(file.fileno())
         temporary.rename(folder / "snapshot.pt")
-        fsync_folder(folder)
+        fsync_directory(folder)
         return lambda: True
 
     return save

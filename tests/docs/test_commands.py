@@ -22,7 +22,7 @@ from e2e.serve_process import ServeProcess
 from e2e.waiting import until
 from file_tree import ROOT
 from rekindle_service.client import Client, rests
-from rekindle_service.settings import Settings
+from rekindle_service.config.settings import Settings
 
 _LONG = 240.0  # seconds: several attempts, on a busy machine
 

@@ -15,9 +15,9 @@ from typer.main import get_command
 import doc_pages
 import file_tree
 import generated_sections
+from rekindle.contract.states import JobState
 from rekindle_service.cli.exit_codes import ExitCode
 from rekindle_service.cli.main import app
-from rekindle_service.states import JobState
 
 README = generated_sections.README.read_text()
 PAGES = doc_pages.pages()

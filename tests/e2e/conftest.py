@@ -11,7 +11,7 @@ from e2e.played_job import PlayedJob
 from e2e.serve_process import ServeProcess
 from e2e.watcher import Watcher
 from rekindle_service.client import Client
-from rekindle_service.settings import Settings
+from rekindle_service.config.settings import Settings
 
 _BROWSER_ARGUMENTS = [
     "--no-sandbox",

@@ -9,18 +9,19 @@ import time
 from pathlib import Path
 from typing import Any
 
-from rekindle.contract.durable import append_line, write_json
-from rekindle.contract.identity import ProcessIdentity
-from rekindle.contract.journal import Journal, RecordType
-from rekindle.contract.layout import RunDir
+from rekindle.contract.files import append_line, write_json
+from rekindle.contract.job import JobSpec, RunIntent, TargetKind
 from rekindle.contract.locks import ExclusiveLock
 from rekindle.contract.outcome import Outcome, OutcomeClass
-from rekindle.contract.rank_records import MetricPoint, RankState, RankStatus
-from rekindle.contract.spec import Intent, JobSpec, TargetKind, Want
-from rekindle_service.home import Home, new_job_id
-from rekindle_service.rows import Job
-from rekindle_service.states import JobState
+from rekindle.contract.processes import ProcessIdentity
+from rekindle.contract.run_dir.journal import Journal, RecordType
+from rekindle.contract.run_dir.paths import RunDir
+from rekindle.contract.run_dir.rank_records import MetricPoint, RankState, RankStatus
+from rekindle.contract.states import JobIntent, JobState
+from rekindle_service.config.home import Home, new_job_id
+from rekindle_service.jobs.submitter import new_job
 from rekindle_service.store import Store
+from rekindle_service.store.tables import Job
 
 _STEPS = 1000
 
@@ -45,18 +46,17 @@ class PlayedJob:
         self._resumed_from_step: int | None = None
         self.run_dir: RunDir = Home(home).run_dir(self.id)
         self._devices = [f"cpu:{rank}" for rank in range(ranks)]
-        self._make_folder(name, args or [], env or {})
+        spec = self._make_folder(name, args or [], env or {})
         self._lock = ExclusiveLock(self.run_dir.keeper_lock)
         self._journal = Journal(self.run_dir.journal)
         self._journal.write(RecordType.KEEPER_STARTED, run=1, keeper=_identity())
         self._store = Store(Home(home).database)
-        self._store.add_job(self._row(name, args or [], env or {}))
+        self._store.add_job(self._row(spec))
 
-    def _make_folder(self, name: str, args: list[str], env: dict[str, str]) -> None:
+    def _make_folder(self, name: str, args: list[str], env: dict[str, str]) -> JobSpec:
         for folder in (self.run_dir.root, self.run_dir.code, self.run_dir.snapshots, self.run_dir.attempts):
             folder.mkdir(parents=True)
         spec = JobSpec(
-            job_id=self.id,
             name=name,
             kind=TargetKind.SCRIPT,
             target="train.py",
@@ -68,20 +68,13 @@ class PlayedJob:
             env=env,
         )
         write_json(self.run_dir.spec, spec.to_json())
-        write_json(self.run_dir.intent, Intent(Want.RUN, 1, self._devices).to_json())
+        write_json(self.run_dir.intent, RunIntent(JobIntent.RUN, 1, self._devices).to_json())
+        return spec
 
-    def _row(self, name: str, args: list[str], env: dict[str, str]) -> Job:
-        return Job(
-            id=self.id,
-            name=name,
-            kind=TargetKind.SCRIPT,
-            target="train.py",
-            args=args,
-            env=env,
-            python=self._python,
-            device="cpu",
-            min_ranks=self.ranks,
-            max_ranks=self.ranks,
+    def _row(self, spec: JobSpec) -> Job:
+        return new_job(
+            self.id,
+            spec,
             state=JobState.STARTING,
             run=1,
             devices=self._devices,
@@ -110,14 +103,14 @@ class PlayedJob:
         if resumed_from_step is not None:
             self._journal.write(RecordType.RESUMED, attempt=self.attempt, step=resumed_from_step)
 
-    def end_attempt(self, outcome: Outcome, *, last_step: int, durable_step: int | None = None) -> None:
+    def end_attempt(self, outcome: Outcome, *, last_step: int, snapshot_step: int | None = None) -> None:
         self._journal.write(
             RecordType.ATTEMPT_ENDED,
             attempt=self.attempt,
             outcome=outcome.to_json(),
             resumed_from_step=self._resumed_from_step,
             last_step=last_step,
-            durable_step=durable_step,
+            snapshot_step=snapshot_step,
         )
 
     def retry_in(self, seconds: float) -> None:
@@ -132,7 +125,7 @@ class PlayedJob:
     def end(self, state: JobState, outcome: Outcome) -> None:
         self._journal.write(RecordType.JOB_ENDED, run=1, state=state, reason=outcome.message, outcome=outcome.to_json())
 
-    def report(self, rank: int, *, step: int | None, snapshot_cadence: str | None = None) -> None:
+    def report(self, rank: int, *, step: int | None, snapshot_policy: str | None = None) -> None:
         """The status of a rank, whose process is the test's own."""
         identity = ProcessIdentity.own()
         status = RankStatus(
@@ -151,7 +144,7 @@ class PlayedJob:
             step=step,
             steps=_STEPS,
             steps_per_second=10.0,
-            snapshot_cadence=snapshot_cadence,
+            snapshot_policy=snapshot_policy,
             updated_at=time.time(),
             updated_monotonic=time.monotonic(),
         )

@@ -6,13 +6,13 @@ import signal
 from pathlib import Path
 
 from e2e.waiting import until
-from rekindle.contract.durable import read_json
-from rekindle.contract.environ import RUN_DIR
-from rekindle.contract.identity import ProcessIdentity, parent_of
-from rekindle.contract.journal import Record, RecordType, read_journal
-from rekindle.contract.layout import RunDir
+from rekindle.contract.environment import RUN_DIR
+from rekindle.contract.files import read_json
 from rekindle.contract.locks import lock_holder
-from rekindle.contract.rank_records import RankStatus
+from rekindle.contract.processes import ProcessIdentity, parent_of
+from rekindle.contract.run_dir.journal import Record, RecordType, read_journal
+from rekindle.contract.run_dir.paths import RunDir
+from rekindle.contract.run_dir.rank_records import RankStatus
 from rekindle_service.client import Client
 
 _LONG = 180.0  # seconds

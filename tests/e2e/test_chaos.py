@@ -13,10 +13,10 @@ from cli_process import rekindle
 from e2e.serve_process import ServeProcess
 from e2e.served_job import ServedJob
 from e2e.waiting import until
-from rekindle.contract.identity import ProcessIdentity
-from rekindle.contract.journal import RecordType
+from rekindle.contract.processes import ProcessIdentity
+from rekindle.contract.run_dir.journal import RecordType
 from rekindle_service.client import Client
-from rekindle_service.settings import Settings
+from rekindle_service.config.settings import Settings
 
 _LONG = 240  # seconds: several attempts, on a busy machine
 _SCRIPTS = Path(__file__).parent / "scripts"

@@ -8,12 +8,12 @@ import httpx2
 from playwright.sync_api import Page, expect
 
 from e2e.serve_process import ServeProcess
-from rekindle.contract.durable import append_line
-from rekindle.contract.journal import Journal, RecordType
+from rekindle.contract.files import append_line
 from rekindle.contract.locks import ExclusiveLock
-from rekindle.contract.rank_records import MetricPoint
-from rekindle_service.home import Home
-from rekindle_service.states import JobState
+from rekindle.contract.run_dir.journal import Journal, RecordType
+from rekindle.contract.run_dir.rank_records import MetricPoint
+from rekindle.contract.states import JobState
+from rekindle_service.config.home import Home
 from rekindle_service.store import Store
 
 _HOSTILE = "<img src=x onerror=alert(1)> {{7*7}}"
@@ -30,7 +30,7 @@ def test_an_experiment_is_found_in_the_list_and_shows_table_curves_and_machine(
     link.click()
     expect(page.locator("#experiment-name")).to_have_text(_HOSTILE)
     expect(page.locator("#experiment-states")).to_have_text("2 queued")
-    first, second = (cell["job"] for cell in experiment["cells"])
+    first, second = (trial["job"] for trial in experiment["trials"])
     play(home, first, [4.0, 2.0])
     play(home, second, [5.0, 1.0])
     rows = page.locator("#results-body tr")

@@ -15,7 +15,7 @@ from e2e.serve_process import ServeProcess
 from e2e.waiting import until
 from e2e.watcher import Watcher
 from rekindle.contract.outcome import Outcome, OutcomeClass
-from rekindle_service.states import JobState
+from rekindle.contract.states import JobState
 
 HOSTILE = "<img src=x onerror=alert(1)>"
 
@@ -141,7 +141,7 @@ def test_a_failed_job_goes_on_from_the_snapshot_that_is_chosen(job_page: Page, j
     job.snapshot(40)
     job.snapshot(60)
     failed = Outcome(OutcomeClass.USER_ERROR, "ValueError: no", rank=1, file="train.py", line=3)
-    job.end_attempt(failed, last_step=70, durable_step=60)
+    job.end_attempt(failed, last_step=70, snapshot_step=60)
     job.write(b"Traceback\nValueError: no\n", rank=1, stream="stderr")
     job.end(JobState.FAILED, failed)
     expect(job_page.get_by_role("button", name="Retry")).to_be_visible()
@@ -251,8 +251,8 @@ def test_the_configuration_tells_names_but_no_secrets(job_page: Page, job: Playe
 def test_snapshots_are_listed_when_an_attempt_has_left_them(job_page: Page, job: PlayedJob) -> None:
     expect(job_page.locator("#snapshots-empty")).to_be_visible()
     job.snapshot(40, score={"by": "accuracy", "value": 0.9})
-    job.report(0, step=50, snapshot_cadence="every 42 steps (auto: …)")
-    job.end_attempt(Outcome(OutcomeClass.COMM, "connection lost"), last_step=50, durable_step=40)
+    job.report(0, step=50, snapshot_policy="every 42 steps (auto: …)")
+    job.end_attempt(Outcome(OutcomeClass.COMM, "connection lost"), last_step=50, snapshot_step=40)
     expect(job_page.locator("#snapshots li")).to_contain_text("verified, best (0.9)")
     expect(job_page.locator("#snapshots-cadence")).to_have_text("Taken every 42 steps (auto: …).")
     job.begin_attempt(resumed_from_step=40)
@@ -298,7 +298,7 @@ def test_an_answer_that_comes_late_does_not_undo_a_newer_one(
 
     job.snapshot(40)
     hold("**/snapshots")
-    job.end_attempt(Outcome(OutcomeClass.COMM, "connection lost"), last_step=50, durable_step=40)
+    job.end_attempt(Outcome(OutcomeClass.COMM, "connection lost"), last_step=50, snapshot_step=40)
     until(lambda: job_page.evaluate("1") and late, "the list of snapshots is asked for")
     job.snapshot(60)
     job.begin_attempt(resumed_from_step=60)

@@ -10,12 +10,12 @@ from e2e.played_job import PlayedJob
 from e2e.serve_process import ServeProcess
 from e2e.waiting import until
 from e2e.watcher import Watcher
+from rekindle.contract.job import JobSpec, TargetKind
 from rekindle.contract.outcome import Outcome, OutcomeClass
-from rekindle.contract.spec import TargetKind
+from rekindle.contract.states import JobState
 from rekindle_service.client import Client
-from rekindle_service.home import Home, new_job_id
-from rekindle_service.rows import Job
-from rekindle_service.states import JobState
+from rekindle_service.config.home import Home, new_job_id
+from rekindle_service.jobs.submitter import new_job
 from rekindle_service.store import Store
 
 SMALL = {"recipe": "rl", "device": "cpu", "args": ["--epochs", "1"]}
@@ -109,9 +109,9 @@ def fill_list(home: Path, count: int) -> None:
     """Jobs that were cancelled before they began: rows, and nothing else."""
     store = Store(Home(home).database)
     for number in range(1, count + 1):
-        asked = {"kind": TargetKind.RECIPE, "target": "rl", "python": "python", "device": "cpu"}
-        ranks = {"min_ranks": 1, "max_ranks": 1, "created_at": time.time(), "ended_at": time.time()}
-        store.add_job(Job(id=new_job_id(), name=f"job {number}", state=JobState.CANCELLED, **asked, **ranks))
+        spec = JobSpec(f"job {number}", TargetKind.RECIPE, "rl", "python", device="cpu")
+        times = {"created_at": time.time(), "ended_at": time.time()}
+        store.add_job(new_job(new_job_id(), spec, state=JobState.CANCELLED, **times))
     store.close()
 
 

@@ -5,12 +5,12 @@ from pathlib import Path
 
 from e2e.serve_process import ServeProcess
 from e2e.waiting import until
-from rekindle.contract.journal import RecordType, read_journal
-from rekindle.contract.layout import RunDir
+from rekindle.contract.run_dir.journal import RecordType, read_journal
+from rekindle.contract.run_dir.paths import RunDir
+from rekindle.contract.states import JobState
 from rekindle_service.client import Client
-from rekindle_service.home import Home
-from rekindle_service.settings import Settings
-from rekindle_service.states import JobState
+from rekindle_service.config.home import Home
+from rekindle_service.config.settings import Settings
 from rekindle_service.store import Store
 
 _JOBS = 20

@@ -6,7 +6,7 @@ import httpx2
 
 from e2e.served_job import ServedJob
 from e2e.waiting import until
-from rekindle.contract.journal import RecordType
+from rekindle.contract.run_dir.journal import RecordType
 from rekindle_service.client import Client
 from rekindle_service.client.calls import Call
 

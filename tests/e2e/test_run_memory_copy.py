@@ -6,9 +6,9 @@ import shutil
 import pytest
 
 from plain_torchrun import EXACT, history, lines, snapshot_steps, torchrun
-from rekindle.contract.durable import write_json
-from rekindle.contract.environ import attempt_environment
-from rekindle.contract.layout import RunDir
+from rekindle.contract.environment import attempt_environment
+from rekindle.contract.files import write_json
+from rekindle.contract.run_dir.paths import RunDir
 
 RARELY = '{"every_steps": 1000, "every_seconds": null, "every_epochs": null, "keep": 3}'
 
@@ -16,7 +16,9 @@ RARELY = '{"every_steps": 1000, "every_seconds": null, "every_epochs": null, "ke
 def attempt(run_dir, number, **environment):
     generation = f"{number}-test"
     write_json(run_dir.fence, {"generation": generation})
-    own = attempt_environment(job_id="job", run_dir=run_dir, attempt=number, generation=generation, cadence=RARELY)
+    own = attempt_environment(
+        job_id="job", run_dir=run_dir, attempt=number, generation=generation, snapshot_policy=RARELY
+    )
     return torchrun(2, [EXACT], run_dir.root, COPIES="1", **own, **environment)
 
 

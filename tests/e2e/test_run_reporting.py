@@ -7,13 +7,14 @@ import socket
 import pytest
 
 from plain_torchrun import EXACT, snapshot_steps, torchrun
-from rekindle.contract.durable import read_lines, write_json
-from rekindle.contract.environ import attempt_environment
-from rekindle.contract.layout import RunDir
-from rekindle.contract.rank_records import RankState, RankStatus
-from rekindle.contract.spec import Intent, Want
+from rekindle.contract.environment import attempt_environment
+from rekindle.contract.files import read_lines, write_json
+from rekindle.contract.job import RunIntent
+from rekindle.contract.run_dir.paths import RunDir
+from rekindle.contract.run_dir.rank_records import RankState, RankStatus
+from rekindle.contract.states import JobIntent
 
-CADENCE = '{"every_steps": 5, "every_seconds": null, "every_epochs": null, "keep": 9}'
+SNAPSHOT_POLICY = '{"every_steps": 5, "every_seconds": null, "every_epochs": null, "keep": 9}'
 
 
 class PlayedJob:
@@ -25,7 +26,7 @@ class PlayedJob:
         self._bell = os.open(self.run_dir.bell, os.O_RDWR | os.O_NONBLOCK)
 
     def want(self, wish):
-        write_json(self.run_dir.intent, Intent(wish, 1, ["cpu:0", "cpu:1"]).to_json())
+        write_json(self.run_dir.intent, RunIntent(wish, 1, ["cpu:0", "cpu:1"]).to_json())
 
     def attempt(self, number, **environment):
         for rank in range(2):
@@ -36,7 +37,7 @@ class PlayedJob:
         generation = f"{number}-test"
         write_json(self.run_dir.fence, {"generation": generation})
         own = attempt_environment(
-            job_id="job", run_dir=self.run_dir, attempt=number, generation=generation, cadence=CADENCE
+            job_id="job", run_dir=self.run_dir, attempt=number, generation=generation, snapshot_policy=SNAPSHOT_POLICY
         )
         return torchrun(2, [EXACT], self.run_dir.root, **own, **environment)
 
@@ -61,13 +62,13 @@ class PlayedJob:
 def job(tmp_path_factory):
     """Drained by the server's intent in its first attempt, finished in its second."""
     played = PlayedJob(tmp_path_factory.mktemp("job"))
-    played.want(Want.DRAIN)
+    played.want(JobIntent.DRAIN)
     first = played.attempt(1)
     played.first_rung = played.rung()
     played.first_snapshots = snapshot_steps(played.run_dir.root)
     assert first.code == 1, first.output
     assert "exitcode  : 75" in first.output
-    played.want(Want.RUN)
+    played.want(JobIntent.RUN)
     second = played.attempt(2)
     assert second.code == 0, second.output
     yield played
@@ -76,7 +77,7 @@ def job(tmp_path_factory):
 
 def test_a_drain_by_the_servers_intent_saves_the_first_step_boundary(job):
     assert job.first_snapshots == [1]
-    assert [(own["step"], own["durable_step"]) for own in job.statuses(1)] == [(1, 1), (1, 1)]
+    assert [(own["step"], own["snapshot_step"]) for own in job.statuses(1)] == [(1, 1), (1, 1)]
 
 
 def test_the_next_attempt_says_from_where_it_went_on(job):
@@ -89,7 +90,7 @@ def test_the_next_attempt_says_from_where_it_went_on(job):
 def test_the_status_ends_at_the_last_step_and_expects_no_more(job):
     for own in job.statuses(2):
         assert (own["step"], own["steps"], own["epoch"], own["epochs"]) == (21, 21, 3, 3)
-        assert (own["durable_step"], own["phase"], own["notice"]) == (21, "epoch end", None)
+        assert (own["snapshot_step"], own["phase"], own["notice"]) == (21, "epoch end", None)
         assert own["steps_per_second"] > 0
 
 

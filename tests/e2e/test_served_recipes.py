@@ -12,7 +12,7 @@ from cli_process import rekindle
 from e2e.serve_process import ServeProcess
 from e2e.served_job import ServedJob
 from recipe_process import RecipeProcess
-from rekindle.contract.journal import RecordType
+from rekindle.contract.run_dir.journal import RecordType
 from rekindle_service.client import Client
 from small_data import write_fashion_mnist
 

@@ -11,9 +11,9 @@ import pytest
 from e2e.serve_process import ServeProcess
 from e2e.served_job import ServedJob
 from e2e.waiting import until
-from rekindle.contract.journal import RecordType
+from rekindle.contract.run_dir.journal import RecordType
 from rekindle_service.client import Client
-from rekindle_service.settings import Settings
+from rekindle_service.config.settings import Settings
 
 _BODY = {
     "recipe": "ddp",

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from e2e.served_job import ServedJob
 from e2e.waiting import until
-from rekindle.contract.durable import read_json
+from rekindle.contract.files import read_json
 from rekindle_service.client import Client
 
 _SCRIPT = """

@@ -10,7 +10,7 @@ from e2e.serve_process import ServeProcess
 from e2e.served_job import ServedJob
 from file_tree import ROOT
 from rekindle_service.client import Client
-from rekindle_service.settings import Settings
+from rekindle_service.config.settings import Settings
 
 Submit = Callable[..., ServedJob]
 

@@ -10,7 +10,7 @@ import pytest
 from e2e.served_job import ServedJob
 from e2e.waiting import until
 from ecosystem.conftest import Submit
-from rekindle.contract.journal import RecordType
+from rekindle.contract.run_dir.journal import RecordType
 from rekindle_service.client import Client
 
 EPOCH = 25  # steps

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from rekindle.contract.layout import RunDir
+from rekindle.contract.run_dir.paths import RunDir
 from rekindle.keeper.scalar_log import ScalarLog
-from rekindle_service.readers.attempt_metrics import read_attempt_series
+from rekindle_service.run_readers.attempt_metrics import read_attempt_series
 
 WRITER = """
 import sys, torch

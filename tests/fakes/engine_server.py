@@ -8,8 +8,8 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from fakes.launching import launch_fake
 from job_examples import cpu_machine
-from rekindle_service.engine import Engine
-from rekindle_service.home import Home
+from rekindle_service.config.home import Home
+from rekindle_service.scheduler.reconciler import Reconciler
 from rekindle_service.store import Store
 
 home = Home(Path(sys.argv[1]))
@@ -17,7 +17,7 @@ home.create()
 lock = home.lock()
 store = Store(home.database)
 store.migrate()
-engine = Engine(store, home, cpu_machine(int(sys.argv[2])), launch_fake(home))
+engine = Reconciler(store, home, cpu_machine(int(sys.argv[2])), launch_fake(home))
 engine.start()
 print("ready", flush=True)
 threading.Event().wait()

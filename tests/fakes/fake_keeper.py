@@ -12,13 +12,14 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 
-from rekindle.contract.durable import read_json, write_json
-from rekindle.contract.identity import ProcessIdentity
-from rekindle.contract.journal import Journal, RecordType, read_journal
-from rekindle.contract.layout import RunDir
+from rekindle.contract.files import read_json, write_json
+from rekindle.contract.job import JobSpec, RunIntent
 from rekindle.contract.locks import ExclusiveLock, LockHeldError
 from rekindle.contract.outcome import Outcome, OutcomeClass
-from rekindle.contract.spec import Intent, JobSpec, Want
+from rekindle.contract.processes import ProcessIdentity
+from rekindle.contract.run_dir.journal import Journal, RecordType, read_journal
+from rekindle.contract.run_dir.paths import RunDir
+from rekindle.contract.states import JobIntent
 
 _FAILURE = Outcome(OutcomeClass.SIGNAL, "Rank 1 was killed by SIGKILL.", rank=1, signal="SIGKILL").to_json()
 _SUCCESS = Outcome(OutcomeClass.SUCCESS, "Every rank was done.").to_json()
@@ -31,8 +32,8 @@ class Play:
         self.journal = Journal(run_dir.journal)
 
     @property
-    def intent(self) -> Intent:
-        return Intent.from_json(read_json(self.run_dir.intent))
+    def intent(self) -> RunIntent:
+        return RunIntent.from_json(read_json(self.run_dir.intent))
 
     def begin(self) -> None:
         self.journal.write(RecordType.KEEPER_STARTED, run=self.intent.run, keeper=asdict(ProcessIdentity.own()))
@@ -58,7 +59,7 @@ class Play:
     def end_attempt(self, number: int, outcome: dict) -> None:
         self.journal.write(
             RecordType.ATTEMPT_ENDED,
-            attempt=number, outcome=outcome, resumed_from_step=None, last_step=10 * number, durable_step=10 * number,
+            attempt=number, outcome=outcome, resumed_from_step=None, last_step=10 * number, snapshot_step=10 * number,
         )  # fmt: skip
 
     def end_job(self, state: str, outcome: dict | None) -> None:
@@ -86,10 +87,10 @@ class Play:
 
     def wait(self) -> None:
         number = self.attempt()
-        while (want := self.intent.want) is Want.RUN:
+        while (want := self.intent.want) is JobIntent.RUN:
             time.sleep(0.01)
         self.end_attempt(number, _FAILURE)
-        self.end_job("queued" if want is Want.DRAIN else "cancelled", None)
+        self.end_job("queued" if want is JobIntent.DRAIN else "cancelled", None)
 
     def mute(self) -> None:
         pass

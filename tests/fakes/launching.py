@@ -4,9 +4,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from rekindle_service.home import Home
-from rekindle_service.keepers import Launcher
-from rekindle_service.rows import Job
+from rekindle_service.config.home import Home
+from rekindle_service.scheduler.keeper_pool import Launcher
+from rekindle_service.store.tables import Job
 
 
 def launch_fake(home: Home) -> Launcher:

@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from e2e.waiting import until
-from rekindle.contract.durable import read_json, write_json
-from rekindle.contract.environ import RUN_DIR, scrubbed
-from rekindle.contract.identity import ProcessIdentity, boot_id, parent_of
-from rekindle.contract.journal import Record, RecordType, read_journal
-from rekindle.contract.layout import RunDir
-from rekindle.contract.rank_records import RankStatus, ring
-from rekindle.contract.spec import Intent, JobSpec, TargetKind, Want
+from rekindle.contract.environment import RUN_DIR, clean_environment
+from rekindle.contract.files import read_json, write_json
+from rekindle.contract.job import JobSpec, RunIntent, TargetKind
+from rekindle.contract.processes import ProcessIdentity, boot_id, parent_of
+from rekindle.contract.run_dir.journal import Record, RecordType, read_journal
+from rekindle.contract.run_dir.paths import RunDir
+from rekindle.contract.run_dir.rank_records import RankStatus, notify
+from rekindle.contract.states import JobIntent
 
 SCRIPTS = Path(__file__).parent / "scripts"
 _LONG = 120.0  # seconds
@@ -33,12 +34,12 @@ class FaultyRun:
         shutil.copyfile(SCRIPTS / script, self.run_dir.code / "train.py")
         wanted = {"kind": TargetKind.SCRIPT, "target": "train.py", "warm": True, **spec}
         job = JobSpec(
-            job_id=root.name, name="fault", python=sys.executable, device="cpu", min_ranks=ranks, max_ranks=ranks,
+            name="fault", python=sys.executable, device="cpu", min_ranks=ranks, max_ranks=ranks,
             args=list(args), **wanted,
         )  # fmt: skip
         self._ranks, self._max_failures = ranks, job.max_failures
         write_json(self.run_dir.spec, job.to_json())
-        self.want(Want.RUN)
+        self.want(JobIntent.RUN)
         self._keepers: list[subprocess.Popen[bytes]] = []
         self.keeper: subprocess.Popen[bytes]
 
@@ -46,7 +47,7 @@ class FaultyRun:
 
     def start(self, **environment: str) -> subprocess.Popen[bytes]:
         """Start a keeper as the server does: in a session of its own, its log in the run directory."""
-        own = {**scrubbed(os.environ), "OMP_NUM_THREADS": "1", RUN_DIR: str(self.run_dir.root), **environment}
+        own = {**clean_environment(os.environ), "OMP_NUM_THREADS": "1", RUN_DIR: str(self.run_dir.root), **environment}
         with self.run_dir.keeper_log.open("ab") as log:
             keeper = subprocess.Popen(
                 [sys.executable, "-P", "-m", "rekindle.keeper", str(self.run_dir.root)],
@@ -57,10 +58,10 @@ class FaultyRun:
         self.keeper = keeper
         return keeper
 
-    def want(self, want: Want, run: int = 1) -> None:
+    def want(self, want: JobIntent, run: int = 1) -> None:
         devices = [f"cpu:{index}" for index in range(self._ranks)]
-        write_json(self.run_dir.intent, Intent(want, run, devices, self._max_failures).to_json())
-        ring(self.run_dir.bell, {"bell": "intent"})
+        write_json(self.run_dir.intent, RunIntent(want, run, devices, self._max_failures).to_json())
+        notify(self.run_dir.bell, {"bell": "intent"})
 
     def signal_rank(self, rank: int, number: int = signal.SIGKILL) -> None:
         """Signal the rank's process, made sure to be itself."""

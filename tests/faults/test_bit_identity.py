@@ -11,7 +11,7 @@ import pytest
 
 from faults.conftest import Begin
 from faults.faulty_run import FaultyRun
-from rekindle.contract.journal import RecordType
+from rekindle.contract.run_dir.journal import RecordType
 
 Combination = tuple[str, str, int, str, int]  # model, optimizer, workers of the loader, extra, ranks
 

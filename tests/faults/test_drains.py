@@ -8,9 +8,9 @@ import pytest
 
 from e2e.waiting import until
 from faults.faulty_run import FaultyRun
-from rekindle.contract.durable import read_json
-from rekindle.contract.journal import RecordType
-from rekindle.contract.spec import Want
+from rekindle.contract.files import read_json
+from rekindle.contract.run_dir.journal import RecordType
+from rekindle.contract.states import JobIntent
 
 _STEP = 0.15  # seconds that a step of the script takes
 
@@ -40,7 +40,7 @@ def test_a_damaged_snapshot_is_passed_over_and_the_journal_says_so(begin):
     model.write_bytes(model.read_bytes()[:-1])
     run.start()
     run.reach_record(RecordType.RESUMED, 2)
-    run.want(Want.CANCEL)
+    run.want(JobIntent.CANCEL)
     assert run.leave() == 0
     (skipped,) = run.records(RecordType.SNAPSHOT_SKIPPED)
     assert (skipped.fields["attempt"], skipped.fields["step"]) == (3, saved[1])
@@ -60,10 +60,10 @@ def drain_and_come_back(run, ways, chance):
         time.sleep(chance.uniform(0, _STEP))  # at any moment of a step
         leave(run)
         saved.append(common_step(run))
-        run.want(Want.RUN, run=number + 1)
+        run.want(JobIntent.RUN, run=number + 1)
         run.start()
     until(lambda: run.attempt == len(ways) + 1 and trained(run) >= 1, "the last attempt trains", 120)
-    run.want(Want.CANCEL, run=len(ways) + 1)
+    run.want(JobIntent.CANCEL, run=len(ways) + 1)
     assert run.leave() == 0
     assert run.classes() == ["preempted"] * len(ways) + ["cancelled"]
     assert [record.fields["step"] for record in run.records(RecordType.RESUMED)] == saved
@@ -75,7 +75,7 @@ def drain_and_come_back(run, ways, chance):
 
 def leave_on_request(run: FaultyRun) -> None:
     """As `POST /drain` has it: the job goes back to the queue."""
-    run.want(Want.DRAIN, run=run.records(RecordType.KEEPER_STARTED)[-1].fields["run"])
+    run.want(JobIntent.DRAIN, run=run.records(RecordType.KEEPER_STARTED)[-1].fields["run"])
     assert run.leave() == 0
     assert run.records(RecordType.JOB_ENDED)[-1].fields["state"] == "queued"
 

@@ -8,7 +8,7 @@ import pytest
 from disks import tmpfs
 from e2e.waiting import until
 from faults.faulty_run import FaultyRun
-from rekindle.contract.identity import parent_of, process_state
+from rekindle.contract.processes import parent_of, process_state
 
 _HANG = 1.0  # seconds: while the disk is full no step can be reported for several times as long
 

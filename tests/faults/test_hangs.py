@@ -2,7 +2,7 @@
 
 import pytest
 
-from rekindle.contract.journal import RecordType
+from rekindle.contract.run_dir.journal import RecordType
 
 HANGS = ["sleep", "stop", "spin", "lock_in_c", "skip_collective", "dead_loader"]
 

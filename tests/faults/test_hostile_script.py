@@ -5,10 +5,10 @@ import subprocess
 import sys
 
 from e2e.waiting import until
-from rekindle.contract.identity import ProcessIdentity
-from rekindle.contract.journal import RecordType
-from rekindle.contract.rank_records import ring
-from rekindle.contract.spec import Want
+from rekindle.contract.processes import ProcessIdentity
+from rekindle.contract.run_dir.journal import RecordType
+from rekindle.contract.run_dir.rank_records import notify
+from rekindle.contract.states import JobIntent
 
 _DEAFENER = """
 import os, time
@@ -38,11 +38,11 @@ def test_a_forged_start_message_puts_no_foreign_process_into_the_job(begin):
             identity = ProcessIdentity.of(innocent.pid)
             run = begin("stubborn.py", "wait", ranks=1)
             run.reach_record(RecordType.ATTEMPT_STARTED)
-            ring(run.run_dir.bell, {"bell": "rank_started", "attempt": 1, "rank": 0, "local_rank": 0,
+            notify(run.run_dir.bell, {"bell": "rank_started", "attempt": 1, "rank": 0, "local_rank": 0,
                                     "pid": innocent.pid, "start_time": identity.start_time})  # fmt: skip
             run.reach_step(1)
             run.reach_record(RecordType.RANKS_RUNNING)
-            run.want(Want.CANCEL)
+            run.want(JobIntent.CANCEL)
             assert run.finish() == "cancelled"
             running = run.records(RecordType.RANKS_RUNNING)[0].fields["ranks"]
             assert [rank["pid"] for rank in running] == [run.pid(0)]
@@ -56,8 +56,8 @@ def test_an_unreadable_intent_changes_nothing_until_a_readable_one_comes(begin):
     run.reach_step(1)
     for nonsense in (b"", b"{", b"[]", b'{"want": "dance", "run": 1, "devices": []}'):
         run.run_dir.intent.write_bytes(nonsense)
-        ring(run.run_dir.bell, {"bell": "intent"})
-    run.want(Want.CANCEL)
+        notify(run.run_dir.bell, {"bell": "intent"})
+    run.want(JobIntent.CANCEL)
     assert run.finish() == "cancelled"
 
 
@@ -93,8 +93,8 @@ def test_a_job_that_floods_the_bell_can_still_be_cancelled(prepare):
     (run.run_dir.code / "train.py").write_text(_FLOOD)
     run.start()
     run.reach_step(1)
-    run.want(Want.CANCEL)
-    until(lambda: run.keeper.poll() is not None or run.want(Want.CANCEL), "the keeper has heard the wish", 60)
+    run.want(JobIntent.CANCEL)
+    until(lambda: run.keeper.poll() is not None or run.want(JobIntent.CANCEL), "the keeper has heard the wish", 60)
     assert run.finish() == "cancelled"
 
 
@@ -103,5 +103,5 @@ def test_a_job_that_removes_the_bell_can_still_be_cancelled(prepare):
     (run.run_dir.code / "train.py").write_text(_DEAFENER)
     run.start()
     run.reach_step(1)
-    run.want(Want.CANCEL)
+    run.want(JobIntent.CANCEL)
     assert run.finish() == "cancelled"

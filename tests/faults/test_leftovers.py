@@ -4,8 +4,8 @@ import os
 import signal
 
 from e2e.waiting import until
-from rekindle.contract.journal import RecordType
-from rekindle.contract.spec import Want
+from rekindle.contract.run_dir.journal import RecordType
+from rekindle.contract.states import JobIntent
 
 
 def test_processes_that_escaped_from_their_rank_end_with_the_attempt(begin):
@@ -18,7 +18,7 @@ def test_processes_that_escaped_end_with_a_cancel(begin):
     run = begin("escape.py", "stay", ranks=1)
     run.reach_step(1)
     assert len(run.processes()) >= 5
-    run.want(Want.CANCEL)
+    run.want(JobIntent.CANCEL)
     assert run.finish() == "cancelled"
 
 
@@ -28,7 +28,7 @@ def test_what_a_killed_keeper_left_is_ended_by_the_next_one(begin):
     run.kill_keeper()
     until(lambda: not run.rank_lives(0), "the rank has gone with its keeper", 5)
     assert run.processes(), "what escaped is still there, or this test shows nothing"
-    run.want(Want.CANCEL)
+    run.want(JobIntent.CANCEL)
     run.start()
     assert run.finish() == "cancelled"
     assert run.classes() == ["keeper_lost"]
@@ -61,7 +61,7 @@ def test_a_stopped_rank_dies_with_the_job(begin):
     run = begin("ddp.py")
     run.reach_step(2)
     run.signal_rank(1, signal.SIGSTOP)
-    run.want(Want.CANCEL)
+    run.want(JobIntent.CANCEL)
     assert run.finish() == "cancelled"
 
 

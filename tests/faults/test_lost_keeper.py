@@ -7,8 +7,8 @@ import json
 
 import pytest
 
-from rekindle.contract.journal import RecordType, read_journal
-from rekindle.contract.spec import Want
+from rekindle.contract.run_dir.journal import RecordType, read_journal
+from rekindle.contract.states import JobIntent
 
 
 def forget_from(run, kind):
@@ -45,7 +45,7 @@ def test_a_drained_job_is_not_taken_for_a_finished_one(begin, kind):
     run = begin("stubborn.py", "save", ranks=2, warm=False)
     run.reach_step(1)
     run.reach_step(1, rank=1)
-    run.want(Want.DRAIN)
+    run.want(JobIntent.DRAIN)
     assert run.finish() == "queued"
     forget_from(run, kind)
     run.start()
@@ -58,7 +58,7 @@ def test_a_drained_job_is_not_taken_for_a_finished_one(begin, kind):
 def test_a_cancelled_job_stays_cancelled(begin, kind):
     run = begin("stubborn.py", "wait", ranks=1, warm=False)
     run.reach_step(1)
-    run.want(Want.CANCEL)
+    run.want(JobIntent.CANCEL)
     assert run.finish() == "cancelled"
     forget_from(run, kind)
     run.start()

@@ -5,8 +5,8 @@ from itertools import pairwise
 
 import pytest
 
-from rekindle.contract.journal import RecordType
-from rekindle.contract.spec import Want
+from rekindle.contract.run_dir.journal import RecordType
+from rekindle.contract.states import JobIntent
 
 EVERY = 5  # steps between two snapshots of ddp.py
 STEPS = 30
@@ -127,7 +127,7 @@ def test_a_second_keeper_leaves_the_job_to_the_first(begin):
 def test_a_cancelled_job_ends_at_once_where_its_ranks_let_it(begin, warm):
     run = begin("ddp.py", warm=warm)
     run.reach_step(2)
-    run.want(Want.CANCEL)
+    run.want(JobIntent.CANCEL)
     assert run.finish() == "cancelled"
     assert run.classes() == ["cancelled"]
     assert run.steps(0)[0][-1] < STEPS

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from faults.faulty_run import FaultyRun
-from rekindle.contract.environ import scrubbed
-from rekindle.contract.journal import RecordType
-from rekindle.contract.spec import TargetKind
+from rekindle.contract.environment import clean_environment
+from rekindle.contract.job import TargetKind
+from rekindle.contract.run_dir.journal import RecordType
 
 _OWN = ("REKINDLE_", "WANDB_")
 _TORCHRUNS = ("TORCHELASTIC_", "MASTER_PORT", "MASTER_ADDR", "PYTHON_EXEC")  # differ from launch to launch
@@ -34,7 +34,7 @@ def seen(path: Path) -> dict:
 
 def by_plain_torchrun(code: Path, out: Path, *target: str) -> dict:
     """On one rank, in the environment that a keeper gives."""
-    own = {**scrubbed(os.environ), "OMP_NUM_THREADS": "1"}
+    own = {**clean_environment(os.environ), "OMP_NUM_THREADS": "1"}
     argv = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=1", *target]
     subprocess.run(
         [*argv, str(out), "--flag", "two words"], cwd=code, env=own, stdin=subprocess.DEVNULL, check=True, timeout=120,

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from rekindle.contract.identity import parent_of
-from rekindle.contract.journal import RecordType
-from rekindle.contract.spec import Want
+from rekindle.contract.processes import parent_of
+from rekindle.contract.run_dir.journal import RecordType
+from rekindle.contract.states import JobIntent
 
 _NOT_IN_A_FORK = """
 import os, time
@@ -22,7 +22,7 @@ def test_a_rank_that_ignores_sigterm_is_gone_soon_after_a_cancel(begin):
     run = begin("stubborn.py", "ignore", warm=False)
     run.reach_step(1)
     run.reach_step(1, rank=1)
-    run.want(Want.CANCEL)
+    run.want(JobIntent.CANCEL)
     assert run.finish() == "cancelled"
     ends = {record.fields["rank"]: record.fields for record in run.records(RecordType.RANK_EXITED)}
     assert {rank: (end["signal"], end["killed"]) for rank, end in ends.items()} == dict.fromkeys(
@@ -34,15 +34,15 @@ def test_a_plain_script_that_saves_on_sigterm_and_exits_with_75_is_drained_and_g
     run = begin("stubborn.py", "save", warm=False)
     run.reach_step(1)
     run.reach_step(1, rank=1)
-    run.want(Want.DRAIN)
+    run.want(JobIntent.DRAIN)
     assert run.finish() == "queued"
     assert run.classes() == ["preempted"]
     assert run.outcomes()[0]["message"] == "Saved and stopped as asked."
     assert sorted(path.name for path in run.run_dir.snapshots.iterdir()) == ["saved-0", "saved-1"]
-    run.want(Want.RUN, run=2)
+    run.want(JobIntent.RUN, run=2)
     run.start()
     run.reach_step(1, attempt=2)
-    run.want(Want.CANCEL, run=2)
+    run.want(JobIntent.CANCEL, run=2)
     assert run.leave() == 0
     assert [record.fields["state"] for record in run.records(RecordType.JOB_ENDED)] == ["queued", "cancelled"]
 
@@ -51,7 +51,7 @@ def test_a_script_that_comes_to_its_end_while_it_is_drained_has_succeeded(begin)
     run = begin("stubborn.py", "finish", warm=False)
     run.reach_step(1)
     run.reach_step(1, rank=1)
-    run.want(Want.DRAIN)
+    run.want(JobIntent.DRAIN)
     assert run.finish() == "succeeded"
     assert run.classes() == ["success"]
 
@@ -82,7 +82,7 @@ def test_a_cancel_in_the_middle_of_a_retry_delay_is_obeyed_at_once(begin):
     run = begin("stubborn.py", "raise-another", ranks=1)
     run.reach_record(RecordType.RETRY_DECIDED, 2)
     due = run.records(RecordType.RETRY_DECIDED)[1].fields["next_try_at"]
-    run.want(Want.CANCEL)
+    run.want(JobIntent.CANCEL)
     assert run.finish() == "cancelled"
     assert run.records(RecordType.JOB_ENDED)[0].at < due
     assert run.attempt == 2
@@ -129,6 +129,6 @@ def test_a_script_that_cannot_run_in_a_fork_goes_on_in_a_fresh_interpreter_and_n
     run.reach_step(1, attempt=2)
     children = Path(f"/proc/{run.keeper.pid}/task/{run.keeper.pid}/children").read_text().split()
     assert children == [str(parent_of(run.pid(0)))], "the agent alone"
-    run.want(Want.CANCEL)
+    run.want(JobIntent.CANCEL)
     assert run.finish() == "cancelled"
     assert [record.fields["warm"] for record in run.records(RecordType.ATTEMPT_STARTED)] == [True, False]

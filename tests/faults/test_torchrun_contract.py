@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import rekindle.keeper.torchrun
-from rekindle.contract.environ import scrubbed
+from rekindle.contract.environment import clean_environment
 
 _RANK = """
 import json, os, sys
@@ -33,7 +33,7 @@ def launch(folder: Path, *, warm: bool, **environment: str) -> tuple[subprocess.
         world_size=2, rendezvous_id="contract.1", log_dir=folder / "logs", warm=warm
     )
     argv = argv[: argv.index("--run-path" if warm else "-m")] + (["--run-path"] if warm else []) + [str(script)]
-    own = {**scrubbed(os.environ), "OMP_NUM_THREADS": "1", "OUT": str(folder), **environment}
+    own = {**clean_environment(os.environ), "OMP_NUM_THREADS": "1", "OUT": str(folder), **environment}
     with subprocess.Popen(
         [sys.executable, "-m", "torch.distributed.run", *argv],
         cwd=folder, env=own, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
@@ -68,7 +68,7 @@ def test_torchrun_restarts_nothing_and_ends_with_1_where_a_rank_failed(tmp_path,
 _PRELOADED = """
 import os, sys
 from pathlib import Path
-from rekindle.contract.spec import JobSpec
+from rekindle.contract.job import JobSpec
 from rekindle.keeper.preload import preload
 spec = JobSpec(job_id="x", name="x", kind="script", target="train.py", python=sys.executable, device="cpu",
                min_ranks=1, max_ranks=1)
@@ -89,7 +89,7 @@ def test_what_is_preloaded_starts_no_thread_touches_no_device_and_runs_nothing_o
 
 
 def _python(code: str, *arguments: str, cwd: Path | None = None) -> str:
-    own = {**scrubbed(os.environ), "OMP_NUM_THREADS": "1"}
+    own = {**clean_environment(os.environ), "OMP_NUM_THREADS": "1"}
     argv = [sys.executable, "-P", "-c", code, *arguments]
     ended = subprocess.run(argv, cwd=cwd, env=own, capture_output=True, text=True, timeout=120, check=False)
     assert ended.returncode == 0, ended.stderr

@@ -16,9 +16,9 @@ import pytest
 
 from api_server import MOST_BUNDLE_BYTES, ApiServer
 from job_examples import names_in
-from rekindle_service.housekeeping import sweep_bundles, tidy
-from rekindle_service.states import JobState
-from rekindle_service.user_code.bundles import KEPT_SECONDS, Bundles
+from rekindle.contract.states import JobState
+from rekindle_service.jobs.packaging.bundles import KEPT_SECONDS, Bundles
+from rekindle_service.scheduler.recovery import recover_on_startup, sweep_bundles
 
 PATH = "/api/v1/bundles"
 JOBS = "/api/v1/jobs"
@@ -179,7 +179,7 @@ def test_using_a_bundle_keeps_it_and_what_a_killed_server_left_half_received_is_
     os.utime(home.bundles / bundle.removeprefix("sha256:"), (1, 1))
     assert Bundles(home).folder(bundle) is not None
     (home.bundles / ".half-done-abc" / "code").mkdir(parents=True)
-    tidy(home, server.services.store)
+    recover_on_startup(home, server.services.store)
     sweep_bundles(home, server.services.store)
     assert names_in(home.bundles) == [bundle.removeprefix("sha256:")]
 

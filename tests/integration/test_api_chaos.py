@@ -8,12 +8,12 @@ import pytest
 
 from api_server import ApiServer
 from rekindle.contract.chaos import Fault
-from rekindle.contract.durable import write_json
-from rekindle.contract.identity import ProcessIdentity
-from rekindle.contract.journal import Journal, RecordType
-from rekindle.contract.rank_records import RankState, RankStatus
-from rekindle_service.monitor import Monitor
-from rekindle_service.states import JobState
+from rekindle.contract.files import write_json
+from rekindle.contract.processes import ProcessIdentity
+from rekindle.contract.run_dir.journal import Journal, RecordType
+from rekindle.contract.run_dir.rank_records import RankState, RankStatus
+from rekindle.contract.states import JobState
+from rekindle_service.scheduler.run_sync import RunSync
 
 
 class Victim:
@@ -147,7 +147,7 @@ def test_an_injected_fault_is_part_of_the_story(victim: Victim) -> None:
     services = victim.server.services
     row = services.store.job(victim.job["id"])
     assert row is not None
-    Monitor(services.store, services.home).read_journal(row)
+    RunSync(services.store, services.home).read_journal(row)
     faults = victim.server.api.get(f"{victim.url}/attempts").json()["items"][0]["faults"]
     assert [(fault["fault"], fault["rank"], fault["snapshot"]) for fault in faults] == [
         ("kill", 1, None),

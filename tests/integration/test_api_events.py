@@ -15,12 +15,12 @@ import pytest
 
 import own_loop
 from api_server import TOKEN, ApiServer
-from rekindle.contract.durable import append_line
-from rekindle.contract.journal import Journal, RecordType
+from rekindle.contract.files import append_line
+from rekindle.contract.run_dir.journal import Journal, RecordType
+from rekindle.contract.states import JobState
 from rekindle_service.api.event_stream import make_feed
 from rekindle_service.api.feed import Feed
 from rekindle_service.api.problems import ProblemError
-from rekindle_service.states import JobState
 
 
 def told(feed: Feed) -> list[tuple[str, Any]]:

@@ -7,10 +7,10 @@ import pytest
 
 from api_server import ApiServer
 from job_examples import names_in
-from rekindle.contract.durable import append_line
-from rekindle.contract.journal import Journal, RecordType
-from rekindle.contract.rank_records import MetricPoint
-from rekindle_service.states import JobState
+from rekindle.contract.files import append_line
+from rekindle.contract.run_dir.journal import Journal, RecordType
+from rekindle.contract.run_dir.rank_records import MetricPoint
+from rekindle.contract.states import JobState
 
 PATH = "/api/v1/experiments"
 
@@ -60,13 +60,13 @@ def test_a_matrix_becomes_jobs_with_their_own_arguments_ranks_and_names(server: 
     assert (experiment["states"], experiment["over"], experiment["parameters"]) == (
         {"queued": 4}, False, ["--lr", "ranks"],
     )  # fmt: skip
-    jobs = [server.api.get(f"/api/v1/jobs/{cell['job']}").json() for cell in experiment["cells"]]
+    jobs = [server.api.get(f"/api/v1/jobs/{trial['job']}").json() for trial in experiment["trials"]]
     assert [(job["args"], job["ranks"]["max"]) for job in jobs] == [
         (["--epochs", "2", "--lr", lr], ranks) for lr in ("0.1", "0.01") for ranks in (1, 2)
     ]
     assert jobs[1]["name"] == "lr 2: --lr=0.1 ranks=2"
     assert {job["experiment_id"] for job in jobs} == {experiment["id"]}
-    assert {server.services.store.job(job["id"]).follows for job in jobs} == {None}
+    assert {server.services.store.job(job["id"]).run_after for job in jobs} == {None}
     assert all((server.run_dir(job).code / "train.py").exists() for job in jobs)
     assert [one["id"] for one in server.api.get(PATH).json()["items"]] == [experiment["id"]]
     machine = experiment["machine"]
@@ -83,7 +83,7 @@ def test_the_table_holds_what_was_logged_last_where_attempts_overlap(server: Api
         {"metric": "loss", "relative_to": {"--lr": 0.1}},
     ]
     experiment = submitted(server, request)
-    first, second = (cell["job"] for cell in experiment["cells"])
+    first, second = (trial["job"] for trial in experiment["trials"])
     log(server, first, 1, (1, {"loss": 4.0}), (2, {"loss": 3.0}), (3, {"loss": 0.5}))
     log(server, first, 2, (3, {"loss": 2.0}), (4, {"loss": 2.5}))
     log(server, second, 1, (1, {"loss": 5.0}))
@@ -100,22 +100,22 @@ def test_without_measures_every_metric_is_a_column_and_a_value_that_was_not_fini
     server: ApiServer, code: Path
 ) -> None:
     experiment = submitted(server, body(code, matrix={"--lr": [0.1]}))
-    log(server, experiment["cells"][0]["job"], 1, (1, {"loss": 1.0, "accuracy": 0.5}), (2, {"loss": None}))
+    log(server, experiment["trials"][0]["job"], 1, (1, {"loss": 1.0, "accuracy": 0.5}), (2, {"loss": None}))
     told = read(server, experiment)
     assert (told["measures"], told["rows"][0]["values"]) == (["loss", "accuracy"], [None, 0.5])
 
 
 def test_repeats_get_a_seed_each_and_share_a_row(server: ApiServer, code: Path) -> None:
     experiment = submitted(server, body(code, matrix={"--lr": [0.1]}, repeats=2, seed_option="--seed"))
-    args = [server.api.get(f"/api/v1/jobs/{cell['job']}").json()["args"] for cell in experiment["cells"]]
+    args = [server.api.get(f"/api/v1/jobs/{trial['job']}").json()["args"] for trial in experiment["trials"]]
     assert [each[2:4] for each in args] == [["--seed", "0"], ["--seed", "1"]]
-    assert [row["cells"] for row in experiment["rows"]] == [[0, 1]]
+    assert [row["trials"] for row in experiment["rows"]] == [[0, 1]]
 
 
 def test_one_at_a_time_means_that_each_job_follows_the_one_before(server: ApiServer, code: Path) -> None:
-    experiment = submitted(server, body(code, matrix={"--lr": [1, 2, 3]}, one_at_a_time=True))
-    jobs = [cell["job"] for cell in experiment["cells"]]
-    assert [server.services.store.job(job).follows for job in jobs] == [None, *jobs[:-1]]
+    experiment = submitted(server, body(code, matrix={"--lr": [1, 2, 3]}, sequential=True))
+    jobs = [trial["job"] for trial in experiment["trials"]]
+    assert [server.services.store.job(job).run_after for job in jobs] == [None, *jobs[:-1]]
 
 
 def test_a_repeat_of_the_key_is_answered_with_the_first_experiment(server: ApiServer, code: Path) -> None:
@@ -132,25 +132,25 @@ def test_values_of_the_environment_are_never_told(server: ApiServer, code: Path)
     experiment = submitted(server, request)
     assert experiment["definition"]["base"]["env"] == {"API_KEY": "•••"}
     assert "secret-1234" not in server.api.get(f"{PATH}/{experiment['id']}").text
-    assert server.services.store.job(experiment["cells"][0]["job"]).env == {"API_KEY": "secret-1234"}
+    assert server.services.store.job(experiment["trials"][0]["job"]).env == {"API_KEY": "secret-1234"}
 
 
 def test_cancelling_stops_every_job_that_is_not_over(server: ApiServer, code: Path) -> None:
     experiment = submitted(server, body(code))
-    done = {"id": experiment["cells"][0]["job"]}
+    done = {"id": experiment["trials"][0]["job"]}
     server.move(done, JobState.STARTING, JobState.RUNNING, JobState.SUCCEEDED)
     assert server.api.post(f"{PATH}/{experiment['id']}/cancel").status_code == 202
-    intents = [server.services.store.job(cell["job"]).intent for cell in experiment["cells"]]
+    intents = [server.services.store.job(trial["job"]).intent for trial in experiment["trials"]]
     assert intents == ["run", "cancel", "cancel", "cancel"]
-    for cell in experiment["cells"][1:]:
-        server.move({"id": cell["job"]}, JobState.CANCELLED)
+    for trial in experiment["trials"][1:]:
+        server.move({"id": trial["job"]}, JobState.CANCELLED)
     assert read(server, experiment)["over"] is True
     assert server.api.post(f"{PATH}/{experiment['id']}/cancel").status_code == 409
 
 
 def test_a_deleted_job_leaves_the_others_their_places(server: ApiServer, code: Path) -> None:
     experiment = submitted(server, body(code))
-    gone = experiment["cells"][1]["job"]
+    gone = experiment["trials"][1]["job"]
     server.move({"id": gone}, JobState.CANCELLED)
     assert server.api.delete(f"/api/v1/jobs/{gone}").status_code == 204
     told = read(server, experiment)
@@ -242,7 +242,7 @@ def test_an_unknown_experiment_is_not_found(server: ApiServer) -> None:
 def test_a_disk_that_fails_half_way_leaves_no_job_and_no_folder(
     server: ApiServer, code: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from rekindle_service import submitter as submitter_module
+    from rekindle_service.jobs import submitter as submitter_module
 
     real, written = submitter_module.write_json, list[Path]()
 

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from api_server import ApiServer
-from rekindle.contract.journal import Journal, RecordType
-from rekindle.contract.layout import RankDir
+from rekindle.contract.run_dir.journal import Journal, RecordType
+from rekindle.contract.run_dir.paths import RankDir
+from rekindle.contract.states import JobState
 from rekindle_service.api.event_stream import make_feed
 from rekindle_service.api.feed import Feed
-from rekindle_service.states import JobState
 
 _LONG = 10_000_000  # bytes of a line
 _MOST_EVENT = 512 * 1024  # bytes

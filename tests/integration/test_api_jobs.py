@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from api_server import ApiServer
-from rekindle_service.rows import Job
-from rekindle_service.states import JobIntent, JobState
+from rekindle.contract.states import JobIntent, JobState
+from rekindle_service.store.tables import Job
 
 JOBS = "/api/v1/jobs"
 
@@ -42,7 +42,7 @@ def test_a_job_is_submitted_with_defaults_and_read_back(server: ApiServer, code:
         "outcome": None,
         "warm": True,
         "snapshot": {"every_steps": None, "every_seconds": None, "every_epochs": None, "keep": 3}
-        | {"auto": False, "best": None},
+        | {"auto": False, "monitor": None},
         "started_at": None,
     }
     assert {name: job[name] for name in expected} == expected
@@ -129,7 +129,7 @@ def test_the_same_key_at_the_same_moment_makes_one_job(server: ApiServer, code: 
         ({"code": {"path": "/", "ref": "main"}}, "code", "ref goes with git alone"),
         ({"after": ["nonesuch12"]}, "after", "jobs that exist"),
         ({"snapshot": {"keep": 0}}, "snapshot.keep", "greater than or equal to 1"),
-        ({"snapshot": {"best": "-"}}, "snapshot.best", "must be the name of a logged metric"),
+        ({"snapshot": {"monitor": "-"}}, "snapshot.monitor", "must be the name of a logged metric"),
         ({"snapshot": {"auto": "yes"}}, "snapshot.auto", "valid boolean"),
         ({"nodes": 2}, "nodes", "must be 1"),
     ],

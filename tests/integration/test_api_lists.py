@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from api_server import ApiServer
-from rekindle.contract.journal import Journal, RecordType
-from rekindle_service.journal_fold import JournalEffect
-from rekindle_service.rows import Attempt
-from rekindle_service.states import JobState
+from rekindle.contract.run_dir.journal import Journal, RecordType
+from rekindle.contract.states import JobState
+from rekindle_service.store.projection import RowChanges
+from rekindle_service.store.tables import Attempt
 
 OF_JOB = ("attempts", "ranks", "metrics", "metrics/names", "snapshots", "events", "logs/search?q=a")
 OTHERS = ("devices", "recipes", "experiments/builtin")
@@ -26,7 +26,7 @@ def job(server: ApiServer, code: Path) -> dict[str, Any]:
     row = server.services.store.job(job["id"])
     assert row is not None
     attempts = {number: Attempt(job_id=row.id, number=number, run=1, started_at=1.0) for number in (1, 2)}
-    assert server.services.store.apply_journal(row, JournalEffect(1, attempts=attempts))
+    assert server.services.store.apply_journal(row, RowChanges(1, attempts=attempts))
     for number in attempts:
         devices = ["cpu:0", "cpu:1"]
         journal.write(RecordType.ATTEMPT_STARTED, attempt=number, run=1, world_size=2, devices=devices, warm=True)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from api_server import ApiServer
-from rekindle.contract.journal import Journal, RecordType
+from rekindle.contract.run_dir.journal import Journal, RecordType
 
 WriteLog = Callable[..., Path]
 

@@ -12,8 +12,8 @@ import pytest
 
 from api_server import ApiServer
 from fakes import nvidia_driver
-from rekindle_service.machine.usage import MOST_SAMPLES, MachineWatch, bounded, spread
-from rekindle_service.states import JobState
+from rekindle.contract.states import JobState
+from rekindle_service.machine.monitor import MOST_SAMPLES, MachineMonitor, bounded, spread
 
 _GPU_LOOK = """
 import itertools
@@ -76,8 +76,8 @@ def test_the_history_stays_bounded_and_keeps_its_ends(server: ApiServer) -> None
 
 
 def test_the_watch_looks_on_by_itself_until_it_is_closed(server: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rekindle_service.machine.usage.LOOK_EVERY", 0.01)
-    watch = MachineWatch(server.services.machine, server.services.home.root)
+    monkeypatch.setattr("rekindle_service.machine.monitor.LOOK_EVERY", 0.01)
+    watch = MachineMonitor(server.services.machine, server.services.home.root)
     watch.start()
     deadline = time.monotonic() + 10
     while len(watch.history()) < 3 and time.monotonic() < deadline:

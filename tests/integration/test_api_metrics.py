@@ -6,9 +6,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from api_server import ApiServer
 from rekindle.contract.outcome import OutcomeClass
-from rekindle_service.journal_fold import JournalEffect
-from rekindle_service.rows import Attempt
-from rekindle_service.states import JobState
+from rekindle.contract.states import JobState
+from rekindle_service.store.projection import RowChanges
+from rekindle_service.store.tables import Attempt
 
 Samples = dict[tuple[str, *tuple[str, ...]], float]
 
@@ -54,7 +54,7 @@ def test_a_counter_never_goes_back_when_a_job_is_deleted(server: ApiServer, code
     attempts = {number: failed_attempt(job["id"], number) for number in (1, 2)}
     row = server.services.store.job(job["id"])
     assert row is not None
-    assert server.services.store.apply_journal(row, JournalEffect(1, attempts=attempts, columns={"restarts": 1}))
+    assert server.services.store.apply_journal(row, RowChanges(1, attempts=attempts, columns={"restarts": 1}))
     server.move(job, JobState.FAILED)
     before = samples(server)
     assert before["rekindle_attempts_ended_total", "signal"] == 2

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from api_server import ApiServer
-from rekindle_service.states import JobState
+from rekindle.contract.states import JobState
 
 
 def names(server: ApiServer, query: str) -> list[str]:

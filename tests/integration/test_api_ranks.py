@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from api_server import ApiServer
-from rekindle.contract.durable import write_json
-from rekindle.contract.identity import ProcessIdentity
-from rekindle.contract.journal import Journal, RecordType
-from rekindle.contract.layout import RankDir
-from rekindle.contract.rank_records import RankDone, RankError, RankState, RankStatus
-from rekindle_service.states import JobState
+from rekindle.contract.files import write_json
+from rekindle.contract.processes import ProcessIdentity
+from rekindle.contract.run_dir.journal import Journal, RecordType
+from rekindle.contract.run_dir.paths import RankDir
+from rekindle.contract.run_dir.rank_records import RankDone, RankError, RankState, RankStatus
+from rekindle.contract.states import JobState
 
 
 class Played:
@@ -395,8 +395,8 @@ def test_snapshots_are_told_from_their_manifests(played: Played) -> None:
     snapshot("000000000080", {**manifest, "step": 80, "files": {"../../spec.json": {"bytes": 1}}})
     snapshot(".tmp-x.1-90", manifest)
     told = played.server.api.get(f"{played.url}/snapshots").json()
-    items, cadence = told["items"], told["cadence"]
-    assert cadence is None
+    items, snapshot_policy = told["items"], told["snapshot_policy"]
+    assert snapshot_policy is None
     assert [(item["step"], item["verified"]) for item in items] == [(80, False), (60, True), (50, False), (40, True)]
     assert items[1]["created_at"] is None
     assert items[3] == {
@@ -424,11 +424,11 @@ def test_the_best_snapshot_is_told_and_how_often_they_are_taken(played: Played) 
     snapshot(30, {"by": "-loss", "value": 1e999})
     snapshot(40, "nonsense")
     snapshot(50, {"by": "-loss", "value": 0.75})
-    played.status(0, snapshot_cadence="every 42 steps (auto: …)")
+    played.status(0, snapshot_policy="every 42 steps (auto: …)")
     told = played.server.api.get(f"{played.url}/snapshots").json()
     scores = [(item["step"], item["score"], item["best"]) for item in told["items"]]
     assert scores == [(50, 0.75, False), (40, None, False), (30, None, False), (20, 0.25, True), (10, 0.5, False)]
-    assert told["cadence"] == "every 42 steps (auto: …)"
+    assert told["snapshot_policy"] == "every 42 steps (auto: …)"
 
 
 def test_a_journal_that_a_job_has_made_a_fifo_of_blocks_nobody(played: Played) -> None:

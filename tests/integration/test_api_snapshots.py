@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from api_server import ApiServer
-from rekindle.contract.pins import read_pins
-from rekindle_service.states import JobState
+from rekindle.contract.run_dir.pins import read_pins
+from rekindle.contract.states import JobState
 
 Take = Callable[[int], Path]
 

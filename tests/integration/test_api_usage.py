@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 
 from api_server import ApiServer
-from rekindle.contract.durable import write_json
-from rekindle.contract.identity import ProcessIdentity
-from rekindle.contract.journal import Journal, RecordType
-from rekindle.contract.rank_records import RankState, RankStatus
-from rekindle.contract.usage import GpuUse, RankUsage, UsageSample
-from rekindle_service.journal_fold import JournalEffect
-from rekindle_service.rows import Attempt
-from rekindle_service.states import JobState
+from rekindle.contract.files import write_json
+from rekindle.contract.processes import ProcessIdentity
+from rekindle.contract.run_dir.journal import Journal, RecordType
+from rekindle.contract.run_dir.rank_records import RankState, RankStatus
+from rekindle.contract.run_dir.usage import GpuUsage, RankUsage, UsageSample
+from rekindle.contract.states import JobState
+from rekindle_service.store.projection import RowChanges
+from rekindle_service.store.tables import Attempt
 
-_GPU = GpuUse(1, 50, 1 << 30, 2 << 30, 60, 300.0)
+_GPU = GpuUsage(1, 50, 1 << 30, 2 << 30, 60, 300.0)
 
 
 @pytest.fixture
@@ -110,7 +110,7 @@ def test_the_time_of_a_job_is_told_in_pieces_that_add_up_to_its_goodput(server: 
         1: Attempt(job_id=row.id, number=2, saving_seconds=None, **running),
         0: Attempt(job_id=row.id, number=1, saving_seconds=4.0, **ended),
     }
-    server.services.store.apply_journal(row, JournalEffect(1, attempts=attempts))
+    server.services.store.apply_journal(row, RowChanges(1, attempts=attempts))
     shown = server.run_dir(job).attempt(2).rank(0)
     shown.root.mkdir(parents=True)
     (shown.status).write_text((server.run_dir(job).attempt(1).rank(0).status).read_text())

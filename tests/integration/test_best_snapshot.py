@@ -6,12 +6,12 @@ import pytest
 import torch
 from torch.utils.data import TensorDataset
 
-from rekindle import Cadence, Run
+from rekindle import Run, SnapshotPolicy
 from rekindle.contract.score import Score
 from rekindle.training.manifest import read_score
 
 STEPS = 3  # of an epoch
-RARELY = Cadence(every_steps=1000, keep=1)
+RARELY = SnapshotPolicy(every_steps=1000, keep=1)
 
 
 @pytest.fixture(autouse=True)
@@ -19,11 +19,11 @@ def at_home(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-def train(accuracies, *, cadence=RARELY, best="accuracy", early=()):
+def train(accuracies, *, snapshot_policy=RARELY, monitor="accuracy", early=()):
     """An epoch for each accuracy, which is logged behind its batches; those of ``early`` in mid-epoch instead."""
     torch.manual_seed(0)
     model = torch.nn.Linear(1, 1)
-    with Run(model=model, device="cpu", cadence=cadence, best=best) as run:
+    with Run(model=model, device="cpu", snapshot_policy=snapshot_policy, monitor=monitor) as run:
         for epoch in run.epochs(len(accuracies)):
             for (x,) in run.batches(TensorDataset(torch.randn(STEPS * 2, 1)), global_batch=2):
                 run.model(x).sum().backward()
@@ -47,7 +47,7 @@ def test_the_best_epoch_is_saved_and_kept_though_the_cadence_asks_for_none(tmp_p
 
 
 def test_less_is_better_where_the_name_has_a_sign(tmp_path):
-    train([0.9, 0.1, 0.5, 0.4], best="-accuracy")
+    train([0.9, 0.1, 0.5, 0.4], monitor="-accuracy")
     assert epochs_kept(tmp_path) == [2, 4]
 
 
@@ -60,7 +60,7 @@ def test_the_next_run_knows_the_best_of_the_one_before(tmp_path):
 
 
 def test_a_value_of_another_step_does_not_speak_for_a_snapshot(tmp_path):
-    train([0.1, 0.9, 0.2], cadence=Cadence(every_epochs=1, keep=1), early=[1])
+    train([0.1, 0.9, 0.2], snapshot_policy=SnapshotPolicy(every_epochs=1, keep=1), early=[1])
     assert epochs_kept(tmp_path) == [3]
 
 
@@ -71,15 +71,15 @@ def test_a_value_that_is_not_finite_is_no_score(tmp_path):
 
 def test_the_best_stays_when_nobody_asks_for_it_any_more(tmp_path):
     train([0.1, 0.9, 0.5])
-    train([0.1, 0.9, 0.5, 0.6], best=None)
+    train([0.1, 0.9, 0.5, 0.6], monitor=None)
     assert epochs_kept(tmp_path) == [2, 4]
 
 
 def test_a_metric_that_is_never_logged_is_named(tmp_path, caplog):
-    train([0.1], best="acuracy")
-    assert "best='acuracy': no such metric was logged" in caplog.text
+    train([0.1], monitor="acuracy")
+    assert "monitor='acuracy': the script logged no such metric" in caplog.text
 
 
 def test_a_name_that_is_none_is_refused():
     with pytest.raises(ValueError, match="best must be the name of a logged metric"):
-        Run(model=torch.nn.Linear(1, 1), best="-")
+        Run(model=torch.nn.Linear(1, 1), monitor="-")

@@ -13,7 +13,7 @@ from cli_process import environment, rekindle
 from e2e.played_job import PlayedJob
 from e2e.serve_process import ServeProcess
 from rekindle.contract.outcome import Outcome, OutcomeClass
-from rekindle_service.states import JobState
+from rekindle.contract.states import JobState
 
 
 @pytest.fixture

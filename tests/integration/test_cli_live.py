@@ -21,7 +21,7 @@ from e2e.played_job import PlayedJob
 from e2e.serve_process import ServeProcess
 from e2e.waiting import until
 from rekindle.contract.outcome import Outcome, OutcomeClass
-from rekindle_service.states import JobState
+from rekindle.contract.states import JobState
 
 _DONE = Outcome(OutcomeClass.SUCCESS, "every rank was done")
 _LEAVES_SCREEN = b"\x1b[?1049l"

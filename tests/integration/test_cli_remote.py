@@ -66,10 +66,10 @@ def test_an_experiment_of_the_users_own_brings_its_folder_along(
     server = {"REKINDLE_URL": remote.url, "REKINDLE_TOKEN": remote.token}
     done = rekindle(home, "experiment", "--file", str(project / "rates.toml"), "-o", "json", variables=server)
     assert done.returncode == 0, done.stderr
-    for cell in json.loads(done.stdout)["cells"]:
-        job = json.loads(rekindle(home, "show", cell["job"], "-o", "json", variables=server).stdout)
+    for trial in json.loads(done.stdout)["trials"]:
+        job = json.loads(rekindle(home, "show", trial["job"], "-o", "json", variables=server).stdout)
         assert set(job["code"]) == {"bundle"}
-        rekindle(home, "cancel", cell["job"], variables=server)
+        rekindle(home, "cancel", trial["job"], variables=server)
 
 
 def test_what_cannot_be_sent_is_told_and_nothing_is_submitted(remote: ServeProcess, home: Path, project: Path) -> None:

@@ -21,7 +21,7 @@ from e2e.serve_process import ServeProcess
 from e2e.waiting import until
 from rekindle import Snapshots
 from rekindle.contract.outcome import Outcome, OutcomeClass
-from rekindle_service.states import JobState
+from rekindle.contract.states import JobState
 
 _KILLED = Outcome(OutcomeClass.SIGNAL, "rank 1 was killed by SIGKILL", rank=1, signal="SIGKILL")
 _DONE = Outcome(OutcomeClass.SUCCESS, "every rank was done")
@@ -215,7 +215,7 @@ def test_the_best_snapshot_is_marked_and_the_cadence_told(home: Path, play: Play
     job.begin_attempt()
     for step, accuracy in ((40, 0.5), (80, 0.9375), (120, 0.75)):
         job.snapshot(step, score={"by": "accuracy", "value": accuracy})
-    job.report(0, step=130, snapshot_cadence="every 42 steps (auto: …)")
+    job.report(0, step=130, snapshot_policy="every 42 steps (auto: …)")
     told = rekindle(home, "snapshots", job.id)
     assert [line.split()[-1] for line in told.stdout.splitlines()] == ["SCORE", "0.75", "best", "0.5"]
     assert "0.9375 best" in told.stdout

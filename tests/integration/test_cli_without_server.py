@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cli_process import environment, heed_interrupts, rekindle
-from rekindle_service.home import Home
+from rekindle_service.config.home import Home
 
 _HEAVY = ("torch", "fastapi", "starlette", "sqlmodel", "sqlalchemy", "uvicorn", "numpy", "plotly", "alembic")
 _PROBE = """

@@ -16,11 +16,11 @@ import own_loop
 from e2e.played_job import PlayedJob
 from e2e.serve_process import ServeProcess
 from rekindle.contract.outcome import Outcome, OutcomeClass
+from rekindle.contract.states import JobState
 from rekindle_service import client as public
 from rekindle_service.api import experiment_schemas, schemas
 from rekindle_service.client import AsyncClient, Client, Event, Job, LogLine, NoServerError, ProblemError
-from rekindle_service.settings import Settings
-from rekindle_service.states import JobState
+from rekindle_service.config.settings import Settings
 
 _DONE = Outcome(OutcomeClass.SUCCESS, "every rank was done")
 
@@ -73,7 +73,7 @@ def test_both_clients_have_the_same_methods_with_the_same_parameters() -> None:
         (public.StoryEvent, schemas.EventPublic),
         (public.Device, schemas.DevicePublic),
         (public.Experiment, experiment_schemas.ExperimentPublic),
-        (public.Cell, experiment_schemas.CellPublic),
+        (public.Trial, experiment_schemas.TrialPublic),
     ],
 )
 def test_every_field_of_a_typed_answer_is_in_the_servers_answer(answer: Any, schema: Any) -> None:

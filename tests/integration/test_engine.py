@@ -9,13 +9,12 @@ import pytest
 
 from fakes.launching import launch_fake
 from job_examples import cpu_machine, open_store, queued_job
-from rekindle.contract.durable import write_json
+from rekindle.contract.files import write_json
 from rekindle.contract.locks import lock_holder
-from rekindle.contract.spec import Want
-from rekindle_service import control
-from rekindle_service.engine import Engine
-from rekindle_service.home import Home
-from rekindle_service.states import HOLDING_SLOTS, TERMINAL, JobIntent, JobState
+from rekindle.contract.states import HOLDING_SLOTS, TERMINAL, JobIntent, JobState
+from rekindle_service.config.home import Home
+from rekindle_service.jobs import actions
+from rekindle_service.scheduler.reconciler import Reconciler
 
 
 def await_(condition, what, seconds=60):
@@ -40,7 +39,7 @@ class Bench:
         self.engine = self.new_engine()
 
     def new_engine(self):
-        return Engine(self.store, self.home, cpu_machine(self.slots), self.launch)
+        return Reconciler(self.store, self.home, cpu_machine(self.slots), self.launch)
 
     def launch(self, job):
         if job.name == "no interpreter":
@@ -50,7 +49,7 @@ class Bench:
 
     def submit(self, part="succeed", **columns):
         job = queued_job(self.store, self.home, args=[part], **columns)
-        self.engine.nudge()
+        self.engine.wake()
         return job
 
     def job(self, job):
@@ -129,14 +128,14 @@ def test_progress_of_a_running_job_reaches_its_row(bench):
 
 def test_a_running_job_is_cancelled_through_its_keeper(bench):
     job = bench.reach(bench.submit("wait"), JobState.RUNNING)
-    control.cancel(bench.store, job.id)
+    actions.cancel(bench.store, job.id)
     assert bench.reach(job, JobState.CANCELLED).outcome["class"] == "cancelled"
 
 
 def test_a_queued_job_is_cancelled_at_once(bench):
     bench.reach(bench.submit("wait", min_ranks=2, max_ranks=2), JobState.RUNNING)
     waiting = bench.submit()
-    control.cancel(bench.store, waiting.id)
+    actions.cancel(bench.store, waiting.id)
     job = bench.reach(waiting, JobState.CANCELLED)
     assert (job.attempt, job.outcome["class"]) == (0, "cancelled")
 
@@ -147,7 +146,7 @@ def test_a_drained_job_that_is_cancelled_in_the_queue_gives_its_shared_memory_ba
     memory.joinpath("7").mkdir(parents=True)
     still.engine.round()
     assert memory.exists()
-    control.cancel(still.store, job.id)
+    actions.cancel(still.store, job.id)
     still.engine.round()
     assert still.job(job).state is JobState.CANCELLED
     assert not memory.exists()
@@ -155,23 +154,23 @@ def test_a_drained_job_that_is_cancelled_in_the_queue_gives_its_shared_memory_ba
 
 def test_a_drained_job_waits_in_the_queue_until_it_is_resumed(bench):
     job = bench.reach(bench.submit("wait"), JobState.RUNNING)
-    control.drain(bench.store, job.id)
+    actions.drain(bench.store, job.id)
     held = bench.reach(job, JobState.QUEUED)
     assert (held.intent, held.devices, held.ended_at) == (JobIntent.HOLD, [], None)
     bench.reach(bench.submit(), JobState.SUCCEEDED)  # the queue has been served, and passed the held job over
     assert bench.job(job).state is JobState.QUEUED
-    control.resume(bench.store, job.id)
+    actions.resume(bench.store, job.id)
     again = bench.reach(job, JobState.RUNNING)
     assert (again.run, again.restarts) == (2, 0)
-    control.cancel(bench.store, job.id)
+    actions.cancel(bench.store, job.id)
     bench.reach(job, JobState.CANCELLED)
 
 
 def test_a_cancelled_job_can_be_resumed(bench):
     job = bench.reach(bench.submit("wait"), JobState.RUNNING)
-    control.cancel(bench.store, job.id)
+    actions.cancel(bench.store, job.id)
     bench.reach(job, JobState.CANCELLED)
-    control.resume(bench.store, job.id)
+    actions.resume(bench.store, job.id)
     again = bench.reach(job, JobState.RUNNING)
     assert (again.run, again.attempt, again.ended_at, again.outcome) == (2, 2, None, None)
 
@@ -181,7 +180,7 @@ def test_a_new_failure_budget_reaches_the_live_keeper(bench):
     bench.store.patch_job(job.id, max_failures=77)
     intent = bench.home.run_dir(job.id).intent
     await_(lambda: json.loads(intent.read_text())["max_failures"] == 77, "the new intent")
-    assert json.loads(intent.read_text())["want"] == Want.RUN
+    assert json.loads(intent.read_text())["want"] == JobIntent.RUN
 
 
 def test_a_job_waits_for_the_one_it_comes_after(bench):
@@ -189,7 +188,7 @@ def test_a_job_waits_for_the_one_it_comes_after(bench):
     second = bench.submit(after=[first.id])
     bench.reach(first, JobState.RUNNING)
     await_(lambda: bench.job(second).waiting_for == f"job {first.id} to succeed", "the reason")
-    control.cancel(bench.store, first.id)
+    actions.cancel(bench.store, first.id)
     bench.reach(first, JobState.CANCELLED)
     await_(lambda: "has cancelled" in (bench.job(second).waiting_for or ""), "the new reason")
 
@@ -254,7 +253,7 @@ def test_a_new_engine_adopts_the_keeper_of_the_last_one(bench):
     bench.reach(bench.submit(), JobState.SUCCEEDED)  # a few rounds have passed
     assert bench.keeper(job) == keeper
     assert bench.ways(job) == ["starting", "running"]
-    control.cancel(bench.store, job.id)
+    actions.cancel(bench.store, job.id)
     bench.reach(job, JobState.CANCELLED)
 
 
@@ -290,7 +289,7 @@ def test_a_keeper_launched_twice_by_mistake_runs_once(still):
     still.engine.round()  # the first keeper is still loading: another one is launched
     still.engine.start()
     still.reach(job, JobState.RUNNING)
-    control.cancel(still.store, job.id)
+    actions.cancel(still.store, job.id)
     still.reach(job, JobState.CANCELLED)
     starts = [line for line in still.home.run_dir(job.id).journal.read_text().splitlines() if "keeper_started" in line]
     assert len(starts) == 1

@@ -5,13 +5,13 @@ import sys
 import pytest
 
 from job_examples import a_job, names_in, open_store, queued_job
-from rekindle.contract.durable import write_json
-from rekindle.contract.journal import Journal, RecordType
-from rekindle.contract.spec import Intent, Want
-from rekindle_service.home import Home
-from rekindle_service.housekeeping import remove_run, tidy
-from rekindle_service.monitor import Monitor
-from rekindle_service.states import HOLDING_SLOTS, JobIntent, JobState
+from rekindle.contract.files import write_json
+from rekindle.contract.job import RunIntent
+from rekindle.contract.run_dir.journal import Journal, RecordType
+from rekindle.contract.states import HOLDING_SLOTS, JobIntent, JobState
+from rekindle_service.config.home import Home
+from rekindle_service.scheduler.recovery import recover_on_startup, remove_run
+from rekindle_service.scheduler.run_sync import RunSync
 
 
 @pytest.fixture
@@ -24,13 +24,13 @@ def home(tmp_path):
 @pytest.fixture
 def store(home):
     store = open_store(home.root)
-    tidy(home, store)
+    recover_on_startup(home, store)
     yield store
     store.close()
 
 
-def sent_off(home, job, run=1, want=Want.RUN):
-    write_json(home.run_dir(job.id).intent, Intent(want, run, ["cpu:0"], max_failures=7).to_json())
+def sent_off(home, job, run=1, want=JobIntent.RUN):
+    write_json(home.run_dir(job.id).intent, RunIntent(want, run, ["cpu:0"], max_failures=7).to_json())
 
 
 def lose_database(home, store):
@@ -44,7 +44,7 @@ def test_what_was_left_half_submitted_or_half_deleted_is_swept(home, store):
     for name in (".new-abcdefghij", ".deleted-abcdefghij"):
         (home.runs / name / "code").mkdir(parents=True)
     job = queued_job(store, home)
-    tidy(home, store)
+    recover_on_startup(home, store)
     assert names_in(home.runs) == [job.id]
 
 
@@ -52,14 +52,14 @@ def test_a_folder_whose_submission_was_never_confirmed_is_swept(home, store):
     lost = queued_job(store, home)
     with store._database.writing() as session:
         session.delete(session.get(type(lost), lost.id))
-    tidy(home, store)
+    recover_on_startup(home, store)
     assert names_in(home.runs) == []
 
 
 def test_what_is_no_run_directory_is_left_alone(home, store):
     (home.runs / "notes.txt").write_text("mine")
     (home.runs / "lost+found").mkdir()
-    tidy(home, store)
+    recover_on_startup(home, store)
     assert names_in(home.runs) == ["lost+found", "notes.txt"]
 
 
@@ -71,8 +71,8 @@ def test_a_lost_database_is_rebuilt_from_the_run_directories(home, store):
         RecordType.JOB_ENDED, run=1, state="failed", reason="because", outcome={"class": "oom", "message": "m"}
     )
     store = lose_database(home, store)
-    tidy(home, store)
-    monitor = Monitor(store, home)
+    recover_on_startup(home, store)
+    monitor = RunSync(store, home)
     for job in store.jobs_in(HOLDING_SLOTS):
         monitor.read_journal(job)
     rows = {job.name: job for job in store.jobs()}
@@ -87,10 +87,10 @@ def test_a_lost_database_is_rebuilt_from_the_run_directories(home, store):
 def test_a_run_that_was_sent_off_is_never_removed_for_want_of_a_row(home, store):
     queued_job(store, home)
     orphan = queued_job(store, home)
-    sent_off(home, orphan, want=Want.CANCEL)
+    sent_off(home, orphan, want=JobIntent.CANCEL)
     with store._database.writing() as session:
         session.delete(session.get(type(orphan), orphan.id))
-    tidy(home, store)
+    recover_on_startup(home, store)
     assert store.job(orphan.id).intent is JobIntent.CANCEL
 
 
@@ -101,7 +101,7 @@ def test_a_folder_that_tells_no_job_is_left_as_it_is(home, store, spec):
     run_dir.root.mkdir()
     if spec is not None:
         run_dir.spec.write_bytes(spec)
-    tidy(home, store)
+    recover_on_startup(home, store)
     assert store.jobs() == []
     assert run_dir.root.exists()
     store.close()
@@ -111,7 +111,7 @@ def test_the_folder_of_a_job_under_another_id_makes_no_job(home, store):
     job = queued_job(store, home)
     store = lose_database(home, store)
     home.run_dir(job.id).root.rename(home.runs / "abcdefghij")
-    tidy(home, store)
+    recover_on_startup(home, store)
     assert store.jobs() == []
     store.close()
 
@@ -138,5 +138,5 @@ def test_the_folder_and_the_shared_memory_of_a_deleted_job_stay_while_its_keeper
 def test_a_folder_that_cannot_be_removed_at_once_is_swept_at_the_next_start(home, store):
     (home.runs / ".deleted-abcdefghij" / "x").mkdir(parents=True)
     assert remove_run(home, "bbbbbbbbbb")
-    tidy(home, store)
+    recover_on_startup(home, store)
     assert names_in(home.runs) == []

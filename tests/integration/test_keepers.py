@@ -13,20 +13,20 @@ from disks import tmpfs
 from e2e.waiting import until
 from fakes.launching import launch_fake
 from job_examples import a_job, cpu_machine, open_store, queued_job
-from rekindle_service import keepers
-from rekindle_service.engine import Engine
-from rekindle_service.home import Home
-from rekindle_service.keepers import Keepers
-from rekindle_service.rows import Job
-from rekindle_service.states import JobState
+from rekindle.contract.states import JobState
+from rekindle_service.config.home import Home
+from rekindle_service.scheduler import keeper_pool
+from rekindle_service.scheduler.keeper_pool import KeeperPool
+from rekindle_service.scheduler.reconciler import Reconciler
 from rekindle_service.store import Store
+from rekindle_service.store.tables import Job
 
 _MANY = 30  # tries: more than any number of deaths after which a job is given up
 
 
 @pytest.fixture(autouse=True)
 def no_delay(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keepers, "_delay", lambda _: 0)
+    monkeypatch.setattr(keeper_pool, "_delay", lambda _: 0)
 
 
 @pytest.fixture
@@ -46,13 +46,13 @@ def fill(folder: Path) -> Path:
     return ballast
 
 
-def tries_until_hopeless(keepers: Keepers, job: Job) -> int:
+def tries_until_hopeless(keepers: KeeperPool, job: Job) -> int:
     for tries in range(_MANY):
         with suppress(OSError):
-            if keepers.hopeless(job):
+            if keeper_pool.crash_looping(job):
                 return tries
-            keepers.launch(job)
-        while keepers.alive(job):
+            keeper_pool.launch(job)
+        while keeper_pool.alive(job):
             pass
     return _MANY
 
@@ -71,27 +71,27 @@ def test_a_launch_for_which_the_machine_lacks_something_is_not_held_against_the_
         number = getattr(errno, name)
         raise OSError(number, os.strerror(number))
 
-    assert tries_until_hopeless(Keepers(Home(home), launch), a_starting_job(Home(home))) == tries
+    assert tries_until_hopeless(KeeperPool(Home(home), launch), a_starting_job(Home(home))) == tries
 
 
 def test_a_keeper_that_dies_while_its_folder_has_no_room_is_not_held_against_the_job(small_home: Home) -> None:
     job = a_starting_job(small_home)
-    ours = Keepers(small_home, lambda _: subprocess.Popen(["/bin/false"]))
+    ours = KeeperPool(small_home, lambda _: subprocess.Popen(["/bin/false"]))
     ballast = fill(small_home.runs)
     assert tries_until_hopeless(ours, job) == _MANY
     ballast.unlink()
     assert tries_until_hopeless(ours, job) == 3
 
 
-def _state_after_round(engine: Engine, store: Store, job: Job) -> JobState | None:
+def _state_after_round(engine: Reconciler, store: Store, job: Job) -> JobState | None:
     engine.round()
-    return store.fate(job.id)
+    return store.job_state(job.id)
 
 
 def test_the_queue_outlives_a_full_disk(small_home: Home) -> None:
     store = open_store(small_home.root)
     job = queued_job(store, small_home, args=["succeed"])
-    engine = Engine(store, small_home, cpu_machine(1), launch_fake(small_home))
+    engine = Reconciler(store, small_home, cpu_machine(1), launch_fake(small_home))
     ballast = fill(small_home.runs)
     for _ in range(_MANY):
         engine.round()

@@ -48,7 +48,7 @@ def test_jobs_of_the_second_version_belong_to_no_experiment_and_a_new_one_can_be
     try:
         migrated = store.job(job.id)
         assert migrated is not None
-        assert (migrated.experiment_id, migrated.cell, migrated.follows) == (None, {}, None)
+        assert (migrated.experiment_id, migrated.trial, migrated.run_after) == (None, {}, None)
         experiment = store.experiments.add(an_experiment("exp0000001"), [a_job(experiment_id="exp0000001")])
         assert (experiment.number, len(store.experiments.jobs(experiment.id))) == (1, 1)
     finally:
@@ -84,7 +84,7 @@ def without_what_the_fourth_and_later_added(database: sqlite3.Connection) -> Non
 def without_experiments(database: sqlite3.Connection) -> None:
     """What the third version added is taken away."""
     database.execute("DROP INDEX ix_job_experiment_id")
-    for column in ("experiment_id", "cell", "follows"):
+    for column in ("experiment_id", "trial", "run_after"):
         database.execute(f"ALTER TABLE job DROP COLUMN {column}")
     database.execute("DROP TABLE experiment")
     database.execute("DELETE FROM sequence WHERE name = 'experiment'")

@@ -20,10 +20,10 @@ from e2e.serve_process import ServeProcess
 from e2e.waiting import until
 from job_examples import a_job, open_store
 from rekindle.contract.outcome import Outcome, OutcomeClass
-from rekindle_service.notification_targets import NotificationTarget
-from rekindle_service.notifications import courier
-from rekindle_service.notifications.courier import start_couriers
-from rekindle_service.states import JobState
+from rekindle.contract.states import JobState
+from rekindle_service.config.notification_targets import NotificationTarget
+from rekindle_service.notifications import dispatcher
+from rekindle_service.notifications.dispatcher import start_dispatchers
 from rekindle_service.store import Store
 
 _SECRET = "a secret of the tests"
@@ -87,8 +87,8 @@ def hook() -> Iterator[Hook]:
 
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
-    monkeypatch.setattr(courier, "_LOOK_EVERY", 0.05)
-    monkeypatch.setattr(courier, "pause_after", lambda tries: 0.05)
+    monkeypatch.setattr(dispatcher, "_LOOK_EVERY", 0.05)
+    monkeypatch.setattr(dispatcher, "pause_after", lambda tries: 0.05)
     store = open_store(tmp_path)
     yield store
     store.close()
@@ -101,7 +101,7 @@ def webhook(hook: Hook, **more: Any) -> NotificationTarget:
 @contextmanager
 def telling(store: Store, *targets: NotificationTarget) -> Iterator[None]:
     """Couriers that have set their cursors: what happens from now on is told."""
-    close = start_couriers(store, targets)
+    close = start_dispatchers(store, targets)
     try:
         until(lambda: all(f"told:{each.key}" in cursors(store) for each in targets), "every receiver has a cursor")
         yield
@@ -113,7 +113,7 @@ def cursors(store: Store) -> dict[str, int]:
     with store._database.reading() as session:
         from sqlmodel import select
 
-        from rekindle_service.rows import Sequence
+        from rekindle_service.store.tables import Sequence
 
         return {row.name: row.value for row in session.exec(select(Sequence))}
 

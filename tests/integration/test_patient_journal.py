@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from disks import remount, tmpfs
-from rekindle.contract.journal import RecordType, read_journal
+from rekindle.contract.run_dir.journal import RecordType, read_journal
 from rekindle.keeper.patient_journal import PatientJournal
 
 

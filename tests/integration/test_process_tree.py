@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rekindle.contract.identity import ProcessIdentity
+from rekindle.contract.processes import ProcessIdentity
 from rekindle.keeper.process_tree import descendants, end_all, reap, send_signal
 
 _NOBODY = 65534

@@ -9,8 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from rekindle_service import recipe_list
-from rekindle_service.recipe_list import recipe_options, recipes
+from rekindle_service.jobs import recipe_catalog
+from rekindle_service.jobs.recipe_catalog import recipe_options, recipes
 
 
 @pytest.mark.parametrize("recipe", sorted(recipes()))
@@ -43,9 +43,9 @@ def test_threads_that_read_at_once_never_parse_at_once(monkeypatch: pytest.Monke
         finally:
             alone.release()
 
-    recipe_list._parse_all.cache_clear()
+    recipe_catalog._parse_all.cache_clear()
     with monkeypatch.context() as patch, ThreadPoolExecutor(8) as pool:
-        patch.setattr(recipe_list.ast, "parse", watched)
+        patch.setattr(recipe_catalog.ast, "parse", watched)
         found = list(pool.map(lambda _: recipes(), range(8)))
     assert found == [recipes()] * 8
     assert not intruders

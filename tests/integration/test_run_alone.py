@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 from torch import nn
 from torch.utils.data import IterableDataset, TensorDataset
 
-from rekindle import Cadence, Drained, NonFiniteError, Run, Snapshots
+from rekindle import Drained, NonFiniteError, Run, SnapshotPolicy, Snapshots
 from rekindle.training.export import export
 from rekindle.training.reporting import reporter
 from rekindle.training.saving import Saving
@@ -32,7 +32,12 @@ def start(model=None, **options):
     torch.manual_seed(0)
     model = model if model is not None else nn.Sequential(nn.Linear(1, 4), nn.BatchNorm1d(4), nn.Linear(4, 1))
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
-    return Run(model=model, optimizer=optimizer, device="cpu", **{"cadence": Cadence(every_steps=1000), **options}), (
+    return Run(
+        model=model,
+        optimizer=optimizer,
+        device="cpu",
+        **{"snapshot_policy": SnapshotPolicy(every_steps=1000), **options},
+    ), (
         model,
         optimizer,
     )
@@ -163,7 +168,7 @@ def train_into_nan(on_nan, *, log_the_loss, steps_of_nan=(1,)):
 
     Returns the steps that were begun.
     """
-    run, (model, optimizer) = start(cadence=Cadence(every_steps=1), on_nan=on_nan)
+    run, (model, optimizer) = start(snapshot_policy=SnapshotPolicy(every_steps=1), on_nan=on_nan)
     begun = []
     with run:
         for _ in run.epochs(1):
@@ -359,7 +364,7 @@ def test_a_file_of_another_model_is_refused_by_name():
         model_after(start_from="other.pt")
 
 
-@pytest.mark.parametrize(("content", "complaint"), [([1], "holds a list"), (Cadence(), "more than tensors")])
+@pytest.mark.parametrize(("content", "complaint"), [([1], "holds a list"), (SnapshotPolicy(), "more than tensors")])
 def test_a_file_that_is_no_state_is_refused_by_name(content, complaint):
     torch.save(content, "odd.pt")
     with pytest.raises((ValueError, TypeError), match=f"start_from: odd.pt .*{complaint}"):

@@ -7,7 +7,7 @@ _ROUNDS = """
 import os, signal, sys, threading, time
 from pathlib import Path
 from rekindle_service.server import serve
-from rekindle_service.settings import Settings
+from rekindle_service.config.settings import Settings
 
 home = Path(sys.argv[1])
 

@@ -4,7 +4,7 @@ import sys
 
 SPEAKERS = r"""
 import logging, structlog
-from rekindle_service.server_log import configure_logging
+from rekindle_service.config.logging_config import configure_logging
 
 def fail(secret):
     raise ValueError(len(secret))

@@ -17,8 +17,8 @@ from torch.optim.lr_scheduler import LambdaLR, MultiStepLR
 
 from disks import remount, tmpfs
 from rekindle import SnapshotError, Snapshots, StaleGenerationError
-from rekindle.contract.durable import write_json
-from rekindle.contract.layout import RunDir
+from rekindle.contract.files import write_json
+from rekindle.contract.run_dir.paths import RunDir
 from rekindle.training import manifest, memory_copy, snapshot_choice, snapshot_writer
 
 

@@ -12,11 +12,11 @@ from sqlalchemy import create_engine, event
 from sqlmodel import SQLModel
 
 from job_examples import a_job, open_store
-from rekindle.contract.journal import Record, RecordType
-from rekindle_service.journal_fold import JournalEffect, StateChange, fold
-from rekindle_service.rows import Attempt
-from rekindle_service.states import ACTIVE, HOLDING_SLOTS, TERMINAL, TRANSITIONS, JobIntent, JobState
+from rekindle.contract.run_dir.journal import Record, RecordType
+from rekindle.contract.states import ACTIVE, HOLDING_SLOTS, TERMINAL, TRANSITIONS, JobIntent, JobState
 from rekindle_service.store import CorruptDatabaseError, StorageError, Store
+from rekindle_service.store.projection import RowChanges, StateChange, project
+from rekindle_service.store.tables import Attempt
 
 
 @pytest.fixture
@@ -223,14 +223,14 @@ def test_only_jobs_that_are_over_can_be_deleted(store):
     finish(store, job)
     assert store.delete_job(job.id)
     assert store.job(job.id) is None
-    assert (store.fate(job.id), store.fate("nosuchjob0")) == (JobState.FAILED, None)
+    assert (store.job_state(job.id), store.job_state("nosuchjob0")) == (JobState.FAILED, None)
     assert store.events(job.id)[-1].kind == "deleted"
 
 
 def test_attempts_go_with_their_job(store):
     job = start(store, store.add_job(a_job()))
     attempt = Attempt(job_id="", number=1, run=1, started_at=1.0)
-    store.apply_journal(job, JournalEffect(10, attempts={1: attempt}))
+    store.apply_journal(job, RowChanges(10, attempts={1: attempt}))
     assert [one.number for one in store.attempts(job.id)] == [1]
     store.transition(job.id, JobState.FAILED, expected=HOLDING_SLOTS, reason="r")
     store.delete_job(job.id)
@@ -250,7 +250,7 @@ def test_a_wish_uttered_while_a_drain_comes_true_is_not_overwritten(store, wante
     draining = store.set_intent(job.id, JobIntent.DRAIN)
     store.set_intent(job.id, wanted)
     ended = Record(RecordType.JOB_ENDED, 1.0, {"run": 1, "state": "queued", "reason": "drained"}, 100)
-    row = store.apply_journal(draining, fold(draining, [], [ended]))
+    row = store.apply_journal(draining, project(draining, [], [ended]))
     assert (row.state, row.intent) == (JobState.QUEUED, then)
     assert store.set_intent(job.id, JobIntent.HOLD, expected={JobIntent.DRAIN}) is None
     assert store.job(job.id).intent is then
@@ -258,7 +258,7 @@ def test_a_wish_uttered_while_a_drain_comes_true_is_not_overwritten(store, wante
 
 def test_the_same_records_of_a_journal_count_once(store):
     job = start(store, store.add_job(a_job()))
-    effect = JournalEffect(10, states=[StateChange(JobState.RUNNING, "r", 1.0)], columns={"attempt": 1})
+    effect = RowChanges(10, states=[StateChange(JobState.RUNNING, "r", 1.0)], columns={"attempt": 1})
     assert store.apply_journal(job, effect).state is JobState.RUNNING
     assert store.apply_journal(job, effect) is None
     assert [event.to_state for event in store.events(job.id)] == ["queued", "starting", "running"]
@@ -268,7 +268,7 @@ def test_a_journal_whose_effect_is_impossible_changes_nothing(store):
     job = start(store, store.add_job(a_job()))
     impossible = [StateChange(JobState.SUCCEEDED, "r", 1.0), StateChange(JobState.RUNNING, "r", 2.0)]
     with pytest.raises(ValueError, match="no way leads"):
-        store.apply_journal(job, JournalEffect(10, states=impossible))
+        store.apply_journal(job, RowChanges(10, states=impossible))
     assert store.job(job.id) == job
 
 
@@ -361,7 +361,7 @@ import sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[2])
 from job_examples import a_job
-from rekindle_service.states import JobState
+from rekindle.contract.states import JobState
 from rekindle_service.store import Store
 store = Store(Path(sys.argv[1]) / "rekindle.db")
 for number in range(10**9):

@@ -1,4 +1,3 @@
-import json
 import subprocess
 import sys
 import threading
@@ -7,17 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from job_examples import cpu_machine, names_in, open_store
-from rekindle.contract.durable import read_json
-from rekindle.contract.spec import Cadence, JobSpec, TargetKind
-from rekindle_service import submitter as submitter_module
-from rekindle_service.home import Home
-from rekindle_service.housekeeping import tidy
-from rekindle_service.launching.git_checkout import check_out
-from rekindle_service.states import JobState
+from job_examples import a_submission, cpu_machine, names_in, open_store
+from rekindle.contract.files import read_json
+from rekindle.contract.job import JobSpec, SnapshotPolicy, TargetKind
+from rekindle.contract.states import JobState
+from rekindle_service.config.home import Home
+from rekindle_service.jobs import submitter as submitter_module
+from rekindle_service.jobs.packaging.git_checkout import check_out
+from rekindle_service.jobs.submission import FieldError, SubmissionError
+from rekindle_service.jobs.submitter import Submitter
+from rekindle_service.scheduler.recovery import recover_on_startup
 from rekindle_service.store import StorageError
-from rekindle_service.submission import FieldError, Submission, SubmissionError
-from rekindle_service.submitter import Submitter
 
 
 @pytest.fixture
@@ -44,36 +43,37 @@ def submission(tmp_path):
     code = tmp_path / "code"
     code.mkdir()
     (code / "train.py").write_text("print(1)\n")
-    return Submission(name="n", kind=TargetKind.SCRIPT, target="train.py", python="/usr/bin/python3", code=code)
+    return a_submission(code)
 
 
 def test_a_submission_becomes_a_queued_job_with_its_own_copy_of_the_code(submitter, submission, home):
-    asked = replace(submission, args=["--lr", "1"], env={"A": "b"}, max_ranks=2, cadence=Cadence(every_steps=5))
+    policy = SnapshotPolicy(every_steps=5)
+    asked = a_submission(submission.code, args=["--lr", "1"], env={"A": "b"}, max_ranks=2, snapshot=policy)
     job = submitter.submit(asked)
     run_dir = home.run_dir(job.id)
     assert submitter.store.job(job.id).state is JobState.QUEUED
     assert (run_dir.code / "train.py").read_text() == "print(1)\n"
     spec = JobSpec.from_json(read_json(run_dir.spec))
-    assert (spec.job_id, spec.target, spec.device, spec.min_ranks, spec.max_ranks) == (job.id, "train.py", "cpu", 1, 2)
-    assert (spec.args, spec.env, spec.cadence.every_steps) == (["--lr", "1"], {"A": "b"}, 5)
+    assert (spec.target, spec.device, spec.min_ranks, spec.max_ranks) == ("train.py", "cpu", 1, 2)
+    assert (spec.args, spec.env, spec.snapshot.every_steps) == (["--lr", "1"], {"A": "b"}, 5)
     assert names_in(home.runs) == [job.id]
 
 
 def test_a_script_by_its_absolute_path_is_named_relative_to_the_copy(submitter, submission):
-    job = submitter.submit(replace(submission, target=str(submission.code / "train.py"), code=None))
-    assert job.target == "train.py"
-    nested = replace(submission, target=str(submission.code / "train.py"))
-    assert submitter.submit(nested).target == "train.py"
+    job = submitter.submit(a_submission(target=str(submission.code / "train.py")))
+    assert job.spec.target == "train.py"
+    nested = a_submission(submission.code, target=str(submission.code / "train.py"))
+    assert submitter.submit(nested).spec.target == "train.py"
 
 
 def test_a_module_without_code_gets_an_empty_folder(submitter, submission, home):
-    job = submitter.submit(replace(submission, kind=TargetKind.MODULE, target="a.b", code=None))
+    job = submitter.submit(a_submission(kind=TargetKind.MODULE, target="a.b"))
     assert list(home.run_dir(job.id).code.iterdir()) == []
 
 
 def test_a_refused_submission_leaves_nothing_behind(submitter, submission, home):
     with pytest.raises(SubmissionError) as caught:
-        submitter.submit(replace(submission, target="nope.py", max_ranks=9))
+        submitter.submit(a_submission(submission.code, target="nope.py", max_ranks=9))
     assert [error.field for error in caught.value.errors] == ["script", "ranks"]
     assert names_in(home.runs) == []
     assert submitter.store.jobs() == []
@@ -96,7 +96,7 @@ def test_an_interpreter_that_will_not_do_is_refused(submitter, submission):
 
 def test_a_repeat_with_the_same_key_copies_nothing_and_gives_the_first_job(submitter, submission, home):
     first = submitter.submit(submission, "key")
-    assert submitter.submit(replace(submission, name="other"), "key").id == first.id
+    assert submitter.submit(a_submission(submission.code, name="other"), "key").id == first.id
     assert names_in(home.runs) == [first.id]
 
 
@@ -138,13 +138,11 @@ _SUBMIT = """
 import os, signal, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[3])
-from job_examples import cpu_machine, open_store
-from rekindle.contract.spec import TargetKind
-from rekindle_service.home import Home
-from rekindle_service.submission import Submission
-from rekindle_service.submitter import Submitter
-from rekindle_service.housekeeping import tidy
-from rekindle_service.launching.git_checkout import check_out
+from job_examples import a_submission, cpu_machine, open_store
+from rekindle_service.config.home import Home
+from rekindle_service.jobs.submitter import Submitter
+from rekindle_service.scheduler.recovery import recover_on_startup
+from rekindle_service.jobs.packaging.git_checkout import check_out
 
 deadly = int(sys.argv[4])
 calls = 0
@@ -159,9 +157,9 @@ def audit(event, arguments):
 home = Home(Path(sys.argv[1]))
 home.create()
 store = open_store(home.root)
-tidy(home, store)
+recover_on_startup(home, store)
 submitter = Submitter(store, home, cpu_machine(2), check_python=lambda _: None, checkout=check_out)
-asked = Submission(name="n", kind=TargetKind.SCRIPT, target="train.py", python="p", code=Path(sys.argv[2]))
+asked = a_submission(Path(sys.argv[2]), python="p")
 sys.addaudithook(audit)
 print(submitter.submit(asked).id, flush=True)
 """
@@ -178,12 +176,12 @@ def test_a_server_killed_at_any_point_of_a_submission_leaves_a_whole_job_or_none
             check=False,
         )
         acknowledged = done.stdout.split()
-        tidy(home, store)
+        recover_on_startup(home, store)
         rows = {job.id for job in store.jobs()}
         assert set(acknowledged) <= rows, done.stderr
         assert rows == set(names_in(home.runs))
         for job_id in rows:
-            assert json.loads(home.run_dir(job_id).spec.read_text())["job_id"] == job_id
+            assert JobSpec.from_json(read_json(home.run_dir(job_id).spec)).target == "train.py"
             assert (home.run_dir(job_id).code / "train.py").exists()
         if acknowledged:
             assert deadly > 5

@@ -11,7 +11,7 @@ from torchmetrics import MeanMetric, MetricCollection
 from torchmetrics.classification import MulticlassAccuracy, MulticlassF1Score
 
 from rekindle import ElasticSampler
-from rekindle.contract.rank_records import MetricPoint
+from rekindle.contract.run_dir.rank_records import MetricPoint
 from rekindle.training import metric_state, rng
 from rekindle.training.data_loading import KeyedDataset, to_device
 from rekindle.training.logbook import Logbook, average

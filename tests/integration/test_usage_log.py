@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from fakes import nvidia_driver
-from rekindle.contract.durable import append_line
-from rekindle.contract.identity import ProcessIdentity
+from rekindle.contract.files import append_line
+from rekindle.contract.processes import ProcessIdentity
 from rekindle.keeper import usage_log
 from rekindle.keeper.facts import RankFacts
 from rekindle.keeper.usage_log import UsageLog
-from rekindle_service.readers.usage_reader import latest_usage, read_usage
+from rekindle_service.run_readers.usage import latest_usage, read_usage
 
 _BUSY = """
 import subprocess, sys

@@ -62,12 +62,12 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 
 def experiment(**changes: Any) -> Any:
-    cells = [{"state": "succeeded"}, {"state": "succeeded"}]
+    trials = [{"state": "succeeded"}, {"state": "succeeded"}]
     rows = [
-        {"parameters": {"--lr": 0.1}, "cells": [0], "values": [0.97213], "spread": [None]},
-        {"parameters": {"--flat": True}, "cells": [1], "values": [None], "spread": [None]},
+        {"parameters": {"--lr": 0.1}, "trials": [0], "values": [0.97213], "spread": [None]},
+        {"parameters": {"--flat": True}, "trials": [1], "values": [None], "spread": [None]},
     ]
-    fields = {"parameters": ["--lr", "--flat"], "measures": ["accuracy"], "rows": rows, "cells": cells}
+    fields = {"parameters": ["--lr", "--flat"], "measures": ["accuracy"], "rows": rows, "trials": trials}
     return {**fields, "states": {"succeeded": 2}, **changes}
 
 
@@ -83,7 +83,7 @@ def test_a_row_tells_its_parameters_and_values() -> None:
 
 
 def test_states_are_shown_once_not_all_is_well() -> None:
-    shown = experiment(cells=[{"state": "succeeded"}, {"state": "failed"}], states={"succeeded": 1, "failed": 1})
+    shown = experiment(trials=[{"state": "succeeded"}, {"state": "failed"}], states={"succeeded": 1, "failed": 1})
     assert [line[-1] for line in words(comparison(shown))] == ["state", "succeeded", "failed"]
 
 

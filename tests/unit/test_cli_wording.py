@@ -116,10 +116,10 @@ def test_the_story_tells_of_every_attempt_how_it_began_and_why_it_ended() -> Non
 
 
 def test_lost_work_is_counted_from_where_the_next_attempt_really_began() -> None:
-    first = attempt(last_step=133, durable_step=120)
+    first = attempt(last_step=133, snapshot_step=120)
     assert lost_work(first, attempt(2, resumed_from_step=100)).startswith("reached step 133; 33 steps lost")
     assert lost_work(first, None).startswith("reached step 133; 13 steps lost")
-    assert lost_work(attempt(last_step=133, durable_step=None), None) == "reached step 133"
+    assert lost_work(attempt(last_step=133, snapshot_step=None), None) == "reached step 133"
     assert lost_work(attempt(last_step=None), None) == ""
 
 

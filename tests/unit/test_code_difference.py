@@ -1,9 +1,9 @@
 from pathlib import Path
 
-from rekindle.contract.durable import write_json
-from rekindle.contract.layout import RunDir
-from rekindle_service.readers.code_difference import differences, read_manifest
-from rekindle_service.user_code.manifest import take_manifest
+from rekindle.contract.files import write_json
+from rekindle.contract.run_dir.paths import RunDir
+from rekindle_service.jobs.packaging.code_diff import differences, read_manifest
+from rekindle_service.jobs.packaging.manifest import take_manifest
 
 
 def job(root: Path, files: dict[str, bytes]) -> RunDir:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rekindle.contract.debug_socket import Collectives, collectives
-from rekindle.contract.layout import RankDir
+from rekindle.contract.run_dir.paths import RankDir
 
 _GROUPS = {"0": {"last_enqueued_collective": 7}, "1": {"last_enqueued_collective": -1}}
 

@@ -11,7 +11,7 @@ from rekindle_service.cli.checks import job as job_checks
 from rekindle_service.cli.checks.finding import Finding, Level, at_least, ok, problem, warning
 from rekindle_service.cli.checks.gpus import belongs_to, judge_gpu
 from rekindle_service.cli.doctor import finding_text, verdict
-from rekindle_service.home import Home
+from rekindle_service.config.home import Home
 
 MOUNTS = """21 1 8:1 / / rw - ext4 /dev/sda1 rw
 30 21 0:40 / /data rw shared:1 - nfs4 server:/data rw

@@ -3,9 +3,10 @@ import signal
 
 import pytest
 
-from rekindle.contract.durable import write_json
-from rekindle.contract.layout import RunDir
-from rekindle.contract.spec import DRAINED_EXIT_CODE, Intent, Want
+from rekindle.contract.files import write_json
+from rekindle.contract.job import DRAINED_EXIT_CODE, RunIntent
+from rekindle.contract.run_dir.paths import RunDir
+from rekindle.contract.states import JobIntent
 from rekindle.training.drain import Drained, DrainWatch
 
 
@@ -23,25 +24,25 @@ def listening(run_dir):
 
 
 def want(run_dir, wish):
-    write_json(run_dir.intent, Intent(wish, 1, ["cpu:0"]).to_json())
+    write_json(run_dir.intent, RunIntent(wish, 1, ["cpu:0"]).to_json())
 
 
 def test_nobody_asks_at_first(listening, run_dir):
     assert not listening.requested()
-    want(run_dir, Want.RUN)
+    want(run_dir, JobIntent.RUN)
     assert not listening.requested()
 
 
-@pytest.mark.parametrize("wish", [Want.DRAIN, Want.CANCEL])
+@pytest.mark.parametrize("wish", [JobIntent.DRAIN, JobIntent.CANCEL])
 def test_the_wish_of_the_server_is_heard(listening, run_dir, wish):
-    want(run_dir, Want.RUN)
+    want(run_dir, JobIntent.RUN)
     assert not listening.requested()
     want(run_dir, wish)
     assert listening.requested()
 
 
 def test_only_the_rank_that_is_to_read_the_intent_reads_it(run_dir):
-    want(run_dir, Want.DRAIN)
+    want(run_dir, JobIntent.DRAIN)
     assert not DrainWatch(run_dir, reads_intent=False).requested()
 
 

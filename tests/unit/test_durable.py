@@ -7,13 +7,13 @@ import time
 
 import pytest
 
-from rekindle.contract.durable import append_line, read_json, read_lines, write_json, write_whole
+from rekindle.contract.files import append_line, atomic_write, read_json, read_lines, write_json
 
 
 def test_a_file_is_replaced_and_nothing_else_stays_in_its_folder(tmp_path):
     path = tmp_path / "file"
     for data in (b"old", b"new", b""):
-        write_whole(path, data)
+        atomic_write(path, data)
         assert path.read_bytes() == data
         assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -22,13 +22,13 @@ def test_a_file_is_replaced_and_nothing_else_stays_in_its_folder(tmp_path):
 def test_a_reader_sees_the_old_bytes_or_the_new_ones(tmp_path):
     path = tmp_path / "file"
     documents = [b"a" * 100_000, b"b" * 50_000]
-    write_whole(path, documents[0])
+    atomic_write(path, documents[0])
     until = time.monotonic() + 0.3
 
     def rewrite():
         while time.monotonic() < until:
             for document in documents:
-                write_whole(path, document, durable=False)
+                atomic_write(path, document, durable=False)
 
     writer = threading.Thread(target=rewrite)
     writer.start()
@@ -39,14 +39,14 @@ def test_a_reader_sees_the_old_bytes_or_the_new_ones(tmp_path):
 
 def test_a_write_that_fails_leaves_the_old_file_and_no_rest(tmp_path, monkeypatch):
     path = tmp_path / "file"
-    write_whole(path, b"old")
+    atomic_write(path, b"old")
 
     def full(_fd):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="No space"):
-        write_whole(path, b"new")
+        atomic_write(path, b"new")
     assert path.read_bytes() == b"old"
     assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
 

@@ -2,35 +2,37 @@ from pathlib import Path
 
 import pytest
 
-from rekindle.contract.environ import RankEnv, attempt_environment, scrubbed, tracker_environment
-from rekindle.contract.layout import RunDir
+from rekindle.contract.environment import RankEnv, attempt_environment, clean_environment, tracker_environment
+from rekindle.contract.run_dir.paths import RunDir
 
 
 @pytest.mark.parametrize("name", ["PET_NPROC_PER_NODE", "TORCHELASTIC_RUN_ID", "REKINDLE_TOKEN", "RANK", "MASTER_PORT",
                                   "GROUP_RANK", "ROLE_NAME", "WORLD_SIZE", "PYTHONPATH", "VIRTUAL_ENV", "WANDB_RUN_ID",
                                   "MLFLOW_RUN_ID"])  # fmt: skip
 def test_what_another_torchrun_or_the_server_left_is_not_inherited(name):
-    assert scrubbed({name: "x", "HOME": "/home/ada"}) == {"HOME": "/home/ada"}
+    assert clean_environment({name: "x", "HOME": "/home/ada"}) == {"HOME": "/home/ada"}
 
 
 @pytest.mark.parametrize("name", ["PATH", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "HF_HOME", "RANKED", "NCCL_DEBUG"])
 def test_everything_else_is(name):
-    assert scrubbed({name: "x"}) == {name: "x"}
+    assert clean_environment({name: "x"}) == {name: "x"}
 
 
 def test_a_rank_knows_its_place_from_what_the_keeper_and_torchrun_set(tmp_path):
     run_dir = RunDir(tmp_path)
-    set_by_keeper = attempt_environment(job_id="abc", run_dir=run_dir, attempt=3, generation="3-f", cadence="{}")
+    set_by_keeper = attempt_environment(
+        job_id="abc", run_dir=run_dir, attempt=3, generation="3-f", snapshot_policy="{}"
+    )
     env = RankEnv.read({**set_by_keeper, "RANK": "5", "LOCAL_RANK": "1", "WORLD_SIZE": "8"})
     assert (env.rank, env.local_rank, env.world_size, env.job_id, env.attempt) == (5, 1, 8, "abc", 3)
     assert env.rank_dir == run_dir.attempt(3).rank(5)
     assert env.snapshot_dir == run_dir.snapshots
-    assert (env.generation, env.cadence) == ("3-f", "{}")
+    assert (env.generation, env.snapshot_policy) == ("3-f", "{}")
 
 
 def test_the_snapshot_directory_is_the_same_for_every_attempt(tmp_path):
     made = [
-        attempt_environment(job_id="a", run_dir=RunDir(tmp_path), attempt=number, generation="g", cadence="{}")
+        attempt_environment(job_id="a", run_dir=RunDir(tmp_path), attempt=number, generation="g", snapshot_policy="{}")
         for number in (1, 2)
     ]
     assert made[0]["REKINDLE_SNAPSHOT_DIR"] == made[1]["REKINDLE_SNAPSHOT_DIR"]

@@ -2,12 +2,12 @@
 
 import pytest
 
-from rekindle_service.experiments.comparison import Measure, compare, found_measures
-from rekindle_service.experiments.matrix import Cell
+from rekindle_service.experiments.comparison import Measure, compare, default_measures
+from rekindle_service.experiments.matrix import Trial
 
 
-def values_of(cells, numbers, *measures):
-    return [row.values for row in compare(cells, numbers, measures)]
+def values_of(trials, numbers, *measures):
+    return [row.values for row in compare(trials, numbers, measures)]
 
 
 @pytest.mark.parametrize(
@@ -28,9 +28,9 @@ def test_a_last_value_that_was_not_finite_hides_behind_no_earlier_one():
 
 
 def test_repeats_share_a_row_with_their_mean_and_spread():
-    cells = [Cell({"--lr": lr}, repeat) for repeat in range(2) for lr in (0.1, 0.2)]
-    rows = compare(cells, [[1.0], [5.0], [3.0], [None]], [Measure("loss")])
-    assert [(row.parameters, row.cells, row.values, row.spread) for row in rows] == [
+    trials = [Trial({"--lr": lr}, repeat) for repeat in range(2) for lr in (0.1, 0.2)]
+    rows = compare(trials, [[1.0], [5.0], [3.0], [None]], [Measure("loss")])
+    assert [(row.parameters, row.trials, row.values, row.spread) for row in rows] == [
         ({"--lr": 0.1}, [0, 2], [2.0], [(1.0, 3.0)]),
         ({"--lr": 0.2}, [1, 3], [5.0], [None]),
     ]
@@ -38,30 +38,30 @@ def test_repeats_share_a_row_with_their_mean_and_spread():
 
 def test_a_relative_measure_is_divided_by_the_row_that_agrees_in_everything_else():
     speed_up = Measure("speed", relative_to={"ranks": 1})
-    cells = [Cell({"ranks": ranks, "--batch": batch}, 0) for ranks in (1, 2) for batch in (32, 64)]
-    assert values_of(cells, [[10.0], [20.0], [15.0], [40.0]], speed_up) == [[1.0], [1.0], [1.5], [2.0]]
+    trials = [Trial({"ranks": ranks, "--batch": batch}, 0) for ranks in (1, 2) for batch in (32, 64)]
+    assert values_of(trials, [[10.0], [20.0], [15.0], [40.0]], speed_up) == [[1.0], [1.0], [1.5], [2.0]]
 
 
 def test_a_row_may_be_referred_to_by_rows_with_more_parameters():
-    cells = [Cell({"recipe": "dp", "ranks": 1}, 0), Cell({"recipe": "ddp", "ranks": 2, "--lr-rule": "sqrt"}, 0)]
+    trials = [Trial({"recipe": "dp", "ranks": 1}, 0), Trial({"recipe": "ddp", "ranks": 2, "--lr-rule": "sqrt"}, 0)]
     measure = Measure("speed", relative_to={"recipe": "dp", "ranks": 1})
-    assert values_of(cells, [[10.0], [15.0]], measure) == [[1.0], [1.5]]
+    assert values_of(trials, [[10.0], [15.0]], measure) == [[1.0], [1.5]]
 
 
 @pytest.mark.parametrize("reference", [None, 0.0])
 def test_without_a_number_to_divide_by_there_is_no_ratio(reference):
-    cells = [Cell({"ranks": 1}, 0), Cell({"ranks": 2}, 0)]
-    assert values_of(cells, [[reference], [1.0]], Measure("speed", relative_to={"ranks": 1})) == [[None], [None]]
-    assert values_of(cells, [[1.0], [1.0]], Measure("speed", relative_to={"ranks": 8})) == [[None], [None]]
+    trials = [Trial({"ranks": 1}, 0), Trial({"ranks": 2}, 0)]
+    assert values_of(trials, [[reference], [1.0]], Measure("speed", relative_to={"ranks": 1})) == [[None], [None]]
+    assert values_of(trials, [[1.0], [1.0]], Measure("speed", relative_to={"ranks": 8})) == [[None], [None]]
 
 
 def test_switches_and_numbers_are_different_values():
-    rows = compare([Cell({"--x": True}, 0), Cell({"--x": 1}, 0)], [[1.0], [2.0]], [Measure("loss")])
+    rows = compare([Trial({"--x": True}, 0), Trial({"--x": 1}, 0)], [[1.0], [2.0]], [Measure("loss")])
     assert [row.values for row in rows] == [[1.0], [2.0]]
 
 
 def test_without_measures_the_last_of_every_metric_is_shown():
-    found = found_measures([{"loss": []}, {"accuracy": [], "loss": []}])
+    found = default_measures([{"loss": []}, {"accuracy": [], "loss": []}])
     assert [(measure.metric, measure.take) for measure in found] == [("loss", "last"), ("accuracy", "last")]
 
 

@@ -7,21 +7,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rekindle_service.experiments import built_in
-from rekindle_service.experiments.matrix import JOB_FIELDS, Cell, count, expand, job_request, label
+from rekindle_service.experiments.matrix import JOB_FIELDS, Trial, count, expand, job_request, label
 
 _VALUES = st.lists(st.integers() | st.booleans() | st.text(max_size=3), min_size=1, max_size=3)
 _MATRICES = st.lists(st.dictionaries(st.sampled_from(["--a", "--b", "ranks"]), _VALUES, min_size=1), max_size=3)
 
 
 def test_every_combination_comes_once_before_any_is_repeated():
-    cells = expand([{"ranks": [1, 2], "--lr": [0.1, 0.2]}], repeats=2)
+    trials = expand([{"ranks": [1, 2], "--lr": [0.1, 0.2]}], repeats=2)
     once = [{"ranks": ranks, "--lr": lr} for ranks, lr in itertools.product([1, 2], [0.1, 0.2])]
-    assert cells == [Cell(parameters, repeat) for repeat in (0, 1) for parameters in once]
+    assert trials == [Trial(parameters, repeat) for repeat in (0, 1) for parameters in once]
 
 
 def test_matrices_follow_each_other():
-    cells = expand([{"recipe": ["dp"]}, {"recipe": ["ddp"], "ranks": [1, 2]}], repeats=1)
-    assert [cell.parameters for cell in cells] == [
+    trials = expand([{"recipe": ["dp"]}, {"recipe": ["ddp"], "ranks": [1, 2]}], repeats=1)
+    assert [trial.parameters for trial in trials] == [
         {"recipe": "dp"},
         {"recipe": "ddp", "ranks": 1},
         {"recipe": "ddp", "ranks": 2},
@@ -39,9 +39,11 @@ def test_a_number_of_jobs_beyond_all_bounds_is_counted_without_making_them():
 
 
 def test_options_go_to_the_script_and_fields_to_the_job():
-    cell = Cell({"ranks": 2, "--lr": 0.1, "--no-shuffle": True, "--amp": False, "--seed": None, "-k": "a b"}, repeat=0)
+    trial = Trial(
+        {"ranks": 2, "--lr": 0.1, "--no-shuffle": True, "--amp": False, "--seed": None, "-k": "a b"}, repeat=0
+    )
     base = {"recipe": "ddp", "args": ["--epochs", "3"], "env": {"A": "b"}}
-    assert job_request(base, ["--lr", "1"], cell, name="n", seed_option=None) == {
+    assert job_request(base, ["--lr", "1"], trial, name="n", seed_option=None) == {
         "recipe": "ddp",
         "env": {"A": "b"},
         "ranks": 2,
@@ -51,8 +53,8 @@ def test_options_go_to_the_script_and_fields_to_the_job():
 
 
 def test_the_seed_option_gets_the_number_of_the_repeat():
-    cells = expand([{"--lr": [0.1]}], repeats=2)
-    args = [job_request({}, [], cell, name="n", seed_option="--seed")["args"] for cell in cells]
+    trials = expand([{"--lr": [0.1]}], repeats=2)
+    args = [job_request({}, [], trial, name="n", seed_option="--seed")["args"] for trial in trials]
     assert args == [["--seed", "0", "--lr", "0.1"], ["--seed", "1", "--lr", "0.1"]]
 
 

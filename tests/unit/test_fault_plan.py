@@ -5,7 +5,7 @@ from random import Random
 import pytest
 import typer
 
-from rekindle.contract.chaos import OF_RANK, Fault
+from rekindle.contract.chaos import RANK_FAULTS, Fault
 from rekindle_service.cli.fault_plan import KNOWN, Strike, Wish, known_fault, strikes
 
 
@@ -26,7 +26,7 @@ def test_faults_strike_in_the_order_given_over_and_over_up_to_the_count() -> Non
 def test_a_rank_goes_only_with_faults_that_strike_one() -> None:
     faults = [fault.value for fault in Fault] + ["server"]
     struck = {one.fault: one.rank for one in plan(faults=faults, rank=1)}
-    assert {fault for fault, rank in struck.items() if rank == 1} == {*OF_RANK, "corrupt-snapshot"}
+    assert {fault for fault, rank in struck.items() if rank == 1} == {*RANK_FAULTS, "corrupt-snapshot"}
 
 
 @pytest.mark.parametrize("rank", [2, 100])
@@ -44,7 +44,7 @@ def test_chance_draws_the_same_from_the_same_seed() -> None:
 def test_chance_draws_every_fault_and_rank_but_never_the_server_unasked() -> None:
     drawn = plan(world_size=3, random=True, count=500)
     assert {one.fault for one in drawn} == {fault.value for fault in Fault}
-    assert {one.rank for one in drawn if one.fault in OF_RANK} == {0, 1, 2}
+    assert {one.rank for one in drawn if one.fault in RANK_FAULTS} == {0, 1, 2}
     assert all(0 <= one.pause <= 6 for one in drawn)
     assert {one.fault for one in plan(random=True, count=100, faults=["server", "kill"])} == {"server", "kill"}
 

@@ -3,8 +3,8 @@ import socket
 
 import pytest
 
-from rekindle_service.user_code import folder_copy
-from rekindle_service.user_code.folder_copy import CodeCopyError, copy_code
+from rekindle_service.jobs.packaging import code_copy
+from rekindle_service.jobs.packaging.code_copy import CodeCopyError, copy_code
 
 
 @pytest.fixture
@@ -101,7 +101,7 @@ def test_a_loop_of_links_does_no_harm(source, copy):
 
 
 def test_a_folder_that_is_too_heavy_is_refused_with_its_heaviest_parts(source, copy, monkeypatch):
-    monkeypatch.setattr(folder_copy, "MOST_BYTES", 3_000_000)
+    monkeypatch.setattr(code_copy, "MOST_BYTES", 3_000_000)
     (source / "weights").mkdir()
     (source / "weights" / "model.pt").write_bytes(bytes(4_000_000))
     with pytest.raises(CodeCopyError, match=r"at most 3 MB.*biggest here: weights \(4 MB, 1 files\)"):
@@ -109,7 +109,7 @@ def test_a_folder_that_is_too_heavy_is_refused_with_its_heaviest_parts(source, c
 
 
 def test_a_folder_with_too_many_files_is_refused_with_its_fullest_parts(source, copy, monkeypatch, tmp_path):
-    monkeypatch.setattr(folder_copy, "MOST_FILES", 10)
+    monkeypatch.setattr(code_copy, "MOST_FILES", 10)
     (source / "images").mkdir()
     for number in range(11):
         (source / "images" / f"{number}.png").write_bytes(b"")

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from rekindle.contract.durable import write_json
-from rekindle.contract.identity import ProcessIdentity
-from rekindle.contract.layout import AttemptDir
-from rekindle.contract.rank_records import RankState, RankStatus
+from rekindle.contract.files import write_json
+from rekindle.contract.processes import ProcessIdentity
+from rekindle.contract.run_dir.paths import AttemptDir
+from rekindle.contract.run_dir.rank_records import RankState, RankStatus
 from rekindle.keeper.facts import RankFacts
 from rekindle.keeper.hang_doctor import HangDoctor
 

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from rekindle_service.home import Home, HomeInUseError, is_job_id, new_job_id
+from rekindle_service.config.home import Home, HomeInUseError, is_job_id, new_job_id
 
 
 @pytest.fixture
@@ -51,21 +51,21 @@ def test_an_empty_token_file_is_replaced(home):
 
 
 def test_the_announcement_is_private_and_goes_away_with_its_server(home):
-    home.announce("http://127.0.0.1:1")
+    home.write_server_info("http://127.0.0.1:1")
     assert json.loads(home.server_json.read_text())["pid"] == os.getpid()
     assert mode(home.server_json) == 0o600
-    home.withdraw()
+    home.remove_server_info()
     assert not home.server_json.exists()
 
 
 def test_the_announcement_of_another_server_stays(home):
     home.server_json.write_text('{"url": "http://127.0.0.1:1", "pid": 1, "started_at": 0}')
-    home.withdraw()
+    home.remove_server_info()
     assert home.server_json.exists()
 
 
 def test_a_second_server_is_refused_and_told_who_is_there(home):
-    hold = "import sys; from rekindle_service.home import Home; from pathlib import Path\n"
+    hold = "import sys; from rekindle_service.config.home import Home; from pathlib import Path\n"
     hold += "lock = Home(Path(sys.argv[1])).lock(); print('held', flush=True); sys.stdin.read()"
     holder = subprocess.Popen(
         [sys.executable, "-c", hold, str(home.root)], stdin=subprocess.PIPE, stdout=subprocess.PIPE

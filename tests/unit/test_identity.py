@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from rekindle.contract.identity import ProcessIdentity, cpu_seconds, parent_of, process_state, start_time
+from rekindle.contract.processes import ProcessIdentity, cpu_seconds, parent_of, process_state, start_time
 
 NOBODY = 2**22 + 1  # no kernel gives such a pid
 

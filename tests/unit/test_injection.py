@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from rekindle.contract.journal import RecordType, read_journal
-from rekindle.contract.layout import RunDir
+from rekindle.contract.run_dir.journal import RecordType, read_journal
+from rekindle.contract.run_dir.paths import RunDir
 from rekindle.keeper.injection import Injector, corrupt, newest_snapshot
 from rekindle.keeper.patient_journal import PatientJournal
 from rekindle.keeper.roster import Roster

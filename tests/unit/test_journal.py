@@ -1,6 +1,6 @@
 import pytest
 
-from rekindle.contract.journal import Journal, RecordType, read_journal
+from rekindle.contract.run_dir.journal import Journal, RecordType, read_journal
 
 
 @pytest.fixture

@@ -1,9 +1,9 @@
 import pytest
 
 from job_examples import a_job
-from rekindle.contract.journal import Record, RecordType
-from rekindle_service.journal_fold import fold
-from rekindle_service.states import JobState
+from rekindle.contract.run_dir.journal import Record, RecordType
+from rekindle.contract.states import JobState
+from rekindle_service.store.projection import project
 
 FAILURE = {"class": "signal", "message": "rank 1 was killed"}
 
@@ -45,12 +45,12 @@ def ways(effect):
 
 
 def test_no_records_have_no_effect(job):
-    assert fold(job, [], []) is None
+    assert project(job, [], []) is None
 
 
 def test_a_run_without_trouble_goes_from_starting_over_running_to_its_end(job):
     success = {"class": "success", "message": "done"}
-    effect = fold(
+    effect = project(
         job,
         [],
         records(
@@ -67,16 +67,16 @@ def test_a_run_without_trouble_goes_from_starting_over_running_to_its_end(job):
 
 
 def test_a_failed_attempt_leads_to_recovering_only_when_another_one_comes(job):
-    effect = fold(job, [], records(attempt_started(1), ranks_running(1), attempt_ended(1), retry(1)))
+    effect = project(job, [], records(attempt_started(1), ranks_running(1), attempt_ended(1), retry(1)))
     assert ways(effect) == ["running", "recovering"]
     assert effect.columns["next_try_at"] == 50.0
     assert effect.columns["outcome"] == FAILURE
-    effect = fold(job, [], records(attempt_started(1), ranks_running(1), attempt_ended(1)))
+    effect = project(job, [], records(attempt_started(1), ranks_running(1), attempt_ended(1)))
     assert ways(effect) == ["running"]
 
 
 def test_the_reason_of_a_recovery_is_gone_once_the_ranks_run_again(job):
-    effect = fold(
+    effect = project(
         job,
         [],
         records(attempt_started(1), ranks_running(1), attempt_ended(1), retry(1), attempt_started(2), ranks_running(2)),
@@ -89,20 +89,20 @@ def test_the_reason_of_a_recovery_is_gone_once_the_ranks_run_again(job):
 
 
 def test_attempts_hold_what_the_journal_tells_of_them(job):
-    effect = fold(
+    effect = project(
         job,
         [],
         records(
             attempt_started(1, world_size=3),
             ranks_running(1),
             ("resumed", {"attempt": 1, "step": 40}),
-            attempt_ended(1, resumed_from_step=40, last_step=57, durable_step=50),
+            attempt_ended(1, resumed_from_step=40, last_step=57, snapshot_step=50),
             retry(1),
         ),
     )
     attempt = effect.attempts[1]
     assert (attempt.started_at, attempt.ranks_running_at, attempt.ended_at) == (1.0, 2.0, 4.0)
-    assert (attempt.resumed_from_step, attempt.last_step, attempt.durable_step) == (40, 57, 50)
+    assert (attempt.resumed_from_step, attempt.last_step, attempt.snapshot_step) == (40, 57, 50)
     assert (attempt.world_size, attempt.reason, attempt.next_try_at) == (3, "first failure", 50.0)
     assert effect.columns["snapshot_step"] == 50
 
@@ -112,10 +112,10 @@ def test_reading_record_by_record_gives_the_same_as_reading_all_at_once(job):
         attempt_started(1), ranks_running(1), attempt_ended(1), retry(1), attempt_started(2), ranks_running(2),
         attempt_ended(2, {"class": "success", "message": "done"}), job_ended("succeeded"),
     )  # fmt: skip
-    whole = fold(job, [], lines)
+    whole = project(job, [], lines)
     stepwise, attempts, seen = job.model_copy(), {}, []
     for line in lines:
-        effect = fold(stepwise, list(attempts.values()), [line])
+        effect = project(stepwise, list(attempts.values()), [line])
         attempts |= effect.attempts
         seen += ways(effect)
         columns = {**effect.columns, "journal_offset": effect.offset}
@@ -131,38 +131,38 @@ def test_reading_record_by_record_gives_the_same_as_reading_all_at_once(job):
 
 def test_the_end_of_an_earlier_run_says_nothing_about_this_one(job):
     job.run = 2
-    effect = fold(job, [], records(job_ended("failed", run=1), attempt_started(1, run=2), ranks_running(1)))
+    effect = project(job, [], records(job_ended("failed", run=1), attempt_started(1, run=2), ranks_running(1)))
     assert ways(effect) == ["running"]
     assert "ended_at" not in effect.columns
 
 
 def test_a_job_ends_once_however_often_the_journal_says_so(job):
-    effect = fold(job, [], records(job_ended("failed"), job_ended("succeeded"), retry(1), ranks_running(1)))
+    effect = project(job, [], records(job_ended("failed"), job_ended("succeeded"), retry(1), ranks_running(1)))
     assert ways(effect) == ["failed"]
 
 
 def test_a_job_that_is_over_is_not_brought_back_by_its_journal():
     job = a_job(state=JobState.CANCELLED, run=1)
-    assert ways(fold(job, [], records(attempt_started(1), ranks_running(1), job_ended("failed")))) == []
+    assert ways(project(job, [], records(attempt_started(1), ranks_running(1), job_ended("failed")))) == []
 
 
 def test_a_drained_job_goes_back_to_the_queue(job):
-    effect = fold(job, [], records(job_ended("queued")))
+    effect = project(job, [], records(job_ended("queued")))
     assert ways(effect) == ["queued"]
-    assert effect.back_in_queue
+    assert effect.requeued
     assert "ended_at" not in effect.columns
     assert effect.columns["outcome"]["class"] == "preempted"
 
 
 def test_a_job_cancelled_between_attempts_has_an_outcome(job):
-    assert fold(job, [], records(job_ended("cancelled"))).columns["outcome"]["class"] == "cancelled"
+    assert project(job, [], records(job_ended("cancelled"))).columns["outcome"]["class"] == "cancelled"
 
 
 def test_attempts_of_a_later_run_are_no_restarts(job):
     lines = records(attempt_started(1), attempt_ended(1), job_ended("failed"))
-    effect = fold(job, [], lines)
+    effect = project(job, [], lines)
     again = a_job(state=JobState.STARTING, run=2)
-    assert fold(again, list(effect.attempts.values()), records(attempt_started(2, run=2))).columns["restarts"] == 0
+    assert project(again, list(effect.attempts.values()), records(attempt_started(2, run=2))).columns["restarts"] == 0
 
 
 @pytest.mark.parametrize(
@@ -177,7 +177,7 @@ def test_attempts_of_a_later_run_are_no_restarts(job):
     ],
 )
 def test_a_senseless_record_is_passed_over_and_noted(job, bad):
-    effect = fold(job, [], records(bad, attempt_started(1), ranks_running(1)))
+    effect = project(job, [], records(bad, attempt_started(1), ranks_running(1)))
     assert ways(effect) == ["running"]
     assert "journal.jsonl" in effect.columns["notice"]
 
@@ -193,7 +193,7 @@ def test_injected_faults_are_kept_with_their_attempt_and_told_as_events(job):
         fault_injected(1, fault="corrupt-snapshot", rank=None, snapshot=40),
         fault_injected(1, fault="kill", rank=1, snapshot=None),
     ]
-    effect = fold(job, [], records(*lines))
+    effect = project(job, [], records(*lines))
     assert effect.attempts[1].faults == [
         {"at": 3.0, "fault": "corrupt-snapshot", "rank": None, "snapshot": 40},
         {"at": 4.0, "fault": "kill", "rank": 1, "snapshot": None},
@@ -205,7 +205,7 @@ def test_injected_faults_are_kept_with_their_attempt_and_told_as_events(job):
 
 def test_a_snapshot_that_was_passed_over_is_part_of_the_story(job):
     skip = {"attempt": 1, "step": 40, "reason": "model.pt: another checksum"}
-    effect = fold(job, [], records(attempt_started(1), ranks_running(1), ("snapshot_skipped", skip)))
+    effect = project(job, [], records(attempt_started(1), ranks_running(1), ("snapshot_skipped", skip)))
     assert [(remark.kind, remark.sentence) for remark in effect.remarks] == [
         ("snapshot_skipped", "attempt 1: the snapshot of step 40 was passed over: model.pt: another checksum")
     ]
@@ -214,7 +214,7 @@ def test_a_snapshot_that_was_passed_over_is_part_of_the_story(job):
 def test_a_straggler_found_and_cleared_is_part_of_the_story(job):
     found, cleared = {"attempt": 1, "rank": 1, "share": 0.75}, {"attempt": 1, "rank": 1, "share": None}
     lines = [attempt_started(1), ranks_running(1), (RecordType.STRAGGLER, found), (RecordType.STRAGGLER, cleared)]
-    effect = fold(job, [], records(*lines))
+    effect = project(job, [], records(*lines))
     assert [(remark.kind, remark.sentence) for remark in effect.remarks] == [
         ("straggler", "attempt 1: the others wait 75% of the time for rank 1"),
         ("straggler", "attempt 1: the others no longer wait for rank 1"),
@@ -227,7 +227,7 @@ def test_a_straggler_found_and_cleared_is_part_of_the_story(job):
     [{"fault": "explode", "rank": 1}, {"rank": 1}, {"fault": ["kill"], "rank": 1}, {"fault": "kill", "rank": "1"}],
 )
 def test_a_senseless_fault_is_passed_over(job, fields):
-    effect = fold(job, [], records(attempt_started(1), fault_injected(1, **fields)))
+    effect = project(job, [], records(attempt_started(1), fault_injected(1, **fields)))
     assert effect.attempts[1].faults == []
     assert effect.remarks == []
     assert "passed over" in effect.columns["notice"]

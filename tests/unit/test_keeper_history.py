@@ -1,8 +1,8 @@
 import pytest
 
-from rekindle.contract.identity import boot_id
-from rekindle.contract.journal import Journal, RecordType
 from rekindle.contract.outcome import Outcome, OutcomeClass
+from rekindle.contract.processes import boot_id
+from rekindle.contract.run_dir.journal import Journal, RecordType
 from rekindle.keeper.history import read_history
 
 KILLED = Outcome(OutcomeClass.SIGNAL, "Rank 1 was killed by SIGKILL.", rank=1, signal="SIGKILL")

@@ -3,8 +3,8 @@ from typing import BinaryIO
 
 import pytest
 
-from rekindle_service.readers import log_search
-from rekindle_service.readers.log_search import Bounds, Found, search
+from rekindle_service.run_readers import log_search
+from rekindle_service.run_readers.log_search import Bounds, Found, search
 
 ALL = Bounds(matches=1000, bytes=1 << 40, seconds=60)
 

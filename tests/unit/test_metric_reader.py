@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rekindle_service.readers.metric_reader import Point, ThinnedSeries, read_metric_lines, read_series
+from rekindle_service.run_readers.metrics import Point, ThinnedSeries, read_metric_lines, read_series
 
 
 def points(values: list[float | None]) -> list[Point]:

@@ -3,7 +3,7 @@ import json
 import pytest
 from pydantic import ValidationError
 
-from rekindle_service.monitor import Progress
+from rekindle_service.scheduler.run_sync import Progress
 
 
 def columns(**status):

@@ -1,7 +1,7 @@
 import pytest
 
 from rekindle.contract.outcome import OutcomeClass
-from rekindle.contract.rank_records import MetricPoint, RankError
+from rekindle.contract.run_dir.rank_records import MetricPoint, RankError
 from rekindle.keeper.diagnosis import diagnose
 from rekindle.keeper.facts import AttemptFacts, Ending, RankFacts
 from rekindle.keeper.verdict import Ended, Stop, decide

@@ -9,14 +9,14 @@ import pytest
 from pydantic import ValidationError
 
 from job_examples import a_job
-from rekindle_service.notification_targets import Happening, NotificationTarget
+from rekindle_service.config.notification_targets import EventType, NotificationTarget
+from rekindle_service.config.settings import Settings
 from rekindle_service.notifications.command_hook import hook_environment
-from rekindle_service.notifications.courier import pause_after
-from rekindle_service.notifications.notice import happening, notice
-from rekindle_service.notifications.reply import Verdict
+from rekindle_service.notifications.delivery import Verdict
+from rekindle_service.notifications.dispatcher import pause_after
+from rekindle_service.notifications.payload import happening, notice
 from rekindle_service.notifications.webhook import reply_of, signature
-from rekindle_service.rows import Attempt, Event
-from rekindle_service.settings import Settings
+from rekindle_service.store.tables import Attempt, Event
 
 _SECRET = "a secret of the tests"
 
@@ -28,26 +28,26 @@ def event(kind: str = "state", **columns: Any) -> Event:
 @pytest.mark.parametrize(
     ("from_state", "to_state", "told"),
     [
-        ("starting", "running", Happening.STARTED),
-        ("running", "recovering", Happening.ATTEMPT_FAILED),
-        ("recovering", "running", Happening.RECOVERED),
-        ("running", "succeeded", Happening.SUCCEEDED),
-        ("recovering", "failed", Happening.FAILED),
-        ("queued", "cancelled", Happening.CANCELLED),
-        ("running", "queued", Happening.DRAINED),
+        ("starting", "running", EventType.STARTED),
+        ("running", "recovering", EventType.ATTEMPT_FAILED),
+        ("recovering", "running", EventType.RECOVERED),
+        ("running", "succeeded", EventType.SUCCEEDED),
+        ("recovering", "failed", EventType.FAILED),
+        ("queued", "cancelled", EventType.CANCELLED),
+        ("running", "queued", EventType.DRAINED),
         ("failed", "queued", None),  # resumed by a person, who knows
         ("queued", "starting", None),
     ],
 )
 def test_a_change_of_state_is_told_by_the_name_that_a_person_has_for_it(
-    from_state: str, to_state: str, told: Happening | None
+    from_state: str, to_state: str, told: EventType | None
 ) -> None:
     assert happening(event(from_state=from_state, to_state=to_state)) is told
 
 
 def test_remarks_are_told_and_wishes_are_not() -> None:
-    assert happening(event("straggler")) is Happening.STRAGGLER
-    assert happening(event("chaos")) is Happening.FAULT_INJECTED
+    assert happening(event("straggler")) is EventType.STRAGGLER
+    assert happening(event("chaos")) is EventType.FAULT_INJECTED
     assert happening(event("intent")) is None
     assert happening(event("something of a newer version")) is None
     assert happening(event(from_state="running", to_state="of a newer version")) is None
@@ -61,7 +61,7 @@ def test_a_notice_names_job_reason_and_the_outcome_of_the_attempt_that_ended_the
     attempts = [attempt(1, 900.0, "first"), attempt(2, 999.0, "x" * 9999), attempt(3, 2000.0, "later")]
     failed = event(from_state="running", to_state="recovering", reason="\x1b[2Jagain")
     job = a_job(id="abcdefghij", name="digits\n", env={"KEY": "s3cr3t"})
-    told = notice(failed, Happening.ATTEMPT_FAILED, job, attempts)
+    told = notice(failed, EventType.ATTEMPT_FAILED, job, attempts)
     body = json.loads(told.body)
     assert (body["id"], body["event"], body["at"]) == ("abcdefghij-7", "attempt_failed", "1970-01-01T00:16:40.000Z")
     assert (body["job"]["name"], body["reason"]) == ("digits\n", "\x1b[2Jagain")
@@ -73,7 +73,7 @@ def test_a_notice_names_job_reason_and_the_outcome_of_the_attempt_that_ended_the
 
 
 def test_a_job_that_was_deleted_meanwhile_is_told_by_its_id() -> None:
-    body = json.loads(notice(event(to_state="failed"), Happening.FAILED, None, []).body)
+    body = json.loads(notice(event(to_state="failed"), EventType.FAILED, None, []).body)
     assert (body["job"]["id"], body["job"]["name"], body["outcome"]) == ("abcdefghij", None, None)
 
 
@@ -101,7 +101,7 @@ def test_pauses_double_up_to_five_minutes() -> None:
 
 
 def test_a_hook_gets_the_event_and_none_of_the_servers_settings() -> None:
-    told = notice(event(to_state="failed"), Happening.FAILED, None, [])
+    told = notice(event(to_state="failed"), EventType.FAILED, None, [])
     environment = hook_environment(told, {"PATH": "/bin", "REKINDLE_TOKEN": "s", "REKINDLE_NOTIFY": "s"})
     assert environment.keys() == {
         "PATH",
@@ -144,4 +144,4 @@ def test_a_secret_is_in_no_representation() -> None:
 def test_a_receiver_is_named_once() -> None:
     twice = NotificationTarget(command=("/bin/true",))
     with pytest.raises(ValidationError, match="names a receiver twice"):
-        Settings(notify=(twice, twice.model_copy(update={"events": (Happening.FAILED,)})))
+        Settings(notify=(twice, twice.model_copy(update={"events": (EventType.FAILED,)})))

@@ -3,7 +3,7 @@ import sys
 
 import pytest
 
-from rekindle.contract.spec import JobSpec, TargetKind
+from rekindle.contract.job import JobSpec, TargetKind
 from rekindle.keeper import preload as preloading
 from rekindle.keeper.preload import preload, safe_imports
 
@@ -47,7 +47,7 @@ def job(tmp_path, monkeypatch):
         path = tmp_path / "train.py" if kind is TargetKind.SCRIPT else tmp_path / "pkg" / "train.py"
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(source)
-        return JobSpec("a", "n", kind, target, sys.executable, "cpu", 1, 1)
+        return JobSpec("n", kind, target, sys.executable)
 
     return make
 

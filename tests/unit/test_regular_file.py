@@ -1,6 +1,6 @@
 from pathlib import Path
 
-from rekindle_service.readers.regular_file import folder_names, open_regular, read_small
+from rekindle_service.run_readers.safe_open import folder_names, open_regular, read_small
 
 
 def test_no_folder_on_the_way_may_be_a_link(tmp_path: Path) -> None:

@@ -4,10 +4,10 @@ import time
 
 import pytest
 
-from rekindle.contract.durable import read_lines, write_json
-from rekindle.contract.environ import RankEnv
-from rekindle.contract.layout import RunDir
-from rekindle.contract.rank_records import MetricPoint, RankState, RankStatus
+from rekindle.contract.environment import RankEnv
+from rekindle.contract.files import read_lines, write_json
+from rekindle.contract.run_dir.paths import RunDir
+from rekindle.contract.run_dir.rank_records import MetricPoint, RankState, RankStatus
 from rekindle.training.reporting import Reporter
 
 
@@ -61,8 +61,8 @@ def test_steps_may_wait_but_other_changes_are_written_at_once_and_the_last_step_
         written += rank_dir.status.stat().st_ino != inode
         inode = rank_dir.status.stat().st_ino
     assert written < 100
-    reporter.report(durable_step=150)
-    assert status_of(rank_dir)["durable_step"] == 150
+    reporter.report(snapshot_step=150)
+    assert status_of(rank_dir)["snapshot_step"] == 150
     assert status_of(rank_dir)["step"] == 199
     reporter.report(step=200)
     reporter.flush()

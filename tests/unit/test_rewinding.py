@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from rekindle.contract.layout import RunDir
+from rekindle.contract.run_dir.paths import RunDir
 from rekindle.keeper.rewinding import rewind
 
 

@@ -5,7 +5,7 @@ import signal
 import pytest
 
 from rekindle.contract.outcome import OutcomeClass
-from rekindle.contract.rank_records import RankError
+from rekindle.contract.run_dir.rank_records import RankError
 from rekindle.keeper.accusation import Accusation, Hang
 from rekindle.keeper.diagnosis import diagnose, root_cause, signal_name
 from rekindle.keeper.facts import AttemptFacts, Ending, RankFacts

@@ -5,8 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from rekindle.contract.identity import ProcessIdentity
-from rekindle.contract.layout import AttemptDir
+from rekindle.contract.processes import ProcessIdentity
+from rekindle.contract.run_dir.paths import AttemptDir
 from rekindle.keeper.facts import RankFacts
 from rekindle.keeper.roster import Roster, ask_for_stacks
 

@@ -3,11 +3,11 @@ from pathlib import Path
 
 import pytest
 
-from rekindle.contract.durable import append_line
-from rekindle.contract.layout import RunDir
-from rekindle_service.readers import run_metrics
-from rekindle_service.readers.metric_reader import Point
-from rekindle_service.readers.run_metrics import read_run_series
+from rekindle.contract.files import append_line
+from rekindle.contract.run_dir.paths import RunDir
+from rekindle_service.run_readers import run_metrics
+from rekindle_service.run_readers.metrics import Point
+from rekindle_service.run_readers.run_metrics import read_run_series
 
 
 def points_in_memory() -> int:

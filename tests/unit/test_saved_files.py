@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rekindle.contract.layout import RunDir
+from rekindle.contract.run_dir.paths import RunDir
 from rekindle.keeper.saved_files import WEIGHTS, SavedFiles
 
 

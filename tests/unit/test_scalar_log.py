@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from event_files import EventFile, event, record, simple
-from rekindle.contract.layout import RunDir
+from rekindle.contract.run_dir.paths import RunDir
 from rekindle.keeper import scalar_log
 from rekindle.keeper.folder_walk import files_below
 from rekindle.keeper.scalar_log import ScalarLog, prefix_of, writer_of
-from rekindle_service.readers.attempt_metrics import read_attempt_newest, read_attempt_series
+from rekindle_service.run_readers.attempt_metrics import read_attempt_newest, read_attempt_series
 
 Curves = dict[str, list[tuple[int, float | None]]]
 

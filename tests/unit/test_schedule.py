@@ -2,17 +2,17 @@ import json
 
 import pytest
 
-from rekindle.contract.past_failures import PastFailures
-from rekindle.contract.spec import Cadence
-from rekindle.training import auto_cadence
+from rekindle.contract.failure_stats import FailureStats
+from rekindle.contract.job import SnapshotPolicy
+from rekindle.training import snapshot_interval
 from rekindle.training.save_costs import SaveCosts
-from rekindle.training.schedule import SnapshotSchedule, chosen_cadence
+from rekindle.training.schedule import SnapshotSchedule, effective_policy
 
-AUTO = Cadence(auto=True)
+AUTO = SnapshotPolicy(auto=True)
 
 
-def schedule(cadence, **settings):
-    return SnapshotSchedule(cadence, 100.0, **settings)
+def schedule(snapshot_policy, **settings):
+    return SnapshotSchedule(snapshot_policy, 100.0, **settings)
 
 
 def saved(at, *, blocked, writing=0.0):
@@ -25,44 +25,48 @@ def saved(at, *, blocked, writing=0.0):
 
 def test_what_the_submitter_says_goes_before_what_the_script_says():
     job = json.dumps({"every_steps": 5, "every_seconds": None, "every_epochs": None, "keep": 2})
-    assert chosen_cadence(Cadence(every_steps=9), job) == Cadence(every_steps=5, keep=2)
-    assert chosen_cadence(Cadence(every_steps=9), json.dumps({"auto": True})) == AUTO
+    assert effective_policy(SnapshotPolicy(every_steps=9), job) == SnapshotPolicy(every_steps=5, keep=2)
+    assert effective_policy(SnapshotPolicy(every_steps=9), json.dumps({"auto": True})) == AUTO
 
 
 def test_the_script_decides_where_the_submitter_says_nothing():
     job = json.dumps({"every_steps": None, "every_seconds": None, "every_epochs": None, "keep": 7})
-    assert chosen_cadence(Cadence(every_steps=9), job) == Cadence(every_steps=9)
-    assert chosen_cadence(Cadence(every_steps=9), None) == Cadence(every_steps=9)
+    assert effective_policy(SnapshotPolicy(every_steps=9), job) == SnapshotPolicy(every_steps=9)
+    assert effective_policy(SnapshotPolicy(every_steps=9), None) == SnapshotPolicy(every_steps=9)
 
 
 def test_where_nobody_says_when_it_is_chosen_and_the_submitter_says_how_many():
     job = json.dumps({"every_steps": None, "every_seconds": None, "every_epochs": None, "keep": 7})
-    assert chosen_cadence(Cadence(), job) == Cadence(auto=True, keep=7)
-    assert chosen_cadence(Cadence(keep=9), None) == Cadence(auto=True, keep=9)
+    assert effective_policy(SnapshotPolicy(), job) == SnapshotPolicy(auto=True, keep=7)
+    assert effective_policy(SnapshotPolicy(keep=9), None) == SnapshotPolicy(auto=True, keep=9)
 
 
 def test_which_snapshot_is_best_is_said_apart_from_when_they_are_due():
-    assert chosen_cadence(Cadence(best="accuracy"), json.dumps({"every_steps": 5})).best == "accuracy"
-    assert chosen_cadence(Cadence(best="accuracy"), json.dumps({"best": "-loss"})) == Cadence(auto=True, best="-loss")
+    assert effective_policy(SnapshotPolicy(monitor="accuracy"), json.dumps({"every_steps": 5})).monitor == "accuracy"
+    assert effective_policy(SnapshotPolicy(monitor="accuracy"), json.dumps({"best": "-loss"})) == SnapshotPolicy(
+        auto=True, monitor="-loss"
+    )
 
 
 def test_a_field_of_a_newer_server_is_passed_over():
-    assert chosen_cadence(Cadence(), json.dumps({"every_steps": 5, "by_moonlight": True})) == Cadence(every_steps=5)
+    assert effective_policy(SnapshotPolicy(), json.dumps({"every_steps": 5, "by_moonlight": True})) == SnapshotPolicy(
+        every_steps=5
+    )
 
 
 def test_snapshots_by_step_fall_on_the_same_steps_in_every_attempt():
-    every_four = schedule(Cadence(every_steps=4))
+    every_four = schedule(SnapshotPolicy(every_steps=4))
     assert [step for step in range(1, 13) if every_four.due_after_step(step, now=1e9)] == [4, 8, 12]
     assert not every_four.due_after_epoch(3, now=1e9)
 
 
 def test_snapshots_by_epoch_follow_every_second_epoch():
-    every_two = schedule(Cadence(every_epochs=2))
+    every_two = schedule(SnapshotPolicy(every_epochs=2))
     assert [epoch for epoch in range(6) if every_two.due_after_epoch(epoch, now=1e9)] == [1, 3, 5]
 
 
 def test_the_clock_starts_anew_after_each_try():
-    by_time = schedule(Cadence(every_seconds=10.0))
+    by_time = schedule(SnapshotPolicy(every_seconds=10.0))
     assert not by_time.due_after_step(1, now=109.9)
     assert by_time.due_after_step(1, now=110.0)
     by_time.tried(now=112.0, blocked=2.0)
@@ -71,14 +75,14 @@ def test_the_clock_starts_anew_after_each_try():
 
 
 def test_what_is_given_is_kept_however_dear_it_is():
-    given = schedule(Cadence(every_seconds=10.0))
+    given = schedule(SnapshotPolicy(every_seconds=10.0))
     given.tried(now=100.0, blocked=9.0)
     given.written(30.0)
     assert given.due_after_step(1, now=111.0)
 
 
 def test_a_snapshot_that_is_owed_follows_at_the_next_step():
-    every_four = schedule(Cadence(every_steps=4))
+    every_four = schedule(SnapshotPolicy(every_steps=4))
     every_four.owed = True
     assert every_four.due_after_step(5, now=101.0)
     every_four.tried(now=101.0, blocked=0.1)
@@ -86,7 +90,7 @@ def test_a_snapshot_that_is_owed_follows_at_the_next_step():
 
 
 def test_copies_in_memory_take_a_twentieth_of_the_time_at_most():
-    rarely = schedule(Cadence(every_steps=1000))
+    rarely = schedule(SnapshotPolicy(every_steps=1000))
     assert [rarely.copy_due(now) for now in (100.4, 100.6)] == [False, True]
     rarely.copied(now=101.0, cost=0.3)
     assert [rarely.copy_due(now) for now in (106.9, 107.1)] == [False, True]
@@ -107,7 +111,7 @@ def test_a_cheap_snapshot_is_chosen_more_often_than_a_dear_one():
 
 
 def test_a_job_that_fails_often_is_saved_more_often():
-    steady, shaky = schedule(AUTO), schedule(AUTO, failures=PastFailures(40, 600.0))
+    steady, shaky = schedule(AUTO), schedule(AUTO, failures=FailureStats(40, 600.0))
     for each in (steady, shaky):
         each.tried(105.0, 0.02)
         each.written(0.0)
@@ -126,10 +130,10 @@ def test_writing_leaves_half_of_the_time_to_the_ranks():
     assert [auto.due_after_epoch(2, now) for now in (164.9, 165.1)] == [False, True]
 
 
-@pytest.mark.parametrize(("cadence", "insists"), [(AUTO, False), (Cadence(every_seconds=1.0), True)])
-def test_only_a_chosen_snapshot_is_left_out_at_the_end_of_an_epoch(cadence, insists):
-    assert schedule(cadence).insists_after_epoch(0) is insists
-    assert schedule(Cadence(auto=True, every_epochs=2)).insists_after_epoch(1)
+@pytest.mark.parametrize(("snapshot_policy", "insists"), [(AUTO, False), (SnapshotPolicy(every_seconds=1.0), True)])
+def test_only_a_chosen_snapshot_is_left_out_at_the_end_of_an_epoch(snapshot_policy, insists):
+    assert schedule(snapshot_policy).insists_after_epoch(0) is insists
+    assert schedule(SnapshotPolicy(auto=True, every_epochs=2)).insists_after_epoch(1)
 
 
 GRID = [1e-4, 1e-3, 0.02, 0.5, 2.0, 10.0]
@@ -137,7 +141,7 @@ GRID = [1e-4, 1e-3, 0.02, 0.5, 2.0, 10.0]
 
 @pytest.mark.parametrize("between_failures", [1.0, 600.0, 4 * 3600.0, 1e6])
 def test_a_dearer_snapshot_never_comes_more_often(between_failures):
-    chosen = [auto_cadence.interval(cost, 0.0, between_failures) for cost in GRID]
+    chosen = [snapshot_interval.interval(cost, 0.0, between_failures) for cost in GRID]
     assert chosen == sorted(chosen)
     assert chosen[0] < chosen[-1]
 
@@ -145,7 +149,9 @@ def test_a_dearer_snapshot_never_comes_more_often(between_failures):
 @pytest.mark.parametrize("cost", GRID)
 def test_more_failures_never_make_snapshots_rarer(cost):
     chosen = [
-        auto_cadence.interval(cost, 0.0, auto_cadence.time_between_failures(PastFailures(count, 3600.0), 60.0))
+        snapshot_interval.interval(
+            cost, 0.0, snapshot_interval.time_between_failures(FailureStats(count, 3600.0), 60.0)
+        )
         for count in range(50)
     ]
     assert chosen == sorted(chosen, reverse=True)
@@ -155,16 +161,16 @@ def test_more_failures_never_make_snapshots_rarer(cost):
 @pytest.mark.parametrize("between_failures", [1.0, 600.0, 4 * 3600.0, 1e6])
 @pytest.mark.parametrize("writing", [0.0, 3.0])
 def test_the_bounds_hold(cost, between_failures, writing):
-    chosen = auto_cadence.interval(cost, writing, between_failures)
-    assert cost / chosen <= auto_cadence.SHARE * 1.000001
+    chosen = snapshot_interval.interval(cost, writing, between_failures)
+    assert cost / chosen <= snapshot_interval.SHARE * 1.000001
     assert writing / chosen <= 0.5
-    assert chosen <= max(auto_cadence.LONGEST, auto_cadence.least_interval(cost, writing))
+    assert chosen <= max(snapshot_interval.LONGEST, snapshot_interval.least_interval(cost, writing))
 
 
 def test_a_job_without_a_failure_is_trusted_more_the_longer_it_runs():
-    trusted = [auto_cadence.time_between_failures(PastFailures(0, ran), 0.0) for ran in (0.0, 3600.0, 360000.0)]
+    trusted = [snapshot_interval.time_between_failures(FailureStats(0, ran), 0.0) for ran in (0.0, 3600.0, 360000.0)]
     assert trusted == [14400.0, 18000.0, 374400.0]
-    assert auto_cadence.time_between_failures(PastFailures(9, 0.0), 0.0) == 1440.0
+    assert snapshot_interval.time_between_failures(FailureStats(9, 0.0), 0.0) == 1440.0
 
 
 def test_the_cost_is_the_wait_and_what_steps_take_longer_meanwhile():
@@ -211,7 +217,7 @@ def test_a_first_snapshot_into_fresh_memory_is_soon_forgotten():
 
 
 def test_people_are_told_how_often_and_why():
-    auto = schedule(Cadence(auto=True, every_epochs=2))
+    auto = schedule(SnapshotPolicy(auto=True, every_epochs=2))
     assert auto.describe(100.0) == "every 2 epochs or after 5 s (auto: to see what one costs)"
     auto.costs.add_step(0.5, writing=False)
     auto.tried(105.0, 0.02)
@@ -220,4 +226,4 @@ def test_people_are_told_how_often_and_why():
         auto.describe(100.0)
         == "every 2 epochs or every 48 steps or at the end of an epoch (auto: 20 ms each, one failure in 4.0 h)"
     )
-    assert schedule(Cadence(every_steps=20)).describe(100.0) == "every 20 steps"
+    assert schedule(SnapshotPolicy(every_steps=20)).describe(100.0) == "every 20 steps"

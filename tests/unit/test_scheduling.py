@@ -3,9 +3,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from job_examples import a_job, cpu_machine, gpu_machine
+from rekindle.contract.states import JobIntent, JobState
 from rekindle_service.machine.devices import Machine
-from rekindle_service.scheduling import SHOWN_POSITIONS, allocate, choose_slots
-from rekindle_service.states import JobIntent, JobState
+from rekindle_service.scheduler.allocation import SHOWN_POSITIONS, allocate, choose_slots
 
 
 def plan(queue, machine, taken=(), fates=None):
@@ -20,7 +20,7 @@ def test_free_slots_go_to_the_head_of_the_queue():
     first, second, third = a_job(), a_job(), a_job()
     made = plan([first, second, third], cpu_machine(2))
     assert started(made) == [(first.id, ["cpu:0"]), (second.id, ["cpu:1"])]
-    assert made.places == {third.id: (1, "1 cpu slot, 0 free")}
+    assert made.queue_positions == {third.id: (1, "1 cpu slot, 0 free")}
 
 
 def test_slots_in_use_are_not_given_away():
@@ -32,7 +32,7 @@ def test_a_big_job_is_not_overtaken_by_small_ones():
     big, small = a_job(min_ranks=2, max_ranks=2), a_job()
     made = plan([big, small], cpu_machine(2), taken=["cpu:1"])
     assert made.starts == []
-    assert made.places == {big.id: (1, "2 cpu slots, 1 free"), small.id: (2, "1 cpu slot, 1 free")}
+    assert made.queue_positions == {big.id: (1, "2 cpu slots, 1 free"), small.id: (2, "1 cpu slot, 1 free")}
 
 
 def test_jobs_for_gpus_and_for_cpus_do_not_wait_for_each_other():
@@ -52,7 +52,7 @@ def test_a_job_that_is_not_wanted_now_is_passed_over(intent):
     held, other = a_job(intent=intent), a_job()
     made = plan([held, other], cpu_machine(1))
     assert started(made) == [(other.id, ["cpu:0"])]
-    assert made.places[held.id] == (None, "held: it starts when it is resumed")
+    assert made.queue_positions[held.id] == (None, "held: it starts when it is resumed")
 
 
 @pytest.mark.parametrize(
@@ -72,15 +72,15 @@ def test_a_job_starts_only_after_the_jobs_it_waits_for_have_succeeded(fate, star
     assert (job.id in dict(started(made))) is starts
     assert other.id in dict(started(made))
     if not starts:
-        assert "bbbbbbbbbb" in made.places[job.id][1]
+        assert "bbbbbbbbbb" in made.queue_positions[job.id][1]
 
 
 def test_a_job_too_big_for_this_machine_keeps_nobody_waiting():
     giant, gpu, small = a_job(min_ranks=3, max_ranks=3), a_job(device="cuda"), a_job()
     made = plan([giant, gpu, small], cpu_machine(2))
     assert started(made) == [(small.id, ["cpu:0"])]
-    assert made.places[giant.id] == (None, "3 cpu slots, but this machine has 2")
-    assert made.places[gpu.id] == (None, "1 cuda slots, but this machine has 0")
+    assert made.queue_positions[giant.id] == (None, "3 cpu slots, but this machine has 2")
+    assert made.queue_positions[gpu.id] == (None, "1 cuda slots, but this machine has 0")
 
 
 def test_a_long_queue_is_read_only_as_far_as_it_matters():
@@ -95,7 +95,7 @@ def test_a_long_queue_is_read_only_as_far_as_it_matters():
     made = plan(queue(), cpu_machine(2))
     assert len(made.starts) == 2
     assert read <= SHOWN_POSITIONS + 4
-    assert [place for place, _ in made.places.values()] == list(range(1, SHOWN_POSITIONS + 1))
+    assert [place for place, _ in made.queue_positions.values()] == list(range(1, SHOWN_POSITIONS + 1))
 
 
 @given(
@@ -112,8 +112,8 @@ def test_whatever_the_queue_no_slot_is_given_twice_and_no_place_in_it_is_jumped(
     assert len(given_away) == len(set(given_away))
     assert set(given_away) <= {f"cpu:{index}" for index in range(total)} - names
     for job, devices in made.starts:
-        assert job.min_ranks <= len(devices) <= job.max_ranks
-    possible = [job.id for job in queue if job.min_ranks <= total]
+        assert job.spec.min_ranks <= len(devices) <= job.spec.max_ranks
+    possible = [job.id for job in queue if job.spec.min_ranks <= total]
     assert [job.id for job, _ in made.starts] == possible[: len(made.starts)]
     left = len({f"cpu:{index}" for index in range(total)} - names) - len(given_away)
     if len(made.starts) < len(possible):
@@ -134,9 +134,9 @@ def test_without_links_the_lowest_slots_are_taken():
 
 @pytest.mark.parametrize("fate", [*JobState, None])
 def test_a_job_that_follows_another_starts_when_that_one_is_over_however_it_ended(fate):
-    job, other = a_job(follows="before"), a_job()
+    job, other = a_job(run_after="before"), a_job()
     made = plan([job, other], cpu_machine(2), fates={"before": fate})
     over = fate in {None, JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED}
     assert (job.id in dict(started(made))) is over
     assert other.id in dict(started(made))
-    assert over or "one job at a time" in made.places[job.id][1]
+    assert over or "one job at a time" in made.queue_positions[job.id][1]

@@ -4,7 +4,7 @@ import pytest
 from pydantic import ValidationError
 from pydantic_settings import SettingsError
 
-from rekindle_service.settings import Settings, usable_cores
+from rekindle_service.config.settings import Settings, usable_cores
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 import pytest
 
-from rekindle.contract.pins import write_pins
+from rekindle.contract.run_dir.pins import write_pins
 from rekindle.training import snapshot_folder
 from rekindle.training.snapshot_folder import SnapshotFolder
 

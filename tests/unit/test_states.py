@@ -1,4 +1,4 @@
-from rekindle_service.states import ACTIVE, HOLDING_SLOTS, TERMINAL, TRANSITIONS, JobState
+from rekindle.contract.states import ACTIVE, HOLDING_SLOTS, TERMINAL, TRANSITIONS, JobState
 
 
 def test_every_state_is_either_active_or_terminal():

@@ -2,11 +2,11 @@ from pathlib import Path
 
 import pytest
 
+from job_examples import a_submission as asked
 from job_examples import cpu_machine, gpu_machine
-from rekindle.contract.spec import TargetKind
-from rekindle_service import submission_rules
-from rekindle_service.submission import Submission
-from rekindle_service.submission_rules import broken_rules, chosen_device
+from rekindle.contract.job import TargetKind
+from rekindle_service.jobs import validation
+from rekindle_service.jobs.validation import resolve_device, validate
 
 MACHINE = cpu_machine(2)
 
@@ -19,19 +19,8 @@ def code(tmp_path):
     return folder
 
 
-def asked(code=None, **fields):
-    defaults = {
-        "name": "n",
-        "kind": TargetKind.SCRIPT,
-        "target": "train.py",
-        "python": "/usr/bin/python3",
-        "code": code,
-    }
-    return Submission(**{**defaults, **fields})
-
-
 def broken(submission, machine=MACHINE, known=()):
-    return [(error.field, error.rule) for error in broken_rules(submission, machine, set(known).__contains__)]
+    return [(error.field, error.rule) for error in validate(submission, machine, set(known).__contains__)]
 
 
 def test_a_sound_submission_breaks_no_rule(code):
@@ -49,7 +38,7 @@ def test_a_relative_script_needs_a_code_folder():
 
 
 def test_a_missing_script_is_told_with_its_neighbours(code):
-    (error,) = broken_rules(asked(code, target="tran.py"), MACHINE, lambda _: True)
+    (error,) = validate(asked(code, target="tran.py"), MACHINE, lambda _: True)
     assert (error.field, error.value, error.hint) == ("script", "tran.py", "there: train.py")
 
 
@@ -77,11 +66,11 @@ def test_a_module_is_a_dotted_name(name, fine):
 
 
 def test_only_known_recipes_can_be_named(monkeypatch):
-    monkeypatch.setattr(submission_rules, "recipes", lambda: {"ddp": "Recipe: …"})
+    monkeypatch.setattr(validation, "recipes", lambda: {"ddp": "Recipe: …"})
     assert broken(asked(kind=TargetKind.RECIPE, target="ddp")) == []
-    (error,) = broken_rules(asked(kind=TargetKind.RECIPE, target="../../secret"), MACHINE, lambda _: True)
+    (error,) = validate(asked(kind=TargetKind.RECIPE, target="../../secret"), MACHINE, lambda _: True)
     assert (error.field, error.hint) == ("recipe", "known here: ddp")
-    (error,) = broken_rules(asked(kind=TargetKind.RECIPE, target="dpp"), MACHINE, lambda _: True)
+    (error,) = validate(asked(kind=TargetKind.RECIPE, target="dpp"), MACHINE, lambda _: True)
     assert (error.field, error.hint) == ("recipe", "did you mean 'ddp'?")
 
 
@@ -93,7 +82,7 @@ def test_only_known_recipes_can_be_named(monkeypatch):
     ],
 )
 def test_an_option_that_a_recipe_does_not_have_is_refused_with_what_may_be_meant(args, hints):
-    told = broken_rules(asked(kind=TargetKind.RECIPE, target="ddp", args=args), MACHINE, lambda _: True)
+    told = validate(asked(kind=TargetKind.RECIPE, target="ddp", args=args), MACHINE, lambda _: True)
     assert [(error.field, error.hint) for error in told] == [("args", hint) for hint in hints]
     assert all(error.rule == "must hold options of the recipe ddp" for error in told)
 
@@ -116,8 +105,8 @@ def test_gpus_where_there_are_none_are_refused(code):
 
 
 def test_auto_takes_gpus_where_there_are_any(code):
-    assert chosen_device(asked(code), gpu_machine(1)) == "cuda"
-    assert chosen_device(asked(code), MACHINE) == "cpu"
+    assert resolve_device(asked(code), gpu_machine(1)) == "cuda"
+    assert resolve_device(asked(code), MACHINE) == "cpu"
 
 
 def test_a_job_can_only_wait_for_jobs_that_exist(code):
@@ -130,7 +119,7 @@ def test_a_variable_that_cannot_or_must_not_be_set_is_refused(code, name):
 
 
 def test_the_value_of_a_refused_variable_is_not_shown_back(code):
-    (error,) = broken_rules(asked(code, env={"KEY": "secret\0"}), MACHINE, lambda _: True)
+    (error,) = validate(asked(code, env={"KEY": "secret\0"}), MACHINE, lambda _: True)
     assert "secret" not in str(error)
 
 

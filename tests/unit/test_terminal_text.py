@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rekindle_service.terminal_text import plain_line, plain_text
+from rekindle_service.sanitize import sanitize_line, strip_control
 
 HOSTILE = [
     ("colour", "\x1b[31mred\x1b[0m", "red"),
@@ -75,31 +75,31 @@ FORBIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"
 
 @pytest.mark.parametrize(("text", "expected"), [case[1:] for case in HOSTILE], ids=[case[0] for case in HOSTILE])
 def test_a_hostile_sequence_is_removed_and_the_words_stay(text: str, expected: str) -> None:
-    assert plain_text(text) == expected
+    assert strip_control(text) == expected
 
 
 @given(st.text(alphabet=st.one_of(st.sampled_from("\x1b\x9b\x9d\x90\x9c\x07[]P_\\;0m\r\n"), st.characters())))
 def test_no_text_at_all_leaves_a_control_character(text: str) -> None:
-    clean = plain_text(text)
+    clean = strip_control(text)
     assert not FORBIDDEN.search(clean)
-    assert plain_text(clean) == clean
+    assert strip_control(clean) == clean
     clean.encode()
 
 
 @pytest.mark.parametrize("introducer", ["\x9d", "\x1b]", "\x9b", "\x1b[", "\x1b ", "\x90q", "\x9b0", "\x1b]a"])
 def test_a_megabyte_of_beginnings_without_an_end_is_cleaned_in_one_pass(introducer: str) -> None:
-    assert not FORBIDDEN.search(plain_text(introducer * (1_000_000 // len(introducer))))
+    assert not FORBIDDEN.search(strip_control(introducer * (1_000_000 // len(introducer))))
 
 
 def test_a_line_stays_one_line() -> None:
-    assert plain_line("name\nstate: succeeded\x1b[1A\tx") == "name state: succeeded x"
+    assert sanitize_line("name\nstate: succeeded\x1b[1A\tx") == "name state: succeeded x"
 
 
 def test_a_value_that_is_not_text_is_shown_as_text() -> None:
-    assert plain_line(None) == "None"
-    assert plain_line(3) == "3"
+    assert sanitize_line(None) == "None"
+    assert sanitize_line(3) == "3"
 
 
 @given(st.text())
 def test_a_plain_line_holds_nothing_that_a_terminal_obeys(text: str) -> None:
-    assert not any(ord(char) < 32 or 127 <= ord(char) < 160 for char in plain_line(text))
+    assert not any(ord(char) < 32 or 127 <= ord(char) < 160 for char in sanitize_line(text))

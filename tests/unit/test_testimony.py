@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from rekindle.contract.layout import AttemptDir
+from rekindle.contract.run_dir.paths import AttemptDir
 from rekindle.keeper.testimony import stopped_by_torchrun
 
 _LINE = (

@@ -1,9 +1,9 @@
 import pytest
 
 from job_examples import a_job
-from rekindle_service.rows import Attempt
-from rekindle_service.states import JobState
-from rekindle_service.time_spent import Spending, goodput, time_spent, totals
+from rekindle.contract.states import JobState
+from rekindle_service.jobs.time_breakdown import TimeCategory, goodput, time_breakdown, totals
+from rekindle_service.store.tables import Attempt
 
 
 def attempt(number, started, running, ended, run=1, **steps):
@@ -21,12 +21,14 @@ def over(at, **columns):
 
 
 def spent(row, attempts, now):
-    return {spending.value: seconds for spending, seconds in totals(time_spent(row, attempts, now)).items() if seconds}
+    return {
+        spending.value: seconds for spending, seconds in totals(time_breakdown(row, attempts, now)).items() if seconds
+    }
 
 
 def test_a_job_that_has_no_slots_yet_is_queued_and_has_no_goodput():
-    pieces = time_spent(job(JobState.QUEUED, started_at=None), [], now=7)
-    assert [(piece.spending, piece.seconds) for piece in pieces] == [(Spending.QUEUED, 7)]
+    pieces = time_breakdown(job(JobState.QUEUED, started_at=None), [], now=7)
+    assert [(piece.spending, piece.seconds) for piece in pieces] == [(TimeCategory.QUEUED, 7)]
     assert goodput(pieces) is None
 
 
@@ -36,7 +38,7 @@ def test_every_second_from_submission_to_the_end_goes_into_one_thing():
         attempt(2, 40, 41, 61, resumed_from_step=50, last_step=150, saving_seconds=1.0),
     ]
     row = over(62, started_at=10.0)
-    pieces = time_spent(row, attempts, now=999)
+    pieces = time_breakdown(row, attempts, now=999)
     assert spent(row, attempts, 999) == pytest.approx(
         {"queued": 10, "starting": 2 + 2 + 1, "training": 9 + 19, "replayed": 9, "saving": 3, "waiting": 6 + 1}
     )
@@ -101,6 +103,6 @@ def test_no_attempt_saves_for_longer_than_it_ran():
 
 def test_a_clock_set_back_gives_no_negative_time():
     for attempts in ([attempt(1, 100, 101, 50)], [attempt(1, 0, 5, 1)], [attempt(1, 0, 0, 9), attempt(2, 5, 6, 7)]):
-        pieces = time_spent(over(3, started_at=70.0), attempts, now=10)
+        pieces = time_breakdown(over(3, started_at=70.0), attempts, now=10)
         assert all(piece.seconds > 0 for piece in pieces)
         assert goodput(pieces) is None or 0 <= goodput(pieces) <= 1

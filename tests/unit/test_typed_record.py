@@ -5,10 +5,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rekindle.contract.job import JobSpec, RunIntent, SnapshotPolicy, TargetKind
 from rekindle.contract.outcome import Outcome, OutcomeClass
-from rekindle.contract.rank_records import RankDone, RankError, RankState, RankStatus
-from rekindle.contract.spec import Cadence, Intent, JobSpec, TargetKind, Want
-from rekindle.contract.typed_record import read_record, record_of
+from rekindle.contract.run_dir.json_records import read_record, structure
+from rekindle.contract.run_dir.rank_records import RankDone, RankError, RankState, RankStatus
+from rekindle.contract.states import JobIntent
 
 STATUS = RankStatus(
     rank=0, local_rank=0, world_size=2, host="h", pid=5, start_time=6, device="cpu", state=RankState.RUNNING,
@@ -20,16 +21,16 @@ DONE = RankDone(0, drained=True, step=None, at=1.0)
 
 @pytest.mark.parametrize("record", [STATUS, ERROR, DONE])
 def test_a_record_comes_back_as_it_was_written(record):
-    assert record_of(type(record), json.loads(json.dumps(record.to_json()))) == record
+    assert structure(type(record), json.loads(json.dumps(record.to_json()))) == record
 
 
 def test_what_a_newer_version_has_added_is_passed_over():
     assert RankStatus.from_json({**STATUS.to_json(), "mood": "good"}) == STATUS
-    intent = Intent(Want.RUN, 1, ["cpu:0"])
-    assert Intent.from_json({**intent.to_json(), "colour": "blue"}) == intent
-    spec = JobSpec("a", "n", TargetKind.SCRIPT, "t.py", "/p", "cpu", 1, 1, cadence=Cadence(every_steps=5))
+    intent = RunIntent(JobIntent.RUN, 1, ["cpu:0"])
+    assert RunIntent.from_json({**intent.to_json(), "colour": "blue"}) == intent
+    spec = JobSpec("n", TargetKind.SCRIPT, "t.py", "/p", snapshot=SnapshotPolicy(every_steps=5))
     value = spec.to_json()
-    assert JobSpec.from_json({**value, "x": 1, "cadence": {**value["cadence"], "y": 2}}) == spec
+    assert JobSpec.from_json({**value, "x": 1, "snapshot": {**value["snapshot"], "y": 2}}) == spec
     outcome = Outcome(OutcomeClass.OOM, "full", rank=1)
     assert Outcome.from_json({**outcome.to_json(), "z": 3}) == outcome
 

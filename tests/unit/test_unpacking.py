@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from rekindle_service.user_code.archive import pack_code
-from rekindle_service.user_code.unpacking import Limits, UnpackingError, unpack
+from rekindle_service.jobs.packaging.archive import pack_code
+from rekindle_service.jobs.packaging.unpacking import Limits, UnpackingError, unpack
 
 LIMITS = Limits(bytes=100_000, entries=20)
 

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from rekindle.keeper.bell import Bell
+from rekindle.keeper.bell import ControlFifo
 from rekindle.keeper.watch import Watch
 
 
 @pytest.fixture
 def watch(tmp_path: Path) -> Iterator[Watch]:
-    watch = Watch(Bell(tmp_path / "bell"))
+    watch = Watch(ControlFifo(tmp_path / "bell"))
     yield watch
     watch.close()
 

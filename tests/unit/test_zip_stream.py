@@ -3,7 +3,7 @@ import os
 import zipfile
 from pathlib import Path
 
-from rekindle_service.readers.zip_stream import Member, zip_stream
+from rekindle_service.run_readers.zip_stream import Member, zip_stream
 
 
 def unpacked(root: Path, members: list[Member], *, compress: bool = True) -> dict[str, bytes]:

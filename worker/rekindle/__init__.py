@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rekindle.contract.spec import Cadence
+    from rekindle.contract.job import SnapshotPolicy
     from rekindle.training.deterministic_elastic import DeterministicElastic
     from rekindle.training.drain import Drained
     from rekindle.training.non_finite import NonFiniteError
@@ -18,26 +18,26 @@ if TYPE_CHECKING:
     from rekindle.training.snapshots import Snapshots
 
 __all__ = [
-    "Cadence",
     "DeterministicElastic",
     "Drained",
     "ElasticSampler",
     "NonFiniteError",
     "Run",
     "SnapshotError",
+    "SnapshotPolicy",
     "Snapshots",
     "StaleGenerationError",
     "report",
 ]
 
 _HOMES = {
-    "Cadence": "rekindle.contract.spec",
     "DeterministicElastic": "rekindle.training.deterministic_elastic",
     "Drained": "rekindle.training.drain",
     "ElasticSampler": "rekindle.training.sampler",
     "NonFiniteError": "rekindle.training.non_finite",
     "Run": "rekindle.training.run",
     "SnapshotError": "rekindle.training.snapshot_writer",
+    "SnapshotPolicy": "rekindle.contract.job",
     "Snapshots": "rekindle.training.snapshots",
     "StaleGenerationError": "rekindle.training.snapshot_writer",
     "report": "rekindle.training.reporting",

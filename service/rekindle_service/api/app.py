@@ -44,8 +44,8 @@ from rekindle_service.api.problems import (
 from rekindle_service.api.security_headers import SecurityHeaders
 from rekindle_service.api.services import Services
 from rekindle_service.api.validation import shown
+from rekindle_service.jobs.submission import SubmissionError
 from rekindle_service.store import StorageError
-from rekindle_service.submission import SubmissionError
 
 MOST_BODY_BYTES = 10 << 20
 

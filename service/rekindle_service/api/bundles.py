@@ -10,9 +10,9 @@ from starlette.requests import ClientDisconnect
 
 from rekindle_service.api.problems import MEDIA_TYPE, ProblemError
 from rekindle_service.api.services import Services, Serving
-from rekindle_service.submitter import storage_error
-from rekindle_service.user_code.bundles import Bundles, Upload
-from rekindle_service.user_code.unpacking import UnpackingError
+from rekindle_service.jobs.packaging.bundles import Bundles, Upload
+from rekindle_service.jobs.packaging.unpacking import UnpackingError
+from rekindle_service.jobs.submitter import storage_error
 
 router = APIRouter(tags=["bundles"])
 

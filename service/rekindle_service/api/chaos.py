@@ -5,17 +5,17 @@ from typing import Any
 
 from fastapi import APIRouter
 
-from rekindle.contract.chaos import OF_RANK, Fault
-from rekindle.contract.layout import RunDir
-from rekindle.contract.rank_records import RankState, ring
+from rekindle.contract.chaos import RANK_FAULTS, Fault
+from rekindle.contract.run_dir.paths import RunDir
+from rekindle.contract.run_dir.rank_records import RankState, notify
+from rekindle.contract.states import JobState
 from rekindle_service.api.lookup import KnownJob, KnownRunDir, find_attempt
 from rekindle_service.api.problems import ProblemError
 from rekindle_service.api.ranks import rank_rows
 from rekindle_service.api.request_schemas import ChaosRequest
 from rekindle_service.api.schemas import ChaosPublic
-from rekindle_service.readers.snapshot_reader import read_snapshots
-from rekindle_service.rows import Job
-from rekindle_service.states import JobState
+from rekindle_service.run_readers.snapshots import read_snapshots
+from rekindle_service.store.tables import Job
 
 router = APIRouter(tags=["chaos"])
 
@@ -30,8 +30,8 @@ def inject_fault(job: KnownJob, run_dir: KnownRunDir, body: ChaosRequest) -> Cha
         raise ProblemError(409, "wrong-state", f"chaos needs a running job; this one is {job.state}")
     if body.fault is Fault.CORRUPT_SNAPSHOT and not read_snapshots(run_dir.root, run_dir.snapshots):
         raise ProblemError(409, "no-snapshot", f"job {job.id} has no snapshot that could be damaged yet")
-    rank = _victim(job, run_dir, body.rank) if body.fault in OF_RANK else None
-    ring(run_dir.bell, {"bell": "chaos", "attempt": job.attempt, "fault": body.fault, "rank": rank})
+    rank = _victim(job, run_dir, body.rank) if body.fault in RANK_FAULTS else None
+    notify(run_dir.bell, {"bell": "chaos", "attempt": job.attempt, "fault": body.fault, "rank": rank})
     return ChaosPublic(attempt=job.attempt, fault=body.fault, rank=rank)
 
 

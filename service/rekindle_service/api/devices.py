@@ -2,12 +2,12 @@
 
 from fastapi import APIRouter
 
+from rekindle.contract.states import HOLDING_SLOTS
 from rekindle_service.api.pieces import WantedPiece
 from rekindle_service.api.schemas import DevicePublic, Devices, LinkPublic
 from rekindle_service.api.services import Serving
 from rekindle_service.machine.devices import Slot
-from rekindle_service.rows import Job
-from rekindle_service.states import HOLDING_SLOTS
+from rekindle_service.store.tables import Job
 
 router = APIRouter(tags=["devices"])
 

@@ -5,15 +5,15 @@ from collections.abc import Iterator
 from fastapi import APIRouter, Response
 from starlette.responses import StreamingResponse
 
-from rekindle.contract.layout import RunDir
+from rekindle.contract.run_dir.paths import RunDir
 from rekindle_service.api.lookup import AttemptNumber, KnownAttempt, KnownJob, KnownRank, KnownRunDir, find_attempt
 from rekindle_service.api.ranks import Stream
 from rekindle_service.api.snapshots import Step, unknown_snapshot
-from rekindle_service.readers.log_reader import iter_bytes, size_of
-from rekindle_service.readers.rank_reader import STREAMS, AttemptFacts, rank_numbers, read_attempts
-from rekindle_service.readers.regular_file import open_regular
-from rekindle_service.readers.snapshot_reader import snapshot_files
-from rekindle_service.readers.zip_stream import Member, zip_stream
+from rekindle_service.run_readers.logs import iter_bytes, size_of
+from rekindle_service.run_readers.ranks import STREAMS, AttemptFacts, rank_numbers, read_attempts
+from rekindle_service.run_readers.safe_open import open_regular
+from rekindle_service.run_readers.snapshots import snapshot_files
+from rekindle_service.run_readers.zip_stream import Member, zip_stream
 
 router = APIRouter(tags=["downloads"])
 

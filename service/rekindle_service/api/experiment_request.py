@@ -11,12 +11,12 @@ from rekindle_service.api.experiment_schemas import ExperimentCreate
 from rekindle_service.api.job_request import submission_of
 from rekindle_service.api.request_schemas import LONGEST_NAME, JobCreate
 from rekindle_service.api.validation import field_errors
-from rekindle_service.experiment_submitter import CellSubmission, in_experiment
 from rekindle_service.experiments import built_in
-from rekindle_service.experiments.matrix import MOST_JOBS, Cell, count, expand, job_request, label
+from rekindle_service.experiments.matrix import MAX_JOBS, Trial, count, expand, job_request, label
+from rekindle_service.experiments.submitter import TrialSubmission, in_experiment
+from rekindle_service.jobs.submission import FieldError, SubmissionError
 from rekindle_service.machine.devices import Machine
-from rekindle_service.near_names import did_you_mean
-from rekindle_service.submission import FieldError, SubmissionError
+from rekindle_service.suggestions import did_you_mean
 
 _HIDDEN = "•••"
 
@@ -28,7 +28,7 @@ class Plan:
     name: str
     asked: ExperimentCreate
     request: ExperimentCreate  # what was asked for, with a builtin's definition in the place of its name
-    cells: list[CellSubmission]
+    trials: list[TrialSubmission]
     notes: list[str]
 
     def command(self) -> str | None:
@@ -53,35 +53,35 @@ def plan_of(body: ExperimentCreate, machine: Machine) -> Plan:
     request = body if body.builtin is None else _built_in(body)
     matrices = request.matrix or []
     size = count(matrices, request.repeats)
-    if size > MOST_JOBS:
+    if size > MAX_JOBS:
         hint = "fewer values, or several experiments"
-        raise SubmissionError([FieldError("matrix", f"at most {MOST_JOBS} jobs in all", size, hint)])
+        raise SubmissionError([FieldError("matrix", f"at most {MAX_JOBS} jobs in all", size, hint)])
     if "name" in request.base:
         hint = "the jobs are named after the experiment and their parameters"
         raise SubmissionError([FieldError("base.name", "must be left out", request.base["name"], hint)])
-    cells = expand(matrices, request.repeats)
+    trials = expand(matrices, request.repeats)
     notes: list[str] = []
     if body.builtin is not None:
-        cells, notes = fitting(cells, machine)
+        trials, notes = fitting(trials, machine)
     name = body.name or body.builtin or "experiment"
-    return Plan(name, body, request, _submissions(name, request, cells), notes)
+    return Plan(name, body, request, _submissions(name, request, trials), notes)
 
 
-def fitting(cells: Sequence[Cell], machine: Machine) -> tuple[list[Cell], list[str]]:
+def fitting(trials: Sequence[Trial], machine: Machine) -> tuple[list[Trial], list[str]]:
     """The cells that this machine has slots for, and a note about the others; all of them where none would be left."""
     kind = "cuda" if machine.count("cuda") else "cpu"
     slots = machine.count(kind)
-    kept = [cell for cell in cells if _ranks(cell) <= slots]
-    left_out = sorted({_ranks(cell) for cell in cells} - {_ranks(cell) for cell in kept})
+    kept = [trial for trial in trials if _ranks(trial) <= slots]
+    left_out = sorted({_ranks(trial) for trial in trials} - {_ranks(trial) for trial in kept})
     if not left_out or not kept:
-        return list(cells), []
+        return list(trials), []
     advice = f"; REKINDLE_CPU_SLOTS={left_out[-1]} for the server makes room" if kind == "cpu" else ""
     ranks = " and ".join(map(str, left_out))
     return kept, [f"Left out: {ranks} ranks, since this server has {slots} {kind} slots{advice}."]
 
 
-def _ranks(cell: Cell) -> int:
-    ranks = cell.parameters.get("ranks", 1)
+def _ranks(trial: Trial) -> int:
+    ranks = trial.parameters.get("ranks", 1)
     return ranks if isinstance(ranks, int) else 1
 
 
@@ -96,17 +96,17 @@ def _built_in(body: ExperimentCreate) -> ExperimentCreate:
     return ExperimentCreate.model_validate({**built_in.definition(name, body.size), "args": body.args})
 
 
-def _submissions(name: str, request: ExperimentCreate, cells: Sequence[Cell]) -> list[CellSubmission]:
-    submissions: list[CellSubmission] = []
+def _submissions(name: str, request: ExperimentCreate, trials: Sequence[Trial]) -> list[TrialSubmission]:
+    submissions: list[TrialSubmission] = []
     errors: list[FieldError] = []
-    for number, cell in enumerate(cells, start=1):
+    for number, trial in enumerate(trials, start=1):
         asked = job_request(
-            request.base, request.args, cell, name=_job_name(name, number, cell), seed_option=request.seed_option
+            request.base, request.args, trial, name=_job_name(name, number, trial), seed_option=request.seed_option
         )
         try:
-            submissions.append((cell, submission_of(JobCreate.model_validate(asked))))
+            submissions.append((trial, submission_of(JobCreate.model_validate(asked))))
         except ValidationError as error:
-            found = [in_experiment(each, cell) for each in _errors(error)]
+            found = [in_experiment(each, trial) for each in _errors(error)]
             errors += [each for each in found if each not in errors]
     if errors:
         raise SubmissionError(errors)
@@ -119,7 +119,7 @@ def _errors(error: ValidationError) -> list[FieldError]:
     return [replace(FieldError(**each), field="" if each["field"] == "body" else each["field"]) for each in told]
 
 
-def _job_name(experiment: str, number: int, cell: Cell) -> str:
+def _job_name(experiment: str, number: int, trial: Trial) -> str:
     """``shuffle 2: --no-shuffle=yes``, as far as that can be shown."""
-    full = f"{experiment[: LONGEST_NAME // 2]} {number}: {label(cell.parameters)}"[:LONGEST_NAME]
+    full = f"{experiment[: LONGEST_NAME // 2]} {number}: {label(trial.parameters)}"[:LONGEST_NAME]
     return full if full.isprintable() else f"{experiment[: LONGEST_NAME // 2]} {number}"

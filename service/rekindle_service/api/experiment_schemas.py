@@ -8,8 +8,8 @@ from pydantic_core import PydanticCustomError
 from rekindle_service.api.request_schemas import LITERAL, Argument, Name, no_nul
 from rekindle_service.api.schemas import MetricPoint, Moment
 from rekindle_service.experiments.comparison import Take
-from rekindle_service.experiments.matrix import JOB_FIELDS, MOST_JOBS, is_option
-from rekindle_service.near_names import did_you_mean
+from rekindle_service.experiments.matrix import JOB_FIELDS, MAX_JOBS, is_option
+from rekindle_service.suggestions import did_you_mean
 
 _NO_KIND = "GET /api/v1/experiments/builtin has those of rekindle, to be sent as they are or changed"
 
@@ -82,12 +82,12 @@ class ExperimentCreate(BaseModel):
     title: Annotated[str, StringConstraints(max_length=500), AfterValidator(no_nul)] = ""
     base: Annotated[dict[str, Any], Field(description="What all jobs share, as in the body of `POST /jobs`")] = {}
     matrix: Matrices | None = None
-    repeats: Annotated[int, Field(ge=1, le=MOST_JOBS)] = 1
+    repeats: Annotated[int, Field(ge=1, le=MAX_JOBS)] = 1
     seed_option: Annotated[Word | None, Field(description="Option that gets the number of the repeat, from 0")] = None
     measure: Annotated[
         list[AnyMeasure], Field(max_length=50, description="Columns; left out: the last value of every metric")
     ] = []
-    one_at_a_time: Annotated[bool, Field(description="For times: none of its jobs run side by side")] = False
+    sequential: Annotated[bool, Field(description="For times: none of its jobs run side by side")] = False
 
     @model_validator(mode="after")
     def _is_of_one_kind(self) -> Self:
@@ -108,12 +108,12 @@ class RowPublic(BaseModel):
     model_config = ConfigDict(from_attributes=True)
 
     parameters: dict[str, Any]
-    cells: list[int]
+    trials: list[int]
     values: list[float | None]
     spread: list[tuple[float, float] | None]
 
 
-class CellPublic(BaseModel):
+class TrialPublic(BaseModel):
     """One job of an experiment. ``values`` are in the order of the measures, before any division."""
 
     job: str
@@ -152,7 +152,7 @@ class ExperimentPublic(ExperimentSummary):
     parameters: list[str]
     measures: list[str]
     rows: list[RowPublic]
-    cells: list[CellPublic]
+    trials: list[TrialPublic]
 
 
 class CurvePublic(BaseModel):

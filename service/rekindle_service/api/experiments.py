@@ -5,7 +5,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Path, Query, Response
 
-from rekindle_service import control
+from rekindle.contract.states import TERMINAL
 from rekindle_service.api.experiment_request import plan_of
 from rekindle_service.api.experiment_schemas import (
     BuiltIn,
@@ -20,14 +20,14 @@ from rekindle_service.api.pieces import WantedPiece
 from rekindle_service.api.problems import ProblemError
 from rekindle_service.api.schemas import Page
 from rekindle_service.api.services import Services, Serving
-from rekindle_service.experiment_submitter import ExperimentSubmitter
+from rekindle_service.config.home import is_job_id, new_job_id
 from rekindle_service.experiments import built_in
 from rekindle_service.experiments.matrix import count
-from rekindle_service.home import is_job_id, new_job_id
+from rekindle_service.experiments.submitter import ExperimentSubmitter
+from rekindle_service.jobs import actions
 from rekindle_service.machine.hardware import describe
-from rekindle_service.readers.run_metrics import read_run_series
-from rekindle_service.rows import Experiment
-from rekindle_service.states import TERMINAL
+from rekindle_service.run_readers.run_metrics import read_run_series
+from rekindle_service.store.tables import Experiment
 
 router = APIRouter(tags=["experiments"])
 
@@ -66,9 +66,9 @@ def submit_experiment(
             created_at=time.time(),
         )
         experiment = submitter.submit(
-            row, plan.cells, one_at_a_time=plan.request.one_at_a_time, idempotency_key=idempotency_key
+            row, plan.trials, sequential=plan.request.sequential, idempotency_key=idempotency_key
         )
-        services.nudge()
+        services.wake()
     response.headers["Location"] = f"/api/v1/experiments/{experiment.id}"
     return _public(services, experiment)
 
@@ -131,8 +131,8 @@ def cancel_experiment(services: Serving, experiment: KnownExperiment) -> Experim
     if all(job.state in TERMINAL for job in jobs):
         raise ProblemError(409, "wrong-state", f"experiment {experiment.id} is over, so it cannot be cancelled")
     for job in reversed(jobs):  # the last first, so that none of them starts on the slots of one before
-        control.cancel(services.store, job.id)
-    services.nudge()
+        actions.cancel(services.store, job.id)
+    services.wake()
     return _public(services, experiment)
 
 

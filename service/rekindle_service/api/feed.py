@@ -15,18 +15,18 @@ from typing import Any
 from fastapi.sse import ServerSentEvent
 from pydantic import BaseModel
 
-from rekindle.contract.layout import RunDir
+from rekindle.contract.run_dir.paths import RunDir
 from rekindle_service.api.job_view import job_public
 from rekindle_service.api.ranks import rank_rows
 from rekindle_service.api.schemas import RankPublic
 from rekindle_service.api.services import Services
-from rekindle_service.readers.attempt_metrics import metric_files
-from rekindle_service.readers.log_reader import read_chunk, tail_offset
-from rekindle_service.readers.metric_reader import read_metric_lines
-from rekindle_service.readers.rank_reader import AttemptFacts, read_attempts
-from rekindle_service.readers.regular_file import open_regular
-from rekindle_service.rows import Job
+from rekindle_service.run_readers.attempt_metrics import metric_files
+from rekindle_service.run_readers.logs import read_chunk, tail_offset
+from rekindle_service.run_readers.metrics import read_metric_lines
+from rekindle_service.run_readers.ranks import AttemptFacts, read_attempts
+from rekindle_service.run_readers.safe_open import open_regular
 from rekindle_service.store import Store
+from rekindle_service.store.tables import Job
 
 _MOST_CHANGES = 100
 _MOST_POINTS = 500

@@ -3,35 +3,27 @@
 import sys
 from pathlib import Path, PurePosixPath
 
-from rekindle.contract.spec import Cadence, TargetKind
-from rekindle_service.api.request_schemas import LONGEST_NAME, Code, JobCreate
-from rekindle_service.submission import CodeOrigin, Submission
+from rekindle.contract.job import JobSpec, TargetKind
+from rekindle_service.api.request_schemas import LONGEST_NAME, Code, JobCreate, JobOptions
+from rekindle_service.jobs.submission import CodeOrigin, Submission
 
 
 def submission_of(body: JobCreate) -> Submission:
     """Pure but for the default interpreter, which is the server's own."""
     kind, target = _target(body)
-    return Submission(
-        name=body.name or default_name(kind, target),
-        kind=kind,
-        target=target,
-        python=body.python or sys.executable,
-        args=body.args,
-        code=None if body.code is None or body.code.path is None else Path(body.code.path),
-        origin=_origin(body.code),
-        env=body.env,
-        min_ranks=body.ranks.min,
-        max_ranks=body.ranks.max,
-        nodes=body.nodes,
-        device=body.device,
-        priority=body.priority,
-        after=body.after,
-        max_failures=body.max_failures,
-        hang_timeout=body.hang_timeout,
-        time_limit=body.time_limit,
-        cadence=Cadence(**body.snapshot.model_dump()),
-        warm=body.warm,
+    spec = JobSpec.from_json(
+        {
+            **body.model_dump(include=set(JobOptions.model_fields)),
+            "name": body.name or default_name(kind, target),
+            "kind": kind,
+            "target": target,
+            "python": body.python or sys.executable,
+            "min_ranks": body.ranks.min,
+            "max_ranks": body.ranks.max,
+        }
     )
+    code = None if body.code is None or body.code.path is None else Path(body.code.path)
+    return Submission(spec, code, _origin(body.code))
 
 
 def _origin(code: Code | None) -> CodeOrigin | None:

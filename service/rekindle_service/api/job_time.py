@@ -8,8 +8,8 @@ from pydantic import BaseModel
 from rekindle_service.api.lookup import KnownJob, KnownRunDir
 from rekindle_service.api.schemas import Moment
 from rekindle_service.api.services import Serving
-from rekindle_service.readers.rank_reader import read_status
-from rekindle_service.time_spent import Piece, Spending, goodput, time_spent, totals
+from rekindle_service.jobs.time_breakdown import Piece, TimeCategory, goodput, time_breakdown, totals
+from rekindle_service.run_readers.ranks import read_status
 
 router = APIRouter(tags=["records"])
 
@@ -19,7 +19,7 @@ _REPORTING_RANK = 0
 class PiecePublic(BaseModel):
     """One stretch of a job's life; `attempt` is null where none was under way."""
 
-    spending: Spending
+    spending: TimeCategory
     attempt: int | None
     began_at: Moment
     seconds: float
@@ -33,7 +33,7 @@ class JobTime(BaseModel):
     """
 
     goodput: float | None
-    seconds: dict[Spending, float]
+    seconds: dict[TimeCategory, float]
     pieces: list[PiecePublic]
 
 
@@ -44,7 +44,7 @@ def read_time(services: Serving, job: KnownJob, run_dir: KnownRunDir) -> JobTime
     for running in [attempt for attempt in attempts if attempt.ended_at is None]:
         status = read_status(run_dir.root, run_dir.attempt(running.number).rank(_REPORTING_RANK))
         running.saving_seconds = None if status is None else status.saving_seconds
-    pieces = time_spent(job, attempts, time.time())
+    pieces = time_breakdown(job, attempts, time.time())
     return JobTime(goodput=goodput(pieces), seconds=totals(pieces), pieces=[_public(piece) for piece in pieces])
 
 

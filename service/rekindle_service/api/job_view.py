@@ -1,24 +1,23 @@
 """Rows as the outside sees them."""
 
-from rekindle_service.api.schemas import AttemptPublic, Cadence, EventPublic, JobPublic, Ranks, Target, speakable
-from rekindle_service.rows import Attempt, Event, Job
+from rekindle_service.api.schemas import AttemptPublic, EventPublic, JobPublic, speakable
+from rekindle_service.store.tables import Attempt, Event, Job
 
 _HIDDEN = "•••"
 
 
 def job_public(job: Job) -> JobPublic:
     """A job without its secrets: no value of ``env`` leaves the server, since any of them may be a key."""
+    spec = job.spec.to_json()
     columns = job.model_dump(include=set(JobPublic.model_fields))
     return JobPublic.model_validate(
         {
+            **speakable(spec),
             **columns,
-            "code": speakable(job.code),
-            "args": speakable(job.args),
-            "env": dict.fromkeys(job.env, _HIDDEN),
+            "env": dict.fromkeys(spec["env"], _HIDDEN),
             "outcome": speakable(job.outcome),
-            "ranks": Ranks(min=job.min_ranks, max=job.max_ranks),
-            "snapshot": Cadence.model_validate(job.cadence),
-            "target": Target(kind=job.kind, value=job.target),
+            "ranks": {"min": spec["min_ranks"], "max": spec["max_ranks"]},
+            "target": {"kind": spec["kind"], "value": spec["target"]},
         }
     )
 

@@ -6,7 +6,7 @@ from typing import Annotated
 from fastapi import APIRouter, Header, Query, Response
 from pydantic import StringConstraints
 
-from rekindle_service import control
+from rekindle.contract.states import TERMINAL, JobIntent, JobState
 from rekindle_service.api.job_request import submission_of
 from rekindle_service.api.job_view import job_public
 from rekindle_service.api.lookup import KnownJob, KnownRunDir
@@ -15,9 +15,9 @@ from rekindle_service.api.request_schemas import JobCreate, JobPatch, ResumeRequ
 from rekindle_service.api.schemas import JobPublic, Page
 from rekindle_service.api.services import Services, Serving
 from rekindle_service.api.snapshots import require_rewindable
-from rekindle_service.rows import Job
-from rekindle_service.states import TERMINAL, JobIntent, JobState
+from rekindle_service.jobs import actions
 from rekindle_service.store import Store
+from rekindle_service.store.tables import Job
 
 router = APIRouter(tags=["jobs"])
 
@@ -37,7 +37,7 @@ def submit_job(
 ) -> JobPublic:
     """Take a job in. Its code is copied now: later edits never reach it."""
     job = services.submitter.submit(submission_of(body), idempotency_key)
-    services.nudge()
+    services.wake()
     response.headers["Location"] = f"/api/v1/jobs/{job.id}"
     return job_public(job)
 
@@ -71,7 +71,7 @@ def read_job(job: KnownJob) -> JobPublic:
 def patch_job(services: Serving, job: KnownJob, body: JobPatch) -> JobPublic:
     """Change name, priority or the failure budget; the order of the queue follows at once."""
     changed = services.store.patch_job(job.id, **body.model_dump(exclude_none=True))
-    services.nudge()
+    services.wake()
     return job_public(changed or job)
 
 
@@ -86,14 +86,14 @@ def delete_job(services: Serving, job: KnownJob) -> None:
 @router.post("/jobs/{job_id}/cancel", status_code=202)
 def cancel_job(services: Serving, job: KnownJob) -> JobPublic:
     """Stop the job for good; it can still be resumed from its newest snapshot."""
-    return _carry(services, job, job.state not in TERMINAL, "cancelled", control.cancel)
+    return _carry(services, job, job.state not in TERMINAL, "cancelled", actions.cancel)
 
 
 @router.post("/jobs/{job_id}/drain", status_code=202)
 def drain_job(services: Serving, job: KnownJob) -> JobPublic:
     """Save, give the slots back and wait in the queue, held, until resumed."""
     possible = job.state not in TERMINAL and job.intent is not JobIntent.CANCEL
-    return _carry(services, job, possible, "drained", control.drain)
+    return _carry(services, job, possible, "drained", actions.drain)
 
 
 @router.post("/jobs/{job_id}/resume", status_code=202)
@@ -101,8 +101,8 @@ def resume_job(services: Serving, job: KnownJob, run_dir: KnownRunDir, body: Res
     """Release a held job, or run a failed or cancelled one on from its newest snapshot, or from one that is named."""
     if body is not None and body.snapshot is not None:
         require_rewindable(job, run_dir, body.snapshot)
-        return _answer(services, job, control.resume_from(services.store, job, body.snapshot))
-    return _carry(services, job, job.state is not JobState.SUCCEEDED, "resumed", control.resume)
+        return _answer(services, job, actions.resume_from(services.store, job, body.snapshot))
+    return _carry(services, job, job.state is not JobState.SUCCEEDED, "resumed", actions.resume)
 
 
 def _carry(
@@ -118,7 +118,7 @@ def _carry(
 def _answer(services: Services, job: Job, changed: Job | None) -> JobPublic:
     if changed is None:
         raise ProblemError(409, "wrong-state", f"job {job.id} has moved on or been deleted in this very moment")
-    services.nudge()
+    services.wake()
     return job_public(changed)
 
 

@@ -6,15 +6,15 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Query
 from pydantic import StringConstraints
 
-from rekindle.contract.layout import RunDir
+from rekindle.contract.run_dir.paths import RunDir
 from rekindle_service.api.lookup import KnownAttempt, KnownRank, KnownRunDir
 from rekindle_service.api.pieces import WantedPiece
 from rekindle_service.api.problems import ProblemError
 from rekindle_service.api.ranks import Stream
 from rekindle_service.api.schemas import LogMatch, LogMatches, Page, RankMatches
-from rekindle_service.readers.log_search import Bounds, Found, search
-from rekindle_service.readers.rank_reader import STREAMS, AttemptFacts, rank_numbers
-from rekindle_service.readers.regular_file import open_regular
+from rekindle_service.run_readers.log_search import Bounds, Found, search
+from rekindle_service.run_readers.ranks import STREAMS, AttemptFacts, rank_numbers
+from rekindle_service.run_readers.safe_open import open_regular
 
 router = APIRouter(tags=["ranks"])
 

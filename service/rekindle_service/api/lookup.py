@@ -4,12 +4,12 @@ from typing import Annotated
 
 from fastapi import Depends, Path, Query
 
-from rekindle.contract.layout import RunDir
+from rekindle.contract.run_dir.paths import RunDir
 from rekindle_service.api.problems import ProblemError
 from rekindle_service.api.services import Serving
-from rekindle_service.home import is_job_id
-from rekindle_service.readers.rank_reader import AttemptFacts, rank_numbers, read_attempts
-from rekindle_service.rows import Job
+from rekindle_service.config.home import is_job_id
+from rekindle_service.run_readers.ranks import AttemptFacts, rank_numbers, read_attempts
+from rekindle_service.store.tables import Job
 
 JobId = Annotated[str, Path(description="Id of the job, as told at submit")]
 RankNumber = Annotated[int, Path(ge=0, le=1 << 31, description="Global rank")]

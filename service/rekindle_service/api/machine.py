@@ -4,6 +4,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
+from rekindle.contract.states import HOLDING_SLOTS
 from rekindle_service.api.machine_schemas import (
     DeviceUsage,
     Disk,
@@ -15,8 +16,7 @@ from rekindle_service.api.machine_schemas import (
 from rekindle_service.api.services import Serving
 from rekindle_service.machine.devices import Slot
 from rekindle_service.machine.gpu_usage import GpuUsage
-from rekindle_service.machine.usage import MachineSample, spread
-from rekindle_service.states import HOLDING_SLOTS
+from rekindle_service.machine.monitor import MachineSample, spread
 
 router = APIRouter(tags=["devices"])
 

@@ -12,11 +12,11 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from rekindle.contract.outcome import OutcomeClass
+from rekindle.contract.states import HOLDING_SLOTS, JobState
 from rekindle_service.api.services import Services, Serving
-from rekindle_service.rows import Job
-from rekindle_service.states import HOLDING_SLOTS, JobState
-from rekindle_service.store.tally import Tally
-from rekindle_service.terminal_text import plain_line
+from rekindle_service.sanitize import sanitize_line
+from rekindle_service.store.tables import Job
+from rekindle_service.store.totals import Totals
 
 router = APIRouter(tags=["health"])
 
@@ -51,7 +51,7 @@ class _Figures(Collector):
         services = self._services
         holding = services.store.jobs_in(HOLDING_SLOTS)
         yield from _server(services)
-        yield from _totals(services.store.tally())
+        yield from _totals(services.store.totals())
         yield _slots(services, holding)
         yield from _jobs(holding)
 
@@ -65,15 +65,15 @@ def _server(services: Services) -> Iterator[Metric]:
     yield GaugeMetricFamily("rekindle_home_free_bytes", "Free space on the disk of all runs", free)
 
 
-def _totals(tally: Tally) -> Iterator[Metric]:
+def _totals(totals: Totals) -> Iterator[Metric]:
     jobs = GaugeMetricFamily("rekindle_jobs", "Jobs by state", labels=["state"])
     for state in JobState:
-        jobs.add_metric([state], tally.jobs.get(state, 0))
+        jobs.add_metric([state], totals.jobs.get(state, 0))
     yield jobs
-    yield CounterMetricFamily("rekindle_job_restarts", "Attempts that followed a failure, of all jobs", tally.restarts)
+    yield CounterMetricFamily("rekindle_job_restarts", "Attempts that followed a failure, of all jobs", totals.restarts)
     ended = CounterMetricFamily("rekindle_attempts_ended", "Attempts by the class of their outcome", labels=["class"])
     for name in OutcomeClass:
-        ended.add_metric([name], tally.endings.get(name, 0))
+        ended.add_metric([name], totals.endings.get(name, 0))
     yield ended
 
 
@@ -90,7 +90,7 @@ def _slots(services: Services, holding: Iterable[Job]) -> Metric:
 def _jobs(holding: list[Job]) -> Iterator[Metric]:
     info = InfoMetricFamily("rekindle_job", "The jobs that hold slots", labels=["job_id"])
     for job in holding:
-        info.add_metric([job.id], {"name": plain_line(job.name)})
+        info.add_metric([job.id], {"name": sanitize_line(job.name)})
     yield info
     for name, (help_text, column) in _JOB_GAUGES.items():
         gauge = GaugeMetricFamily(name, help_text, labels=["job_id"])

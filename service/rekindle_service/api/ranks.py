@@ -7,20 +7,20 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Header, Query, Response
 from starlette.responses import StreamingResponse
 
-from rekindle.contract.layout import RunDir
-from rekindle.contract.rank_records import RankState, ring
+from rekindle.contract.run_dir.paths import RunDir
+from rekindle.contract.run_dir.rank_records import RankState, notify
+from rekindle.contract.states import HOLDING_SLOTS
 from rekindle_service.api.byte_range import UnsatisfiableRangeError, parse_range
 from rekindle_service.api.lookup import AttemptNumber, KnownAttempt, KnownJob, KnownRank, KnownRunDir, find_attempt
 from rekindle_service.api.pieces import WantedPiece
 from rekindle_service.api.problems import ProblemError
 from rekindle_service.api.schemas import Page, RankPublic, RankUsagePublic, StackPublic
-from rekindle_service.readers.log_reader import iter_bytes, read_chunk, size_of, tail_offset
-from rekindle_service.readers.rank_reader import AttemptFacts, read_ranks
-from rekindle_service.readers.regular_file import open_regular
-from rekindle_service.readers.stack_reader import await_stack, stacks_size
-from rekindle_service.readers.usage_reader import UsageSample, latest_usage
-from rekindle_service.rows import Job
-from rekindle_service.states import HOLDING_SLOTS
+from rekindle_service.run_readers.logs import iter_bytes, read_chunk, size_of, tail_offset
+from rekindle_service.run_readers.ranks import AttemptFacts, read_ranks
+from rekindle_service.run_readers.safe_open import open_regular
+from rekindle_service.run_readers.stacks import await_stack, stacks_size
+from rekindle_service.run_readers.usage import UsageSample, latest_usage
+from rekindle_service.store.tables import Job
 
 router = APIRouter(tags=["ranks"])
 
@@ -161,7 +161,7 @@ def read_stack(job: KnownJob, run_dir: KnownRunDir, facts: KnownAttempt, rank: K
     before = stacks_size(run_dir.root, path)
     if before is None:
         raise _no_stack(f"rank {rank} of job {job.id} has not got as far as its script yet")
-    ring(run_dir.bell, {"bell": "stack", "attempt": facts.number, "rank": rank})
+    notify(run_dir.bell, {"bell": "stack", "attempt": facts.number, "rank": rank})
     stack = await_stack(run_dir.root, path, before, _STACK_TIMEOUT)
     if stack is None:
         raise _no_stack(

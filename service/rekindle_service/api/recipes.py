@@ -7,7 +7,7 @@ from pydantic import BaseModel, Field
 
 from rekindle_service.api.pieces import WantedPiece
 from rekindle_service.api.schemas import Page
-from rekindle_service.recipe_list import recipe_options, recipes
+from rekindle_service.jobs.recipe_catalog import recipe_options, recipes
 
 router = APIRouter(tags=["recipes"])
 

@@ -10,9 +10,9 @@ from rekindle_service.api.lookup import AttemptNumber, KnownJob, KnownRunDir, fi
 from rekindle_service.api.pieces import WantedPiece
 from rekindle_service.api.schemas import AttemptPublic, EventPublic, MetricName, MetricSeries, Page
 from rekindle_service.api.services import Serving
-from rekindle_service.readers.attempt_metrics import read_attempt_newest, read_attempt_series
-from rekindle_service.readers.metric_reader import NewestValue
-from rekindle_service.readers.rank_reader import read_attempts
+from rekindle_service.run_readers.attempt_metrics import read_attempt_newest, read_attempt_series
+from rekindle_service.run_readers.metrics import NewestValue
+from rekindle_service.run_readers.ranks import read_attempts
 
 router = APIRouter(tags=["records"])
 

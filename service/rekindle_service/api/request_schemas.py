@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, model_validator
 from pydantic_core import PydanticCustomError
 
-from rekindle.contract.chaos import OF_RANK, Fault
+from rekindle.contract.chaos import RANK_FAULTS, Fault
 from rekindle.contract.score import metric_of
 
 MOST_RANKS = 4096
@@ -49,7 +49,7 @@ Priority = Annotated[int, Field(ge=-1000, le=1000)]
 MaxFailures = Annotated[int, Field(ge=1, le=1000)]
 Seconds = Annotated[float, Field(gt=0, le=10 * 365 * 24 * 3600, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1, le=1 << 53)]
-BestBy = Annotated[str, StringConstraints(max_length=LONGEST_NAME), AfterValidator(_metric)]
+Monitor = Annotated[str, StringConstraints(max_length=LONGEST_NAME), AfterValidator(_metric)]
 
 
 LITERAL = ConfigDict(extra="forbid", strict=True)
@@ -108,10 +108,11 @@ class Code(_Request):
         return self
 
 
-class SnapshotCadence(_Request):
-    """When a snapshot is due, whichever comes first. All left out: what the script says, and else ``auto``.
+class SnapshotPolicyOptions(_Request):
+    """When a snapshot is due, whichever comes first. Without any rule: what the script says, and else ``auto``.
 
-    ``auto``: as often as it pays, whatever the script says. ``best``: also keep the best one by this metric.
+    ``auto``: the interval that costs least, whatever the script says. ``monitor``: the best snapshot by this metric is
+    kept, too.
     """
 
     every_steps: Count | None = None
@@ -119,23 +120,14 @@ class SnapshotCadence(_Request):
     every_epochs: Count | None = None
     keep: Annotated[int, Field(ge=1, le=1000)] = 3
     auto: bool = False
-    best: BestBy | None = None
+    monitor: Monitor | None = None
 
 
-class JobCreate(_Request):
-    """A job to be run. Exactly one of ``script``, ``module`` and ``recipe``; everything else has a default."""
+class JobOptions(BaseModel):
+    """The options that a request, ``contract.job.JobSpec`` and an answer have in common, by the same names."""
 
-    name: Name | None = None
-    script: PathText | None = None
-    module: PathText | None = None
-    recipe: PathText | None = None
     args: Annotated[list[Argument], Field(max_length=10_000)] = []
-    code: Code | None = None
     env: Annotated[dict[VariableName, Argument], Field(max_length=1_000)] = {}
-    python: PathText | None = None
-    ranks: Annotated[RankRange, BeforeValidator(_ranks_from_number, json_schema_input_type=int | RankRange)] = Field(
-        default_factory=lambda: RankRange(min=1, max=1)
-    )
     nodes: Annotated[int, Field(ge=1, le=MOST_RANKS)] = 1
     device: Literal["auto", "cpu", "cuda"] = "auto"
     priority: Priority = 0
@@ -143,8 +135,24 @@ class JobCreate(_Request):
     max_failures: MaxFailures = 3
     hang_timeout: Seconds | None = None
     time_limit: Seconds | None = None
-    snapshot: SnapshotCadence = Field(default_factory=SnapshotCadence)
+    snapshot: SnapshotPolicyOptions = Field(default_factory=SnapshotPolicyOptions)
     warm: bool = True
+
+
+class JobCreate(JobOptions):
+    """A job to be run. Exactly one of ``script``, ``module`` and ``recipe``; everything else has a default."""
+
+    model_config = LITERAL
+
+    name: Name | None = None
+    script: PathText | None = None
+    module: PathText | None = None
+    recipe: PathText | None = None
+    code: Code | None = None
+    python: PathText | None = None
+    ranks: Annotated[RankRange, BeforeValidator(_ranks_from_number, json_schema_input_type=int | RankRange)] = Field(
+        default_factory=lambda: RankRange(min=1, max=1)
+    )
 
     @model_validator(mode="after")
     def _has_one_target(self) -> Self:
@@ -186,7 +194,7 @@ class ChaosRequest(_Request):
 
     @model_validator(mode="after")
     def _strikes_a_rank_or_none(self) -> Self:
-        if self.rank is not None and self.fault not in OF_RANK:
+        if self.rank is not None and self.fault not in RANK_FAULTS:
             raise PydanticCustomError(
                 "rank", "must be left out: {fault} strikes no single rank", {"fault": self.fault.value, "hint": ""}
             )

@@ -5,8 +5,9 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict
 
-from rekindle.contract.rank_records import RankState
-from rekindle_service.readers.usage_reader import DeviceUsage
+from rekindle.contract.run_dir.rank_records import RankState
+from rekindle_service.api.request_schemas import JobOptions
+from rekindle_service.run_readers.usage import DeviceUsage
 
 T = TypeVar("T")
 
@@ -53,19 +54,8 @@ class Target(BaseModel):
     value: str
 
 
-class Cadence(BaseModel):
-    """When snapshots are due, and which are kept."""
-
-    every_steps: int | None = None
-    every_seconds: float | None = None
-    every_epochs: int | None = None
-    keep: int = 3
-    auto: bool = False
-    best: str | None = None
-
-
-class JobPublic(BaseModel):
-    """A job as it stands. Values of ``env`` are never told, only the names."""
+class JobPublic(JobOptions):
+    """A job as it is now. Of ``env``, only the names are shown."""
 
     id: str
     number: int
@@ -77,7 +67,6 @@ class JobPublic(BaseModel):
     world_size: int | None
     ranks: Ranks
     devices: list[str]
-    device: str
     epoch: int | None
     epochs: int | None
     step: int | None
@@ -90,16 +79,8 @@ class JobPublic(BaseModel):
     next_try_at: Moment
     queue_position: int | None
     waiting_for: str | None
-    priority: int
-    max_failures: int
-    hang_timeout: float | None
-    time_limit: float | None
     target: Target
     code: dict[str, str]
-    args: list[str]
-    env: dict[str, str]
-    after: list[str]
-    snapshot: Cadence
     snapshot_step: int | None
     notice: Spoken
     created_at: Moment
@@ -108,7 +89,6 @@ class JobPublic(BaseModel):
     goodput: float | None
     version: int
     python: str
-    warm: bool
     experiment_id: str | None
 
 
@@ -132,7 +112,7 @@ class AttemptPublic(BaseModel):
     outcome: dict[str, Any] | None
     resumed_from_step: int | None
     last_step: int | None
-    durable_step: int | None
+    snapshot_step: int | None
     world_size: int | None
     devices: list[str]
     next_try_at: Moment
@@ -169,7 +149,7 @@ class RankPublic(BaseModel):
     steps: int | None
     steps_per_second: float | None
     resumed_from_step: int | None
-    durable_step: int | None
+    snapshot_step: int | None
     notice: Spoken
     device: Spoken
     process_state: str | None
@@ -210,9 +190,9 @@ class SnapshotPublic(BaseModel):
 
 
 class SnapshotList(Page[SnapshotPublic]):
-    """``cadence``: how often they are taken and why, in words of the latest attempt; null before the first."""
+    """``snapshot_policy``: how often they are taken and why, in words of the latest attempt; null before the first."""
 
-    cadence: Spoken
+    snapshot_policy: Spoken
 
 
 class LogMatch(BaseModel):

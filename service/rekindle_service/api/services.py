@@ -9,28 +9,28 @@ from fastapi import Depends, Request
 
 from rekindle_service.api.access import Credentials
 from rekindle_service.api.glances import Glances
-from rekindle_service.home import Home
+from rekindle_service.config.home import Home
+from rekindle_service.jobs.submitter import Submitter
 from rekindle_service.machine.devices import Machine
-from rekindle_service.machine.usage import MachineWatch
+from rekindle_service.machine.monitor import MachineMonitor
 from rekindle_service.store import Store
-from rekindle_service.submitter import Submitter
 
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """Everything behind the HTTP face. ``nudge`` tells the engine that there is something to do."""
+    """Everything behind the HTTP face. ``wake`` tells the engine that there is something to do."""
 
     home: Home
     store: Store
     machine: Machine
-    watch: MachineWatch
+    watch: MachineMonitor
     submitter: Submitter
     credentials: Credentials
     host: str
     most_bundle_bytes: int
     started_at: float  # seconds since the epoch
     stopping: threading.Event
-    nudge: Callable[[], None]
+    wake: Callable[[], None]
     engine_alive: Callable[[], bool]
     glances: Glances = field(default_factory=Glances)
 

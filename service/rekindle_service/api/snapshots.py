@@ -4,17 +4,17 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path
 
-from rekindle.contract.layout import RunDir
-from rekindle.contract.pins import read_pins
-from rekindle_service import pins
+from rekindle.contract.run_dir.paths import RunDir
+from rekindle.contract.run_dir.pins import read_pins
+from rekindle.contract.states import JobIntent, JobState
 from rekindle_service.api.lookup import KnownJob, KnownRunDir
 from rekindle_service.api.pieces import WantedPiece
 from rekindle_service.api.problems import ProblemError
 from rekindle_service.api.schemas import SnapshotList, SnapshotPublic
-from rekindle_service.readers.rank_reader import read_attempts, read_status
-from rekindle_service.readers.snapshot_reader import SnapshotInfo, read_snapshots
-from rekindle_service.rows import Job
-from rekindle_service.states import JobIntent, JobState
+from rekindle_service.jobs import pins
+from rekindle_service.run_readers.ranks import read_attempts, read_status
+from rekindle_service.run_readers.snapshots import SnapshotInfo, read_snapshots
+from rekindle_service.store.tables import Job
 
 router = APIRouter(tags=["snapshots"])
 
@@ -34,7 +34,7 @@ def list_snapshots(run_dir: KnownRunDir, piece: WantedPiece) -> SnapshotList:
     return SnapshotList(
         items=[_public(info, pinned) for info in found],
         next=following,
-        cadence=None if status is None else status.snapshot_cadence,
+        snapshot_policy=None if status is None else status.snapshot_policy,
     )
 
 

@@ -3,8 +3,8 @@
 from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
+from rekindle.contract.states import HOLDING_SLOTS, JobState
 from rekindle_service.api.services import Serving
-from rekindle_service.states import HOLDING_SLOTS, JobState
 
 router = APIRouter(tags=["jobs"])
 
@@ -26,9 +26,9 @@ class Summary(BaseModel):
 def read_summary(services: Serving) -> Summary:
     """How many jobs are in each state, slots in use, and how much of the jobs' time counted."""
     held = sum(len(job.devices) for job in services.store.jobs_in(HOLDING_SLOTS))
-    overview = services.store.overview()
+    queue_stats = services.store.queue_stats()
     return Summary(
-        jobs={state: overview.jobs.get(state, 0) for state in JobState},
+        jobs={state: queue_stats.jobs.get(state, 0) for state in JobState},
         slots=SlotCount(held=held, total=len(services.machine.slots)),
-        goodput=overview.goodput,
+        goodput=queue_stats.goodput,
     )

@@ -9,8 +9,8 @@ from rekindle_service.api.lookup import AttemptNumber, KnownJob, KnownRunDir, fi
 from rekindle_service.api.pieces import WantedPiece
 from rekindle_service.api.problems import ProblemError
 from rekindle_service.api.schemas import Moment, Page
-from rekindle_service.readers.rank_reader import AttemptFacts
-from rekindle_service.readers.usage_reader import DeviceUsage, UsageSample, read_usage
+from rekindle_service.run_readers.ranks import AttemptFacts
+from rekindle_service.run_readers.usage import DeviceUsage, UsageSample, read_usage
 
 router = APIRouter(tags=["ranks"])
 

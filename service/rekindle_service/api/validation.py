@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from rekindle_service.near_names import did_you_mean
+from rekindle_service.suggestions import did_you_mean
 
 _LONGEST_VALUE = 200  # characters of a wrong value that are shown back
 _MOST_ERRORS = 20

@@ -20,8 +20,8 @@ from rekindle_service.cli.patience import Patience
 from rekindle_service.cli.server_process import replace_server
 from rekindle_service.cli.session import JobArgument, connect, find_job, settings_of
 from rekindle_service.client import Job, ProblemError
-from rekindle_service.settings import Settings
-from rekindle_service.terminal_text import plain_line
+from rekindle_service.config.settings import Settings
+from rekindle_service.sanitize import sanitize_line
 
 _SEEDS = 1_000_000
 
@@ -57,7 +57,7 @@ def chaos(
         found = find_job(client, job)
         _require_going(found)
         if sys.stdin.isatty() and not yes:
-            typer.confirm(f"Inject faults into {plain_line(found['name'])} (job {found['number']})?", abort=True)
+            typer.confirm(f"Inject faults into {sanitize_line(found['name'])} (job {found['number']})?", abort=True)
         replace = partial(replace_server, settings.home_dir, settings.home / "server.log")
         trial = Trial(client, found["id"], Patience(note), replace)
         campaign = Campaign(trial, typer.echo if output is Output.TABLE else note)

@@ -6,15 +6,15 @@ from rich.text import Text
 from rekindle_service.cli import wording
 from rekindle_service.cli.output import state_text, table
 from rekindle_service.client import BuiltIn, Experiment, ExperimentSummary, Row
-from rekindle_service.experiments.matrix import spoken
-from rekindle_service.terminal_text import plain_line
+from rekindle_service.experiments.matrix import format_value
+from rekindle_service.sanitize import sanitize_line
 
 
 def comparison(experiment: Experiment) -> Table:
     """A row for each combination of parameters; states that are not ``succeeded`` stand behind the values."""
     headings = [*experiment["parameters"], *experiment["measures"]]
     ended_well = set(experiment["states"]) == {"succeeded"}
-    columns = [plain_line(each) for each in headings] + ([] if ended_well else ["state"])
+    columns = [sanitize_line(each) for each in headings] + ([] if ended_well else ["state"])
     return table(columns, [_cells(experiment, row, with_states=not ended_well) for row in experiment["rows"]])
 
 
@@ -23,12 +23,12 @@ def _cells(experiment: Experiment, row: Row, *, with_states: bool) -> list[str |
     values = [value_text(*pair) for pair in zip(row["values"], row["spread"], strict=True)]
     if not with_states:
         return [*parameters, *values]
-    states = dict.fromkeys(experiment["cells"][index]["state"] for index in row["cells"])
+    states = dict.fromkeys(experiment["trials"][index]["state"] for index in row["trials"])
     return [*parameters, *values, Text(", ").join(state_text(state) for state in states)]
 
 
 def _parameter(row: Row, key: str) -> str:
-    return plain_line(spoken(row["parameters"][key])) if key in row["parameters"] else ""
+    return sanitize_line(format_value(row["parameters"][key])) if key in row["parameters"] else ""
 
 
 def value_text(value: float | None, spread: tuple[float, float] | None) -> str:
@@ -55,7 +55,7 @@ def machine_line(experiment: Experiment) -> str:
         f"torch {machine.get('torch')}",
         f"load {machine.get('load')} when it began",
     ]
-    return plain_line(", ".join(map(str, parts)))
+    return sanitize_line(", ".join(map(str, parts)))
 
 
 def built_in_table(builtins: list[BuiltIn]) -> Table:
@@ -73,6 +73,6 @@ def summary_table(experiments: list[ExperimentSummary]) -> Table:
 
 
 def _summary_row(one: ExperimentSummary) -> list[str | Text]:
-    states = ", ".join(f"{count} {plain_line(state)}" for state, count in one["states"].items())
+    states = ", ".join(f"{count} {sanitize_line(state)}" for state, count in one["states"].items())
     when = wording.clock(one["created_at"])
-    return [str(one["number"]), one["id"], plain_line(one["name"]), str(one["jobs"]), states, when]
+    return [str(one["number"]), one["id"], sanitize_line(one["name"]), str(one["jobs"]), states, when]

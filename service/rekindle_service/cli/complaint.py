@@ -3,14 +3,14 @@
 from rich.text import Text
 
 from rekindle_service.client import FieldProblem, Problem
-from rekindle_service.terminal_text import plain_line
+from rekindle_service.sanitize import sanitize_line
 
 
 def complaint(message: str, *hints: str) -> Text:
     """``error: message`` with a line for each hint."""
-    text = Text.assemble(("error: ", "bold red"), plain_line(message))
+    text = Text.assemble(("error: ", "bold red"), sanitize_line(message))
     for hint in hints:
-        text.append(f"\n  {plain_line(hint)}")
+        text.append(f"\n  {sanitize_line(hint)}")
     return text
 
 
@@ -26,9 +26,9 @@ def problem_text(problem: Problem) -> Text:
 
 
 def _field_text(problem: FieldProblem) -> str:
-    lines = [f"\n  {plain_line(problem.get('field', '?'))}: {plain_line(problem.get('rule', 'not accepted'))}"]
+    lines = [f"\n  {sanitize_line(problem.get('field', '?'))}: {sanitize_line(problem.get('rule', 'not accepted'))}"]
     if "value" in problem:
-        lines.append(f"\n    given: {plain_line(problem['value'])}")
+        lines.append(f"\n    given: {sanitize_line(problem['value'])}")
     if problem.get("hint"):
-        lines.append(f"\n    hint:  {plain_line(problem['hint'])}")
+        lines.append(f"\n    hint:  {sanitize_line(problem['hint'])}")
     return "".join(lines)

@@ -7,7 +7,7 @@ import typer
 from rekindle_service.cli.output import Output, OutputOption, out, show_ids, show_json
 from rekindle_service.cli.session import JobArgument, connect, find_job
 from rekindle_service.client import Client, Job
-from rekindle_service.terminal_text import plain_line
+from rekindle_service.sanitize import sanitize_line
 
 
 def cancel(context: typer.Context, job: JobArgument, output: OutputOption = Output.TABLE) -> None:
@@ -34,4 +34,4 @@ def _ask(context: typer.Context, reference: str, output: Output, verb: Callable[
         case Output.ID:
             show_ids([job["id"]])
         case Output.TABLE:
-            out().print(f"{plain_line(job['name'])} (job {job['number']}) {done}; now {plain_line(job['state'])}")
+            out().print(f"{sanitize_line(job['name'])} (job {job['number']}) {done}; now {sanitize_line(job['state'])}")

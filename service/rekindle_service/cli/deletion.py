@@ -9,7 +9,7 @@ from rekindle_service.cli.job_completion import complete_job
 from rekindle_service.cli.output import note, out
 from rekindle_service.cli.session import connect, find_job
 from rekindle_service.client import Job
-from rekindle_service.terminal_text import plain_line
+from rekindle_service.sanitize import sanitize_line
 
 
 def delete(
@@ -39,10 +39,10 @@ def _agreed(jobs: list[Job]) -> bool:
     if not sys.stdin.isatty():
         raise typer.BadParameter("nobody is there to be asked: add --yes")
     for job in jobs:
-        note(f"{_named(job)}, {plain_line(job['state'])}")
+        note(f"{_named(job)}, {sanitize_line(job['state'])}")
     what = "it with all its files" if len(jobs) == 1 else f"these {len(jobs)} jobs with all their files"
     return typer.confirm(f"Delete {what}?", err=True)
 
 
 def _named(job: Job) -> str:
-    return f"{plain_line(job['name'])} (job {job['number']})"
+    return f"{sanitize_line(job['name'])} (job {job['number']})"

@@ -17,7 +17,7 @@ from rekindle_service.cli.server_process import RunningServer, running_server, s
 from rekindle_service.cli.session import settings_of
 from rekindle_service.cli.watch import job_display
 from rekindle_service.client import Attempt, Client, Job
-from rekindle_service.home import Home
+from rekindle_service.config.home import Home
 
 _VICTIM = 1  # the rank that is killed
 _ACCURACY = 0.95

@@ -18,8 +18,8 @@ from rekindle_service.cli.exit_codes import ExitCode
 from rekindle_service.cli.job_completion import complete_job
 from rekindle_service.cli.output import Output, OutputOption, out, show_ids, show_json
 from rekindle_service.cli.session import connect, find_job, settings_of
-from rekindle_service.home import Home
-from rekindle_service.terminal_text import plain_line, plain_text
+from rekindle_service.config.home import Home
+from rekindle_service.sanitize import sanitize_line, strip_control
 
 _STYLES = {Level.OK: "green", Level.WARNING: "yellow", Level.PROBLEM: "bold red"}
 
@@ -81,16 +81,16 @@ def _show(findings: list[Finding], stacks: list[tuple[int, str]], output: Output
             for finding in findings:
                 out().print(finding_text(finding))
             for rank, stack in stacks:
-                out().print(Text(f"\nrank {rank}\n{plain_text(stack)}"))
+                out().print(Text(f"\nrank {rank}\n{strip_control(stack)}"))
             out().print(verdict(findings))
 
 
 def finding_text(finding: Finding) -> Text:
     """``problem  host name      'box' does not resolve`` and below it what to do."""
     level = (f"{finding.level:<8} ", _STYLES[finding.level])
-    text = Text.assemble(level, (f"{plain_line(finding.name):<14} ", "bold"), plain_line(finding.detail))
+    text = Text.assemble(level, (f"{sanitize_line(finding.name):<14} ", "bold"), sanitize_line(finding.detail))
     if finding.advice:
-        text.append(f"\n{'':<24}{plain_line(finding.advice)}")
+        text.append(f"\n{'':<24}{sanitize_line(finding.advice)}")
     return text
 
 

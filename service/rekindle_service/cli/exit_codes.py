@@ -2,7 +2,7 @@
 
 from enum import IntEnum
 
-from rekindle_service.client import Cell, Job
+from rekindle_service.client import Job, Trial
 
 
 class ExitCode(IntEnum):
@@ -19,7 +19,7 @@ class ExitCode(IntEnum):
 _FATES = {"succeeded": ExitCode.SUCCEEDED, "failed": ExitCode.FAILED, "cancelled": ExitCode.CANCELLED}
 
 
-def fate(job: Job | Cell) -> ExitCode | None:
+def fate(job: Job | Trial) -> ExitCode | None:
     """How the job ended, or None while it may still go on by itself."""
     if job["state"] == "queued" and job["intent"] == "hold":
         return ExitCode.HELD

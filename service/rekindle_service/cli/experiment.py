@@ -14,9 +14,9 @@ from rekindle_service.cli.output import Output, OutputOption, note, out, show_id
 from rekindle_service.cli.patience import Patience
 from rekindle_service.cli.session import connect, settings_of
 from rekindle_service.cli.upload import experiment_with_code
-from rekindle_service.client import Cell, Client, Experiment, ExperimentSummary, ProblemError
+from rekindle_service.client import Client, Experiment, ExperimentSummary, ProblemError, Trial
 from rekindle_service.experiments.matrix import label
-from rekindle_service.terminal_text import plain_line
+from rekindle_service.sanitize import sanitize_line
 
 _POLL = 1.0  # seconds
 _SEARCHED = 200  # experiments
@@ -69,7 +69,7 @@ def find_experiment(client: Client, reference: str) -> ExperimentSummary:
     for one in known:
         if reference in (str(one["number"]), f"#{one['number']}", one["id"], one["name"]):
             return one
-    newest = ", ".join(f"{one['number']} {plain_line(one['name'])}" for one in known[:5]) or "none at all"
+    newest = ", ".join(f"{one['number']} {sanitize_line(one['name'])}" for one in known[:5]) or "none at all"
     detail = f"No experiment is called {reference!r}. Newest: {newest}."
     raise ProblemError({"title": "Unknown experiment", "status": 404, "detail": detail})
 
@@ -100,11 +100,11 @@ def _follow(client: Client, found: Experiment, output: Output) -> ExitCode:
     try:
         note(_begun(found))
         while True:
-            for cell in found["cells"]:
-                if cell["job"] not in told and _rests(cell):
-                    told.add(cell["job"])
-                    note(f"{len(told)} of {found['jobs']}: {_ended(cell)}")
-            if all(map(_rests, found["cells"])):
+            for trial in found["trials"]:
+                if trial["job"] not in told and _rests(trial):
+                    told.add(trial["job"])
+                    note(f"{len(told)} of {found['jobs']}: {_ended(trial)}")
+            if all(map(_rests, found["trials"])):
                 break
             time.sleep(_POLL)
             found = patiently(lambda: client.experiment(identity))
@@ -115,27 +115,27 @@ def _follow(client: Client, found: Experiment, output: Output) -> ExitCode:
     return _worst(found)
 
 
-def _rests(cell: Cell) -> bool:
+def _rests(trial: Trial) -> bool:
     """Nothing more will happen to it by itself."""
-    return fate(cell) is not None
+    return fate(trial) is not None
 
 
 def _worst(experiment: Experiment) -> ExitCode:
-    fates = {fate(cell) for cell in experiment["cells"]}
+    fates = {fate(trial) for trial in experiment["trials"]}
     order = (ExitCode.FAILED, ExitCode.CANCELLED, ExitCode.HELD)
     return next((each for each in order if each in fates), ExitCode.SUCCEEDED)
 
 
 def _begun(experiment: Experiment) -> str:
     jobs = "1 job" if experiment["jobs"] == 1 else f"{experiment['jobs']} jobs"
-    return f"{plain_line(experiment['name'])} is experiment {experiment['number']} ({experiment['id']}): {jobs}"
+    return f"{sanitize_line(experiment['name'])} is experiment {experiment['number']} ({experiment['id']}): {jobs}"
 
 
-def _ended(cell: Cell) -> str:
-    took = "" if cell["seconds"] is None else f" in {wording.duration(cell['seconds'])}"
-    bad = cell["state"] != "succeeded" and cell["outcome"]
-    why = f": {wording.outcome(cell['outcome'])}" if bad and cell["outcome"] else ""
-    return plain_line(f"{label(cell['parameters'])} {cell['state']}{took}{why}")
+def _ended(trial: Trial) -> str:
+    took = "" if trial["seconds"] is None else f" in {wording.duration(trial['seconds'])}"
+    bad = trial["state"] != "succeeded" and trial["outcome"]
+    why = f": {wording.outcome(trial['outcome'])}" if bad and trial["outcome"] else ""
+    return sanitize_line(f"{label(trial['parameters'])} {trial['state']}{took}{why}")
 
 
 def _show(experiment: Experiment, output: Output, *, with_table: bool) -> None:
@@ -154,8 +154,8 @@ def _show(experiment: Experiment, output: Output, *, with_table: bool) -> None:
 
 def _print_table(experiment: Experiment) -> None:
     if experiment["title"]:
-        out().print(plain_line(experiment["title"]))
+        out().print(sanitize_line(experiment["title"]))
     out().print(comparison_table.comparison(experiment))
     for each in experiment["notes"]:
-        out().print(plain_line(each))
+        out().print(sanitize_line(each))
     out().print(f"Measured on {comparison_table.machine_line(experiment)}.")

@@ -9,7 +9,7 @@ from rekindle.contract.outcome import OutcomeClass
 from rekindle_service.cli import wording
 from rekindle_service.cli.fault_plan import SERVER
 from rekindle_service.client import Attempt, Outcome
-from rekindle_service.terminal_text import plain_line
+from rekindle_service.sanitize import sanitize_line
 
 _NAMES = {
     Fault.KILL: OutcomeClass.SIGNAL,
@@ -97,7 +97,7 @@ def _back(cost: Cost) -> str:
 
 def _told(outcome: Outcome) -> str:
     rank = "" if outcome.get("rank") is None else f", rank {outcome['rank']}"
-    return f"{plain_line(outcome['class'])}{rank}"
+    return f"{sanitize_line(outcome['class'])}{rank}"
 
 
 def all_came_back(costs: Sequence[Cost], planned: int) -> bool:

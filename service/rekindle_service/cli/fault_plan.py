@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import typer
 
-from rekindle.contract.chaos import OF_RANK, Fault
+from rekindle.contract.chaos import RANK_FAULTS, Fault
 
 SERVER = "server"
 """A fault of the command line's own: kill -9 of this machine's server, which is then started again."""
@@ -57,7 +57,7 @@ def _faults(wish: Wish, draw: random.Random) -> list[str]:
 
 
 def _rank(wish: Wish, fault: str, world_size: int, draw: random.Random) -> int | None:
-    if fault not in OF_RANK and fault != Fault.CORRUPT_SNAPSHOT:
+    if fault not in RANK_FAULTS and fault != Fault.CORRUPT_SNAPSHOT:
         return None
     return draw.randrange(world_size) if wish.rank is None and wish.random else wish.rank
 

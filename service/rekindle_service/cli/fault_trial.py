@@ -48,7 +48,7 @@ class Sight:
         """Whether a failure now, after ``ran`` seconds, would count as one after progress, as far as can be told."""
         if self.step is None and not any(rank["phase"] for rank in self.ranks):
             return ran >= _SILENCE
-        return ran >= _RIPENING or any((rank["durable_step"] or 0) > self.began_at for rank in self.ranks)
+        return ran >= _RIPENING or any((rank["snapshot_step"] or 0) > self.began_at for rank in self.ranks)
 
     @property
     def began_at(self) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import typer
 
 from rekindle_service.client import Client, Job
-from rekindle_service.settings import Settings
+from rekindle_service.config.settings import Settings
 
 _PATIENCE = 1.0  # seconds: somebody has pressed Tab
 _RECENT = 50

@@ -9,7 +9,7 @@ from rekindle_service.cli import wording
 from rekindle_service.cli.output import Output, OutputOption, out, show_ids, show_json, state_text, table
 from rekindle_service.cli.session import connect
 from rekindle_service.client import Job
-from rekindle_service.terminal_text import plain_line
+from rekindle_service.sanitize import sanitize_line
 
 _LONGEST_NAME = 24  # cells, on a terminal
 _COLUMNS = ("#", "ID", "NAME", "STATE", "STEP", "LEFT", "RANKS", "RESTARTS", "SITUATION")
@@ -43,7 +43,7 @@ def _row(job: Job) -> list[str | Text]:
     return [
         str(job["number"]),
         job["id"],
-        plain_line(job["name"]),
+        sanitize_line(job["name"]),
         state_text(job["state"]),
         wording.ABSENT if job["step"] is None else f"{job['step']}{of}",
         wording.ABSENT if job["eta_seconds"] is None else wording.duration(job["eta_seconds"]),

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from rekindle_service.terminal_text import plain_line
+from rekindle_service.sanitize import sanitize_line
 
 _NO_WRAPPING = 100_000  # columns
 
@@ -50,7 +50,7 @@ def show_json(value: Any) -> None:
 
 def show_ids(ids: Iterable[object]) -> None:
     for each in ids:
-        typer.echo(plain_line(each))
+        typer.echo(sanitize_line(each))
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> Table:
@@ -75,4 +75,4 @@ STATE_STYLES = {
 
 
 def state_text(state: str) -> Text:
-    return Text(plain_line(state), style=STATE_STYLES.get(state, ""))
+    return Text(sanitize_line(state), style=STATE_STYLES.get(state, ""))

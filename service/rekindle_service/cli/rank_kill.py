@@ -3,10 +3,10 @@
 import os
 import signal
 
-from rekindle.contract.durable import read_json
-from rekindle.contract.identity import ProcessIdentity, boot_id
-from rekindle.contract.layout import RankDir
-from rekindle.contract.rank_records import RankStatus
+from rekindle.contract.files import read_json
+from rekindle.contract.processes import ProcessIdentity, boot_id
+from rekindle.contract.run_dir.paths import RankDir
+from rekindle.contract.run_dir.rank_records import RankStatus
 
 
 def kill_rank(rank_dir: RankDir, pid: int) -> bool:

@@ -119,7 +119,7 @@ def repository(kind: str, git: str | None, ref: str | None, code: Path | None) -
     return given(git=git, ref=ref)
 
 
-def cadence(
+def snapshot_policy(
     steps: int | None, seconds: float | None, epochs: int | None, *, auto: bool, keep: int | None, best: str | None
 ) -> dict[str, Any]:
     """The ``snapshot`` of the body: when one is taken, and which are kept."""

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from rekindle.contract.durable import read_json
+from rekindle.contract.files import read_json
 from rekindle.contract.locks import lock_holder
 from rekindle_service.client import Address, Client, NoServerError, server_in
-from rekindle_service.home import Home
+from rekindle_service.config.home import Home
 
 _PATIENCE = 60.0  # seconds for a cold start on a busy machine
 _POLL = 0.1  # seconds

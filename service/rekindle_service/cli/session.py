@@ -12,9 +12,9 @@ from pydantic_settings import SettingsError
 
 from rekindle_service.cli.job_completion import complete_job
 from rekindle_service.client import Client, FieldProblem, Job, ProblemError
-from rekindle_service.near_names import did_you_mean
-from rekindle_service.settings import Settings
-from rekindle_service.terminal_text import plain_line
+from rekindle_service.config.settings import Settings
+from rekindle_service.sanitize import sanitize_line
+from rekindle_service.suggestions import did_you_mean
 
 _SEARCHED_JOBS = 500
 _SHORTEST_PREFIX = 4
@@ -97,7 +97,7 @@ def find_job(client: Client, reference: str) -> Job:
     matches = matching(recent, reference)
     if len(matches) == 1:
         return matches[0]
-    known = ", ".join(f"{job['number']} {plain_line(job['name'])}" for job in (matches or recent)[:5])
+    known = ", ".join(f"{job['number']} {sanitize_line(job['name'])}" for job in (matches or recent)[:5])
     detail = f"{len(matches)} jobs match {reference!r}" if matches else f"No job is called {reference!r}"
     raise ProblemError(
         {"title": "Unknown job", "status": 404, "detail": f"{detail}. Newest: {known or 'none at all'}."}

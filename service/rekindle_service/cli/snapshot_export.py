@@ -8,13 +8,13 @@ from typing import Annotated, Any
 
 import typer
 
-from rekindle.contract.environ import scrubbed
+from rekindle.contract.environment import clean_environment
 from rekindle_service.cli import wording
 from rekindle_service.cli.output import note, out
 from rekindle_service.cli.session import JobArgument, connect, find_job, settings_of
 from rekindle_service.client import Job, ProblemError
-from rekindle_service.home import Home
-from rekindle_service.terminal_text import plain_line
+from rekindle_service.config.home import Home
+from rekindle_service.sanitize import sanitize_line
 
 _REFUSED = 2
 """What the export ends with where it knows what is wrong; its standard error is a sentence for people then."""
@@ -37,9 +37,9 @@ def export(
         found = find_job(client, job)
     told = _export(settings.home_dir, found, output.absolute(), step, force=force)
     for each in told["passed_over"]:
-        note(plain_line(each))
+        note(sanitize_line(each))
     size = wording.size(told["bytes"])
-    out().print(plain_line(f"{output}: {told['tensors']} tensors, {size}, of step {told['step']}"))
+    out().print(sanitize_line(f"{output}: {told['tensors']} tensors, {size}, of step {told['step']}"))
 
 
 def _export(home: Home, job: Job, target: Path, step: int | None, *, force: bool) -> dict[str, Any]:
@@ -49,7 +49,7 @@ def _export(home: Home, job: Job, target: Path, step: int | None, *, force: bool
     options += ["--force"] if force else []
     snapshots = home.run_dir(job["id"]).snapshots
     command = [job["python"], "-P", "-m", "rekindle.training.export", str(snapshots), str(target), *options]
-    environment = {**scrubbed(os.environ), "PYTHONPATH": str(home.worker_path), "CUDA_VISIBLE_DEVICES": ""}
+    environment = {**clean_environment(os.environ), "PYTHONPATH": str(home.worker_path), "CUDA_VISIBLE_DEVICES": ""}
     try:
         done = subprocess.run(
             command,

@@ -10,7 +10,7 @@ from rekindle_service.cli.output import Output, OutputOption, note, out, show_id
 from rekindle_service.cli.session import JobArgument, connect, find_job
 from rekindle_service.cli.snapshot_export import export
 from rekindle_service.client import Snapshot
-from rekindle_service.terminal_text import plain_line
+from rekindle_service.sanitize import sanitize_line
 
 _COLUMNS = ("STEP", "EPOCH", "SIZE", "VERIFIED", "RANKS", "TAKEN", "SCORE")
 
@@ -50,8 +50,8 @@ def listing(context: typer.Context, job: JobArgument, output: OutputOption = Out
                 for each in taken["items"]
             )
             out().print(table(_COLUMNS, rows))
-            if taken["cadence"] is not None:
-                note(f"taken {plain_line(taken['cadence'])}")
+            if taken["snapshot_policy"] is not None:
+                note(f"taken {sanitize_line(taken['snapshot_policy'])}")
 
 
 snapshots.command()(export)

@@ -10,14 +10,14 @@ from rekindle_service.cli import wording
 from rekindle_service.cli.output import Output, OutputOption, out, show_ids, show_json, state_text
 from rekindle_service.cli.session import JobArgument, connect, find_job
 from rekindle_service.client import Attempt, Job, JobTime
-from rekindle_service.terminal_text import plain_line
+from rekindle_service.sanitize import sanitize_line
 
 
 def show(context: typer.Context, job: JobArgument, output: OutputOption = Output.TABLE) -> None:
     """Tell where a job is, and of every attempt how it began, how far it came and why it ended."""
     with connect(context) as client:
         found = find_job(client, job)
-        attempts, time = client.attempts(found["id"]), client.time_spent(found["id"])
+        attempts, time = client.attempts(found["id"]), client.time_breakdown(found["id"])
         folder = client.configuration(found["id"])["folder"]
     match output:
         case Output.JSON:
@@ -25,7 +25,7 @@ def show(context: typer.Context, job: JobArgument, output: OutputOption = Output
         case Output.ID:
             show_ids([found["id"]])
         case Output.TABLE:
-            out().print(Text.assemble((plain_line(found["name"]), "bold"), "  ", state_text(found["state"])))
+            out().print(Text.assemble((sanitize_line(found["name"]), "bold"), "  ", state_text(found["state"])))
             for label, value in facts(found, time, folder):
                 out().print(Text.assemble((f"  {label:<10}", "dim"), value))
             for line in story(attempts):
@@ -44,10 +44,10 @@ def facts(job: Job, time: JobTime, folder: str) -> Iterator[tuple[str, str]]:
         "snapshot": "" if job["snapshot_step"] is None else f"step {job['snapshot_step']}",
         "restarts": str(job["restarts"]) if job["restarts"] else "",
         "goodput": "" if time["goodput"] is None else f"{time['goodput']:.0%} of the time trained",
-        "time": wording.time_spent(time),
+        "time": wording.time_breakdown(time),
         "started": "" if job["started_at"] is None else wording.clock(job["started_at"]),
         "ended": "" if job["ended_at"] is None else wording.clock(job["ended_at"]),
-        "folder": plain_line(folder),
+        "folder": sanitize_line(folder),
     }
     yield from ((label, text) for label, text in lines.items() if text)
 
@@ -71,10 +71,10 @@ def _ending(attempt: Attempt, following: Attempt | None) -> Iterator[str]:
     if ending is None:
         yield "running" if attempt["state"] == "running" else "ended"
     else:
-        yield f"ended: {plain_line(ending['class'])}: {wording.outcome(ending)}"
+        yield f"ended: {sanitize_line(ending['class'])}: {wording.outcome(ending)}"
     yield lost_work(attempt, following)
     if attempt["reason"]:
-        yield f"then: {plain_line(attempt['reason'])}"
+        yield f"then: {sanitize_line(attempt['reason'])}"
     if following is None and attempt["next_try_at"] is not None:
         yield f"next try at {wording.clock(attempt['next_try_at'])}"
 
@@ -87,11 +87,11 @@ def lost_work(attempt: Attempt, following: Attempt | None) -> str:
     last = attempt["last_step"]
     if last is None or attempt["state"] == "running":
         return ""
-    kept = attempt["durable_step"] if following is None else following["resumed_from_step"]
+    kept = attempt["snapshot_step"] if following is None else following["resumed_from_step"]
     if kept is None:
         return f"reached step {last}"
     return f"reached step {last}; {max(0, last - kept)} steps lost, the newest snapshot is of step {kept}"
 
 
 def _on(devices: list[str]) -> str:
-    return f" on {plain_line(', '.join(devices))}" if devices else ""
+    return f" on {sanitize_line(', '.join(devices))}" if devices else ""

@@ -12,7 +12,7 @@ from rekindle_service.cli.session import connect, find_job, settings_of
 from rekindle_service.cli.upload import code_for
 from rekindle_service.cli.watch import follow
 from rekindle_service.client import Client, Job
-from rekindle_service.terminal_text import plain_line
+from rekindle_service.sanitize import sanitize_line
 
 CONTEXT = {"allow_interspersed_args": False}
 """The first word that is no option is the script; whatever stands behind it belongs to the script."""
@@ -83,7 +83,9 @@ def submit(
         max_failures=max_failures,
         hang_timeout=hang_timeout,
         time_limit=time_limit,
-        snapshot=request_body.cadence(every_steps, every_seconds, every_epochs, auto=every_auto, keep=keep, best=best),
+        snapshot=request_body.snapshot_policy(
+            every_steps, every_seconds, every_epochs, auto=every_auto, keep=keep, best=best
+        ),
         warm=False if cold else None,
     )
     repository = request_body.repository(kind, git, ref, code)
@@ -118,6 +120,6 @@ def _show(job: Job, output: Output) -> None:
         case Output.TABLE:
             situation = wording.situation(job)
             out().print(
-                f"{plain_line(job['name'])} is job {job['number']} ({job['id']}), {plain_line(job['state'])}"
+                f"{sanitize_line(job['name'])} is job {job['number']} ({job['id']}), {sanitize_line(job['state'])}"
                 + (f": {situation}" if situation else "")
             )

@@ -13,7 +13,7 @@ from rich.text import Text
 from rekindle_service.cli import wording
 from rekindle_service.cli.output import STATE_STYLES, state_text
 from rekindle_service.client import Attempt, Device, Job, Rank
-from rekindle_service.terminal_text import plain_line
+from rekindle_service.sanitize import sanitize_line
 
 _JOB_COLUMNS = ("#", "NAME", "STATE", "STEP", "DONE", "SPEED", "LEFT", "RANKS", "RESTARTS", "SITUATION")
 _RANK_COLUMNS = ("RANK", "STATE", "PHASE", "STEP", "SPEED", "LAST SIGN", "WAITED FOR", "LAST LINE")
@@ -38,7 +38,7 @@ class MachineSight:
 
     def head(self, width: int) -> Iterator[Text]:
         counts = {state: len(list(jobs)) for state, jobs in groupby(sorted(job["state"] for job in self.jobs))}
-        told = ", ".join(f"{count} {plain_line(state)}" for state, count in counts.items()) or "no jobs"
+        told = ", ".join(f"{count} {sanitize_line(state)}" for state, count in counts.items()) or "no jobs"
         taken = sum(slot["job"] is not None for slot in self.slots)
         yield _line(f"{told}; {taken} of {len(self.slots)} slots in use")
         yield from list(_slots(self.slots).wrap(Console(width=width), width))[:_SLOT_LINES]
@@ -63,7 +63,7 @@ class JobSight:
 
     def head(self, width: int) -> Iterator[Text]:
         job = self.job
-        yield Text.assemble((plain_line(job["name"]), "bold"), "  ", state_text(job["state"]), no_wrap=True)
+        yield Text.assemble((sanitize_line(job["name"]), "bold"), "  ", state_text(job["state"]), no_wrap=True)
         place = [wording.steps(job), wording.epochs(job), wording.speed(job)]
         saved = "" if job["snapshot_step"] is None else f"snapshot of step {job['snapshot_step']}"
         told = ", ".join(part for part in (*place, saved) if part)
@@ -121,9 +121,9 @@ def _slots(slots: list[Device]) -> Text:
     for _, group in groupby(slots, key=lambda slot: slot["job"]):
         together = list(group)
         holder, state = together[0]["job_name"], together[0]["job_state"]
-        names = " ".join(plain_line(slot["name"]) for slot in together)
+        names = " ".join(sanitize_line(slot["name"]) for slot in together)
         told.append(names + " ", style="dim")
-        told.append(plain_line(holder or "free"), style=STATE_STYLES.get(state or "", "dim"))
+        told.append(sanitize_line(holder or "free"), style=STATE_STYLES.get(state or "", "dim"))
         told.append("   ")
     return told
 
@@ -132,7 +132,7 @@ def _job_row(job: Job) -> list[str | Text]:
     of = "" if job["steps"] is None else f"/{job['steps']}"
     return [
         str(job["number"]),
-        plain_line(job["name"])[:32],
+        sanitize_line(job["name"])[:32],
         state_text("held" if job["state"] == "queued" and job["intent"] == "hold" else job["state"]),
         wording.ABSENT if job["step"] is None else f"{job['step']}{of}",
         wording.ABSENT if job["progress"] is None else f"{job['progress']:.0%}",
@@ -149,13 +149,13 @@ def _rank_row(rank: Rank) -> list[str | Text]:
     age, straggler = rank["heartbeat_age"], rank["straggler"]
     return [
         str(rank["rank"]),
-        Text(plain_line(rank["state"]), style=_RANK_STYLES.get(rank["state"], "")),
-        plain_line(rank["phase"] or wording.ABSENT)[:24],
+        Text(sanitize_line(rank["state"]), style=_RANK_STYLES.get(rank["state"], "")),
+        sanitize_line(rank["phase"] or wording.ABSENT)[:24],
         wording.ABSENT if rank["step"] is None else f"{rank['step']}{of}",
         _rate(rank["steps_per_second"]),
         wording.ABSENT if age is None else f"{age:.1f} s ago" if age < 60 else f"{wording.duration(age)} ago",
         wording.ABSENT if straggler is None else Text(f"{straggler:.0%} of the time", style="bold yellow"),
-        plain_line(rank["last_line"] or ""),
+        sanitize_line(rank["last_line"] or ""),
     ]
 
 
@@ -169,5 +169,5 @@ def _last_end(attempts: list[Attempt]) -> str:
     for attempt in ended:
         ending = attempt["outcome"]
         if ending is not None and ending["class"] != "success":
-            return f"attempt {attempt['number']} ended: {plain_line(ending['class'])}: {wording.outcome(ending)}"
+            return f"attempt {attempt['number']} ended: {sanitize_line(ending['class'])}: {wording.outcome(ending)}"
     return ""

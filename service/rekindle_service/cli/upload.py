@@ -7,10 +7,10 @@ from typing import Any
 from rekindle_service.cli import wording
 from rekindle_service.cli.output import note
 from rekindle_service.client import Client, FieldProblem, ProblemError, shares_disk
-from rekindle_service.settings import Settings
-from rekindle_service.terminal_text import plain_line
-from rekindle_service.user_code.archive import pack_code
-from rekindle_service.user_code.folder_copy import CodeCopyError
+from rekindle_service.config.settings import Settings
+from rekindle_service.jobs.packaging.archive import pack_code
+from rekindle_service.jobs.packaging.code_copy import CodeCopyError
+from rekindle_service.sanitize import sanitize_line
 
 
 def code_for(client: Client, settings: Settings, folder: Path) -> dict[str, Any]:
@@ -24,7 +24,7 @@ def code_for(client: Client, settings: Settings, folder: Path) -> dict[str, Any]
             wrong: FieldProblem = {"field": "code", "rule": error.rule, "value": str(folder), "hint": error.hint}
             raise ProblemError({"title": "Cannot be packed", "detail": str(error), "errors": [wrong]}) from error
         told = f"{packed.files} files, {wording.size(packed.bytes)}, packed {wording.size(archive.tell())}"
-        note(f"Uploading {plain_line(str(folder))} ({told})")
+        note(f"Uploading {sanitize_line(str(folder))} ({told})")
         archive.seek(0)
         return {"bundle": client.upload_bundle(archive)}
 

@@ -12,7 +12,7 @@ from rekindle_service.cli.output import Output, OutputOption, note, out, show_id
 from rekindle_service.cli.patience import teller
 from rekindle_service.cli.session import JobArgument, connect, find_job
 from rekindle_service.client import Client, Job
-from rekindle_service.terminal_text import plain_line
+from rekindle_service.sanitize import sanitize_line
 
 _PLAIN_SHARE = 0.1  # a plain line for each tenth of the way
 
@@ -54,7 +54,7 @@ def last_word(job: Job) -> str:
     tries = f" after {job['attempt']} attempts" if job["attempt"] > 1 else ""
     why = wording.situation(job)
     state = "held" if fate(job) is ExitCode.HELD else job["state"]
-    return f"{plain_line(job['name'])} {plain_line(state)}{tries}{took}" + (f": {why}" if why else "")
+    return f"{sanitize_line(job['name'])} {sanitize_line(state)}{tries}{took}" + (f": {why}" if why else "")
 
 
 def plain_report(before: Job | None, job: Job) -> str | None:
@@ -66,7 +66,7 @@ def plain_report(before: Job | None, job: Job) -> str | None:
     restarts = f"restarts {job['restarts']}" if job["restarts"] else ""
     parts = [wording.steps(job), restarts, wording.situation(job)]
     details = "; ".join(part for part in parts if part)
-    return f"{plain_line(job['state'])}: {details}" if details else plain_line(job["state"])
+    return f"{sanitize_line(job['state'])}: {details}" if details else sanitize_line(job["state"])
 
 
 def _tenths(job: Job) -> int:
@@ -149,6 +149,6 @@ class JobBar:
             self._task,
             completed=job["step"] or 0,
             total=job["steps"],
-            job=f"{plain_line(job['name'])} {plain_line(job['state'])}",
+            job=f"{sanitize_line(job['name'])} {sanitize_line(job['state'])}",
             situation="; ".join(part for part in parts if part),
         )

@@ -3,7 +3,7 @@
 from datetime import datetime
 
 from rekindle_service.client import Job, JobTime, Outcome
-from rekindle_service.terminal_text import plain_line
+from rekindle_service.sanitize import sanitize_line
 
 ABSENT = "-"  # in a table, what there is none of
 
@@ -20,7 +20,7 @@ def duration(seconds: float) -> str:
     return f"{whole // 86400} d {whole % 86400 // 3600} h"
 
 
-def time_spent(time: JobTime) -> str:
+def time_breakdown(time: JobTime) -> str:
     """``training 2 min 5 s, done again 4 s``: what took a second at least, the training first."""
     names = {"training": "training", "saving": "saving", "replayed": "done again"}
     names |= {kind: kind for kind in ("starting", "waiting", "queued")}
@@ -55,7 +55,7 @@ def clock(moment: str | None) -> str:
 def target(job: Job) -> str:
     """``train.py --lr 0.1``, ``-m pkg.train`` or ``recipe ddp``."""
     prefix = {"module": "-m ", "recipe": "recipe "}.get(job["target"]["kind"], "")
-    return plain_line(" ".join([prefix + job["target"]["value"], *job["args"]]))
+    return sanitize_line(" ".join([prefix + job["target"]["value"], *job["args"]]))
 
 
 def steps(job: Job) -> str:
@@ -88,8 +88,8 @@ def wanted_ranks(job: Job) -> str:
 
 def outcome(ending: Outcome) -> str:
     """``rank 1: ValueError: boom (train.py:42)``, with rank and place only where the message does not name them."""
-    message = plain_line(ending["message"])
-    rank, place = f"rank {ending.get('rank')}", plain_line(f"{ending.get('file')}:{ending.get('line')}")
+    message = sanitize_line(ending["message"])
+    rank, place = f"rank {ending.get('rank')}", sanitize_line(f"{ending.get('file')}:{ending.get('line')}")
     if ending.get("rank") is not None and rank not in message.lower():
         message = f"{rank}: {message}"
     if ending.get("file") is not None and place not in message:
@@ -100,7 +100,7 @@ def outcome(ending: Outcome) -> str:
 def fault(name: str, rank: int | None, snapshot: int | None = None) -> str:
     """``kill rank 1``, ``corrupt-snapshot of step 40`` or ``agent``."""
     victim = "" if rank is None else f" rank {rank}"
-    return plain_line(name) + victim + ("" if snapshot is None else f" of step {snapshot}")
+    return sanitize_line(name) + victim + ("" if snapshot is None else f" of step {snapshot}")
 
 
 def situation(job: Job) -> str:
@@ -110,7 +110,7 @@ def situation(job: Job) -> str:
             return "held: `rekindle resume` lets it go on"
         case "queued":
             position = "" if job["queue_position"] is None else f"place {job['queue_position']} in the queue"
-            wait = "" if job["waiting_for"] is None else f"waits for {plain_line(job['waiting_for'])}"
+            wait = "" if job["waiting_for"] is None else f"waits for {sanitize_line(job['waiting_for'])}"
             return "; ".join(part for part in (position, wait) if part)
         case "recovering":
             why = "" if job["outcome"] is None else outcome(job["outcome"])
@@ -119,4 +119,4 @@ def situation(job: Job) -> str:
         case "failed" if job["outcome"] is not None:
             return outcome(job["outcome"])
         case _:
-            return plain_line(job["notice"] or job["phase"] or "")
+            return sanitize_line(job["notice"] or job["phase"] or "")

@@ -9,7 +9,7 @@ from rekindle_service.client.address import Address, find_server, server_in, sha
 from rekindle_service.client.asynchronous import AsyncClient
 from rekindle_service.client.blocking import Client
 from rekindle_service.client.event import Event
-from rekindle_service.client.experiment_answers import BuiltIn, Cell, Experiment, ExperimentSummary, Row
+from rekindle_service.client.experiment_answers import BuiltIn, Experiment, ExperimentSummary, Row, Trial
 from rekindle_service.client.job_answers import (
     Attempt,
     Configuration,
@@ -37,7 +37,6 @@ __all__ = [
     "AsyncClient",
     "Attempt",
     "BuiltIn",
-    "Cell",
     "Client",
     "Configuration",
     "Device",
@@ -65,6 +64,7 @@ __all__ = [
     "SnapshotList",
     "StoryEvent",
     "Tell",
+    "Trial",
     "find_server",
     "rests",
     "server_in",

@@ -5,11 +5,11 @@ from typing import Any
 
 import httpx2
 
-from rekindle.contract.durable import read_json
+from rekindle.contract.files import read_json
 from rekindle.contract.locks import lock_holder
 from rekindle_service.client.problems import NoServerError
-from rekindle_service.home import Home
-from rekindle_service.settings import Settings
+from rekindle_service.config.home import Home
+from rekindle_service.config.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)

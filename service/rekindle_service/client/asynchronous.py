@@ -29,7 +29,7 @@ from rekindle_service.client.job_answers import (
 )
 from rekindle_service.client.log_follower import Headline, LogChoice, LogFollower, LogLine
 from rekindle_service.client.problems import NoServerError, ProblemError, no_answer, refusal
-from rekindle_service.settings import Settings
+from rekindle_service.config.settings import Settings
 
 T = TypeVar("T")
 
@@ -112,9 +112,9 @@ class AsyncClient:
         """Every attempt, oldest first."""
         return await self.send(calls.attempts(job_id))
 
-    async def time_spent(self, job_id: str) -> JobTime:
+    async def time_breakdown(self, job_id: str) -> JobTime:
         """What every second of the job went into."""
-        return await self.send(calls.time_spent(job_id))
+        return await self.send(calls.time_breakdown(job_id))
 
     async def configuration(self, job_id: str) -> Configuration:
         """Where the job works, and what with."""

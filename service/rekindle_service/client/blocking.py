@@ -30,7 +30,7 @@ from rekindle_service.client.job_answers import (
 )
 from rekindle_service.client.log_follower import Headline, LogChoice, LogFollower, LogLine
 from rekindle_service.client.problems import NoServerError, ProblemError, no_answer, refusal
-from rekindle_service.settings import Settings
+from rekindle_service.config.settings import Settings
 
 T = TypeVar("T")
 
@@ -117,9 +117,9 @@ class Client:
         """Every attempt, oldest first."""
         return self.send(calls.attempts(job_id))
 
-    def time_spent(self, job_id: str) -> JobTime:
+    def time_breakdown(self, job_id: str) -> JobTime:
         """What every second of the job went into."""
-        return self.send(calls.time_spent(job_id))
+        return self.send(calls.time_breakdown(job_id))
 
     def configuration(self, job_id: str) -> Configuration:
         """Where the job works, and what with."""

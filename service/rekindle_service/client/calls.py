@@ -92,7 +92,7 @@ def attempts(job_id: str) -> Call[list[Attempt]]:
     return Call("GET", _job(job_id, "attempts"), _in_order)
 
 
-def time_spent(job_id: str) -> Call[JobTime]:
+def time_breakdown(job_id: str) -> Call[JobTime]:
     return Call("GET", _job(job_id, "time"), _answer)
 
 

@@ -5,7 +5,7 @@ from typing import Any, TypedDict
 from rekindle_service.client.job_answers import Outcome
 
 
-class Cell(TypedDict):
+class Trial(TypedDict):
     """One job of an experiment; ``values`` are in the order of the experiment's measures."""
 
     job: str
@@ -24,7 +24,7 @@ class Row(TypedDict):
     """One combination of parameters; ``spread`` is the lowest and highest of its repeats."""
 
     parameters: dict[str, Any]
-    cells: list[int]
+    trials: list[int]
     values: list[float | None]
     spread: list[tuple[float, float] | None]
 
@@ -50,7 +50,7 @@ class Experiment(ExperimentSummary):
     parameters: list[str]
     measures: list[str]
     rows: list[Row]
-    cells: list[Cell]
+    trials: list[Trial]
 
 
 class BuiltIn(TypedDict):

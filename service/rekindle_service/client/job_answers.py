@@ -87,7 +87,7 @@ class Attempt(TypedDict):
     outcome: Outcome | None
     resumed_from_step: int | None
     last_step: int | None
-    durable_step: int | None
+    snapshot_step: int | None
     world_size: int | None
     devices: list[str]
     next_try_at: str | None
@@ -136,7 +136,7 @@ class Rank(TypedDict):
     steps: int | None
     steps_per_second: float | None
     resumed_from_step: int | None
-    durable_step: int | None
+    snapshot_step: int | None
     notice: str | None
     device: str | None
     process_state: str | None
@@ -157,10 +157,10 @@ class Snapshot(TypedDict):
 
 
 class SnapshotList(TypedDict):
-    """``cadence``: how often they are taken, in words."""
+    """``snapshot_policy``: how often they are taken, in words."""
 
     items: list[Snapshot]
-    cadence: str | None
+    snapshot_policy: str | None
 
 
 class Injection(TypedDict):

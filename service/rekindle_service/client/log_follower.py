@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from rekindle_service.client.dialogue import Ask, Dialogue, Pause
 from rekindle_service.client.job_answers import Attempt, Job, LogPart, Rank, rests
 from rekindle_service.client.line_cutter import LineCutter
-from rekindle_service.terminal_text import plain_text
+from rekindle_service.sanitize import strip_control
 
 _POLL = 0.3  # seconds
 _RESUME_KNOWN_AFTER = 2.0  # seconds that the first lines of an attempt wait for the step it resumed from
@@ -47,7 +47,7 @@ class LogLine:
     @property
     def text(self) -> str:
         """Harmless on a terminal, without its end."""
-        return plain_text(self.raw.rstrip(b"\r\n").decode(errors="replace"))
+        return strip_control(self.raw.rstrip(b"\r\n").decode(errors="replace"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,7 +70,7 @@ _DEFINITIONS: dict[str, dict[str, Body]] = {
             _ACCURACY,
             _LOAD,
         ],
-        one_at_a_time=True,
+        sequential=True,
     ),
     "dp-vs-ddp": _training(
         [*_LENET, "--epochs", "6", "--lr", "0.05"],
@@ -84,7 +84,7 @@ _DEFINITIONS: dict[str, dict[str, Body]] = {
             _ACCURACY,
             _LOAD,
         ],
-        one_at_a_time=True,
+        sequential=True,
     ),
     "batchnorm": _training(
         ["--epochs", "2", "--batch-size", "16", "--lr", "0.02"],
@@ -93,7 +93,7 @@ _DEFINITIONS: dict[str, dict[str, Body]] = {
         title="Batch statistics of each rank's own samples, against those of all ranks",
         matrix={"ranks": [2, 4], "--sync-batchnorm": [False, True]},
         measure=[_ACCURACY, _SECONDS, _LOAD],
-        one_at_a_time=True,
+        sequential=True,
     ),
     "sync-every": _training(
         [*_LENET, "--epochs", "6", "--lr", "0.02"],
@@ -105,7 +105,7 @@ _DEFINITIONS: dict[str, dict[str, Body]] = {
             for portions in (1, 2, 4, 8)
         ],
         measure=[_SECONDS, {**_SPEED, "relative_to": _EVERY_PORTION, "title": "speed-up"}, _ACCURACY, _LOAD],
-        one_at_a_time=True,
+        sequential=True,
     ),
 }
 

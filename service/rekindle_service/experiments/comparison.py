@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from rekindle_service.experiments.matrix import Cell, Parameters, label
+from rekindle_service.experiments.matrix import Parameters, Trial, label
 
 Take = Literal["last", "lowest", "highest", "mean"]
 
@@ -50,23 +50,25 @@ class Row:
     """One combination of parameters; a value is the mean of its repeats, ``spread`` their lowest and highest."""
 
     parameters: Parameters
-    cells: list[int]  # indices
+    trials: list[int]  # indices
     values: list[float | None] = field(default_factory=list)
     spread: list[tuple[float, float] | None] = field(default_factory=list)
 
 
-def found_measures(metrics: Iterable[Mapping[str, Any]]) -> list[Measure]:
+def default_measures(metrics: Iterable[Mapping[str, Any]]) -> list[Measure]:
     """The last value of every metric that any cell has logged, for an experiment that names no measure."""
     names = dict.fromkeys(name for each in metrics for name in each)
     return [Measure(name) for name in list(names)[:_MOST_FOUND]]
 
 
-def compare(cells: Sequence[Cell], values: Sequence[Sequence[float | None]], measures: Sequence[Measure]) -> list[Row]:
+def compare(
+    trials: Sequence[Trial], values: Sequence[Sequence[float | None]], measures: Sequence[Measure]
+) -> list[Row]:
     """Rows in the order of the matrix. ``values`` has a number for each cell and measure, before any division."""
     groups: dict[str, list[int]] = {}
-    for index, cell in enumerate(cells):
-        groups.setdefault(json.dumps(cell.parameters, sort_keys=True), []).append(index)
-    rows = [_row(cells[members[0]].parameters, members, values, len(measures)) for members in groups.values()]
+    for index, trial in enumerate(trials):
+        groups.setdefault(json.dumps(trial.parameters, sort_keys=True), []).append(index)
+    rows = [_row(trials[members[0]].parameters, members, values, len(measures)) for members in groups.values()]
     return [_divided(row, rows, measures) for row in rows]
 
 
@@ -81,7 +83,7 @@ def _row(parameters: Parameters, members: list[int], values: Sequence[Sequence[f
 
 def _divided(row: Row, rows: Sequence[Row], measures: Sequence[Measure]) -> Row:
     """``row`` with the relative measures divided by those of the rows that they refer to."""
-    divided = Row(row.parameters, row.cells)
+    divided = Row(row.parameters, row.trials)
     for column, measure in enumerate(measures):
         value, spread = row.values[column], row.spread[column]
         if measure.relative_to is not None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-MOST_JOBS = 200
+MAX_JOBS = 200
 
 JOB_FIELDS = ("ranks", "recipe", "script", "module", "device", "python", "warm")
 """Fields of a job that a matrix may vary. Whatever begins with a dash is an option of the script."""
@@ -17,7 +17,7 @@ Matrix = Mapping[str, Sequence[Value]]
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class Trial:
     """One job of an experiment; ``repeat`` counts from 0."""
 
     parameters: Parameters
@@ -32,7 +32,7 @@ def count(matrices: Sequence[Matrix], repeats: int) -> int:
     return repeats * sum(math.prod(map(len, matrix.values())) for matrix in matrices)
 
 
-def expand(matrices: Sequence[Matrix], repeats: int) -> list[Cell]:
+def expand(matrices: Sequence[Matrix], repeats: int) -> list[Trial]:
     """Every combination of the values of each matrix, one matrix after the other.
 
     All combinations come once before any is repeated: a machine that grows busy is then unfair to none of them.
@@ -40,16 +40,16 @@ def expand(matrices: Sequence[Matrix], repeats: int) -> list[Cell]:
     once = [
         dict(zip(matrix, values, strict=True)) for matrix in matrices for values in itertools.product(*matrix.values())
     ]
-    return [Cell(parameters, repeat) for repeat in range(repeats) for parameters in once]
+    return [Trial(parameters, repeat) for repeat in range(repeats) for parameters in once]
 
 
 def job_request(
-    base: Mapping[str, Any], args: Sequence[str], cell: Cell, *, name: str, seed_option: str | None
+    base: Mapping[str, Any], args: Sequence[str], trial: Trial, *, name: str, seed_option: str | None
 ) -> dict[str, Any]:
     """The body of ``POST /jobs`` for a cell; of an argument that is given more than once, the cell's comes last."""
-    fields = {key: value for key, value in cell.parameters.items() if not is_option(key)}
-    seed = [] if seed_option is None else [seed_option, str(cell.repeat)]
-    given = [*base.get("args", []), *args, *seed, *_options(cell.parameters)]
+    fields = {key: value for key, value in trial.parameters.items() if not is_option(key)}
+    seed = [] if seed_option is None else [seed_option, str(trial.repeat)]
+    given = [*base.get("args", []), *args, *seed, *_options(trial.parameters)]
     return {**base, **fields, "args": given, "name": name}
 
 
@@ -59,10 +59,10 @@ def is_option(key: str) -> bool:
 
 def label(parameters: Mapping[str, Value]) -> str:
     """``ranks=2 --lr=0.1 --no-shuffle=yes``."""
-    return " ".join(f"{key}={spoken(value)}" for key, value in parameters.items())
+    return " ".join(f"{key}={format_value(value)}" for key, value in parameters.items())
 
 
-def spoken(value: Value) -> str:
+def format_value(value: Value) -> str:
     match value:
         case True:
             return "yes"

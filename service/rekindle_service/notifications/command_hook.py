@@ -8,9 +8,9 @@ from contextlib import suppress
 from tempfile import TemporaryFile
 from typing import IO
 
-from rekindle_service.notification_targets import NotificationTarget
-from rekindle_service.notifications.notice import Notice
-from rekindle_service.notifications.reply import Reply, Verdict
+from rekindle_service.config.notification_targets import NotificationTarget
+from rekindle_service.notifications.delivery import Delivery, Verdict
+from rekindle_service.notifications.payload import Payload
 
 _TRY_AGAIN = os.EX_TEMPFAIL  # 75, of sysexits.h
 _TOLD = 500  # bytes of the end of what it complained
@@ -25,7 +25,7 @@ class CommandHook:
         self._process: subprocess.Popen[bytes] | None = None
         self._closed = False
 
-    def deliver(self, notice: Notice) -> Reply:
+    def deliver(self, notice: Payload) -> Delivery:
         with TemporaryFile() as complaint:
             try:
                 self._process = self._start(notice, complaint)
@@ -33,13 +33,13 @@ class CommandHook:
                     self._kill()
                 self._process.communicate(notice.body, timeout=self._time_limit)
             except OSError as error:
-                return Reply(Verdict.AGAIN, f"it cannot be started: {error.strerror}")
+                return Delivery(Verdict.AGAIN, f"it cannot be started: {error.strerror}")
             except subprocess.TimeoutExpired:
                 self._kill()
-                return Reply(Verdict.AGAIN, f"it took longer than {self._time_limit:g} s and was killed")
+                return Delivery(Verdict.AGAIN, f"it took longer than {self._time_limit:g} s and was killed")
             return _reply(self._process.wait(), complaint)
 
-    def _start(self, notice: Notice, complaint: IO[bytes]) -> "subprocess.Popen[bytes]":
+    def _start(self, notice: Payload, complaint: IO[bytes]) -> "subprocess.Popen[bytes]":
         return subprocess.Popen(
             self._command,
             cwd="/",
@@ -62,7 +62,7 @@ class CommandHook:
             process.wait()
 
 
-def hook_environment(notice: Notice, environment: Mapping[str, str]) -> dict[str, str]:
+def hook_environment(notice: Payload, environment: Mapping[str, str]) -> dict[str, str]:
     """The server's own, without its settings, among which are secrets, and with the notice."""
     kept = {name: value for name, value in environment.items() if not name.startswith("REKINDLE_")}
     return {
@@ -74,9 +74,9 @@ def hook_environment(notice: Notice, environment: Mapping[str, str]) -> dict[str
     }
 
 
-def _reply(exit_code: int, complaint: IO[bytes]) -> Reply:
+def _reply(exit_code: int, complaint: IO[bytes]) -> Delivery:
     if exit_code == 0:
-        return Reply(Verdict.DELIVERED)
+        return Delivery(Verdict.DELIVERED)
     complaint.seek(max(0, complaint.seek(0, os.SEEK_END) - _TOLD))
     told = f"exit code {exit_code}: {complaint.read().decode(errors='replace').strip()}"
-    return Reply(Verdict.AGAIN if exit_code == _TRY_AGAIN or exit_code < 0 else Verdict.REFUSED, told)
+    return Delivery(Verdict.AGAIN if exit_code == _TRY_AGAIN or exit_code < 0 else Verdict.REFUSED, told)

@@ -7,9 +7,9 @@ from urllib.parse import urlsplit
 
 import httpx2
 
-from rekindle_service.notification_targets import NotificationTarget
-from rekindle_service.notifications.notice import Notice
-from rekindle_service.notifications.reply import Reply, Verdict
+from rekindle_service.config.notification_targets import NotificationTarget
+from rekindle_service.notifications.delivery import Delivery, Verdict
+from rekindle_service.notifications.payload import Payload
 
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 _PASSING = (408, 425, 429)  # the refusals that ask to come again
@@ -27,7 +27,7 @@ class Webhook:
             trust_env=urlsplit(self._url).hostname not in _LOOPBACK,  # no proxy reaches this machine's loopback
         )
 
-    def deliver(self, notice: Notice) -> Reply:
+    def deliver(self, notice: Payload) -> Delivery:
         headers = {
             "Content-Type": "application/json",
             "User-Agent": "rekindle",
@@ -39,9 +39,9 @@ class Webhook:
             with self._http.stream("POST", self._url, content=notice.body, headers=headers) as response:
                 return reply_of(response.status_code)
         except httpx2.HTTPError as error:
-            return Reply(Verdict.AGAIN, type(error).__name__)
+            return Delivery(Verdict.AGAIN, type(error).__name__)
         except httpx2.InvalidURL:
-            return Reply(Verdict.REFUSED, "its url is not valid")
+            return Delivery(Verdict.REFUSED, "its url is not valid")
 
     def close(self) -> None:
         self._http.close()
@@ -53,11 +53,11 @@ def signature(secret: bytes, body: bytes, at: int) -> dict[str, str]:
     return {"Rekindle-Timestamp": str(at), "Rekindle-Signature": f"sha256={proof}"}
 
 
-def reply_of(status: int) -> Reply:
+def reply_of(status: int) -> Delivery:
     """What an HTTP status says about trying again."""
     if 200 <= status < 300:
-        return Reply(Verdict.DELIVERED)
+        return Delivery(Verdict.DELIVERED)
     if 300 <= status < 400:
-        return Reply(Verdict.REFUSED, f"HTTP {status}: redirects are not followed, name the final address")
+        return Delivery(Verdict.REFUSED, f"HTTP {status}: redirects are not followed, name the final address")
     refused = status < 500 and status not in _PASSING
-    return Reply(Verdict.REFUSED if refused else Verdict.AGAIN, f"HTTP {status}")
+    return Delivery(Verdict.REFUSED if refused else Verdict.AGAIN, f"HTTP {status}")

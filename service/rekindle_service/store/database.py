@@ -11,7 +11,7 @@ from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.exc import DatabaseError
 from sqlmodel import Session
 
-from rekindle_service import migrations
+from rekindle_service.store import migrations
 
 _BUSY_SECONDS = 5
 

@@ -1,12 +1,12 @@
-"""How far each receiver of notifications has been told."""
+"""How far the events have been delivered to each notification channel."""
 
 from sqlmodel import col, select
 
-from rekindle_service.rows import Event, Sequence
 from rekindle_service.store.database import Database
-from rekindle_service.store.row_changes import last_value
+from rekindle_service.store.mutations import last_value
+from rekindle_service.store.tables import Counter, Event
 
-_PREFIX = "told:"
+_PREFIX = "delivered:"
 
 
 class DeliveryStore:
@@ -15,18 +15,18 @@ class DeliveryStore:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def cursor(self, receiver: str) -> int:
-        """Id of the last event that ``receiver`` was told, or for a new one, of the last event that there is."""
+    def cursor(self, channel: str) -> int:
+        """Id of the last event that was delivered to ``channel``, or for a new one, of the last event of all."""
         with self._database.writing() as session:
-            row = session.get(Sequence, _PREFIX + receiver)
+            row = session.get(Counter, _PREFIX + channel)
             if row is None:
-                row = Sequence(name=_PREFIX + receiver, value=last_value(session, "version"))
+                row = Counter(name=_PREFIX + channel, value=last_value(session, "version"))
                 session.add(row)
             return row.value
 
-    def advance(self, receiver: str, event_id: int) -> None:
+    def advance(self, channel: str, event_id: int) -> None:
         with self._database.writing() as session:
-            session.merge(Sequence(name=_PREFIX + receiver, value=event_id))
+            session.merge(Counter(name=_PREFIX + channel, value=event_id))
 
     def events(self, since: int, limit: int) -> list[Event]:
         """At most ``limit`` events of any job behind ``since``, oldest first."""

@@ -5,9 +5,9 @@ from contextlib import AbstractContextManager
 
 from sqlmodel import Session, col, select
 
-from rekindle_service.rows import Experiment, Job
 from rekindle_service.store.database import Database
-from rekindle_service.store.row_changes import insert, next_value
+from rekindle_service.store.mutations import insert, next_value
+from rekindle_service.store.tables import Experiment, Job
 
 
 class ExperimentStore:

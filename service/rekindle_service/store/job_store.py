@@ -9,15 +9,15 @@ from typing import Any, NamedTuple
 
 from sqlmodel import Session, col, select
 
-from rekindle_service.journal_fold import JournalEffect
-from rekindle_service.rows import Attempt, Event, Job
-from rekindle_service.states import ACTIVE, TERMINAL, TRANSITIONS, JobIntent, JobState
+from rekindle.contract.states import ACTIVE, TERMINAL, TRANSITIONS, JobIntent, JobState
 from rekindle_service.store.database import Database
 from rekindle_service.store.delivery_store import DeliveryStore
 from rekindle_service.store.experiment_store import ExperimentStore
-from rekindle_service.store.overview import Overview, overview
-from rekindle_service.store.row_changes import insert, last_value, move, next_value, record, set_columns
-from rekindle_service.store.tally import Tally, remember, tally
+from rekindle_service.store.mutations import insert, last_value, move, next_value, record, set_columns
+from rekindle_service.store.projection import RowChanges
+from rekindle_service.store.queue_stats import QueueStats, queue_stats
+from rekindle_service.store.tables import Attempt, Event, Job
+from rekindle_service.store.totals import Totals, archive_counts, totals
 
 _PAGE = 200
 
@@ -127,19 +127,19 @@ class Store:
         """Every job that is not over, oldest first."""
         return self.jobs_in(ACTIVE)
 
-    def overview(self) -> Overview:
+    def queue_stats(self) -> QueueStats:
         """How many jobs are in each state, and how well they did."""
         with self._database.reading() as session:
-            return overview(session, time.time())
+            return queue_stats(session, time.time())
 
-    def tally(self) -> Tally:
+    def totals(self) -> Totals:
         """What adds up over all jobs."""
         with self._database.reading() as session:
-            return tally(session)
+            return totals(session)
 
     def bundles_in_use(self) -> set[str]:
         """The ids of the bundles that the code of a job came from."""
-        bundle = col(Job.code)["bundle"].as_string()
+        bundle = col(Job.spec)["code"]["bundle"].as_string()
         with self._database.reading() as session:
             return {each for each in session.exec(select(bundle).distinct()) if each is not None}
 
@@ -160,7 +160,7 @@ class Store:
         with self._database.reading() as session:
             return list(session.exec(query))
 
-    def fate(self, job_id: str) -> JobState | None:
+    def job_state(self, job_id: str) -> JobState | None:
         """The state of a job, for a deleted one the state that it ended in, or None where there was never one."""
         tombstone = select(Event).where(Event.job_id == job_id, Event.kind == "deleted")
         with self._database.reading() as session:
@@ -254,7 +254,7 @@ class Store:
             if job is None or job.state not in TERMINAL:
                 return False
             record(session, job, "deleted", from_state=job.state)
-            remember(session, job)
+            archive_counts(session, job)
             session.delete(job)
             return True
 
@@ -266,7 +266,7 @@ class Store:
         with self._database.reading() as session:
             return list(session.exec(query))
 
-    def apply_journal(self, job: Job, effect: JournalEffect) -> Job | None:
+    def apply_journal(self, job: Job, effect: RowChanges) -> Job | None:
         """Write what records of the journal mean and how far it was read, in one transaction: each counts once.
 
         ``job`` is the row that the effect was folded from. None: it has moved since, nothing was written, and the
@@ -279,7 +279,7 @@ class Store:
             for attempt in effect.attempts.values():
                 session.merge(Attempt(**{**attempt.model_dump(), "job_id": row.id}))
             set_columns(row, {**effect.columns, "journal_offset": effect.offset})
-            if effect.back_in_queue and row.intent is JobIntent.DRAIN:
+            if effect.requeued and row.intent is JobIntent.DRAIN:
                 row.intent = JobIntent.HOLD
             for change in effect.states:
                 move(session, row, change.to, change.reason, change.at)

@@ -9,7 +9,7 @@ import torch
 from torch import distributed
 from torch.utils.data import TensorDataset
 
-from rekindle import Cadence, Run
+from rekindle import Run, SnapshotPolicy
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--lr", type=float, default=0.1)
@@ -29,7 +29,7 @@ def seen_enough() -> bool:
     return bool(enough)
 
 
-with Run(model=model, optimizer=optimizer, cadence=Cadence(every_steps=10)) as run:
+with Run(model=model, optimizer=optimizer, snapshot_policy=SnapshotPolicy(every_steps=10)) as run:
     for epoch in run.epochs(100_000):
         for x, y in run.batches(data, global_batch=256):
             loss = torch.nn.functional.mse_loss(run.model(x), y)

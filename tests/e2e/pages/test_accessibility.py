@@ -33,9 +33,9 @@ def paths(server: ServeProcess, client: Client, play: Callable[..., PlayedJob], 
     base = {"script": str(tmp_path / "train.py"), "device": "cpu", "after": [job.id]}
     request = {"name": "pair", "title": "Which rate?", "base": base, "matrix": {"--lr": [1, 2]}, "measure": ["loss"]}
     pair = client.submit_experiment(request)
-    cells = ",".join(cell["job"] for cell in pair["cells"])
+    trials = ",".join(trial["job"] for trial in pair["trials"])
     return [
-        "/", f"/jobs/{job.id}", "/submit", f"/submit?clone={job.id}", f"/compare?jobs={job.id},{cells}", "/compare",
+        "/", f"/jobs/{job.id}", "/submit", f"/submit?clone={job.id}", f"/compare?jobs={job.id},{trials}", "/compare",
         "/machine", "/experiments", f"/experiments/{pair['id']}", "/login",
     ]  # fmt: skip
 

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.utils.data import TensorDataset
 
-from rekindle import Cadence, Run, Snapshots
+from rekindle import Run, SnapshotPolicy, Snapshots
 from rekindle.recipes.group import joined
 from rekindle.training import memory_copy, snapshot_writer
 from rekindle.training.method import Sharded
@@ -29,8 +29,10 @@ def draws() -> None:
     torch.manual_seed(0)
     model = nn.Linear(2, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-    cadence = Cadence(every_steps=1)
-    with Run(model=model, optimizer=optimizer, device="cpu", cadence=cadence, method=Sharded(same_batch=True)) as run:
+    snapshot_policy = SnapshotPolicy(every_steps=1)
+    with Run(
+        model=model, optimizer=optimizer, device="cpu", snapshot_policy=snapshot_policy, method=Sharded(same_batch=True)
+    ) as run:
         print(json.dumps({"step": run.step, "draw": torch.rand(()).item()}))
         for _ in run.epochs(run.step + 1):
             for (x,) in run.batches(TensorDataset(torch.ones(2, 2)), global_batch=2):

@@ -20,8 +20,8 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset
 from torchmetrics.classification import MulticlassAccuracy
 
-from rekindle import Cadence, DeterministicElastic, Run
-from rekindle.contract.rank_records import MetricPoint
+from rekindle import DeterministicElastic, Run, SnapshotPolicy
+from rekindle.contract.run_dir.rank_records import MetricPoint
 from rekindle.recipes.digest import weights_sha256
 from rekindle.training.method import Replicas
 from rekindle.training.reporting import Reporter
@@ -98,7 +98,7 @@ def main() -> None:
         scheduler=scheduler,
         metrics=accuracy,
         device="cpu",
-        cadence=Cadence(every_steps=2),
+        snapshot_policy=SnapshotPolicy(every_steps=2),
         method=DeterministicElastic(options.shards) if options.method == "elastic" else Replicas(),
     ) as run:
         accuracies = []

@@ -23,7 +23,7 @@ from torch import nn
 from torch.utils.data import Dataset
 from torchmetrics.classification import MulticlassAccuracy
 
-from rekindle import Cadence, Run
+from rekindle import Run, SnapshotPolicy
 from rekindle.training import snapshot_writer
 from rekindle.training.schedule import SnapshotSchedule
 from rekindle.training.snapshot_folder import SnapshotFolder
@@ -152,7 +152,7 @@ def main() -> None:
         scheduler=scheduler,
         metrics=metric,
         device="cpu",
-        cadence=Cadence(every_steps=3),
+        snapshot_policy=SnapshotPolicy(every_steps=3),
         **extra,
     ) as run:
         writer = WatchedWriter(run)

@@ -74,7 +74,7 @@ def become(request: dict, rank: int, port: int) -> None:
     os.dup2(log, 1)
     os.dup2(log, 2)
     os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(request["ranks"]))
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), REKINDLE_SNAPSHOT_CADENCE='{"every_steps": 2}')
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), REKINDLE_SNAPSHOT_POLICY='{"every_steps": 2}')
     sys.argv = [f"{request['module']}.py", *request["args"]]
     if request["kill"] is not None and request["kill"][0] == rank:
         kill_after(request["kill"][1])

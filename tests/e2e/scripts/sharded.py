@@ -14,7 +14,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.utils.data import TensorDataset
 
-from rekindle import Cadence, Run
+from rekindle import Run, SnapshotPolicy
 from rekindle.recipes.group import joined
 from rekindle.training.method import Replicas, Sharded
 
@@ -97,7 +97,7 @@ def main() -> None:
             model=model,
             optimizer=None if options.forget else optimizer,
             device="cpu",
-            cadence=Cadence(every_steps=2),
+            snapshot_policy=SnapshotPolicy(every_steps=2),
             method=Replicas() if options.way == "ddp" else Sharded(),
             start_from=options.start_from,
         ) as run:

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
-from rekindle import Cadence, Run
+from rekindle import Run, SnapshotPolicy
 from rekindle.training.method import Replicas
 
 LENGTH, BATCH, EPOCHS, EVERY = 101, 12, 3, 4  # nine steps in an epoch, the last one with five samples
@@ -127,7 +127,7 @@ def main() -> None:
         scheduler=scheduler,
         scaler=scaler,
         device="cpu",
-        cadence=Cadence(every_steps=EVERY),
+        snapshot_policy=SnapshotPolicy(every_steps=EVERY),
         method=Replicas(bucket_cap_mb=0.01),  # many buckets, as a large model has
     ) as run:
         for _ in run.epochs(EPOCHS):

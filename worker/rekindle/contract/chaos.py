@@ -21,8 +21,8 @@ class Fault(StrEnum):
     CORRUPT_SNAPSHOT = "corrupt-snapshot"  # one bit of the newest snapshot flips
 
 
-IN_RANK = frozenset({Fault.RAISE, Fault.HANG, Fault.OOM})
+SELF_INFLICTED = frozenset({Fault.RAISE, Fault.HANG, Fault.OOM})
 """Faults that the rank does to itself."""
 
-OF_RANK = IN_RANK | {Fault.KILL, Fault.STOP, Fault.CRASH}
+RANK_FAULTS = SELF_INFLICTED | {Fault.KILL, Fault.STOP, Fault.CRASH}
 """Faults that need a rank."""

@@ -7,7 +7,7 @@ import socket
 from contextlib import closing
 from dataclasses import dataclass
 
-from rekindle.contract.layout import RankDir
+from rekindle.contract.run_dir.paths import RankDir
 
 _ANSWER_WITHIN = 1.0  # seconds; a rank that holds the GIL or is stopped may not answer
 _LONGEST_ANSWER = 64 << 20  # bytes

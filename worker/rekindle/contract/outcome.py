@@ -4,7 +4,7 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any, Self
 
-from rekindle.contract.typed_record import known_fields
+from rekindle.contract.run_dir.json_records import known_fields
 
 
 class OutcomeClass(StrEnum):

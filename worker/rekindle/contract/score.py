@@ -7,23 +7,23 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """``by`` is as in ``Cadence.best``: a metric's name, with ``-`` before it where less is better."""
+    """``by`` is as in ``SnapshotPolicy.best``: a metric's name, with ``-`` before it where less is better."""
 
     by: str
     value: float
 
     @property
-    def goodness(self) -> float:
+    def sort_key(self) -> float:
         return -self.value if self.by.startswith("-") else self.value
 
-    def beats(self, other: "Score | None") -> bool:
+    def is_better_than(self, other: "Score | None") -> bool:
         """Whether a snapshot of this score is to be the best instead of one of ``other``, taken by the same metric.
 
         Scores by another metric cannot be compared: the new one goes before them. An equal one changes nothing.
         """
         if not math.isfinite(self.value):
             return False
-        return other is None or other.by != self.by or self.goodness > other.goodness
+        return other is None or other.by != self.by or self.sort_key > other.sort_key
 
 
 def metric_of(by: str) -> str:
@@ -38,6 +38,6 @@ def best_step(scores: Mapping[int, Score]) -> int | None:
     """The step of the best snapshot by the metric of the newest one that has a score; of equal ones the oldest."""
     best: int | None = None
     for step in sorted(scores):
-        if scores[step].beats(None if best is None else scores[best]):
+        if scores[step].is_better_than(None if best is None else scores[best]):
             best = step
     return best

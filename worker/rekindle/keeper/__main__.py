@@ -6,10 +6,10 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from rekindle.contract.layout import RunDir
 from rekindle.contract.locks import ExclusiveLock, LockHeldError
-from rekindle.contract.prctl import adopt_orphans, forbid_core_dumps, set_process_name
-from rekindle.keeper.bell import Bell
+from rekindle.contract.process_ties import forbid_core_dumps, set_child_subreaper, set_process_name
+from rekindle.contract.run_dir.paths import RunDir
+from rekindle.keeper.bell import ControlFifo
 from rekindle.keeper.preload import preload
 from rekindle.keeper.process_tree import descendants, end_all, reap
 from rekindle.keeper.supervision import Keeper, UnreadableError
@@ -25,7 +25,7 @@ def main(run_dir: RunDir) -> int:
         _say(f"{error}: leaving the job to it")
         return 0
     set_process_name("rekindle-keeper")
-    adopt_orphans()
+    set_child_subreaper()
     forbid_core_dumps()
     try:
         _keep(run_dir)
@@ -39,7 +39,7 @@ def main(run_dir: RunDir) -> int:
 
 
 def _keep(run_dir: RunDir) -> None:
-    keeper = Keeper(run_dir, Watch(Bell(run_dir.bell)))
+    keeper = Keeper(run_dir, Watch(ControlFifo(run_dir.bell)))
     if keeper.begin():
         note_surroundings(run_dir, keeper.run)
         if keeper.spec.warm:

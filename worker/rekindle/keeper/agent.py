@@ -11,9 +11,9 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from rekindle.contract.environ import RankEnv
-from rekindle.contract.prctl import die_with_parent, set_process_name
-from rekindle.contract.rank_records import ring
+from rekindle.contract.environment import RankEnv
+from rekindle.contract.process_ties import die_with_parent, set_process_name
+from rekindle.contract.run_dir.rank_records import notify
 
 
 def run_warm(argv: list[str], gate: int) -> None:
@@ -88,7 +88,7 @@ def _ring_exit(pid: int, exit_code: int) -> None:
     if env.run_dir is not None:
         code, number = (exit_code, None) if exit_code >= 0 else (None, -exit_code)
         message = {"bell": "rank_exited", "attempt": env.attempt, "pid": pid, "exit_code": code, "signal": number}
-        ring(env.run_dir.bell, message)
+        notify(env.run_dir.bell, message)
 
 
 def _children() -> list[int]:

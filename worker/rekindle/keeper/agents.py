@@ -9,8 +9,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from rekindle.contract.layout import RunDir
-from rekindle.contract.prctl import die_with_parent, set_process_name
+from rekindle.contract.process_ties import die_with_parent, set_process_name
+from rekindle.contract.run_dir.paths import RunDir
 from rekindle.keeper.agent import run_warm
 from rekindle.keeper.torchrun import torchrun_argv
 

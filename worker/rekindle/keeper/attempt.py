@@ -7,12 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from rekindle.contract.environ import attempt_environment
-from rekindle.contract.identity import parent_of, process_state
-from rekindle.contract.journal import RecordType
-from rekindle.contract.layout import RunDir
-from rekindle.contract.past_failures import PastFailures
-from rekindle.contract.spec import JobSpec
+from rekindle.contract.environment import attempt_environment
+from rekindle.contract.failure_stats import FailureStats
+from rekindle.contract.job import JobSpec
+from rekindle.contract.processes import parent_of, process_state
+from rekindle.contract.run_dir.journal import RecordType
+from rekindle.contract.run_dir.paths import RunDir
 from rekindle.keeper.accusation import Hang
 from rekindle.keeper.agents import Agents
 from rekindle.keeper.diagnosis import failed_by_itself, root_cause, signal_name
@@ -46,8 +46,8 @@ class Plan:
     generation: str
     world_size: int
     gpus: list[str]  # as in CUDA_VISIBLE_DEVICES
-    cadence: str  # JSON of the spec's Cadence
-    failures: PastFailures
+    snapshot_policy: str  # JSON of the spec's Cadence
+    failures: FailureStats
     deadline: float | None  # seconds of CLOCK_MONOTONIC: the job's time limit
     stop_wanted: Callable[[Events], Ending | None]  # asked after every wait: has somebody asked to stop?
 
@@ -97,11 +97,11 @@ class Attempt:
     def _start(self) -> None:
         self._dir.ranks.mkdir(parents=True, exist_ok=True)
         environment = attempt_environment(
-            job_id=self._spec.job_id,
+            job_id=self._run_dir.job_id,
             run_dir=self._run_dir,
             attempt=self._plan.number,
             generation=self._plan.generation,
-            cadence=self._plan.cadence,
+            snapshot_policy=self._plan.snapshot_policy,
             failures=self._plan.failures,
         )
         start = self._agents.start_warm if self._spec.warm else self._agents.start_cold

@@ -6,12 +6,12 @@ import stat
 from pathlib import Path
 from typing import Any
 
-from rekindle.contract.rank_records import LONGEST_MESSAGE
+from rekindle.contract.run_dir.rank_records import MAX_MESSAGE_BYTES
 
 _AT_ONCE = 1 << 20  # bytes taken in by one call: a script that rings without end must not keep the keeper from its work
 
 
-class Bell:
+class ControlFifo:
     """Listens from construction to ``close``.
 
     What is rung while a keeper listens is heard, unless a flood fills the FIFO: then the ranks' files tell the rest.
@@ -36,7 +36,7 @@ class Bell:
         while len(self._pending) < _AT_ONCE and self._read():
             pass
         *lines, self._pending = self._pending.split(b"\n")
-        if len(self._pending) > LONGEST_MESSAGE:
+        if len(self._pending) > MAX_MESSAGE_BYTES:
             self._pending = b""
         return [message for line in lines if (message := _parse(line)) is not None]
 
@@ -53,7 +53,7 @@ class Bell:
 
 
 def _parse(line: bytes) -> dict[str, Any] | None:
-    if len(line) > LONGEST_MESSAGE:
+    if len(line) > MAX_MESSAGE_BYTES:
         return None
     try:
         value = json.loads(line)

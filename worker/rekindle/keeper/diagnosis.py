@@ -10,7 +10,7 @@ import signal
 from typing import Any
 
 from rekindle.contract.outcome import Outcome, OutcomeClass
-from rekindle.contract.rank_records import RankError
+from rekindle.contract.run_dir.rank_records import RankError
 from rekindle.keeper.accusation import Hang
 from rekindle.keeper.facts import AttemptFacts, Ending, RankFacts
 

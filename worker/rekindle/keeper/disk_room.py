@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from rekindle.contract.durable import write_whole
+from rekindle.contract.files import atomic_write
 
 _PROBE = 4096  # bytes: less than this, and no status or marker fits
 
@@ -11,7 +11,7 @@ def has_room(folder: Path) -> bool:
     """True where a small file can be written into ``folder``."""
     probe = folder / "probe"
     try:
-        write_whole(probe, bytes(_PROBE), durable=False)
+        atomic_write(probe, bytes(_PROBE), durable=False)
         probe.unlink()
     except OSError:
         return False

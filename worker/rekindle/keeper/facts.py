@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from rekindle.contract.identity import ProcessIdentity, boot_id
-from rekindle.contract.rank_records import RankError
+from rekindle.contract.processes import ProcessIdentity, boot_id
+from rekindle.contract.run_dir.rank_records import RankError
 from rekindle.keeper.accusation import Hang
 
 
@@ -79,7 +79,7 @@ class AttemptFacts:
     gpu_memory_held: int = 0  # bytes that did not come back when its processes had gone
     resumed_from_step: int | None = None
     last_step: int | None = None
-    durable_step: int | None = None
+    snapshot_step: int | None = None
     memory_step: int | None = None
     saving_seconds: float | None = None  # that the training stood still for snapshots
     files_changed: bool = False  # something new lies in the snapshot directory
@@ -91,7 +91,7 @@ class AttemptFacts:
     @property
     def progressed(self) -> bool:
         """A later step was committed than the attempt started from; where none is reported, files changed."""
-        kept = max(self.durable_step or 0, self.memory_step or 0)
-        if self.durable_step is not None or self.memory_step is not None:
+        kept = max(self.snapshot_step or 0, self.memory_step or 0)
+        if self.snapshot_step is not None or self.memory_step is not None:
             return kept > (self.resumed_from_step or 0)
         return self.files_changed

@@ -3,9 +3,9 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rekindle.contract.identity import boot_id
-from rekindle.contract.journal import RecordType, read_journal
 from rekindle.contract.outcome import Outcome, OutcomeClass
+from rekindle.contract.processes import boot_id
+from rekindle.contract.run_dir.journal import RecordType, read_journal
 from rekindle.keeper.verdict import Ended
 
 

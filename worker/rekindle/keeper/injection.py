@@ -6,10 +6,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from rekindle.contract.chaos import CHAOS_SIGNAL, IN_RANK, OF_RANK, Fault
-from rekindle.contract.durable import write_whole
-from rekindle.contract.journal import RecordType
-from rekindle.contract.layout import AttemptDir, RunDir
+from rekindle.contract.chaos import CHAOS_SIGNAL, RANK_FAULTS, SELF_INFLICTED, Fault
+from rekindle.contract.files import atomic_write
+from rekindle.contract.run_dir.journal import RecordType
+from rekindle.contract.run_dir.paths import AttemptDir, RunDir
 from rekindle.keeper.facts import RankFacts
 from rekindle.keeper.patient_journal import PatientJournal
 from rekindle.keeper.roster import Roster, send
@@ -27,7 +27,7 @@ class Injector:
         """Do what a chaos message asks; nothing where it asks nonsense."""
         number, fault = message.get("rank"), message.get("fault")
         rank = roster.ranks.get(number) if isinstance(number, int) else None
-        if fault not in set(Fault) or (fault in OF_RANK and rank is None):
+        if fault not in set(Fault) or (fault in RANK_FAULTS and rank is None):
             return
         victim = newest_snapshot(self._run_dir.snapshots) if fault == Fault.CORRUPT_SNAPSHOT else None
         if fault == Fault.CORRUPT_SNAPSHOT and victim is None:
@@ -39,7 +39,7 @@ class Injector:
             rank=None if rank is None else rank.rank,
             snapshot=None if victim is None else int(victim.name),
         )
-        if rank is not None and fault in OF_RANK:
+        if rank is not None and fault in RANK_FAULTS:
             self._hurt(rank, Fault(fault))
         elif fault == Fault.AGENT:
             os.kill(agent, signal.SIGKILL)
@@ -49,8 +49,8 @@ class Injector:
             corrupt(victim)
 
     def _hurt(self, rank: RankFacts, fault: Fault) -> None:
-        if fault in IN_RANK:
-            write_whole(self._dir.rank(rank.rank).chaos, fault.encode(), durable=False)
+        if fault in SELF_INFLICTED:
+            atomic_write(self._dir.rank(rank.rank).chaos, fault.encode(), durable=False)
             send(rank, CHAOS_SIGNAL)
         else:
             send(rank, _SIGNALS[fault])

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from rekindle.contract.journal import Journal, RecordType
+from rekindle.contract.run_dir.journal import Journal, RecordType
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 _PAUSE = 2.0  # seconds between two tries

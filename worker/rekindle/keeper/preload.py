@@ -10,7 +10,7 @@ import importlib.util
 import os
 from pathlib import Path
 
-from rekindle.contract.spec import JobSpec, TargetKind
+from rekindle.contract.job import JobSpec, TargetKind
 
 _ALWAYS = (
     "encodings.idna",

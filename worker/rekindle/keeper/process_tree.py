@@ -7,8 +7,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from rekindle.contract.environ import RUN_DIR
-from rekindle.contract.identity import ProcessIdentity
+from rekindle.contract.environment import RUN_DIR
+from rekindle.contract.processes import ProcessIdentity
 
 TIDYING = 2.0  # seconds for processes that clean up after others that have died
 _TIDIERS = (b"multiprocessing.resource_tracker", b"torch_shm_manager")

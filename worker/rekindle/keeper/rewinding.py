@@ -3,8 +3,8 @@
 import shutil
 from pathlib import Path
 
-from rekindle.contract.durable import fsync_folder
-from rekindle.contract.layout import RunDir
+from rekindle.contract.files import fsync_directory
+from rekindle.contract.run_dir.paths import RunDir
 
 _DIGITS = 12
 
@@ -25,7 +25,7 @@ def rewind(run_dir: RunDir, step: int) -> list[int]:
         aside = run_dir.snapshots / f"quarantine-{name}"
         shutil.rmtree(aside, ignore_errors=True)
         (run_dir.snapshots / name).rename(aside)
-    fsync_folder(run_dir.snapshots)
+    fsync_directory(run_dir.snapshots)
     return newer
 
 

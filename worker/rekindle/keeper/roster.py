@@ -5,9 +5,9 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 
-from rekindle.contract.identity import catches
-from rekindle.contract.layout import AttemptDir
-from rekindle.contract.rank_records import STACK_SIGNAL
+from rekindle.contract.processes import has_signal_handler
+from rekindle.contract.run_dir.paths import AttemptDir
+from rekindle.contract.run_dir.rank_records import STACK_SIGNAL
 from rekindle.keeper.diagnosis import is_cascade
 from rekindle.keeper.facts import RankFacts
 from rekindle.keeper.oom_killer import oom_evidence, oom_kills
@@ -124,5 +124,5 @@ def send(rank: RankFacts, number: int) -> bool:
 
 def ask_for_stacks(rank: RankFacts) -> None:
     """Nothing where nobody listens any more, as after ``os.exec``: an unhandled signal would kill the rank."""
-    if catches(rank.pid, STACK_SIGNAL):
+    if has_signal_handler(rank.pid, STACK_SIGNAL):
         send(rank, STACK_SIGNAL)

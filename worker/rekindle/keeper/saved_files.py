@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from rekindle.contract.layout import RunDir
+from rekindle.contract.run_dir.paths import RunDir
 from rekindle.keeper.folder_walk import files_below
 
 WEIGHTS = (".bin", ".ckpt", ".distcp", ".pt", ".pth", ".safetensors")

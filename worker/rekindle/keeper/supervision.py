@@ -14,19 +14,20 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from rekindle.contract.durable import write_json
-from rekindle.contract.identity import ProcessIdentity
-from rekindle.contract.journal import RecordType
-from rekindle.contract.layout import RunDir
+from rekindle.contract.files import write_json
+from rekindle.contract.job import JobSpec, RunIntent
 from rekindle.contract.outcome import Outcome, OutcomeClass
-from rekindle.contract.spec import Intent, JobSpec, Want
+from rekindle.contract.processes import ProcessIdentity
+from rekindle.contract.run_dir.journal import RecordType
+from rekindle.contract.run_dir.paths import RunDir
+from rekindle.contract.states import JobIntent
 from rekindle.keeper.agents import Agents
 from rekindle.keeper.attempt import Attempt, Plan
 from rekindle.keeper.diagnosis import diagnose
 from rekindle.keeper.facts import AttemptFacts, Ending
+from rekindle.keeper.failure_stats import failure_stats
 from rekindle.keeper.gpu_memory import GpuMemory
 from rekindle.keeper.history import read_history
-from rekindle.keeper.past_failures import past_failures
 from rekindle.keeper.patient_journal import PatientJournal
 from rekindle.keeper.process_tree import end_all, leftovers, reap
 from rekindle.keeper.rewinding import rewind
@@ -37,7 +38,7 @@ from rekindle.keeper.watch import Events, Watch
 
 T = TypeVar("T")
 
-_ENDINGS = {Want.DRAIN: Ending.DRAIN, Want.CANCEL: Ending.CANCEL}
+_ENDINGS = {JobIntent.DRAIN: Ending.DRAIN, JobIntent.CANCEL: Ending.CANCEL}
 
 
 class UnreadableError(Exception):
@@ -57,7 +58,7 @@ class Keeper:
         self._intent = self._read_intent()
         self._journal = PatientJournal(run_dir.journal, self._wait_for_room)
         self._history = read_history(run_dir.journal, self._intent.run)
-        self._agents = Agents(run_dir, self._spec.job_id, len(self._intent.devices), watch.close)
+        self._agents = Agents(run_dir, run_dir.job_id, len(self._intent.devices), watch.close)
         self._warm = self._spec.warm and not self._history.went_cold
         self._limit: TimeLimit | None = None  # from the first attempt on
         self._terminated = False  # a SIGTERM told this keeper to leave
@@ -129,10 +130,10 @@ class Keeper:
             warm=self._warm,
         )
         self._limit = self._limit or TimeLimit(self._spec.time_limit, self._history.run_started_at)
-        cadence = json.dumps(asdict(self._spec.cadence))
-        failures = past_failures(self._run_dir.journal)
+        snapshot_policy = json.dumps(self._spec.snapshot.to_json())
+        failures = failure_stats(self._run_dir.journal)
         deadline, stop_wanted = self._limit.deadline, self._stop_wanted
-        plan = Plan(number, generation, len(devices), self._gpus, cadence, failures, deadline, stop_wanted)
+        plan = Plan(number, generation, len(devices), self._gpus, snapshot_policy, failures, deadline, stop_wanted)
         spec = replace(self._spec, warm=self._warm)
         facts = Attempt(plan, spec, self._run_dir, self._journal, self._watch, self._agents).run()
         facts.gpu_memory_held = self._gpu_memory.wait_given_back()
@@ -146,7 +147,7 @@ class Keeper:
     def _judge(self, attempt: int, outcome: Outcome) -> bool:
         """True when the job is over after ``attempt``, whose end the journal tells; else wait for the next one."""
         if outcome.klass is OutcomeClass.CANCELLED:
-            state = "cancelled" if self._intent.want is Want.CANCEL else "failed"
+            state = "cancelled" if self._intent.intent is JobIntent.CANCEL else "failed"
             return self._end_job(state, outcome.message, outcome)
         if outcome.klass is OutcomeClass.PREEMPTED and self._stop_wanted(Events()) is Ending.DRAIN:
             return self._terminated or self._end_job("queued", "drained on request", outcome)
@@ -169,7 +170,7 @@ class Keeper:
             outcome=outcome.to_json(),
             resumed_from_step=facts.resumed_from_step,
             last_step=facts.last_step,
-            durable_step=facts.durable_step,
+            snapshot_step=facts.snapshot_step,
             saving_seconds=facts.saving_seconds,
             progressed=facts.progressed,
         )
@@ -207,15 +208,15 @@ class Keeper:
 
     def _stop_wanted(self, events: Events) -> Ending | None:
         rung = any(message.get("bell") == "intent" for message in events.messages)
-        if rung or not self._run_dir.bell.exists():  # removed by the script, so that nobody can ring
+        if rung or not self._run_dir.bell.exists():  # removed by the script, so that nobody can notify
             with suppress(UnreadableError):  # the wish that is known stands
                 self._intent = self._read_intent()
         if events.signals:
             self._terminated = True
-        return Ending.DRAIN if self._terminated else _ENDINGS.get(self._intent.want)
+        return Ending.DRAIN if self._terminated else _ENDINGS.get(self._intent.intent)
 
-    def _read_intent(self) -> Intent:
-        return _read(self._run_dir.intent, Intent.from_json)
+    def _read_intent(self) -> RunIntent:
+        return _read(self._run_dir.intent, RunIntent.from_json)
 
 
 def _visible_gpus() -> list[str]:

@@ -8,8 +8,8 @@ from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
-from rekindle.contract.durable import write_json
-from rekindle.contract.layout import RunDir
+from rekindle.contract.files import write_json
+from rekindle.contract.run_dir.paths import RunDir
 
 
 def note_surroundings(run_dir: RunDir, run: int) -> None:

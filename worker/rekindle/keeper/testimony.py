@@ -2,10 +2,10 @@
 
 import re
 
-from rekindle.contract.durable import open_regular
-from rekindle.contract.layout import AttemptDir, RankDir, RunDir
-from rekindle.contract.rank_records import RankDone, RankError, RankStatus
-from rekindle.contract.typed_record import read_record
+from rekindle.contract.files import open_regular
+from rekindle.contract.run_dir.json_records import read_record
+from rekindle.contract.run_dir.paths import AttemptDir, RankDir, RunDir
+from rekindle.contract.run_dir.rank_records import RankDone, RankError, RankStatus
 from rekindle.keeper.facts import AttemptFacts, Ending, RankFacts
 
 _TAIL = 4000  # bytes of torchrun's output that are evidence
@@ -54,7 +54,7 @@ def read_steps(facts: AttemptFacts, attempt_dir: AttemptDir) -> None:
         (s.resumed_from_step for s in statuses if s.resumed_from_step is not None), default=None
     )
     facts.last_step = max((s.step for s in statuses if s.step is not None), default=None)
-    facts.durable_step = max((s.durable_step for s in statuses if s.durable_step is not None), default=None)
+    facts.snapshot_step = max((s.snapshot_step for s in statuses if s.snapshot_step is not None), default=None)
     facts.memory_step = max((s.memory_step for s in statuses if s.memory_step is not None), default=None)
     facts.saving_seconds = max((s.saving_seconds for s in statuses if s.saving_seconds is not None), default=None)
 

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from rekindle.contract.durable import append_line, write_whole
-from rekindle.contract.usage import GpuUse, RankUsage, UsageSample
+from rekindle.contract.files import append_line, atomic_write
+from rekindle.contract.run_dir.usage import GpuUsage, RankUsage, UsageSample
 from rekindle.keeper import nvml
 from rekindle.keeper.facts import RankFacts
 from rekindle.keeper.process_usage import usage_below
@@ -46,10 +46,10 @@ class UsageLog:
             percent = round(100 * max(0.0, usage.cpu_seconds - before[1]) / (now - before[0]), 1)
         return RankUsage(rank.rank, percent, usage.rss_bytes, usage.read_bytes, usage.written_bytes)
 
-    def _of_gpus(self) -> list[GpuUse]:
+    def _of_gpus(self) -> list[GpuUsage]:
         if not self._gpus:
             return []
-        found: list[GpuUse] = []
+        found: list[GpuUsage] = []
         with suppress(OSError), nvml.opened(self._library) as library:
             for index, name in enumerate(self._gpus):
                 with suppress(OSError):
@@ -60,9 +60,9 @@ class UsageLog:
         if self._path.stat().st_size <= MOST_BYTES:
             return
         lines = self._path.read_bytes().splitlines(keepends=True)
-        write_whole(self._path, b"".join(lines[1::2]), durable=False)
+        atomic_write(self._path, b"".join(lines[1::2]), durable=False)
 
 
-def _use(index: int, gpu: nvml.Gpu) -> GpuUse:
+def _use(index: int, gpu: nvml.Gpu) -> GpuUsage:
     used, total = gpu.memory()
-    return GpuUse(index, gpu.utilization(), used, total, gpu.temperature(), gpu.power())
+    return GpuUsage(index, gpu.utilization(), used, total, gpu.temperature(), gpu.power())

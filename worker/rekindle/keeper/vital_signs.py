@@ -4,10 +4,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rekindle.contract.debug_socket import collectives
-from rekindle.contract.identity import cpu_seconds, process_state
-from rekindle.contract.layout import RankDir
-from rekindle.contract.rank_records import RankStatus
-from rekindle.contract.typed_record import read_record
+from rekindle.contract.processes import cpu_seconds, process_state
+from rekindle.contract.run_dir.json_records import read_record
+from rekindle.contract.run_dir.paths import RankDir
+from rekindle.contract.run_dir.rank_records import RankStatus
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from rekindle.keeper.bell import Bell
+from rekindle.keeper.bell import ControlFifo
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class Events:
 class Watch:
     """The keeper's one waiting place."""
 
-    def __init__(self, bell: Bell) -> None:
+    def __init__(self, bell: ControlFifo) -> None:
         self._bell = bell
         self._selector = selectors.DefaultSelector()
         self._selector.register(bell, selectors.EVENT_READ, "bell")

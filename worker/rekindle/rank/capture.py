@@ -7,8 +7,8 @@ import os
 import sys
 from typing import Any
 
-from rekindle.contract.layout import RankDir
-from rekindle.contract.rank_records import STACK_SIGNAL
+from rekindle.contract.run_dir.paths import RankDir
+from rekindle.contract.run_dir.rank_records import STACK_SIGNAL
 
 
 def capture_output(rank_dir: RankDir) -> None:

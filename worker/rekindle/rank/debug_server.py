@@ -3,7 +3,7 @@
 import os
 import sys
 
-from rekindle.contract.layout import RankDir
+from rekindle.contract.run_dir.paths import RankDir
 
 _servers: list[object] = []  # kept for the life of the process: a collected server says so on stderr
 

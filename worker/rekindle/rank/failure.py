@@ -6,7 +6,7 @@ import traceback
 from pathlib import Path
 from types import TracebackType
 
-from rekindle.contract.rank_records import RankError
+from rekindle.contract.run_dir.rank_records import RankError
 
 _MESSAGE_LIMIT = 4000
 _TRACEBACK_LIMIT = 64_000

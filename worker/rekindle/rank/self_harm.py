@@ -5,7 +5,7 @@ import time
 from types import FrameType
 
 from rekindle.contract.chaos import CHAOS_SIGNAL, Fault
-from rekindle.contract.layout import RankDir
+from rekindle.contract.run_dir.paths import RankDir
 
 
 class InjectedError(RuntimeError):

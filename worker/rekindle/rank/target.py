@@ -13,7 +13,7 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
-from rekindle.contract.spec import JobSpec, TargetKind
+from rekindle.contract.job import JobSpec, TargetKind
 from rekindle.rank.fresh_start import forget_shadowed
 
 

@@ -15,14 +15,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
-from rekindle.contract.durable import write_json
-from rekindle.contract.environ import RankEnv, tracker_environment
-from rekindle.contract.identity import ProcessIdentity
-from rekindle.contract.layout import RankDir, RunDir
-from rekindle.contract.prctl import die_with_parent, forbid_core_dumps, set_process_name
-from rekindle.contract.rank_records import RankDone, RankState, RankStatus, ring
-from rekindle.contract.spec import DRAINED_EXIT_CODE, JobSpec
-from rekindle.contract.typed_record import read_record
+from rekindle.contract.environment import RankEnv, tracker_environment
+from rekindle.contract.files import write_json
+from rekindle.contract.job import DRAINED_EXIT_CODE, JobSpec
+from rekindle.contract.process_ties import die_with_parent, forbid_core_dumps, set_process_name
+from rekindle.contract.processes import ProcessIdentity
+from rekindle.contract.run_dir.json_records import read_record
+from rekindle.contract.run_dir.paths import RankDir, RunDir
+from rekindle.contract.run_dir.rank_records import RankDone, RankState, RankStatus, notify
 from rekindle.rank.capture import capture_output, leave_stacks_on_request
 from rekindle.rank.debug_server import open_debug_server
 from rekindle.rank.failure import describe, exit_code, print_like_python
@@ -157,4 +157,4 @@ class _Record:
         write_json(self._rank_dir.status, now.to_json(), durable=False)
 
     def _ring(self, bell: str, **fields: object) -> None:
-        ring(self._run_dir.bell, {"bell": bell, "attempt": self._env.attempt, "rank": self._env.rank, **fields})
+        notify(self._run_dir.bell, {"bell": bell, "attempt": self._env.attempt, "rank": self._env.rank, **fields})

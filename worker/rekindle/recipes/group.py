@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from rekindle.contract.environ import RankEnv
+from rekindle.contract.environment import RankEnv
 from rekindle.training import process_group
 from rekindle.training.drain import Drained
 from rekindle.training.process_group import World

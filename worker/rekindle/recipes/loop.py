@@ -22,7 +22,7 @@ from rekindle.recipes.evaluation import evaluation_batches
 from rekindle.recipes.learning_rate import LearningRate
 from rekindle.recipes.options import Options
 from rekindle.recipes.progress_line import say, tell_epoch
-from rekindle.recipes.tally import Tally
+from rekindle.recipes.tally import Totals
 from rekindle.training.data_loading import length_of, to_device
 from rekindle.training.run import Run
 
@@ -68,13 +68,13 @@ class Plan:
     device: torch.device
     sharers: int
     scaler: torch.amp.GradScaler = field(init=False)
-    tally: Tally = field(init=False)
+    tally: Totals = field(init=False)
     batch: BatchSize = field(init=False)
     learning_rate: LearningRate = field(init=False)
 
     def __post_init__(self) -> None:
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=self.options.amp == "fp16")
-        self.tally = Tally(self.data.shape.classes)
+        self.tally = Totals(self.data.shape.classes)
         self.batch = BatchSize.choose(self.options, self.sharers)
         self.learning_rate = LearningRate.choose(self.options, self.batch.growth)
 

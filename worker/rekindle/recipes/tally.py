@@ -15,7 +15,7 @@ class Score:
     accuracy: float
 
 
-class Tally:
+class Totals:
     """Counts while the rank trains, and talks to the others only in ``of_all_ranks``."""
 
     def __init__(self, classes: int) -> None:

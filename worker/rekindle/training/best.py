@@ -3,13 +3,13 @@
 import math
 from dataclasses import dataclass
 
-from rekindle.contract.rank_records import MetricPoint
+from rekindle.contract.run_dir.rank_records import MetricPoint
 from rekindle.contract.score import Score, metric_of
 
 
 @dataclass(slots=True)
 class BestSoFar:
-    """Knows the same on every rank. ``by`` is that of ``Cadence``; None where nobody wants a best one.
+    """Knows the same on every rank. ``by`` is that of ``SnapshotPolicy``; None where nobody wants a best one.
 
     Only what was logged at the very step of a snapshot speaks for it: the accuracy of a model is not that of the model
     ten steps later. Raises ValueError where ``by`` names no metric.
@@ -43,9 +43,9 @@ class BestSoFar:
     def beaten_at(self, step: int) -> bool:
         """A snapshot of ``step`` would be the best."""
         score = self.score_of(step)
-        return score is not None and score.beats(self.score)
+        return score is not None and score.is_better_than(self.score)
 
     def saved(self, score: Score | None) -> None:
         """A snapshot of ``score`` is on disk."""
-        if score is not None and score.beats(self.score):
+        if score is not None and score.is_better_than(self.score):
             self.score = score

@@ -5,9 +5,10 @@ import threading
 from types import FrameType
 from typing import Any
 
-from rekindle.contract.durable import read_json
-from rekindle.contract.layout import RunDir
-from rekindle.contract.spec import DRAINED_EXIT_CODE, Want
+from rekindle.contract.files import read_json
+from rekindle.contract.job import DRAINED_EXIT_CODE
+from rekindle.contract.run_dir.paths import RunDir
+from rekindle.contract.states import JobIntent
 
 
 class Drained(SystemExit):
@@ -69,4 +70,4 @@ class DrainWatch:
             return False
         self._seen = (stat.st_ino, stat.st_mtime_ns)
         value = read_json(self._intent)
-        return value is not None and value.get("want") in (Want.DRAIN, Want.CANCEL)
+        return value is not None and value.get("want") in (JobIntent.DRAIN, JobIntent.CANCEL)

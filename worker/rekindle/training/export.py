@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rekindle.contract.durable import fsync_folder
+from rekindle.contract.files import fsync_directory
 from rekindle.training.manifest import MODEL, NAME, BadSnapshotError, Manifest, verify
 from rekindle.training.shards import ShardFiles, put_together
 from rekindle.training.snapshot_files import read_state
@@ -164,7 +164,7 @@ def _appearing(file: Path, *, force: bool) -> Iterator[Path]:
             temporary.replace(file)
         else:
             _take_name(temporary, file)
-        fsync_folder(file.parent)
+        fsync_directory(file.parent)
     finally:
         temporary.unlink(missing_ok=True)
 

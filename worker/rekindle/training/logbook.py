@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from rekindle.contract.rank_records import MetricPoint
+from rekindle.contract.run_dir.rank_records import MetricPoint
 from rekindle.training.process_group import World
 
 AVERAGE_INTERVAL = 0.5  # seconds

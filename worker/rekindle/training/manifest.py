@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from rekindle.contract.durable import write_whole
+from rekindle.contract.files import atomic_write
 from rekindle.contract.score import Score
 
 NAME = "manifest.json"
@@ -103,7 +103,7 @@ def _digest(fields: dict[str, Any]) -> str:
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
     """Complete ``folder``, whose files must be on disk by now."""
-    write_whole(folder / NAME, manifest.encoded())
+    atomic_write(folder / NAME, manifest.encoded())
 
 
 def read_score(folder: Path) -> Score | None:

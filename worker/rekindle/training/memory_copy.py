@@ -9,7 +9,7 @@ import stat
 from dataclasses import dataclass
 from pathlib import Path
 
-from rekindle.contract.environ import RankEnv
+from rekindle.contract.environment import RankEnv
 
 _SHARE_OF_FREE = 2  # at most one part in so many of what is free, for the copy being written
 

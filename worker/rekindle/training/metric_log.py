@@ -5,7 +5,7 @@ import math
 import os
 from pathlib import Path
 
-from rekindle.contract.rank_records import MetricPoint
+from rekindle.contract.run_dir.rank_records import MetricPoint
 
 
 class MetricLog:

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from rekindle.contract.rank_records import MetricPoint
+from rekindle.contract.run_dir.rank_records import MetricPoint
 
 OnNan = Literal["stop", "rollback", "ignore"]
 

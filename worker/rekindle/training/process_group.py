@@ -7,7 +7,7 @@ from typing import Any, TypeVar, cast
 import torch
 import torch.distributed as dist
 
-from rekindle.contract.environ import RankEnv
+from rekindle.contract.environment import RankEnv
 
 T = TypeVar("T")
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from rekindle.contract.durable import read_json, write_json
-from rekindle.contract.environ import RankEnv
-from rekindle.contract.rank_records import MetricPoint, RankStatus, ring
+from rekindle.contract.environment import RankEnv
+from rekindle.contract.files import read_json, write_json
+from rekindle.contract.run_dir.rank_records import MetricPoint, RankStatus, notify
 from rekindle.training.metric_log import MetricLog
 
 STATUS_INTERVAL = 0.2  # seconds between two writes when nothing but the step has changed
@@ -27,7 +27,7 @@ _STATUS_FIELDS = frozenset(
         "step",
         "steps",
         "resumed_from_step",
-        "durable_step",
+        "snapshot_step",
         "memory_step",
         "snapshot_cadence",
         "saving_seconds",
@@ -145,7 +145,7 @@ class Reporter:
     def _ring(self, message: dict[str, Any]) -> None:
         """Tell the keeper, where there is one, in the name of all ranks."""
         if self._env.rank == 0 and self._env.run_dir is not None:
-            ring(self._env.run_dir.bell, {"attempt": self._env.attempt, **message})
+            notify(self._env.run_dir.bell, {"attempt": self._env.attempt, **message})
 
     def flush(self) -> None:
         """Write what has waited."""

@@ -14,8 +14,8 @@ import torch.distributed as dist
 from torch import nn
 from torch.utils.data import Dataset
 
-from rekindle.contract.environ import RankEnv
-from rekindle.contract.spec import Cadence
+from rekindle.contract.environment import RankEnv
+from rekindle.contract.job import SnapshotPolicy
 from rekindle.training import metric_state, process_group
 from rekindle.training.agreement import Agreement
 from rekindle.training.best import BestSoFar
@@ -30,7 +30,7 @@ from rekindle.training.progress import Progress
 from rekindle.training.reporting import reporter
 from rekindle.training.sampler import ElasticSampler
 from rekindle.training.saving import Saving
-from rekindle.training.schedule import SnapshotSchedule, chosen_cadence
+from rekindle.training.schedule import SnapshotSchedule, effective_policy
 from rekindle.training.snapshots import Snapshots
 from rekindle.training.step_boundary import StepBoundary
 from rekindle.training.training_state import PROGRESS, Stateful, TrainingState
@@ -53,10 +53,10 @@ class Run:
     ``torch.save``), or a dict of states by the names of the parts (``model``, ``optimizer`` …) by ``torch.save``.
 
     ``best`` names a logged metric, as in ``accuracy`` or, where less is better, ``-loss``: the best snapshot is kept
-    beyond the newest ones, and the end of an epoch that beats it is always saved.
+    beyond the newest ones, and the end of an epoch that is_better_than it is always saved.
 
     A loss (a logged metric with ``loss`` in its name) or weights that are not finite are never saved. ``on_nan`` says
-    what follows: ``stop`` raises NonFiniteError; ``rollback`` goes back to the newest snapshot and on with the data
+    what run_after: ``stop`` raises NonFiniteError; ``rollback`` goes back to the newest snapshot and on with the data
     behind the batch that did it, three times from the same snapshot at most; ``ignore`` goes on.
     """
 
@@ -71,9 +71,9 @@ class Run:
         seed: int = 0,
         device: str = "auto",
         directory: str | Path | None = None,
-        cadence: Cadence | None = None,
+        snapshot_policy: SnapshotPolicy | None = None,
         method: Method | None = None,
-        best: str | None = None,
+        monitor: str | None = None,
         on_nan: OnNan = "stop",
         start_from: str | Path | None = None,
         **extra: Stateful,
@@ -85,9 +85,10 @@ class Run:
         self._directory = directory
         self._start_from = None if start_from is None else Path(start_from)
         self._method: Method = method or Replicas()
-        wish = cadence or Cadence()
-        self._cadence = chosen_cadence(replace(wish, best=best or wish.best), self._env.cadence)
-        self._best = BestSoFar(self._cadence.best)
+        policy = snapshot_policy or SnapshotPolicy()
+        policy = replace(policy, monitor=monitor or policy.monitor)
+        self._policy = effective_policy(policy, self._env.snapshot_policy)
+        self._best = BestSoFar(self._policy.monitor)
         self._reporter = reporter()
         self._device_wish = self._reporter.device_kind or "auto" if device == "auto" else device
         self._drain = DrainWatch(self._env.run_dir, reads_intent=self._env.rank == 0)
@@ -268,7 +269,7 @@ class Run:
         agreement = Agreement(self._world)
         self._snapshots = Snapshots(
             self._directory,
-            keep=self._cadence.keep,
+            keep=self._policy.keep_last,
             world=self._world,
             memory=memory_folder(self._env),
             layout=self._state.capture_shared,
@@ -278,15 +279,15 @@ class Run:
         self._reporter.place(step=self._progress.step)
         self._saving = Saving(
             self._snapshots,
-            SnapshotSchedule(self._cadence, time.monotonic(), self._env.failures),
+            SnapshotSchedule(self._policy, time.monotonic(), self._env.failures),
             self._progress,
             self._capture,
             self._state.objection,
             self._best,
             durable=self._progress.place if from_disk else None,
         )
-        self._best.score = self._snapshots.best_score() if self._cadence.best else None
-        self._saving.tell_cadence()
+        self._best.score = self._snapshots.best_score() if self._policy.monitor else None
+        self._saving.report_policy()
         self._boundary = StepBoundary(
             self._world,
             agreement,

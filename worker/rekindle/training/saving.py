@@ -97,7 +97,7 @@ class Saving:
             self.schedule.copied(time.monotonic(), self._copy_cost + result.seconds)
         elif result is not None:
             self.schedule.written(result.seconds)
-            self.tell_cadence()
+            self.report_policy()
             if result.saved:
                 self.durable = self._begun
                 self.best.saved(self._score)
@@ -108,10 +108,10 @@ class Saving:
         self._seconds += seconds
         reporter().place(saving_seconds=round(self._seconds, 3))
 
-    def tell_cadence(self) -> None:
+    def report_policy(self) -> None:
         """Let the page say how often snapshots are taken, and why."""
         if self.snapshots.leads:
-            reporter().place(snapshot_cadence=self.schedule.describe(time.monotonic()))
+            reporter().place(snapshot_policy=self.schedule.describe(time.monotonic()))
 
     def forget_copies(self) -> None:
         """At the end of a training: the copy in shared memory is of no use if the disk is as new."""

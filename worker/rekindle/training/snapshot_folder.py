@@ -12,8 +12,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from rekindle.contract.durable import fsync_folder
-from rekindle.contract.pins import read_pins
+from rekindle.contract.files import fsync_directory
+from rekindle.contract.run_dir.pins import read_pins
 
 _DIGITS = 12
 
@@ -50,7 +50,7 @@ class SnapshotFolder:
             if aside.exists():
                 aside.rename(self.path(step))
             raise
-        fsync_folder(self.root)
+        fsync_directory(self.root)
         shutil.rmtree(aside, ignore_errors=True)
 
     def discard(self, step: int) -> None:
@@ -63,7 +63,7 @@ class SnapshotFolder:
         shutil.rmtree(target, ignore_errors=True)
         with suppress(OSError):
             self.path(step).rename(target)
-            fsync_folder(self.root)
+            fsync_directory(self.root)
 
     def retire(self, keep: int, best: int | None = None) -> None:
         """Delete all but the newest ``keep``, that of step ``best`` and pinned ones; quarantined ones if older.

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from rekindle.contract.durable import read_json
+from rekindle.contract.files import read_json
 from rekindle.contract.score import Score, best_step
 from rekindle.training.manifest import (
     MODEL,
@@ -208,8 +208,8 @@ class SnapshotWriter:
     def _conclude(self, staged: Staged, parts: list[_Part], started: float) -> SaveResult | SnapshotError:
         """Commit what all ranks have written, or clear it away. Rank 0 only."""
         errors = [part.error for part in parts if part.error is not None]
-        objections = [part.objection for part in parts if part.objection is not None]
-        problems = objections + [part.problem for part in parts if part.problem is not None]
+        validate = [part.objection for part in parts if part.objection is not None]
+        problems = validate + [part.problem for part in parts if part.problem is not None]
         try:
             if errors:
                 raise SnapshotError(f"{errors[0]}; put only tensors, numbers, text, lists and dicts into a state")
@@ -229,7 +229,7 @@ class SnapshotWriter:
         except Exception as error:  # noqa: BLE001  # the other ranks wait for a conclusion, whatever it is
             problems = [_unforeseen(error)]
         self.folder.discard(staged.step)
-        return SaveResult(staged.step, problems[0], bool(objections), time.monotonic() - started)
+        return SaveResult(staged.step, problems[0], bool(validate), time.monotonic() - started)
 
     def _commit(self, staged: Staged, parts: list[_Part]) -> None:
         """Marker last, read back, rename, and only then delete old ones."""

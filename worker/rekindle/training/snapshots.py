@@ -10,7 +10,7 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
-from rekindle.contract.environ import RankEnv
+from rekindle.contract.environment import RankEnv
 from rekindle.contract.score import Score, best_step
 from rekindle.training.manifest import MODEL, rank_file, shard_file
 from rekindle.training.process_group import World, joined_world
@@ -217,7 +217,7 @@ class Snapshots:
 
     def _tell(self, result: SaveResult) -> None:
         if result.saved:
-            reporter().place(durable_step=result.step)
+            reporter().place(snapshot_step=result.step)
             reporter().clear(self._complaint)
             self._complaint = ""
         elif self._world.rank == 0:

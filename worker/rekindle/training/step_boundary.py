@@ -90,7 +90,7 @@ class StepBoundary:
         self._write_log()
         best = self.saving.best
         if best.by is not None and not best.seen:
-            reporter().warn(f"best={best.by!r}: no such metric was logged, so no snapshot was kept for being the best")
+            reporter().warn(f"monitor={best.by!r}: the script logged no such metric, so no best snapshot was kept")
         self._save_now()
 
     def _count_step_left(self) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pynvml
 
-from rekindle.contract.environ import RUN_DIR
+from rekindle.contract.environment import RUN_DIR
 from rekindle_service.cli.checks.finding import Finding, ok, problem, warning
 from rekindle_service.cli.wording import size
 

@@ -4,11 +4,11 @@ import os
 import stat
 from pathlib import Path
 
-from rekindle.contract.durable import read_json
+from rekindle.contract.files import read_json
 from rekindle.contract.locks import lock_holder
 from rekindle_service.cli.checks.finding import Finding, ok, problem, warning
 from rekindle_service.cli.server_process import running_server
-from rekindle_service.home import Home
+from rekindle_service.config.home import Home
 
 _OTHERS = 0o077
 

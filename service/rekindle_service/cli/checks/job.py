@@ -7,8 +7,8 @@ from rekindle.contract.locks import lock_holder
 from rekindle_service.cli import wording
 from rekindle_service.cli.checks.finding import Finding, Level, ok, problem, warning
 from rekindle_service.client import Client, Job, ProblemError, Rank, Snapshot
-from rekindle_service.home import Home
-from rekindle_service.terminal_text import plain_line
+from rekindle_service.config.home import Home
+from rekindle_service.sanitize import sanitize_line
 
 _SILENT = 60.0  # seconds without a sign of life after which a rank is worth a look
 _LEVELS = {"recovering": Level.WARNING, "failed": Level.PROBLEM}
@@ -46,7 +46,7 @@ def state(job: Job) -> Finding:
         "failed": f"See `rekindle show {job['id']}`; when it is cured: rekindle resume {job['id']}",
         "recovering": f"Nothing: the next attempt follows by itself; `rekindle show {job['id']}` tells the story.",
     }
-    return Finding("state", _LEVELS.get(job["state"], Level.OK), plain_line(detail), advice.get(job["state"], ""))
+    return Finding("state", _LEVELS.get(job["state"], Level.OK), sanitize_line(detail), advice.get(job["state"], ""))
 
 
 def keeper(pid: int | None) -> Finding:
@@ -61,7 +61,7 @@ def judge_rank(rank: Rank) -> Finding:
     name, letter, age = f"rank {rank['rank']}", rank["process_state"], rank["heartbeat_age"]
     step = "" if rank["step"] is None else f", step {rank['step']}"
     sign = "" if age is None else f", last sign of life {wording.duration(age)} ago"
-    detail = f"{plain_line(rank['state'])}{step}{sign}"
+    detail = f"{sanitize_line(rank['state'])}{step}{sign}"
     if letter in _STOPPED:
         return problem(name, f"{_STOPPED[letter]}; {detail}", f"Wake it: kill -CONT {rank['pid']}")
     if letter == "D":

@@ -5,7 +5,7 @@ import resource
 import time
 from pathlib import Path
 
-from rekindle.contract.prctl import adopt_orphans
+from rekindle.contract.process_ties import set_child_subreaper
 from rekindle_service.cli.checks.finding import Finding, at_least, ok, problem, warning
 
 _SOME_YEAR = 1_735_689_600  # seconds since the epoch: 2025, before which this program was not
@@ -28,7 +28,7 @@ def pidfd() -> Finding:
 def subreaper() -> Finding:
     """Makes this short-lived process one: that it can be is what keepers rely on."""
     try:
-        adopt_orphans()
+        set_child_subreaper()
     except OSError as error:
         return problem("subreaper", f"not there: {error}", "A keeper could lose a job's children; is prctl forbidden?")
     return ok("subreaper", "no process of a job can escape its keeper")

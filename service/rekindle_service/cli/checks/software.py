@@ -8,7 +8,7 @@ from importlib.metadata import requires
 from pathlib import Path
 from typing import Any
 
-from rekindle.contract.environ import scrubbed
+from rekindle.contract.environment import clean_environment
 from rekindle_service.cli.checks.finding import Finding, at_least, ok, problem, warning
 
 PACKAGES = ("torch", "torchvision", "torchmetrics")
@@ -61,7 +61,7 @@ def software(python: str) -> list[Finding]:
 
 def _ask(python: str) -> dict[str, Any]:
     command = [python, "-P", "-W", "ignore", "-c", _QUESTION]
-    environment = scrubbed(os.environ)
+    environment = clean_environment(os.environ)
     done = subprocess.run(
         command, stdin=subprocess.DEVNULL, capture_output=True, env=environment, timeout=_SECONDS, check=True
     )

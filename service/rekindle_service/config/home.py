@@ -1,0 +1,125 @@
+"""The home: the folder that holds the database, the token and every run, and belongs to one live server."""
+
+import os
+import re
+import secrets
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from rekindle.contract.files import atomic_write, read_json, write_json
+from rekindle.contract.locks import ExclusiveLock, LockHeldError
+from rekindle.contract.run_dir.paths import RunDir
+
+_JOB_ID = re.compile(r"[a-z0-9]{10}")
+_OPEN_TO_OTHERS = 0o077
+_SIGNS_OF_HOME = ("server.lock", "rekindle.toml", "server.log")  # any of them is made by a server, or for one
+
+
+class HomeInUseError(Exception):
+    """Another live server owns this home, or it is a folder that others use for something else."""
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """Every path of a home. Nothing here reads settings or rows."""
+
+    root: Path
+
+    @property
+    def database(self) -> Path:
+        return self.root / "rekindle.db"
+
+    @property
+    def token(self) -> Path:
+        """The secret that every request must carry; mode 0600."""
+        return self.root / "token"
+
+    @property
+    def server_json(self) -> Path:
+        """``{"url", "pid", "started_at"}`` while a server runs; mode 0600."""
+        return self.root / "server.json"
+
+    @property
+    def server_lock(self) -> Path:
+        """Held by the one live server of this home."""
+        return self.root / "server.lock"
+
+    @property
+    def runs(self) -> Path:
+        return self.root / "runs"
+
+    @property
+    def bundles(self) -> Path:
+        """Uploaded code, each bundle unpacked in a folder that is named by its hash."""
+        return self.root / "bundles"
+
+    @property
+    def worker_path(self) -> Path:
+        """A folder that holds the package ``rekindle`` and nothing else, for the PYTHONPATH of other interpreters."""
+        return self.root / "worker-path"
+
+    def run_dir(self, job_id: str) -> RunDir:
+        """The run directory of a job. Raises ValueError for what is no job id, so no request can name a path."""
+        if not is_job_id(job_id):
+            raise ValueError(f"a job id is ten lower-case letters or digits, not {job_id!r}")
+        return RunDir(self.runs / job_id)
+
+    def new_run(self, job_id: str) -> RunDir:
+        """Where a submitted job is put together before it is renamed to its ``run_dir``."""
+        return RunDir(self.runs / f".new-{job_id}")
+
+    def deleted_run(self, job_id: str) -> Path:
+        """Where a run directory is renamed to before its files are removed one by one."""
+        return self.runs / f".deleted-{job_id}"
+
+    def create(self) -> None:
+        """Make the folders, readable by their owner alone. Raises OSError.
+
+        Raises HomeInUseError for a folder that is open to others and holds something else: ``/tmp``, or a project.
+        """
+        self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if self.root.stat().st_mode & _OPEN_TO_OTHERS:
+            if any(self.root.iterdir()) and not any((self.root / sign).exists() for sign in _SIGNS_OF_HOME):
+                raise HomeInUseError(
+                    f"{self.root} holds other files, and a home is closed to other users: "
+                    f"choose a folder of its own, such as {self.root / '.rekindle'}"
+                )
+            self.root.chmod(0o700)
+        self.runs.mkdir(mode=0o700, exist_ok=True)
+
+    def lock(self) -> ExclusiveLock:
+        """Own this home until ``release`` or the end of the process. Raises HomeInUseError when a live server does."""
+        try:
+            return ExclusiveLock(self.server_lock)
+        except LockHeldError as error:
+            raise HomeInUseError(
+                f"{self.root} is in use by the server with pid {error.pid}: use that one, stop it, "
+                "or choose another folder with REKINDLE_HOME"
+            ) from error
+
+    def ensure_token(self) -> str:
+        """The token; made at the first call and never again."""
+        if not self.token.exists() or not self.token.read_text().strip():
+            atomic_write(self.token, secrets.token_urlsafe(32).encode() + b"\n", mode=0o600)
+        return self.token.read_text().strip()
+
+    def write_server_info(self, url: str) -> None:
+        """Tell clients on this machine where this process serves. Precondition: it holds the lock."""
+        write_json(self.server_json, {"url": url, "pid": os.getpid(), "started_at": time.time()})
+
+    def remove_server_info(self) -> None:
+        """Take the announcement back, unless it is another server's by now."""
+        server = read_json(self.server_json)
+        if isinstance(server, dict) and server.get("pid") == os.getpid():
+            self.server_json.unlink(missing_ok=True)
+
+
+def new_job_id() -> str:
+    """Ten random lower-case letters and digits: 51 bits, fit for a file name, a URL and a spoken word."""
+    alphabet = "abcdefghijklmnopqrstuvwxyz0123456789"
+    return "".join(secrets.choice(alphabet) for _ in range(10))
+
+
+def is_job_id(text: str) -> bool:
+    return _JOB_ID.fullmatch(text) is not None

@@ -1,0 +1,79 @@
+"""Who is told what happens to jobs, as the settings say it."""
+
+import hashlib
+import json
+from enum import StrEnum
+from typing import Self
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
+
+_SHORTEST_SECRET = 16
+
+
+class EventType(StrEnum):
+    """What can be told of a job."""
+
+    SUBMITTED = "submitted"
+    STARTED = "started"  # every rank of the first attempt of a run runs
+    ATTEMPT_FAILED = "attempt_failed"  # another attempt follows
+    RECOVERED = "recovered"  # every rank of that other attempt runs
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"  # no further attempt follows
+    CANCELLED = "cancelled"
+    DRAINED = "drained"  # back in the queue, drained or preempted
+    STRAGGLER = "straggler"
+    FAULT_INJECTED = "fault_injected"
+    SNAPSHOT_SKIPPED = "snapshot_skipped"  # a damaged one, for the one before
+
+
+class NotificationTarget(BaseModel):
+    """One table ``[[notify]]``: a webhook (``url`` and ``secret``) or a ``command``, and the events it is told."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    url: str | None = None
+    secret: SecretStr | None = None
+    command: tuple[str, ...] | None = None
+    events: tuple[EventType, ...] = (
+        EventType.ATTEMPT_FAILED,
+        EventType.SUCCEEDED,
+        EventType.FAILED,
+        EventType.DRAINED,
+    )
+    time_limit: float = Field(10, gt=0, le=600)  # seconds for one try
+
+    @field_validator("url")
+    @classmethod
+    def _has_host(cls, url: str | None) -> str | None:
+        if url is not None and (urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname):
+            raise ValueError("must begin with https:// (or http://) and name a host")
+        return url
+
+    @field_validator("command")
+    @classmethod
+    def _is_program(cls, command: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        if command is not None and not (command and command[0].startswith("/")):
+            raise ValueError("must be a list that begins with the absolute path of a program")
+        return command
+
+    @model_validator(mode="after")
+    def _is_of_one_kind(self) -> Self:
+        if (self.url is None) == (self.command is None):
+            raise ValueError("exactly one of url and command must be given")
+        if self.url is not None and (self.secret is None or len(self.secret.get_secret_value()) < _SHORTEST_SECRET):
+            raise ValueError(
+                f"a url needs a secret of at least {_SHORTEST_SECRET} characters, which signs what is sent"
+            )
+        return self
+
+    @property
+    def label(self) -> str:
+        """For the server's log: the rest of a webhook's address is often a secret itself."""
+        return (self.command or [""])[0] if self.url is None else str(urlsplit(self.url).hostname)
+
+    @property
+    def key(self) -> str:
+        """The same for as long as it is the same receiver, whatever it is told; gives nothing away."""
+        identity = json.dumps([self.url, self.command])
+        return hashlib.sha256(identity.encode()).hexdigest()[:16]

@@ -1,0 +1,97 @@
+"""Every setting of server and client: defaults < ``rekindle.toml`` in the home < ``REKINDLE_*`` < flags."""
+
+import os
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, field_validator
+from pydantic.fields import FieldInfo
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, SettingsError
+
+from rekindle_service.config.home import Home
+from rekindle_service.config.notification_targets import NotificationTarget
+
+
+def default_home() -> Path:
+    return Path.home() / ".rekindle"
+
+
+def usable_cores() -> int:
+    """The cores that this process may run on, which a container or ``taskset`` may have limited."""
+    return len(os.sched_getaffinity(0))
+
+
+class Settings(BaseSettings):
+    """``Settings(port=0)`` is how a flag is given; what is not given comes from the environment or the file.
+
+    Raises pydantic's ValidationError for a value out of range or an unknown name, SettingsError for a file that is
+    not TOML.
+    """
+
+    model_config = SettingsConfigDict(env_prefix="REKINDLE_", extra="forbid", frozen=True)
+
+    home: Path = Field(default_factory=default_home, description="Folder of the database, the token and all runs.")
+    host: str = Field("127.0.0.1", description="Address to listen on. Anything but loopback takes `allow_remote`.")
+    allow_remote: bool = Field(
+        False, description="Listen on an address that other machines reach, too: whoever has the token runs code here."
+    )
+    port: int = Field(8700, ge=0, le=65535, description="Port to listen on; 0 takes any free one.")
+    cpu_slots: int = Field(
+        default_factory=usable_cores, ge=0, le=1024, description="CPU ranks that may run at once; may exceed the cores."
+    )
+    bundle_bytes: int = Field(200_000_000, ge=1, description="Largest archive of code that may be uploaded, in bytes.")
+    notify: tuple[NotificationTarget, ...] = Field(
+        (), repr=False, description="Who is told what happens to jobs: see docs/notifications.md."
+    )
+    url: str | None = Field(None, description="For the client: the server to talk to instead of the one in the home.")
+    token: str | None = Field(None, repr=False, description="For the client: the token that goes with the url.")
+
+    @field_validator("home")
+    @classmethod
+    def _absolute(cls, home: Path) -> Path:
+        return home.expanduser().absolute()
+
+    @field_validator("notify")
+    @classmethod
+    def _each_once(cls, notify: tuple[NotificationTarget, ...]) -> tuple[NotificationTarget, ...]:
+        if len({target.key for target in notify}) < len(notify):
+            raise ValueError("names a receiver twice: list all its events in one place")
+        return notify
+
+    @property
+    def home_dir(self) -> Home:
+        return Home(self.home)
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        return init_settings, env_settings, HomeFile(settings_cls)
+
+
+class HomeFile(PydanticBaseSettingsSource):
+    """``rekindle.toml`` in the home that flags and environment have chosen; it cannot choose another home itself."""
+
+    def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
+        return self._values().get(field_name), field_name, False
+
+    def __call__(self) -> dict[str, Any]:
+        return self._values()
+
+    def _values(self) -> dict[str, Any]:
+        path = Path(self.current_state.get("home", default_home())).expanduser() / "rekindle.toml"
+        try:
+            values = tomllib.loads(path.read_text())
+        except (FileNotFoundError, NotADirectoryError):
+            return {}
+        except (OSError, ValueError) as error:
+            raise SettingsError(f"{path} must be readable TOML: {error}") from error
+        if "home" in values:
+            raise SettingsError(f"{path} cannot set home: it is looked for in the home; use REKINDLE_HOME or --home")
+        return values

@@ -1,0 +1,104 @@
+"""One commit of a git repository in a folder, fetched by the system's git, which runs nothing that comes with it."""
+
+import os
+import re
+import resource
+import signal
+import subprocess
+from contextlib import suppress
+from pathlib import Path
+
+from rekindle.contract.environment import clean_environment
+from rekindle_service.jobs.submission import FieldError, SubmissionError
+
+_SECONDS = 120
+_MOST_BYTES = 1 << 30  # of one file that git writes; all that it fetches comes in one
+_HOST = r"[A-Za-z0-9\[][^\s/@]*"  # begins with no dash, which ssh would take for an option
+_URL = re.compile(rf"https://{_HOST}/\S+|ssh://([\w.-]+@)?{_HOST}/\S+|[\w.-]+@{_HOST}:\S+|file:///\S+", re.ASCII)
+_REF = re.compile(r"[A-Za-z0-9_./+@][A-Za-z0-9_./+@-]*")
+_SAFE = (
+    "-c",
+    "core.hooksPath=/dev/null",
+    "-c",
+    "core.fsmonitor=false",
+    "-c",
+    "submodule.recurse=false",
+    "-c",
+    "gc.auto=0",
+)
+
+
+def check_out(url: str, ref: str | None, folder: Path) -> str:
+    """Fetch one commit into the new ``folder`` and give back its full id.
+
+    Without submodules, history and hooks. ``ref`` is a branch, a tag or a full commit id; None: the default branch.
+    git asks nothing: what needs a password has to be set up for the server's user. Raises SubmissionError.
+    """
+    _check_names(url, ref)
+    _git(url, "init", "--quiet", "--template=", "--", str(folder))
+    at = ("-C", str(folder))
+    _git(url, *at, "fetch", "--quiet", "--depth=1", "--no-tags", "--no-recurse-submodules", "--", url, ref or "HEAD")
+    commit = _git(url, *at, "rev-parse", "--verify", "FETCH_HEAD^{commit}").strip()
+    _git(url, *at, "checkout", "--quiet", "--detach", commit)
+    return commit
+
+
+def _check_names(url: str, ref: str | None) -> None:
+    if not _URL.fullmatch(url) or url.startswith("-"):
+        hint = "such as https://host/team/repository.git, git@host:team/repository.git or file:///path"
+        raise _refusal("code.git", "must be an https, ssh or file URL without a password", url, hint)
+    if ref is not None and not _REF.fullmatch(ref):
+        raise _refusal("code.ref", "must be a branch, a tag or a full commit id", ref, "")
+
+
+def _git(url: str, *words: str) -> str:
+    """Its output. Raises SubmissionError with what git says."""
+    try:
+        process = subprocess.Popen(
+            ["git", *_SAFE, *words],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=_environment(),
+            start_new_session=True,
+            text=True,
+            errors="replace",
+        )
+    except OSError as error:
+        raise _refusal("code.git", "needs git on the server's machine", url, str(error)) from error
+    with suppress(ProcessLookupError):
+        resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (_MOST_BYTES, _MOST_BYTES))
+    try:
+        output, complaint = process.communicate(timeout=_SECONDS)
+    except subprocess.TimeoutExpired as error:
+        rule = f"must be fetched within {_SECONDS} s"
+        raise _refusal("code.git", rule, url, "it was not: is the host reachable from the server?") from error
+    finally:
+        _end(process)
+    if process.returncode != 0:
+        raise _refusal("code.git", "must be a repository and ref that git can fetch", url, complaint.strip()[-500:])
+    return output
+
+
+def _end(process: "subprocess.Popen[str]") -> None:
+    """git's own children, too, which are in its session."""
+    if process.returncode is None:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+
+
+def _environment() -> dict[str, str]:
+    """Nothing that points git elsewhere, and nobody to ask for a password."""
+    kept = {name: value for name, value in clean_environment(os.environ).items() if not name.startswith("GIT_")}
+    return {
+        **kept,
+        "GIT_ALLOW_PROTOCOL": "https:ssh:file",
+        "GIT_TERMINAL_PROMPT": "0",
+        "GIT_SSH_COMMAND": "ssh -oBatchMode=yes",
+        "LC_ALL": "C.UTF-8",
+    }
+
+
+def _refusal(field: str, rule: str, value: str, hint: str) -> SubmissionError:
+    return SubmissionError([FieldError(field, rule, value, hint)])

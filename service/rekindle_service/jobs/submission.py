@@ -1,0 +1,72 @@
+"""What a person asks for when submitting a job, and how they are told that it cannot be."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rekindle.contract.job import JobSpec, TargetKind
+
+
+@dataclass(frozen=True, slots=True)
+class CodeOrigin:
+    """Where code comes from that is no folder of the user's here: a bundle, or a commit of a git repository."""
+
+    bundle: str | None = None
+    git: str | None = None
+    ref: str | None = None
+    commit: str | None = None  # what ``ref`` meant when it was fetched
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """A request of the right types; ``jobs.validation`` checks whether it fits this machine.
+
+    ``spec`` has no ``code`` yet and perhaps the device "auto"; ``jobs.submitter`` fills both in.
+    """
+
+    spec: JobSpec
+    code: Path | None = None  # directory to copy; None: the directory of a script given by its absolute path
+    origin: CodeOrigin | None = None  # what ``code`` is fetched from, see ``jobs.packaging.sources``
+
+    @property
+    def code_folder(self) -> Path | None:
+        """The folder to copy, or None for a job that brings no code."""
+        if self.code is None and self.spec.kind is TargetKind.SCRIPT:
+            return Path(self.spec.target).parent
+        return self.code
+
+    @property
+    def code_name(self) -> str:
+        """What a person calls the folder of the code."""
+        match self.origin:
+            case CodeOrigin(bundle=str(bundle)):
+                return f"the bundle {bundle}"
+            case CodeOrigin(git=str(git), ref=ref):
+                return f"the repository {git}" + (f" at {ref}" if ref else "")
+            case _:
+                return f"the code folder {self.code_folder}"
+
+    @property
+    def code_field(self) -> str:
+        """The field of the request that names the code."""
+        if self.origin is None:
+            return "code.path"
+        return "code.bundle" if self.origin.bundle is not None else "code.git"
+
+
+@dataclass(frozen=True, slots=True)
+class FieldError:
+    """One field that breaks one rule. ``field`` is dotted as in the request; ``hint`` says what to do."""
+
+    field: str
+    rule: str
+    value: Any
+    hint: str = ""
+
+
+class SubmissionError(Exception):
+    """The request cannot become a job; ``errors`` names every rule that it breaks."""
+
+    def __init__(self, errors: list[FieldError]) -> None:
+        super().__init__("; ".join(f"{error.field}: {error.rule}" for error in errors))
+        self.errors = errors

@@ -1,0 +1,150 @@
+"""From a submission to a queued job: checked, its code copied, its folder and its row in place."""
+
+import errno
+import shutil
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from rekindle.contract.files import fsync_directory, write_json
+from rekindle.contract.job import JobSpec, TargetKind
+from rekindle_service.config.home import Home, new_job_id
+from rekindle_service.jobs.idempotency import IdempotencyLocks
+from rekindle_service.jobs.packaging.code_copy import CodeCopyError, copy_code
+from rekindle_service.jobs.packaging.manifest import take_manifest
+from rekindle_service.jobs.packaging.sources import Checkout, CodeSources
+from rekindle_service.jobs.submission import FieldError, Submission, SubmissionError
+from rekindle_service.jobs.validation import resolve_device, validate
+from rekindle_service.machine.devices import Machine
+from rekindle_service.store import StorageError, Store
+from rekindle_service.store.tables import Job
+
+
+@dataclass(frozen=True, slots=True)
+class Submitter:
+    """Makes jobs.
+
+    ``check_python`` says what is wrong with an interpreter (``launching.interpreter``), or None; ``checkout`` fetches
+    from git (``launching.git_checkout``).
+    """
+
+    store: Store
+    home: Home
+    machine: Machine
+    check_python: Callable[[str], FieldError | None]
+    checkout: Checkout
+    in_flight: IdempotencyLocks = field(default_factory=IdempotencyLocks)
+
+    def submit(self, submission: Submission, idempotency_key: str | None = None) -> Job:
+        """The new job, or the one that the key made before, or is making just now.
+
+        The run directory is put together aside and renamed, then the row is inserted: what is interrupted half way
+        leaves no job, and ``housekeeping`` sweeps the remains. Raises SubmissionError and StorageError.
+        """
+        with self.in_flight.lock(idempotency_key):
+            known = None if idempotency_key is None else self.store.job_by_key(idempotency_key)
+            return known or self._insert(self._checked(submission), idempotency_key)
+
+    def _checked(self, submission: Submission) -> Job:
+        with self.with_code([submission]) as (here,):
+            errors = self.validate(here)
+            if errors:
+                raise SubmissionError(errors)
+            return self.prepare(here)
+
+    @contextmanager
+    def with_code(self, submissions: Sequence[Submission]) -> Iterator[list[Submission]]:
+        """The submissions with their code on this machine, until the end of the block. Raises as ``submit`` does."""
+        try:
+            with CodeSources(self.home, self.checkout).with_code(submissions) as here:
+                yield here
+        except OSError as error:
+            raise storage_error(self.home.root, error) from error
+
+    def validate(self, submission: Submission) -> list[FieldError]:
+        """Every rule that the submission breaks here."""
+        errors = validate(submission, self.machine, lambda job_id: self.store.job(job_id) is not None)
+        python_error = self.check_python(submission.spec.python)
+        return errors if python_error is None else [*errors, python_error]
+
+    def prepare(self, submission: Submission) -> Job:
+        """A job that lacks only its row. Precondition: there are no objections. Raises as ``submit`` does."""
+        job = self._row(submission)
+        try:
+            self._build_run_dir(job, submission.code_folder)
+        except CodeCopyError as error:
+            raise SubmissionError(
+                [FieldError(submission.code_field, error.rule, submission.code_name, error.hint)]
+            ) from error
+        except OSError as error:
+            raise storage_error(self.home.runs, error) from error
+        return job
+
+    def discard(self, job: Job) -> None:
+        """Take back what ``prepare`` has done."""
+        shutil.rmtree(self.home.run_dir(job.id).root, ignore_errors=True)
+
+    def _row(self, submission: Submission) -> Job:
+        spec = replace(
+            submission.spec,
+            target=_target_in_copy(submission),
+            code=_origin(submission),
+            device=resolve_device(submission, self.machine),
+        )
+        return new_job(new_job_id(), spec, created_at=time.time())
+
+    def _build_run_dir(self, job: Job, code: Path | None) -> None:
+        new, final = self.home.new_run(job.id), self.home.run_dir(job.id)
+        try:
+            new.root.mkdir(mode=0o700)
+            if code is None:
+                new.code.mkdir(mode=0o700)
+            else:
+                copy_code(code, new.code, leave_out=self.home.root)
+                write_json(new.code_manifest, take_manifest(new.code).to_json())
+            write_json(new.spec, job.spec.to_json())
+            new.root.rename(final.root)
+        except BaseException:
+            shutil.rmtree(new.root, ignore_errors=True)
+            raise
+        fsync_directory(self.home.runs)
+
+    def _insert(self, job: Job, idempotency_key: str | None) -> Job:
+        """The row of ``job``, or that of another request with the same key that was faster."""
+        inserted: Job | None = None
+        try:
+            inserted = self.store.add_job(job, idempotency_key)
+        finally:
+            if inserted is not job:
+                self.discard(job)
+        return inserted
+
+
+def storage_error(folder: Path, error: OSError) -> StorageError:
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+    advice = "free some space on its disk" if full else "check its disk and its permissions"
+    return StorageError(f"{folder}: nothing can be written there ({error}): {advice}", full=full)
+
+
+def new_job(job_id: str, spec: JobSpec, **columns: Any) -> Job:
+    """The row of a job that was just submitted."""
+    changeable = {"name": spec.name, "priority": spec.priority, "max_failures": spec.max_failures}
+    return Job(id=job_id, spec=spec, **{**changeable, **columns})
+
+
+def _origin(submission: Submission) -> dict[str, str]:
+    """Where the code came from, as people gave it: ``path``, ``bundle``, or ``git`` with the commit that it was."""
+    if submission.origin is not None:
+        return {name: value for name, value in asdict(submission.origin).items() if value is not None}
+    return {} if submission.code_folder is None else {"path": str(submission.code_folder)}
+
+
+def _target_in_copy(submission: Submission) -> str:
+    """A script's path relative to the code folder; anything else as it is."""
+    folder = submission.code_folder
+    if submission.spec.kind is TargetKind.SCRIPT and folder is not None:
+        return str((folder / submission.spec.target).relative_to(folder))
+    return submission.spec.target

@@ -1,0 +1,122 @@
+"""Which rules a submission breaks on this machine. Nothing is changed here."""
+
+import os
+import re
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path, PurePosixPath
+
+from rekindle.contract.job import TargetKind
+from rekindle_service.jobs.recipe_catalog import recipe_options, recipes
+from rekindle_service.jobs.submission import FieldError, Submission
+from rekindle_service.machine.devices import Machine
+from rekindle_service.suggestions import did_you_mean
+
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_MODULE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
+_RESERVED_VARIABLES = ("REKINDLE_", "PET_", "TORCHELASTIC_")
+
+
+def validate(submission: Submission, machine: Machine, job_exists: Callable[[str], bool]) -> list[FieldError]:
+    """Every broken rule, in the order of the request's fields."""
+    return [
+        *_target_rules(submission),
+        *_text_rules(submission),
+        *_rank_rules(submission, machine),
+        *(
+            FieldError("after", "must name jobs that exist", job_id, "list them with: rekindle ps")
+            for job_id in submission.spec.after
+            if not job_exists(job_id)
+        ),
+    ]
+
+
+def resolve_device(submission: Submission, machine: Machine) -> str:
+    """What "auto" means here: GPUs where there are any."""
+    if submission.spec.device != "auto":
+        return submission.spec.device
+    return "cuda" if machine.count("cuda") else "cpu"
+
+
+def _target_rules(submission: Submission) -> Iterator[FieldError]:
+    code, target = submission.code, submission.spec.target
+    if code is not None and not (code.is_absolute() and _is_there(code.is_dir)):
+        hint = "give the absolute path of a folder on the server's machine"
+        yield FieldError("code.path", "must be a folder that exists", str(code), hint)
+        return
+    match submission.spec.kind:
+        case TargetKind.SCRIPT:
+            yield from _script_rules(target, code, submission.code_name)
+        case TargetKind.MODULE:
+            if not _MODULE.fullmatch(target):
+                yield FieldError("module", "must be a module's dotted name", target, 'such as "package.train"')
+        case TargetKind.RECIPE:
+            known = recipes()
+            if target in known:
+                yield from _option_rules(target, submission.spec.args)
+            else:
+                yield FieldError("recipe", "must be a recipe", target, did_you_mean(target, list(known)))
+
+
+def _option_rules(recipe: str, args: Sequence[str]) -> Iterator[FieldError]:
+    """A misspelt option: the recipe itself would refuse it as well, but only when its turn in the queue has come."""
+    offered = [f"--{option.name}" for option in recipe_options(recipe)]
+    for option in (arg.partition("=")[0] for arg in args if arg.startswith("--")):
+        if option not in (*offered, "--", "--help"):
+            yield FieldError("args", f"must hold options of the recipe {recipe}", option, did_you_mean(option, offered))
+
+
+def _script_rules(script: str, code: Path | None, place: str) -> Iterator[FieldError]:
+    if "\0" in script:
+        yield FieldError("script", "a path has no NUL character", script)
+        return
+    if code is None and not PurePosixPath(script).is_absolute():
+        hint = "give the folder as code.path, or the script's absolute path"
+        yield FieldError("script", "is relative to the code folder, and there is none", script, hint)
+        return
+    folder = code or Path(script).parent
+    file = folder / script
+    if ".." in file.parts or not file.is_relative_to(folder):
+        yield FieldError("script", f"must lie in {place}", script, "name it relative to that folder")
+    elif not _is_there(file.is_file):
+        near = ", ".join(sorted(one.name for one in folder.glob("*.py"))[:5]) if _is_there(folder.is_dir) else ""
+        yield FieldError("script", f"there must be such a file in {place}", script, f"there: {near}" if near else "")
+    elif not Path(os.path.realpath(file)).is_relative_to(os.path.realpath(folder)):
+        yield FieldError("script", f"must not be a link out of {place}", script, "copy the file there")
+
+
+def _is_there(look: Callable[[], bool]) -> bool:
+    """What this server may not look at is not there for it."""
+    try:
+        return look()
+    except OSError:
+        return False
+
+
+def _text_rules(submission: Submission) -> Iterator[FieldError]:
+    if any("\0" in arg for arg in submission.spec.args):
+        yield FieldError("args", "an argument has no NUL character", submission.spec.args)
+    for name, value in submission.spec.env.items():
+        if not _VARIABLE.fullmatch(name):
+            yield FieldError("env", "a name has letters, digits and _ and begins with no digit", name)
+        elif name.startswith(_RESERVED_VARIABLES):
+            hint = f"take a name that begins with none of {', '.join(_RESERVED_VARIABLES)}"
+            yield FieldError("env", "rekindle's and torchrun's own variables cannot be set", name, hint)
+        if "\0" in value:
+            yield FieldError(f"env.{name}", "a value has no NUL character", "•••")
+
+
+def _rank_rules(submission: Submission, machine: Machine) -> Iterator[FieldError]:
+    if not 1 <= submission.spec.min_ranks <= submission.spec.max_ranks:
+        value = {"min": submission.spec.min_ranks, "max": submission.spec.max_ranks}
+        yield FieldError("ranks", "at least 1, and min at most max", value)
+    if submission.spec.nodes != 1:
+        yield FieldError("nodes", "must be 1", submission.spec.nodes, "this version runs a job on one machine")
+    device = resolve_device(submission, machine)
+    total = machine.count(device)
+    if device == "cuda" and total == 0:
+        yield FieldError("device", "this machine has no GPU", submission.spec.device, 'use "cpu" or "auto"')
+    elif submission.spec.max_ranks > total:
+        hint = "REKINDLE_CPU_SLOTS sets how many CPU ranks may run at once" if device == "cpu" else "one rank per GPU"
+        yield FieldError(
+            "ranks", f"at most {total}, the {device} slots of this machine", submission.spec.max_ranks, hint
+        )

@@ -1,0 +1,76 @@
+"""Can this Python interpreter run a job? Asked once per interpreter, by running it."""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+from rekindle.contract.environment import clean_environment
+from rekindle_service.jobs.submission import FieldError
+
+_SECONDS = 20
+_OLDEST = (3, 11)
+_QUESTION = """
+import importlib.metadata, importlib.util, json, sys
+found = importlib.util.find_spec("torch") is not None
+print(json.dumps({"python": sys.version_info[:2], "torch": importlib.metadata.version("torch") if found else None}))
+"""
+
+
+class InterpreterCheck:
+    """Thread-safe; an answer holds until the interpreter's file changes."""
+
+    def __init__(self) -> None:
+        self._answers: dict[tuple[str, int], FieldError | None] = {}
+        self._asking = threading.Lock()
+
+    def __call__(self, python: str) -> FieldError | None:
+        """What is wrong with ``python``, or None."""
+        try:
+            modified = Path(python).stat().st_mtime_ns
+        except (OSError, ValueError) as error:
+            return _error(python, "must be an interpreter that exists", str(error))
+        if not Path(python).is_absolute() or not os.access(python, os.X_OK):
+            return _error(python, "must be the absolute path of an executable file", f"such as {sys.executable}")
+        with self._asking:
+            key = (python, modified)
+            if key not in self._answers:
+                self._answers[key] = _ask(python)
+            return self._answers[key]
+
+
+def _ask(python: str) -> FieldError | None:
+    try:
+        answer = subprocess.run(
+            [python, "-I", "-c", _QUESTION],
+            capture_output=True,
+            stdin=subprocess.DEVNULL,
+            env=clean_environment(os.environ),
+            timeout=_SECONDS,
+            check=True,
+        )
+        facts = json.loads(answer.stdout)
+        return _verdict(python, tuple(facts["python"]), facts["torch"])
+    except subprocess.TimeoutExpired:
+        return _error(python, f"must answer within {_SECONDS} s", "it did not: is it on a slow network disk?")
+    except (OSError, subprocess.CalledProcessError) as error:
+        stderr: Any = getattr(error, "stderr", None) or b""
+        return _error(python, "must be a working Python", (stderr.decode(errors="replace") or str(error))[-300:])
+    except (ValueError, KeyError, TypeError):
+        return _error(python, "must be a Python interpreter", "it runs, but does not answer like one")
+
+
+def _verdict(python: str, version: tuple[int, ...], torch: str | None) -> FieldError | None:
+    if version < _OLDEST:
+        found = ".".join(map(str, version))
+        return _error(python, f"must be Python {_OLDEST[0]}.{_OLDEST[1]} or newer", f"it is Python {found}")
+    if torch is None:
+        return _error(python, "must have torch installed", f"{python} -m pip install torch")
+    return None
+
+
+def _error(python: str, rule: str, hint: str) -> FieldError:
+    return FieldError("python", rule, python, hint)

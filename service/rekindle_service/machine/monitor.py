@@ -1,0 +1,140 @@
+"""How busy this machine is, looked at every few seconds and remembered, ever more coarsely, while the server runs."""
+
+import os
+import shutil
+import threading
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import structlog
+
+from rekindle_service.machine.devices import Machine
+from rekindle_service.machine.gpu_usage import GpuUsage, read_gpus
+
+_log = structlog.get_logger(__name__)
+
+LOOK_EVERY = 5.0  # seconds
+MOST_SAMPLES = 1440
+"""Two hours of looks; from then on the older ones lie ever further apart."""
+
+_SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 only its free space is asked for
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """Room in a file system, in bytes."""
+
+    free_bytes: int
+    total_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class MachineSample:
+    """One look. Percentages are of all cores that this server may use; memory is that of the whole machine."""
+
+    at: float  # seconds since the epoch
+    cpu_percent: float | None  # since the look before; None for the first one
+    memory_used_bytes: int
+    memory_total_bytes: int
+    home: Space
+    shared_memory: Space | None  # None on a machine without any
+    gpus: dict[str, GpuUsage]  # by slot name
+
+    @property
+    def disk_free_bytes(self) -> int:
+        return self.home.free_bytes
+
+
+class MachineMonitor:
+    """The looks so far, the first of them taken when this is made. ``start`` begins a thread that goes on looking."""
+
+    def __init__(self, machine: Machine, home: Path) -> None:
+        self._machine, self._home = machine, home
+        self._cores = sorted(os.sched_getaffinity(0))
+        self._busy, self._idle = self._processor_times()
+        self._samples: list[MachineSample] = [self._sample(first=True)]
+        self._lock = threading.Lock()
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="machine", daemon=True)
+
+    @property
+    def cores(self) -> int:
+        return len(self._cores)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        self._stopping.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def history(self) -> list[MachineSample]:
+        """At least one, oldest first; the last is at most ``LOOK_EVERY`` seconds old while the thread runs."""
+        with self._lock:
+            return list(self._samples)
+
+    def look(self) -> None:
+        """Take a sample now. One thread at a time."""
+        sample = self._sample()
+        with self._lock:
+            self._samples = bounded([*self._samples, sample])
+
+    def _run(self) -> None:
+        while not self._stopping.wait(LOOK_EVERY):
+            try:
+                self.look()
+            except OSError as error:  # the home's disk may be gone for a while: a gap in the history
+                _log.warning("The machine could not be looked at", error=str(error))
+
+    def _sample(self, *, first: bool = False) -> MachineSample:
+        memory = psutil.virtual_memory()
+        return MachineSample(
+            at=time.time(),
+            cpu_percent=None if first else self._cpu_percent(),
+            memory_used_bytes=memory.total - memory.available,
+            memory_total_bytes=memory.total,
+            home=_space(self._home),
+            shared_memory=_shared_memory(),
+            gpus=read_gpus(self._machine.slots),
+        )
+
+    def _cpu_percent(self) -> float | None:
+        """None where the clock of the processors has not moved since the last look."""
+        busy, idle = self._processor_times()
+        gone = (busy - self._busy) + (idle - self._idle)
+        percent = None if gone <= 0 else round(100 * max(0.0, busy - self._busy) / gone, 1)
+        self._busy, self._idle = busy, idle
+        return percent
+
+    def _processor_times(self) -> tuple[float, float]:
+        """Seconds that the cores of this server have worked and rested since boot; guests' time is in the user's."""
+        every = psutil.cpu_times(percpu=True)
+        times = [every[core] for core in self._cores if core < len(every)]
+        idle = sum(each.idle + each.iowait for each in times)
+        return sum(sum(each) - each.guest - each.guest_nice for each in times) - idle, idle
+
+
+def bounded(samples: list[MachineSample]) -> list[MachineSample]:
+    """Every second one where there are too many: what lies long ago stays, at ever greater distances."""
+    return samples if len(samples) <= MOST_SAMPLES else [*samples[:-1:2], samples[-1]]
+
+
+def spread(samples: list[MachineSample], most: int) -> list[MachineSample]:
+    """At most ``most`` of ``samples``, evenly chosen, the last always among them."""
+    step = -(-len(samples) // most)
+    return samples[::-1][::step][::-1]
+
+
+def _space(folder: Path) -> Space:
+    usage = shutil.disk_usage(folder)
+    return Space(usage.free, usage.total)
+
+
+def _shared_memory() -> Space | None:
+    with suppress(OSError):
+        return _space(_SHARED_MEMORY)
+    return None

@@ -1,0 +1,125 @@
+"""Pieces of a log: by byte offset, the last lines, the last line. Never the whole file, whatever its size."""
+
+import codecs
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import BinaryIO
+
+from rekindle_service.sanitize import sanitize_line
+
+_BLOCK = 64 * 1024
+_LONGEST_CHARACTER = 4  # bytes, in UTF-8
+_LAST_LINE_WINDOW = 8 * 1024
+_LAST_LINE_LENGTH = 200
+
+
+def _question_marks(error: UnicodeError) -> tuple[str, int]:
+    """One ``?`` per undecodable byte: unlike U+FFFD it has the length of what it stands for."""
+    if not isinstance(error, UnicodeDecodeError):
+        raise error
+    return "?" * (error.end - error.start), error.end
+
+
+SAME_LENGTH = "rekindle-same-length"
+codecs.register_error(SAME_LENGTH, _question_marks)
+
+
+@dataclass(frozen=True, slots=True)
+class LogChunk:
+    """A piece of a log as text; offsets count bytes of the file, not characters.
+
+    Encoded as UTF-8, the text has exactly ``next_offset - offset`` bytes, whatever garbage the file holds.
+    """
+
+    text: str
+    offset: int
+    next_offset: int
+
+
+def size_of(file: BinaryIO) -> int:
+    return os.fstat(file.fileno()).st_size
+
+
+def read_chunk(file: BinaryIO, offset: int, limit: int) -> LogChunk:
+    """At most ``limit`` bytes from ``offset`` on, ending between two characters.
+
+    The rest of a character that is cut by the limit or not written yet is left to the next chunk, so joined chunks
+    give the same text as one read. At the end of the file the next offset may therefore stay behind its size.
+    """
+    data = os.pread(file.fileno(), max(limit, _LONGEST_CHARACTER), offset)
+    whole = data[: len(data) - _unfinished(data)]
+    return LogChunk(whole.decode(errors=SAME_LENGTH), offset, offset + len(whole))
+
+
+def _unfinished(data: bytes) -> int:
+    """How many bytes at the end of ``data`` begin a UTF-8 character without ending it."""
+    for length in range(1, min(_LONGEST_CHARACTER, len(data) + 1)):
+        byte = data[-length]
+        if byte & 0xC0 == 0x80:
+            continue
+        needed = 2 if 0xC2 <= byte < 0xE0 else 3 if 0xE0 <= byte < 0xF0 else 4 if 0xF0 <= byte < 0xF5 else 1
+        return length if needed > length else 0
+    return 0
+
+
+def tail_offset(file: BinaryIO, lines: int, limit: int) -> int:
+    """Where the last ``lines`` lines begin, but never more than ``limit`` bytes before the end.
+
+    A last line without its newline counts as one. Reads backwards, block by block.
+    """
+    size = size_of(file)
+    if lines == 0:
+        return size
+    start = floor = max(size - limit, 0)
+    end, wanted = size, lines + (1 if _ends_with_newline(file, size) else 0)
+    while end > floor:
+        begin = max(end - _BLOCK, floor)
+        block = os.pread(file.fileno(), end - begin, begin)
+        found = block.count(b"\n")
+        if found >= wanted:
+            return begin + _nth_newline_from_the_end(block, wanted) + 1
+        wanted -= found
+        end = begin
+    return start + _continuation_bytes(file, start)
+
+
+def _ends_with_newline(file: BinaryIO, size: int) -> bool:
+    return size > 0 and os.pread(file.fileno(), 1, size - 1) == b"\n"
+
+
+def _nth_newline_from_the_end(block: bytes, n: int) -> int:
+    position = len(block)
+    for _ in range(n):
+        position = block.rindex(b"\n", 0, position)
+    return position
+
+
+def _continuation_bytes(file: BinaryIO, offset: int) -> int:
+    """How many bytes at ``offset`` are the rest of a character that began before it; none at the very beginning."""
+    if offset == 0:
+        return 0
+    head = os.pread(file.fileno(), _LONGEST_CHARACTER - 1, offset)
+    return next((index for index, byte in enumerate(head) if byte & 0xC0 != 0x80), len(head))
+
+
+def iter_bytes(file: BinaryIO, start: int, end: int) -> Iterator[bytes]:
+    """The raw bytes from ``start`` up to ``end``, block by block; closes ``file`` when done or given up."""
+    with file:
+        while start < end and (block := os.pread(file.fileno(), min(_BLOCK, end - start), start)):
+            start += len(block)
+            yield block
+
+
+def last_line(file: BinaryIO) -> str | None:
+    """The last line that shows anything, as a terminal would show it, at most 200 characters, free of control bytes.
+
+    Of a progress bar, which draws over itself with carriage returns, it is the latest drawing.
+    """
+    window = os.pread(file.fileno(), _LAST_LINE_WINDOW, max(size_of(file) - _LAST_LINE_WINDOW, 0))
+    for line in reversed(window.decode(errors="replace").split("\n")):
+        for drawing in reversed(line.split("\r")):
+            shown = sanitize_line(drawing).strip()
+            if shown:
+                return shown[:_LAST_LINE_LENGTH]
+    return None

@@ -1,0 +1,75 @@
+"""Many files as one zip archive that is made while it is sent: memory stays flat, whatever their size."""
+
+import os
+import time
+import zipfile
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from rekindle_service.run_readers.logs import size_of
+from rekindle_service.run_readers.safe_open import open_regular
+
+_BLOCK = 256 * 1024  # bytes
+_EARLIEST = (1980, 1, 1, 0, 0, 0)  # that the format can tell
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A file by its name in the archive. ``path`` lies beneath the archive's ``root`` and may not be there."""
+
+    name: str
+    path: Path
+
+
+def zip_stream(root: Path, members: Iterable[Member], *, compress: bool) -> Iterator[bytes]:
+    """The bytes of the archive. Each file has the length that it has when its turn comes; one that is gone is left out.
+
+    Nothing but regular files without a link on the way is packed, see ``open_regular``.
+    """
+    sink = _Sink()
+    method = zipfile.ZIP_DEFLATED if compress else zipfile.ZIP_STORED
+    with zipfile.ZipFile(sink, "w", method, compresslevel=1) as archive:  # type: ignore[call-overload]  # needs no more than write and flush
+        for member in members:
+            yield from _pack(archive, sink, root, member, method)
+    yield sink.take()
+
+
+def _pack(archive: zipfile.ZipFile, sink: "_Sink", root: Path, member: Member, method: int) -> Iterator[bytes]:
+    file = open_regular(root, member.path)
+    if file is None:
+        return
+    with file:
+        entry = zipfile.ZipInfo(member.name, _time_of(os.fstat(file.fileno()).st_mtime))
+        entry.compress_type, entry.file_size = method, size_of(file)
+        left = entry.file_size
+        with archive.open(entry, "w") as packed:
+            while left > 0 and (block := file.read(min(_BLOCK, left))):
+                left -= len(block)
+                packed.write(block)
+                yield sink.take()
+    yield sink.take()
+
+
+def _time_of(seconds: float) -> tuple[int, int, int, int, int, int]:
+    told = time.gmtime(max(seconds, 0))
+    return max((told.tm_year, told.tm_mon, told.tm_mday, told.tm_hour, told.tm_min, told.tm_sec), _EARLIEST)
+
+
+class _Sink:
+    """Where the archive is written to: keeps it only until it is taken."""
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+
+    def write(self, data: bytes) -> int:
+        self._parts.append(bytes(data))
+        return len(data)
+
+    def flush(self) -> None:
+        """Everything is handed on by ``take``."""
+
+    def take(self) -> bytes:
+        taken = b"".join(self._parts)
+        self._parts.clear()
+        return taken

@@ -1,0 +1,131 @@
+"""Which jobs have a live keeper, and when a lost one is launched again."""
+
+import errno
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from rekindle.contract.files import atomic_write
+from rekindle.contract.locks import lock_holder
+from rekindle.contract.states import JobState
+from rekindle_service.config.home import Home
+from rekindle_service.store.tables import Job
+
+Launcher = Callable[[Job], "subprocess.Popen[bytes]"]
+"""Starts the keeper of a job whose run directory and intent are in place. Raises OSError."""
+
+_SILENT_DEATHS = 3  # in a row without a single journal record: such a keeper never gets anywhere
+_DEATHS = 10  # in a row without all ranks running once
+_LONGEST_DELAY = 60  # seconds
+_PASSING = frozenset(
+    {
+        *(errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO),  # the disk
+        *(errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE),  # processes, memory, open files
+    }
+)
+"""What this machine lacks, and may have again: no job is to fail for it."""
+_PROBE = bytes(4096)  # less room than this, and a keeper cannot write down that it has begun
+
+
+@dataclass(slots=True)
+class _Launch:
+    """The latest keeper that this server has started for a job."""
+
+    run: int
+    process: "subprocess.Popen[bytes] | None"  # None: it could not even be started
+    journal_offset: int  # of the job's row at the launch
+    deaths: int = 0  # in a row, up to this launch
+    startup_failures: int = 0  # the last of them, in a row
+    host_failures: int = 0  # in a row: times that this machine was to blame, and not the job
+    counted: bool = False  # whether the end of this one is among the above
+    next_at: float = 0.0  # time.monotonic() before which it is not launched again
+
+
+class KeeperPool:
+    """Only the engine's thread may call it. A keeper that an earlier server has left is known by its lock."""
+
+    def __init__(self, home: Home, launch: Launcher) -> None:
+        self._home = home
+        self._launch = launch
+        self._launches: dict[str, _Launch] = {}
+
+    def alive(self, job: Job) -> bool:
+        """Whether any keeper of the job runs: one that we started, even before it has its lock, or one that owns it."""
+        launch = self._launches.get(job.id)
+        if launch is not None and launch.process is not None and launch.process.poll() is None:
+            return True
+        return lock_holder(self._home.run_dir(job.id).keeper_lock) is not None
+
+    def crash_looping(self, job: Job) -> bool:
+        """Count the death of the job's keeper, if ours; True when launching it again would be in vain.
+
+        A death is none of the job's while nothing can be written into its folder: then OSError is raised, once a
+        launch. Precondition: it is not alive, and ``job`` is as its journal says.
+        """
+        launch = self._launches.get(job.id)
+        if launch is None or launch.run != job.run:
+            return False
+        if not launch.counted:
+            launch.counted = True
+            self._count(launch, job)
+        return launch.startup_failures >= _SILENT_DEATHS or launch.deaths >= _DEATHS
+
+    def _count(self, launch: _Launch, job: Job) -> None:
+        launch.host_failures += 1
+        launch.next_at = time.monotonic() + _delay(launch.host_failures + 1)
+        _require_room(self._home.run_dir(job.id).root)
+        launch.host_failures = 0
+        launch.deaths = 1 if job.state is JobState.RUNNING else launch.deaths + 1
+        launch.startup_failures = launch.startup_failures + 1 if launch.journal_offset == job.journal_offset else 0
+        launch.next_at = time.monotonic() + _delay(launch.deaths)
+
+    def launch(self, job: Job) -> None:
+        """Start the keeper unless it is too early to try again. Precondition: it is not alive. Raises OSError."""
+        last = self._launches.get(job.id)
+        if last is None or last.run != job.run:
+            last = _Launch(job.run, None, job.journal_offset)
+        if time.monotonic() < last.next_at:
+            return
+        following = replace(last, process=None, journal_offset=job.journal_offset, counted=False)
+        self._launches[job.id] = following
+        try:
+            following.process = self._launch(job)
+        except OSError as error:
+            if error.errno in _PASSING:
+                following.counted = True
+                following.host_failures += 1
+                following.next_at = time.monotonic() + _delay(following.host_failures + 1)
+            raise
+
+    def reap(self, holding: set[str]) -> None:
+        """Collect ended keepers of jobs that hold no slots any more, so that none stays a zombie."""
+        for job_id in [one for one in self._launches if one not in holding]:
+            process = self._launches[job_id].process
+            if process is None or process.poll() is not None:
+                del self._launches[job_id]
+
+    def release(self) -> None:
+        """Let go of all keepers: they outlive this server on purpose."""
+        for launch in self._launches.values():
+            if launch.process is not None and launch.process.poll() is None:
+                launch.process.returncode = 0  # else its destructor would warn of a forgotten child
+        self._launches.clear()
+
+
+def _require_room(folder: Path) -> None:
+    """Raises OSError where the machine, not the folder, keeps a small file from being written there."""
+    probe = folder / ".room"
+    try:
+        atomic_write(probe, _PROBE, durable=False)
+        probe.unlink()
+    except OSError as error:
+        if error.errno in _PASSING:
+            error.filename = str(folder)
+            raise
+
+
+def _delay(deaths: int) -> float:
+    """Seconds to wait after so many deaths in a row: 0, 1, 2, 4 … 60."""
+    return 0 if deaths < 2 else min(_LONGEST_DELAY, 2 ** (deaths - 2))

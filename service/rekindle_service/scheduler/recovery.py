@@ -1,0 +1,110 @@
+"""The runs folder and the rows brought into line: remains are swept, lost rows rebuilt, deleted runs removed."""
+
+import shutil
+from pathlib import Path
+
+import structlog
+
+from rekindle.contract.files import read_json
+from rekindle.contract.job import JobSpec, RunIntent
+from rekindle.contract.locks import lock_holder
+from rekindle.contract.run_dir.paths import RunDir
+from rekindle.contract.states import JobIntent, JobState
+from rekindle_service.config.home import Home, is_job_id
+from rekindle_service.jobs.packaging.bundles import Bundles
+from rekindle_service.jobs.submitter import new_job
+from rekindle_service.store import Store
+from rekindle_service.store.tables import Job
+
+_log = structlog.get_logger(__name__)
+
+
+def recover_on_startup(home: Home, store: Store) -> None:
+    """Once, at the start of a server and before it takes requests.
+
+    What a killed server left half submitted or half deleted is removed. A run directory without a row is a submission
+    that was never confirmed, or all that is left of a lost database: at the first start with a new database, or if the
+    job was ever sent off, its row is rebuilt; nobody's training is removed for want of a row.
+    """
+    Bundles(home).remove_partial()
+    rebuild_all = store.starts() == 0
+    orphans = []
+    for folder in home.runs.iterdir():
+        if folder.name.startswith((".new-", ".deleted-")):
+            shutil.rmtree(folder, ignore_errors=True)
+        elif is_job_id(folder.name) and store.job_state(folder.name) is None:
+            orphans.append(RunDir(folder))
+    for run_dir in sorted(orphans, key=_submitted_at):
+        if rebuild_all or run_dir.intent.exists():
+            _rebuild(run_dir, store)
+        else:
+            shutil.rmtree(run_dir.root, ignore_errors=True)
+    store.count_start()
+
+
+def sweep_bundles(home: Home, store: Store) -> None:
+    """Remove uploaded code that no job refers to and that nobody has used for a while."""
+    for bundle_id in Bundles(home).sweep(store.bundles_in_use()):
+        _log.info("A bundle that nobody needs was removed", bundle=bundle_id)
+
+
+def remove_run(home: Home, job_id: str) -> bool:
+    """Remove the run directory of a deleted job; False while its keeper still lives."""
+    run_dir = home.run_dir(job_id)
+    if lock_holder(run_dir.keeper_lock) is not None:
+        return False
+    free_memory(run_dir)
+    doomed = home.deleted_run(job_id)
+    if run_dir.root.exists():
+        run_dir.root.rename(doomed)
+    shutil.rmtree(doomed, ignore_errors=True)
+    return True
+
+
+def free_memory(run_dir: RunDir) -> None:
+    """Remove a job's copies of snapshots in shared memory, which nothing else frees where no keeper ends the job."""
+    if lock_holder(run_dir.keeper_lock) is None:
+        shutil.rmtree(run_dir.memory, ignore_errors=True)
+
+
+def _rebuild(run_dir: RunDir, store: Store) -> None:
+    job = rebuilt_job(run_dir)
+    if job is None:
+        _log.warning(
+            "No job can be rebuilt from this folder: spec.json is missing or unreadable", path=str(run_dir.root)
+        )
+        return
+    store.add_job(job)
+    _log.warning("A job without a row was rebuilt from its run directory", job=job.id, name=job.name)
+
+
+def rebuilt_job(run_dir: RunDir) -> Job | None:
+    """The row of a job as its folder tells it, or None.
+
+    A job that was started counts as starting: the journal, read from its beginning, moves it on from there. One that
+    never was is held, since nobody may want it any more.
+    """
+    try:
+        spec = JobSpec.from_json(read_json(run_dir.spec) or {})
+        stored = read_json(run_dir.intent)
+        intent = None if stored is None else RunIntent.from_json(stored)
+    except (OSError, KeyError, TypeError, ValueError):
+        return None
+    job = new_job(run_dir.job_id, spec, created_at=_submitted_at(run_dir), intent=JobIntent.HOLD)
+    if intent is not None:
+        job.state = JobState.STARTING
+        job.intent, job.run, job.devices = intent.intent, intent.run, intent.devices
+        job.max_failures, job.started_at = intent.max_failures, job.created_at
+    return job
+
+
+def _submitted_at(run_dir: RunDir) -> float:
+    """When the spec was written, in seconds since the epoch."""
+    return _modified(run_dir.spec) or _modified(run_dir.root) or 0.0
+
+
+def _modified(path: Path) -> float | None:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return None

@@ -1,0 +1,71 @@
+"""The parts that every change of a job consists of, within the caller's transaction."""
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from sqlalchemy import update
+from sqlmodel import Session, col, select
+
+from rekindle.contract.states import TRANSITIONS, JobState
+from rekindle_service.store.tables import Counter, Event, Job
+
+_GUARDED = frozenset({"id", "number", "version", "state"})
+
+
+def set_columns(job: Job, changes: Mapping[str, Any]) -> bool:
+    """Set columns; True if one of them has another value now."""
+    changed = False
+    for column, value in changes.items():
+        if column in _GUARDED or column not in Job.model_fields:
+            raise ValueError(f"a job has no column {column!r} that can be set")
+        if getattr(job, column) != value:
+            setattr(job, column, value)
+            changed = True
+    return changed
+
+
+def insert(session: Session, job: Job, idempotency_key: str | None) -> None:
+    """Add a new job with the next number."""
+    job.number = next_value(session, "number")
+    job.idempotency_key = idempotency_key
+    job.version = record(session, job, "submitted", to_state=job.state)
+    session.add(job)
+
+
+def move(session: Session, job: Job, to: JobState, reason: str, at: float) -> None:
+    """The only place that writes ``state``."""
+    if to not in TRANSITIONS[job.state]:
+        raise ValueError(f"job {job.id}: no way leads from {job.state} to {to}")
+    job.version = record(session, job, "state", from_state=job.state, to_state=to, reason=reason, at=at)
+    job.state = to
+    if to is not JobState.QUEUED:
+        job.queue_position = job.waiting_for = None
+
+
+def record(
+    session: Session,
+    job: Job,
+    kind: str,
+    *,
+    from_state: str | None = None,
+    to_state: str | None = None,
+    reason: str = "",
+    at: float | None = None,
+) -> int:
+    """Add an event of ``job``; returns its id, the version of this change."""
+    version = next_value(session, "version")
+    at = time.time() if at is None else at
+    session.add(
+        Event(id=version, job_id=job.id, at=at, kind=kind, from_state=from_state, to_state=to_state, reason=reason)
+    )
+    return version
+
+
+def next_value(session: Session, name: str) -> int:
+    query = update(Counter).where(col(Counter.name) == name).values(value=col(Counter.value) + 1)
+    return int(session.execute(query.returning(col(Counter.value))).scalar_one())
+
+
+def last_value(session: Session, name: str) -> int:
+    return session.exec(select(Counter.value).where(Counter.name == name)).one()

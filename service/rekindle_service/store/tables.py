@@ -1,0 +1,142 @@
+"""The tables: plain columns, no behaviour. Times are seconds since the epoch."""
+
+from enum import StrEnum
+from typing import Any
+
+from sqlalchemy import JSON, Column, Dialect, Enum, Index, TypeDecorator
+from sqlmodel import Field, SQLModel
+
+from rekindle.contract.job import JobSpec
+from rekindle.contract.states import JobIntent, JobState
+
+
+def _enum_column(kind: type[StrEnum]) -> Any:
+    """A text column that holds the members' values and gives back members."""
+    names = Enum(kind, values_callable=lambda members: [one.value for one in members], native_enum=False, length=16)
+    return Column(names, nullable=False)
+
+
+class SpecColumn(TypeDecorator[JobSpec]):
+    """A ``JobSpec`` as one JSON value: a new option of a job needs no new column."""
+
+    impl = JSON
+    cache_ok = True
+
+    def process_bind_param(self, value: JobSpec | None, dialect: Dialect) -> dict[str, Any] | None:
+        return None if value is None else value.to_json()
+
+    def process_result_value(self, value: dict[str, Any] | None, dialect: Dialect) -> JobSpec | None:
+        return None if value is None else JobSpec.from_json(value)
+
+    def coerce_compared_value(self, op: Any, value: Any) -> Any:
+        """A value inside the JSON is compared as JSON, not as a whole spec."""
+        return JSON().coerce_compared_value(op, value)
+
+
+class Job(SQLModel, table=True):
+    """One job: what was requested, where it is, and how far it has come."""
+
+    __table_args__ = (Index("ix_job_queue", "state", "priority", "number"),)
+
+    id: str = Field(primary_key=True)
+    number: int = Field(default=0, unique=True)  # 1, 2, 3 … in the order of submission, never reused
+    version: int = Field(default=0, index=True)  # position of the last change in the change feed
+    idempotency_key: str | None = Field(default=None, unique=True)
+
+    # what was requested
+    spec: JobSpec = Field(sa_type=SpecColumn)
+    name: str  # this and the next two as they are now: a person may have changed them since
+    priority: int
+    max_failures: int
+    experiment_id: str | None = Field(default=None, index=True, foreign_key="experiment.id")
+    trial: dict[str, Any] = Field(default_factory=dict, sa_type=JSON)  # of ``experiments.matrix.Trial``
+    run_after: str | None = None  # id of a job that must have ended before, however it ended
+
+    # where it is
+    state: JobState = Field(default=JobState.QUEUED, sa_column=_enum_column(JobState))
+    intent: JobIntent = Field(default=JobIntent.RUN, sa_column=_enum_column(JobIntent))
+    run: int = 0  # times that it was sent off from the queue
+    devices: list[str] = Field(default_factory=list, sa_type=JSON)  # slots held now, one per rank
+    queue_position: int | None = None  # 1 = next; None beyond the first 200 and when it does not wait for slots
+    waiting_for: str | None = None
+    rewind: dict[str, int] = Field(default_factory=dict, sa_type=JSON)  # step to go back to, and the run that does it
+    journal_offset: int = 0  # bytes of the keeper's journal that are in these rows
+
+    # how far it has come
+    attempt: int = 0  # the latest; 0 = none yet
+    world_size: int | None = None  # of the latest attempt
+    restarts: int = 0  # attempts that followed a failure
+    phase: str | None = None
+    epoch: int | None = None
+    epochs: int | None = None
+    step: int | None = None
+    steps: int | None = None
+    steps_per_second: float | None = None
+    progress: float | None = None  # 0 to 1
+    eta_seconds: float | None = None
+    snapshot_step: int | None = None  # newest durable snapshot
+    goodput: float | None = None  # 0 to 1, see ``time_breakdown``
+    notice: str | None = None
+    outcome: dict[str, Any] | None = Field(default=None, sa_type=JSON)  # of ``contract.outcome.Outcome``
+    next_try_at: float | None = None
+    created_at: float
+    started_at: float | None = None  # first launch
+    ended_at: float | None = None
+
+
+class Experiment(SQLModel, table=True):
+    """A set of jobs that differ in their parameters, and what is to be compared of them."""
+
+    id: str = Field(primary_key=True)
+    number: int = Field(default=0, unique=True)  # 1, 2, 3 … in the order of submission
+    idempotency_key: str | None = Field(default=None, unique=True)
+    name: str
+    title: str
+    command: str | None = None  # that started it; None for one from elsewhere
+    definition: dict[str, Any] = Field(default_factory=dict, sa_type=JSON)  # the request, without values of ``env``
+    machine: dict[str, Any] = Field(default_factory=dict, sa_type=JSON)  # of ``hardware.describe`` at submission
+    notes: list[str] = Field(default_factory=list, sa_type=JSON)  # what was left out, and why
+    created_at: float
+
+
+class Attempt(SQLModel, table=True):
+    """One launch of torchrun, as the keeper's journal tells it."""
+
+    job_id: str = Field(primary_key=True, foreign_key="job.id", ondelete="CASCADE")
+    number: int = Field(primary_key=True)
+    run: int
+    started_at: float
+    ranks_running_at: float | None = None
+    ended_at: float | None = None
+    outcome: dict[str, Any] | None = Field(default=None, sa_type=JSON)
+    resumed_from_step: int | None = None
+    last_step: int | None = None
+    snapshot_step: int | None = None  # latest durable snapshot
+    saving_seconds: float | None = None  # that the training stood still for snapshots; None = not told
+    world_size: int = 0
+    devices: list[str] = Field(default_factory=list, sa_type=JSON)
+    next_try_at: float | None = None  # of the attempt that follows this one
+    reason: str | None = None  # why another attempt follows, or why none does
+    faults: list[dict[str, Any]] = Field(default_factory=list, sa_type=JSON)  # injected: at, fault, rank, snapshot
+
+
+class Event(SQLModel, table=True):
+    """One thing that happened to a job. Outlives the job: a ``deleted`` event is its tombstone."""
+
+    id: int = Field(primary_key=True)  # from the same counter as ``Job.version``
+    job_id: str = Field(index=True)
+    at: float
+    kind: str = Field(index=True)  # submitted, state, intent, changed, chaos, deleted
+    from_state: str | None = None
+    to_state: str | None = None
+    reason: str = ""
+
+
+class Counter(SQLModel, table=True):
+    """The last value of each counter (``number``, ``version``, ``experiment``, ``starts`` of the server).
+
+    Names with a colon: the counts of deleted jobs, and the last event that was delivered to each channel.
+    """
+
+    name: str = Field(primary_key=True)
+    value: int

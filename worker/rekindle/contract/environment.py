@@ -1,0 +1,130 @@
+"""Every environment variable that crosses a process boundary, and what must not be inherited."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from rekindle.contract.failure_stats import FailureStats
+from rekindle.contract.run_dir.paths import AttemptDir, RankDir, RunDir
+
+JOB_ID = "REKINDLE_JOB_ID"
+RUN_DIR = "REKINDLE_RUN_DIR"
+SNAPSHOT_DIR = "REKINDLE_SNAPSHOT_DIR"
+ATTEMPT = "REKINDLE_ATTEMPT"
+GENERATION = "REKINDLE_GENERATION"
+SNAPSHOT_POLICY = "REKINDLE_SNAPSHOT_POLICY"
+FAILURE_STATS = "REKINDLE_PAST_FAILURES"
+WANDB_RUN_ID = "WANDB_RUN_ID"
+WANDB_RESUME = "WANDB_RESUME"
+
+_NONE_YET = FailureStats()
+
+_SCRUBBED_PREFIXES = ("PET_", "TORCHELASTIC_", "REKINDLE_", "GROUP_", "ROLE_")
+_SCRUBBED = {
+    "RANK",
+    "LOCAL_RANK",
+    "WORLD_SIZE",
+    "LOCAL_WORLD_SIZE",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "TORCH_NCCL_ASYNC_ERROR_HANDLING",
+    "PYTHONPATH",
+    "PYTHONHOME",
+    "VIRTUAL_ENV",
+    WANDB_RUN_ID,  # of whatever runs in the shell that the server was started from
+    WANDB_RESUME,
+    "MLFLOW_RUN_ID",
+}
+
+
+def clean_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """``environment`` without what another torchrun, another job or the server itself left in it.
+
+    ``REKINDLE_*`` goes too: the server's token and settings are none of a job's business.
+    """
+    return {
+        name: value
+        for name, value in environment.items()
+        if name not in _SCRUBBED and not name.startswith(_SCRUBBED_PREFIXES)
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class RankEnv:
+    """What a rank knows about itself. torchrun sets the ranks and sizes, the keeper the rest.
+
+    Outside rekindle (plain ``torchrun train.py`` or plain ``python train.py``) ``job_id`` and ``run_dir`` are None
+    and the ranks default to a world of one.
+    """
+
+    rank: int
+    local_rank: int
+    world_size: int
+    local_world_size: int
+    job_id: str | None
+    attempt: int
+    generation: str | None
+    run_dir: RunDir | None
+    snapshot_dir: Path | None
+    snapshot_policy: str | None
+    failures: FailureStats
+
+    @classmethod
+    def read(cls, environment: Mapping[str, str]) -> Self:
+        run_dir = environment.get(RUN_DIR)
+        snapshot_dir = environment.get(SNAPSHOT_DIR)
+        return cls(
+            rank=int(environment.get("RANK", "0")),
+            local_rank=int(environment.get("LOCAL_RANK", "0")),
+            world_size=int(environment.get("WORLD_SIZE", "1")),
+            local_world_size=int(environment.get("LOCAL_WORLD_SIZE", environment.get("WORLD_SIZE", "1"))),
+            job_id=environment.get(JOB_ID),
+            attempt=int(environment.get(ATTEMPT, "0")),
+            generation=environment.get(GENERATION),
+            run_dir=None if run_dir is None else RunDir(Path(run_dir)),
+            snapshot_dir=None if snapshot_dir is None else Path(snapshot_dir),
+            snapshot_policy=environment.get(SNAPSHOT_POLICY),
+            failures=FailureStats.from_text(environment.get(FAILURE_STATS, "")),
+        )
+
+    @property
+    def attempt_dir(self) -> AttemptDir | None:
+        return None if self.run_dir is None else self.run_dir.attempt(self.attempt)
+
+    @property
+    def rank_dir(self) -> RankDir | None:
+        return None if self.attempt_dir is None else self.attempt_dir.rank(self.rank)
+
+
+def attempt_environment(
+    *,
+    job_id: str,
+    run_dir: RunDir,
+    attempt: int,
+    generation: str,
+    snapshot_policy: str,
+    failures: FailureStats = _NONE_YET,
+) -> dict[str, str]:
+    """What the keeper adds to the job's environment for one attempt."""
+    return {
+        JOB_ID: job_id,
+        RUN_DIR: str(run_dir.root),
+        SNAPSHOT_DIR: str(run_dir.snapshots),
+        ATTEMPT: str(attempt),
+        GENERATION: generation,
+        SNAPSHOT_POLICY: snapshot_policy,
+        FAILURE_STATS: failures.to_text(),
+    }
+
+
+def tracker_environment(env: RankEnv, environment: Mapping[str, str]) -> dict[str, str]:
+    """What makes W&B continue its run in every attempt; nothing where the job's own ``environment`` says otherwise.
+
+    Each rank has a run of its own, should more than one begin one: two processes that write to the same mix it up.
+    MLflow has nothing of the kind: it takes MLFLOW_RUN_ID for a run that exists, and refuses to begin any other.
+    """
+    if env.job_id is None or not environment.keys().isdisjoint({WANDB_RUN_ID, WANDB_RESUME}):
+        return {}
+    run_id = env.job_id if env.rank == 0 else f"{env.job_id}-{env.rank}"
+    return {WANDB_RUN_ID: run_id, WANDB_RESUME: "allow"}

@@ -1,0 +1,113 @@
+"""What a person asks for (``JobSpec``, fixed at submit) and what the server intends for it now (``RunIntent``)."""
+
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from typing import Any, Self
+
+from rekindle.contract.run_dir.json_records import known_fields
+from rekindle.contract.states import JobIntent
+
+DRAINED_EXIT_CODE = 75
+"""Exit code (EX_TEMPFAIL of sysexits.h) with which a script reports: I saved and stopped because I was asked to."""
+
+
+class TargetKind(StrEnum):
+    """What torchrun is given to run."""
+
+    SCRIPT = "script"  # a file, relative to the code directory
+    MODULE = "module"  # a module, as for `python -m`
+    RECIPE = "recipe"  # one of rekindle.recipes
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotPolicy:
+    """When to take a snapshot, whichever is due first, and which to keep. Without any rule for when: ``auto``.
+
+    ``auto``: the interval that costs least, from the cost of a snapshot and the rate of failures; also at the end of
+    an epoch. ``monitor`` is a logged metric, ``accuracy`` or, where less is better, ``-loss``: the best snapshot is
+    kept in addition to the latest ``keep_last``.
+    """
+
+    every_steps: int | None = None
+    every_seconds: float | None = None
+    every_epochs: int | None = None
+    keep_last: int = 3
+    auto: bool = False
+    monitor: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """As in the REST API, where ``keep_last`` is called ``keep``."""
+        value = asdict(self)
+        return {"keep": value.pop("keep_last"), **value}
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> Self:
+        """What ``to_json`` makes, or version 0.1.0 did: it wrote ``best`` for ``monitor``."""
+        renamed = {"keep": "keep_last", "best": "monitor"}
+        return cls(**known_fields(cls, {renamed.get(name, name): item for name, item in value.items()}))
+
+
+@dataclass(frozen=True, slots=True)
+class JobSpec:
+    """All that a person asks for, with every default filled in. ``spec.json``; written once.
+
+    ``code`` is where the code came from: ``path``, ``bundle``, or ``git`` with ``ref`` and ``commit``.
+    """
+
+    name: str
+    kind: TargetKind
+    target: str
+    python: str  # absolute path of an interpreter
+    args: list[str] = field(default_factory=list)
+    code: dict[str, str] = field(default_factory=dict)
+    env: dict[str, str] = field(default_factory=dict)
+    min_ranks: int = 1
+    max_ranks: int = 1
+    nodes: int = 1
+    device: str = "auto"  # or "cpu" or "cuda"; never "auto" once it is accepted
+    priority: int = 0  # higher goes first
+    after: list[str] = field(default_factory=list)  # ids of the jobs that must have succeeded before
+    max_failures: int = 3  # in a row without progress
+    hang_timeout: float | None = None  # seconds
+    time_limit: float | None = None  # seconds
+    snapshot: SnapshotPolicy = field(default_factory=SnapshotPolicy)
+    warm: bool = True
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "snapshot": self.snapshot.to_json()}
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> Self:
+        """Ignores fields of a newer version: a keeper outlives the upgrade of its server, and the reverse.
+
+        Version 0.1.0 wrote ``cadence`` for ``snapshot``. Raises KeyError, TypeError or ValueError for other values.
+        """
+        policy = SnapshotPolicy.from_json(value["snapshot"] if "snapshot" in value else value["cadence"])
+        return cls(**{**known_fields(cls, value), "kind": TargetKind(value["kind"]), "snapshot": policy})
+
+
+@dataclass(frozen=True, slots=True)
+class RunIntent:
+    """``intent.json``: the server's only message to a keeper.
+
+    ``run`` counts how often the job left the queue; a keeper relaunched because the last one died continues the same
+    run (and its failure budget), a resume by the user begins the next one. ``devices`` has one slot name per rank: its
+    length is the world size. ``snapshot`` is the step of the snapshot that the run is to begin from, where a person
+    has chosen another than the latest.
+    """
+
+    intent: JobIntent
+    run: int
+    devices: list[str]
+    max_failures: int = 3
+    snapshot: int | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """``intent`` is stored as ``want``: the key that keepers of version 0.1.0 read, which outlive an upgrade."""
+        value = asdict(self)
+        return {"want": value.pop("intent"), **value}
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> Self:
+        """Ignores fields of a newer version, as ``JobSpec`` does."""
+        return cls(**{**known_fields(cls, value), "intent": JobIntent(value["want"])})
