@@ -27,7 +27,7 @@ def a_job(**columns: Any) -> Job:
     options = {field.name: columns.pop(field.name) for field in fields(JobSpec) if field.name in columns}
     defaults = {"name": f"job {number}", "kind": TargetKind.SCRIPT, "target": "train.py", "python": "/usr/bin/python3"}
     spec = JobSpec(**{**defaults, "device": "cpu", **options})
-    return new_job(job_id(number), spec, **{"number": number, "created_at": 1.0, **columns})
+    return new_job(columns.pop("id", job_id(number)), spec, **{"number": number, "created_at": 1.0, **columns})
 
 
 def a_submission(code: Path | None = None, **options: Any) -> Submission:

@@ -106,5 +106,5 @@ def test_every_step_is_in_the_metrics_once_as_the_mean_over_the_ranks(job):
         assert point["values"]["loss"] == pytest.approx((by_rank[0][point["step"]] + by_rank[1][point["step"]]) / 2)
 
 
-def test_the_submitters_cadence_goes_before_the_scripts(job):
+def test_the_submitters_policy_goes_before_the_scripts(job):
     assert snapshot_steps(job.run_dir.root) == [1, 5, 10, 15, 20, 21]

@@ -11,7 +11,7 @@ from rekindle.contract.score import Score
 from rekindle.training.manifest import read_score
 
 STEPS = 3  # of an epoch
-RARELY = SnapshotPolicy(every_steps=1000, keep=1)
+RARELY = SnapshotPolicy(every_steps=1000, keep_last=1)
 
 
 @pytest.fixture(autouse=True)
@@ -39,7 +39,7 @@ def epochs_kept(tmp_path):
     return sorted(int(path.parent.name) // STEPS for path in tmp_path.glob("snapshots/*/manifest.json"))
 
 
-def test_the_best_epoch_is_saved_and_kept_though_the_cadence_asks_for_none(tmp_path):
+def test_the_best_epoch_is_saved_and_kept_though_the_policy_asks_for_none(tmp_path):
     train([0.1, 0.9, 0.5, 0.9, 0.4])
     assert epochs_kept(tmp_path) == [2, 5]
     assert read_score(tmp_path / "snapshots" / "000000000006") == Score("accuracy", 0.9)
@@ -60,7 +60,7 @@ def test_the_next_run_knows_the_best_of_the_one_before(tmp_path):
 
 
 def test_a_value_of_another_step_does_not_speak_for_a_snapshot(tmp_path):
-    train([0.1, 0.9, 0.2], snapshot_policy=SnapshotPolicy(every_epochs=1, keep=1), early=[1])
+    train([0.1, 0.9, 0.2], snapshot_policy=SnapshotPolicy(every_epochs=1, keep_last=1), early=[1])
     assert epochs_kept(tmp_path) == [3]
 
 

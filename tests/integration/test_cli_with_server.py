@@ -210,7 +210,7 @@ def test_an_export_that_cannot_be_says_why(home: Path, play: Play, tmp_path: Pat
     assert "run this there" in rekindle(home, "snapshots", "export", gone.id, variables=variables).stderr
 
 
-def test_the_best_snapshot_is_marked_and_the_cadence_told(home: Path, play: Play) -> None:
+def test_the_best_snapshot_is_marked_and_the_policy_shown(home: Path, play: Play) -> None:
     job = play()
     job.begin_attempt()
     for step, accuracy in ((40, 0.5), (80, 0.9375), (120, 0.75)):

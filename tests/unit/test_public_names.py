@@ -26,5 +26,5 @@ def test_every_public_name_is_listed_with_its_home():
 
 
 def test_an_unknown_name_is_refused_with_the_known_ones():
-    with pytest.raises(AttributeError, match=r"no attribute 'Runn'; it has Cadence, .*Run, "):
+    with pytest.raises(AttributeError, match=r"no attribute 'Runn'; it has DeterministicElastic, .*Run, "):
         _ = rekindle.Runn

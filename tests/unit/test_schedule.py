@@ -25,7 +25,7 @@ def saved(at, *, blocked, writing=0.0):
 
 def test_what_the_submitter_says_goes_before_what_the_script_says():
     job = json.dumps({"every_steps": 5, "every_seconds": None, "every_epochs": None, "keep": 2})
-    assert effective_policy(SnapshotPolicy(every_steps=9), job) == SnapshotPolicy(every_steps=5, keep=2)
+    assert effective_policy(SnapshotPolicy(every_steps=9), job) == SnapshotPolicy(every_steps=5, keep_last=2)
     assert effective_policy(SnapshotPolicy(every_steps=9), json.dumps({"auto": True})) == AUTO
 
 
@@ -37,8 +37,8 @@ def test_the_script_decides_where_the_submitter_says_nothing():
 
 def test_where_nobody_says_when_it_is_chosen_and_the_submitter_says_how_many():
     job = json.dumps({"every_steps": None, "every_seconds": None, "every_epochs": None, "keep": 7})
-    assert effective_policy(SnapshotPolicy(), job) == SnapshotPolicy(auto=True, keep=7)
-    assert effective_policy(SnapshotPolicy(keep=9), None) == SnapshotPolicy(auto=True, keep=9)
+    assert effective_policy(SnapshotPolicy(), job) == SnapshotPolicy(auto=True, keep_last=7)
+    assert effective_policy(SnapshotPolicy(keep_last=9), None) == SnapshotPolicy(auto=True, keep_last=9)
 
 
 def test_which_snapshot_is_best_is_said_apart_from_when_they_are_due():

@@ -117,7 +117,7 @@ def test_whatever_the_queue_no_slot_is_given_twice_and_no_place_in_it_is_jumped(
     assert [job.id for job, _ in made.starts] == possible[: len(made.starts)]
     left = len({f"cpu:{index}" for index in range(total)} - names) - len(given_away)
     if len(made.starts) < len(possible):
-        assert next(job for job in queue if job.id == possible[len(made.starts)]).min_ranks > left
+        assert next(job for job in queue if job.id == possible[len(made.starts)]).spec.min_ranks > left
 
 
 def test_ranks_get_the_gpus_that_are_joined_by_nvlink():

@@ -29,7 +29,7 @@ _STATUS_FIELDS = frozenset(
         "resumed_from_step",
         "snapshot_step",
         "memory_step",
-        "snapshot_cadence",
+        "snapshot_policy",
         "saving_seconds",
         "notice",
         "steps_per_second",

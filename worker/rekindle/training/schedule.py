@@ -13,7 +13,7 @@ _COPY_INTERVAL = 0.5  # seconds between two of them
 
 
 def effective_policy(own: SnapshotPolicy, from_job: str | None) -> SnapshotPolicy:
-    """The cadence in force: ``auto`` where nobody says anything.
+    """The policy in force: ``auto`` where neither sets any rule.
 
     ``own`` is what the script says; ``from_job``, the JSON that the job's submitter gave, goes before it.
     """
