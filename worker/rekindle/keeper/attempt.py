@@ -15,6 +15,7 @@ from rekindle.contract.run_dir.journal import RecordType
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.keeper.accusation import Hang
 from rekindle.keeper.agents import Agents
+from rekindle.keeper.attempt_files import agent_log_tail, read_rank_result, read_steps
 from rekindle.keeper.diagnosis import failed_by_itself, root_cause, signal_name
 from rekindle.keeper.disk_room import has_room
 from rekindle.keeper.facts import AttemptFacts, Ending
@@ -25,7 +26,6 @@ from rekindle.keeper.process_tree import descendants, end_all, reap
 from rekindle.keeper.roster import Roster, ask_for_stacks, send
 from rekindle.keeper.saved_files import SavedFiles
 from rekindle.keeper.scalar_log import ScalarLog
-from rekindle.keeper.testimony import agent_log_tail, rank_of_folder, read_steps
 from rekindle.keeper.usage_log import UsageLog
 from rekindle.keeper.watch import Events, Watch
 
@@ -197,7 +197,7 @@ class Attempt:
 
     def _rank_started(self, number: int) -> None:
         """The rank's own file tells who it is; if it runs, it must be the agent's child, or orphaned by its death."""
-        rank = rank_of_folder(self._dir.rank(number), number)
+        rank = read_rank_result(self._dir.rank(number), number)
         if rank is None or rank.pid == self._agent:
             return
         if not (rank.identity.alive() and self._watch.add(rank.pid) and rank.identity.alive()):

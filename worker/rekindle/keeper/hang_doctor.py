@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from rekindle.contract.debug_socket import last_collective
-from rekindle.contract.files import open_regular
 from rekindle.contract.run_dir.paths import AttemptDir
+from rekindle.contract.safe_open import open_regular
 from rekindle.keeper.accusation import Hang, Suspect, accuse
 from rekindle.keeper.disk_room import has_room
 from rekindle.keeper.facts import RankFacts

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator
 from rekindle.contract.processes import has_signal_handler
 from rekindle.contract.run_dir.paths import AttemptDir
 from rekindle.contract.run_dir.rank_records import STACK_SIGNAL
+from rekindle.keeper.attempt_files import read_markers, read_rank_result, stopped_by_torchrun
 from rekindle.keeper.diagnosis import is_cascade
 from rekindle.keeper.facts import RankFacts
 from rekindle.keeper.oom_killer import oom_evidence, oom_kills
 from rekindle.keeper.process_tree import send_signal
-from rekindle.keeper.testimony import rank_of_folder, read_testimony, stopped_by_torchrun
 
 
 class Roster:
@@ -38,7 +38,7 @@ class Roster:
     def add_unannounced(self) -> None:
         """Take in ranks that have left their files but were not heard on the bell."""
         for number in self.missing():
-            if (rank := rank_of_folder(self._dir.rank(number), number)) is not None:
+            if (rank := read_rank_result(self._dir.rank(number), number)) is not None:
                 self.add(rank)
 
     def note_exit(self, pid: int, exit_code: int | None, signal_number: int | None) -> None:
@@ -68,7 +68,7 @@ class Roster:
 
     def read(self, rank: RankFacts) -> None:
         """Take in what the rank itself has left: a done marker, an error."""
-        read_testimony(self._dir.rank(rank.rank), rank)
+        read_markers(self._dir.rank(rank.rank), rank)
 
     def complete(self) -> bool:
         return len(self.ranks) == self._world_size

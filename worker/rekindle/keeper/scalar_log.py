@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from rekindle.contract.files import open_regular
 from rekindle.contract.run_dir.rank_records import MetricPoint
+from rekindle.contract.safe_open import open_regular
 from rekindle.keeper.event_records import DamagedError, Event, read_events
 from rekindle.keeper.folder_walk import files_below
 from rekindle.training.metric_log import MetricLog

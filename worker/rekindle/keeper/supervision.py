@@ -23,15 +23,14 @@ from rekindle.contract.run_dir.paths import RunDir
 from rekindle.contract.states import JobIntent
 from rekindle.keeper.agents import Agents
 from rekindle.keeper.attempt import Attempt, Plan
+from rekindle.keeper.attempt_files import read_lost_attempt
 from rekindle.keeper.diagnosis import diagnose
 from rekindle.keeper.facts import AttemptFacts, Ending
-from rekindle.keeper.failure_stats import failure_stats
 from rekindle.keeper.gpu_memory import GpuMemory
-from rekindle.keeper.history import read_history
+from rekindle.keeper.history import failure_stats, read_history
 from rekindle.keeper.patient_journal import PatientJournal
 from rekindle.keeper.process_tree import end_all, leftovers, reap
 from rekindle.keeper.rewinding import rewind
-from rekindle.keeper.testimony import facts_of_lost_attempt
 from rekindle.keeper.time_limit import TimeLimit
 from rekindle.keeper.verdict import Ended, Retry, Stop, cannot_be_forked, decide
 from rekindle.keeper.watch import Events, Watch
@@ -85,7 +84,7 @@ class Keeper:
         if not self._history.attempted:
             self._rewind()
         if self._history.open_attempt is not None:
-            facts = facts_of_lost_attempt(self._run_dir, self._history.open_attempt, self._history.open_world_size)
+            facts = read_lost_attempt(self._run_dir, self._history.open_attempt, self._history.open_world_size)
             self._history.open_attempt = None
             return not self._is_over(facts, diagnose(facts) if facts.ending is Ending.DONE else lost)
         if self._history.unjudged:
@@ -96,8 +95,8 @@ class Keeper:
         """Before the first attempt of a run; done twice, where a keeper dies over it, it does no harm."""
         step = self._intent.snapshot
         if step is not None:
-            set_aside = rewind(self._run_dir, step)
-            self._journal.write(RecordType.REWOUND, run=self._intent.run, step=step, set_aside=set_aside)
+            quarantined = rewind(self._run_dir, step)
+            self._journal.write(RecordType.ROLLED_BACK, run=self._intent.run, step=step, quarantined=quarantined)
 
     def supervise(self) -> None:
         """Run attempts until the verdict is to stop. Signals are events meanwhile."""
