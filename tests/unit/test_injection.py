@@ -50,4 +50,4 @@ def test_nonsense_for_a_rank_never_reaches_the_journal(tmp_path: Path) -> None:
         message = {"attempt": 1, "fault": "corrupt-snapshot", "rank": nonsense}
         Injector(run_dir, run_dir.attempt(1), journal).inject(message, roster, agent=1)
     records = list(read_journal(run_dir.journal))
-    assert [(record.type, record.fields["rank"]) for record in records] == [(RecordType.FAULT_INJECTED, None)] * 3
+    assert [(record.type, record.rank) for record in records] == [(RecordType.FAULT_INJECTED, None)] * 3

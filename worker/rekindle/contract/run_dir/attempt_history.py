@@ -50,7 +50,7 @@ class AttemptInfo:
     snapshot_step: int | None = None  # latest durable snapshot
     saving_seconds: float | None = None  # during which the training stood still for snapshots
     faults: list[FaultInjected] = field(default_factory=list)
-    reason: str | None = None  # why another attempt follows
+    reason: str | None = None  # why another attempt follows, or why none does
     next_try_at: float | None = None
 
 
@@ -111,6 +111,8 @@ class AttemptHistory:
                 self.run(record.run).end = None
             case JobEnded():
                 self.run(record.run).end = record
+                if self.latest is not None:
+                    self.latest.reason = self.latest.reason or record.reason
             case AttemptRecord():
                 self._apply_to(self.attempt(record.attempt, record.at), record)
 
@@ -155,6 +157,7 @@ class AttemptSteps(Protocol):
     ended_at: float | None
     resumed_from_step: int | None
     last_step: int | None
+    next_try_at: float | None
 
 
 def replayed_steps(attempts: Sequence[AttemptSteps]) -> dict[int, int | None]:
@@ -167,13 +170,13 @@ def replayed_steps(attempts: Sequence[AttemptSteps]) -> dict[int, int | None]:
     lost twice counts once for each attempt that had finished it.
 
     None where it is not known: the attempt still runs or its script reports no steps, or the only attempts after it
-    are still starting, restoring, or have not yet reported where they began. Nothing is guessed from the latest
-    snapshot, since a copy in memory may be newer. 0 for the last attempt, and where all later ones ended before they
-    restored anything: those have repeated nothing.
+    are still to come, starting, restoring, or have not yet reported where they began. Nothing is guessed from the
+    latest snapshot, since a copy in memory may be newer. 0 for the last attempt of a run, and where all later ones
+    ended before they restored anything: those have repeated nothing.
     """
     replayed: dict[int, int | None] = {}
     earliest: int | None = None  # step that a later attempt began from
-    restoring = False  # a later attempt runs, and it is not known where it began
+    restoring = bool(attempts) and attempts[-1].next_try_at is not None  # a later attempt has an unknown beginning
     for attempt in reversed(attempts):
         first, last = attempt.resumed_from_step, attempt.last_step
         if last is None or (earliest is None and restoring):

@@ -5,9 +5,9 @@ import pytest
 
 from rekindle.contract.files import append_line
 from rekindle.contract.run_dir.paths import RunDir
-from rekindle_service.run_readers import run_metrics
-from rekindle_service.run_readers.metrics import Point
-from rekindle_service.run_readers.run_metrics import read_run_series
+from rekindle_service.run_readers import metrics
+from rekindle_service.run_readers.downsampling import Point
+from rekindle_service.run_readers.metrics import read_run_series
 
 
 def points_in_memory() -> int:
@@ -32,8 +32,8 @@ def test_of_a_job_that_runs_only_its_newest_series_stay_in_memory(tmp_path: Path
 def test_what_has_not_changed_is_not_read_again_until_others_need_its_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run_metrics, "_kept", run_metrics._Kept())
-    monkeypatch.setattr(run_metrics, "_MOST_KEPT", 2 * (run_metrics._RUN_ITSELF + 4))
+    monkeypatch.setattr(metrics, "_cache", metrics.SeriesCache())
+    monkeypatch.setattr(metrics, "_MAX_CACHED_POINTS", 2 * (metrics._RUN_OVERHEAD + 4))
     one, other, another = (RunDir(tmp_path / name) for name in ("one", "other", "another"))
     for run_dir in (one, other, another):
         add(run_dir, 1, 2, 3, 4)
@@ -45,7 +45,7 @@ def test_what_has_not_changed_is_not_read_again_until_others_need_its_place(
 
 
 def test_series_too_long_to_be_kept_are_told_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_metrics, "_MOST_KEPT", 10)
+    monkeypatch.setattr(metrics, "_MAX_CACHED_POINTS", 10)
     run_dir = RunDir(tmp_path / "run")
     add(run_dir, *range(20))
     assert len(read_run_series(run_dir)["loss"]) == len(read_run_series(run_dir)["loss"]) == 20

@@ -1,17 +1,28 @@
+import json
+
 import pytest
 
 from job_examples import a_job
-from rekindle.contract.run_dir.journal import Record, RecordType
+from rekindle.contract.outcome import Outcome
+from rekindle.contract.run_dir.journal import RecordType, read_journal
 from rekindle.contract.states import JobState
 from rekindle_service.store.projection import project
 
-FAILURE = {"class": "signal", "message": "rank 1 was killed"}
+FAILURE = Outcome.from_json({"class": "signal", "message": "rank 1 was killed"}).to_json()
+SUCCESS = Outcome.from_json({"class": "success", "message": "done"}).to_json()
 
 
-def records(*lines):
-    return [
-        Record(RecordType(kind), float(at), fields, end=at * 100) for at, (kind, fields) in enumerate(lines, start=1)
-    ]
+@pytest.fixture
+def records(tmp_path):
+    """Records as they are read from a journal; the time of each is its line number."""
+
+    def records(*lines):
+        path = tmp_path / "journal.jsonl"
+        values = [{"type": kind, "at": at, **fields} for at, (kind, fields) in enumerate(lines, start=1)]
+        path.write_text("".join(json.dumps(value) + "\n" for value in values))
+        return list(read_journal(path))
+
+    return records
 
 
 def attempt_started(number, run=1, world_size=2):
@@ -48,25 +59,21 @@ def test_no_records_have_no_effect(job):
     assert project(job, [], []) is None
 
 
-def test_a_run_without_trouble_goes_from_starting_over_running_to_its_end(job):
-    success = {"class": "success", "message": "done"}
-    effect = project(
-        job,
-        [],
-        records(
-            attempt_started(1), ranks_running(1), attempt_ended(1, success), job_ended("succeeded", outcome=success)
-        ),
+def test_a_run_without_trouble_goes_from_starting_over_running_to_its_end(job, records):
+    lines = records(
+        attempt_started(1), ranks_running(1), attempt_ended(1, SUCCESS), job_ended("succeeded", outcome=SUCCESS)
     )
+    effect = project(job, [], lines)
     assert ways(effect) == ["running", "succeeded"]
     assert effect.columns["ended_at"] == 4.0
     assert effect.columns["progress"] == 1.0
-    assert effect.columns["outcome"] == success
+    assert effect.columns["outcome"] == SUCCESS
     assert effect.columns["devices"] == []
     assert effect.columns["restarts"] == 0
-    assert effect.offset == 400
+    assert effect.offset == lines[-1].end
 
 
-def test_a_failed_attempt_leads_to_recovering_only_when_another_one_comes(job):
+def test_a_failed_attempt_leads_to_recovering_only_when_another_one_comes(job, records):
     effect = project(job, [], records(attempt_started(1), ranks_running(1), attempt_ended(1), retry(1)))
     assert ways(effect) == ["running", "recovering"]
     assert effect.columns["next_try_at"] == 50.0
@@ -75,7 +82,7 @@ def test_a_failed_attempt_leads_to_recovering_only_when_another_one_comes(job):
     assert ways(effect) == ["running"]
 
 
-def test_the_reason_of_a_recovery_is_gone_once_the_ranks_run_again(job):
+def test_the_reason_of_a_recovery_is_gone_once_the_ranks_run_again(job, records):
     effect = project(
         job,
         [],
@@ -88,7 +95,7 @@ def test_the_reason_of_a_recovery_is_gone_once_the_ranks_run_again(job):
     assert effect.columns["restarts"] == 1
 
 
-def test_attempts_hold_what_the_journal_tells_of_them(job):
+def test_attempts_hold_what_the_journal_tells_of_them(job, records):
     effect = project(
         job,
         [],
@@ -107,10 +114,10 @@ def test_attempts_hold_what_the_journal_tells_of_them(job):
     assert effect.columns["snapshot_step"] == 50
 
 
-def test_reading_record_by_record_gives_the_same_as_reading_all_at_once(job):
+def test_reading_record_by_record_gives_the_same_as_reading_all_at_once(job, records):
     lines = records(
         attempt_started(1), ranks_running(1), attempt_ended(1), retry(1), attempt_started(2), ranks_running(2),
-        attempt_ended(2, {"class": "success", "message": "done"}), job_ended("succeeded"),
+        attempt_ended(2, SUCCESS), job_ended("succeeded"),
     )  # fmt: skip
     whole = project(job, [], lines)
     stepwise, attempts, seen = job.model_copy(), {}, []
@@ -129,24 +136,24 @@ def test_reading_record_by_record_gives_the_same_as_reading_all_at_once(job):
     )
 
 
-def test_the_end_of_an_earlier_run_says_nothing_about_this_one(job):
+def test_the_end_of_an_earlier_run_says_nothing_about_this_one(job, records):
     job.run = 2
     effect = project(job, [], records(job_ended("failed", run=1), attempt_started(1, run=2), ranks_running(1)))
     assert ways(effect) == ["running"]
     assert "ended_at" not in effect.columns
 
 
-def test_a_job_ends_once_however_often_the_journal_says_so(job):
+def test_a_job_ends_once_however_often_the_journal_says_so(job, records):
     effect = project(job, [], records(job_ended("failed"), job_ended("succeeded"), retry(1), ranks_running(1)))
     assert ways(effect) == ["failed"]
 
 
-def test_a_job_that_is_over_is_not_brought_back_by_its_journal():
+def test_a_job_that_is_over_is_not_brought_back_by_its_journal(records):
     job = a_job(state=JobState.CANCELLED, run=1)
     assert ways(project(job, [], records(attempt_started(1), ranks_running(1), job_ended("failed")))) == []
 
 
-def test_a_drained_job_goes_back_to_the_queue(job):
+def test_a_drained_job_goes_back_to_the_queue(job, records):
     effect = project(job, [], records(job_ended("queued")))
     assert ways(effect) == ["queued"]
     assert effect.requeued
@@ -154,11 +161,11 @@ def test_a_drained_job_goes_back_to_the_queue(job):
     assert effect.columns["outcome"]["class"] == "preempted"
 
 
-def test_a_job_cancelled_between_attempts_has_an_outcome(job):
+def test_a_job_cancelled_between_attempts_has_an_outcome(job, records):
     assert project(job, [], records(job_ended("cancelled"))).columns["outcome"]["class"] == "cancelled"
 
 
-def test_attempts_of_a_later_run_are_no_restarts(job):
+def test_attempts_of_a_later_run_are_no_restarts(job, records):
     lines = records(attempt_started(1), attempt_ended(1), job_ended("failed"))
     effect = project(job, [], lines)
     again = a_job(state=JobState.STARTING, run=2)
@@ -176,7 +183,7 @@ def test_attempts_of_a_later_run_are_no_restarts(job):
         ("job_ended", {"run": 1, "state": "running", "reason": "r"}),
     ],
 )
-def test_a_senseless_record_is_passed_over_and_noted(job, bad):
+def test_a_malformed_record_is_skipped_and_noted(job, bad, records):
     effect = project(job, [], records(bad, attempt_started(1), ranks_running(1)))
     assert ways(effect) == ["running"]
     assert "journal.jsonl" in effect.columns["notice"]
@@ -186,7 +193,7 @@ def fault_injected(number, **fields):
     return "fault_injected", {"attempt": number, **fields}
 
 
-def test_injected_faults_are_kept_with_their_attempt_and_told_as_events(job):
+def test_injected_faults_are_kept_with_their_attempt_and_told_as_events(job, records):
     lines = [
         attempt_started(1),
         ranks_running(1),
@@ -198,24 +205,24 @@ def test_injected_faults_are_kept_with_their_attempt_and_told_as_events(job):
         {"at": 3.0, "fault": "corrupt-snapshot", "rank": None, "snapshot": 40},
         {"at": 4.0, "fault": "kill", "rank": 1, "snapshot": None},
     ]
-    sentences = [remark.sentence for remark in effect.remarks if remark.kind == "chaos"]
+    sentences = [event.sentence for event in effect.events if event.kind == "chaos"]
     assert sentences == ["attempt 1: corrupt-snapshot of step 40", "attempt 1: kill rank 1"]
     assert ways(effect) == ["running"]
 
 
-def test_a_snapshot_that_was_passed_over_is_part_of_the_story(job):
+def test_a_skipped_snapshot_is_part_of_the_story(job, records):
     skip = {"attempt": 1, "step": 40, "reason": "model.pt: another checksum"}
     effect = project(job, [], records(attempt_started(1), ranks_running(1), ("snapshot_skipped", skip)))
-    assert [(remark.kind, remark.sentence) for remark in effect.remarks] == [
-        ("snapshot_skipped", "attempt 1: the snapshot of step 40 was passed over: model.pt: another checksum")
+    assert [(event.kind, event.sentence) for event in effect.events] == [
+        ("snapshot_skipped", "attempt 1: the snapshot of step 40 was skipped: model.pt: another checksum")
     ]
 
 
-def test_a_straggler_found_and_cleared_is_part_of_the_story(job):
+def test_a_straggler_found_and_cleared_is_part_of_the_story(job, records):
     found, cleared = {"attempt": 1, "rank": 1, "share": 0.75}, {"attempt": 1, "rank": 1, "share": None}
     lines = [attempt_started(1), ranks_running(1), (RecordType.STRAGGLER, found), (RecordType.STRAGGLER, cleared)]
     effect = project(job, [], records(*lines))
-    assert [(remark.kind, remark.sentence) for remark in effect.remarks] == [
+    assert [(event.kind, event.sentence) for event in effect.events] == [
         ("straggler", "attempt 1: the others wait 75% of the time for rank 1"),
         ("straggler", "attempt 1: the others no longer wait for rank 1"),
     ]
@@ -226,8 +233,8 @@ def test_a_straggler_found_and_cleared_is_part_of_the_story(job):
     "fields",
     [{"fault": "explode", "rank": 1}, {"rank": 1}, {"fault": ["kill"], "rank": 1}, {"fault": "kill", "rank": "1"}],
 )
-def test_a_senseless_fault_is_passed_over(job, fields):
+def test_a_malformed_fault_is_skipped(job, fields, records):
     effect = project(job, [], records(attempt_started(1), fault_injected(1, **fields)))
     assert effect.attempts[1].faults == []
-    assert effect.remarks == []
-    assert "passed over" in effect.columns["notice"]
+    assert effect.events == []
+    assert "skipped" in effect.columns["notice"]

@@ -6,29 +6,30 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rekindle_service.run_readers.metrics import Point, ThinnedSeries, read_metric_lines, read_series
+from rekindle_service.run_readers.downsampling import DownsampledSeries, Point
+from rekindle_service.run_readers.metrics import read_metric_lines, read_series
 
 
 def points(values: list[float | None]) -> list[Point]:
     return [Point(step, 0, float(step), value) for step, value in enumerate(values)]
 
 
-def thinned(values: list[float | None], max_points: int) -> list[Point]:
-    series = ThinnedSeries(max_points)
+def downsampled(values: list[float | None], max_points: int) -> list[Point]:
+    series = DownsampledSeries(max_points)
     for point in points(values):
         series.add(point)
     return series.points()
 
 
 def test_a_short_series_is_left_as_it_is() -> None:
-    assert thinned([3.0, 1.0, None, 2.0], 10) == points([3.0, 1.0, None, 2.0])
+    assert downsampled([3.0, 1.0, None, 2.0], 10) == points([3.0, 1.0, None, 2.0])
 
 
 @given(st.lists(st.one_of(st.none(), st.floats(-1e6, 1e6)), max_size=600), st.integers(4, 50))
-def test_thinning_keeps_the_extremes_the_gaps_the_last_point_and_the_bound(
+def test_downsampling_keeps_the_extremes_the_gaps_the_last_point_and_the_bound(
     values: list[float | None], max_points: int
 ) -> None:
-    kept = thinned(values, max_points)
+    kept = downsampled(values, max_points)
     assert len(kept) <= max_points
     assert [point.step for point in kept] == sorted({point.step for point in kept})
     assert set(kept) <= set(points(values))
@@ -42,7 +43,7 @@ def test_thinning_keeps_the_extremes_the_gaps_the_last_point_and_the_bound(
 
 
 def test_a_long_series_keeps_points_all_along() -> None:
-    steps = [point.step for point in thinned([float(i % 7) for i in range(100_000)], 300)]
+    steps = [point.step for point in downsampled([float(i % 7) for i in range(100_000)], 300)]
     assert len(steps) > 60
     assert max(later - earlier for earlier, later in itertools.pairwise(steps)) < 3000
 
@@ -51,7 +52,7 @@ def write(path: Path, *lines: object) -> None:
     path.write_text("".join((line if isinstance(line, str) else json.dumps(line)) + "\n" for line in lines))
 
 
-def test_series_are_read_by_name_and_nonsense_is_passed_over(tmp_path: Path) -> None:
+def test_series_are_read_by_name_and_nonsense_is_skipped(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     good = {"step": 1, "epoch": None, "at": 5.0, "values": {"loss": 0.5, "acc": None, "name": "text"}}
     write(
@@ -76,7 +77,7 @@ def test_series_are_read_by_name_and_nonsense_is_passed_over(tmp_path: Path) -> 
     assert list(read_series(tmp_path, path, names={"acc"}, max_points=100)) == ["acc"]
 
 
-def test_an_unfinished_line_waits_and_reading_goes_on_behind_the_last_one(tmp_path: Path) -> None:
+def test_an_unfinished_line_waits_and_reading_continues_after_the_last_one(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     line = json.dumps({"step": 1, "epoch": 0, "at": 1.0, "values": {"loss": 1.0}}) + "\n"
     path.write_text(line + line[:20])

@@ -22,14 +22,14 @@ def over(at, **columns):
 
 def spent(row, attempts, now):
     return {
-        spending.value: seconds for spending, seconds in totals(time_breakdown(row, attempts, now)).items() if seconds
+        category.value: seconds for category, seconds in totals(time_breakdown(row, attempts, now)).items() if seconds
     }
 
 
 def test_a_job_that_has_no_slots_yet_is_queued_and_has_no_goodput():
-    pieces = time_breakdown(job(JobState.QUEUED, started_at=None), [], now=7)
-    assert [(piece.spending, piece.seconds) for piece in pieces] == [(TimeCategory.QUEUED, 7)]
-    assert goodput(pieces) is None
+    intervals = time_breakdown(job(JobState.QUEUED, started_at=None), [], now=7)
+    assert [(interval.category, interval.seconds) for interval in intervals] == [(TimeCategory.QUEUED, 7)]
+    assert goodput(intervals) is None
 
 
 def test_every_second_from_submission_to_the_end_goes_into_one_thing():
@@ -38,14 +38,14 @@ def test_every_second_from_submission_to_the_end_goes_into_one_thing():
         attempt(2, 40, 41, 61, resumed_from_step=50, last_step=150, saving_seconds=1.0),
     ]
     row = over(62, started_at=10.0)
-    pieces = time_breakdown(row, attempts, now=999)
+    intervals = time_breakdown(row, attempts, now=999)
     assert spent(row, attempts, 999) == pytest.approx(
         {"queued": 10, "starting": 2 + 2 + 1, "training": 9 + 19, "replayed": 9, "saving": 3, "waiting": 6 + 1}
     )
-    ends = [piece.began + piece.seconds for piece in pieces]
-    assert [piece.began for piece in pieces] == pytest.approx([0, *ends[:-1]])
+    ends = [interval.started_at + interval.seconds for interval in intervals]
+    assert [interval.started_at for interval in intervals] == pytest.approx([0, *ends[:-1]])
     assert ends[-1] == pytest.approx(62)
-    assert goodput(pieces) == pytest.approx(28 / 52)
+    assert goodput(intervals) == pytest.approx(28 / 52)
 
 
 def test_the_time_until_the_keeper_has_launched_the_first_attempt_is_starting():
@@ -73,7 +73,7 @@ def test_a_drained_job_is_queued_until_now():
     assert spent(job(JobState.QUEUED), [attempt(1, 0, 0, 5)], 8) == {"training": 5, "queued": 3}
 
 
-def test_steps_of_every_earlier_attempt_that_are_done_again_are_no_gain():
+def test_replayed_steps_of_every_earlier_attempt_are_no_gain():
     attempts = [
         attempt(1, 0, 0, 10, last_step=100),
         attempt(2, 10, 10, 20, resumed_from_step=100, last_step=200),
@@ -82,7 +82,7 @@ def test_steps_of_every_earlier_attempt_that_are_done_again_are_no_gain():
     assert spent(over(30), attempts, 99) == pytest.approx({"training": 15, "replayed": 15})
 
 
-def test_an_attempt_from_the_first_step_on_makes_all_before_it_vain():
+def test_an_attempt_from_the_first_step_on_replays_all_before_it():
     attempts = [attempt(1, 0, 0, 10, last_step=100), attempt(2, 10, 10, 20, last_step=40)]
     assert spent(over(20), attempts, 99) == pytest.approx({"training": 10, "replayed": 10})
 
@@ -103,6 +103,6 @@ def test_no_attempt_saves_for_longer_than_it_ran():
 
 def test_a_clock_set_back_gives_no_negative_time():
     for attempts in ([attempt(1, 100, 101, 50)], [attempt(1, 0, 5, 1)], [attempt(1, 0, 0, 9), attempt(2, 5, 6, 7)]):
-        pieces = time_breakdown(over(3, started_at=70.0), attempts, now=10)
-        assert all(piece.seconds > 0 for piece in pieces)
-        assert goodput(pieces) is None or 0 <= goodput(pieces) <= 1
+        intervals = time_breakdown(over(3, started_at=70.0), attempts, now=10)
+        assert all(interval.seconds > 0 for interval in intervals)
+        assert goodput(intervals) is None or 0 <= goodput(intervals) <= 1
