@@ -20,46 +20,32 @@ class DownsampledSeries:
     """
 
     def __init__(self, max_points: int) -> None:
-        self._max_buckets = max((max_points - 1) // 3, 1)
         self._max_points = max_points
-        self._all: list[Point] | None = []
+        self._max_buckets = max((max_points - 1) // 3, 1)  # once a bucket stands for several points
         self._buckets: list[list[Point]] = []
-        self._width = 1
-        self._filled = 0
+        self._width = self._filled = 1  # points that a bucket, and the last one, stand for
         self._last: Point | None = None
 
     def add(self, point: Point) -> None:
         self._last = point
-        if self._all is None:
-            self._put(point)
-            return
-        self._all.append(point)
-        if len(self._all) > self._max_points:
-            for each in self._all:
-                self._put(each)
-            self._all = None
+        if self._filled == self._width:
+            self._buckets.append([])
+            self._filled = 0
+        self._buckets[-1] = _extremes([*self._buckets[-1], point])
+        self._filled += 1
+        if len(self._buckets) > (self._max_points if self._width == 1 else self._max_buckets):
+            while len(self._buckets) > self._max_buckets:
+                self._merge_pairs()
 
     def points(self) -> list[Point]:
-        if self._all is not None:
-            return list(self._all)
         kept = [point for bucket in self._buckets for point in bucket]
         if self._last is not None and kept[-1] is not self._last:
             kept.append(self._last)
         return kept[-self._max_points :]
 
-    def _put(self, point: Point) -> None:
-        if not self._buckets or self._filled == self._width:
-            if len(self._buckets) == self._max_buckets:
-                self._merge_pairs()
-            if self._filled == self._width or not self._buckets:
-                self._buckets.append([])
-                self._filled = 0
-        self._buckets[-1] = _extremes([*self._buckets[-1], point])
-        self._filled += 1
-
     def _merge_pairs(self) -> None:
         pairs = [self._buckets[i : i + 2] for i in range(0, len(self._buckets), 2)]
-        self._filled = self._width * len(pairs[-1])
+        self._filled += self._width * (len(pairs[-1]) - 1)
         self._width *= 2
         self._buckets = [_extremes([point for bucket in pair for point in bucket]) for pair in pairs]
 

@@ -1,43 +1,18 @@
 """What records of a keeper's journal mean for the rows of its job; decided here, written by the store."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from rekindle.contract.outcome import Outcome, OutcomeClass
+from rekindle.contract.run_dir import journal
 from rekindle.contract.run_dir.attempt_history import AttemptHistory, AttemptInfo
-from rekindle.contract.run_dir.journal import (
-    AttemptEnded,
-    AttemptRecord,
-    AttemptStarted,
-    FaultInjected,
-    JobEnded,
-    Malformed,
-    RanksRunning,
-    Record,
-    RetryDecided,
-    RolledBack,
-    SnapshotSkipped,
-    Straggler,
-)
+from rekindle.contract.run_dir.journal import AttemptRecord, Record
 from rekindle.contract.states import HOLDING_SLOTS, TERMINAL, JobState
 from rekindle_service.store.tables import Attempt, Job
 
-_AS_FOLDED = (
-    "run",
-    "started_at",
-    "ranks_running_at",
-    "ended_at",
-    "resumed_from_step",
-    "last_step",
-    "snapshot_step",
-    "saving_seconds",
-    "world_size",
-    "devices",
-    "next_try_at",
-    "reason",
-)
-"""Columns of an attempt that ``AttemptInfo`` has under the same name."""
+_AS_FOLDED = {field.name for field in fields(AttemptInfo)} & Attempt.model_fields.keys() - {"outcome", "faults"}
+"""Columns of an attempt whose values are those of ``AttemptInfo``."""
 
 _NO_PROGRESS = {"phase": None, "steps_per_second": None, "eta_seconds": None}
 
@@ -91,7 +66,7 @@ class JournalReducer:
         self._state, self._run = job.state, job.run
         self._rows = {attempt.number: attempt for attempt in attempts}
         self._touched: set[int] = set()
-        before = [AttemptInfo(row.number, **{name: getattr(row, name) for name in _AS_FOLDED}) for row in attempts]
+        before = [AttemptInfo(**{name: getattr(row, name) for name in _AS_FOLDED}) for row in attempts]
         self._history = AttemptHistory(before, job.run)
 
     @property
@@ -114,27 +89,27 @@ class JournalReducer:
     def _apply_to_job(self, record: Record) -> None:
         columns = self._changes.columns
         match record:
-            case AttemptStarted():
+            case journal.AttemptStarted():
                 columns.update(attempt=max(self._history.attempts), world_size=record.world_size, next_try_at=None)
                 columns.update(restarts=self._history.restarts, **_NO_PROGRESS)
-            case RanksRunning():
+            case journal.RanksRunning():
                 columns.update(outcome=None, next_try_at=None)
                 self._move(JobState.RUNNING, "every rank runs", record)
-            case AttemptEnded():
+            case journal.AttemptEnded():
                 columns.update(outcome=_json(record.outcome), **_NO_PROGRESS)
                 if record.snapshot_step is not None:
                     columns["snapshot_step"] = record.snapshot_step
-            case RetryDecided():
+            case journal.RetryDecided():
                 columns["next_try_at"] = record.next_try_at
                 self._move(JobState.RECOVERING, record.reason, record)
-            case JobEnded() if record.run >= self._run and self._state in HOLDING_SLOTS:
+            case journal.JobEnded() if record.run >= self._run and self._state in HOLDING_SLOTS:
                 self._end(record)
-            case Malformed():
+            case journal.Malformed():
                 columns["notice"] = (
                     f"journal.jsonl, record before byte {record.end} ({record.kind}) skipped: {record.problem}"
                 )
 
-    def _end(self, record: JobEnded) -> None:
+    def _end(self, record: journal.JobEnded) -> None:
         """The end of the job's current run."""
         columns, to = self._changes.columns, record.state
         if self._history.latest is not None:
@@ -167,17 +142,17 @@ class JournalReducer:
 def _event(record: Record) -> TimelineEvent | None:
     """What belongs to the job's history without changing its state."""
     match record:
-        case FaultInjected(attempt=number, fault=fault):
+        case journal.FaultInjected(attempt=number, fault=fault):
             target = "" if record.rank is None else f" rank {record.rank}"
             target += "" if record.snapshot is None else f" of step {record.snapshot}"
             return TimelineEvent("chaos", f"attempt {number}: {fault}{target}", record.at)
-        case SnapshotSkipped(attempt=number):
+        case journal.SnapshotSkipped(attempt=number):
             sentence = f"attempt {number}: the snapshot of step {record.step} was skipped: {record.reason}"
             return TimelineEvent("snapshot_skipped", sentence, record.at)
-        case RolledBack(step=step):
+        case journal.RolledBack(step=step):
             newer = ", ".join(map(str, record.quarantined)) or "none"
             return TimelineEvent("rolled_back", f"back to the snapshot of step {step}; quarantined: {newer}", record.at)
-        case Straggler(attempt=number, share=share):
+        case journal.Straggler(attempt=number, share=share):
             waiting = "the others no longer wait" if share is None else f"the others wait {share:.0%} of the time"
             return TimelineEvent("straggler", f"attempt {number}: {waiting} for rank {record.rank}", record.at)
         case _:

@@ -9,22 +9,8 @@ from pathlib import Path
 from typing import Protocol, Self
 
 from rekindle.contract.outcome import Outcome
-from rekindle.contract.run_dir.journal import (
-    AttemptEnded,
-    AttemptRecord,
-    AttemptStarted,
-    FaultInjected,
-    JobEnded,
-    KeeperStarted,
-    RankExited,
-    RankProcess,
-    RanksRunning,
-    Record,
-    Resumed,
-    RetryDecided,
-    Straggler,
-    read_journal,
-)
+from rekindle.contract.run_dir import journal
+from rekindle.contract.run_dir.journal import AttemptRecord, Record
 
 
 @dataclass(slots=True)
@@ -38,8 +24,8 @@ class AttemptInfo:
     world_size: int = 0
     devices: list[str] = field(default_factory=list)
     warm: bool = True  # forked from a parent that had imported torch
-    processes: dict[int, RankProcess] = field(default_factory=dict)  # by rank, as the next two
-    exits: dict[int, RankExited] = field(default_factory=dict)
+    processes: dict[int, journal.RankProcess] = field(default_factory=dict)  # by rank, as the next two
+    exits: dict[int, journal.RankExited] = field(default_factory=dict)
     stragglers: dict[int, float] = field(default_factory=dict)  # share of the time that others wait for the rank
     ranks_running_at: float | None = None
     ended_at: float | None = None
@@ -49,7 +35,7 @@ class AttemptInfo:
     last_step: int | None = None
     snapshot_step: int | None = None  # latest durable snapshot
     saving_seconds: float | None = None  # during which the training stood still for snapshots
-    faults: list[FaultInjected] = field(default_factory=list)
+    faults: list[journal.FaultInjected] = field(default_factory=list)
     reason: str | None = None  # why another attempt follows, or why none does
     next_try_at: float | None = None
 
@@ -61,7 +47,7 @@ class RunInfo:
     number: int
     started_at: float | None = None  # of its first attempt, in seconds since the epoch
     ended: list[AttemptInfo] = field(default_factory=list)  # attempts whose end was recorded during this run
-    end: JobEnded | None = None
+    end: journal.JobEnded | None = None
 
 
 class AttemptHistory:
@@ -72,12 +58,12 @@ class AttemptHistory:
         self.attempts = {attempt.number: attempt for attempt in attempts}
         self._first_run = run
         self.runs: dict[int, RunInfo] = {}
-        self.keeper: KeeperStarted | None = None  # the latest
+        self.keeper: journal.KeeperStarted | None = None  # the latest
 
     @classmethod
-    def read(cls, journal: Path) -> Self:
+    def read(cls, path: Path) -> Self:
         history = cls()
-        for record in read_journal(journal):
+        for record in journal.read_journal(path):
             history.apply(record)
         return history
 
@@ -106,10 +92,10 @@ class AttemptHistory:
 
     def apply(self, record: Record) -> None:
         match record:
-            case KeeperStarted():
+            case journal.KeeperStarted():
                 self.keeper = record
                 self.run(record.run).end = None
-            case JobEnded():
+            case journal.JobEnded():
                 self.run(record.run).end = record
                 if self.latest is not None:
                     self.latest.reason = self.latest.reason or record.reason
@@ -118,30 +104,30 @@ class AttemptHistory:
 
     def _apply_to(self, attempt: AttemptInfo, record: AttemptRecord) -> None:
         match record:
-            case AttemptStarted():
+            case journal.AttemptStarted():
                 attempt.run, attempt.world_size = record.run, record.world_size
                 attempt.devices, attempt.warm = record.devices, record.warm
                 run = self.run(record.run)
                 run.started_at = record.at if run.started_at is None else run.started_at
-            case RanksRunning():
+            case journal.RanksRunning():
                 attempt.processes = {process.rank: process for process in record.ranks}
                 attempt.ranks_running_at = record.at
-            case Resumed():
+            case journal.Resumed():
                 attempt.resumed_from_step = record.step
-            case RankExited():
+            case journal.RankExited():
                 attempt.exits[record.rank] = record
-            case Straggler(share=None):
+            case journal.Straggler(share=None):
                 attempt.stragglers.pop(record.rank, None)
-            case Straggler(share=float(share)):
+            case journal.Straggler(share=float(share)):
                 attempt.stragglers[record.rank] = share
-            case FaultInjected():
+            case journal.FaultInjected():
                 attempt.faults = [*attempt.faults, record]
-            case RetryDecided():
+            case journal.RetryDecided():
                 attempt.reason, attempt.next_try_at = record.reason, record.next_try_at
-            case AttemptEnded():
+            case journal.AttemptEnded():
                 self._end(attempt, record)
 
-    def _end(self, attempt: AttemptInfo, record: AttemptEnded) -> None:
+    def _end(self, attempt: AttemptInfo, record: journal.AttemptEnded) -> None:
         attempt.ended_at, attempt.outcome, attempt.progressed = record.at, record.outcome, record.progressed
         attempt.last_step, attempt.snapshot_step = record.last_step, record.snapshot_step
         attempt.saving_seconds = record.saving_seconds

@@ -4,11 +4,11 @@ The server copies it into rows and can rebuild them from it.
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, TypeVar, dataclass_transform
 
 from rekindle.contract.chaos import Fault
 from rekindle.contract.files import append_line, read_lines
@@ -16,6 +16,8 @@ from rekindle.contract.outcome import Outcome
 from rekindle.contract.processes import ProcessIdentity
 from rekindle.contract.run_dir.json_records import Count, Range, structure, with_current_names
 from rekindle.contract.states import TERMINAL, JobState
+
+R = TypeVar("R", bound="Record")
 
 Number = Annotated[int, Range(0, 1 << 31)]
 WorldSize = Annotated[int, Range(0, 1 << 16)]
@@ -48,31 +50,6 @@ class Record:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Malformed(Record):
-    """A line of a known type that lacks the fields of that type: not written by a keeper."""
-
-    kind: RecordType
-    problem: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeeperStarted(Record):
-    type = RecordType.KEEPER_STARTED
-    run: Number
-    keeper: ProcessIdentity
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RolledBack(Record):
-    """A user chose to resume the run from the snapshot of ``step``; newer ones were quarantined."""
-
-    type = RecordType.ROLLED_BACK
-    run: Number
-    step: Count
-    quarantined: list[Count] = field(default_factory=list)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptRecord(Record):
     """A record about one attempt."""
 
@@ -80,13 +57,51 @@ class AttemptRecord(Record):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Malformed(Record):
+    """A line of a known type that lacks the fields of that type: not written by a keeper."""
+
+    kind: RecordType
+    problem: str
+
+
+_RECORDS: dict[str, type[Record]] = {}
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True)
+def _record(record_type: RecordType) -> Callable[[type[R]], type[R]]:
+    """Make a class the dataclass of the records of ``record_type``."""
+
+    def decorate(cls: type[R]) -> type[R]:
+        record = dataclass(frozen=True, slots=True, kw_only=True)(cls)
+        record.type = record_type
+        _RECORDS[record_type] = record
+        return record
+
+    return decorate
+
+
+@_record(RecordType.KEEPER_STARTED)
+class KeeperStarted(Record):
+    run: Number
+    keeper: ProcessIdentity
+
+
+@_record(RecordType.ROLLED_BACK)
+class RolledBack(Record):
+    """A user chose to resume the run from the snapshot of ``step``; newer ones were quarantined."""
+
+    run: Number
+    step: Count
+    quarantined: list[Count] = field(default_factory=list)
+
+
+@_record(RecordType.ATTEMPT_STARTED)
 class AttemptStarted(AttemptRecord):
-    type = RecordType.ATTEMPT_STARTED
     run: Number
     world_size: WorldSize
     devices: list[str]
     generation: str = ""
-    warm: bool = True
+    warm: bool = True  # forked from a parent that had imported torch
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,43 +114,38 @@ class RankProcess:
     start_time: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@_record(RecordType.RANKS_RUNNING)
 class RanksRunning(AttemptRecord):
-    type = RecordType.RANKS_RUNNING
     ranks: list[RankProcess]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@_record(RecordType.SNAPSHOT_SKIPPED)
 class SnapshotSkipped(AttemptRecord):
     """A damaged snapshot was skipped for the one before."""
 
-    type = RecordType.SNAPSHOT_SKIPPED
     step: Count
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@_record(RecordType.RESUMED)
 class Resumed(AttemptRecord):
     """The attempt continues from the snapshot of ``step``."""
 
-    type = RecordType.RESUMED
     step: Count
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@_record(RecordType.RANK_EXITED)
 class RankExited(AttemptRecord):
-    type = RecordType.RANK_EXITED
     rank: Number
     exit_code: int | None = None
     signal: str | None = None  # "SIGKILL"
     killed: bool = False  # by the keeper
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@_record(RecordType.ATTEMPT_ENDED)
 class AttemptEnded(AttemptRecord):
     """Steps are as the ranks reported them; None where they reported none."""
 
-    type = RecordType.ATTEMPT_ENDED
     outcome: Outcome | None
     resumed_from_step: int | None = None
     last_step: int | None = None
@@ -144,36 +154,32 @@ class AttemptEnded(AttemptRecord):
     progressed: bool = False  # committed a later step than it started from
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@_record(RecordType.STRAGGLER)
 class Straggler(AttemptRecord):
-    type = RecordType.STRAGGLER
     rank: Number
     share: float | None  # of the time that the others wait for it; None once they no longer do
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@_record(RecordType.FAULT_INJECTED)
 class FaultInjected(AttemptRecord):
     """On a user's request. ``snapshot``: the step of the damaged one."""
 
-    type = RecordType.FAULT_INJECTED
     fault: Fault
     rank: Number | None = None
     snapshot: Count | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@_record(RecordType.RETRY_DECIDED)
 class RetryDecided(AttemptRecord):
-    type = RecordType.RETRY_DECIDED
     reason: str
     next_try_at: float  # seconds since the epoch
     delay: float = 0.0  # seconds
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@_record(RecordType.JOB_ENDED)
 class JobEnded(Record):
     """The run has ended; ``state`` is QUEUED for a drained one."""
 
-    type = RecordType.JOB_ENDED
     run: Number
     state: JobState
     reason: str
@@ -182,15 +188,6 @@ class JobEnded(Record):
     def __post_init__(self) -> None:
         if self.state not in TERMINAL | {JobState.QUEUED}:
             raise ValueError(f"state: a run ends as succeeded, failed, cancelled or queued, not as {self.state}")
-
-
-_RECORDS: dict[str, type[Record]] = {
-    record.type: record
-    for record in (
-        KeeperStarted, RolledBack, AttemptStarted, RanksRunning, SnapshotSkipped, Resumed, RankExited, AttemptEnded,
-        Straggler, FaultInjected, RetryDecided, JobEnded,
-    )
-}  # fmt: skip
 
 
 class Journal:

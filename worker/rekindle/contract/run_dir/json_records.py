@@ -1,11 +1,11 @@
 """Dataclasses read from JSON that nobody vouches for: a script can write wherever its rank can."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import asdict, dataclass, fields
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Self, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from rekindle.contract.files import read_json
 
@@ -27,11 +27,30 @@ class Range:
     low: float
     high: float
 
+    def check(self, value: float) -> float:
+        if not self.low <= value <= self.high:
+            raise ValueError(f"{value} is not between {self.low} and {self.high}")
+        return value
+
 
 Count = Annotated[int, Range(0, 1 << 53)]
 """What a database and JavaScript can hold."""
 
 Amount = Annotated[float, Range(0, 1e15)]
+
+
+class JsonRecord:
+    """Base of the dataclasses that are one JSON document or one line of a file."""
+
+    __slots__ = ()
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(cast("Any", self))
+
+    @classmethod
+    def from_json(cls, value: Any) -> Self:
+        """Raises ValueError where ``value`` is not what ``to_json`` makes."""
+        return structure(cls, value)
 
 
 def read_record(path: Path, cls: type[T], root: Path | None = None) -> T | None:
@@ -89,84 +108,47 @@ def _field_readers(cls: type[Any]) -> dict[str, _Reader]:
 
 def _reader(hint: Any) -> _Reader:
     """A function that returns a JSON value as ``hint`` says, and raises ValueError for any other value."""
-    arguments = get_args(hint)
-    match get_origin(hint):
-        case None:
-            return _plain_reader(hint)
-        case origin if origin is Annotated:
-            return _within(_reader(arguments[0]), arguments[1])
-        case origin if origin is list:
-            return _list_of(_reader(arguments[0]))
-        case origin if origin is dict:
-            return _dict_of(_reader(arguments[1]))
-        case _:
-            return _optional(_reader(arguments[0]))  # ``X | None``: the contract has no other union
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is None:
+        return _SCALARS[hint] if hint in _SCALARS else _class_reader(hint)
+    if origin is dict:
+        item = _reader(arguments[1])
+        return lambda value: {_text(key): item(each) for key, each in _require(dict, value).items()}
+    item = _reader(arguments[0])
+    if origin is list:
+        return lambda value: [item(each) for each in _require(list, value)]
+    if origin is Annotated:
+        return lambda value: arguments[1].check(item(value))
+    return lambda value: None if value is None else item(value)  # ``X | None``: the contract has no other union
 
 
-def _plain_reader(hint: Any) -> _Reader:
-    if hint is Any:
-        return _any
-    if isinstance(hint, type) and is_dataclass(hint):
-        return getattr(hint, "from_json", partial(structure, hint))
-    if issubclass(hint, StrEnum):
-        return lambda value: hint(_text(value))
-    return {int: _whole_number, float: _number, str: _text, bool: _truth}[hint]
+def _class_reader(cls: type[Any]) -> _Reader:
+    if issubclass(cls, StrEnum):
+        return lambda value: cls(_text(value))
+    reader: _Reader = getattr(cls, "from_json", partial(structure, cls))
+    return reader
 
 
-def _optional(reader: _Reader) -> _Reader:
-    return lambda value: None if value is None else reader(value)
-
-
-def _within(reader: _Reader, bounds: Range) -> _Reader:
-    def read(value: Any) -> Any:
-        number = reader(value)
-        if not bounds.low <= number <= bounds.high:
-            raise ValueError(f"{number} is not between {bounds.low} and {bounds.high}")
-        return number
-
-    return read
-
-
-def _list_of(reader: _Reader) -> _Reader:
-    def read(value: Any) -> list[Any]:
-        if not isinstance(value, list):
-            raise _wrong("a list", value)
-        return [reader(item) for item in value]
-
-    return read
-
-
-def _dict_of(reader: _Reader) -> _Reader:
-    def read(value: Any) -> dict[str, Any]:
-        if not isinstance(value, dict):
-            raise _wrong("an object", value)
-        return {_text(key): reader(item) for key, item in value.items()}
-
-    return read
-
-
-def _whole_number(value: Any) -> int:
-    if type(value) is not int or abs(value) >= _INT_BOUND:  # a bool is no number
-        raise _wrong("a whole number of at most 63 bits", value)
+def _require(kind: type[T], value: Any) -> T:
+    if not isinstance(value, kind):
+        raise TypeError(f"{_NAMES[kind]} is needed, not {type(value).__name__}")
     return value
 
 
+def _whole_number(value: Any) -> int:
+    if isinstance(value, bool) or abs(_require(int, value)) >= _INT_BOUND:
+        raise ValueError("a whole number of at most 63 bits is needed")
+    return int(value)
+
+
 def _number(value: Any) -> float:
-    if type(value) not in (int, float) or not abs(value) < _FLOAT_BOUND:
-        raise _wrong("a finite number", value)
+    if isinstance(value, bool) or not abs(value if isinstance(value, int) else _require(float, value)) < _FLOAT_BOUND:
+        raise ValueError("a finite number is needed")
     return float(value)
 
 
 def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise _wrong("text", value)
-    return value.encode(errors="replace").decode()
-
-
-def _truth(value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise _wrong("true or false", value)
-    return value
+    return _require(str, value).encode(errors="replace").decode()
 
 
 def _any(value: Any) -> Any:
@@ -184,5 +166,7 @@ def _any(value: Any) -> Any:
             return value
 
 
-def _wrong(needed: str, value: Any) -> ValueError:
-    return ValueError(f"{needed} is needed, not {type(value).__name__}")
+_NAMES = {dict: "an object", list: "a list", int: "a whole number", float: "a number", str: "text", bool: "a boolean"}
+_SCALARS: dict[Any, _Reader] = {
+    int: _whole_number, float: _number, str: _text, bool: partial(_require, bool), Any: _any,
+}  # fmt: skip

@@ -1,9 +1,8 @@
 """What the processes and GPUs of an attempt use, sampled by its keeper every few seconds."""
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
-from rekindle.contract.run_dir.json_records import Amount, Count
+from rekindle.contract.run_dir.json_records import Amount, Count, JsonRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,15 +33,12 @@ class GpuUsage:
 
 
 @dataclass(frozen=True, slots=True)
-class UsageSample:
+class UsageSample(JsonRecord):
     """One line of ``AttemptDir.usage``."""
 
     at: Amount  # seconds since the epoch
     ranks: list[RankUsage]
     devices: list[GpuUsage]
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
 
     def of_rank(self, rank: int) -> RankUsage | None:
         return next((usage for usage in self.ranks if usage.rank == rank), None)
