@@ -11,7 +11,7 @@ from starlette.requests import ClientDisconnect
 from rekindle_service.api.problems import MEDIA_TYPE, ProblemError
 from rekindle_service.api.services import Services, Serving
 from rekindle_service.jobs.packaging.bundles import Bundles, Upload
-from rekindle_service.jobs.packaging.unpacking import UnpackingError
+from rekindle_service.jobs.packaging.unpack import UnpackingError
 from rekindle_service.jobs.submitter import storage_error
 
 router = APIRouter(tags=["bundles"])

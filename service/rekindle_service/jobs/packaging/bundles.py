@@ -15,7 +15,7 @@ from typing import BinaryIO
 from rekindle.contract.files import fsync_directory
 from rekindle_service.config.home import Home
 from rekindle_service.jobs.packaging.code_copy import MOST_BYTES, MOST_FILES
-from rekindle_service.jobs.packaging.unpacking import Limits, unpack
+from rekindle_service.jobs.packaging.unpack import Limits, unpack
 
 KEPT_SECONDS = 7 * 24 * 3600
 """How long a bundle stays after its last use when no job refers to it."""
