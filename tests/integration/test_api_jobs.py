@@ -157,7 +157,7 @@ def test_a_wrong_field_is_answered_with_field_rule_value_and_hint(
         ({"snapshot": {"every_step": 5}}, "snapshot.every_step", "did you mean 'every_steps'?"),
         ({"ranks": {"min": 1, "max": 1, "maximum": 1}}, "ranks.maximum", "did you mean 'max'?"),
         ({"code": {"path": "/src", "pth": "x"}}, "code.pth", "did you mean 'path'?"),
-        ({"zzz": 1}, "zzz", "known here: name, script"),
+        ({"zzz": 1}, "zzz", "known here: args, env"),
     ],
 )
 def test_a_misspelt_field_is_refused_with_a_guess(

@@ -105,7 +105,7 @@ class Submitter:
             else:
                 copy_code(code, new.code, leave_out=self.home.root)
                 write_json(new.code_manifest, take_manifest(new.code).to_json())
-            write_json(new.spec, job.spec.to_json())
+            write_json(new.spec, {"job_id": job.id, **job.spec.to_json()})
             new.root.rename(final.root)
         except BaseException:
             shutil.rmtree(new.root, ignore_errors=True)

@@ -85,11 +85,14 @@ def rebuilt_job(run_dir: RunDir) -> Job | None:
     never was is held, since nobody may want it any more.
     """
     try:
-        spec = JobSpec.from_json(read_json(run_dir.spec) or {})
+        stored_spec = read_json(run_dir.spec) or {}
+        spec = JobSpec.from_json(stored_spec)
         stored = read_json(run_dir.intent)
         intent = None if stored is None else RunIntent.from_json(stored)
     except (OSError, KeyError, TypeError, ValueError):
         return None
+    if stored_spec.get("job_id") != run_dir.job_id:
+        return None  # a copy of another run directory
     job = new_job(run_dir.job_id, spec, created_at=_submitted_at(run_dir), intent=JobIntent.HOLD)
     if intent is not None:
         job.state = JobState.STARTING
