@@ -84,7 +84,7 @@ def test_a_keeper_that_dies_while_its_folder_has_no_room_is_not_held_against_the
 
 
 def _state_after_round(engine: Reconciler, store: Store, job: Job) -> JobState | None:
-    engine.round()
+    engine.reconcile()
     return store.job_state(job.id)
 
 
@@ -94,7 +94,7 @@ def test_the_queue_outlives_a_full_disk(small_home: Home) -> None:
     engine = Reconciler(store, small_home, cpu_machine(1), launch_fake(small_home))
     ballast = fill(small_home.runs)
     for _ in range(_MANY):
-        engine.round()
+        engine.reconcile()
     row = store.job(job.id)
     assert row is not None
     assert (row.state, row.devices) == (JobState.STARTING, ["cpu:0"])

@@ -153,7 +153,7 @@ def test_a_redirect_is_not_followed_and_a_refusal_not_repeated(
         until(lambda: len(hook.posts) == 2, "the second event arrived")
     assert [each.partition("-")[0] for each in hook.ids()] == [refused.id, next_one.id]
     logged = capsys.readouterr()
-    assert "was given up" in logged.out + logged.err
+    assert "was dropped" in logged.out + logged.err
     assert _SECRET not in logged.out + logged.err
 
 
@@ -215,7 +215,7 @@ def test_a_command_decides_by_its_exit_code_whether_it_is_run_again(store: Store
     with telling(store, target):
         job = store.add_job(a_job())
         key = f"delivered:{target.key}"
-        until(lambda: cursors(store)[key] >= store.events(job.id)[0].id, "it was given up")
+        until(lambda: cursors(store)[key] >= store.events(job.id)[0].id, "it was dropped")
     assert tries.read_text().count("x") == 3
 
 

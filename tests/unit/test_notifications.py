@@ -88,8 +88,8 @@ def test_the_signature_covers_the_moment_and_the_body() -> None:
     ("status", "verdict"),
     [
         *((status, "DELIVERED") for status in (200, 204)),
-        *((status, "REFUSED") for status in (302, 404, 410)),
-        *((status, "AGAIN") for status in (408, 429, 500, 503)),
+        *((status, "REJECTED") for status in (302, 404, 410)),
+        *((status, "RETRY") for status in (408, 429, 500, 503)),
     ],
 )
 def test_an_answer_says_whether_trying_again_makes_sense(status: int, verdict: str) -> None:

@@ -253,9 +253,9 @@ def test_the_same_folder_is_always_packed_into_the_same_bytes_and_unpacked_as_it
     (folder / "tool").chmod(0o755)
     os.mkfifo(folder / "fifo")
     first, second = io.BytesIO(), io.BytesIO()
-    packed = pack_code(folder, first, leave_out=tmp_path / "home")
+    packed = pack_code(folder, first, exclude=tmp_path / "home")
     os.utime(folder / "tool", (1, 1))
-    pack_code(folder, second, leave_out=tmp_path / "home")
+    pack_code(folder, second, exclude=tmp_path / "home")
     assert first.getvalue() == second.getvalue()
     assert packed.files == 3
     code = by_child(first.getvalue())

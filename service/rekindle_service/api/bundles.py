@@ -62,7 +62,7 @@ async def upload_bundle(services: Serving, request: Request, response: Response)
     try:
         with bundles.upload() as upload:
             await _receive(request, upload, services)
-            is_new = await run_in_threadpool(bundles.keep, upload)
+            is_new = await run_in_threadpool(bundles.commit, upload)
     except UnpackingError as error:
         errors = [{"field": "body", "rule": error.rule, "value": None, "hint": error.hint}]
         raise ProblemError(422, "invalid-bundle", f"the archive {error}", errors=errors) from error

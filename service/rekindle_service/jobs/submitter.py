@@ -103,7 +103,7 @@ class Submitter:
             if code is None:
                 new.code.mkdir(mode=0o700)
             else:
-                copy_code(code, new.code, leave_out=self.home.root)
+                copy_code(code, new.code, exclude=self.home.root)
                 write_json(new.code_manifest, take_manifest(new.code).to_json())
             write_json(new.spec, {"job_id": job.id, **job.spec.to_json()})
             new.root.rename(final.root)

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from rekindle.contract.files import fsync_directory
 
-MOST_BYTES = 200 * 1000 * 1000
-MOST_FILES = 20_000
-LEFT_OUT = frozenset({".git", ".venv", "venv", "__pycache__", "node_modules"})
+MAX_BYTES = 200 * 1000 * 1000
+MAX_FILES = 20_000
+EXCLUDED = frozenset({".git", ".venv", "venv", "__pycache__", "node_modules"})
 _SIGNS_OF_ENVIRONMENTS = ("pyvenv.cfg", "conda-meta")  # of venv and conda, whatever the folder is called
 
 
@@ -38,15 +38,15 @@ class Inventory:
         return sum(self.files.values())
 
 
-def copy_code(source: Path, target: Path, *, leave_out: Path) -> None:
+def copy_code(source: Path, target: Path, *, exclude: Path) -> None:
     """Copy ``source`` to the new folder ``target``, durably.
 
-    Left out: version control, virtual environments, caches, compiled files, sockets and FIFOs, and the folder
-    ``leave_out`` (rekindle's own home). Links that stay within ``source`` are kept, relative; one that leaves it is
+    Excluded: version control, virtual environments, caches, compiled files, sockets and FIFOs, and the directory
+    ``exclude`` (rekindle's own home). Links that stay within ``source`` are kept, relative; one that leaves it is
     refused, since what it shows could change or be anything. Raises CodeCopyError, and OSError of the copying itself.
     """
     root = Path(os.path.realpath(source))
-    inventory = take_inventory(root, Path(os.path.realpath(leave_out)))
+    inventory = scan_tree(root, Path(os.path.realpath(exclude)))
     target.mkdir(mode=0o700)
     for folder in inventory.folders:
         (target / folder).mkdir(mode=0o700)
@@ -58,28 +58,28 @@ def copy_code(source: Path, target: Path, *, leave_out: Path) -> None:
         fsync_directory(target / folder)
 
 
-def take_inventory(root: Path, leave_out: Path) -> Inventory:
+def scan_tree(root: Path, exclude: Path) -> Inventory:
     """What belongs to the code in ``root``; both are real paths. Raises CodeCopyError."""
     inventory = Inventory()
     try:
-        for entry in _walk(root, leave_out):
+        for entry in _walk(root, exclude):
             _enter(inventory, root, entry)
-            if len(inventory.files) > 5 * MOST_FILES:
+            if len(inventory.files) > 5 * MAX_FILES:
                 break  # far too many already: enough to name the biggest
     except OSError as error:
         raise CodeCopyError("must be readable throughout", f"{error.filename}: {error.strerror}") from error
-    if len(inventory.files) > MOST_FILES or inventory.bytes > MOST_BYTES:
+    if len(inventory.files) > MAX_FILES or inventory.bytes > MAX_BYTES:
         raise _too_big(inventory)
     return inventory
 
 
-def _walk(root: Path, leave_out: Path) -> Iterator[os.DirEntry[str]]:
+def _walk(root: Path, exclude: Path) -> Iterator[os.DirEntry[str]]:
     """Every entry that belongs to the code, each folder before what is in it."""
     folders = [root]
     while folders:
         with os.scandir(folders.pop()) as entries:
             for entry in entries:
-                if entry.name in LEFT_OUT or entry.name.endswith(".pyc") or Path(entry.path) == leave_out:
+                if entry.name in EXCLUDED or entry.name.endswith(".pyc") or Path(entry.path) == exclude:
                     continue
                 if _is_environment(Path(entry.path)):
                     continue
@@ -130,12 +130,12 @@ def _too_big(inventory: Inventory) -> CodeCopyError:
     for path, size in inventory.files.items():
         sizes[path.parts[0]] += size
         counts[path.parts[0]] += 1
-    weight = sizes if inventory.bytes > MOST_BYTES else counts
+    weight = sizes if inventory.bytes > MAX_BYTES else counts
     biggest = ", ".join(
         f"{name} ({sizes[name] / 1e6:.0f} MB, {counts[name]} files)" for name, _ in weight.most_common(3)
     )
     return CodeCopyError(
-        f"at most {MOST_BYTES // 1_000_000} MB in {MOST_FILES} files",
+        f"at most {MAX_BYTES // 1_000_000} MB in {MAX_FILES} files",
         f"biggest here: {biggest}. Keep data outside the code folder and give the script its path, "
         "or submit a smaller folder (--code)",
     )
