@@ -18,7 +18,7 @@ from api_server import MOST_BUNDLE_BYTES, ApiServer
 from job_examples import names_in
 from rekindle.contract.states import JobState
 from rekindle_service.jobs.packaging.bundles import KEPT_SECONDS, Bundles
-from rekindle_service.scheduler.recovery import recover_on_startup, collect_bundles
+from rekindle_service.scheduler.recovery import collect_bundles, recover_on_startup
 
 PATH = "/api/v1/bundles"
 JOBS = "/api/v1/jobs"
