@@ -26,11 +26,11 @@ from rekindle_service.scheduler.reconciler import Reconciler
 from rekindle_service.store import CorruptDatabaseError, Store
 
 _CANNOT_SERVE = 2
-"""Exit code of a server that cannot start as it was told to."""
+"""Exit code of a server that cannot start with its settings."""
 
 
 class CannotServeError(Exception):
-    """The server cannot start; the message tells what to change."""
+    """The server cannot start; the message says what to change."""
 
 
 def serve(settings: Settings) -> int:
@@ -97,7 +97,7 @@ def _own(home: Home, stack: ExitStack) -> str:
         return home.ensure_token()
     except OSError as error:
         raise CannotServeError(
-            f"cannot use {home.root} as home ({error.strerror}): choose another folder with --home or REKINDLE_HOME"
+            f"cannot use {home.root} as home ({error.strerror}): choose another directory with --home or REKINDLE_HOME"
         ) from error
 
 

@@ -177,7 +177,7 @@ def test_using_a_bundle_keeps_it_and_what_a_killed_server_left_half_received_is_
     home = server.services.home
     bundle = upload(server, archive())["id"]
     os.utime(home.bundles / bundle.removeprefix("sha256:"), (1, 1))
-    assert Bundles(home).folder(bundle) is not None
+    assert Bundles(home).directory(bundle) is not None
     (home.bundles / ".half-done-abc" / "code").mkdir(parents=True)
     recover_on_startup(home, server.services.store)
     collect_bundles(home, server.services.store)

@@ -51,7 +51,7 @@ class Home:
 
     @property
     def bundles(self) -> Path:
-        """Uploaded code, each bundle unpacked in a folder that is named by its hash."""
+        """Uploaded code, each bundle unpacked in a directory that is named by its hash."""
         return self.root / "bundles"
 
     @property

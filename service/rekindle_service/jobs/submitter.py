@@ -123,10 +123,10 @@ class Submitter:
         return inserted
 
 
-def storage_error(folder: Path, error: OSError) -> StorageError:
+def storage_error(directory: Path, error: OSError) -> StorageError:
     full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
     advice = "free some space on its disk" if full else "check its disk and its permissions"
-    return StorageError(f"{folder}: cannot be written ({error}): {advice}", full=full)
+    return StorageError(f"{directory}: cannot be written ({error}): {advice}", full=full)
 
 
 def new_job(job_id: str, spec: JobSpec, **columns: Any) -> Job:
@@ -143,8 +143,8 @@ def _origin(submission: Submission) -> dict[str, str]:
 
 
 def _target_in_copy(submission: Submission) -> str:
-    """A script's path relative to the code folder; anything else as it is."""
-    folder = submission.code_dir
-    if submission.spec.kind is TargetKind.SCRIPT and folder is not None:
-        return str((folder / submission.spec.target).relative_to(folder))
+    """A script's path relative to the code directory; anything else as it is."""
+    directory = submission.code_dir
+    if submission.spec.kind is TargetKind.SCRIPT and directory is not None:
+        return str((directory / submission.spec.target).relative_to(directory))
     return submission.spec.target

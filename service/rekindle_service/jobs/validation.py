@@ -73,14 +73,14 @@ def _script_rules(script: str, code: Path | None, location: str) -> Iterator[Fie
         hint = "give the directory as code.path, or the script's absolute path"
         yield FieldError("script", "is relative to the code directory, but none is given", script, hint)
         return
-    folder = code or Path(script).parent
-    file = folder / script
-    if ".." in file.parts or not file.is_relative_to(folder):
+    directory = code or Path(script).parent
+    file = directory / script
+    if ".." in file.parts or not file.is_relative_to(directory):
         yield FieldError("script", f"must be in {location}", script, "give its path relative to that directory")
     elif not _exists(file.is_file):
-        near = ", ".join(sorted(one.name for one in folder.glob("*.py"))[:5]) if _exists(folder.is_dir) else ""
+        near = ", ".join(sorted(one.name for one in directory.glob("*.py"))[:5]) if _exists(directory.is_dir) else ""
         yield FieldError("script", f"not found in {location}", script, f"found there: {near}" if near else "")
-    elif not Path(os.path.realpath(file)).is_relative_to(os.path.realpath(folder)):
+    elif not Path(os.path.realpath(file)).is_relative_to(os.path.realpath(directory)):
         yield FieldError("script", f"must not be a link out of {location}", script, "copy the file there")
 
 

@@ -16,7 +16,7 @@ from rekindle_service.machine.devices import Machine, Slot, cuda_visible_devices
 from rekindle_service.store.tables import Job
 
 KEEPER = ("-P", "-m", "rekindle.keeper")
-"""``-P``: a ``json.py`` beside the user's script must not be what the keeper imports."""
+"""``-P``: a ``json.py`` next to the user's script must not be what the keeper imports."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ def prepare_worker_path(home: Home) -> Path:
     """Create the directory that gives ``rekindle``, and nothing else of this installation, to any interpreter."""
     spec = find_spec("rekindle")
     if spec is None or spec.submodule_search_locations is None:
-        raise ModuleNotFoundError(f"the package rekindle is not installed beside the service in {sys.prefix}")
+        raise ModuleNotFoundError(f"the package rekindle is not installed together with the service in {sys.prefix}")
     package = spec.submodule_search_locations[0]
     link = home.worker_path / "rekindle"
     home.worker_path.mkdir(mode=0o700, exist_ok=True)

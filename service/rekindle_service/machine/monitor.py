@@ -129,8 +129,8 @@ def evenly_spaced(samples: list[MachineSample], maximum: int) -> list[MachineSam
     return samples[::-1][::step][::-1]
 
 
-def _space(folder: Path) -> Space:
-    usage = shutil.disk_usage(folder)
+def _space(directory: Path) -> Space:
+    usage = shutil.disk_usage(directory)
     return Space(usage.free, usage.total)
 
 

@@ -8,7 +8,7 @@ from rekindle_service.machine.devices import TOPOLOGY_LEVELS, Link, Machine, Slo
 from rekindle_service.store.tables import Job
 
 SHOWN_POSITIONS = 200
-"""Places in the queue that are counted out; beyond them nobody cares and every start would rewrite all rows."""
+"""Queue positions that are shown; with more of them, every start would rewrite all rows."""
 
 
 @dataclass(slots=True)

@@ -114,15 +114,15 @@ class KeeperPool:
         self._launches.clear()
 
 
-def check_free_space(folder: Path) -> None:
+def check_free_space(directory: Path) -> None:
     """Raises OSError where the machine, not the directory, prevents a small file from being written there."""
-    probe = folder / ".room"
+    probe = directory / ".room"
     try:
         atomic_write(probe, _PROBE, durable=False)
         probe.unlink()
     except OSError as error:
         if error.errno in TRANSIENT_ERRNOS:
-            error.filename = str(folder)
+            error.filename = str(directory)
             raise
 
 

@@ -29,11 +29,11 @@ def recover_on_startup(home: Home, store: Store) -> None:
     Bundles(home).remove_partial()
     rebuild_all = store.starts() == 0
     orphans = []
-    for folder in home.runs.iterdir():
-        if folder.name.startswith((".new-", ".deleted-")):
-            shutil.rmtree(folder, ignore_errors=True)
-        elif is_job_id(folder.name) and store.job_state(folder.name) is None:
-            orphans.append(RunDir(folder))
+    for directory in home.runs.iterdir():
+        if directory.name.startswith((".new-", ".deleted-")):
+            shutil.rmtree(directory, ignore_errors=True)
+        elif is_job_id(directory.name) and store.job_state(directory.name) is None:
+            orphans.append(RunDir(directory))
     for run_dir in sorted(orphans, key=_submitted_at):
         if rebuild_all or run_dir.intent.exists():
             _rebuild(run_dir, store)

@@ -21,22 +21,22 @@ KEPT_SECONDS = 7 * 24 * 3600
 """Seconds for which a bundle without a job is kept after its last use."""
 
 _ID = re.compile(r"sha256:([0-9a-f]{64})")
-_LIMITS = Limits(bytes=MAX_BYTES, entries=2 * MAX_FILES)  # folders count, too
+_LIMITS = Limits(bytes=MAX_BYTES, entries=2 * MAX_FILES)  # directories count, too
 _PARTIAL = ".half-done-"
 
 
 class Upload:
     """An archive during its upload: on disk and hashed, never in memory."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
         self.size = 0
         self._hash = hashlib.sha256()
         self._file: BinaryIO = self.archive.open("xb")
 
     @property
     def archive(self) -> Path:
-        return self.folder / "archive"
+        return self.directory / "archive"
 
     @property
     def id(self) -> str:
@@ -61,8 +61,8 @@ class Bundles:
     def upload(self) -> Iterator[Upload]:
         """Where to write an upload; ``commit`` it before the end of the block, or it is removed."""
         self.home.bundles.mkdir(mode=0o700, exist_ok=True)
-        with TemporaryDirectory(dir=self.home.bundles, prefix=_PARTIAL, ignore_cleanup_errors=True) as folder:
-            upload = Upload(Path(folder))
+        with TemporaryDirectory(dir=self.home.bundles, prefix=_PARTIAL, ignore_cleanup_errors=True) as directory:
+            upload = Upload(Path(directory))
             try:
                 yield upload
             finally:
@@ -72,20 +72,20 @@ class Bundles:
         """Unpack and store it. False: the same bundle existed already. Raises UnpackingError and OSError."""
         upload.close()
         final = self._path(upload.id)
-        if self.folder(upload.id) is not None:
+        if self.directory(upload.id) is not None:
             return False
-        code = upload.folder / "code"
+        code = upload.directory / "code"
         unpack(upload.archive, code, _LIMITS)
         try:
             code.rename(final)
         except OSError:
-            if self.folder(upload.id) is not None:  # another upload of the same was faster
+            if self.directory(upload.id) is not None:  # another upload of the same was faster
                 return False
             raise
         fsync_directory(self.home.bundles)
         return True
 
-    def folder(self, bundle_id: str) -> Path | None:
+    def directory(self, bundle_id: str) -> Path | None:
         """The code of a bundle, which counts as used now; None for an unknown bundle."""
         if not is_bundle_id(bundle_id):
             return None

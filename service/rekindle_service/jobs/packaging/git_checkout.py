@@ -1,4 +1,4 @@
-"""One commit of a git repository in a folder, fetched by the system's git, which runs nothing that comes with it."""
+"""One commit of a git repository in a directory, fetched by the system's git, which runs nothing that comes with it."""
 
 import os
 import re
@@ -28,15 +28,15 @@ _SAFE = (
 )
 
 
-def check_out(url: str, ref: str | None, folder: Path) -> str:
-    """Fetch one commit into the new ``folder`` and give back its full id.
+def check_out(url: str, ref: str | None, directory: Path) -> str:
+    """Fetch one commit into the new ``directory`` and return its full id.
 
     Without submodules, history and hooks. ``ref`` is a branch, a tag or a full commit id; None: the default branch.
     git asks nothing: what needs a password has to be set up for the server's user. Raises SubmissionError.
     """
     _check_names(url, ref)
-    _git(url, "init", "--quiet", "--template=", "--", str(folder))
-    at = ("-C", str(folder))
+    _git(url, "init", "--quiet", "--template=", "--", str(directory))
+    at = ("-C", str(directory))
     _git(url, *at, "fetch", "--quiet", "--depth=1", "--no-tags", "--no-recurse-submodules", "--", url, ref or "HEAD")
     commit = _git(url, *at, "rev-parse", "--verify", "FETCH_HEAD^{commit}").strip()
     _git(url, *at, "checkout", "--quiet", "--detach", commit)
