@@ -136,7 +136,7 @@ def test_an_unknown_bundle_is_told_with_field_rule_value_and_hint(server: ApiSer
 def test_a_script_that_the_bundle_lacks_is_told_with_what_it_has(server: ApiServer) -> None:
     bundle = upload(server, archive())["id"]
     error = refusal(server, job_of({"bundle": bundle}, script="tran.py"))
-    assert (error["field"], error["hint"]) == ("script", "there: train.py")
+    assert (error["field"], error["hint"]) == ("script", "found there: train.py")
     assert bundle in error["rule"]
 
 
