@@ -12,7 +12,7 @@ from sqlalchemy import create_engine, event
 from sqlmodel import SQLModel
 
 from job_examples import a_job, open_store
-from rekindle.contract.run_dir.journal import Record, RecordType
+from rekindle.contract.run_dir.journal import JobEnded
 from rekindle.contract.states import ACTIVE, HOLDING_SLOTS, TERMINAL, TRANSITIONS, JobIntent, JobState
 from rekindle_service.store import CorruptDatabaseError, StorageError, Store
 from rekindle_service.store.projection import RowChanges, StateChange, project
@@ -249,7 +249,7 @@ def test_a_wish_uttered_while_a_drain_comes_true_is_not_overwritten(store, wante
     job = start(store, store.add_job(a_job()))
     draining = store.set_intent(job.id, JobIntent.DRAIN)
     store.set_intent(job.id, wanted)
-    ended = Record(RecordType.JOB_ENDED, 1.0, {"run": 1, "state": "queued", "reason": "drained"}, 100)
+    ended = JobEnded(at=1.0, end=100, run=1, state=JobState.QUEUED, reason="drained")
     row = store.apply_journal(draining, project(draining, [], [ended]))
     assert (row.state, row.intent) == (JobState.QUEUED, then)
     assert store.set_intent(job.id, JobIntent.HOLD, expected={JobIntent.DRAIN}) is None

@@ -44,7 +44,7 @@ class RecordType(StrEnum):
 class Record:
     """One line of a journal; ``end`` is the byte offset after it, which is not written."""
 
-    type: ClassVar[RecordType]
+    type: ClassVar[RecordType | None] = None
     at: float  # seconds since the epoch
     end: int
 
@@ -60,7 +60,7 @@ class AttemptRecord(Record):
 class Malformed(Record):
     """A line of a known type that lacks the fields of that type: not written by a keeper."""
 
-    kind: RecordType
+    kind: str
     problem: str
 
 
@@ -207,9 +207,9 @@ def read_journal(path: Path, offset: int = 0) -> Iterator[Record]:
     Lines that a crash tore and types that only a newer version has are skipped.
     """
     for end, line in read_lines(path, offset):
-        record = _RECORDS.get(str(with_current_names(line).get("type")))
-        if record is not None:
+        kind = str(with_current_names(line).get("type"))
+        if kind in _RECORDS:
             try:
-                yield structure(record, {**line, "end": end})
+                yield structure(_RECORDS[kind], {**line, "end": end})
             except ValueError as error:
-                yield Malformed(at=0.0, end=end, kind=record.type, problem=str(error))
+                yield Malformed(at=0.0, end=end, kind=kind, problem=str(error))

@@ -3,10 +3,22 @@
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from rekindle.contract.safe_open import list_numbers
 
 _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  # whoever uses it checks that it owns the directory in it
+
+
+class _Child:
+    """A file or directory of a fixed name below the ``root`` of its owner."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, owner: Any, _: Any = None) -> Path:
+        path: Path = owner.root / self._name
+        return path
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,40 +27,26 @@ class RankDir:
 
     root: Path
 
-    @property
-    def status(self) -> Path:
-        """``RankStatus`` as JSON, replaced whole, not fsynced: where the rank is."""
-        return self.root / "status.json"
+    status = _Child("status.json")
+    """``RankStatus`` as JSON, replaced whole, not fsynced: where the rank is."""
 
-    @property
-    def done(self) -> Path:
-        """``RankDone`` as JSON: the script ended as it should. Beats any exit code."""
-        return self.root / "done.json"
+    done = _Child("done.json")
+    """``RankDone`` as JSON: the script ended as it should. Beats any exit code."""
 
-    @property
-    def error(self) -> Path:
-        """``RankError`` as JSON: the exception that ended the script."""
-        return self.root / "error.json"
+    error = _Child("error.json")
+    """``RankError`` as JSON: the exception that ended the script."""
 
-    @property
-    def metrics(self) -> Path:
-        """One ``MetricPoint`` a line."""
-        return self.root / "metrics.jsonl"
+    metrics = _Child("metrics.jsonl")
+    """One ``MetricPoint`` a line."""
 
-    @property
-    def stacks(self) -> Path:
-        """Python stacks of all threads, appended by faulthandler whenever ``STACK_SIGNAL`` arrives."""
-        return self.root / "stacks.log"
+    stacks = _Child("stacks.log")
+    """Python stacks of all threads, appended by faulthandler whenever ``STACK_SIGNAL`` arrives."""
 
-    @property
-    def chaos(self) -> Path:
-        """The ``Fault`` that the rank injects into itself at the next ``CHAOS_SIGNAL``."""
-        return self.root / "chaos"
+    chaos = _Child("chaos")
+    """The ``Fault`` that the rank injects into itself at the next ``CHAOS_SIGNAL``."""
 
-    @property
-    def debug_socket(self) -> Path:
-        """Unix socket of torch's debug server in the rank: flight recorder and more."""
-        return self.root / "debug.sock"
+    debug_socket = _Child("debug.sock")
+    """Unix socket of torch's debug server in the rank: flight recorder and more."""
 
     def log(self, stream: str) -> Path:
         """Raw output bytes; ``stream`` is ``stdout`` or ``stderr``."""
@@ -63,24 +61,16 @@ class AttemptDir:
 
     root: Path
 
-    @property
-    def agent_log(self) -> Path:
-        """Output of the torchrun agent, and of a rank before it has a log of its own."""
-        return self.root / "agent.log"
+    agent_log = _Child("agent.log")
+    """Output of the torchrun agent, and of a rank before it has a log of its own."""
 
-    @property
-    def usage(self) -> Path:
-        """One ``UsageSample`` a line, of bounded size; written by the keeper, not fsynced."""
-        return self.root / "usage.jsonl"
+    usage = _Child("usage.jsonl")
+    """One ``UsageSample`` a line, of bounded size; written by the keeper, not fsynced."""
 
-    @property
-    def scalars(self) -> Path:
-        """One ``MetricPoint`` a line: what the script wrote for TensorBoard, copied by the keeper."""
-        return self.root / "scalars.jsonl"
+    scalars = _Child("scalars.jsonl")
+    """One ``MetricPoint`` a line: what the script wrote for TensorBoard, copied by the keeper."""
 
-    @property
-    def ranks(self) -> Path:
-        return self.root / "ranks"
+    ranks = _Child("ranks")
 
     def rank(self, rank: int) -> RankDir:
         return RankDir(self.ranks / str(rank))
@@ -101,63 +91,39 @@ class RunDir:
         """The directory is named by the job's id."""
         return self.root.name
 
-    @property
-    def spec(self) -> Path:
-        """``JobSpec`` as JSON, written once at submit by the server."""
-        return self.root / "spec.json"
+    spec = _Child("spec.json")
+    """``JobSpec`` as JSON, written once at submit by the server."""
 
-    @property
-    def intent(self) -> Path:
-        """``RunIntent`` as JSON: what the server requests of this job now."""
-        return self.root / "intent.json"
+    intent = _Child("intent.json")
+    """``RunIntent`` as JSON: what the server requests of this job now."""
 
-    @property
-    def journal(self) -> Path:
-        """The keeper's journal, one record a line: the truth about attempts."""
-        return self.root / "journal.jsonl"
+    journal = _Child("journal.jsonl")
+    """The keeper's journal, one record a line: the truth about attempts."""
 
-    @property
-    def keeper_lock(self) -> Path:
-        """Held (``ExclusiveLock``) by the one live keeper of this run."""
-        return self.root / "keeper.lock"
+    keeper_lock = _Child("keeper.lock")
+    """Held (``ExclusiveLock``) by the one live keeper of this run."""
 
-    @property
-    def keeper_log(self) -> Path:
-        return self.root / "keeper.log"
+    keeper_log = _Child("keeper.log")
 
-    @property
-    def bell(self) -> Path:
-        """FIFO on which ranks, the agent and the server wake the keeper."""
-        return self.root / "bell"
+    bell = _Child("bell")
+    """FIFO on which ranks, the agent and the server wake the keeper."""
 
-    @property
-    def fence(self) -> Path:
-        """``{"generation": …}``: the only generation that may commit a snapshot now."""
-        return self.root / "fence.json"
+    fence = _Child("fence.json")
+    """``{"generation": …}``: the only generation that may commit a snapshot now."""
 
-    @property
-    def code(self) -> Path:
-        """The copy of the user's code made at submit: working directory of every rank."""
-        return self.root / "code"
+    code = _Child("code")
+    """The copy of the user's code made at submit: working directory of every rank."""
 
-    @property
-    def code_manifest(self) -> Path:
-        """Hashes of the code as it was submitted; written once by the server."""
-        return self.root / "code.json"
+    code_manifest = _Child("code.json")
+    """Hashes of the code as it was submitted; written once by the server."""
 
-    @property
-    def surroundings(self) -> Path:
-        """Interpreter, packages and machine of the latest run; written by its keeper."""
-        return self.root / "surroundings.json"
+    surroundings = _Child("surroundings.json")
+    """Interpreter, packages and machine of the latest run; written by its keeper."""
 
-    @property
-    def snapshots(self) -> Path:
-        return self.root / "snapshots"
+    snapshots = _Child("snapshots")
 
-    @property
-    def pins(self) -> Path:
-        """``Pins`` as JSON, written by the server: snapshots that are never deleted to make room for newer ones."""
-        return self.root / "pins.json"
+    pins = _Child("pins.json")
+    """``Pins`` as JSON, written by the server: snapshots that are never deleted to make room for newer ones."""
 
     @property
     def memory(self) -> Path:
@@ -165,9 +131,7 @@ class RunDir:
         digest = hashlib.sha256(str(self.root.absolute()).encode()).hexdigest()[:12]
         return _SHARED_MEMORY / f"rekindle-{self.root.name}-{digest}"
 
-    @property
-    def attempts(self) -> Path:
-        return self.root / "attempts"
+    attempts = _Child("attempts")
 
     def attempt(self, number: int) -> AttemptDir:
         return AttemptDir(self.attempts / str(number))
