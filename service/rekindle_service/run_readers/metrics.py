@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from rekindle.contract.files import json_lines
 from rekindle.contract.run_dir.paths import RunDir
-from rekindle.contract.safe_open import open_beneath
+from rekindle.contract.safe_open import file_version, open_beneath
 from rekindle_service.run_readers.downsampling import DownsampledSeries, Point
 from rekindle_service.run_readers.ranks import read_attempts
 
@@ -100,7 +100,7 @@ def read_attempt_latest(run_dir: RunDir, attempt: int) -> dict[str, LatestValue]
 def read_run_series(run_dir: RunDir) -> Series:
     """The series of all attempts, joined as if the job had never failed: the values of replayed steps are omitted."""
     files = [file for number in read_attempts(run_dir) for file in metric_files(run_dir, number)]
-    return _cache.get(run_dir.root, tuple((file, _version(file)) for file in files))
+    return _cache.get(run_dir.root, tuple((file, file_version(file)) for file in files))
 
 
 class SeriesCache:
@@ -141,14 +141,6 @@ _cache = SeriesCache()
 def _size(series: Series) -> int:
     """In points; a run without any takes memory, too."""
     return _RUN_OVERHEAD + sum(len(points) for points in series.values())
-
-
-def _version(file: Path) -> tuple[int, int] | None:
-    try:
-        status = file.lstat()
-    except OSError:
-        return None
-    return status.st_mtime_ns, status.st_size
 
 
 def _join(root: Path, files: _Files) -> Series:

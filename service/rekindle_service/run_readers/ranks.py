@@ -2,6 +2,7 @@
 
 import time
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from rekindle.contract.run_dir.journal import RankExited, RankProcess
 from rekindle.contract.run_dir.json_records import read_record
 from rekindle.contract.run_dir.paths import AttemptDir, RankDir, RunDir
 from rekindle.contract.run_dir.rank_records import RankDone, RankError, RankState, RankStatus
-from rekindle.contract.safe_open import list_numbers, modified_at, open_beneath
+from rekindle.contract.safe_open import file_version, list_numbers, modified_at, open_beneath
 from rekindle_service.run_readers.logs import last_line
 
 STREAMS = ("stdout", "stderr")
@@ -50,10 +51,16 @@ class RankRow:
 
 def read_attempts(run_dir: RunDir) -> dict[int, AttemptInfo]:
     """The attempts of a run by number, ascending: those of the journal, and directories that it does not know."""
-    attempts = AttemptHistory.read(run_dir.journal).attempts
+    attempts = dict(_fold(run_dir.journal, file_version(run_dir.journal)).attempts)
     for number in list_numbers(run_dir.attempts, _MAX_ATTEMPT):
         attempts.setdefault(number, AttemptInfo(number))
     return dict(sorted(attempts.items()))
+
+
+@lru_cache(maxsize=256)
+def _fold(journal: Path, version: object) -> AttemptHistory:
+    """Kept as long as the journal has this ``version``: pages poll several times a second."""
+    return AttemptHistory.read(journal)
 
 
 def rank_numbers(run_dir: RunDir, attempt: AttemptInfo) -> list[int]:

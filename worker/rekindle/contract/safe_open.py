@@ -69,6 +69,15 @@ def modified_at(root: Path, path: Path) -> float | None:
         return os.fstat(file.fileno()).st_mtime
 
 
+def file_version(path: Path) -> tuple[int, int, int] | None:
+    """Another value after every change of the file at ``path``, which is not opened; None where there is nothing."""
+    try:
+        status = path.lstat()
+    except OSError:
+        return None
+    return status.st_ino, status.st_mtime_ns, status.st_size
+
+
 def regular_size(path: Path) -> int:
     """Bytes of a regular file; 0 for anything else, which must not be opened by its name (a FIFO would block)."""
     try:

@@ -14,7 +14,7 @@ from rekindle.contract.chaos import Fault
 from rekindle.contract.files import append_line, read_lines
 from rekindle.contract.outcome import Outcome
 from rekindle.contract.processes import ProcessIdentity
-from rekindle.contract.run_dir.json_records import Count, Range, structure, with_current_names
+from rekindle.contract.run_dir.json_records import RECORD_TYPES_OF_0_1, Count, Range, structure
 from rekindle.contract.states import TERMINAL, JobState
 
 R = TypeVar("R", bound="Record")
@@ -207,7 +207,8 @@ def read_journal(path: Path, offset: int = 0) -> Iterator[Record]:
     Lines that a crash tore and types that only a newer version has are skipped.
     """
     for end, line in read_lines(path, offset):
-        kind = str(with_current_names(line).get("type"))
+        kind = str(line.get("type"))
+        kind = RECORD_TYPES_OF_0_1.get(kind, kind)
         if kind in _RECORDS:
             try:
                 yield structure(_RECORDS[kind], {**line, "end": end})

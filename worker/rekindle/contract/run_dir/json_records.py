@@ -14,7 +14,7 @@ _Reader = Callable[[Any], Any]
 _READERS: dict[type[Any], dict[str, _Reader]] = {}
 
 _FIELDS_OF_0_1 = {"durable_step": "snapshot_step", "snapshot_cadence": "snapshot_policy", "set_aside": "quarantined"}
-_RECORD_TYPES_OF_0_1 = {"rewound": "rolled_back"}
+RECORD_TYPES_OF_0_1 = {"rewound": "rolled_back"}
 _MAX_BYTES = 1 << 20  # of a record
 _INT_BOUND = 1 << 63
 _FLOAT_BOUND = 1e300
@@ -55,8 +55,9 @@ class JsonRecord:
 
 def read_record(path: Path, cls: type[T], root: Path | None = None) -> T | None:
     """The record at ``path``, or None where there is none or something else than a record; ``root``: see read_json."""
+    value = read_json(path, root=root, max_bytes=_MAX_BYTES)
     try:
-        return structure(cls, read_json(path, root=root, max_bytes=_MAX_BYTES))
+        return None if value is None else structure(cls, value)
     except ValueError:
         return None
 
@@ -67,11 +68,18 @@ def structure(cls: type[T], value: Any) -> T:
     Numbers are finite and of bounded size, text is free of half surrogate pairs, which no file or database takes.
     Raises ValueError where ``value`` is no object, a field is missing or has another type than ``cls`` says.
     """
-    readers = _field_readers(cls)
+    if not isinstance(value, dict):
+        raise ValueError(f"a JSON object is needed, not {type(value).__name__}")  # noqa: TRY004 - a value, not a call
+    current, known, name = with_current_names(value), {}, ""
     try:
-        known = known_fields(cls, value)
-        return cls(**{name: _read_field(name, readers[name], item) for name, item in known.items()})
-    except (TypeError, RecursionError) as error:
+        for name, reader in _field_readers(cls).items():
+            if name in current:
+                known[name] = reader(current[name])
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
+        raise ValueError(f"{name}: {error}") from error
+    try:
+        return cls(**known)
+    except TypeError as error:
         raise ValueError(f"not a {cls.__name__}: {error}") from error
 
 
@@ -85,17 +93,9 @@ def known_fields(cls: type[Any], value: Any) -> dict[str, Any]:
 
 def with_current_names(value: dict[str, Any]) -> dict[str, Any]:
     """``value`` with the names that it would have today: the only place that knows what version 0.1.0 wrote."""
-    current = {_FIELDS_OF_0_1.get(name, name): item for name, item in value.items()}
-    if isinstance(kind := current.get("type"), str):
-        current["type"] = _RECORD_TYPES_OF_0_1.get(kind, kind)
-    return current
-
-
-def _read_field(name: str, reader: _Reader, value: Any) -> Any:
-    try:
-        return reader(value)
-    except (ValueError, TypeError, KeyError, OverflowError) as error:
-        raise ValueError(f"{name}: {error}") from error
+    if _FIELDS_OF_0_1.keys().isdisjoint(value):
+        return value
+    return {_FIELDS_OF_0_1.get(name, name): item for name, item in value.items()}
 
 
 def _field_readers(cls: type[Any]) -> dict[str, _Reader]:
@@ -136,13 +136,13 @@ def _require(kind: type[T], value: Any) -> T:
 
 
 def _whole_number(value: Any) -> int:
-    if isinstance(value, bool) or abs(_require(int, value)) >= _INT_BOUND:
+    if type(value) is not int or not -_INT_BOUND < value < _INT_BOUND:
         raise ValueError("a whole number of at most 63 bits is needed")
-    return int(value)
+    return value
 
 
 def _number(value: Any) -> float:
-    if isinstance(value, bool) or not abs(value if isinstance(value, int) else _require(float, value)) < _FLOAT_BOUND:
+    if type(value) not in (int, float) or not -_FLOAT_BOUND < value < _FLOAT_BOUND:
         raise ValueError("a finite number is needed")
     return float(value)
 
@@ -166,7 +166,7 @@ def _any(value: Any) -> Any:
             return value
 
 
-_NAMES = {dict: "an object", list: "a list", int: "a whole number", float: "a number", str: "text", bool: "a boolean"}
+_NAMES = {dict: "an object", list: "a list", str: "text", bool: "a boolean"}
 _SCALARS: dict[Any, _Reader] = {
     int: _whole_number, float: _number, str: _text, bool: partial(_require, bool), Any: _any,
 }  # fmt: skip
