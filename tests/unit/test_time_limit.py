@@ -1,10 +1,10 @@
-"""A job's time limit, and a clock on the wall that somebody sets."""
+"""A job's time limit, and a wall clock that somebody sets."""
 
 import time
 
 import pytest
 
-from rekindle.keeper.time_limit import TimeLimit
+from rekindle.keeper.supervisor import TimeLimit
 
 DAY = 86_400.0
 

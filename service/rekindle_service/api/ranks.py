@@ -7,8 +7,9 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Header, Query, Response
 from starlette.responses import StreamingResponse
 
+from rekindle.contract.run_dir.control import ControlMessage, MessageType, notify
 from rekindle.contract.run_dir.paths import RunDir
-from rekindle.contract.run_dir.rank_records import RankState, notify
+from rekindle.contract.run_dir.rank_records import RankState
 from rekindle.contract.states import HOLDING_SLOTS
 from rekindle_service.api.byte_range import UnsatisfiableRangeError, parse_range
 from rekindle_service.api.lookup import AttemptNumber, KnownAttempt, KnownJob, KnownRank, KnownRunDir, find_attempt
@@ -161,7 +162,7 @@ def read_stack(job: KnownJob, run_dir: KnownRunDir, facts: KnownAttempt, rank: K
     before = stacks_size(run_dir.root, path)
     if before is None:
         raise _no_stack(f"rank {rank} of job {job.id} has not got as far as its script yet")
-    notify(run_dir.bell, {"bell": "stack", "attempt": facts.number, "rank": rank})
+    notify(run_dir, ControlMessage(MessageType.STACK, facts.number, rank))
     stack = await_stack(run_dir.root, path, before, _STACK_TIMEOUT)
     if stack is None:
         raise _no_stack(

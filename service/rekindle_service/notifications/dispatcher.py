@@ -7,6 +7,7 @@ from typing import Protocol
 
 import structlog
 
+from rekindle.contract.backoff import exponential_backoff
 from rekindle_service.config.notification_targets import NotificationTarget
 from rekindle_service.notifications.command_hook import CommandHook
 from rekindle_service.notifications.delivery import Delivery, Verdict
@@ -103,17 +104,12 @@ class Dispatcher:
                 return True
             if tries == 0:
                 self._complain("A notification is tried again until it arrives", telling, reply)
-            self._stopping.wait(pause_after(tries))
             tries += 1
+            self._stopping.wait(exponential_backoff(tries, first=1.0, maximum=_LONGEST_PAUSE))
         return False
 
     def _complain(self, what: str, telling: Payload, reply: Delivery) -> None:
         _log.warning(what, receiver=self._target.label, id=telling.id, job=telling.job_id, reason=reply.reason)
-
-
-def pause_after(tries: int) -> float:
-    """Seconds to the next try: 1, 2, 4 … 300."""
-    return min(_LONGEST_PAUSE, 2.0 ** min(tries, 10))
 
 
 def start_dispatchers(store: Store, targets: Sequence[NotificationTarget]) -> Callable[[], None]:

@@ -6,7 +6,7 @@ from pathlib import Path
 from rekindle.contract.outcome import Outcome, OutcomeClass
 from rekindle.contract.processes import boot_id
 from rekindle.contract.run_dir.journal import RecordType, read_journal
-from rekindle.keeper.verdict import Ended
+from rekindle.keeper.retry_policy import AttemptRecord
 
 
 @dataclass(slots=True)
@@ -15,7 +15,7 @@ class History:
 
     run: int | None = None
     last_attempt: int = 0
-    ended: list[Ended] = field(default_factory=list)
+    ended: list[AttemptRecord] = field(default_factory=list)
     open_attempt: int | None = None  # started, and its keeper died before it could write the end
     open_world_size: int = 0
     went_cold: bool = False  # an attempt was started in a fresh interpreter
@@ -52,7 +52,7 @@ def read_history(journal: Path, run: int) -> History:
                 history.run_started_at = history.run_started_at or record.at
             case RecordType.ATTEMPT_ENDED:
                 history.open_attempt, history.unjudged = None, True
-                history.ended.append(Ended(Outcome.from_json(fields["outcome"]), bool(fields["progressed"])))
+                history.ended.append(AttemptRecord(Outcome.from_json(fields["outcome"]), bool(fields["progressed"])))
             case RecordType.RETRY_DECIDED:
                 history.unjudged = False
             case RecordType.JOB_ENDED:

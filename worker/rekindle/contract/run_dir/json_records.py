@@ -10,6 +10,7 @@ from rekindle.contract.files import read_json
 T = TypeVar("T")
 
 _RENAMED_SINCE_0_1 = {"durable_step": "snapshot_step", "snapshot_cadence": "snapshot_policy"}
+_HINTS: dict[type[Any], dict[str, Any]] = {}
 _BIGGEST_INT = 1 << 63
 _BIGGEST_FLOAT = 1e300
 
@@ -27,7 +28,7 @@ def structure(cls: type[T], value: Any) -> T:
 
     Raises ValueError where it is no object, a field is missing or has another type than ``cls`` says.
     """
-    hints = get_type_hints(cls)
+    hints = _hints(cls)
     try:
         return cls(**{name: _coerce(item, hints[name], name) for name, item in known_fields(cls, value).items()})
     except TypeError as error:
@@ -38,13 +39,20 @@ def known_fields(cls: type[Any], value: Any) -> dict[str, Any]:
     """The fields of ``value`` that ``cls`` has: a newer version may have written more. TypeError for no object."""
     if not isinstance(value, dict):
         raise TypeError(f"a JSON object is needed, not {type(value).__name__}")
-    hints = get_type_hints(cls)
+    hints = _hints(cls)
     return {name: item for name, item in with_current_names(value).items() if name in hints}
 
 
 def with_current_names(value: dict[str, Any]) -> dict[str, Any]:
     """``value`` with the fields of a record that version 0.1.0 wrote called as they are now."""
     return {_RENAMED_SINCE_0_1.get(name, name): item for name, item in value.items()}
+
+
+def _hints(cls: type[Any]) -> dict[str, Any]:
+    """Found once per class: a keeper reads the status of every rank each second."""
+    if cls not in _HINTS:
+        _HINTS[cls] = get_type_hints(cls)
+    return _HINTS[cls]
 
 
 def _coerce(value: Any, hint: Any, name: str) -> Any:

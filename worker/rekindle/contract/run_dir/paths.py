@@ -126,9 +126,9 @@ class RunDir:
         return self.root / "keeper.log"
 
     @property
-    def bell(self) -> Path:
-        """FIFO on which ranks, the agent and the server wake the keeper."""
-        return self.root / "bell"
+    def control(self) -> Path:
+        """FIFO through which ranks, the agent and the server send the keeper a ``ControlMessage``."""
+        return self.root / "control.fifo"
 
     @property
     def fence(self) -> Path:

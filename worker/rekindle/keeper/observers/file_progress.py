@@ -1,0 +1,55 @@
+"""Progress of a script that reports no steps: the files that it saves to resume from."""
+
+import os
+from pathlib import Path
+
+from rekindle.contract.run_dir.paths import RunDir
+from rekindle.keeper.observers.bounded_walk import walk_files
+
+WEIGHTS = (".bin", ".ckpt", ".distcp", ".pt", ".pth", ".safetensors")
+"""Suffixes of files with weights, by torch, Lightning, Hugging Face and torch.distributed.checkpoint."""
+
+RECORDS = (".csv", ".json", ".jsonl", ".log", ".txt", ".yaml", ".yml")
+"""Suffixes of files that describe a training; TensorBoard's files have their mark in the middle of the name."""
+
+_Listing = dict[str, tuple[int, int]]  # path → size, modification time in ns: changed means saved
+
+
+class FileProgress:
+    """Compares with the files that there are when it is made: at the start of an attempt."""
+
+    def __init__(self, run_dir: RunDir) -> None:
+        self._run_dir = run_dir
+        self._snapshots, self._weights = self._list_snapshots(), self._list_weights()
+
+    def changed(self, *, by_itself: bool) -> bool:
+        """Whether something has been saved since.
+
+        Anything in the snapshot directory counts, which is for nothing else; in the working directory only weights do.
+        Where the script failed by an exception of its own (``by_itself``), nothing in the working directory does, and
+        no records in the snapshot directory: one that writes first and then hits a bug would be retried for ever.
+        """
+        now = self._list_snapshots()
+        changed = [path for path in now.keys() | self._snapshots.keys() if now.get(path) != self._snapshots.get(path)]
+        if by_itself:
+            return any(not _is_record(path) for path in changed)
+        return bool(changed) or self._list_weights() != self._weights
+
+    def _list_snapshots(self) -> _Listing:
+        return {entry.path: _version(entry) for entry in walk_files(self._run_dir.snapshots)}
+
+    def _list_weights(self) -> _Listing:
+        files = walk_files(self._run_dir.code)
+        return {entry.path: _version(entry) for entry in files if entry.name.endswith(WEIGHTS)}
+
+
+def _is_record(path: str) -> bool:
+    return path.endswith(RECORDS) or ".tfevents." in Path(path).name
+
+
+def _version(entry: os.DirEntry[str]) -> tuple[int, int]:
+    try:
+        stat = entry.stat(follow_symlinks=False)
+    except OSError:
+        return 0, 0
+    return stat.st_size, stat.st_mtime_ns
