@@ -18,7 +18,7 @@ from api_server import MOST_BUNDLE_BYTES, ApiServer
 from job_examples import names_in
 from rekindle.contract.states import JobState
 from rekindle_service.jobs.packaging.bundles import KEPT_SECONDS, Bundles
-from rekindle_service.scheduler.recovery import recover_on_startup, sweep_bundles
+from rekindle_service.scheduler.recovery import collect_bundles, recover_on_startup
 
 PATH = "/api/v1/bundles"
 JOBS = "/api/v1/jobs"
@@ -150,7 +150,7 @@ def test_an_experiment_takes_a_bundle_and_names_its_field_as_in_the_request(serv
     request = {"name": "lr", "base": job_of({"bundle": bundle}), "matrix": {"--lr": [1, 2]}}
     answer = server.api.post("/api/v1/experiments", json=request)
     assert answer.status_code == 201, answer.text
-    assert [job.code for job in server.services.store.jobs()] == [{"bundle": bundle}] * 2
+    assert [job.spec.code for job in server.services.store.jobs()] == [{"bundle": bundle}] * 2
     request["base"] = job_of({"bundle": NOBODY})
     (error,) = server.api.post("/api/v1/experiments", json=request).json()["errors"]
     assert error["field"] == "base.code.bundle"
@@ -165,11 +165,11 @@ def test_a_bundle_goes_when_no_job_refers_to_it_and_nobody_has_used_it_for_a_whi
     long_ago = time.time() - KEPT_SECONDS - 1
     for old in (used, unused):
         os.utime(home.bundles / old.removeprefix("sha256:"), (long_ago, long_ago))
-    sweep_bundles(home, store)
+    collect_bundles(home, store)
     assert names_in(home.bundles) == sorted(each.removeprefix("sha256:") for each in (used, fresh))
     server.move(job, JobState.CANCELLED)
     assert server.api.delete(f"{JOBS}/{job['id']}").status_code == 204
-    sweep_bundles(home, store)
+    collect_bundles(home, store)
     assert names_in(home.bundles) == [fresh.removeprefix("sha256:")]
 
 
@@ -177,10 +177,10 @@ def test_using_a_bundle_keeps_it_and_what_a_killed_server_left_half_received_is_
     home = server.services.home
     bundle = upload(server, archive())["id"]
     os.utime(home.bundles / bundle.removeprefix("sha256:"), (1, 1))
-    assert Bundles(home).folder(bundle) is not None
+    assert Bundles(home).directory(bundle) is not None
     (home.bundles / ".half-done-abc" / "code").mkdir(parents=True)
     recover_on_startup(home, server.services.store)
-    sweep_bundles(home, server.services.store)
+    collect_bundles(home, server.services.store)
     assert names_in(home.bundles) == [bundle.removeprefix("sha256:")]
 
 

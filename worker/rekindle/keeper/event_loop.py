@@ -17,7 +17,7 @@ _MAX_READ = 1 << 20  # bytes per call: a script that sends messages without end 
 class ControlFifo:
     """The keeper's end of the control FIFO; reads from construction to ``close``.
 
-    Every message sent meanwhile arrives, unless a flood fills the FIFO: then the ranks' files have to tell the rest.
+    Every message sent meanwhile arrives, unless a flood fills the FIFO: then the ranks' files show the rest.
     """
 
     def __init__(self, path: Path) -> None:

@@ -7,14 +7,15 @@ import stat
 import tarfile
 import zipfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from rekindle_service.jobs.packaging.archive import pack_code
-from rekindle_service.jobs.packaging.unpacking import Limits, UnpackingError, unpack
+from rekindle_service.jobs.packaging.unpack import Limits, UnpackingError, extract, unpack
 
-LIMITS = Limits(bytes=100_000, entries=20)
+LIMITS = Limits(bytes=100_000, entries=20, cpu_seconds=2)
 
 
 def entry(name: str, kind: bytes = tarfile.REGTYPE, link: str = "", mode: int = 0o644) -> tarfile.TarInfo:
@@ -45,13 +46,21 @@ def zip_of(*names: str, content: bytes = b"x", mode: int = 0o644, kind: int = st
 
 @pytest.fixture
 def unpacked(tmp_path: Path) -> Callable[[bytes], Path]:
-    def run(archive: bytes) -> Path:
-        (tmp_path / "archive").write_bytes(archive)
-        unpack(tmp_path / "archive", tmp_path / "inner" / "code", LIMITS)
-        return tmp_path / "inner" / "code"
+    """In this process: what an archive holds is checked there."""
+    return partial(_unpacked, tmp_path, extract)
 
-    (tmp_path / "inner").mkdir()
-    return run
+
+@pytest.fixture
+def by_child(tmp_path: Path) -> Callable[[bytes], Path]:
+    """As the server does it, with limits on memory and time."""
+    return partial(_unpacked, tmp_path, unpack)
+
+
+def _unpacked(root: Path, method: Callable[[Path, Path, Limits], None], archive: bytes) -> Path:
+    (root / "archive").write_bytes(archive)
+    (root / "inner").mkdir(exist_ok=True)
+    method(root / "archive", root / "inner" / "code", LIMITS)
+    return root / "inner" / "code"
 
 
 def names(folder: Path) -> list[str]:
@@ -120,13 +129,13 @@ def test_no_file_is_written_through_a_link(unpacked: Callable[[bytes], Path], tm
 
 
 @pytest.mark.parametrize("kind", [tarfile.CHRTYPE, tarfile.BLKTYPE, tarfile.FIFOTYPE, tarfile.LNKTYPE])
-def test_devices_fifos_and_hard_links_are_refused(unpacked: Callable[[bytes], Path], kind: bytes) -> None:
-    with pytest.raises(UnpackingError, match="files, folders and links alone"):
-        unpacked(tar_of(entry("train.py"), entry("b", kind, link="train.py")))
+def test_devices_fifos_and_hard_links_are_refused(by_child: Callable[[bytes], Path], kind: bytes) -> None:
+    with pytest.raises(UnpackingError, match="files, directories and links alone"):
+        by_child(tar_of(entry("train.py"), entry("b", kind, link="train.py")))
 
 
 def test_a_device_in_a_zip_is_refused(unpacked: Callable[[bytes], Path]) -> None:
-    with pytest.raises(UnpackingError, match="files, folders and links alone"):
+    with pytest.raises(UnpackingError, match="files, directories and links alone"):
         unpacked(zip_of("dev", kind=stat.S_IFCHR))
 
 
@@ -134,46 +143,45 @@ def test_a_device_in_a_zip_is_refused(unpacked: Callable[[bytes], Path]) -> None
     "pack", [lambda content: tar_of(entry("f"), content=content), lambda c: zip_of("f", content=c)]
 )
 def test_what_grows_beyond_the_limit_is_refused_and_hardly_written(
-    unpacked: Callable[[bytes], Path], tmp_path: Path, pack: Callable[[bytes], bytes]
+    by_child: Callable[[bytes], Path], tmp_path: Path, pack: Callable[[bytes], bytes]
 ) -> None:
     bomb = pack(bytes(50_000_000))
     assert len(bomb) < LIMITS.bytes
     with pytest.raises(UnpackingError, match="MB when unpacked"):
-        unpacked(bomb)
+        by_child(bomb)
     written = sum(path.stat().st_size for path in (tmp_path / "inner").rglob("*") if path.is_file())
     assert written <= LIMITS.bytes
 
 
-def test_a_bomb_in_the_long_name_of_an_entry_is_refused(unpacked: Callable[[bytes], Path]) -> None:
+def test_a_bomb_in_the_long_name_of_an_entry_is_refused(by_child: Callable[[bytes], Path]) -> None:
     long = entry("x", tarfile.GNUTYPE_LONGNAME)
-    long.size = 50_000_000
-    with pytest.raises(UnpackingError, match="names of at most 4096 bytes"):
-        unpacked(gzip.compress(long.tobuf(tarfile.GNU_FORMAT) + bytes(50_000_000)))
+    long.size = 2_000_000_000
+    bomb = gzip.compress(long.tobuf(tarfile.GNU_FORMAT)) + gzip.compress(bytes(50_000_000)) * 40
+    with pytest.raises(UnpackingError, match="MB of memory"):
+        by_child(bomb)
 
 
 @pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.XGLTYPE])
-def test_a_header_that_would_be_searched_for_ever_is_refused(unpacked: Callable[[bytes], Path], kind: bytes) -> None:
+def test_a_header_that_takes_forever_to_read_is_refused(by_child: Callable[[bytes], Path], kind: bytes) -> None:
     described = entry("x", kind)
-    described.size = 20_480
-    with pytest.raises(UnpackingError, match="names of at most 4096 bytes"):
-        unpacked(gzip.compress(described.tobuf(tarfile.USTAR_FORMAT) + b"1" * 20_480 + bytes(1024)))
+    described.size = 400_000
+    with pytest.raises(UnpackingError):
+        by_child(gzip.compress(described.tobuf(tarfile.USTAR_FORMAT) + b"1" * 400_000 + bytes(1024)))
 
 
-def test_an_entry_is_not_described_again_and_again(unpacked: Callable[[bytes], Path]) -> None:
+def test_an_entry_that_is_described_again_and_again_is_refused(by_child: Callable[[bytes], Path]) -> None:
     described = entry("x", tarfile.XGLTYPE).tobuf(tarfile.USTAR_FORMAT)
-    with pytest.raises(UnpackingError, match="each entry once"):
-        unpacked(gzip.compress(described * 50 + entry("f").tobuf() + bytes(1024)))
+    with pytest.raises(UnpackingError):
+        by_child(gzip.compress(described * 20_000 + entry("f").tobuf() + bytes(1024)))
 
 
 @pytest.mark.parametrize(
     "pax", [{"GNU.sparse.major": "1", "GNU.sparse.minor": "0"}, None], ids=["map in the content", "map in the header"]
 )
-def test_a_file_with_holes_is_refused_before_its_map_is_read(
-    unpacked: Callable[[bytes], Path], pax: dict[str, str] | None
-) -> None:
+def test_a_file_with_holes_is_refused(unpacked: Callable[[bytes], Path], pax: dict[str, str] | None) -> None:
     sparse = entry("f", tarfile.REGTYPE if pax else tarfile.GNUTYPE_SPARSE)
     sparse.pax_headers = pax or {}
-    with pytest.raises(UnpackingError, match="pack without --sparse"):
+    with pytest.raises(UnpackingError):
         unpacked(tar_of(sparse, content=b"1" * 10_000))
 
 
@@ -184,32 +192,28 @@ def test_long_names_with_attributes_of_their_own_are_taken(unpacked: Callable[[b
 
 
 @pytest.mark.parametrize("pack", [lambda names: tar_of(*map(entry, names)), lambda names: zip_of(*names)])
-def test_too_many_entries_are_refused(unpacked: Callable[[bytes], Path], pack: Callable[[list[str]], bytes]) -> None:
+def test_too_many_entries_are_refused(by_child: Callable[[bytes], Path], pack: Callable[[list[str]], bytes]) -> None:
     with pytest.raises(UnpackingError, match="at most 20 entries"):
-        unpacked(pack([f"f{number}" for number in range(21)]))
+        by_child(pack([f"f{number}" for number in range(21)]))
 
 
-@pytest.mark.parametrize("end", ["its own", "another within it", "one with a comment"])
-def test_the_contents_of_a_zip_are_counted_before_they_are_read(
-    unpacked: Callable[[bytes], Path], monkeypatch: pytest.MonkeyPatch, end: str
+def test_a_zip_with_a_table_of_contents_that_fills_the_memory_is_refused(
+    by_child: Callable[[bytes], Path],
 ) -> None:
-    archive = bytearray(zip_of(*(f"f{number}" for number in range(21))))
-    if end == "another within it":
-        archive[-6:-2] = b"PK\x05\x06"  # as the place of the table, which zipfile works out by itself
-    elif end == "one with a comment":
-        archive[-2:] = (65_535).to_bytes(2, "little")
-        archive += bytes(65_535)
-    monkeypatch.delattr(zipfile, "ZipFile")
-    with pytest.raises(UnpackingError, match="at most 20 entries"):
-        unpacked(bytes(archive))
+    archive = zip_of("f")
+    start = archive.rindex(b"PK\x01\x02")
+    one, end = archive[start : archive.rindex(b"PK\x05\x06")], bytearray(archive[-22:])
+    end[12:16] = (len(one) * 4_000_000).to_bytes(4, "little")
+    with pytest.raises(UnpackingError):
+        by_child(archive[:start] + one * 4_000_000 + bytes(end))
 
 
 @pytest.mark.parametrize(
     "archive", [tar_of(), zip_of(), tar_of(entry(".", tarfile.DIRTYPE))], ids=["tar", "zip", "dot"]
 )
-def test_an_empty_archive_is_refused(unpacked: Callable[[bytes], Path], archive: bytes) -> None:
+def test_an_empty_archive_is_refused(by_child: Callable[[bytes], Path], archive: bytes) -> None:
     with pytest.raises(UnpackingError, match="must hold a file"):
-        unpacked(archive)
+        by_child(archive)
 
 
 @pytest.mark.parametrize("archive", [tar_of(entry("a"), content=os.urandom(5000)), zip_of("a", content=b"y" * 5000)])
@@ -238,7 +242,7 @@ def test_what_is_no_archive_is_refused(unpacked: Callable[[bytes], Path], conten
 
 
 def test_the_same_folder_is_always_packed_into_the_same_bytes_and_unpacked_as_it_was(
-    unpacked: Callable[[bytes], Path], tmp_path: Path
+    by_child: Callable[[bytes], Path], tmp_path: Path
 ) -> None:
     folder = tmp_path / "source"
     for part in ("b", "a/deep", ".git", "__pycache__"):
@@ -249,12 +253,12 @@ def test_the_same_folder_is_always_packed_into_the_same_bytes_and_unpacked_as_it
     (folder / "tool").chmod(0o755)
     os.mkfifo(folder / "fifo")
     first, second = io.BytesIO(), io.BytesIO()
-    packed = pack_code(folder, first, leave_out=tmp_path / "home")
+    packed = pack_code(folder, first, exclude=tmp_path / "home")
     os.utime(folder / "tool", (1, 1))
-    pack_code(folder, second, leave_out=tmp_path / "home")
+    pack_code(folder, second, exclude=tmp_path / "home")
     assert first.getvalue() == second.getvalue()
     assert packed.files == 3
-    code = unpacked(first.getvalue())
+    code = by_child(first.getvalue())
     assert names(code) == ["a", "a/deep", "a/deep/train.py", "b", "b/train.py", "link", "tool"]
     assert (code / "link/deep/train.py").read_text() == "a/deep"
     assert os.access(code / "tool", os.X_OK)

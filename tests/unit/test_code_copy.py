@@ -18,8 +18,8 @@ def source(tmp_path):
 
 @pytest.fixture
 def copy(source, tmp_path):
-    def run(leave_out=None):
-        copy_code(source, tmp_path / "copy", leave_out=leave_out or tmp_path / "home")
+    def run(exclude=None):
+        copy_code(source, tmp_path / "copy", exclude=exclude or tmp_path / "home")
         return tmp_path / "copy"
 
     return run
@@ -58,7 +58,7 @@ def test_a_virtual_environment_of_any_name_is_left_out(source, copy, sign):
 def test_a_home_inside_the_code_folder_is_not_copied_into_itself(source, copy):
     (source / ".rekindle" / "runs").mkdir(parents=True)
     (source / ".rekindle" / "token").write_text("secret")
-    assert ".rekindle" not in names(copy(leave_out=source / ".rekindle"))
+    assert ".rekindle" not in names(copy(exclude=source / ".rekindle"))
 
 
 def test_the_mode_of_a_file_is_kept(source, copy):
@@ -101,7 +101,7 @@ def test_a_loop_of_links_does_no_harm(source, copy):
 
 
 def test_a_folder_that_is_too_heavy_is_refused_with_its_heaviest_parts(source, copy, monkeypatch):
-    monkeypatch.setattr(code_copy, "MOST_BYTES", 3_000_000)
+    monkeypatch.setattr(code_copy, "MAX_BYTES", 3_000_000)
     (source / "weights").mkdir()
     (source / "weights" / "model.pt").write_bytes(bytes(4_000_000))
     with pytest.raises(CodeCopyError, match=r"at most 3 MB.*biggest here: weights \(4 MB, 1 files\)"):
@@ -109,7 +109,7 @@ def test_a_folder_that_is_too_heavy_is_refused_with_its_heaviest_parts(source, c
 
 
 def test_a_folder_with_too_many_files_is_refused_with_its_fullest_parts(source, copy, monkeypatch, tmp_path):
-    monkeypatch.setattr(code_copy, "MOST_FILES", 10)
+    monkeypatch.setattr(code_copy, "MAX_FILES", 10)
     (source / "images").mkdir()
     for number in range(11):
         (source / "images" / f"{number}.png").write_bytes(b"")

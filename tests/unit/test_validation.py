@@ -30,16 +30,16 @@ def test_a_sound_submission_breaks_no_rule(code):
 def test_a_script_by_its_absolute_path_brings_its_folder(code):
     submission = asked(target=str(code / "train.py"))
     assert broken(submission) == []
-    assert submission.code_folder == code
+    assert submission.code_dir == code
 
 
 def test_a_relative_script_needs_a_code_folder():
-    assert broken(asked()) == [("script", "is relative to the code folder, and there is none")]
+    assert broken(asked()) == [("script", "is relative to the code directory, but none is given")]
 
 
 def test_a_missing_script_is_told_with_its_neighbours(code):
     (error,) = validate(asked(code, target="tran.py"), MACHINE, lambda _: True)
-    assert (error.field, error.value, error.hint) == ("script", "tran.py", "there: train.py")
+    assert (error.field, error.value, error.hint) == ("script", "tran.py", "found there: train.py")
 
 
 @pytest.mark.parametrize("target", ["../train.py", "x/../../code/train.py", "/etc/passwd", "train.py\0", ".", ""])
@@ -50,12 +50,12 @@ def test_a_script_outside_the_code_folder_or_none_at_all_is_refused(code, target
 def test_a_script_that_is_a_link_out_of_the_folder_is_refused(code, tmp_path):
     (tmp_path / "secret.py").write_text("")
     (code / "link.py").symlink_to(tmp_path / "secret.py")
-    assert broken(asked(code, target="link.py")) == [("script", f"must not be a link out of the code folder {code}")]
+    assert broken(asked(code, target="link.py")) == [("script", f"must not be a link out of the code directory {code}")]
 
 
 @pytest.mark.parametrize("folder", [Path("relative"), Path("/nowhere/at/all"), Path("/etc/passwd")])
 def test_a_code_folder_must_be_there(folder):
-    assert broken(asked(folder)) == [("code.path", "must be a folder that exists")]
+    assert broken(asked(folder)) == [("code.path", "must be an existing directory")]
 
 
 @pytest.mark.parametrize(
@@ -84,16 +84,16 @@ def test_only_known_recipes_can_be_named(monkeypatch):
 def test_an_option_that_a_recipe_does_not_have_is_refused_with_what_may_be_meant(args, hints):
     told = validate(asked(kind=TargetKind.RECIPE, target="ddp", args=args), MACHINE, lambda _: True)
     assert [(error.field, error.hint) for error in told] == [("args", hint) for hint in hints]
-    assert all(error.rule == "must hold options of the recipe ddp" for error in told)
+    assert all(error.rule == "must be options of the recipe ddp" for error in told)
 
 
 def test_more_ranks_than_slots_are_refused_with_the_number(code):
-    assert broken(asked(code, max_ranks=3)) == [("ranks", "at most 2, the cpu slots of this machine")]
+    assert broken(asked(code, max_ranks=3)) == [("ranks", "exceeds the 2 CPU slots of this machine")]
 
 
 @pytest.mark.parametrize(("least", "most"), [(0, 1), (2, 1), (-1, -1)])
 def test_a_senseless_range_of_ranks_is_refused(code, least, most):
-    assert ("ranks", "at least 1, and min at most max") in broken(asked(code, min_ranks=least, max_ranks=most))
+    assert ("ranks", "must be at least 1, and min at most max") in broken(asked(code, min_ranks=least, max_ranks=most))
 
 
 def test_several_machines_are_refused(code):
