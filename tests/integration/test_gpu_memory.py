@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from fakes import nvidia_driver
-from rekindle.keeper.observers import gpu_memory
-from rekindle.keeper.observers.gpu_memory import GpuMemory
+from rekindle.keeper.observers import usage
+from rekindle.keeper.observers.usage import GpuMemory
 
 _GIB = 1 << 30
 pytestmark = pytest.mark.skipif(not nvidia_driver.HAS_COMPILER, reason="the stand-in is written in C: needs gcc")
@@ -32,8 +32,8 @@ def test_what_was_in_use_before_is_not_waited_for(driver: str, device: str) -> N
 
 
 def test_the_wait_ends_when_the_memory_is_released(driver: str, used: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu_memory, "STEADY", 60.0)
-    monkeypatch.setattr(gpu_memory, "TIMEOUT", 60.0)
+    monkeypatch.setattr(usage, "RELEASE_STEADY", 60.0)
+    monkeypatch.setattr(usage, "RELEASE_TIMEOUT", 60.0)
     memory = GpuMemory(["GPU-a"], driver)
     used.write_text(str(9 * _GIB))
     part = used.with_suffix(".part")
@@ -48,7 +48,7 @@ def test_the_wait_ends_when_the_memory_is_released(driver: str, used: Path, monk
 def test_memory_that_stays_in_use_is_reported_in_bytes(
     driver: str, used: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gpu_memory, "STEADY", 0.1)
+    monkeypatch.setattr(usage, "RELEASE_STEADY", 0.1)
     memory = GpuMemory(["GPU-a"], driver)
     used.write_text(str(9 * _GIB))
     assert memory.wait_released() == 8 * _GIB

@@ -14,8 +14,8 @@ from fakes import nvidia_driver
 from rekindle.contract.files import append_line
 from rekindle.contract.processes import ProcessIdentity
 from rekindle.keeper.attempt_result import RankResult
-from rekindle.keeper.observers import usage_log
-from rekindle.keeper.observers.usage_log import UsageLog
+from rekindle.keeper.observers import usage
+from rekindle.keeper.observers.usage import UsageLog
 from rekindle_service.run_readers.usage import latest_usage, read_usage
 
 _BUSY = """
@@ -27,7 +27,7 @@ child.wait()
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(usage_log, "INTERVAL", 0.0)
+    monkeypatch.setattr(usage, "INTERVAL", 0.0)
 
 
 @pytest.fixture
@@ -95,7 +95,7 @@ def test_without_a_driver_there_are_no_devices(tmp_path: Path) -> None:
 
 
 def test_the_file_stays_within_its_limit_and_keeps_old_and_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(usage_log, "MAX_BYTES", 2000)
+    monkeypatch.setattr(usage, "MAX_BYTES", 2000)
     path = tmp_path / "usage.jsonl"
     log = UsageLog(path, [])
     for _ in range(300):

@@ -9,7 +9,7 @@ from rekindle.contract.run_dir.control import ControlMessage, MessageType
 from rekindle.contract.run_dir.journal import RecordType, read_journal
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.keeper.buffered_journal import BufferedJournal
-from rekindle.keeper.fault_injection import FaultInjector, corrupt, latest_snapshot
+from rekindle.keeper.fault_injection import corrupt, inject_fault, latest_snapshot
 from rekindle.keeper.ranks.table import RankTable
 
 
@@ -52,7 +52,7 @@ def test_a_fault_without_a_target_is_not_injected(tmp_path: Path, rank: int | No
     run_dir = RunDir(tmp_path)
     ranks, journal = RankTable(run_dir.attempt(1), world_size=1), BufferedJournal(run_dir.journal, lambda _: None)
     message = ControlMessage(MessageType.CHAOS, attempt=1, rank=rank, fault=fault)
-    FaultInjector(run_dir, run_dir.attempt(1), journal).inject(message, ranks, agent=1)
+    inject_fault(message, run_dir, 1, ranks, 1, journal)
     assert list(read_journal(run_dir.journal)) == []
 
 
@@ -62,6 +62,6 @@ def test_a_damaged_snapshot_is_recorded_without_a_rank(tmp_path: Path) -> None:
     snapshot(run_dir.snapshots, "000000000010")
     ranks, journal = RankTable(run_dir.attempt(1), world_size=1), BufferedJournal(run_dir.journal, lambda _: None)
     message = ControlMessage(MessageType.CHAOS, attempt=1, rank=5, fault=Fault.CORRUPT_SNAPSHOT)
-    FaultInjector(run_dir, run_dir.attempt(1), journal).inject(message, ranks, agent=1)
+    inject_fault(message, run_dir, 1, ranks, 1, journal)
     (record,) = read_journal(run_dir.journal)
     assert (record.type, record.fields["rank"], record.fields["snapshot"]) == (RecordType.FAULT_INJECTED, None, 10)

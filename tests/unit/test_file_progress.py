@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rekindle.contract.run_dir.paths import RunDir
-from rekindle.keeper.observers.file_progress import WEIGHTS, FileProgress
+from rekindle.keeper.observers.files import WEIGHTS, FileProgress
 
 
 @pytest.fixture

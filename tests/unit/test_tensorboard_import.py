@@ -10,7 +10,7 @@ import pytest
 from event_files import EventFile, event, record, simple
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.keeper.observers import tensorboard_import
-from rekindle.keeper.observers.bounded_walk import walk_files
+from rekindle.keeper.observers.files import walk_files
 from rekindle.keeper.observers.tensorboard_import import TensorBoardImport, prefix_of, writer_of
 from rekindle_service.run_readers.attempt_metrics import read_attempt_newest, read_attempt_series
 

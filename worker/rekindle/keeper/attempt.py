@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from rekindle.contract.disk_space import has_free_space
-from rekindle.contract.environment import attempt_environment
-from rekindle.contract.failure_stats import FailureStats
 from rekindle.contract.job import JobSpec
 from rekindle.contract.processes import parent_of, process_state
 from rekindle.contract.run_dir.control import ControlMessage, MessageType
@@ -19,11 +17,11 @@ from rekindle.keeper.attempt_result import AttemptResult, Ending, Hang
 from rekindle.keeper.buffered_journal import BufferedJournal
 from rekindle.keeper.diagnosis import failed_by_itself, root_cause, signal_name
 from rekindle.keeper.event_loop import EventLoop, Events
-from rekindle.keeper.fault_injection import FaultInjector
+from rekindle.keeper.fault_injection import inject_fault
 from rekindle.keeper.hangs.detector import INTERVAL, HangDetector
-from rekindle.keeper.observers.file_progress import FileProgress
+from rekindle.keeper.observers.files import FileProgress
 from rekindle.keeper.observers.tensorboard_import import TensorBoardImport
-from rekindle.keeper.observers.usage_log import UsageLog
+from rekindle.keeper.observers.usage import UsageLog
 from rekindle.keeper.ranks.processes import descendants, kill_all, reap_children
 from rekindle.keeper.ranks.table import RankTable, request_stacks, send_signal
 from rekindle.keeper.testimony import agent_log_tail, rank_of_folder, read_steps
@@ -42,11 +40,9 @@ class AttemptPlan:
     """What is decided about an attempt before it starts."""
 
     number: int
-    generation: str
     world_size: int
     gpus: list[str]  # as in CUDA_VISIBLE_DEVICES
-    snapshot_policy: str  # JSON of the spec's SnapshotPolicy
-    failures: FailureStats
+    environment: dict[str, str]  # of its ranks, in addition to the keeper's own
     deadline: float | None  # seconds of CLOCK_MONOTONIC: the job's time limit
     requested_stop: Callable[[Events], Ending | None]  # called after every wait
 
@@ -74,7 +70,6 @@ class Attempt:
         self._running_since = float("inf")  # likewise
         self._detector = HangDetector(self._dir, run_dir.code, spec.hang_timeout)
         self._hang: Hang | None = None
-        self._injector = FaultInjector(run_dir, self._dir, journal)
         self._usage = UsageLog(self._dir.usage, plan.gpus)
         self._tensorboard = TensorBoardImport(self._dir.scalars, (run_dir.code, run_dir.snapshots))
 
@@ -101,16 +96,8 @@ class Attempt:
 
     def _start(self) -> None:
         self._dir.ranks.mkdir(parents=True, exist_ok=True)
-        environment = attempt_environment(
-            job_id=self._run_dir.job_id,
-            run_dir=self._run_dir,
-            attempt=self._plan.number,
-            generation=self._plan.generation,
-            snapshot_policy=self._plan.snapshot_policy,
-            failures=self._plan.failures,
-        )
         start = self._launcher.start_warm if self._spec.warm else self._launcher.start_cold
-        self._agent = start(self._plan.number, environment)
+        self._agent = start(self._plan.number, self._plan.environment)
         self._events.watch(self._agent)
 
     def _watch_until_ending(self) -> Ending:
@@ -187,7 +174,7 @@ class Attempt:
             case MessageType.SNAPSHOT_SKIPPED if message.step is not None and message.reason is not None:
                 self._record(RecordType.SNAPSHOT_SKIPPED, step=message.step, reason=message.reason)
             case MessageType.CHAOS if self._agent is not None and not self._agent_gone():
-                self._injector.inject(message, self._ranks, self._agent)
+                inject_fault(message, self._run_dir, self._plan.number, self._ranks, self._agent, self._journal)
             case MessageType.STACK if rank is not None:
                 request_stacks(rank)
             case MessageType.RANK_DONE | MessageType.RANK_FAILED if rank is not None:

@@ -9,51 +9,38 @@ from rekindle.contract.chaos import CHAOS_SIGNAL, RANK_FAULTS, SELF_INFLICTED, F
 from rekindle.contract.files import atomic_write
 from rekindle.contract.run_dir.control import ControlMessage
 from rekindle.contract.run_dir.journal import RecordType
-from rekindle.contract.run_dir.paths import AttemptDir, RunDir
-from rekindle.keeper.attempt_result import RankResult
+from rekindle.contract.run_dir.paths import RunDir
 from rekindle.keeper.buffered_journal import BufferedJournal
 from rekindle.keeper.ranks.table import RankTable, send_signal
 
 _SIGNALS = {Fault.KILL: signal.SIGKILL, Fault.STOP: signal.SIGSTOP, Fault.CRASH: signal.SIGSEGV}
 
 
-class FaultInjector:
-    """One per attempt."""
-
-    def __init__(self, run_dir: RunDir, attempt_dir: AttemptDir, journal: BufferedJournal) -> None:
-        self._run_dir, self._dir, self._journal = run_dir, attempt_dir, journal
-
-    def inject(self, message: ControlMessage, ranks: RankTable, agent: int) -> None:
-        """Do what a chaos message requests; nothing where its target does not exist."""
-        fault = message.fault
-        rank = ranks.ranks.get(message.rank) if message.rank is not None else None
-        snapshot = latest_snapshot(self._run_dir.snapshots) if fault is Fault.CORRUPT_SNAPSHOT else None
-        if fault is None or (fault in RANK_FAULTS and rank is None):
-            return
-        if fault is Fault.CORRUPT_SNAPSHOT and snapshot is None:
-            return
-        self._journal.write_nowait(
-            RecordType.FAULT_INJECTED,
-            attempt=message.attempt,
-            fault=fault,
-            rank=None if rank is None else rank.rank,
-            snapshot=None if snapshot is None else int(snapshot.name),
-        )
-        if rank is not None and fault in RANK_FAULTS:
-            self._inject_into_rank(rank, fault)
-        elif fault is Fault.AGENT:
-            os.kill(agent, signal.SIGKILL)
-        elif fault is Fault.KEEPER:
-            os.kill(os.getpid(), signal.SIGKILL)
-        elif snapshot is not None:
-            corrupt(snapshot)
-
-    def _inject_into_rank(self, rank: RankResult, fault: Fault) -> None:
-        if fault in SELF_INFLICTED:
-            atomic_write(self._dir.rank(rank.rank).chaos, fault.encode(), durable=False)
-            send_signal(rank, CHAOS_SIGNAL)
-        else:
-            send_signal(rank, _SIGNALS[fault])
+def inject_fault(
+    message: ControlMessage, run_dir: RunDir, attempt: int, ranks: RankTable, agent: int, journal: BufferedJournal
+) -> None:
+    """Do what a chaos message requests; nothing where its target does not exist."""
+    fault = message.fault
+    rank = ranks.ranks.get(message.rank) if message.rank is not None and fault in RANK_FAULTS else None
+    snapshot = latest_snapshot(run_dir.snapshots) if fault is Fault.CORRUPT_SNAPSHOT else None
+    if fault is None or (rank is None and snapshot is None and fault not in (Fault.AGENT, Fault.KEEPER)):
+        return
+    journal.write_nowait(
+        RecordType.FAULT_INJECTED,
+        attempt=attempt,
+        fault=fault,
+        rank=None if rank is None else rank.rank,
+        snapshot=None if snapshot is None else int(snapshot.name),
+    )
+    if snapshot is not None:
+        corrupt(snapshot)
+    elif rank is None:
+        os.kill(agent if fault is Fault.AGENT else os.getpid(), signal.SIGKILL)
+    elif fault in SELF_INFLICTED:
+        atomic_write(run_dir.attempt(attempt).rank(rank.rank).chaos, fault.encode(), durable=False)
+        send_signal(rank, CHAOS_SIGNAL)
+    else:
+        send_signal(rank, _SIGNALS[fault])
 
 
 def latest_snapshot(snapshots: Path) -> Path | None:

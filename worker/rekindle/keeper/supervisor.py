@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+from rekindle.contract.environment import attempt_environment
 from rekindle.contract.files import write_json
 from rekindle.contract.job import JobSpec, RunIntent
 from rekindle.contract.outcome import Outcome, OutcomeClass
@@ -29,7 +30,7 @@ from rekindle.keeper.diagnosis import diagnose
 from rekindle.keeper.event_loop import EventLoop, Events
 from rekindle.keeper.failure_stats import failure_stats
 from rekindle.keeper.history import read_history
-from rekindle.keeper.observers.gpu_memory import GpuMemory
+from rekindle.keeper.observers.usage import GpuMemory
 from rekindle.keeper.ranks.processes import kill_all, orphans_of, reap_children
 from rekindle.keeper.retry_policy import AttemptRecord, Retry, Stop, cannot_be_forked, decide
 from rekindle.keeper.rollback import roll_back
@@ -49,17 +50,13 @@ class DiskFullError(OSError):
     """The disk was full until the keeper was asked to leave."""
 
 
-class TimeLimit:
-    """The time that a job may take, from the first attempt of a run.
+def deadline(time_limit: float, started_at: float | None) -> float:
+    """The end of a run's time limit in seconds of CLOCK_MONOTONIC: later changes of the wall clock do not move it.
 
-    What passed before this keeper started is known only by the wall clock; from then on, setting that changes nothing.
+    ``started_at``: seconds since the epoch when the run's first attempt began; None where it is about to.
     """
-
-    def __init__(self, seconds: float | None, started_at: float | None) -> None:
-        """``started_at``: seconds since the epoch when the run's first attempt began; None where it is about to."""
-        elapsed = 0.0 if started_at is None else max(time.time() - started_at, 0.0)
-        self.deadline = None if seconds is None else time.monotonic() - elapsed + seconds
-        """In seconds of CLOCK_MONOTONIC; None where there is no limit."""
+    elapsed = 0.0 if started_at is None else max(time.time() - started_at, 0.0)
+    return time.monotonic() - elapsed + time_limit
 
 
 class Keeper:
@@ -74,7 +71,7 @@ class Keeper:
         self._history = read_history(run_dir.journal, self.run)
         self._launcher = AgentLauncher(run_dir, len(self._intent.devices), events.close)
         self._warm = self.spec.warm and not self._history.went_cold
-        self._limit: TimeLimit | None = None  # from the first attempt on
+        self._deadline: float | None = None  # of the time limit, from the first attempt on
         self._terminated = False  # this keeper received SIGTERM
         self._gpus = _visible_gpus() if self.spec.device == "cuda" else []
 
@@ -134,17 +131,17 @@ class Keeper:
             devices=devices,
             warm=self._warm,
         )
-        self._limit = self._limit or TimeLimit(self.spec.time_limit, self._history.run_started_at)
-        plan = AttemptPlan(
-            number=number,
+        if self._deadline is None and self.spec.time_limit is not None:
+            self._deadline = deadline(self.spec.time_limit, self._history.run_started_at)
+        environment = attempt_environment(
+            job_id=self._run_dir.job_id,
+            run_dir=self._run_dir,
+            attempt=number,
             generation=generation,
-            world_size=len(devices),
-            gpus=self._gpus,
             snapshot_policy=json.dumps(self.spec.snapshot.to_json()),
             failures=failure_stats(self._run_dir.journal),
-            deadline=self._limit.deadline,
-            requested_stop=self._requested_stop,
         )
+        plan = AttemptPlan(number, len(devices), self._gpus, environment, self._deadline, self._requested_stop)
         spec = replace(self.spec, warm=self._warm)
         result = Attempt(plan, spec, self._run_dir, self._journal, self._events, self._launcher).run()
         result.gpu_memory_held = self._gpu_memory.wait_released()

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from rekindle.contract.files import open_regular
 from rekindle.contract.run_dir.rank_records import MetricPoint
-from rekindle.keeper.observers.bounded_walk import walk_files
+from rekindle.keeper.observers.files import walk_files
 from rekindle.keeper.observers.tfevents import DamagedError, Event, read_events
 from rekindle.training.metric_log import MetricLog
 

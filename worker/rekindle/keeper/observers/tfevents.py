@@ -6,7 +6,7 @@ tensorflow's ``record_writer.h`` for the records, ``event.proto``, ``summary.pro
 
 import struct
 from collections.abc import Iterator
-from typing import BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 MAX_RECORD_BYTES = 64 * 1024
 """Longer records hold images, audio and graphs, and are skipped unread."""
@@ -17,6 +17,7 @@ _CASTAGNOLI = 0x82F63B78
 _FIXED_SIZES = {1: 8, 5: 4}  # bytes, by wire type
 _FLOAT, _DOUBLE = struct.Struct("<f"), struct.Struct("<d")
 _BY_DTYPE = {1: _FLOAT, 2: _DOUBLE}  # by tensor.proto's DataType
+_CONTENTS = ((4, 2), (5, 2), (5, 5), (6, 2), (6, 1))  # tensor_content, float_val, double_val: packed or alone
 
 
 class Scalar(NamedTuple):
@@ -82,74 +83,62 @@ def _table() -> list[int]:
 _TABLE = _table()
 
 
+_Message = dict[tuple[int, int], list[Any]]  # (field number, wire type) → values, in their order
+
+
 def _event(data: bytes) -> Event | None:
-    at, step, scalars = 0.0, 0, []
     try:
-        for field in _fields(data):
-            match field:
-                case 1, 1, bytes(raw):
-                    (at,) = _DOUBLE.unpack(raw)
-                case 2, 0, int(count):
-                    step = count - (1 << 64) if count >> 63 else count
-                case 5, 2, bytes(summary):
-                    scalars += _summary(summary)
-    except (ValueError, IndexError):
+        message = _parse(data)
+        (at,) = _DOUBLE.unpack(_last(message, 1, 1, _DOUBLE.pack(0.0)))
+        step = int(_last(message, 2, 0, 0))
+        summaries = [_parse(summary) for summary in message.get((5, 2), ())]
+        scalars = [_scalar(_parse(value)) for summary in summaries for value in summary.get((1, 2), ())]
+    except (ValueError, LookupError, struct.error):
         return None
-    return Event(at, step, scalars)
+    return Event(at, step - (1 << 64) if step >> 63 else step, [scalar for scalar in scalars if scalar is not None])
 
 
-def _summary(data: bytes) -> list[Scalar]:
-    found = [_scalar(value) for number, _, value in _fields(data) if number == 1 and isinstance(value, bytes)]
-    return [scalar for scalar in found if scalar is not None]
-
-
-def _scalar(data: bytes) -> Scalar | None:
+def _scalar(value: _Message) -> Scalar | None:
     """A Summary.Value that is one number: the old ``simple_value``, or a tensor of no dimension."""
-    tag, number = "", None
-    for field in _fields(data):
-        match field:
-            case 1, 2, bytes(name):
-                tag = name.decode(errors="replace")
-            case 2, 5, bytes(raw):
-                (number,) = _FLOAT.unpack(raw)
-            case 8, 2, bytes(tensor):
-                number = _element(tensor)
+    tag = _last(value, 1, 2, b"").decode(errors="replace")
+    if (2, 5) in value:
+        (number,) = _FLOAT.unpack(_last(value, 2, 5))
+    else:
+        number = _element(_parse(_last(value, 8, 2, b"")))
     return None if number is None or not tag else Scalar(tag, number)
 
 
-def _element(data: bytes) -> float | None:
+def _element(tensor: _Message) -> float | None:
     """The one element of a TensorProto of floats or doubles; None for any other tensor."""
-    dtype, content = 0, b""
-    for field in _fields(data):
-        match field:
-            case 1, 0, int(number):
-                dtype = number
-            case 2, 2, bytes(shape) if shape:
-                return None
-            case ((4 | 5 | 6), (1 | 2 | 5), bytes(raw)):  # tensor_content, float_val, double_val: packed or alone
-                content = raw
-    form = _BY_DTYPE.get(dtype)
-    return None if form is None or len(content) != form.size else float(form.unpack(content)[0])
+    form = _BY_DTYPE.get(_last(tensor, 1, 0, 0))
+    if form is None or _last(tensor, 2, 2, b""):
+        return None
+    contents = [raw for key in _CONTENTS for raw in tensor.get(key, ())]
+    return float(form.unpack(contents[-1])[0]) if contents and len(contents[-1]) == form.size else None
 
 
-def _fields(data: bytes) -> Iterator[tuple[int, int, int | bytes]]:
-    """Number, wire type and value of each field. Raises ValueError or IndexError where ``data`` is no message."""
+def _last(message: _Message, number: int, wire_type: int, default: Any = None) -> Any:
+    """Of a field that occurs several times the last one counts."""
+    return message.get((number, wire_type), [default])[-1]
+
+
+def _parse(data: bytes) -> _Message:
+    """Raises ValueError or LookupError where ``data`` is no message."""
+    message: _Message = {}
     position = 0
     while position < len(data):
         key, position = _varint(data, position)
-        kind = key & 7
-        if kind == 0:
-            number, position = _varint(data, position)
-            yield key >> 3, kind, number
-            continue
-        if kind == 2:
-            length, position = _varint(data, position)
-        elif (length := _FIXED_SIZES.get(kind, -1)) < 0:
-            raise ValueError(f"wire type {kind} is not in use")
-        if position + length > len(data):
-            raise ValueError("a field goes beyond its message")
-        yield key >> 3, kind, data[position : position + length]
-        position += length
+        wire_type = key & 7
+        value: int | bytes
+        if wire_type == 0:
+            value, position = _varint(data, position)
+        else:
+            length, position = _varint(data, position) if wire_type == 2 else (_FIXED_SIZES[wire_type], position)
+            value, position = data[position : position + length], position + length
+        if position > len(data):
+            raise ValueError("a field exceeds its message")
+        message.setdefault((key >> 3, wire_type), []).append(value)
+    return message
 
 
 def _varint(data: bytes, position: int) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""What an attempt's ranks and GPUs use, appended every few seconds to a file of bounded size.
+"""What an attempt's ranks and GPUs use: logged while it runs, and the GPU memory that is still held after it.
 
 All of it is read from /proc and from the GPU driver: it disturbs no rank.
 """
@@ -19,8 +19,11 @@ from rekindle.keeper.ranks.processes import descendants
 
 INTERVAL = 5.0  # seconds
 MAX_BYTES = 2 << 20
-"""Of the file. When it has more, every second line is dropped: the older the usage, the coarser its history."""
+"""Of the log. When it has more, every second line is dropped: the older the usage, the coarser its history."""
 
+RELEASE_TIMEOUT = 10.0  # seconds; a driver takes longest when it writes a dump of a failed kernel
+RELEASE_STEADY = 2.0  # seconds without a byte less, after which the memory is assumed to belong to somebody else
+_TOLERANCE = 64 << 20  # bytes that the driver's own bookkeeping may grow by
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _RSS = 21  # of ``stat_fields``
 
@@ -41,7 +44,9 @@ class UsageLog:
             return
         self._next_sample = now + INTERVAL
         running = [rank for rank in ranks if rank.ended_at is None and rank.identity.alive()]
-        sample = UsageSample(time.time(), [self._of_rank(rank) for rank in running], self._of_gpus())
+        gpus = enumerate(nvml.read_gpus(self._gpus, self._library))
+        devices = [GpuUsage(index, *astuple(reading)) for index, reading in gpus if reading is not None]
+        sample = UsageSample(time.time(), [self._of_rank(rank) for rank in running], devices)
         with suppress(OSError):
             append_line(self._path, sample.to_json(), durable=False)
             if self._path.stat().st_size > MAX_BYTES:
@@ -54,16 +59,44 @@ class UsageLog:
         cpu, now = sum(cpu_seconds(pid, with_children=True) for pid in tree), time.monotonic()
         sampled_at, cpu_before = self._before.get(rank.pid, (now, cpu))
         self._before[rank.pid] = now, cpu
-        percent = None
-        if now > sampled_at:
-            percent = round(100 * max(0.0, cpu - cpu_before) / (now - sampled_at), 1)
+        percent = round(100 * max(0.0, cpu - cpu_before) / (now - sampled_at), 1) if now > sampled_at else None
         disk = [_disk_bytes(pid) for pid in tree]
         read, written = sum(bytes_read for bytes_read, _ in disk), sum(bytes_written for _, bytes_written in disk)
         return RankUsage(rank.rank, percent, sum(map(_rss_bytes, tree)), read, written)
 
-    def _of_gpus(self) -> list[GpuUsage]:
-        readings = enumerate(nvml.read_gpus(self._gpus, self._library))
-        return [GpuUsage(index, *astuple(reading)) for index, reading in readings if reading is not None]
+
+class GpuMemory:
+    """The memory of some GPUs, measured from what was in use when this was made."""
+
+    def __init__(self, devices: Sequence[str], library: str = nvml.LIBRARY) -> None:
+        """``devices``: UUIDs or indices, as in CUDA_VISIBLE_DEVICES. Make it while nothing of the job runs."""
+        self._devices, self._library = devices, library
+        self._before = self._used()
+
+    def wait_released(self) -> int:
+        """Wait until no more is in use than at first: a rank that starts earlier runs out of memory.
+
+        Returns the bytes that are still held, 0 where nothing is known.
+        """
+        began = shrunk_at = time.monotonic()
+        held = least = self._held()
+        while held and (now := time.monotonic()) < min(began + RELEASE_TIMEOUT, shrunk_at + RELEASE_STEADY):
+            if held < least:
+                least, shrunk_at = held, now
+            time.sleep(0.05)
+            held = self._held()
+        return held
+
+    def _held(self) -> int:
+        more = [now - before for now, before in zip(self._used(), self._before, strict=False)]
+        return sum(each for each in more if each > _TOLERANCE)
+
+    def _used(self) -> list[int]:
+        """Bytes in use on each device; nothing where the driver does not answer for all of them."""
+        readings = nvml.read_gpus(self._devices, self._library)
+        used = [reading.memory_used_bytes for reading in readings if reading is not None]
+        known = [each for each in used if each is not None]
+        return known if len(known) == len(self._devices) else []
 
 
 def _rss_bytes(pid: int) -> int:

@@ -1,10 +1,16 @@
-"""Progress of a script that reports no steps: the files that it saves to resume from."""
+"""Files that a script writes: found without ever taking long, and what they show of the progress of a script."""
 
 import os
+from collections import deque
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 
 from rekindle.contract.run_dir.paths import RunDir
-from rekindle.keeper.observers.bounded_walk import walk_files
+
+MAX_ENTRIES = 20_000
+MAX_DEPTH = 10
 
 WEIGHTS = (".bin", ".ckpt", ".distcp", ".pt", ".pth", ".safetensors")
 """Suffixes of files with weights, by torch, Lightning, Hugging Face and torch.distributed.checkpoint."""
@@ -16,7 +22,7 @@ _Listing = dict[str, tuple[int, int]]  # path → size, modification time in ns:
 
 
 class FileProgress:
-    """Compares with the files that there are when it is made: at the start of an attempt."""
+    """For scripts that report no steps: compares with the files that there are when it is made, before an attempt."""
 
     def __init__(self, run_dir: RunDir) -> None:
         self._run_dir = run_dir
@@ -32,7 +38,7 @@ class FileProgress:
         now = self._list_snapshots()
         changed = [path for path in now.keys() | self._snapshots.keys() if now.get(path) != self._snapshots.get(path)]
         if by_itself:
-            return any(not _is_record(path) for path in changed)
+            return any(not path.endswith(RECORDS) and ".tfevents." not in Path(path).name for path in changed)
         return bool(changed) or self._list_weights() != self._weights
 
     def _list_snapshots(self) -> _Listing:
@@ -43,8 +49,23 @@ class FileProgress:
         return {entry.path: _version(entry) for entry in files if entry.name.endswith(WEIGHTS)}
 
 
-def _is_record(path: str) -> bool:
-    return path.endswith(RECORDS) or ".tfevents." in Path(path).name
+def walk_files(root: Path, max_entries: int = MAX_ENTRIES) -> Iterator[os.DirEntry[str]]:
+    """The regular files below ``root``, those of upper directories first, until ``max_entries`` names were listed.
+
+    No link is followed, nothing hidden is entered; what cannot be read, or is deeper than ``MAX_DEPTH``, is skipped.
+    """
+    queue = deque([(str(root), 0)])
+    left = max_entries
+    while queue:
+        directory, depth = queue.popleft()
+        with suppress(OSError), os.scandir(directory) as entries:
+            found = list(islice(entries, left))
+            left -= len(found)
+            for entry in found:
+                if entry.is_file(follow_symlinks=False):
+                    yield entry
+                elif entry.is_dir(follow_symlinks=False) and depth < MAX_DEPTH and not entry.name.startswith("."):
+                    queue.append((entry.path, depth + 1))
 
 
 def _version(entry: os.DirEntry[str]) -> tuple[int, int]:
