@@ -1,4 +1,5 @@
 import os
+import signal
 import subprocess
 import sys
 from dataclasses import replace
@@ -61,3 +62,12 @@ def test_a_name_full_of_brackets_and_spaces_hides_nothing(tmp_path):
         assert parent_of(process.pid) == os.getpid()
         assert ProcessIdentity.of(process.pid).alive()
         process.kill()
+
+
+def test_only_the_identified_process_is_signalled(sleeper):
+    identity = ProcessIdentity.of(sleeper.pid)
+    assert not replace(identity, start_time=identity.start_time - 1).send_signal(signal.SIGKILL)
+    assert sleeper.poll() is None
+    assert identity.send_signal(signal.SIGKILL, wait=True)
+    assert not identity.alive()
+    assert not identity.send_signal(signal.SIGKILL)

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from rekindle.contract.disk_space import has_free_space
-from rekindle.contract.job import JobSpec
 from rekindle.contract.processes import parent_of, process_state
 from rekindle.contract.run_dir.control import ControlMessage, MessageType
 from rekindle.contract.run_dir.journal import RecordType
@@ -43,6 +42,8 @@ class AttemptPlan:
     world_size: int
     gpus: list[str]  # as in CUDA_VISIBLE_DEVICES
     environment: dict[str, str]  # of its ranks, in addition to the keeper's own
+    warm: bool  # fork torchrun from the keeper
+    hang_timeout: float | None  # seconds
     deadline: float | None  # seconds of CLOCK_MONOTONIC: the job's time limit
     requested_stop: Callable[[Events], Ending | None]  # called after every wait
 
@@ -51,16 +52,15 @@ class Attempt:
     """Call ``run`` once."""
 
     def __init__(
-        self,
-        plan: AttemptPlan,
-        spec: JobSpec,
-        run_dir: RunDir,
-        journal: BufferedJournal,
-        events: EventLoop,
-        launcher: AgentLauncher,
+        self, plan: AttemptPlan, run_dir: RunDir, journal: BufferedJournal, events: EventLoop, launcher: AgentLauncher
     ) -> None:
-        self._plan, self._spec, self._run_dir, self._journal = plan, spec, run_dir, journal
-        self._events, self._launcher = events, launcher
+        self._plan, self._run_dir, self._journal, self._events, self._launcher = (
+            plan,
+            run_dir,
+            journal,
+            events,
+            launcher,
+        )
         self._dir = run_dir.attempt(plan.number)
         self._ranks = RankTable(self._dir, plan.world_size)
         self._agent: int | None = None
@@ -68,7 +68,7 @@ class Attempt:
         self._stop: Ending | None = None
         self._launched_at = self._refreshed_at = time.monotonic()  # seconds of CLOCK_MONOTONIC
         self._running_since = float("inf")  # likewise
-        self._detector = HangDetector(self._dir, run_dir.code, spec.hang_timeout)
+        self._detector = HangDetector(self._dir, run_dir.code, plan.hang_timeout)
         self._hang: Hang | None = None
         self._usage = UsageLog(self._dir.usage, plan.gpus)
         self._tensorboard = TensorBoardImport(self._dir.scalars, (run_dir.code, run_dir.snapshots))
@@ -96,7 +96,7 @@ class Attempt:
 
     def _start(self) -> None:
         self._dir.ranks.mkdir(parents=True, exist_ok=True)
-        start = self._launcher.start_warm if self._spec.warm else self._launcher.start_cold
+        start = self._launcher.start_warm if self._plan.warm else self._launcher.start_cold
         self._agent = start(self._plan.number, self._plan.environment)
         self._events.watch(self._agent)
 
@@ -109,7 +109,7 @@ class Attempt:
                 for event in self._detector.straggler_events():
                     self._record(RecordType.STRAGGLER, rank=event.rank, share=event.share)
                 if time.monotonic() > self._running_since + STARTUP_QUIET:
-                    if self._spec.warm:
+                    if self._plan.warm:
                         self._launcher.prefork(self._plan.number + 1)
                     self._usage.sample_if_due(self._ranks)
                     self._tensorboard.copy_if_due(self._other_ranks())

@@ -9,7 +9,7 @@ import signal
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -141,9 +141,17 @@ class Keeper:
             snapshot_policy=json.dumps(self.spec.snapshot.to_json()),
             failures=failure_stats(self._run_dir.journal),
         )
-        plan = AttemptPlan(number, len(devices), self._gpus, environment, self._deadline, self._requested_stop)
-        spec = replace(self.spec, warm=self._warm)
-        result = Attempt(plan, spec, self._run_dir, self._journal, self._events, self._launcher).run()
+        plan = AttemptPlan(
+            number=number,
+            world_size=len(devices),
+            gpus=self._gpus,
+            environment=environment,
+            warm=self._warm,
+            hang_timeout=self.spec.hang_timeout,
+            deadline=self._deadline,
+            requested_stop=self._requested_stop,
+        )
+        result = Attempt(plan, self._run_dir, self._journal, self._events, self._launcher).run()
         result.gpu_memory_held = self._gpu_memory.wait_released()
         return result
 
