@@ -39,7 +39,7 @@ class ServedJob:
         return [record for record in read_journal(self.run_dir.journal) if record.type is kind]
 
     def attempt(self) -> int:
-        return max((int(record.fields["attempt"]) for record in self.records(RecordType.ATTEMPT_STARTED)), default=0)
+        return max((int(record.attempt) for record in self.records(RecordType.ATTEMPT_STARTED)), default=0)
 
     def status(self, rank: int) -> RankStatus | None:
         value = read_json(self.run_dir.attempt(self.attempt()).rank(rank).status)

@@ -72,13 +72,13 @@ def test_a_job_comes_back_from_every_kind_of_fault_and_each_is_named(
         assert cost["downtime"] > 0
         assert cost["steps_repeated"] is not None
     damaged = costs[4]
-    resumed = {record.fields["attempt"]: record.fields["step"] for record in job.records(RecordType.RESUMED)}
+    resumed = {record.attempt: record.step for record in job.records(RecordType.RESUMED)}
     assert resumed[damaged["attempt_after"]] not in (0, damaged["snapshot"])  # an older one, or shared memory's
     assert job.finish() == "succeeded"
     shown = rekindle(home, "show", job.id).stdout
     for line in ("kill rank 1", "hang rank 1", "agent", "keeper", f"corrupt-snapshot of step {damaged['snapshot']}"):
         assert f"fault injected: {line}\n" in shown
-    reasons = [record.fields["fault"] for record in job.records(RecordType.FAULT_INJECTED)]
+    reasons = [record.fault for record in job.records(RecordType.FAULT_INJECTED)]
     assert reasons == ["kill", "hang", "agent", "keeper", "corrupt-snapshot", "kill", "raise"]
 
 

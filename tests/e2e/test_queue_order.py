@@ -76,7 +76,7 @@ def held(home: Path, job: str) -> tuple[float, float, int]:
     begun = [record for record in records if record.type is RecordType.ATTEMPT_STARTED]
     ended = [record for record in records if record.type is RecordType.JOB_ENDED]
     assert (len(begun), len(ended)) == (1, 1)
-    return begun[0].at, ended[0].at, len(begun[0].fields["devices"])
+    return begun[0].at, ended[0].at, len(begun[0].devices)
 
 
 def max_overlap(intervals: list[tuple[float, float, int]]) -> int:

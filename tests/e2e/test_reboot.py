@@ -38,4 +38,4 @@ def test_jobs_of_a_machine_that_went_down_come_back_by_themselves(
     assert first["outcome"]["class"] == "host_lost"
     assert first["outcome"]["message"] == "The machine went down under the job."
     assert last["resumed_from_step"] > 0
-    assert [record.fields["state"] for record in job.records(RecordType.JOB_ENDED)] == ["succeeded"]
+    assert [record.state for record in job.records(RecordType.JOB_ENDED)] == ["succeeded"]

@@ -38,9 +38,9 @@ def test_a_cancelled_training_goes_on_from_the_chosen_snapshot_and_keeps_the_pin
     client.send(Call("PUT", f"{path}/snapshots/{oldest}/pin", lambda answer: answer.status_code))
     client.send(Call("POST", f"{path}/resume", httpx2.Response.json, {"json": {"snapshot": oldest}}))
     resumed = until(lambda: job.records(RecordType.RESUMED), "the training goes on", _LONG)
-    assert [record.fields["step"] for record in resumed] == [oldest]
-    rewound = job.records(RecordType.REWOUND)
-    assert [(record.fields["step"], record.fields["set_aside"]) for record in rewound] == [(oldest, newer)]
+    assert [record.step for record in resumed] == [oldest]
+    rewound = job.records(RecordType.ROLLED_BACK)
+    assert [(record.step, record.quarantined) for record in rewound] == [(oldest, newer)]
     until(lambda: len([step for step in steps_of(job) if step > newer[-1]]) == 3, "three newer snapshots", _LONG)
     until(lambda: not list(job.run_dir.snapshots.glob("quarantine-*")), "what was set aside is deleted", _LONG)
     assert oldest in steps_of(job)

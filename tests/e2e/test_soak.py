@@ -10,7 +10,7 @@ import pytest
 from e2e.serve_process import ServeProcess
 from e2e.served_job import ServedJob
 from e2e.waiting import until
-from rekindle.contract.run_dir.journal import Record, RecordType
+from rekindle.contract.run_dir.journal import RecordType
 from rekindle_service.client import Client
 
 _STEPS_PER_EPOCH = 12
@@ -46,7 +46,7 @@ def test_random_faults_change_nothing_but_the_time_it_takes(
         strike(job, server, chance.choice(_FAULTS), chance.randrange(ranks))
     assert job.finish(_FOR_EVER) == "succeeded"
     assert job.weights() == calm.weights()
-    assert [record.fields["state"] for record in job.records(RecordType.JOB_ENDED)] == ["succeeded"]
+    assert [record.state for record in job.records(RecordType.JOB_ENDED)] == ["succeeded"]
     told = [attempt["outcome"]["class"] for attempt in client.attempts(job.id)]
     assert told[-1] == "success"
     assert set(told[:-1]) <= {"signal", "hang", "keeper_lost"}, told
@@ -77,7 +77,7 @@ def strike(job: ServedJob, server: ServeProcess, fault: str, rank: int) -> None:
 
 def repeated_steps(job: ServedJob) -> Iterator[int]:
     """For each attempt that another followed, the steps that were trained once more."""
-    ends: dict[int, Record] = {record.fields["attempt"]: record for record in job.records(RecordType.ATTEMPT_ENDED)}
+    ends = {record.attempt: record for record in job.records(RecordType.ATTEMPT_ENDED)}
     for resumed in job.records(RecordType.RESUMED):
-        before = ends[resumed.fields["attempt"] - 1]
-        yield max((before.fields["last_step"] or 0) - resumed.fields["step"], 0)
+        before = ends[resumed.attempt - 1]
+        yield max((before.last_step or 0) - resumed.step, 0)

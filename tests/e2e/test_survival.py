@@ -65,7 +65,7 @@ def submit(client: Client, home: Path, undisturbed: str) -> Iterator[Submit]:
     for job in jobs:
         assert job.finish() == "succeeded"
         assert job.weights() == undisturbed
-        assert [record.fields["state"] for record in job.records(RecordType.JOB_ENDED)] == ["succeeded"]
+        assert [record.state for record in job.records(RecordType.JOB_ENDED)] == ["succeeded"]
         assert_logs_are_served(client, job)
         assert {path.name for path in job.run_dir.attempts.iterdir()} == set(map(str, range(1, job.attempt() + 1)))
 
@@ -84,9 +84,9 @@ def test_a_killed_rank_agent_and_keeper_cost_less_than_a_snapshot_interval(submi
         kill()
     assert job.finish() == "succeeded"
     attempts = job.records(RecordType.ATTEMPT_ENDED)
-    assert [one.fields["outcome"]["class"] for one in attempts] == ["signal", "signal", "keeper_lost", "success"]
-    resumed = [record.fields["step"] for record in job.records(RecordType.RESUMED)]
-    reached = [one.fields["last_step"] for one in attempts[:3]]
+    assert [one.outcome.klass for one in attempts] == ["signal", "signal", "keeper_lost", "success"]
+    resumed = [record.step for record in job.records(RecordType.RESUMED)]
+    reached = [one.last_step for one in attempts[:3]]
     assert len(resumed) == 3
     assert all(0 <= last - first <= 10 for last, first in zip(reached, resumed, strict=True)), (reached, resumed)
 

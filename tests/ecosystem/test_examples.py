@@ -48,9 +48,9 @@ def test_a_plain_script_outlives_more_kills_than_failures_are_forgiven(submit: S
         kill_when_saved(job, attempt, "snapshot.pt")
     assert job.finish() == "succeeded"
     assert sorted(set(steps(job))) == list(range(1, 4 * EPOCH + 1))
-    ended = [record.fields for record in job.records(RecordType.ATTEMPT_ENDED)]
-    assert [each["outcome"]["class"] for each in ended] == ["signal", "signal", "success"]
-    assert all(each["progressed"] for each in ended)
+    ended = job.records(RecordType.ATTEMPT_ENDED)
+    assert [each.outcome.klass for each in ended] == ["signal", "signal", "success"]
+    assert all(each.progressed for each in ended)
 
 
 @pytest.mark.parametrize(

@@ -85,7 +85,7 @@ class FaultyRun:
 
     @property
     def attempt(self) -> int:
-        return max((record.fields["attempt"] for record in self.records(RecordType.ATTEMPT_STARTED)), default=0)
+        return max((record.attempt for record in self.records(RecordType.ATTEMPT_STARTED)), default=0)
 
     def status(self, rank: int) -> RankStatus | None:
         value = read_json(self.run_dir.attempt(self.attempt).rank(rank).status)
@@ -105,7 +105,7 @@ class FaultyRun:
         return path.read_text() if path.exists() else ""
 
     def outcomes(self) -> list[dict[str, Any]]:
-        return [record.fields["outcome"] for record in self.records(RecordType.ATTEMPT_ENDED)]
+        return [record.outcome.to_json() for record in self.records(RecordType.ATTEMPT_ENDED)]
 
     def classes(self) -> list[str]:
         return [outcome["class"] for outcome in self.outcomes()]
@@ -148,7 +148,7 @@ class FaultyRun:
         assert self.leave() == 0, self.story()
         ends = self.records(RecordType.JOB_ENDED)
         assert len(ends) == 1, self.story()
-        return str(ends[0].fields["state"])
+        return str(ends[0].state)
 
     def leave(self) -> int:
         """Exit code of the current keeper; nothing of the run is left then."""

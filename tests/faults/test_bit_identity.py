@@ -48,7 +48,7 @@ def test_a_training_killed_at_random_steps_ends_bit_identical(
     killed = begin("combination.py", *arguments, *kills, ranks=ranks, max_failures=len(kills) + 1)
     assert killed.finish() == "succeeded", killed.story()
     assert [outcome["signal"] for outcome in killed.outcomes()] == ["SIGKILL"] * len(kills) + [None]
-    resumed = [record.fields["step"] for record in killed.records(RecordType.RESUMED)]
+    resumed = [record.step for record in killed.records(RecordType.RESUMED)]
     print(f"{'-'.join(map(str, combination))}: killed at {' '.join(kills)}, went on from {resumed}")
     assert any(step % PER_EPOCH for step in resumed), "no attempt went on from the middle of an epoch"
     for rank in range(ranks):

@@ -43,9 +43,9 @@ def test_a_damaged_snapshot_is_passed_over_and_the_journal_says_so(begin):
     run.want(JobIntent.CANCEL)
     assert run.leave() == 0
     (skipped,) = run.records(RecordType.SNAPSHOT_SKIPPED)
-    assert (skipped.fields["attempt"], skipped.fields["step"]) == (3, saved[1])
-    assert "model.pt" in skipped.fields["reason"]
-    assert run.records(RecordType.RESUMED)[1].fields["step"] == saved[0]
+    assert (skipped.attempt, skipped.step) == (3, saved[1])
+    assert "model.pt" in skipped.reason
+    assert run.records(RecordType.RESUMED)[1].step == saved[0]
 
 
 def drain_and_come_back(run, ways, chance):
@@ -66,7 +66,7 @@ def drain_and_come_back(run, ways, chance):
     run.want(JobIntent.CANCEL, run=len(ways) + 1)
     assert run.leave() == 0
     assert run.classes() == ["preempted"] * len(ways) + ["cancelled"]
-    assert [record.fields["step"] for record in run.records(RecordType.RESUMED)] == saved
+    assert [record.step for record in run.records(RecordType.RESUMED)] == saved
     for rank in (0, 1):
         steps = [step for attempt in run.steps(rank) for step in attempt]
         assert steps == list(range(1, len(steps) + 1)), "no step is lost and none is done twice"
@@ -75,9 +75,9 @@ def drain_and_come_back(run, ways, chance):
 
 def leave_on_request(run: FaultyRun) -> None:
     """As `POST /drain` has it: the job goes back to the queue."""
-    run.want(JobIntent.DRAIN, run=run.records(RecordType.KEEPER_STARTED)[-1].fields["run"])
+    run.want(JobIntent.DRAIN, run=run.records(RecordType.KEEPER_STARTED)[-1].run)
     assert run.leave() == 0
-    assert run.records(RecordType.JOB_ENDED)[-1].fields["state"] == "queued"
+    assert run.records(RecordType.JOB_ENDED)[-1].state == "queued"
 
 
 def leave_on_sigterm(run: FaultyRun) -> None:

@@ -45,6 +45,6 @@ def test_a_rank_that_the_others_wait_for_is_marked_and_left_alone(begin):
     (run.run_dir.snapshots / "end").touch()
     assert run.finish() == "succeeded"
     assert run.classes() == ["success"]
-    marks = [record.fields for record in run.records(RecordType.STRAGGLER)]
-    assert [mark["rank"] for mark in marks] == [1]
-    assert 0.6 <= marks[0]["share"] <= 1.0
+    marks = run.records(RecordType.STRAGGLER)
+    assert [mark.rank for mark in marks] == [1]
+    assert 0.6 <= marks[0].share <= 1.0

@@ -41,8 +41,8 @@ def test_a_forged_start_message_puts_no_foreign_process_into_the_job(begin):
             run.reach_record(RecordType.RANKS_RUNNING)
             run.want(JobIntent.CANCEL)
             assert run.finish() == "cancelled"
-            running = run.records(RecordType.RANKS_RUNNING)[0].fields["ranks"]
-            assert [rank["pid"] for rank in running] == [run.pid(0)]
+            running = run.records(RecordType.RANKS_RUNNING)[0].ranks
+            assert [rank.pid for rank in running] == [run.pid(0)]
             assert innocent.poll() is None
         finally:
             innocent.kill()

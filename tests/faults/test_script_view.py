@@ -105,8 +105,8 @@ def test_a_script_that_fails_runs_its_exit_functions_too(begin):
 def test_the_exit_code_is_known_of_a_rank_that_ends_slowly_while_torchrun_waits_for_it(begin):
     run = begin("ends.py", "fail", "1", ranks=2, max_failures=1)
     assert run.finish() == "failed"
-    exits = {record.fields["rank"]: record.fields for record in run.records(RecordType.RANK_EXITED)}
-    assert [(exits[rank]["exit_code"], exits[rank]["killed"]) for rank in (0, 1)] == [(None, True), (1, False)]
+    exits = {record.rank: record for record in run.records(RecordType.RANK_EXITED)}
+    assert [(exits[rank].exit_code, exits[rank].killed) for rank in (0, 1)] == [(None, True), (1, False)]
 
 
 @pytest.mark.parametrize("how", ["close", "remove"])

@@ -24,10 +24,8 @@ def test_a_rank_that_ignores_sigterm_is_gone_soon_after_a_cancel(begin):
     run.reach_step(1, rank=1)
     run.want(JobIntent.CANCEL)
     assert run.finish() == "cancelled"
-    ends = {record.fields["rank"]: record.fields for record in run.records(RecordType.RANK_EXITED)}
-    assert {rank: (end["signal"], end["killed"]) for rank, end in ends.items()} == dict.fromkeys(
-        (0, 1), ("SIGKILL", True)
-    )
+    ends = {end.rank: (end.signal, end.killed) for end in run.records(RecordType.RANK_EXITED)}
+    assert ends == dict.fromkeys((0, 1), ("SIGKILL", True))
 
 
 def test_a_plain_script_that_saves_on_sigterm_and_exits_with_75_is_drained_and_goes_on_later(begin):
@@ -44,7 +42,7 @@ def test_a_plain_script_that_saves_on_sigterm_and_exits_with_75_is_drained_and_g
     run.reach_step(1, attempt=2)
     run.want(JobIntent.CANCEL, run=2)
     assert run.leave() == 0
-    assert [record.fields["state"] for record in run.records(RecordType.JOB_ENDED)] == ["queued", "cancelled"]
+    assert [record.state for record in run.records(RecordType.JOB_ENDED)] == ["queued", "cancelled"]
 
 
 def test_a_script_that_comes_to_its_end_while_it_is_drained_has_succeeded(begin):
@@ -68,20 +66,20 @@ def test_the_same_exception_twice_stops_a_job(begin):
     run = begin("stubborn.py", "raise", max_failures=9)
     assert run.finish() == "failed"
     assert run.classes() == ["user_error", "user_error"]
-    assert "the same exception twice" in run.records(RecordType.JOB_ENDED)[0].fields["reason"]
+    assert "the same exception twice" in run.records(RecordType.JOB_ENDED)[0].reason
 
 
 def test_failures_that_differ_use_up_the_budget(begin):
     run = begin("stubborn.py", "raise-another", ranks=1, max_failures=2)
     assert run.finish() == "failed"
     assert run.classes() == ["user_error", "user_error"]
-    assert "max_failures is 2" in run.records(RecordType.JOB_ENDED)[0].fields["reason"]
+    assert "max_failures is 2" in run.records(RecordType.JOB_ENDED)[0].reason
 
 
 def test_a_cancel_in_the_middle_of_a_retry_delay_is_obeyed_at_once(begin):
     run = begin("stubborn.py", "raise-another", ranks=1)
     run.reach_record(RecordType.RETRY_DECIDED, 2)
-    due = run.records(RecordType.RETRY_DECIDED)[1].fields["next_try_at"]
+    due = run.records(RecordType.RETRY_DECIDED)[1].next_try_at
     run.want(JobIntent.CANCEL)
     assert run.finish() == "cancelled"
     assert run.records(RecordType.JOB_ENDED)[0].at < due
@@ -131,4 +129,4 @@ def test_a_script_that_cannot_run_in_a_fork_goes_on_in_a_fresh_interpreter_and_n
     assert children == [str(parent_of(run.pid(0)))], "the agent alone"
     run.want(JobIntent.CANCEL)
     assert run.finish() == "cancelled"
-    assert [record.fields["warm"] for record in run.records(RecordType.ATTEMPT_STARTED)] == [True, False]
+    assert [record.warm for record in run.records(RecordType.ATTEMPT_STARTED)] == [True, False]

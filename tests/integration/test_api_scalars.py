@@ -11,7 +11,7 @@ from rekindle.contract.run_dir.journal import Journal, RecordType
 from rekindle.contract.states import JobState
 from rekindle.keeper.observers.tensorboard_import import TensorBoardImport
 from rekindle_service.api.event_stream import make_feed
-from rekindle_service.run_readers.run_metrics import read_run_series
+from rekindle_service.run_readers.metrics import read_run_series
 
 
 def attempt(server: ApiServer, job: dict[str, Any], number: int) -> TensorBoardImport:

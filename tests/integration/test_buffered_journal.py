@@ -40,14 +40,15 @@ def test_what_found_no_space_is_written_first_and_in_order_once_there_is_some(di
     for step in (1, 2):
         journal.write_nowait(RecordType.RESUMED, attempt=1, step=step)
     assert (list(read_journal(path)), waits) == ([], [])
-    journal.write(RecordType.ATTEMPT_STARTED, attempt=2)
+    journal.write(RecordType.ATTEMPT_STARTED, attempt=2, run=1, world_size=0, devices=[])
     assert len(waits) == 2
     records = list(read_journal(path))
-    assert [(record.type, record.fields) for record in records] == [
-        (RecordType.RESUMED, {"attempt": 1, "step": 1}),
-        (RecordType.RESUMED, {"attempt": 1, "step": 2}),
-        (RecordType.ATTEMPT_STARTED, {"attempt": 2}),
+    assert [(record.type, record.attempt) for record in records] == [
+        (RecordType.RESUMED, 1),
+        (RecordType.RESUMED, 1),
+        (RecordType.ATTEMPT_STARTED, 2),
     ]
+    assert [record.step for record in records[:2]] == [1, 2]
     assert records == sorted(records, key=lambda record: record.at)
 
 
@@ -66,7 +67,7 @@ def test_on_a_disk_that_is_read_only_nothing_is_waited_for(disk: Path) -> None:
     remount(disk, writable=False)
     journal.write_nowait(RecordType.RESUMED, attempt=1, step=1)
     with pytest.raises(OSError, match=r"journal\.jsonl") as refused:
-        journal.write(RecordType.ATTEMPT_STARTED, attempt=2)
+        journal.write(RecordType.ATTEMPT_STARTED, attempt=2, run=1, world_size=0, devices=[])
     assert refused.value.errno == errno.EROFS
     remount(disk, writable=True)
     journal.write(RecordType.ATTEMPT_STARTED, attempt=3)

@@ -7,7 +7,9 @@ from rekindle.contract.failure_stats import FailureStats
 from rekindle.contract.outcome import OutcomeClass
 from rekindle.contract.run_dir.journal import RecordType
 from rekindle.contract.run_dir.paths import RunDir
-from rekindle.keeper.failure_stats import failure_stats
+from rekindle.keeper.history import failure_stats
+
+LAUNCH = {"run": 1, "world_size": 1, "devices": ["cpu:0"]}
 
 
 def journal_of(tmp_path, *attempts):
@@ -15,9 +17,9 @@ def journal_of(tmp_path, *attempts):
     lines = []
     for number, (seconds, outcome) in enumerate(attempts, start=1):
         at = 1000.0 * number
-        lines.append({"type": RecordType.ATTEMPT_STARTED, "at": at, "attempt": number})
+        lines.append({"type": RecordType.ATTEMPT_STARTED, "at": at, "attempt": number, **LAUNCH})
         if seconds is not None:
-            lines.append({"type": RecordType.RANKS_RUNNING, "at": at + 5, "attempt": number})
+            lines.append({"type": RecordType.RANKS_RUNNING, "at": at + 5, "attempt": number, "ranks": []})
         if outcome is not None:
             end = {"type": RecordType.ATTEMPT_ENDED, "at": at + 5 + (seconds or 0), "attempt": number}
             lines.append({**end, "outcome": {"class": outcome, "message": ""}})

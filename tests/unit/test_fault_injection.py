@@ -64,4 +64,4 @@ def test_a_damaged_snapshot_is_recorded_without_a_rank(tmp_path: Path) -> None:
     message = ControlMessage(MessageType.CHAOS, attempt=1, rank=5, fault=Fault.CORRUPT_SNAPSHOT)
     inject_fault(message, run_dir, 1, ranks, 1, journal)
     (record,) = read_journal(run_dir.journal)
-    assert (record.type, record.fields["rank"], record.fields["snapshot"]) == (RecordType.FAULT_INJECTED, None, 10)
+    assert (record.type, record.rank, record.snapshot) == (RecordType.FAULT_INJECTED, None, 10)

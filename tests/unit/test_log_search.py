@@ -4,9 +4,9 @@ from typing import BinaryIO
 import pytest
 
 from rekindle_service.run_readers import log_search
-from rekindle_service.run_readers.log_search import Bounds, Found, search
+from rekindle_service.run_readers.log_search import SearchLimits, SearchPage, search
 
-ALL = Bounds(matches=1000, bytes=1 << 40, seconds=60)
+ALL = SearchLimits(matches=1000, bytes=1 << 40, seconds=60)
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def log(tmp_path: Path):
         file.close()
 
 
-def offsets(found: Found) -> list[int]:
+def offsets(found: SearchPage) -> list[int]:
     return [match.offset for match in found.matches]
 
 
@@ -33,20 +33,20 @@ def test_every_match_is_found_once_wherever_blocks_are_cut(log, monkeypatch, blo
     monkeypatch.setattr(log_search, "_BLOCK", block)
     file = log(b"abab xx aba\nab")
     expected = [0, 2, 8, 12]
-    found = search(file, b"ab", 14 if backwards else 0, backwards=backwards, bounds=ALL)
+    found = search(file, b"ab", 14 if backwards else 0, backwards=backwards, limits=ALL)
     assert offsets(found) == (expected[::-1] if backwards else expected)
     assert found.next is None
 
 
 def test_overlapping_matches_count_each(log) -> None:
-    assert offsets(search(log(b"aaaa"), b"aa", 0, backwards=False, bounds=ALL)) == [0, 1, 2]
-    assert offsets(search(log(b"aaaa"), b"aa", 4, backwards=True, bounds=ALL)) == [2, 1, 0]
+    assert offsets(search(log(b"aaaa"), b"aa", 0, backwards=False, limits=ALL)) == [0, 1, 2]
+    assert offsets(search(log(b"aaaa"), b"aa", 4, backwards=True, limits=ALL)) == [2, 1, 0]
 
 
 def test_small_letters_find_capitals_and_capitals_only_themselves(log) -> None:
     file = log(b"Error error ERROR")
-    assert offsets(search(file, b"error", 0, backwards=False, bounds=ALL)) == [0, 6, 12]
-    assert offsets(search(file, b"Error", 0, backwards=False, bounds=ALL)) == [0]
+    assert offsets(search(file, b"error", 0, backwards=False, limits=ALL)) == [0, 6, 12]
+    assert offsets(search(file, b"Error", 0, backwards=False, limits=ALL)) == [0]
 
 
 @pytest.mark.parametrize("backwards", [False, True])
@@ -54,7 +54,9 @@ def test_a_search_goes_on_where_the_one_before_stopped(log, backwards) -> None:
     file = log(b"x" * 50)
     position, found = (50 if backwards else 0), []
     for _ in range(20):
-        part = search(file, b"x", position, backwards=backwards, bounds=Bounds(matches=7, bytes=1 << 40, seconds=60))
+        part = search(
+            file, b"x", position, backwards=backwards, limits=SearchLimits(matches=7, bytes=1 << 40, seconds=60)
+        )
         found += offsets(part)
         if part.next is None:
             break
@@ -65,23 +67,23 @@ def test_a_search_goes_on_where_the_one_before_stopped(log, backwards) -> None:
 def test_a_call_stops_at_its_bytes_and_at_its_time(log, monkeypatch) -> None:
     monkeypatch.setattr(log_search, "_BLOCK", 10)
     file = log(b"." * 95 + b"here!")
-    assert search(file, b"here", 0, backwards=False, bounds=Bounds(bytes=30)).next == 30
-    assert search(file, b"here", 0, backwards=False, bounds=Bounds(seconds=0)).next == 10
-    assert search(file, b"here", 100, backwards=True, bounds=Bounds(bytes=10)).next == 90
+    assert search(file, b"here", 0, backwards=False, limits=SearchLimits(bytes=30)).next == 30
+    assert search(file, b"here", 0, backwards=False, limits=SearchLimits(seconds=0)).next == 10
+    assert search(file, b"here", 100, backwards=True, limits=SearchLimits(bytes=10)).next == 90
 
 
 def test_a_match_comes_with_its_line_free_of_control_characters(log) -> None:
     file = log(b"first\n\x1b[31mred\x1b[0m needle \xff\x00 end\nlast\n")
-    match = search(file, b"needle", 0, backwards=False, bounds=ALL).matches[0]
+    match = search(file, b"needle", 0, backwards=False, limits=ALL).matches[0]
     assert (match.line_offset, match.text) == (6, "red needle \N{REPLACEMENT CHARACTER} end")
 
 
 def test_of_a_line_without_end_only_the_neighbourhood_is_told(log) -> None:
-    match = search(log(b"y" * 10_000 + b"needle" + b"z" * 10_000), b"needle", 0, backwards=False, bounds=ALL).matches[0]
+    match = search(log(b"y" * 10_000 + b"needle" + b"z" * 10_000), b"needle", 0, backwards=False, limits=ALL).matches[0]
     assert match.line_offset == 9_800
     assert len(match.text) == 500
 
 
 def test_what_lies_behind_the_end_is_not_searched(log) -> None:
-    found = search(log(b"abc"), b"a", 1000, backwards=False, bounds=ALL)
+    found = search(log(b"abc"), b"a", 1000, backwards=False, limits=ALL)
     assert (found.matches, found.next, found.size) == ([], None, 3)

@@ -12,7 +12,7 @@ from rekindle.contract.run_dir.paths import RunDir
 from rekindle.keeper.observers import tensorboard_import
 from rekindle.keeper.observers.files import walk_files
 from rekindle.keeper.observers.tensorboard_import import TensorBoardImport, prefix_of, writer_of
-from rekindle_service.run_readers.attempt_metrics import read_attempt_newest, read_attempt_series
+from rekindle_service.run_readers.metrics import read_attempt_latest, read_attempt_series
 
 Curves = dict[str, list[tuple[int, float | None]]]
 
@@ -87,7 +87,7 @@ def test_what_the_script_reports_to_rekindle_itself_takes_precedence(run_dir: Ru
     own.metrics.write_text('{"step": 7, "epoch": 1, "at": 5.0, "values": {"loss": 0.25}}\n')
     log.finish([])
     assert curves(run_dir) == {"loss": [(7, 0.25)], "other": [(1, 1.0)]}
-    assert read_attempt_newest(run_dir, 1)["loss"].value == 0.25
+    assert read_attempt_latest(run_dir, 1)["loss"].value == 0.25
 
 
 def test_values_steps_and_names_out_of_bounds_come_through_whole_or_not_at_all(run_dir: RunDir) -> None:
@@ -106,7 +106,7 @@ def test_thousands_of_names_in_one_step_are_kept(run_dir: RunDir) -> None:
     for first in range(0, 3000, 500):
         file.add_bytes(record(event(1, *(simple(f"layer.{number}", 1.0) for number in range(first, first + 500)))))
     log.finish([])
-    assert len(read_attempt_newest(run_dir, 1)) == 3000
+    assert len(read_attempt_latest(run_dir, 1)) == 3000
     assert max(map(len, run_dir.attempt(1).scalars.read_bytes().splitlines())) < 64 * 1024
 
 

@@ -6,13 +6,13 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 
 from rekindle.contract.run_dir.paths import RunDir
+from rekindle.contract.safe_open import read_small
 from rekindle_service.api.lookup import KnownJob, KnownRunDir, find_job
 from rekindle_service.api.pieces import WantedPiece
 from rekindle_service.api.problems import ProblemError
 from rekindle_service.api.schemas import CodePublic, ConfigurationPublic, FileDifferencePublic, Page, speakable
 from rekindle_service.api.services import Serving
 from rekindle_service.jobs.packaging.code_diff import differences, read_manifest
-from rekindle_service.run_readers.safe_open import read_small
 
 router = APIRouter(tags=["configuration"])
 

@@ -5,13 +5,14 @@ from collections.abc import Iterator
 from fastapi import APIRouter, Response
 from starlette.responses import StreamingResponse
 
+from rekindle.contract.run_dir.attempt_history import AttemptInfo
 from rekindle.contract.run_dir.paths import RunDir
+from rekindle.contract.safe_open import open_beneath
 from rekindle_service.api.lookup import AttemptNumber, KnownAttempt, KnownJob, KnownRank, KnownRunDir, find_attempt
 from rekindle_service.api.ranks import Stream
 from rekindle_service.api.snapshots import Step, unknown_snapshot
 from rekindle_service.run_readers.logs import iter_bytes, size_of
-from rekindle_service.run_readers.ranks import STREAMS, AttemptFacts, rank_numbers, read_attempts
-from rekindle_service.run_readers.safe_open import open_regular
+from rekindle_service.run_readers.ranks import STREAMS, rank_numbers, read_attempts
 from rekindle_service.run_readers.snapshots import snapshot_files
 from rekindle_service.run_readers.zip_stream import Member, zip_stream
 
@@ -30,7 +31,7 @@ def download_log(
 ) -> Response:
     """The whole of a rank's output so far, byte by byte as it was written, as a file to keep."""
     name = f"job-{job.number}-attempt-{facts.number}-rank-{rank}-{stream}.log"
-    file = open_regular(run_dir.root, run_dir.attempt(facts.number).rank(rank).log(stream))
+    file = open_beneath(run_dir.root, run_dir.attempt(facts.number).rank(rank).log(stream))
     if file is None:
         return Response(b"", headers=_saved_as(name), media_type="application/octet-stream")
     size = size_of(file)
@@ -46,7 +47,7 @@ def download_logs(job: KnownJob, run_dir: KnownRunDir, attempt: AttemptNumber = 
     return StreamingResponse(archive, 200, _saved_as(f"job-{job.number}-logs.zip"), _ZIP)
 
 
-def _logs(run_dir: RunDir, attempts: list[AttemptFacts]) -> Iterator[Member]:
+def _logs(run_dir: RunDir, attempts: list[AttemptInfo]) -> Iterator[Member]:
     yield Member("keeper.log", run_dir.keeper_log)
     for facts in attempts:
         attempt_dir = run_dir.attempt(facts.number)

@@ -17,7 +17,7 @@ from rekindle_service.api.schemas import speakable
 from rekindle_service.config.home import Home
 from rekindle_service.experiments.comparison import Measure, compare, default_measures
 from rekindle_service.experiments.matrix import Trial
-from rekindle_service.run_readers.run_metrics import Series, read_run_series
+from rekindle_service.run_readers.metrics import Series, read_run_series
 from rekindle_service.store.tables import Experiment, Job
 
 

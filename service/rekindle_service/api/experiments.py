@@ -26,7 +26,7 @@ from rekindle_service.experiments.matrix import count
 from rekindle_service.experiments.submitter import ExperimentSubmitter
 from rekindle_service.jobs import actions
 from rekindle_service.machine.hardware import describe
-from rekindle_service.run_readers.run_metrics import read_run_series
+from rekindle_service.run_readers.metrics import read_run_series
 from rekindle_service.store.tables import Experiment
 
 router = APIRouter(tags=["experiments"])

@@ -15,16 +15,16 @@ from typing import Any
 from fastapi.sse import ServerSentEvent
 from pydantic import BaseModel
 
+from rekindle.contract.run_dir.attempt_history import AttemptInfo
 from rekindle.contract.run_dir.paths import RunDir
+from rekindle.contract.safe_open import open_beneath
 from rekindle_service.api.job_view import job_public
 from rekindle_service.api.ranks import rank_rows
 from rekindle_service.api.schemas import RankPublic
 from rekindle_service.api.services import Services
-from rekindle_service.run_readers.attempt_metrics import metric_files
 from rekindle_service.run_readers.logs import read_chunk, tail_offset
-from rekindle_service.run_readers.metrics import read_metric_lines
-from rekindle_service.run_readers.ranks import AttemptFacts, read_attempts
-from rekindle_service.run_readers.safe_open import open_regular
+from rekindle_service.run_readers.metrics import metric_files, read_metric_lines
+from rekindle_service.run_readers.ranks import read_attempts
 from rekindle_service.store import Store
 from rekindle_service.store.tables import Job
 
@@ -84,7 +84,7 @@ class JobFeed:
     services: Services
     job_id: str
     logs: list[LogSubscription]
-    _attempts: dict[int, AttemptFacts] = field(default_factory=dict)  # by number, ascending
+    _attempts: dict[int, AttemptInfo] = field(default_factory=dict)  # by number, ascending
     _journal_seen: tuple[int, int] | None = None
     _ranks: list[dict[str, Any]] | None = None
     _ranks_told_at: float = 0.0
@@ -108,7 +108,7 @@ class JobFeed:
         for subscription in self.logs:
             yield from self._log_events(run_dir, attempt.number, subscription)
 
-    def _latest_attempt(self, run_dir: RunDir) -> AttemptFacts | None:
+    def _latest_attempt(self, run_dir: RunDir) -> AttemptInfo | None:
         """Reads the journal only when it has changed."""
         try:
             stat = run_dir.journal.stat()
@@ -165,7 +165,7 @@ class JobFeed:
 
     def _next_chunk(self, run_dir: RunDir, wanted: LogSubscription, position: _Position) -> ServerSentEvent | None:
         """The output behind ``position``, which is moved behind it; None where there is none yet."""
-        file = open_regular(run_dir.root, _log(run_dir, position.attempt, wanted))
+        file = open_beneath(run_dir.root, _log(run_dir, position.attempt, wanted))
         if file is None:
             return None
         with file:
@@ -205,7 +205,7 @@ def _look_at_rows(store: Store, since: int) -> _RowsSeen:
     return _RowsSeen(changes.latest, events)
 
 
-def _look_at_ranks(job: Job, run_dir: RunDir, attempt: AttemptFacts) -> _RanksSeen:
+def _look_at_ranks(job: Job, run_dir: RunDir, attempt: AttemptInfo) -> _RanksSeen:
     rows = rank_rows(job, run_dir, attempt)
     return _RanksSeen(
         lasting=[row.model_dump(mode="json", exclude={"heartbeat_age", "process_state"}) for row in rows],
@@ -240,7 +240,7 @@ def _log(run_dir: RunDir, attempt: int, wanted: LogSubscription) -> Path:
 
 
 def _start_of_tail(run_dir: RunDir, attempt: int, wanted: LogSubscription) -> int:
-    file = open_regular(run_dir.root, _log(run_dir, attempt, wanted))
+    file = open_beneath(run_dir.root, _log(run_dir, attempt, wanted))
     if file is None:
         return 0
     with file:
@@ -249,7 +249,7 @@ def _start_of_tail(run_dir: RunDir, attempt: int, wanted: LogSubscription) -> in
 
 def _end_of_lines(root: Path, path: Path) -> int:
     """Where the last line of a file begins, so that a line which is still being written is not missed."""
-    file = open_regular(root, path)
+    file = open_beneath(root, path)
     if file is None:
         return 0
     with file:

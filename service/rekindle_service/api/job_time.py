@@ -8,7 +8,7 @@ from pydantic import BaseModel
 from rekindle_service.api.lookup import KnownJob, KnownRunDir
 from rekindle_service.api.schemas import Moment
 from rekindle_service.api.services import Serving
-from rekindle_service.jobs.time_breakdown import Piece, TimeCategory, goodput, time_breakdown, totals
+from rekindle_service.jobs.time_breakdown import Interval, TimeCategory, goodput, time_breakdown, totals
 from rekindle_service.run_readers.ranks import read_status
 
 router = APIRouter(tags=["records"])
@@ -48,7 +48,7 @@ def read_time(services: Serving, job: KnownJob, run_dir: KnownRunDir) -> JobTime
     return JobTime(goodput=goodput(pieces), seconds=totals(pieces), pieces=[_public(piece) for piece in pieces])
 
 
-def _public(piece: Piece) -> PiecePublic:
+def _public(each: Interval) -> PiecePublic:
     return PiecePublic(
-        spending=piece.spending, attempt=piece.attempt, began_at=piece.began, seconds=round(piece.seconds, 3)
+        spending=each.category, attempt=each.attempt, began_at=each.started_at, seconds=round(each.seconds, 3)
     )

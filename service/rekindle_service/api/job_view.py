@@ -1,5 +1,8 @@
 """Rows as the outside sees them."""
 
+from collections.abc import Sequence
+
+from rekindle.contract.run_dir.attempt_history import replayed_steps
 from rekindle_service.api.schemas import AttemptPublic, EventPublic, JobPublic, speakable
 from rekindle_service.store.tables import Attempt, Event, Job
 
@@ -22,10 +25,16 @@ def job_public(job: Job) -> JobPublic:
     )
 
 
-def attempt_public(attempt: Attempt) -> AttemptPublic:
+def attempts_public(attempts: Sequence[Attempt]) -> list[AttemptPublic]:
+    """All attempts of a job: how many steps of one were replayed follows from those after it."""
+    replayed = replayed_steps(attempts)
+    return [_attempt_public(attempt, replayed[attempt.number]) for attempt in attempts]
+
+
+def _attempt_public(attempt: Attempt, replayed: int | None) -> AttemptPublic:
     columns = attempt.model_dump(include=set(AttemptPublic.model_fields))
-    state = "running" if attempt.ended_at is None else "ended"
-    return AttemptPublic.model_validate({**columns, "state": state, "outcome": speakable(attempt.outcome)})
+    more = {"state": "running" if attempt.ended_at is None else "ended", "replayed_steps": replayed}
+    return AttemptPublic.model_validate({**columns, **more, "outcome": speakable(attempt.outcome)})
 
 
 def event_public(event: Event) -> EventPublic:

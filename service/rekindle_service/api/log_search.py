@@ -6,15 +6,16 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Query
 from pydantic import StringConstraints
 
+from rekindle.contract.run_dir.attempt_history import AttemptInfo
 from rekindle.contract.run_dir.paths import RunDir
+from rekindle.contract.safe_open import open_beneath
 from rekindle_service.api.lookup import KnownAttempt, KnownRank, KnownRunDir
 from rekindle_service.api.pieces import WantedPiece
 from rekindle_service.api.problems import ProblemError
 from rekindle_service.api.ranks import Stream
 from rekindle_service.api.schemas import LogMatch, LogMatches, Page, RankMatches
-from rekindle_service.run_readers.log_search import Bounds, Found, search
-from rekindle_service.run_readers.ranks import STREAMS, AttemptFacts, rank_numbers
-from rekindle_service.run_readers.safe_open import open_regular
+from rekindle_service.run_readers.log_search import SearchLimits, SearchPage, search
+from rekindle_service.run_readers.ranks import STREAMS, rank_numbers
 
 router = APIRouter(tags=["ranks"])
 
@@ -43,12 +44,12 @@ def search_log(
     One call takes at most half a second, and searches at most 256 MiB: `next` tells where to go on, null when done.
     """
     default = (1 << 63) - 1 if backwards else 0
-    file = open_regular(run_dir.root, run_dir.attempt(facts.number).rank(rank).log(stream))
+    file = open_beneath(run_dir.root, run_dir.attempt(facts.number).rank(rank).log(stream))
     if file is None:
         return LogMatches(items=[], next=None, size=0)
     with file:
-        bounds = Bounds(matches=limit, seconds=_SECONDS)
-        found = search(file, _bytes(q), default if start is None else start, backwards=backwards, bounds=bounds)
+        limits = SearchLimits(matches=limit, seconds=_SECONDS)
+        found = search(file, _bytes(q), default if start is None else start, backwards=backwards, limits=limits)
     return LogMatches(items=_public(found), next=found.next, size=found.size)
 
 
@@ -73,15 +74,15 @@ def search_logs(
 
 
 def _in_log(
-    run_dir: RunDir, facts: AttemptFacts, rank: int, stream: str, query: bytes, deadline: float
+    run_dir: RunDir, facts: AttemptInfo, rank: int, stream: str, query: bytes, deadline: float
 ) -> RankMatches | None:
     """None where there is nothing to tell: no log, or it was searched to its end in vain."""
-    file = open_regular(run_dir.root, run_dir.attempt(facts.number).rank(rank).log(stream))
+    file = open_beneath(run_dir.root, run_dir.attempt(facts.number).rank(rank).log(stream))
     if file is None:
         return None
     with file:
-        bounds = Bounds(seconds=max(deadline - time.monotonic(), 0))
-        found = search(file, query, 0, backwards=False, bounds=bounds)
+        limits = SearchLimits(seconds=max(deadline - time.monotonic(), 0))
+        found = search(file, query, 0, backwards=False, limits=limits)
     if not found.matches and found.next is None:
         return None
     first = next(iter(_public(found)), None)
@@ -97,5 +98,5 @@ def _bytes(query: str) -> bytes:
         raise ProblemError(422, "invalid-request", "q holds half a surrogate pair", errors=[problem]) from error
 
 
-def _public(found: Found) -> list[LogMatch]:
+def _public(found: SearchPage) -> list[LogMatch]:
     return [LogMatch.model_validate(match) for match in found.matches]

@@ -4,11 +4,12 @@ from typing import Annotated
 
 from fastapi import Depends, Path, Query
 
+from rekindle.contract.run_dir.attempt_history import AttemptInfo
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle_service.api.problems import ProblemError
 from rekindle_service.api.services import Serving
 from rekindle_service.config.home import is_job_id
-from rekindle_service.run_readers.ranks import AttemptFacts, rank_numbers, read_attempts
+from rekindle_service.run_readers.ranks import rank_numbers, read_attempts
 from rekindle_service.store.tables import Job
 
 JobId = Annotated[str, Path(description="Id of the job, as told at submit")]
@@ -35,7 +36,7 @@ def find_run_dir(services: Serving, job: KnownJob) -> RunDir:
 KnownRunDir = Annotated[RunDir, Depends(find_run_dir)]
 
 
-def find_attempt(job: KnownJob, run_dir: KnownRunDir, attempt: AttemptNumber = None) -> AttemptFacts:
+def find_attempt(job: KnownJob, run_dir: KnownRunDir, attempt: AttemptNumber = None) -> AttemptInfo:
     """The attempt asked for, or the latest. Raises ProblemError (404)."""
     attempts = read_attempts(run_dir)
     if not attempts:
@@ -48,7 +49,7 @@ def find_attempt(job: KnownJob, run_dir: KnownRunDir, attempt: AttemptNumber = N
     return attempts[number]
 
 
-KnownAttempt = Annotated[AttemptFacts, Depends(find_attempt)]
+KnownAttempt = Annotated[AttemptInfo, Depends(find_attempt)]
 
 
 def find_rank(job: KnownJob, run_dir: KnownRunDir, facts: KnownAttempt, rank: RankNumber) -> int:

@@ -7,9 +7,12 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Header, Query, Response
 from starlette.responses import StreamingResponse
 
+from rekindle.contract.run_dir.attempt_history import AttemptInfo
 from rekindle.contract.run_dir.control import ControlMessage, MessageType, notify
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.contract.run_dir.rank_records import RankState
+from rekindle.contract.run_dir.usage import UsageSample
+from rekindle.contract.safe_open import open_beneath
 from rekindle.contract.states import HOLDING_SLOTS
 from rekindle_service.api.byte_range import UnsatisfiableRangeError, parse_range
 from rekindle_service.api.lookup import AttemptNumber, KnownAttempt, KnownJob, KnownRank, KnownRunDir, find_attempt
@@ -17,10 +20,9 @@ from rekindle_service.api.pieces import WantedPiece
 from rekindle_service.api.problems import ProblemError
 from rekindle_service.api.schemas import Page, RankPublic, RankUsagePublic, StackPublic
 from rekindle_service.run_readers.logs import iter_bytes, read_chunk, size_of, tail_offset
-from rekindle_service.run_readers.ranks import AttemptFacts, read_ranks
-from rekindle_service.run_readers.safe_open import open_regular
-from rekindle_service.run_readers.stacks import await_stack, stacks_size
-from rekindle_service.run_readers.usage import UsageSample, latest_usage
+from rekindle_service.run_readers.ranks import read_ranks
+from rekindle_service.run_readers.stacks import stacks_size, wait_for_stack
+from rekindle_service.run_readers.usage import latest_usage
 from rekindle_service.store.tables import Job
 
 router = APIRouter(tags=["ranks"])
@@ -37,7 +39,7 @@ Tail = Annotated[int | None, Query(ge=0, le=1_000_000, description="The last so 
 RangeHeader = Annotated[str | None, Header(alias="Range", description="One range of raw bytes")]
 
 
-def rank_rows(job: Job, run_dir: RunDir, facts: AttemptFacts) -> list[RankPublic]:
+def rank_rows(job: Job, run_dir: RunDir, facts: AttemptInfo) -> list[RankPublic]:
     """Every rank of an attempt as it is shown; no rank of a job that holds no slots runs."""
     over = job.state not in HOLDING_SLOTS
     rows = [RankPublic.model_validate(row) for row in read_ranks(run_dir, facts, over=over)]
@@ -98,7 +100,7 @@ def read_log(
 
 
 def _text_piece(root: Path, path: Path, offset: int, limit: int, tail: int | None) -> Response:
-    file = open_regular(root, path)
+    file = open_beneath(root, path)
     if file is None:
         _require_within(offset, 0)
         return _text("", 0, 0)
@@ -127,7 +129,7 @@ def _require_within(offset: int, size: int) -> None:
 
 def _raw_range(root: Path, path: Path, header: str) -> Response | None:
     """The answer to a ``Range`` header, or None where it must be ignored. The body streams; memory stays flat."""
-    file = open_regular(root, path)
+    file = open_beneath(root, path)
     size = 0 if file is None else size_of(file)
     try:
         span = parse_range(header, size)
@@ -163,7 +165,7 @@ def read_stack(job: KnownJob, run_dir: KnownRunDir, facts: KnownAttempt, rank: K
     if before is None:
         raise _no_stack(f"rank {rank} of job {job.id} has not got as far as its script yet")
     notify(run_dir, ControlMessage(MessageType.STACK, facts.number, rank))
-    stack = await_stack(run_dir.root, path, before, _STACK_TIMEOUT)
+    stack = wait_for_stack(run_dir.root, path, before, _STACK_TIMEOUT)
     if stack is None:
         raise _no_stack(
             f"rank {rank} of job {job.id} left no stack within {_STACK_TIMEOUT:g} s: the process is stopped, or its "

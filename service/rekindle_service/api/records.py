@@ -5,13 +5,12 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 from pydantic import StringConstraints
 
-from rekindle_service.api.job_view import attempt_public, event_public
+from rekindle_service.api.job_view import attempts_public, event_public
 from rekindle_service.api.lookup import AttemptNumber, KnownJob, KnownRunDir, find_attempt
 from rekindle_service.api.pieces import WantedPiece
 from rekindle_service.api.schemas import AttemptPublic, EventPublic, MetricName, MetricSeries, Page
 from rekindle_service.api.services import Serving
-from rekindle_service.run_readers.attempt_metrics import read_attempt_newest, read_attempt_series
-from rekindle_service.run_readers.metrics import NewestValue
+from rekindle_service.run_readers.metrics import LatestValue, read_attempt_latest, read_attempt_series
 from rekindle_service.run_readers.ranks import read_attempts
 
 router = APIRouter(tags=["records"])
@@ -20,8 +19,9 @@ router = APIRouter(tags=["records"])
 @router.get("/jobs/{job_id}/attempts")
 def list_attempts(services: Serving, job: KnownJob, piece: WantedPiece) -> Page[AttemptPublic]:
     """Every launch of torchrun, oldest first."""
-    attempts, following = piece.of(services.store.attempts(job.id), lambda attempt: attempt.number)
-    return Page(items=[attempt_public(attempt) for attempt in attempts], next=following)
+    attempts = attempts_public(services.store.attempts(job.id))
+    items, following = piece.of(attempts, lambda attempt: attempt.number)
+    return Page(items=items, next=following)
 
 
 @router.get("/jobs/{job_id}/metrics")
@@ -54,9 +54,9 @@ def list_metrics(
 @router.get("/jobs/{job_id}/metrics/names")
 def list_metric_names(run_dir: KnownRunDir, piece: WantedPiece) -> Page[MetricName]:
     """Every metric that rank 0 has logged in any attempt, in the order of their first appearance."""
-    newest: dict[str, NewestValue] = {}
+    newest: dict[str, LatestValue] = {}
     for number in read_attempts(run_dir):
-        newest |= read_attempt_newest(run_dir, number)
+        newest |= read_attempt_latest(run_dir, number)
     told, following = piece.of(list(newest.items()))
     items = [MetricName(name=name, step=last.step, value=last.value) for name, last in told]
     return Page(items=items, next=following)

@@ -6,8 +6,8 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 from pydantic import BaseModel, BeforeValidator, ConfigDict
 
 from rekindle.contract.run_dir.rank_records import RankState
+from rekindle.contract.run_dir.usage import GpuUsage
 from rekindle_service.api.request_schemas import JobOptions
-from rekindle_service.run_readers.usage import DeviceUsage
 
 T = TypeVar("T")
 
@@ -102,7 +102,10 @@ class FaultPublic(BaseModel):
 
 
 class AttemptPublic(BaseModel):
-    """One launch of torchrun."""
+    """One launch of torchrun.
+
+    ``replayed_steps``: how many of its steps were lost, so that later attempts repeat them; null where not known (yet).
+    """
 
     number: int
     state: Literal["running", "ended"]
@@ -113,6 +116,7 @@ class AttemptPublic(BaseModel):
     resumed_from_step: int | None
     last_step: int | None
     snapshot_step: int | None
+    replayed_steps: int | None
     world_size: int | None
     devices: list[str]
     next_try_at: Moment
@@ -125,7 +129,7 @@ class RankUsagePublic(BaseModel):
 
     cpu_percent: float | None
     rss_bytes: int
-    devices: list[DeviceUsage]
+    devices: list[GpuUsage]
 
 
 class RankPublic(BaseModel):

@@ -5,12 +5,13 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 from pydantic import BaseModel
 
+from rekindle.contract.run_dir.attempt_history import AttemptInfo
+from rekindle.contract.run_dir.usage import GpuUsage, UsageSample
 from rekindle_service.api.lookup import AttemptNumber, KnownJob, KnownRunDir, find_attempt
 from rekindle_service.api.pieces import WantedPiece
 from rekindle_service.api.problems import ProblemError
 from rekindle_service.api.schemas import Moment, Page
-from rekindle_service.run_readers.ranks import AttemptFacts
-from rekindle_service.run_readers.usage import DeviceUsage, UsageSample, read_usage
+from rekindle_service.run_readers.usage import read_usage
 
 router = APIRouter(tags=["ranks"])
 
@@ -26,7 +27,7 @@ class UsagePoint(BaseModel):
     rss_bytes: int
     read_bytes: int
     written_bytes: int
-    devices: list[DeviceUsage]
+    devices: list[GpuUsage]
 
 
 class UsageSeries(BaseModel):
@@ -61,7 +62,7 @@ def list_usage(
     return Page(items=[_series(facts, each, samples, max_points) for each in ranks], next=following)
 
 
-def _series(facts: AttemptFacts, rank: int, samples: list[UsageSample], most: int) -> UsageSeries:
+def _series(facts: AttemptInfo, rank: int, samples: list[UsageSample], most: int) -> UsageSeries:
     """Evenly thinned from the end, so that the last look is always told."""
     told = [sample for sample in samples if sample.of_rank(rank) is not None]
     chosen = told[::-1][:: max(1, -(-len(told) // most))][::-1]

@@ -1,4 +1,4 @@
-"""Finding text in a log of any size: block by block, and never more than a bounded part of it at a time."""
+"""Searching a log of any size: block by block, and never more than a bounded part of it at a time."""
 
 import os
 import time
@@ -10,12 +10,12 @@ from rekindle_service.run_readers.logs import size_of
 from rekindle_service.sanitize import sanitize_line
 
 _BLOCK = 1 << 20  # bytes
-_BEFORE = 200  # bytes of a line that are shown before a match, and so much is looked for its beginning
+_BEFORE = 200  # bytes of a line that are shown before a match, and within which its beginning is looked for
 _AFTER = 300
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class SearchLimits:
     """Where a search stops for now: whichever is reached first."""
 
     matches: int = 100
@@ -33,33 +33,33 @@ class Match:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """``next`` is where the search goes on in the same direction, None where nothing is left to be searched."""
+class SearchPage:
+    """``next`` is where the search continues in the same direction, None where nothing is left to be searched."""
 
     matches: list[Match]
     next: int | None
     size: int
 
 
-def search(file: BinaryIO, query: bytes, start: int, *, backwards: bool, bounds: Bounds) -> Found:
-    """Look for ``query`` from byte ``start`` on, or among what begins before it, in the order of reading.
+def search(file: BinaryIO, query: bytes, start: int, *, backwards: bool, limits: SearchLimits) -> SearchPage:
+    """Find ``query`` from byte ``start`` on, or among what begins before it, in the order of reading.
 
     A query without a capital letter finds capitals, too (ASCII). Precondition: it is not empty.
     """
     size = size_of(file)
-    deadline = time.monotonic() + bounds.seconds
+    deadline = time.monotonic() + limits.seconds
     hits: list[int] = []
     position, searched = min(start, size), 0
     for begin, end in _blocks(position, size, backwards=backwards):
         for hit in _hits(file, query, begin, end, backwards=backwards):
             hits.append(hit)
-            if len(hits) == bounds.matches:
-                return _found(file, hits, hit if backwards else hit + 1, size)
+            if len(hits) == limits.matches:
+                return _page(file, hits, hit if backwards else hit + 1, size)
         position, searched = (begin if backwards else end), searched + end - begin
-        if searched >= bounds.bytes or time.monotonic() > deadline:
+        if searched >= limits.bytes or time.monotonic() > deadline:
             break
     finished = position <= 0 if backwards else position >= size
-    return _found(file, hits, None if finished else position, size)
+    return _page(file, hits, None if finished else position, size)
 
 
 def _blocks(start: int, size: int, *, backwards: bool) -> Iterator[tuple[int, int]]:
@@ -72,7 +72,7 @@ def _blocks(start: int, size: int, *, backwards: bool) -> Iterator[tuple[int, in
 
 
 def _hits(file: BinaryIO, query: bytes, begin: int, end: int, *, backwards: bool) -> Iterator[int]:
-    """Where ``query`` begins within the block; it may end behind it."""
+    """Where ``query`` begins within the block; it may end after it."""
     data = os.pread(file.fileno(), end - begin + len(query) - 1, begin)
     if query == query.lower():
         data = data.lower()
@@ -82,15 +82,15 @@ def _hits(file: BinaryIO, query: bytes, begin: int, end: int, *, backwards: bool
         at = data.rfind(query, 0, at + len(query) - 1) if backwards else data.find(query, at + 1)
 
 
-def _found(file: BinaryIO, hits: list[int], position: int | None, size: int) -> Found:
-    return Found([_match(file, hit) for hit in hits], position, size)
+def _page(file: BinaryIO, hits: list[int], position: int | None, size: int) -> SearchPage:
+    return SearchPage([_match(file, hit) for hit in hits], position, size)
 
 
 def _match(file: BinaryIO, hit: int) -> Match:
-    """The match with what stands around it in its line, free of control characters."""
+    """The match within its line, free of control characters."""
     low = max(hit - _BEFORE, 0)
     before = os.pread(file.fileno(), hit - low, low)
     line_offset = low + before.rfind(b"\n") + 1
     line = os.pread(file.fileno(), hit - line_offset + _AFTER, line_offset)
-    behind = line.find(b"\n", hit - line_offset)
-    return Match(hit, line_offset, sanitize_line(line[: behind if behind >= 0 else None].decode(errors="replace")))
+    end = line.find(b"\n", hit - line_offset)
+    return Match(hit, line_offset, sanitize_line(line[: end if end >= 0 else None].decode(errors="replace")))

@@ -1,4 +1,4 @@
-"""Pieces of a log: by byte offset, the last lines, the last line. Never the whole file, whatever its size."""
+"""Chunks of a log: by byte offset, the last lines, the last line. Never the whole file, whatever its size."""
 
 import codecs
 import os
@@ -9,13 +9,13 @@ from typing import BinaryIO
 from rekindle_service.sanitize import sanitize_line
 
 _BLOCK = 64 * 1024
-_LONGEST_CHARACTER = 4  # bytes, in UTF-8
+_MAX_CHARACTER = 4  # bytes, in UTF-8
 _LAST_LINE_WINDOW = 8 * 1024
-_LAST_LINE_LENGTH = 200
+_MAX_LAST_LINE = 200
 
 
 def _question_marks(error: UnicodeError) -> tuple[str, int]:
-    """One ``?`` per undecodable byte: unlike U+FFFD it has the length of what it stands for."""
+    """One ``?`` per undecodable byte: unlike U+FFFD it has the length of what it replaces."""
     if not isinstance(error, UnicodeDecodeError):
         raise error
     return "?" * (error.end - error.start), error.end
@@ -27,7 +27,7 @@ codecs.register_error(SAME_LENGTH, _question_marks)
 
 @dataclass(frozen=True, slots=True)
 class LogChunk:
-    """A piece of a log as text; offsets count bytes of the file, not characters.
+    """Part of a log as text; offsets count bytes of the file, not characters.
 
     Encoded as UTF-8, the text has exactly ``next_offset - offset`` bytes, whatever garbage the file holds.
     """
@@ -45,16 +45,16 @@ def read_chunk(file: BinaryIO, offset: int, limit: int) -> LogChunk:
     """At most ``limit`` bytes from ``offset`` on, ending between two characters.
 
     The rest of a character that is cut by the limit or not written yet is left to the next chunk, so joined chunks
-    give the same text as one read. At the end of the file the next offset may therefore stay behind its size.
+    give the same text as one read. At the end of the file the next offset may therefore be less than its size.
     """
-    data = os.pread(file.fileno(), max(limit, _LONGEST_CHARACTER), offset)
+    data = os.pread(file.fileno(), max(limit, _MAX_CHARACTER), offset)
     whole = data[: len(data) - _unfinished(data)]
     return LogChunk(whole.decode(errors=SAME_LENGTH), offset, offset + len(whole))
 
 
 def _unfinished(data: bytes) -> int:
     """How many bytes at the end of ``data`` begin a UTF-8 character without ending it."""
-    for length in range(1, min(_LONGEST_CHARACTER, len(data) + 1)):
+    for length in range(1, min(_MAX_CHARACTER, len(data) + 1)):
         byte = data[-length]
         if byte & 0xC0 == 0x80:
             continue
@@ -99,12 +99,12 @@ def _continuation_bytes(file: BinaryIO, offset: int) -> int:
     """How many bytes at ``offset`` are the rest of a character that began before it; none at the very beginning."""
     if offset == 0:
         return 0
-    head = os.pread(file.fileno(), _LONGEST_CHARACTER - 1, offset)
+    head = os.pread(file.fileno(), _MAX_CHARACTER - 1, offset)
     return next((index for index, byte in enumerate(head) if byte & 0xC0 != 0x80), len(head))
 
 
 def iter_bytes(file: BinaryIO, start: int, end: int) -> Iterator[bytes]:
-    """The raw bytes from ``start`` up to ``end``, block by block; closes ``file`` when done or given up."""
+    """The raw bytes from ``start`` up to ``end``, block by block; closes ``file`` at the end or when dropped."""
     with file:
         while start < end and (block := os.pread(file.fileno(), min(_BLOCK, end - start), start)):
             start += len(block)
@@ -114,12 +114,12 @@ def iter_bytes(file: BinaryIO, start: int, end: int) -> Iterator[bytes]:
 def last_line(file: BinaryIO) -> str | None:
     """The last line that shows anything, as a terminal would show it, at most 200 characters, free of control bytes.
 
-    Of a progress bar, which draws over itself with carriage returns, it is the latest drawing.
+    Of a progress bar, which overwrites itself with carriage returns, it is the latest state.
     """
     window = os.pread(file.fileno(), _LAST_LINE_WINDOW, max(size_of(file) - _LAST_LINE_WINDOW, 0))
     for line in reversed(window.decode(errors="replace").split("\n")):
-        for drawing in reversed(line.split("\r")):
-            shown = sanitize_line(drawing).strip()
+        for state in reversed(line.split("\r")):
+            shown = sanitize_line(state).strip()
             if shown:
-                return shown[:_LAST_LINE_LENGTH]
+                return shown[:_MAX_LAST_LINE]
     return None

@@ -1,162 +1,173 @@
-"""Metric series of an attempt, thinned while reading so that memory stays flat, however long the run."""
+"""Metrics of an attempt and of a whole job, wherever the script logged them: with rekindle, or for TensorBoard.
 
-import json
+Series are downsampled while they are read, so that memory stays flat, however long the run.
+"""
+
 import math
+import threading
+from collections import OrderedDict
 from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
-from rekindle_service.run_readers.safe_open import open_regular
+from rekindle.contract.files import json_lines
+from rekindle.contract.run_dir.paths import RunDir
+from rekindle.contract.safe_open import open_beneath
+from rekindle_service.run_readers.downsampling import DownsampledSeries, Point
+from rekindle_service.run_readers.ranks import read_attempts
 
-_LONGEST_LINE = 1 << 20  # bytes: metrics by the thousand; a job may write anything here
-_MOST_NAMES = 200
-_MOST_LISTED = 20_000
+_RANK_ZERO = 0
+_MAX_LINE = 1 << 20  # bytes: metrics by the thousand; a job may write anything here
+_MAX_SERIES = 200
+_MAX_NAMES = 20_000
+_MAX_RUN_POINTS = 2000  # of a run's series; lows, highs and the last are always among them
+_MAX_CACHED_POINTS = 250_000  # of about 200 bytes each
+_RUN_OVERHEAD = 20  # points that take as much memory as the paths of a run
+
+Series = dict[str, list[Point]]
+_Files = tuple[tuple[Path, object], ...]  # each with its version
 
 
-class Point(NamedTuple):
-    """One value; None stands for one that was not finite."""
+class MetricLine(NamedTuple):
+    """One line of a metrics file; ``end`` is the byte offset after it."""
 
     step: int
     epoch: int | None
     at: float  # seconds since the epoch
-    value: float | None
-
-
-class MetricLine(NamedTuple):
-    """One line of ``metrics.jsonl``; ``end`` is the byte offset behind it."""
-
-    step: int
-    epoch: int | None
-    at: float
     values: dict[str, float | None]
     end: int
 
 
-class ThinnedSeries:
-    """At most ``max_points`` points of a series of any length that still show its shape.
-
-    Neighbouring points share a bucket, of which the lowest, the highest and one not finite are kept, so a spike or a
-    NaN never disappears; when there are too many buckets, pairs are merged. The last point is always kept.
-    """
-
-    def __init__(self, max_points: int) -> None:
-        self._most_buckets = max((max_points - 1) // 3, 1)
-        self._max_points = max_points
-        self._all: list[Point] | None = []
-        self._buckets: list[list[Point]] = []
-        self._width = 1
-        self._filled = 0
-        self._last: Point | None = None
-
-    def add(self, point: Point) -> None:
-        self._last = point
-        if self._all is not None:
-            self._all.append(point)
-            if len(self._all) > self._max_points:
-                self._start_thinning(self._all)
-            return
-        self._put(point)
-
-    def points(self) -> list[Point]:
-        if self._all is not None:
-            return list(self._all)
-        kept = [point for bucket in self._buckets for point in bucket]
-        if self._last is not None and kept[-1] is not self._last:
-            kept.append(self._last)
-        return kept[-self._max_points :]
-
-    def _start_thinning(self, points: list[Point]) -> None:
-        self._all = None
-        for point in points:
-            self._put(point)
-
-    def _put(self, point: Point) -> None:
-        if not self._buckets or self._filled == self._width:
-            if len(self._buckets) == self._most_buckets:
-                self._merge_pairs()
-            if self._filled == self._width or not self._buckets:
-                self._buckets.append([])
-                self._filled = 0
-        self._buckets[-1] = _extremes([*self._buckets[-1], point])
-        self._filled += 1
-
-    def _merge_pairs(self) -> None:
-        pairs = [self._buckets[i : i + 2] for i in range(0, len(self._buckets), 2)]
-        self._filled = self._width * len(pairs[-1])
-        self._width *= 2
-        self._buckets = [_extremes([point for bucket in pair for point in bucket]) for pair in pairs]
-
-
-def _extremes(points: list[Point]) -> list[Point]:
-    """The lowest, the highest and the first point without a value, in their order."""
-    finite = [(point.value, index) for index, point in enumerate(points) if point.value is not None]
-    chosen = {index for _, index in (min(finite), max(finite))} if finite else set()
-    chosen.update([index for index, point in enumerate(points) if point.value is None][:1])
-    return [points[index] for index in sorted(chosen)]
-
-
-class NewestValue(NamedTuple):
+class LatestValue(NamedTuple):
     """The latest value of a metric; None stands for one that was not finite."""
 
     step: int
     value: float | None
 
 
-def read_newest(root: Path, path: Path) -> dict[str, NewestValue]:
-    """The newest value of every metric in the file at ``path`` beneath ``root``, of at most 20,000 metrics."""
-    newest: dict[str, NewestValue] = {}
-    for line in read_metric_lines(root, path, 0):
-        for metric, value in line.values.items():
-            if metric in newest or len(newest) < _MOST_LISTED:
-                newest[metric] = NewestValue(line.step, value)
-    return newest
-
-
-def read_series(root: Path, path: Path, *, names: Collection[str] | None, max_points: int) -> dict[str, list[Point]]:
-    """The series in the metrics file at ``path`` beneath ``root``, by metric name; only ``names`` where they are given.
-
-    Without names, of the first 200 metrics.
-    """
-    series: dict[str, ThinnedSeries] = {}
-    for line in read_metric_lines(root, path, 0):
-        for metric, value in line.values.items():
-            if names is not None and metric not in names:
-                continue
-            if metric not in series and len(series) == _MOST_NAMES:
-                continue
-            series.setdefault(metric, ThinnedSeries(max_points)).add(Point(line.step, line.epoch, line.at, value))
-    return {metric: thinned.points() for metric, thinned in series.items()}
+def metric_files(run_dir: RunDir, attempt: int) -> list[Path]:
+    """Where an attempt's metrics are; the last of these files wins where a name is in several."""
+    attempt_dir = run_dir.attempt(attempt)
+    return [attempt_dir.scalars, attempt_dir.rank(_RANK_ZERO).metrics]
 
 
 def read_metric_lines(root: Path, path: Path, offset: int) -> Iterator[MetricLine]:
-    """Every complete, well-formed line from byte ``offset`` on; others are passed over."""
-    file = open_regular(root, path)
+    """Every complete, well-formed line from byte ``offset`` on of the file at ``path`` beneath ``root``."""
+    file = open_beneath(root, path)
     if file is None:
         return
     with file:
-        file.seek(offset)
-        for raw, end in _bounded_lines(file, offset):
-            line = _parsed(raw, end)
+        for end, value in json_lines(file, offset, max_line=_MAX_LINE):
+            line = _parse(value, end)
             if line is not None:
                 yield line
 
 
-def _bounded_lines(file: BinaryIO, offset: int) -> Iterator[tuple[bytes, int]]:
-    """Complete lines with the offset behind each; of one longer than the bound only the end comes, never the whole."""
-    while raw := file.readline(_LONGEST_LINE):
-        offset += len(raw)
-        if raw.endswith(b"\n"):
-            yield raw, offset
+def read_series(root: Path, path: Path, *, names: Collection[str] | None, max_points: int) -> Series:
+    """The series in one file by metric; only ``names`` where they are given, else of the first 200 metrics."""
+    series: dict[str, DownsampledSeries] = {}
+    for line in read_metric_lines(root, path, 0):
+        for metric, value in line.values.items():
+            if names is not None and metric not in names:
+                continue
+            if metric not in series and len(series) == _MAX_SERIES:
+                continue
+            series.setdefault(metric, DownsampledSeries(max_points)).add(Point(line.step, line.epoch, line.at, value))
+    return {metric: downsampled.points() for metric, downsampled in series.items()}
 
 
-def _parsed(raw: bytes, end: int) -> MetricLine | None:
+def read_attempt_series(run_dir: RunDir, attempt: int, *, names: Collection[str] | None, max_points: int) -> Series:
+    """The series of an attempt by metric; see ``read_series``."""
+    series: Series = {}
+    for path in metric_files(run_dir, attempt):
+        series |= read_series(run_dir.root, path, names=names, max_points=max_points)
+    return series
+
+
+def read_attempt_latest(run_dir: RunDir, attempt: int) -> dict[str, LatestValue]:
+    """The latest value of every metric of an attempt, of at most 20,000 metrics of each file."""
+    latest: dict[str, LatestValue] = {}
+    for path in metric_files(run_dir, attempt):
+        of_file: dict[str, LatestValue] = {}
+        for line in read_metric_lines(run_dir.root, path, 0):
+            for metric, value in line.values.items():
+                if metric in of_file or len(of_file) < _MAX_NAMES:
+                    of_file[metric] = LatestValue(line.step, value)
+        latest |= of_file
+    return latest
+
+
+def read_run_series(run_dir: RunDir) -> Series:
+    """The series of all attempts, joined as if the job had never failed: the values of replayed steps are omitted."""
+    files = [file for number in read_attempts(run_dir) for file in metric_files(run_dir, number)]
+    return _cache.get(run_dir.root, tuple((file, _version(file)) for file in files))
+
+
+class SeriesCache:
+    """The series of runs as they were last read: the page of an experiment asks every second.
+
+    Of a run only the latest version, since a running job has another one each time. Thread-safe.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._runs: OrderedDict[Path, tuple[_Files, Series]] = OrderedDict()  # the last one used comes last
+        self._points = 0
+
+    def get(self, root: Path, files: _Files) -> Series:
+        with self._lock:
+            if root in self._runs:
+                self._runs.move_to_end(root)
+                version, series = self._runs[root]
+                if version == files:
+                    return series
+        series = _join(root, files)
+        with self._lock:
+            self._discard(root)
+            self._runs[root] = files, series
+            self._points += _size(series)
+            while self._points > _MAX_CACHED_POINTS:
+                self._discard(next(iter(self._runs)))
+        return series
+
+    def _discard(self, root: Path) -> None:
+        if root in self._runs:
+            self._points -= _size(self._runs.pop(root)[1])
+
+
+_cache = SeriesCache()
+
+
+def _size(series: Series) -> int:
+    """In points; a run without any takes memory, too."""
+    return _RUN_OVERHEAD + sum(len(points) for points in series.values())
+
+
+def _version(file: Path) -> tuple[int, int] | None:
     try:
-        value = json.loads(raw)
+        status = file.lstat()
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_size
+
+
+def _join(root: Path, files: _Files) -> Series:
+    series: Series = {}
+    for file, _ in files:
+        for name, points in read_series(root, file, names=None, max_points=_MAX_RUN_POINTS).items():
+            first = points[0].step if points else 0
+            series[name] = [point for point in series.get(name, []) if point.step < first] + points
+    return series
+
+
+def _parse(value: dict[str, Any], end: int) -> MetricLine | None:
+    """Values that are no finite number are None, so that one of them does not hide the others."""
+    try:
         step, epoch, at, values = value["step"], value["epoch"], float(value["at"]), value["values"]
         if not _is_count(step) or not (epoch is None or _is_count(epoch)) or not math.isfinite(at):
             return None
         return MetricLine(step, epoch, at, {_name(key): _number(item) for key, item in values.items()}, end)
-    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
         return None
 
 

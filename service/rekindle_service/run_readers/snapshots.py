@@ -1,4 +1,4 @@
-"""What snapshots a run has, told from their manifests. Tensors are never opened here."""
+"""What snapshots a run has, by their manifests. Tensors are never opened here."""
 
 import json
 import math
@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from rekindle.contract.safe_open import list_numbers, open_beneath, read_small
 from rekindle.contract.score import Score, best_step
 from rekindle_service.run_readers.logs import size_of
-from rekindle_service.run_readers.safe_open import folder_names, open_regular, read_small
 
 _MANIFEST = "manifest.json"
 _MANIFEST_FORMAT = 1
@@ -16,7 +16,7 @@ _MANIFEST_FORMAT = 1
 
 @dataclass(frozen=True, slots=True)
 class SnapshotInfo:
-    """One committed snapshot. ``verified``: every file that the manifest lists is there, with the size it tells."""
+    """One committed snapshot. ``verified``: every file that the manifest lists is there, with the size given."""
 
     step: int
     epoch: int | None
@@ -33,26 +33,26 @@ class SnapshotInfo:
 
 
 def read_snapshots(root: Path, snapshots: Path) -> list[SnapshotInfo]:
-    """The snapshots in the folder ``snapshots`` beneath ``root``, newest step first; unreadable ones left out."""
-    names = sorted((name for name in folder_names(snapshots) if name.isascii() and name.isdecimal()), reverse=True)
-    found = [info for name in names if (info := _read_snapshot(root, snapshots / name)) is not None]
+    """The snapshots in ``snapshots`` beneath ``root``, latest step first; unreadable ones are omitted."""
+    directories = [snapshots / f"{step:012d}" for step in reversed(list_numbers(snapshots))]
+    found = [info for directory in directories if (info := _read_snapshot(root, directory)) is not None]
     best = best_step({info.step: info.scored for info in found if info.scored is not None})
     return [replace(info, best=info.step == best) for info in found]
 
 
 def snapshot_files(root: Path, snapshots: Path, step: int) -> list[Path] | None:
     """The files of the committed snapshot of ``step``, its manifest last; None where there is none."""
-    folder = snapshots / f"{step:012d}"
-    data = read_small(root, folder / _MANIFEST)
+    directory = snapshots / f"{step:012d}"
+    data = read_small(root, directory / _MANIFEST)
     try:
         names = [str(name) for name in json.loads(data or b"")["files"]]
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
-    return [folder / name for name in [*names, _MANIFEST] if name not in (".", "..") and "/" not in name]
+    return [directory / name for name in [*names, _MANIFEST] if name not in (".", "..") and "/" not in name]
 
 
-def _read_snapshot(root: Path, folder: Path) -> SnapshotInfo | None:
-    data = read_small(root, folder / _MANIFEST)
+def _read_snapshot(root: Path, directory: Path) -> SnapshotInfo | None:
+    data = read_small(root, directory / _MANIFEST)
     try:
         manifest: dict[str, Any] = json.loads(data or b"")
         files = {str(name): int(entry["bytes"]) for name, entry in manifest["files"].items()}
@@ -62,7 +62,7 @@ def _read_snapshot(root: Path, folder: Path) -> SnapshotInfo | None:
             epoch=None if epoch is None else int(epoch),
             bytes=sum(files.values()),
             verified=manifest["format"] == _MANIFEST_FORMAT
-            and all(_has_size(root, folder, name, size) for name, size in files.items()),
+            and all(_has_size(root, directory, name, size) for name, size in files.items()),
             world_size=int(manifest["world_size"]),
             created_at=float(manifest["created_at"]),
             scored=_score(manifest.get("score")),
@@ -71,17 +71,17 @@ def _read_snapshot(root: Path, folder: Path) -> SnapshotInfo | None:
         return None
 
 
-def _score(told: Any) -> Score | None:
-    if not isinstance(told, dict):
+def _score(value: Any) -> Score | None:
+    if not isinstance(value, dict):
         return None
-    score = Score(str(told["by"]), float(told["value"]))
+    score = Score(str(value["by"]), float(value["value"]))
     return score if math.isfinite(score.value) else None
 
 
-def _has_size(root: Path, folder: Path, name: str, size: int) -> bool:
+def _has_size(root: Path, directory: Path, name: str, size: int) -> bool:
     if name in (".", "..") or "/" in name:
         return False
-    file = open_regular(root, folder / name)
+    file = open_beneath(root, directory / name)
     if file is None:
         return False
     with file:

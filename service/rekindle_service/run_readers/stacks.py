@@ -1,38 +1,38 @@
-"""The stack that a rank has just left on request."""
+"""The stack that a rank writes on request."""
 
 import os
 import time
 from pathlib import Path
 from typing import BinaryIO
 
+from rekindle.contract.safe_open import open_beneath
 from rekindle_service.run_readers.logs import size_of
-from rekindle_service.run_readers.safe_open import open_regular
 
 _POLL = 0.05  # seconds
-_QUIET = 0.15  # seconds without a new byte after which a stack counts as whole
-_MOST_BYTES = 256 * 1024
+_QUIET = 0.15  # seconds without a new byte after which a stack counts as complete
+_MAX_BYTES = 256 * 1024
 
 
 def stacks_size(root: Path, path: Path) -> int | None:
-    """Bytes of stacks that the rank has left so far; None where it never opened the file, so cannot be asked."""
-    file = open_regular(root, path)
+    """Bytes of stacks that the rank has written so far; None where it never opened the file, so cannot write any."""
+    file = open_beneath(root, path)
     if file is None:
         return None
     with file:
         return size_of(file)
 
 
-def await_stack(root: Path, path: Path, offset: int, timeout: float) -> str | None:
-    """What the rank writes behind ``offset`` within ``timeout`` seconds; None where it stays silent.
+def wait_for_stack(root: Path, path: Path, offset: int, timeout: float) -> str | None:
+    """What the rank writes after ``offset`` within ``timeout`` seconds; None where it writes nothing.
 
-    A stack comes in many small writes with no end mark: it is whole when nothing more has come for a moment.
+    A stack comes in many small writes with no end mark: it is complete when nothing more has come for a moment.
     """
-    file = open_regular(root, path)
+    file = open_beneath(root, path)
     if file is None:
         return None
     with file:
         size = _settled_size(file, offset, time.monotonic() + timeout)
-        data = os.pread(file.fileno(), min(size - offset, _MOST_BYTES), offset)
+        data = os.pread(file.fileno(), min(size - offset, _MAX_BYTES), offset)
     return data.decode(errors="replace") or None
 
 

@@ -7,16 +7,16 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from rekindle.contract.safe_open import open_beneath
 from rekindle_service.run_readers.logs import size_of
-from rekindle_service.run_readers.safe_open import open_regular
 
 _BLOCK = 256 * 1024  # bytes
-_EARLIEST = (1980, 1, 1, 0, 0, 0)  # that the format can tell
+_EARLIEST = (1980, 1, 1, 0, 0, 0)  # date of the format
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A file by its name in the archive. ``path`` lies beneath the archive's ``root`` and may not be there."""
+    """A file by its name in the archive. ``path`` is beneath the archive's ``root`` and may be absent."""
 
     name: str
     path: Path
@@ -25,7 +25,7 @@ class Member:
 def zip_stream(root: Path, members: Iterable[Member], *, compress: bool) -> Iterator[bytes]:
     """The bytes of the archive. Each file has the length that it has when its turn comes; one that is gone is left out.
 
-    Nothing but regular files without a link on the way is packed, see ``open_regular``.
+    Nothing but regular files without a link on the way is packed, see ``open_beneath``.
     """
     sink = _Sink()
     method = zipfile.ZIP_DEFLATED if compress else zipfile.ZIP_STORED
@@ -36,7 +36,7 @@ def zip_stream(root: Path, members: Iterable[Member], *, compress: bool) -> Iter
 
 
 def _pack(archive: zipfile.ZipFile, sink: "_Sink", root: Path, member: Member, method: int) -> Iterator[bytes]:
-    file = open_regular(root, member.path)
+    file = open_beneath(root, member.path)
     if file is None:
         return
     with file:
@@ -52,12 +52,12 @@ def _pack(archive: zipfile.ZipFile, sink: "_Sink", root: Path, member: Member, m
 
 
 def _time_of(seconds: float) -> tuple[int, int, int, int, int, int]:
-    told = time.gmtime(max(seconds, 0))
-    return max((told.tm_year, told.tm_mon, told.tm_mday, told.tm_hour, told.tm_min, told.tm_sec), _EARLIEST)
+    year, month, day, hour, minute, second, *_ = time.gmtime(max(seconds, 0))
+    return max((year, month, day, hour, minute, second), _EARLIEST)
 
 
 class _Sink:
-    """Where the archive is written to: keeps it only until it is taken."""
+    """Where the archive is written to; keeps bytes only until they are taken."""
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []
@@ -67,7 +67,7 @@ class _Sink:
         return len(data)
 
     def flush(self) -> None:
-        """Everything is handed on by ``take``."""
+        """``take`` returns everything."""
 
     def take(self) -> bytes:
         taken = b"".join(self._parts)

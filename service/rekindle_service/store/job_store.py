@@ -283,8 +283,8 @@ class Store:
                 row.intent = JobIntent.HOLD
             for change in effect.states:
                 move(session, row, change.to, change.reason, change.at)
-            for remark in effect.remarks:
-                record(session, row, remark.kind, reason=remark.sentence, at=remark.at)
+            for event in effect.events:
+                record(session, row, event.kind, reason=event.sentence, at=event.at)
             row.version = next_value(session, "version")
             return row
 

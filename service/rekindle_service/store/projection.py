@@ -1,19 +1,25 @@
 """What records of a keeper's journal mean for the rows of its job; decided here, written by the store."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
-from rekindle.contract.chaos import Fault
 from rekindle.contract.outcome import Outcome, OutcomeClass
-from rekindle.contract.run_dir.journal import Record, RecordType
+from rekindle.contract.run_dir import journal
+from rekindle.contract.run_dir.attempt_history import AttemptHistory, AttemptInfo
+from rekindle.contract.run_dir.journal import AttemptRecord, Record
 from rekindle.contract.states import HOLDING_SLOTS, TERMINAL, JobState
 from rekindle_service.store.tables import Attempt, Job
+
+_AS_FOLDED = {field.name for field in fields(AttemptInfo)} & Attempt.model_fields.keys() - {"outcome", "faults"}
+"""Columns of an attempt whose values are those of ``AttemptInfo``."""
+
+_NO_PROGRESS = {"phase": None, "steps_per_second": None, "eta_seconds": None}
 
 
 @dataclass(frozen=True, slots=True)
 class StateChange:
-    """One step of the job's way."""
+    """One transition of the job."""
 
     to: JobState
     reason: str
@@ -22,7 +28,7 @@ class StateChange:
 
 @dataclass(frozen=True, slots=True)
 class TimelineEvent:
-    """Something that changes no state and belongs to the job's story: a fault that a user injected, a straggler."""
+    """Something that changes no state and belongs to the job's history: an injected fault, a straggler."""
 
     kind: str  # of the event: "chaos", "straggler"
     sentence: str
@@ -31,188 +37,133 @@ class TimelineEvent:
 
 @dataclass(slots=True)
 class RowChanges:
-    """All that some records change, to be written in one transaction with the ``offset`` behind them."""
+    """All that some records change, to be written in one transaction with the ``offset`` after them."""
 
     offset: int
     states: list[StateChange] = field(default_factory=list)
     columns: dict[str, Any] = field(default_factory=dict)  # of the job's row
-    attempts: dict[int, Attempt] = field(default_factory=dict)  # those that the records touch, by number
-    remarks: list[TimelineEvent] = field(default_factory=list)
-    requeued: bool = False  # a wish to drain has come true: the job is held, unless something else is wanted by now
+    attempts: dict[int, Attempt] = field(default_factory=dict)  # those that the records concern, by number
+    events: list[TimelineEvent] = field(default_factory=list)
+    requeued: bool = False  # a drain is complete: the job is held, unless its intent is another one by now
 
 
 def project(job: Job, attempts: Sequence[Attempt], records: Iterable[Record]) -> RowChanges | None:
     """The effect of ``records``, all of them newer than what is in ``job`` and ``attempts``; None without records.
 
-    A record with missing or senseless fields changes nothing but the job's notice.
+    A malformed record changes nothing but the job's notice.
     """
-    folding = JournalReducer(job, attempts)
+    reducer = JournalReducer(job, attempts)
     for record in records:
-        try:
-            folding.apply(record)
-        except (KeyError, TypeError, ValueError) as error:
-            notice = f"journal.jsonl, record before byte {record.end} ({record.type}): {error!r}; it was passed over"
-            folding.effect.columns["notice"] = notice
-    return folding.effect if folding.effect.offset != job.journal_offset else None
+        reducer.apply(record)
+    return reducer.changes() if reducer.offset != job.journal_offset else None
 
 
 class JournalReducer:
-    """The rows as they would be after the records so far."""
+    """The rows as they would be after the records so far: attempts by ``AttemptHistory``, the job's state here."""
 
     def __init__(self, job: Job, attempts: Sequence[Attempt]) -> None:
-        self.effect = RowChanges(job.journal_offset)
-        self._state = job.state
-        self._run = job.run
-        self._attempts = {attempt.number: attempt for attempt in attempts}
+        self._changes = RowChanges(job.journal_offset)
+        self._state, self._run = job.state, job.run
+        self._rows = {attempt.number: attempt for attempt in attempts}
+        self._touched: set[int] = set()
+        before = [AttemptInfo(**{name: getattr(row, name) for name in _AS_FOLDED}) for row in attempts]
+        self._history = AttemptHistory(before, job.run)
+
+    @property
+    def offset(self) -> int:
+        return self._changes.offset
+
+    def changes(self) -> RowChanges:
+        self._changes.attempts = {number: self._row(self._history.attempts[number]) for number in sorted(self._touched)}
+        return self._changes
 
     def apply(self, record: Record) -> None:
-        self.effect.offset = record.end
-        match record.type:
-            case RecordType.ATTEMPT_STARTED:
-                self._attempt_started(record)
-            case RecordType.RANKS_RUNNING:
-                self._attempt(record).ranks_running_at = record.at
-                self.effect.columns.update(outcome=None, next_try_at=None)
+        self._changes.offset = record.end
+        self._history.apply(record)
+        if isinstance(record, AttemptRecord):
+            self._touched.add(record.attempt)
+        if (event := _event(record)) is not None:
+            self._changes.events.append(event)
+        self._apply_to_job(record)
+
+    def _apply_to_job(self, record: Record) -> None:
+        columns = self._changes.columns
+        match record:
+            case journal.AttemptStarted():
+                columns.update(attempt=max(self._history.attempts), world_size=record.world_size, next_try_at=None)
+                columns.update(restarts=self._history.restarts, **_NO_PROGRESS)
+            case journal.RanksRunning():
+                columns.update(outcome=None, next_try_at=None)
                 self._move(JobState.RUNNING, "every rank runs", record)
-            case RecordType.RESUMED:
-                self._attempt(record).resumed_from_step = record.fields["step"]
-            case RecordType.ATTEMPT_ENDED:
-                self._attempt_ended(record)
-            case RecordType.FAULT_INJECTED | RecordType.SNAPSHOT_SKIPPED | RecordType.STRAGGLER | RecordType.REWOUND:
-                self._remark(record)
-            case RecordType.RETRY_DECIDED:
-                self._retry_decided(record)
-            case RecordType.JOB_ENDED:
-                self._job_ended(record)
-            case RecordType.KEEPER_STARTED | RecordType.RANK_EXITED:
-                pass
+            case journal.AttemptEnded():
+                columns.update(outcome=_json(record.outcome), **_NO_PROGRESS)
+                if record.snapshot_step is not None:
+                    columns["snapshot_step"] = record.snapshot_step
+            case journal.RetryDecided():
+                columns["next_try_at"] = record.next_try_at
+                self._move(JobState.RECOVERING, record.reason, record)
+            case journal.JobEnded() if record.run >= self._run and self._state in HOLDING_SLOTS:
+                self._end(record)
+            case journal.Malformed():
+                columns["notice"] = (
+                    f"journal.jsonl, record before byte {record.end} ({record.kind}) skipped: {record.problem}"
+                )
 
-    def _attempt(self, record: Record) -> Attempt:
-        """The row of the attempt that ``record`` speaks of, marked as touched."""
-        number = int(record.fields["attempt"])
-        known = self._attempts.get(number)
-        if known is None:
-            known = Attempt(job_id="", number=number, run=self._run, started_at=record.at)
-            self._attempts[number] = known
-        self.effect.attempts[number] = known
-        return known
-
-    def _attempt_started(self, record: Record) -> None:
-        attempt = self._attempt(record)
-        attempt.run = int(record.fields["run"])
-        attempt.world_size = int(record.fields["world_size"])
-        attempt.devices = [str(device) for device in record.fields["devices"]]
-        runs = {one.run for one in self._attempts.values()}
-        self.effect.columns.update(
-            attempt=max(self._attempts),
-            world_size=attempt.world_size,
-            restarts=len(self._attempts) - len(runs),
-            next_try_at=None,
-            phase=None,
-            steps_per_second=None,
-            eta_seconds=None,
-        )
-
-    def _attempt_ended(self, record: Record) -> None:
-        attempt = self._attempt(record)
-        attempt.ended_at = record.at
-        attempt.outcome = record.fields["outcome"]
-        attempt.resumed_from_step = record.fields.get("resumed_from_step", attempt.resumed_from_step)
-        attempt.last_step = record.fields.get("last_step")
-        attempt.snapshot_step = record.fields.get("snapshot_step")
-        attempt.saving_seconds = _seconds(record.fields.get("saving_seconds"))
-        self.effect.columns.update(outcome=attempt.outcome, phase=None, steps_per_second=None, eta_seconds=None)
-        if attempt.snapshot_step is not None:
-            self.effect.columns["snapshot_step"] = attempt.snapshot_step
-
-    def _remark(self, record: Record) -> None:
-        """What is part of the story and changes no state."""
-        match record.type:
-            case RecordType.FAULT_INJECTED:
-                self._fault_injected(record)
-            case RecordType.SNAPSHOT_SKIPPED:
-                self._snapshot_skipped(record)
-            case RecordType.REWOUND:
-                self._rewound(record)
-            case _:
-                self._straggler(record)
-
-    def _fault_injected(self, record: Record) -> None:
-        fault = Fault(record.fields["fault"]).value
-        rank, snapshot = _number(record.fields.get("rank")), _number(record.fields.get("snapshot"))
-        attempt = self._attempt(record)
-        attempt.faults = [*attempt.faults, {"at": record.at, "fault": fault, "rank": rank, "snapshot": snapshot}]
-        victim = "" if rank is None else f" rank {rank}"
-        victim += "" if snapshot is None else f" of step {snapshot}"
-        self.effect.remarks.append(TimelineEvent("chaos", f"attempt {attempt.number}: {fault}{victim}", record.at))
-
-    def _snapshot_skipped(self, record: Record) -> None:
-        step, reason = int(record.fields["step"]), str(record.fields["reason"])
-        sentence = f"attempt {int(record.fields['attempt'])}: the snapshot of step {step} was passed over: {reason}"
-        self.effect.remarks.append(TimelineEvent("snapshot_skipped", sentence, record.at))
-
-    def _rewound(self, record: Record) -> None:
-        step, aside = int(record.fields["step"]), [int(each) for each in record.fields["set_aside"]]
-        others = ", ".join(map(str, aside)) or "none"
-        sentence = f"back to the snapshot of step {step}; set aside, newer than it: {others}"
-        self.effect.remarks.append(TimelineEvent("rewound", sentence, record.at))
-
-    def _straggler(self, record: Record) -> None:
-        rank, share = int(record.fields["rank"]), record.fields["share"]
-        told = "the others no longer wait" if share is None else f"the others wait {float(share):.0%} of the time"
-        self.effect.remarks.append(
-            TimelineEvent("straggler", f"attempt {int(record.fields['attempt'])}: {told} for rank {rank}", record.at)
-        )
-
-    def _retry_decided(self, record: Record) -> None:
-        attempt = self._attempt(record)
-        attempt.reason = str(record.fields["reason"])
-        attempt.next_try_at = float(record.fields["next_try_at"])
-        self.effect.columns["next_try_at"] = attempt.next_try_at
-        self._move(JobState.RECOVERING, attempt.reason, record)
-
-    def _job_ended(self, record: Record) -> None:
-        """The end of the run it names; of a run that is over already it says nothing new."""
-        if int(record.fields["run"]) < self._run or self._state not in HOLDING_SLOTS:
-            return
-        to = JobState(record.fields["state"])
-        if to not in TERMINAL | {JobState.QUEUED}:
-            raise ValueError(f"a run ends as succeeded, failed, cancelled or queued, not as {to}")
-        reason = str(record.fields["reason"])
-        if self._attempts:
-            last = self._attempts[max(self._attempts)]
-            last.reason = last.reason or reason
-            self.effect.attempts[last.number] = last
-        self.effect.columns.update(devices=[], next_try_at=None, phase=None, steps_per_second=None, eta_seconds=None)
-        self.effect.columns["outcome"] = record.fields.get("outcome") or _bare_outcome(to, reason)
+    def _end(self, record: journal.JobEnded) -> None:
+        """The end of the job's current run."""
+        columns, to = self._changes.columns, record.state
+        if self._history.latest is not None:
+            self._touched.add(self._history.latest.number)
+        columns.update(devices=[], next_try_at=None, **_NO_PROGRESS)
+        columns["outcome"] = _json(record.outcome or _bare_outcome(to, record.reason))
         if to in TERMINAL:
-            self.effect.columns["ended_at"] = record.at
+            columns["ended_at"] = record.at
         if to is JobState.SUCCEEDED:
-            self.effect.columns["progress"] = 1.0
-        self.effect.requeued = to is JobState.QUEUED
-        self._move(to, reason, record)
+            columns["progress"] = 1.0
+        self._changes.requeued = to is JobState.QUEUED
+        self._move(to, record.reason, record)
 
     def _move(self, to: JobState, reason: str, record: Record) -> None:
         if self._state in HOLDING_SLOTS and self._state is not to:
-            self.effect.states.append(StateChange(to, reason, record.at))
+            self._changes.states.append(StateChange(to, reason, record.at))
             self._state = to
 
-
-def _number(value: object) -> int | None:
-    """Raises TypeError for what is neither a whole number nor None."""
-    if value is not None and not isinstance(value, int):
-        raise TypeError(f"{value!r} is no whole number")
-    return value
-
-
-def _seconds(value: object) -> float | None:
-    """Raises TypeError for what is neither a number nor None."""
-    if value is not None and not isinstance(value, int | float):
-        raise TypeError(f"{value!r} is no number of seconds")
-    return value
+    def _row(self, attempt: AttemptInfo) -> Attempt:
+        row = self._rows.get(attempt.number) or Attempt(job_id="", number=attempt.number, run=0, started_at=0.0)
+        for name in _AS_FOLDED:
+            setattr(row, name, getattr(attempt, name))
+        if attempt.outcome is not None:
+            row.outcome = attempt.outcome.to_json()
+        kept = ("at", "fault", "rank", "snapshot")
+        row.faults = [*row.faults, *({name: getattr(fault, name) for name in kept} for fault in attempt.faults)]
+        return row
 
 
-def _bare_outcome(ended_as: JobState, reason: str) -> dict[str, Any] | None:
+def _event(record: Record) -> TimelineEvent | None:
+    """What belongs to the job's history without changing its state."""
+    match record:
+        case journal.FaultInjected(attempt=number, fault=fault):
+            target = "" if record.rank is None else f" rank {record.rank}"
+            target += "" if record.snapshot is None else f" of step {record.snapshot}"
+            return TimelineEvent("chaos", f"attempt {number}: {fault}{target}", record.at)
+        case journal.SnapshotSkipped(attempt=number):
+            sentence = f"attempt {number}: the snapshot of step {record.step} was skipped: {record.reason}"
+            return TimelineEvent("snapshot_skipped", sentence, record.at)
+        case journal.RolledBack(step=step):
+            newer = ", ".join(map(str, record.quarantined)) or "none"
+            return TimelineEvent("rolled_back", f"back to the snapshot of step {step}; quarantined: {newer}", record.at)
+        case journal.Straggler(attempt=number, share=share):
+            waiting = "the others no longer wait" if share is None else f"the others wait {share:.0%} of the time"
+            return TimelineEvent("straggler", f"attempt {number}: {waiting} for rank {record.rank}", record.at)
+        case _:
+            return None
+
+
+def _json(outcome: Outcome | None) -> dict[str, Any] | None:
+    return None if outcome is None else outcome.to_json()
+
+
+def _bare_outcome(ended_as: JobState, reason: str) -> Outcome | None:
     """The outcome of a run that was stopped between two attempts."""
     klass = {JobState.CANCELLED: OutcomeClass.CANCELLED, JobState.QUEUED: OutcomeClass.PREEMPTED}.get(ended_as)
-    return None if klass is None else Outcome(klass, reason, retryable=False).to_json()
+    return None if klass is None else Outcome(klass, reason, retryable=False)

@@ -3,12 +3,11 @@
 import errno
 import json
 import os
-import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-_LONGEST_DOCUMENT = 16 << 20  # bytes
+from rekindle.contract.safe_open import open_beneath, open_regular
 
 
 def fsync_directory(folder: Path) -> None:
@@ -47,28 +46,17 @@ def write_json(path: Path, value: Any, *, durable: bool = True) -> None:
     atomic_write(path, json.dumps(value, allow_nan=False).encode() + b"\n", durable=durable)
 
 
-def open_regular(path: Path) -> BinaryIO:
-    """Open for reading what must be a regular file: a job can plant a link or a FIFO where it may write.
+def read_json(path: Path, *, root: Path | None = None, max_bytes: int = 16 << 20) -> Any | None:
+    """The JSON document at ``path``, or None where there is none (yet), it is not JSON, or it is longer.
 
-    Raises FileNotFoundError where there is no such file.
+    ``root``: the directory below which no link is followed; without one, only ``path`` itself may be no link.
     """
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError as error:
-        if error.errno in (errno.ELOOP, errno.ENOTDIR, errno.ENXIO):
-            raise FileNotFoundError(error.errno, "not a regular file", str(path)) from error
-        raise
-    if not stat.S_ISREG(os.fstat(fd).st_mode):
-        os.close(fd)
-        raise FileNotFoundError(errno.ENOENT, "not a regular file", str(path))
-    return os.fdopen(fd, "rb")
-
-
-def read_json(path: Path) -> Any | None:
-    """The JSON document at ``path``, or None where there is none (yet), it is not JSON, or it is absurdly long."""
-    try:
-        with open_regular(path) as file:
-            return json.loads(file.read(_LONGEST_DOCUMENT))
+        file = open_regular(path) if root is None else open_beneath(root, path)
+        if file is None:
+            return None
+        with file:
+            return json.loads(file.read(max_bytes))
     except (FileNotFoundError, PermissionError, ValueError, RecursionError):
         return None
 
@@ -99,24 +87,36 @@ def append_line(path: Path, value: Any, *, durable: bool = True) -> None:
 
 
 def read_lines(path: Path, offset: int = 0) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Every complete JSON object line from byte ``offset`` on, each with the offset just behind it.
-
-    A line without its newline is not there yet; a complete line that is not a JSON object was torn by a crash and
-    is passed over: nothing is invented from it.
-    """
+    """``json_lines`` of the file at ``path``; none where there is no regular file."""
     try:
         file = open_regular(path)
     except FileNotFoundError:
         return
     with file:
-        file.seek(offset)
-        for line in file:
-            if not line.endswith(b"\n"):
+        yield from json_lines(file, offset)
+
+
+def json_lines(file: BinaryIO, offset: int = 0, *, max_line: int = 16 << 20) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Every complete JSON object line from byte ``offset`` on, each with the offset just after it.
+
+    A last line without its newline is not complete yet. A complete line that is not a JSON object was torn by a crash,
+    and one of more than ``max_line`` bytes is never held in memory: both are skipped.
+    """
+    file.seek(offset)
+    too_long = False
+    while line := file.readline(max_line):
+        offset += len(line)
+        if not line.endswith(b"\n"):
+            if len(line) < max_line:
                 return
-            offset += len(line)
-            try:
-                value = json.loads(line)
-            except (ValueError, RecursionError):
-                continue
-            if isinstance(value, dict):
-                yield offset, value
+            too_long = True
+            continue
+        if too_long:
+            too_long = False
+            continue
+        try:
+            value = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(value, dict):
+            yield offset, value

@@ -4,7 +4,7 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any, Self
 
-from rekindle.contract.run_dir.json_records import known_fields
+from rekindle.contract.run_dir.json_records import structure
 
 
 class OutcomeClass(StrEnum):
@@ -47,4 +47,5 @@ class Outcome:
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> Self:
-        return cls(**{**known_fields(cls, value), "klass": OutcomeClass(value["class"])})
+        """Raises KeyError, TypeError or ValueError where ``value`` is not what ``to_json`` makes."""
+        return structure(cls, {**value, "klass": value["class"]})

@@ -12,6 +12,7 @@ from rekindle.contract.processes import parent_of, process_state
 from rekindle.contract.run_dir.control import ControlMessage, MessageType
 from rekindle.contract.run_dir.journal import RecordType
 from rekindle.contract.run_dir.paths import RunDir
+from rekindle.keeper.attempt_files import agent_log_tail, read_rank_result, read_steps
 from rekindle.keeper.attempt_result import AttemptResult, Ending, Hang
 from rekindle.keeper.buffered_journal import BufferedJournal
 from rekindle.keeper.diagnosis import failed_by_itself, root_cause, signal_name
@@ -23,7 +24,6 @@ from rekindle.keeper.observers.tensorboard_import import TensorBoardImport
 from rekindle.keeper.observers.usage import UsageLog
 from rekindle.keeper.ranks.processes import descendants, kill_all, reap_children
 from rekindle.keeper.ranks.table import RankTable, request_stacks, send_signal
-from rekindle.keeper.testimony import agent_log_tail, rank_of_folder, read_steps
 from rekindle.keeper.torchrun.launcher import AgentLauncher
 
 LAUNCH_TIMEOUT = 600.0  # seconds for all ranks to start: a cold start imports torch from whatever disk it is on
@@ -182,7 +182,7 @@ class Attempt:
 
     def _add_rank(self, number: int) -> None:
         """Its own file identifies its process; if that runs, it must be the agent's child, or orphaned by its death."""
-        rank = rank_of_folder(self._dir.rank(number), number)
+        rank = read_rank_result(self._dir.rank(number), number)
         if rank is None or rank.pid == self._agent:
             return
         if not (rank.identity.alive() and self._events.watch(rank.pid) and rank.identity.alive()):

@@ -1,19 +1,22 @@
-"""What the journal tells a starting keeper about the keepers and attempts before it."""
+"""What a keeper needs from the journal: where the keepers before it stopped, and how often the job failed."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from rekindle.contract.failure_stats import FailureStats
 from rekindle.contract.outcome import Outcome, OutcomeClass
 from rekindle.contract.processes import boot_id
-from rekindle.contract.run_dir.journal import RecordType, read_journal
+from rekindle.contract.run_dir.attempt_history import AttemptHistory
 from rekindle.keeper.retry_policy import AttemptRecord
+
+_NO_FAILURE = {OutcomeClass.SUCCESS, OutcomeClass.PREEMPTED, OutcomeClass.CANCELLED}
+_END_NOT_SEEN = {OutcomeClass.KEEPER_LOST, OutcomeClass.HOST_LOST}
 
 
 @dataclass(slots=True)
 class History:
     """``ended`` are the attempts of the current run only: a resume by the user begins a new budget."""
 
-    run: int | None = None
     last_attempt: int = 0
     ended: list[AttemptRecord] = field(default_factory=list)
     open_attempt: int | None = None  # started, and its keeper died before it could write the end
@@ -21,42 +24,49 @@ class History:
     went_cold: bool = False  # an attempt was started in a fresh interpreter
     last_keeper_boot: str | None = None
     run_started_at: float | None = None  # seconds since the epoch: first attempt of this run
-    attempted: bool = False  # an attempt of the current run was started
-    unjudged: bool = False  # the last attempt's end is told, but not what follows from it
+    unjudged: bool = False  # the journal has the end of the last attempt, but not what follows from it
     job_ended: bool = False
 
+    @property
+    def attempted(self) -> bool:
+        """Whether an attempt of the current run was started."""
+        return self.run_started_at is not None
+
     def lost_outcome(self) -> Outcome:
-        """How the open attempt ended: nobody saw it, but the boot id tells whether the whole machine went down."""
+        """How the open attempt ended: nobody saw it, but the boot id shows whether the whole machine went down."""
         if self.last_keeper_boot != boot_id():
             return Outcome(OutcomeClass.HOST_LOST, "The machine went down under the job.")
         return Outcome(OutcomeClass.KEEPER_LOST, "The job's keeper was killed; its ranks ended with it.")
 
 
 def read_history(journal: Path, run: int) -> History:
-    """The story so far of run ``run``; earlier runs only count for the attempt numbers."""
-    history = History()
-    for record in read_journal(journal):
-        fields = record.fields
-        match record.type:
-            case RecordType.KEEPER_STARTED:
-                if fields["run"] != history.run:
-                    history.run, history.ended, history.run_started_at = fields["run"], [], None
-                history.last_keeper_boot = fields["keeper"]["boot_id"]
-                history.job_ended = False
-            case RecordType.ATTEMPT_STARTED:
-                history.last_attempt = history.open_attempt = fields["attempt"]
-                history.attempted = history.attempted or fields["run"] == run
-                history.unjudged = False
-                history.went_cold = history.went_cold or not fields["warm"]
-                history.open_world_size = fields["world_size"]
-                history.run_started_at = history.run_started_at or record.at
-            case RecordType.ATTEMPT_ENDED:
-                history.open_attempt, history.unjudged = None, True
-                history.ended.append(AttemptRecord(Outcome.from_json(fields["outcome"]), bool(fields["progressed"])))
-            case RecordType.RETRY_DECIDED:
-                history.unjudged = False
-            case RecordType.JOB_ENDED:
-                history.job_ended, history.unjudged = True, False
-    if history.run != run:
-        history.ended, history.run_started_at, history.job_ended, history.unjudged = [], None, False, False
+    """The attempts before the first one of this keeper; earlier runs only count for the attempt numbers."""
+    attempts = AttemptHistory.read(journal)
+    this_run, last = attempts.run(run), attempts.latest
+    history = History(
+        ended=[AttemptRecord(each.outcome, each.progressed) for each in this_run.ended if each.outcome is not None],
+        went_cold=not all(attempt.warm for attempt in attempts.attempts.values()),
+        last_keeper_boot=None if attempts.keeper is None else attempts.keeper.keeper.boot_id,
+        run_started_at=this_run.started_at,
+        job_ended=this_run.end is not None,
+    )
+    if last is not None:
+        history.last_attempt, history.open_world_size = last.number, last.world_size
+        history.open_attempt = last.number if last.ended_at is None else None
+        undecided = last.next_try_at is None and last in this_run.ended and not history.job_ended
+        history.unjudged = undecided and last.outcome is not None
     return history
+
+
+def failure_stats(journal: Path) -> FailureStats:
+    """Of all runs. Only attempts whose ranks ran count: a launch that fails loses no training.
+
+    The time of an attempt whose end nobody saw is excluded: it is known only when the next keeper came.
+    """
+    count, seconds = 0, 0.0
+    for attempt in AttemptHistory.read(journal).attempts.values():
+        if attempt.ranks_running_at is not None and attempt.ended_at is not None and attempt.outcome is not None:
+            count += attempt.outcome.klass not in _NO_FAILURE
+            seen = attempt.outcome.klass not in _END_NOT_SEEN
+            seconds += max(attempt.ended_at - attempt.ranks_running_at, 0.0) if seen else 0.0
+    return FailureStats(count, seconds)

@@ -24,17 +24,16 @@ from rekindle.contract.run_dir.journal import RecordType
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.contract.states import JobIntent
 from rekindle.keeper.attempt import Attempt, AttemptPlan
+from rekindle.keeper.attempt_files import read_lost_attempt
 from rekindle.keeper.attempt_result import AttemptResult, Ending
 from rekindle.keeper.buffered_journal import BufferedJournal
 from rekindle.keeper.diagnosis import diagnose
 from rekindle.keeper.event_loop import EventLoop, Events
-from rekindle.keeper.failure_stats import failure_stats
-from rekindle.keeper.history import read_history
+from rekindle.keeper.history import failure_stats, read_history
 from rekindle.keeper.observers.usage import GpuMemory
 from rekindle.keeper.ranks.processes import kill_all, orphans_of, reap_children
 from rekindle.keeper.retry_policy import AttemptRecord, Retry, Stop, cannot_be_forked, decide
 from rekindle.keeper.rollback import roll_back
-from rekindle.keeper.testimony import facts_of_lost_attempt
 from rekindle.keeper.torchrun.launcher import AgentLauncher
 
 T = TypeVar("T")
@@ -88,7 +87,7 @@ class Keeper:
         if not self._history.attempted and self._intent.snapshot is not None:
             self._roll_back(self._intent.snapshot)
         if self._history.open_attempt is not None:
-            result = facts_of_lost_attempt(self._run_dir, self._history.open_attempt, self._history.open_world_size)
+            result = read_lost_attempt(self._run_dir, self._history.open_attempt, self._history.open_world_size)
             self._history.open_attempt = None
             return not self._is_over(result, diagnose(result) if result.ending is Ending.DONE else lost)
         if self._history.unjudged:
@@ -98,7 +97,7 @@ class Keeper:
     def _roll_back(self, step: int) -> None:
         """Before the first attempt of a run; harmless if it is repeated, where a keeper dies meanwhile."""
         quarantined = roll_back(self._run_dir, step)
-        self._journal.write(RecordType.REWOUND, run=self.run, step=step, set_aside=quarantined)
+        self._journal.write(RecordType.ROLLED_BACK, run=self.run, step=step, quarantined=quarantined)
 
     def supervise(self) -> None:
         """Run attempts until the decision is to stop. Signals are events meanwhile."""

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from rekindle.contract.run_dir.paths import RunDir
+from rekindle.contract.safe_open import read_small
 from rekindle_service.jobs.packaging.manifest import CodeFile, CodeManifest
-from rekindle_service.run_readers.safe_open import read_small
 
 _MAX_TEXT = 256 * 1024  # bytes of a file whose lines are compared
 _MAX_LINES = 4000

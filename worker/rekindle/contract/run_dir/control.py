@@ -2,14 +2,14 @@
 
 import json
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from signal import NSIG
-from typing import Any
+from typing import Annotated, Any
 
 from rekindle.contract.chaos import Fault
-from rekindle.contract.run_dir.json_records import structure
+from rekindle.contract.run_dir.json_records import Count, JsonRecord, Range
 from rekindle.contract.run_dir.paths import RunDir
 
 MAX_MESSAGE_BYTES = 4096
@@ -31,42 +31,31 @@ class MessageType(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class ControlMessage:
-    """One JSON line; fields that do not belong to ``type`` are None."""
+class ControlMessage(JsonRecord):
+    """One JSON line; fields that do not belong to ``type`` are None. A script may send anything: see ``Range``."""
 
     type: MessageType
     attempt: int | None = None
     rank: int | None = None
     pid: int | None = None
-    exit_code: int | None = None
-    signal: int | None = None
-    step: int | None = None
+    exit_code: Annotated[int, Range(0, 255)] | None = None
+    signal: Annotated[int, Range(1, NSIG - 1)] | None = None
+    step: Count | None = None
     reason: str | None = None
     fault: Fault | None = None
-
-    @property
-    def valid(self) -> bool:
-        """False for numbers that neither a process nor a database can have: a script may send anything."""
-        return (
-            (self.step is None or 0 <= self.step < 1 << 53)
-            and (self.exit_code is None or 0 <= self.exit_code < 256)
-            and (self.signal is None or 0 < self.signal < NSIG)
-            and (self.type is not MessageType.RANK_EXITED or (self.exit_code is None) != (self.signal is None))
-        )
 
 
 def parse_message(line: bytes) -> ControlMessage | None:
     """None for a line that is no valid message."""
     try:
-        message = structure(ControlMessage, json.loads(line)) if len(line) <= MAX_MESSAGE_BYTES else None
+        return ControlMessage.from_json(json.loads(line)) if len(line) <= MAX_MESSAGE_BYTES else None
     except (ValueError, RecursionError):
         return None
-    return message if message is not None and message.valid else None
 
 
 def notify(run_dir: RunDir, message: ControlMessage) -> None:
     """Wake the keeper of ``run_dir``; nothing happens when none listens. Raises ValueError for too long a message."""
-    value = asdict(message)
+    value = message.to_json()
     if not _send(run_dir.control, value):
         _notify_keeper_of_0_1(run_dir, value)
 

@@ -1,44 +1,193 @@
-"""The keeper's journal: appended, fsynced, never rewritten.
+"""The keeper's journal: appended, fsynced, never rewritten. One dataclass per type of record.
 
 The server copies it into rows and can rebuild them from it.
 """
 
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, ClassVar, TypeVar, dataclass_transform
 
+from rekindle.contract.chaos import Fault
 from rekindle.contract.files import append_line, read_lines
-from rekindle.contract.run_dir.json_records import with_current_names
+from rekindle.contract.outcome import Outcome
+from rekindle.contract.processes import ProcessIdentity
+from rekindle.contract.run_dir.json_records import Count, Range, structure, with_current_names
+from rekindle.contract.states import TERMINAL, JobState
+
+R = TypeVar("R", bound="Record")
+
+Number = Annotated[int, Range(0, 1 << 31)]
+WorldSize = Annotated[int, Range(0, 1 << 16)]
 
 
 class RecordType(StrEnum):
-    """The kinds of record, with the fields each has beside ``type`` and ``at`` (seconds since the epoch)."""
+    """The types of record; the fields of each are those of its dataclass."""
 
-    KEEPER_STARTED = "keeper_started"  # run, keeper: ProcessIdentity
-    REWOUND = "rewound"  # run, step: the snapshot that a user chose, set_aside: steps of the newer ones
-    ATTEMPT_STARTED = "attempt_started"  # attempt, run, generation, world_size, devices, warm
-    RANKS_RUNNING = "ranks_running"  # attempt, ranks: [{rank, local_rank, pid, start_time}]
-    SNAPSHOT_SKIPPED = "snapshot_skipped"  # attempt, step, reason: a damaged one was passed over
-    RESUMED = "resumed"  # attempt, step: the snapshot that the attempt went on from
-    RANK_EXITED = "rank_exited"  # attempt, rank, exit_code, signal ("SIGKILL"), killed: whether the keeper did it
-    ATTEMPT_ENDED = "attempt_ended"  # attempt, outcome, resumed_from_step, last_step, durable_step, saving_seconds
-    STRAGGLER = "straggler"  # attempt, rank, share: of the time that others wait for it, null once they no longer do
-    FAULT_INJECTED = "fault_injected"  # attempt, fault, rank, snapshot (step of the damaged one): on a user's request
-    RETRY_DECIDED = "retry_decided"  # attempt, reason, delay (seconds), next_try_at (seconds since the epoch)
-    JOB_ENDED = "job_ended"  # run, state: succeeded | failed | cancelled | queued (drained), reason, outcome
+    KEEPER_STARTED = "keeper_started"
+    ROLLED_BACK = "rolled_back"
+    ATTEMPT_STARTED = "attempt_started"
+    RANKS_RUNNING = "ranks_running"
+    SNAPSHOT_SKIPPED = "snapshot_skipped"
+    RESUMED = "resumed"
+    RANK_EXITED = "rank_exited"
+    ATTEMPT_ENDED = "attempt_ended"
+    STRAGGLER = "straggler"
+    FAULT_INJECTED = "fault_injected"
+    RETRY_DECIDED = "retry_decided"
+    JOB_ENDED = "job_ended"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """One line of a journal; ``end`` is the byte offset after it, which is not written."""
+
+    type: ClassVar[RecordType]
+    at: float  # seconds since the epoch
+    end: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptRecord(Record):
+    """A record about one attempt."""
+
+    attempt: Number
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Malformed(Record):
+    """A line of a known type that lacks the fields of that type: not written by a keeper."""
+
+    kind: RecordType
+    problem: str
+
+
+_RECORDS: dict[str, type[Record]] = {}
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True)
+def _record(record_type: RecordType) -> Callable[[type[R]], type[R]]:
+    """Make a class the dataclass of the records of ``record_type``."""
+
+    def decorate(cls: type[R]) -> type[R]:
+        record = dataclass(frozen=True, slots=True, kw_only=True)(cls)
+        record.type = record_type
+        _RECORDS[record_type] = record
+        return record
+
+    return decorate
+
+
+@_record(RecordType.KEEPER_STARTED)
+class KeeperStarted(Record):
+    run: Number
+    keeper: ProcessIdentity
+
+
+@_record(RecordType.ROLLED_BACK)
+class RolledBack(Record):
+    """A user chose to resume the run from the snapshot of ``step``; newer ones were quarantined."""
+
+    run: Number
+    step: Count
+    quarantined: list[Count] = field(default_factory=list)
+
+
+@_record(RecordType.ATTEMPT_STARTED)
+class AttemptStarted(AttemptRecord):
+    run: Number
+    world_size: WorldSize
+    devices: list[str]
+    generation: str = ""
+    warm: bool = True  # forked from a parent that had imported torch
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
-    """One line of a journal; ``end`` is the byte offset behind it."""
+class RankProcess:
+    """A rank's process, as its keeper found it."""
 
-    type: RecordType
-    at: float
-    fields: dict[str, Any]
-    end: int
+    rank: Number
+    local_rank: Number
+    pid: Number
+    start_time: int
+
+
+@_record(RecordType.RANKS_RUNNING)
+class RanksRunning(AttemptRecord):
+    ranks: list[RankProcess]
+
+
+@_record(RecordType.SNAPSHOT_SKIPPED)
+class SnapshotSkipped(AttemptRecord):
+    """A damaged snapshot was skipped for the one before."""
+
+    step: Count
+    reason: str
+
+
+@_record(RecordType.RESUMED)
+class Resumed(AttemptRecord):
+    """The attempt continues from the snapshot of ``step``."""
+
+    step: Count
+
+
+@_record(RecordType.RANK_EXITED)
+class RankExited(AttemptRecord):
+    rank: Number
+    exit_code: int | None = None
+    signal: str | None = None  # "SIGKILL"
+    killed: bool = False  # by the keeper
+
+
+@_record(RecordType.ATTEMPT_ENDED)
+class AttemptEnded(AttemptRecord):
+    """Steps are as the ranks reported them; None where they reported none."""
+
+    outcome: Outcome | None
+    resumed_from_step: int | None = None
+    last_step: int | None = None
+    snapshot_step: int | None = None
+    saving_seconds: float | None = None
+    progressed: bool = False  # committed a later step than it started from
+
+
+@_record(RecordType.STRAGGLER)
+class Straggler(AttemptRecord):
+    rank: Number
+    share: float | None  # of the time that the others wait for it; None once they no longer do
+
+
+@_record(RecordType.FAULT_INJECTED)
+class FaultInjected(AttemptRecord):
+    """On a user's request. ``snapshot``: the step of the damaged one."""
+
+    fault: Fault
+    rank: Number | None = None
+    snapshot: Count | None = None
+
+
+@_record(RecordType.RETRY_DECIDED)
+class RetryDecided(AttemptRecord):
+    reason: str
+    next_try_at: float  # seconds since the epoch
+    delay: float = 0.0  # seconds
+
+
+@_record(RecordType.JOB_ENDED)
+class JobEnded(Record):
+    """The run has ended; ``state`` is QUEUED for a drained one."""
+
+    run: Number
+    state: JobState
+    reason: str
+    outcome: Outcome | None = None
+
+    def __post_init__(self) -> None:
+        if self.state not in TERMINAL | {JobState.QUEUED}:
+            raise ValueError(f"state: a run ends as succeeded, failed, cancelled or queued, not as {self.state}")
 
 
 class Journal:
@@ -48,15 +197,19 @@ class Journal:
         self._path = path
 
     def write(self, record_type: RecordType, *, at: float | None = None, **fields: Any) -> None:
-        """``at``: when it happened, in seconds since the epoch; now, by default. Raises OSError without room for it."""
+        """``at``: when it happened, in seconds since the epoch; now, by default. Raises OSError on a full disk."""
         append_line(self._path, {"type": record_type, "at": time.time() if at is None else at, **fields})
 
 
 def read_journal(path: Path, offset: int = 0) -> Iterator[Record]:
-    """Every whole record from byte ``offset`` on; lines left unreadable by a crash are passed over."""
+    """Every complete record from byte ``offset`` on.
+
+    Lines that a crash tore and types that only a newer version has are skipped.
+    """
     for end, line in read_lines(path, offset):
-        try:
-            record_type, at = RecordType(line.pop("type")), float(line.pop("at"))
-        except (KeyError, ValueError, TypeError):
-            continue
-        yield Record(record_type, at, with_current_names(line), end)
+        record = _RECORDS.get(str(with_current_names(line).get("type")))
+        if record is not None:
+            try:
+                yield structure(record, {**line, "end": end})
+            except ValueError as error:
+                yield Malformed(at=0.0, end=end, kind=record.type, problem=str(error))

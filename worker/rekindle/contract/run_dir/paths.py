@@ -1,21 +1,23 @@
-"""Every path of a run directory. The folder is the interface: it tells the whole story of the job."""
+"""Every path of a run directory, which is the interface between a job's processes and its whole history."""
 
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
-_SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  # whoever uses it checks that the folder in it is its own
+from rekindle.contract.safe_open import list_numbers
+
+_SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  # whoever uses it checks that it owns the directory in it
 
 
 @dataclass(frozen=True, slots=True)
 class RankDir:
-    """What one rank of one attempt leaves behind. Written by that rank only, never by a later attempt."""
+    """The files of one rank in one attempt, written by that rank only, never by a later attempt."""
 
     root: Path
 
     @property
     def status(self) -> Path:
-        """``RankStatus`` as JSON, replaced whole, not fsynced: the rank's latest word on where it is."""
+        """``RankStatus`` as JSON, replaced whole, not fsynced: where the rank is."""
         return self.root / "status.json"
 
     @property
@@ -40,7 +42,7 @@ class RankDir:
 
     @property
     def chaos(self) -> Path:
-        """The ``Fault`` that the rank is to do to itself at the next ``CHAOS_SIGNAL``."""
+        """The ``Fault`` that the rank injects into itself at the next ``CHAOS_SIGNAL``."""
         return self.root / "chaos"
 
     @property
@@ -63,7 +65,7 @@ class AttemptDir:
 
     @property
     def agent_log(self) -> Path:
-        """What the torchrun agent itself printed, and a rank before it had a log of its own."""
+        """Output of the torchrun agent, and of a rank before it has a log of its own."""
         return self.root / "agent.log"
 
     @property
@@ -73,7 +75,7 @@ class AttemptDir:
 
     @property
     def scalars(self) -> Path:
-        """One ``MetricPoint`` a line: what the script has written for TensorBoard, copied by the keeper."""
+        """One ``MetricPoint`` a line: what the script wrote for TensorBoard, copied by the keeper."""
         return self.root / "scalars.jsonl"
 
     @property
@@ -84,10 +86,8 @@ class AttemptDir:
         return RankDir(self.ranks / str(rank))
 
     def rank_numbers(self) -> list[int]:
-        """The ranks that have left anything here, ascending."""
-        if not self.ranks.is_dir():
-            return []
-        return sorted(int(entry.name) for entry in self.ranks.iterdir() if entry.name.isdecimal())
+        """The ranks that have a directory here, ascending."""
+        return list_numbers(self.ranks, 1 << 20)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,9 +161,9 @@ class RunDir:
 
     @property
     def memory(self) -> Path:
-        """Copies of snapshots in shared memory; not there before the first one. Removed when the job ends."""
-        place = hashlib.sha256(str(self.root.absolute()).encode()).hexdigest()[:12]
-        return _SHARED_MEMORY / f"rekindle-{self.root.name}-{place}"
+        """Copies of snapshots in shared memory; absent before the first one. Removed when the job ends."""
+        digest = hashlib.sha256(str(self.root.absolute()).encode()).hexdigest()[:12]
+        return _SHARED_MEMORY / f"rekindle-{self.root.name}-{digest}"
 
     @property
     def attempts(self) -> Path:

@@ -1,42 +1,48 @@
-"""What the processes and GPUs of an attempt use, as its keeper sees it every few seconds."""
+"""What the processes and GPUs of an attempt use, sampled by its keeper every few seconds."""
 
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass
+
+from rekindle.contract.run_dir.json_records import Amount, Count, JsonRecord
 
 
 @dataclass(frozen=True, slots=True)
 class RankUsage:
     """A rank with the processes that it has started, such as its data loaders.
 
-    ``cpu_percent``: 100 is one core; None at the first look. ``rss_bytes``: pages that processes share count for each.
+    ``cpu_percent``: 100 is one core; None in the first sample. ``rss_bytes``: pages that processes share count for
+    each.
     """
 
-    rank: int
-    cpu_percent: float | None
-    rss_bytes: int
-    read_bytes: int  # from disks, since the rank began
-    written_bytes: int
+    rank: Count
+    cpu_percent: Amount | None
+    rss_bytes: Count
+    read_bytes: Count  # from disks, since the rank began
+    written_bytes: Count
 
 
 @dataclass(frozen=True, slots=True)
 class GpuUsage:
-    """A whole GPU, whoever uses it; what its driver does not tell is None. ``index`` is as the job's ranks count."""
+    """A whole GPU, whoever uses it; null where its driver has no value. ``index`` is as the job's ranks count."""
 
-    index: int
-    utilization_percent: int | None
-    memory_used_bytes: int | None
-    memory_total_bytes: int | None
-    temperature_celsius: int | None
-    power_watts: float | None
+    index: Count
+    utilization_percent: Amount | None
+    memory_used_bytes: Count | None
+    memory_total_bytes: Count | None
+    temperature_celsius: Amount | None
+    power_watts: Amount | None
 
 
 @dataclass(frozen=True, slots=True)
-class UsageSample:
+class UsageSample(JsonRecord):
     """One line of ``AttemptDir.usage``."""
 
-    at: float  # seconds since the epoch
-    ranks: list[RankUsage] = field(default_factory=list)
-    devices: list[GpuUsage] = field(default_factory=list)
+    at: Amount  # seconds since the epoch
+    ranks: list[RankUsage]
+    devices: list[GpuUsage]
 
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+    def of_rank(self, rank: int) -> RankUsage | None:
+        return next((usage for usage in self.ranks if usage.rank == rank), None)
+
+    def devices_of(self, rank: int) -> list[GpuUsage]:
+        """The GPU of a rank: each has one, in the order of the ranks; none where the job runs on CPUs."""
+        return [device for device in self.devices if device.index == rank]

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from rekindle.contract.debug_socket import last_collective
 from rekindle.contract.disk_space import has_free_space
-from rekindle.contract.files import open_regular
 from rekindle.contract.run_dir.paths import AttemptDir
+from rekindle.contract.safe_open import open_regular
 from rekindle.keeper.attempt_result import Hang, RankResult
 from rekindle.keeper.hangs.culprit import RankObservation, find_culprit, main_stack, position_in_code
 from rekindle.keeper.hangs.stall import StallDetector

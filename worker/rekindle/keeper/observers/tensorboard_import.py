@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from itertools import islice, takewhile
 from pathlib import Path
 
-from rekindle.contract.files import open_regular
 from rekindle.contract.run_dir.rank_records import MetricPoint
+from rekindle.contract.safe_open import open_regular
 from rekindle.keeper.observers.files import walk_files
 from rekindle.keeper.observers.tfevents import DamagedError, Event, read_events
 from rekindle.training.metric_log import MetricLog

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator
 from rekindle.contract.processes import has_signal_handler
 from rekindle.contract.run_dir.paths import AttemptDir
 from rekindle.contract.run_dir.rank_records import STACK_SIGNAL
+from rekindle.keeper.attempt_files import read_markers, read_rank_result, stopped_by_torchrun
 from rekindle.keeper.attempt_result import RankResult
 from rekindle.keeper.diagnosis import is_cascade
 from rekindle.keeper.ranks.oom_killer import oom_evidence, oom_kills
-from rekindle.keeper.testimony import rank_of_folder, read_testimony, stopped_by_torchrun
 
 
 class RankTable:
@@ -37,11 +37,13 @@ class RankTable:
     def add_unannounced(self) -> None:
         """Add ranks that have left their files but whose start message did not arrive."""
         for number in self.missing():
-            if (rank := rank_of_folder(self._dir.rank(number), number)) is not None:
+            if (rank := read_rank_result(self._dir.rank(number), number)) is not None:
                 self.add(rank)
 
     def record_exit(self, pid: int, exit_code: int | None, signal_number: int | None) -> None:
-        """The first report counts: torchrun's own comes later and has less detail."""
+        """The first report counts: torchrun's own comes later and has less detail. One of both numbers is None."""
+        if (exit_code is None) == (signal_number is None):
+            return  # sent by a script
         self._exits.setdefault(pid, (exit_code, signal_number))
         for rank in self:
             if rank.pid == pid:
@@ -65,7 +67,7 @@ class RankTable:
 
     def refresh(self, rank: RankResult) -> None:
         """Read what the rank itself has left: a done marker, an error."""
-        read_testimony(self._dir.rank(rank.rank), rank)
+        read_markers(self._dir.rank(rank.rank), rank)
 
     def complete(self) -> bool:
         return len(self.ranks) == self._world_size

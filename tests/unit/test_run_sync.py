@@ -1,0 +1,63 @@
+import dataclasses
+import json
+
+import pytest
+
+from rekindle.contract.run_dir.rank_records import RankState, RankStatus
+from rekindle_service.config.home import Home
+from rekindle_service.scheduler.run_sync import RunSync, progress_columns
+
+STATUS = RankStatus(0, 0, 1, "h", 5, 6, "cpu", RankState.RUNNING, 1.0)
+
+
+def columns(**status):
+    return progress_columns(dataclasses.replace(STATUS, **status))
+
+
+def test_progress_and_the_time_left_follow_from_steps_and_speed():
+    told = columns(step=25, steps=100, steps_per_second=5.0)
+    assert (told["progress"], told["eta_seconds"]) == (0.25, 15.0)
+
+
+def test_a_script_that_reports_nothing_has_no_progress():
+    told = columns()
+    assert told == {"phase": None, "notice": None, "steps_per_second": None, "eta_seconds": None}
+
+
+def test_more_steps_than_expected_are_not_more_than_everything():
+    told = columns(step=120, steps=100, steps_per_second=1.0)
+    assert (told["progress"], told["eta_seconds"]) == (1.0, 0.0)
+
+
+@pytest.mark.parametrize("speed", [None, 0.0])
+def test_without_speed_nobody_knows_how_long_it_takes(speed):
+    assert columns(step=1, steps=2, steps_per_second=speed)["eta_seconds"] is None
+
+
+def test_no_steps_at_all_are_no_division_by_zero():
+    assert "progress" not in columns(step=0, steps=0)
+
+
+def test_a_step_that_is_not_told_leaves_the_last_one_shown():
+    assert "step" not in columns(phase="restore")
+
+
+def test_a_long_notice_is_shortened():
+    assert len(columns(notice="x" * 10_000)["notice"]) == 500
+
+
+@pytest.mark.parametrize(
+    "change",
+    ['"step": "many"', '"step": -1', '"step": 99999999999999999999', '"steps_per_second": NaN', '"notice": ["x"]',
+     '"epoch": 1e999', '"saving_seconds": -1'],
+)  # fmt: skip
+def test_a_status_that_no_row_can_hold_changes_nothing(tmp_path, change):
+    home = Home(tmp_path)
+    status = home.run_dir("abcdefghij").attempt(1).rank(0).status
+    status.parent.mkdir(parents=True)
+    status.write_text(json.dumps(STATUS.to_json())[:-1] + f", {change}}}")
+    assert RunSync(None, home)._read_progress("abcdefghij", 1) is None
+
+
+def test_a_speed_close_to_nothing_gives_no_time_left():
+    assert columns(step=1, steps=1 << 52, steps_per_second=1e-299)["eta_seconds"] is None

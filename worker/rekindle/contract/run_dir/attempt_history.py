@@ -1,0 +1,176 @@
+"""The one fold of the journal: what happened to each attempt and each run of a job.
+
+Keeper, readers and rows are views of it.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol, Self
+
+from rekindle.contract.outcome import Outcome
+from rekindle.contract.run_dir import journal
+from rekindle.contract.run_dir.journal import AttemptRecord, Record
+
+
+@dataclass(slots=True)
+class AttemptInfo:
+    """One launch of torchrun. Times are in seconds since the epoch; what is not known (yet) is None or empty."""
+
+    number: int
+    run: int = 0
+    started_at: float = 0.0
+    boot_id: str | None = None  # of the machine, when the attempt started
+    world_size: int = 0
+    devices: list[str] = field(default_factory=list)
+    warm: bool = True  # forked from a parent that had imported torch
+    processes: dict[int, journal.RankProcess] = field(default_factory=dict)  # by rank, as the next two
+    exits: dict[int, journal.RankExited] = field(default_factory=dict)
+    stragglers: dict[int, float] = field(default_factory=dict)  # share of the time that others wait for the rank
+    ranks_running_at: float | None = None
+    ended_at: float | None = None
+    outcome: Outcome | None = None
+    progressed: bool = False
+    resumed_from_step: int | None = None
+    last_step: int | None = None
+    snapshot_step: int | None = None  # latest durable snapshot
+    saving_seconds: float | None = None  # during which the training stood still for snapshots
+    faults: list[journal.FaultInjected] = field(default_factory=list)
+    reason: str | None = None  # why another attempt follows, or why none does
+    next_try_at: float | None = None
+
+
+@dataclass(slots=True)
+class RunInfo:
+    """From leaving the queue to the end or the return to the queue: a resume by the user begins the next run."""
+
+    number: int
+    started_at: float | None = None  # of its first attempt, in seconds since the epoch
+    ended: list[AttemptInfo] = field(default_factory=list)  # attempts whose end was recorded during this run
+    end: journal.JobEnded | None = None
+
+
+class AttemptHistory:
+    """Apply records in the order of the journal. No record can make it fail."""
+
+    def __init__(self, attempts: Iterable[AttemptInfo] = (), run: int = 0) -> None:
+        """``attempts`` and ``run``, the latest one, come from the records before the first one to apply."""
+        self.attempts = {attempt.number: attempt for attempt in attempts}
+        self._first_run = run
+        self.runs: dict[int, RunInfo] = {}
+        self.keeper: journal.KeeperStarted | None = None  # the latest
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        history = cls()
+        for record in journal.read_journal(path):
+            history.apply(record)
+        return history
+
+    @property
+    def latest(self) -> AttemptInfo | None:
+        return self.attempts[max(self.attempts)] if self.attempts else None
+
+    @property
+    def restarts(self) -> int:
+        """Attempts that followed a failure."""
+        return len(self.attempts) - len({attempt.run for attempt in self.attempts.values()})
+
+    def run(self, number: int) -> RunInfo:
+        return self.runs.setdefault(number, RunInfo(number))
+
+    def attempt(self, number: int, started_at: float) -> AttemptInfo:
+        """The attempt of this number; one whose start the journal does not tell began at ``started_at``."""
+        if number not in self.attempts:
+            boot_id = None if self.keeper is None else self.keeper.keeper.boot_id
+            self.attempts[number] = AttemptInfo(number, self._run_number, started_at, boot_id)
+        return self.attempts[number]
+
+    @property
+    def _run_number(self) -> int:
+        return self._first_run if self.keeper is None else self.keeper.run
+
+    def apply(self, record: Record) -> None:
+        match record:
+            case journal.KeeperStarted():
+                self.keeper = record
+                self.run(record.run).end = None
+            case journal.JobEnded():
+                self.run(record.run).end = record
+                if self.latest is not None:
+                    self.latest.reason = self.latest.reason or record.reason
+            case AttemptRecord():
+                self._apply_to(self.attempt(record.attempt, record.at), record)
+
+    def _apply_to(self, attempt: AttemptInfo, record: AttemptRecord) -> None:
+        match record:
+            case journal.AttemptStarted():
+                attempt.run, attempt.world_size = record.run, record.world_size
+                attempt.devices, attempt.warm = record.devices, record.warm
+                run = self.run(record.run)
+                run.started_at = record.at if run.started_at is None else run.started_at
+            case journal.RanksRunning():
+                attempt.processes = {process.rank: process for process in record.ranks}
+                attempt.ranks_running_at = record.at
+            case journal.Resumed():
+                attempt.resumed_from_step = record.step
+            case journal.RankExited():
+                attempt.exits[record.rank] = record
+            case journal.Straggler(share=None):
+                attempt.stragglers.pop(record.rank, None)
+            case journal.Straggler(share=float(share)):
+                attempt.stragglers[record.rank] = share
+            case journal.FaultInjected():
+                attempt.faults = [*attempt.faults, record]
+            case journal.RetryDecided():
+                attempt.reason, attempt.next_try_at = record.reason, record.next_try_at
+            case journal.AttemptEnded():
+                self._end(attempt, record)
+
+    def _end(self, attempt: AttemptInfo, record: journal.AttemptEnded) -> None:
+        attempt.ended_at, attempt.outcome, attempt.progressed = record.at, record.outcome, record.progressed
+        attempt.last_step, attempt.snapshot_step = record.last_step, record.snapshot_step
+        attempt.saving_seconds = record.saving_seconds
+        if record.resumed_from_step is not None:
+            attempt.resumed_from_step = record.resumed_from_step
+        self.run(attempt.run if self.keeper is None else self.keeper.run).ended.append(attempt)
+
+
+class AttemptSteps(Protocol):
+    """The part of an attempt that ``replayed_steps`` needs: ``AttemptInfo`` and the server's rows have it."""
+
+    number: int
+    ended_at: float | None
+    resumed_from_step: int | None
+    last_step: int | None
+    next_try_at: float | None
+
+
+def replayed_steps(attempts: Sequence[AttemptSteps]) -> dict[int, int | None]:
+    """How many of the steps that each attempt had finished were lost, so that later attempts had to repeat them.
+
+    By number of the attempt; ``attempts`` ascend by number and are all of the job's. An attempt has trained the steps
+    after the one it resumed from (0 without a snapshot) up to its last one. Those beyond the earliest step that any
+    later attempt began from are replayed: the next attempt's, or that of a rollback to an older snapshot, which also
+    costs the attempts before. Steps are those of the whole job, so the world size does not matter. A step that was
+    lost twice counts once for each attempt that had finished it.
+
+    None where it is not known: the attempt still runs or its script reports no steps, or the only attempts after it
+    are still to come, starting, restoring, or have not yet reported where they began. Nothing is guessed from the
+    latest snapshot, since a copy in memory may be newer. 0 for the last attempt of a run, and where all later ones
+    ended before they restored anything: those have repeated nothing.
+    """
+    replayed: dict[int, int | None] = {}
+    earliest: int | None = None  # step that a later attempt began from
+    restoring = bool(attempts) and attempts[-1].next_try_at is not None  # a later attempt has an unknown beginning
+    for attempt in reversed(attempts):
+        first, last = attempt.resumed_from_step, attempt.last_step
+        if last is None or (earliest is None and restoring):
+            replayed[attempt.number] = None
+        else:
+            replayed[attempt.number] = 0 if earliest is None else max(0, last - max(earliest, first or 0))
+        if first is not None or last is not None:
+            earliest = min(first or 0, first or 0 if earliest is None else earliest)
+        elif attempt.ended_at is None:
+            restoring = True
+    return dict(reversed(replayed.items()))

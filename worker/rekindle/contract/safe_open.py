@@ -1,0 +1,92 @@
+"""Opening files in a directory where a job may have planted links, FIFOs and devices."""
+
+import errno
+import os
+import stat
+from contextlib import suppress
+from pathlib import Path
+from typing import BinaryIO
+
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+def open_regular(path: Path | str, directory: int | None = None) -> BinaryIO:
+    """Open for reading what must be a regular file; ``directory`` is an open one that ``path`` is relative to.
+
+    Only the last component is protected: use ``open_beneath`` where a job may replace directories on the way.
+    Raises FileNotFoundError where there is something else or nothing, OSError for other trouble.
+    """
+    try:
+        fd = os.open(path, _FILE, dir_fd=directory)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENOTDIR, errno.ENXIO):
+            raise FileNotFoundError(error.errno, "not a regular file", str(path)) from error
+        raise
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise FileNotFoundError(errno.ENOENT, "not a regular file", str(path))
+    return os.fdopen(fd, "rb")
+
+
+def open_beneath(root: Path, path: Path) -> BinaryIO | None:
+    """``path`` beneath ``root`` opened for reading, or None where there is no regular file.
+
+    No component below ``root`` is followed if it is a symbolic link, and nothing but a regular file is opened: a link
+    to the server's token, a FIFO that would block a thread for ever and a device all count as absent.
+    """
+    *directories, name = path.relative_to(root).parts
+    try:
+        directory = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            for part in directories:
+                inner = os.open(part, _DIRECTORY, dir_fd=directory)
+                os.close(directory)
+                directory = inner
+            return open_regular(name, directory)
+        finally:
+            os.close(directory)
+    except (OSError, ValueError):
+        return None
+
+
+def read_small(root: Path, path: Path, limit: int = 1 << 20) -> bytes | None:
+    """The whole of a small file, or None where there is none or it has more than ``limit`` bytes."""
+    file = open_beneath(root, path)
+    if file is None:
+        return None
+    with file:
+        data = file.read(limit + 1)
+    return data if len(data) <= limit else None
+
+
+def modified_at(root: Path, path: Path) -> float | None:
+    """When a regular file was last written, in seconds since the epoch, or None where there is none."""
+    file = open_beneath(root, path)
+    if file is None:
+        return None
+    with file:
+        return os.fstat(file.fileno()).st_mtime
+
+
+def regular_size(path: Path) -> int:
+    """Bytes of a regular file; 0 for anything else, which must not be opened by its name (a FIFO would block)."""
+    try:
+        status = path.lstat()
+    except OSError:
+        return 0
+    return status.st_size if stat.S_ISREG(status.st_mode) else 0
+
+
+def list_numbers(directory: Path, limit: int = 1 << 63) -> list[int]:
+    """Names in ``directory`` that are whole numbers below ``limit``, ascending; none where it is a link or absent."""
+    numbers: set[int] = set()
+    with suppress(OSError):
+        fd = os.open(directory, _DIRECTORY)
+        try:
+            with os.scandir(fd) as entries:
+                names = [entry.name for entry in entries]
+        finally:
+            os.close(fd)
+        numbers = {int(name) for name in names if name.isascii() and name.isdecimal() and len(name) < 20}
+    return sorted(number for number in numbers if number < limit)
