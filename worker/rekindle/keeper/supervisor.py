@@ -72,7 +72,8 @@ class Keeper:
         self._warm = self.spec.warm and not self._history.went_cold
         self._deadline: float | None = None  # of the time limit, from the first attempt on
         self._terminated = False  # this keeper received SIGTERM
-        self._gpus = _visible_gpus() if self.spec.device == "cuda" else []
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES", "") if self.spec.device == "cuda" else ""
+        self._gpus = [name for name in visible.split(",") if name]  # the job's own, as the server has named them
 
     def begin(self) -> bool:
         """Kill what an earlier keeper left and record that this one has started; False when the job is over."""
@@ -84,8 +85,10 @@ class Keeper:
         identity = asdict(ProcessIdentity.own())
         lost = self._history.lost_outcome()
         self._journal.write(RecordType.KEEPER_STARTED, run=self.run, keeper=identity)
-        if not self._history.attempted and self._intent.snapshot is not None:
-            self._roll_back(self._intent.snapshot)
+        step = self._intent.snapshot
+        if step is not None and not self._history.attempted:  # harmless if it is repeated by the next keeper
+            quarantined = roll_back(self._run_dir, step)
+            self._journal.write(RecordType.ROLLED_BACK, run=self.run, step=step, quarantined=quarantined)
         if self._history.open_attempt is not None:
             result = read_lost_attempt(self._run_dir, self._history.open_attempt, self._history.open_world_size)
             self._history.open_attempt = None
@@ -93,11 +96,6 @@ class Keeper:
         if self._history.unjudged:
             return not self._decide(self._history.last_attempt, self._history.ended[-1].outcome)
         return True
-
-    def _roll_back(self, step: int) -> None:
-        """Before the first attempt of a run; harmless if it is repeated, where a keeper dies meanwhile."""
-        quarantined = roll_back(self._run_dir, step)
-        self._journal.write(RecordType.ROLLED_BACK, run=self.run, step=step, quarantined=quarantined)
 
     def supervise(self) -> None:
         """Run attempts until the decision is to stop. Signals are events meanwhile."""
@@ -225,11 +223,6 @@ class Keeper:
 
     def _read_intent(self) -> RunIntent:
         return _read(self._run_dir.intent, RunIntent.from_json)
-
-
-def _visible_gpus() -> list[str]:
-    """The job's own GPUs, as the server has named them."""
-    return [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
 
 
 def _read(path: Path, from_json: Callable[[Any], T]) -> T:

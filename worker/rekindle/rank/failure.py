@@ -72,22 +72,19 @@ def _is_ours(frame: TracebackType) -> bool:
     return name.startswith("<frozen ") or Path(name).parent == Path(__file__).parent
 
 
+def relative_to_code(file: str, code: Path) -> str | None:
+    """``file`` relative to the user's code directory; None where it is not in it, or no file, such as ``<string>``."""
+    path, root = Path(file), code.resolve()
+    inside = path.is_absolute() and path.resolve().is_relative_to(root)
+    return str(path.resolve().relative_to(root)) if inside else None
+
+
 def _position(error: BaseException, code: Path) -> tuple[str | None, int | None]:
     """The innermost line of the user's own code, else of any code."""
     if isinstance(error, SyntaxError) and isinstance(error.filename, str):
-        return _relative(error.filename, code), error.lineno
-    summary = traceback.extract_tb(user_frames(error.__traceback__))
-    if not summary:
-        return None, None
-    own = [each for each in summary if _is_in(each.filename, code)]
-    frame = (own or summary)[-1]
-    return _relative(frame.filename, code), frame.lineno
-
-
-def _is_in(name: str, code: Path) -> bool:
-    """False for what is no file, such as ``<string>``."""
-    return Path(name).is_absolute() and Path(name).resolve().is_relative_to(code.resolve())
-
-
-def _relative(name: str, code: Path) -> str:
-    return str(Path(name).resolve().relative_to(code.resolve())) if _is_in(name, code) else name
+        return relative_to_code(error.filename, code) or error.filename, error.lineno
+    frames = traceback.extract_tb(user_frames(error.__traceback__))
+    for frame in reversed(frames):
+        if (file := relative_to_code(frame.filename, code)) is not None:
+            return file, frame.lineno
+    return (frames[-1].filename, frames[-1].lineno) if frames else (None, None)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from rekindle.keeper.attempt_result import Culprit
 from rekindle.keeper.ranks.probe import RankSample
+from rekindle.rank.failure import relative_to_code
 
 _FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+) in (?P<function>.*)$')
 _THREAD = re.compile(r"^(Current thread|Thread) 0x[0-9a-f]+")
@@ -52,11 +53,9 @@ def main_stack(dump: str) -> list[Frame]:
 
 def position_in_code(frames: Sequence[Frame], code: Path) -> Frame | None:
     """The innermost frame in the user's own code, its file relative to ``code``; else the innermost of all."""
-    root = code.resolve()
     for frame in frames:
-        path = Path(frame.file)
-        if path.is_absolute() and path.resolve().is_relative_to(root):
-            return Frame(str(path.resolve().relative_to(root)), frame.line, frame.function)
+        if (file := relative_to_code(frame.file, code)) is not None:
+            return Frame(file, frame.line, frame.function)
     return frames[0] if frames else None
 
 
