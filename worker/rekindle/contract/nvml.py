@@ -1,7 +1,8 @@
 """What GPUs use, as the NVIDIA driver's own library (NVML) reports it, called through ctypes.
 
-A job's interpreter need have nothing but torch, so there is no nvidia-ml-py. NVML makes no CUDA context. It is opened
-for each reading only, so that nothing of it is loaded when the keeper forks.
+Keeper and server read usage here. Which GPUs, links and processes there are, only the server asks, by nvidia-ml-py: a
+job's interpreter need have nothing but torch. NVML makes no CUDA context. It is opened for each reading only, so that
+nothing of it is loaded when the keeper forks.
 """
 
 import ctypes
