@@ -20,7 +20,7 @@ import itertools
 import json
 from dataclasses import asdict
 from rekindle_service.machine.devices import Slot
-from rekindle_service.machine.gpu_usage import read_gpus
+from rekindle_service.machine.monitor import read_gpus
 gpus = [Slot("cuda:0", "cuda", 0, uuid="GPU-a"), Slot("cuda:1", "cuda", 1, uuid="GPU-of-yesterday")]
 print(json.dumps({name: asdict(usage) for name, usage in read_gpus([*gpus, Slot("cpu:0", "cpu", 0)]).items()}))
 """

@@ -11,6 +11,7 @@ import pytest
 from api_server import ApiServer
 from rekindle.contract.files import write_json
 from rekindle.contract.processes import ProcessIdentity
+from rekindle.contract.run_dir.control import ControlMessage, MessageType, parse_message
 from rekindle.contract.run_dir.journal import Journal, RecordType
 from rekindle.contract.run_dir.paths import RankDir
 from rekindle.contract.run_dir.rank_records import RankDone, RankError, RankState, RankStatus
@@ -323,12 +324,11 @@ def test_a_living_rank_leaves_its_stack_through_its_keeper(played: Played) -> No
     played.status(0)
     stacks = played.rank_dir(0).stacks
     stacks.write_text("an older stack\n")
-    os.mkfifo(played.run_dir.bell)
-    bell = os.open(played.run_dir.bell, os.O_RDWR)
+    os.mkfifo(played.run_dir.control)
+    fifo = os.open(played.run_dir.control, os.O_RDWR)
 
     def keeper() -> None:
-        message = json.loads(os.read(bell, 4096))
-        assert message == {"bell": "stack", "attempt": 1, "rank": 0}
+        assert parse_message(os.read(fifo, 4096)) == ControlMessage(MessageType.STACK, attempt=1, rank=0)
         with stacks.open("a") as file:
             file.write("Thread 0x1 (most recent call first):\n")
             file.flush()
@@ -338,7 +338,7 @@ def test_a_living_rank_leaves_its_stack_through_its_keeper(played: Played) -> No
     thread.start()
     answer = played.server.api.post(f"{played.url}/ranks/0/stack")
     thread.join()
-    os.close(bell)
+    os.close(fifo)
     assert answer.json() == {
         "attempt": 1,
         "rank": 0,

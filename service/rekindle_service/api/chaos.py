@@ -6,8 +6,9 @@ from typing import Any
 from fastapi import APIRouter
 
 from rekindle.contract.chaos import RANK_FAULTS, Fault
+from rekindle.contract.run_dir.control import ControlMessage, MessageType, notify
 from rekindle.contract.run_dir.paths import RunDir
-from rekindle.contract.run_dir.rank_records import RankState, notify
+from rekindle.contract.run_dir.rank_records import RankState
 from rekindle.contract.states import JobState
 from rekindle_service.api.lookup import KnownJob, KnownRunDir, find_attempt
 from rekindle_service.api.problems import ProblemError
@@ -31,7 +32,7 @@ def inject_fault(job: KnownJob, run_dir: KnownRunDir, body: ChaosRequest) -> Cha
     if body.fault is Fault.CORRUPT_SNAPSHOT and not read_snapshots(run_dir.root, run_dir.snapshots):
         raise ProblemError(409, "no-snapshot", f"job {job.id} has no snapshot that could be damaged yet")
     rank = _victim(job, run_dir, body.rank) if body.fault in RANK_FAULTS else None
-    notify(run_dir.bell, {"bell": "chaos", "attempt": job.attempt, "fault": body.fault, "rank": rank})
+    notify(run_dir, ControlMessage(MessageType.CHAOS, job.attempt, rank, fault=body.fault))
     return ChaosPublic(attempt=job.attempt, fault=body.fault, rank=rank)
 
 

@@ -4,6 +4,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
+from rekindle.contract.nvml import GpuReading
 from rekindle.contract.states import HOLDING_SLOTS
 from rekindle_service.api.machine_schemas import (
     DeviceUsage,
@@ -15,12 +16,11 @@ from rekindle_service.api.machine_schemas import (
 )
 from rekindle_service.api.services import Serving
 from rekindle_service.machine.devices import Slot
-from rekindle_service.machine.gpu_usage import GpuUsage
 from rekindle_service.machine.monitor import MachineSample, evenly_spaced
 
 router = APIRouter(tags=["devices"])
 
-_UNKNOWN = GpuUsage()
+_UNKNOWN = GpuReading()
 
 
 @router.get("/machine")

@@ -8,8 +8,9 @@ from fastapi import APIRouter, Header, Query, Response
 from starlette.responses import StreamingResponse
 
 from rekindle.contract.run_dir.attempt_history import AttemptInfo
+from rekindle.contract.run_dir.control import ControlMessage, MessageType, notify
 from rekindle.contract.run_dir.paths import RunDir
-from rekindle.contract.run_dir.rank_records import RankState, notify
+from rekindle.contract.run_dir.rank_records import RankState
 from rekindle.contract.run_dir.usage import UsageSample
 from rekindle.contract.safe_open import open_beneath
 from rekindle.contract.states import HOLDING_SLOTS
@@ -163,7 +164,7 @@ def read_stack(job: KnownJob, run_dir: KnownRunDir, facts: KnownAttempt, rank: K
     before = stacks_size(run_dir.root, path)
     if before is None:
         raise _no_stack(f"rank {rank} of job {job.id} has not got as far as its script yet")
-    notify(run_dir.bell, {"bell": "stack", "attempt": facts.number, "rank": rank})
+    notify(run_dir, ControlMessage(MessageType.STACK, facts.number, rank))
     stack = wait_for_stack(run_dir.root, path, before, _STACK_TIMEOUT)
     if stack is None:
         raise _no_stack(

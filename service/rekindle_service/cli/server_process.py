@@ -1,7 +1,6 @@
 """A server in the background, for whoever needs one now and has none."""
 
 import os
-import select
 import signal
 import subprocess
 import sys
@@ -12,6 +11,7 @@ from urllib.parse import urlsplit
 
 from rekindle.contract.files import read_json
 from rekindle.contract.locks import lock_holder
+from rekindle.contract.processes import ProcessIdentity
 from rekindle_service.client import Address, Client, NoServerError, server_in
 from rekindle_service.config.home import Home
 
@@ -87,21 +87,13 @@ def _invocation(pid: int) -> Invocation:
 def _kill(home: Home, pid: int) -> None:
     """SIGKILL the process that owns the home, and wait until it is gone.
 
-    The handle is taken first and the ownership asked afterwards: once it is held, no other process can get the pid.
+    Its identity is taken first and the ownership checked afterwards, so that a process that reuses the pid is spared.
     """
-    try:
-        handle = os.pidfd_open(pid)
-    except ProcessLookupError:
-        raise NoServerError(f"The server of {home.root} has just ended.") from None
-    try:
-        if lock_holder(home.server_lock) != pid:
-            raise NoServerError(f"Process {pid} is not the server of {home.root}: {home.server_json} is stale.")
-        signal.pidfd_send_signal(handle, signal.SIGKILL)
-        ended = select.poll()
-        ended.register(handle, select.POLLIN)
-        ended.poll()
-    finally:
-        os.close(handle)
+    server = ProcessIdentity.of(pid)
+    if server is not None and lock_holder(home.server_lock) != pid:
+        raise NoServerError(f"Process {pid} is not the server of {home.root}: {home.server_json} is stale.")
+    if server is None or not server.send_signal(signal.SIGKILL, wait=True):
+        raise NoServerError(f"The server of {home.root} has just ended, or belongs to another user.")
 
 
 def _bring_up(home: Home, invocation: Invocation, log: Path) -> RunningServer:

@@ -4,6 +4,7 @@ import os
 import shutil
 import threading
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,8 +12,9 @@ from pathlib import Path
 import psutil
 import structlog
 
-from rekindle_service.machine.devices import Machine
-from rekindle_service.machine.gpu_usage import GpuUsage, read_gpus
+from rekindle.contract import nvml
+from rekindle.contract.nvml import GpuReading
+from rekindle_service.machine.devices import Machine, Slot
 
 _log = structlog.get_logger(__name__)
 
@@ -41,7 +43,7 @@ class MachineSample:
     memory_total_bytes: int
     home: Space
     shared_memory: Space | None  # None on a machine without any
-    gpus: dict[str, GpuUsage]  # by slot name
+    gpus: dict[str, GpuReading]  # by slot name
 
     @property
     def disk_free_bytes(self) -> int:
@@ -116,6 +118,13 @@ class MachineMonitor:
         times = [every[core] for core in self._cores if core < len(every)]
         idle = sum(each.idle + each.iowait for each in times)
         return sum(sum(each) - each.guest - each.guest_nice for each in times) - idle, idle
+
+
+def read_gpus(slots: Iterable[Slot]) -> dict[str, GpuReading]:
+    """A sample of each GPU among ``slots`` by slot name; one that the driver has lost is omitted."""
+    gpus = [slot for slot in slots if slot.device == "cuda"]
+    readings = nvml.read_gpus([gpu.uuid or str(gpu.index) for gpu in gpus])
+    return {gpu.name: reading for gpu, reading in zip(gpus, readings, strict=True) if reading is not None}
 
 
 def downsample(samples: list[MachineSample]) -> list[MachineSample]:

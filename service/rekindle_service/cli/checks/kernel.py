@@ -5,7 +5,7 @@ import resource
 import time
 from pathlib import Path
 
-from rekindle.contract.process_ties import set_child_subreaper
+from rekindle.contract.processes import set_child_subreaper
 from rekindle_service.cli.checks.finding import Finding, at_least, ok, problem, warning
 
 _SOME_YEAR = 1_735_689_600  # seconds since the epoch: 2025, before which this program was not
