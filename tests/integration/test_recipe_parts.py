@@ -216,21 +216,21 @@ def test_the_samples_of_an_epoch_are_counted_though_its_last_batches_are_smaller
 
 @pytest.mark.parametrize(("rule", "lr"), [("none", 0.1), ("linear", 0.4), ("sqrt", 0.2)])
 def test_the_learning_rate_scales_with_the_batch_by_the_rule(rule, lr):
-    assert LearningRate.from_options(Options(lr_rule=rule), scale=4).at(0, 0) == pytest.approx(lr)
+    assert LearningRate(Options(lr_rule=rule), scale=4).at(0, 0) == pytest.approx(lr)
 
 
 def test_the_learning_rate_warms_up_step_by_step():
-    rate = LearningRate(peak=0.8, warmup_steps=4, milestones=(9,), epochs=20)
+    rate = LearningRate(Options(lr=0.8, warmup_steps=4, lr_steps=(9,)), scale=1)
     assert [rate.at(step, 0) for step in range(6)] == pytest.approx([0.2, 0.4, 0.6, 0.8, 0.8, 0.8])
 
 
 def test_the_learning_rate_drops_to_a_tenth_at_each_milestone():
-    rate = LearningRate(peak=0.1, warmup_steps=0, milestones=(2, 3, 5), epochs=6)
+    rate = LearningRate(Options(lr_steps=(2, 3, 5), epochs=6), scale=1)
     found = [rate.at(100, epoch) for epoch in range(6)]
     assert found == pytest.approx([0.1, 0.1, 0.01, 0.001, 0.001, 0.0001])
 
 
 def test_without_milestones_the_learning_rate_decays_as_a_cosine():
-    rate = LearningRate(peak=0.1, warmup_steps=0, milestones=(), epochs=4)
+    rate = LearningRate(Options(epochs=4), scale=1)
     assert [rate.at(0, epoch) for epoch in (0, 2)] == pytest.approx([0.1, 0.05])
     assert 0 < rate.at(0, 3) < rate.at(0, 2)

@@ -28,19 +28,17 @@ def _value(convert: Callable[[str], T], rule: str, accepts: Callable[[T], bool])
     return parse
 
 
-def _integers(text: str) -> tuple[int, ...]:
+def _epochs(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in text.split(","))
-
-
-def _rising(epochs: tuple[int, ...]) -> bool:
-    return epochs[0] >= 1 and list(epochs) == sorted(set(epochs))
 
 
 _COUNT = _value(int, "an integer of at least 1", lambda value: 1 <= value < 2**63)
 _COUNT_OR_ZERO = _value(int, "an integer from 0 to 2^63 - 1", lambda value: 0 <= value < 2**63)
 _POSITIVE = _value(float, "a number above 0", lambda value: 0 < value < math.inf)
 _SECONDS = _value(float, "a number of seconds, at least 0", lambda value: 0 <= value < math.inf)
-_MILESTONES = _value(_integers, "epochs in rising order, such as 10,15,18", _rising)
+_MILESTONES = _value(
+    _epochs, "epochs in rising order, such as 10,15,18", lambda value: [0, *value] == sorted({0, *value})
+)
 
 
 def _option(
@@ -202,56 +200,46 @@ class _Parser(argparse.ArgumentParser):
 
 _BASIC = ("epochs", "batch_size", "lr", "seed", "throttle")
 _TRAINING = (*_BASIC, "data", "data_dir", "download", "workers", "shuffle", "warmup_steps", "lr_steps")
-_MODEL = ("model", "accumulate")
 _DATA_PARALLEL = (*_TRAINING, "batch_size_per_rank", "lr_rule", "evaluate")
+_MODEL = ("model", "accumulate")
 
-RECIPES: dict[str, Recipe] = {
-    recipe.name: recipe
-    for recipe in (
-        Recipe(
-            "ddp",
-            "Train on several ranks with DistributedDataParallel",
-            (*_DATA_PARALLEL, *_MODEL, "amp", "sync_batchnorm", "find_unused_parameters", "deterministic_elastic"),
-        ),
-        Recipe(
-            "dp",
-            "Train with DataParallel: one process drives all GPUs of a machine (for comparison with ddp)",
-            (*_TRAINING, *_MODEL),
-        ),
-        Recipe(
-            "fsdp",
-            "Train a model too large for one device with fully sharded data parallelism (FSDP2)",
-            (*_DATA_PARALLEL, *_MODEL, "amp"),
-            choices={"amp": ("no", "bf16")},
-        ),
-        Recipe(
-            "pipeline",
-            "Train with pipeline parallelism: each rank has some of the layers, micro-batches pass from rank to rank",
-            (*_TRAINING, "model", "micro_batches"),
-            choices={"model": ("transformer", "small-resnet", "resnet34")},
-        ),
-        Recipe(
-            "rl",
-            "Learn to balance a pole by reinforcement learning (REINFORCE); every rank plays its own episodes",
-            (*_BASIC, "batch_size_per_rank"),
-            defaults={"lr": 0.01},
-        ),
-        Recipe(
-            "scratch",
-            "Train LeNet with plain tensors, a hand-written all-reduce and a hand-written SGD",
-            (*_DATA_PARALLEL, "all_reduce"),
-            defaults={"model": "lenet"},
-        ),
-        Recipe(
-            "single",
-            "Train on one device: the reference that every other recipe should reproduce",
-            (*_TRAINING, *_MODEL, "amp"),
-        ),
-        Recipe(
-            "tensor",
-            "Train a transformer with tensor parallelism: each rank computes some outputs of each layer",
-            (*_TRAINING, *_MODEL),
-            choices={"model": ("transformer",)},
-        ),
-    )
-}
+_RECIPES = (
+    Recipe(
+        "ddp",
+        "Train on several ranks with DistributedDataParallel",
+        (*_DATA_PARALLEL, *_MODEL, "amp", "sync_batchnorm", "find_unused_parameters", "deterministic_elastic"),
+    ),
+    Recipe("dp", "Train with DataParallel: one process for all GPUs of a machine", (*_TRAINING, *_MODEL)),
+    Recipe(
+        "fsdp",
+        "Train a model too large for one device with fully sharded data parallelism (FSDP2)",
+        (*_DATA_PARALLEL, *_MODEL, "amp"),
+        choices={"amp": ("no", "bf16")},
+    ),
+    Recipe(
+        "pipeline",
+        "Train with pipeline parallelism: each rank has some of the layers",
+        (*_TRAINING, "model", "micro_batches"),
+        choices={"model": ("transformer", "small-resnet", "resnet34")},
+    ),
+    Recipe(
+        "rl",
+        "Learn to balance a pole by reinforcement learning: each rank plays its own episodes",
+        (*_BASIC, "batch_size_per_rank"),
+        defaults={"lr": 0.01},
+    ),
+    Recipe(
+        "scratch",
+        "Train LeNet with plain tensors, a hand-written all-reduce and a hand-written SGD",
+        (*_DATA_PARALLEL, "all_reduce"),
+        defaults={"model": "lenet"},
+    ),
+    Recipe("single", "Train on one device: the reference for the other recipes", (*_TRAINING, *_MODEL, "amp")),
+    Recipe(
+        "tensor",
+        "Train with tensor parallelism: each rank computes some outputs of each layer",
+        (*_TRAINING, *_MODEL),
+        choices={"model": ("transformer",)},
+    ),
+)
+RECIPES: dict[str, Recipe] = {recipe.name: recipe for recipe in _RECIPES}

@@ -148,8 +148,10 @@ def _download(source: _Source, directory: Path) -> str | None:
 def _open(source: _Source, directory: Path, shape: Shape, *, train: bool) -> Dataset[Any]:
     path = directory.resolve() / source.directory
     try:
-        dataset = source.kind(root=directory, train=train, transform=_transform(source, shape, train=train))
-        _validate_lengths(dataset)
+        dataset: Any = source.kind(root=directory, train=train, transform=_transform(source, shape, train=train))
+        images, labels = len(dataset.data), len(dataset.targets)  # of two files, which torchvision does not compare
+        if images != labels:
+            raise ValueError(f"{images} images and {labels} labels")
     except _UNREADABLE as error:
         if path.is_dir():
             raise DataError(
@@ -160,13 +162,7 @@ def _open(source: _Source, directory: Path, shape: Shape, *, train: bool) -> Dat
             f"{source.title} is not in {path}: name the directory that holds it with --data-dir, or let rank 0 "
             "download it with --download"
         ) from error
-    return dataset
-
-
-def _validate_lengths(dataset: Any) -> None:
-    """Images and labels are in different files, and torchvision does not compare them."""
-    if len(dataset.data) != len(dataset.targets):
-        raise ValueError(f"{len(dataset.data)} images and {len(dataset.targets)} labels")
+    return cast("Dataset[Any]", dataset)
 
 
 def _reason(error: BaseException) -> str:

@@ -16,7 +16,7 @@ from torch import nn
 
 from rekindle.recipes import data, models
 from rekindle.recipes.loop import fit
-from rekindle.recipes.training_context import TrainingContext, require_single_rank, sgd, start_recipe
+from rekindle.recipes.training_context import TrainingContext, sgd, start_recipe
 from rekindle.training.method import Bare
 from rekindle.training.process_group import World
 
@@ -42,8 +42,7 @@ def validate_peer_access(count: int, can_access: Callable[[int, int], bool]) -> 
 
 
 def main() -> None:
-    with start_recipe("dp") as (options, world):
-        require_single_rank(world, "dp")
+    with start_recipe("dp", single_process=True) as (options, world):
         images = data.load(options, world)
         model = models.build(options.model, images.shape)
         context = TrainingContext(options, images, sgd(model, options), world.device, data_parallel_size=1)

@@ -1,7 +1,7 @@
 """The models that recipes can train (residual networks, LeNet, a transformer), each a plain sequence of layers."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 import torchvision
@@ -80,14 +80,14 @@ class ResidualBlock(nn.Module):
 
 def small_resnet(classes: int, *, channels: int = 1, width: int = 16, blocks: int = 2) -> nn.Sequential:
     """Three stages of ``blocks`` blocks, each twice as wide as the one before; then the mean over the image."""
-    stages = [width, 2 * width, 4 * width]
+    widths = [width, *[width] * blocks, *[2 * width] * blocks, *[4 * width] * blocks]
     return nn.Sequential(
         *_conv_norm(channels, width, 1),
         nn.ReLU(),
-        *_residual_blocks(stages, blocks),
+        *(ResidualBlock(width_in, width) for width_in, width in pairwise(widths)),
         nn.AdaptiveAvgPool2d(1),
         nn.Flatten(),
-        nn.Linear(stages[-1], classes),
+        nn.Linear(4 * width, classes),
     )
 
 
@@ -98,14 +98,6 @@ def resnet34(classes: int, *, channels: int = 3) -> nn.Sequential:
     stages = resnet.layer1, resnet.layer2, resnet.layer3, resnet.layer4
     blocks = [block for stage in stages for block in stage.children()]
     return nn.Sequential(*stem, *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), resnet.fc)
-
-
-def _residual_blocks(stages: list[int], blocks: int) -> Iterator[nn.Module]:
-    width_in = stages[0]
-    for width in stages:
-        for _ in range(blocks):
-            yield ResidualBlock(width_in, width)
-            width_in = width
 
 
 def _conv_norm(width_in: int, width: int, stride: int) -> tuple[nn.Module, nn.Module]:

@@ -39,8 +39,8 @@ def main() -> None:
         stage = split_stages(models.build(options.model, images.shape), world.rank, world.size).to(world.device)
         context = TrainingContext(options, images, sgd(stage, options), world.device, data_parallel_size=1)
         with context.run(stage, PipelineStrategy()) as run:
-            pipeline = Pipeline(run, context)
-            fit(run, context, pipeline.train_step, pipeline.evaluate, pipeline_hash)
+            pipeline = Pipeline(run, context, world)
+            fit(run, context, pipeline.train_step, pipeline.evaluate, pipeline.weight_hash)
 
 
 def split_stages(model: nn.Sequential, rank: int, ranks: int) -> nn.Sequential:
@@ -60,8 +60,8 @@ def split_stages(model: nn.Sequential, rank: int, ranks: int) -> nn.Sequential:
 class Pipeline:
     """The stages of all ranks as one model."""
 
-    def __init__(self, run: Run, context: TrainingContext) -> None:
-        self._run, self._context = run, context
+    def __init__(self, run: Run, context: TrainingContext, world: World) -> None:
+        self._run, self._context, self._world = run, context, world
         self._last = run.world_size - 1
         self._schedules: dict[tuple[int, bool], ScheduleGPipe] = {}
 
@@ -77,6 +77,10 @@ class Pipeline:
     def evaluate(self, run: Run, context: TrainingContext) -> float:
         with run.phase("evaluate"), evaluating(run.module):
             return accuracy_of(run, context, self._predict)
+
+    def weight_hash(self, run: Run) -> str:
+        """That of all stages as one model."""
+        return weight_hash(_merge(self._world.gather(_on_cpu(dict(run.module.named_parameters())))).items())
 
     def _predict(self, images: Tensor, labels: Tensor) -> Tensor:
         return self._broadcast(self._schedule(labels, trains=False).eval(**self._inputs(images, labels)), labels)
@@ -112,14 +116,6 @@ class Pipeline:
 def count_micro_batches(samples: int, maximum: int) -> int:
     """The largest number up to ``maximum`` that divides ``samples``: micro-batches must have the same size."""
     return max(count for count in range(1, maximum + 1) if samples % count == 0)
-
-
-def pipeline_hash(run: Run) -> str:
-    """The weight hash of all stages as one model. All ranks call it."""
-    stages: list[dict[str, Tensor]] = [{}] * run.world_size
-    own = {name: parameter.detach().cpu() for name, parameter in run.module.named_parameters()}
-    dist.all_gather_object(stages, own)
-    return weight_hash(item for stage in stages for item in stage.items())
 
 
 class PipelineStrategy(Bare):

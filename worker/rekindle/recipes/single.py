@@ -8,13 +8,12 @@ Nothing is distributed here. ``Run`` adds snapshots and exact resume; the traini
 
 from rekindle.recipes import data, models
 from rekindle.recipes.loop import fit
-from rekindle.recipes.training_context import TrainingContext, require_single_rank, sgd, start_recipe
+from rekindle.recipes.training_context import TrainingContext, sgd, start_recipe
 from rekindle.training.method import Bare
 
 
 def main() -> None:
-    with start_recipe("single") as (options, world):
-        require_single_rank(world, "single")
+    with start_recipe("single", single_process=True) as (options, world):
         images = data.load(options, world)
         model = models.build(options.model, images.shape)
         context = TrainingContext(options, images, sgd(model, options), world.device, data_parallel_size=1)

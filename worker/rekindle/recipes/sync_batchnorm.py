@@ -11,7 +11,9 @@ def convert_sync_batchnorm(model: nn.Module) -> None:
     """Replace every batch normalization inside ``model`` by one that computes its statistics over all ranks."""
     for name, child in model.named_children():
         if isinstance(child, nn.BatchNorm2d):
-            setattr(model, name, SyncBatchNorm.like(child))
+            synced = SyncBatchNorm(child.num_features, child.eps, child.momentum)
+            synced.load_state_dict(child.state_dict())
+            setattr(model, name, synced)
         else:
             convert_sync_batchnorm(child)
 
@@ -21,13 +23,6 @@ class SyncBatchNorm(nn.BatchNorm2d):
 
     Every rank must call it equally often, otherwise all of them hang.
     """
-
-    @classmethod
-    def like(cls, norm: nn.BatchNorm2d) -> "SyncBatchNorm":
-        """With the parameters and running statistics of ``norm``."""
-        synced = cls(norm.num_features, norm.eps, norm.momentum)
-        synced.load_state_dict(norm.state_dict())
-        return synced
 
     def forward(self, x: Tensor) -> Tensor:
         if not self.training:

@@ -37,11 +37,18 @@ def make_deterministic(seed: int) -> None:
 
 
 @contextmanager
-def start_recipe(name: str) -> Iterator[tuple[Options, World]]:
-    """Read the options from the command line, seed torch and join the other ranks."""
+def start_recipe(name: str, *, single_process: bool = False) -> Iterator[tuple[Options, World]]:
+    """Read the options from the command line, seed torch and join the other ranks.
+
+    Raises ValueError where a recipe of a ``single_process`` has several ranks, each of which would train all samples.
+    """
     options = RECIPES[name].parse()
     make_deterministic(options.seed)
     with process_group() as world:
+        if single_process and world.size > 1:
+            raise ValueError(
+                f"recipe {name} runs in one process, and {world.size} ranks were started: start one, or use recipe ddp"
+            )
         yield options, world
 
 
@@ -58,14 +65,6 @@ def process_group() -> Iterator[World]:
         groups.abandon(world)
         raise
     groups.leave(world)
-
-
-def require_single_rank(world: World, recipe: str) -> None:
-    """Raises ValueError for more ranks: each would train the whole data set for itself."""
-    if world.size > 1:
-        raise ValueError(
-            f"recipe {recipe} runs in one process, and {world.size} ranks were started: start one, or use recipe ddp"
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,32 +105,31 @@ class BatchSize:
 class LearningRate:
     """A function of step and epoch alone, so a snapshot need not hold it.
 
-    ``peak`` is reached after ``warmup_steps``; then the rate drops at ``milestones`` or, without those, decays as a
-    cosine over all ``epochs``.
+    It rises to ``peak`` over the warm-up steps; then it drops at each of ``--lr-steps`` or, without those, decays as a
+    cosine over all epochs. ``scale`` is that of the batch; ``--lr`` is meant for the batch of one rank.
     """
 
-    peak: float
-    warmup_steps: int
-    milestones: tuple[int, ...]
-    epochs: int
+    options: Options
+    scale: int
 
-    @classmethod
-    def from_options(cls, options: Options, scale: int) -> "LearningRate":
-        """``scale`` is that of the batch; ``options.lr`` is meant for the batch of one rank."""
-        factor = {"none": 1.0, "linear": float(scale), "sqrt": math.sqrt(scale)}[options.lr_rule]
-        return cls(options.lr * factor, options.warmup_steps, options.lr_steps, options.epochs)
+    @property
+    def peak(self) -> float:
+        factor = {"none": 1.0, "linear": float(self.scale), "sqrt": math.sqrt(self.scale)}[self.options.lr_rule]
+        return self.options.lr * factor
 
     def at(self, step: int, epoch: int) -> float:
         """``step`` and ``epoch`` count from 0."""
         return self.peak * self._warmup_factor(step) * self._decay_factor(epoch)
 
     def _warmup_factor(self, step: int) -> float:
-        return min(1.0, (step + 1) / self.warmup_steps) if self.warmup_steps > 0 else 1.0
+        steps = self.options.warmup_steps
+        return min(1.0, (step + 1) / steps) if steps > 0 else 1.0
 
     def _decay_factor(self, epoch: int) -> float:
-        if self.milestones:
-            return float(_GAMMA ** sum(epoch >= milestone for milestone in self.milestones))
-        return (1 + math.cos(math.pi * epoch / self.epochs)) / 2
+        milestones = self.options.lr_steps
+        if milestones:
+            return float(_GAMMA ** sum(epoch >= milestone for milestone in milestones))
+        return (1 + math.cos(math.pi * epoch / self.options.epochs)) / 2
 
 
 class Optimizer(Stateful, Protocol):
@@ -166,7 +164,7 @@ class TrainingContext:
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=self.options.amp == "fp16")
         self.metrics = EpochMetrics(self.data.shape.classes)
         self.batch = BatchSize.from_options(self.options, self.data_parallel_size)
-        self.learning_rate = LearningRate.from_options(self.options, self.batch.scale)
+        self.learning_rate = LearningRate(self.options, self.batch.scale)
 
     def run(self, model: nn.Module, method: Method, scaler: Stateful | None = None) -> Run:
         """The run that trains ``model`` by ``method``; its snapshots hold optimizer, scaler and metrics as well."""
