@@ -195,20 +195,23 @@ def test_a_stage_with_a_layer_that_was_never_used_is_restored_as_it_was():
         its_model.load_state_dict({"0.weight": stage[0].weight, "0.bias": stage[0].bias})
 
 
-def test_only_a_batch_size_per_rank_scales_the_global_batch_with_the_ranks():
-    assert BatchSize.from_options(Options(batch_size_per_rank=64), 3) == BatchSize(192, 3, scale=3)
-    assert BatchSize.from_options(Options(batch_size=64), 3) == BatchSize(64, 3, scale=1)
-    assert BatchSize.from_options(Options(), 2) == BatchSize(128, 2, scale=1)
+@pytest.mark.parametrize(
+    ("options", "ranks", "global_batch", "scale"),
+    [(Options(batch_size_per_rank=64), 3, 192, 3), (Options(batch_size=64), 3, 64, 1), (Options(), 2, 128, 1)],
+)
+def test_only_a_batch_size_per_rank_scales_the_global_batch_with_the_ranks(options, ranks, global_batch, scale):
+    batch = BatchSize(options, ranks)
+    assert (batch.global_batch, batch.scale) == (global_batch, scale)
 
 
 def test_a_batch_size_is_printed_globally_and_per_rank():
-    assert str(BatchSize(128, 2, 1)) == "global batch 128 = 2 ranks x 64"
-    assert str(BatchSize(128, 3, 1)) == "global batch 128 = 3 ranks x 42 or 43"
-    assert str(BatchSize(128, 1, 1)) == "global batch 128, not divided"
+    assert str(BatchSize(Options(), 2)) == "global batch 128 = 2 ranks x 64"
+    assert str(BatchSize(Options(), 3)) == "global batch 128 = 3 ranks x 42 or 43"
+    assert str(BatchSize(Options(), 1)) == "global batch 128, not divided"
 
 
 def test_the_samples_of_an_epoch_are_counted_though_its_last_batches_are_smaller():
-    batch = BatchSize(global_batch=128, data_parallel_size=2, scale=1)
+    batch = BatchSize(Options(), data_parallel_size=2)
     assert batch.samples_in_last(12, 1438) == 1438  # not 12 * 128
     assert batch.samples_in_last(2, 1438) == 158
     assert batch.samples_in_last(0, 1438) == 0

@@ -36,5 +36,5 @@ class Recipe(BaseModel):
 @router.get("/recipes")
 def list_recipes(piece: WantedPiece) -> Page[Recipe]:
     """The recipes that a job may name, with their options."""
-    told, following = piece.of(list(RECIPES.values()))
-    return Page(items=[Recipe.model_validate(recipe) for recipe in told], next=following)
+    recipes, following = piece.of(list(RECIPES.values()))
+    return Page(items=[Recipe.model_validate(recipe) for recipe in recipes], next=following)

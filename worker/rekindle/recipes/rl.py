@@ -42,17 +42,12 @@ def main() -> None:
     with start_recipe("rl") as (options, world):
         policy = nn.Sequential(nn.Linear(cart_pole.OBSERVATIONS, 64), nn.Tanh(), nn.Linear(64, cart_pole.ACTIONS))
         optimizer = torch.optim.Adam(policy.parameters(), options.lr)
-        batch = BatchSize.from_options(options, world.size, default=32)
-        with Run(model=policy, optimizer=optimizer, seed=options.seed) as run:
-            learn(run, optimizer, options, batch)
-
-
-def learn(run: Run, optimizer: torch.optim.Optimizer, options: Options, batch: BatchSize) -> None:
-    print_line(run, f"episodes: {batch}")
-    with nan_hint(options.lr):
-        for _ in run.epochs(options.epochs):
-            learn_epoch(run, optimizer, options, batch)
-    print_line(run, f"weights sha256 {model_hash(run)}")
+        batch = BatchSize(options, world.size, default=32)
+        with Run(model=policy, optimizer=optimizer, seed=options.seed) as run, nan_hint(options.lr):
+            print_line(run, f"episodes: {batch}")
+            for _ in run.epochs(options.epochs):
+                learn_epoch(run, optimizer, options, batch)
+            print_line(run, f"weights sha256 {model_hash(run)}")
 
 
 def learn_epoch(run: Run, optimizer: torch.optim.Optimizer, options: Options, batch: BatchSize) -> None:

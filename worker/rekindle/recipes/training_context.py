@@ -69,24 +69,24 @@ def process_group() -> Iterator[World]:
 
 @dataclass(frozen=True, slots=True)
 class BatchSize:
-    """Samples per step of all ranks (``global_batch``), which ``data_parallel_size`` ranks divide among them.
+    """Samples per step, which ``data_parallel_size`` ranks divide; that is 1 where all ranks train the same samples.
 
-    ``scale`` is how many times larger the global batch is than that of one rank alone would be.
+    ``default`` is the global batch where the options set none.
     """
 
-    global_batch: int
+    options: Options
     data_parallel_size: int
-    scale: int
+    default: int = 128
 
-    @classmethod
-    def from_options(cls, options: Options, data_parallel_size: int, *, default: int = 128) -> "BatchSize":
-        """``data_parallel_size`` is 1 where all ranks train the same samples.
+    @property
+    def scale(self) -> int:
+        """How many times larger the global batch is than that of one rank alone would be."""
+        return 1 if self.options.batch_size_per_rank is None else self.data_parallel_size
 
-        ``default`` is the global batch where the options set none.
-        """
-        if options.batch_size_per_rank is not None:
-            return cls(options.batch_size_per_rank * data_parallel_size, data_parallel_size, scale=data_parallel_size)
-        return cls(options.batch_size or default, data_parallel_size, scale=1)
+    @property
+    def global_batch(self) -> int:
+        """Samples per step of all ranks."""
+        return (self.options.batch_size_per_rank or self.options.batch_size or self.default) * self.scale
 
     def samples_in_last(self, steps: int, length: int) -> int:
         """Of all ranks, in the last ``steps`` batches of an epoch of ``length`` samples; batches differ in size."""
@@ -163,7 +163,7 @@ class TrainingContext:
     def __post_init__(self) -> None:
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=self.options.amp == "fp16")
         self.metrics = EpochMetrics(self.data.shape.classes)
-        self.batch = BatchSize.from_options(self.options, self.data_parallel_size)
+        self.batch = BatchSize(self.options, self.data_parallel_size)
         self.learning_rate = LearningRate(self.options, self.batch.scale)
 
     def run(self, model: nn.Module, method: Method, scaler: Stateful | None = None) -> Run:
