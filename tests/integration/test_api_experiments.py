@@ -1,5 +1,8 @@
 """Experiments over HTTP: jobs made from a matrix, and the table of what they log."""
 
+import json
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +82,7 @@ def test_the_table_holds_what_was_logged_last_where_attempts_overlap(server: Api
     request = body(code, matrix={"--lr": [0.1, 0.01]})
     request["measure"] = [
         "loss",
-        {"metric": "loss", "take": "lowest"},
+        {"metric": "loss", "take": "min"},
         {"metric": "loss", "relative_to": {"--lr": 0.1}},
     ]
     experiment = submitted(server, request)
@@ -88,7 +91,7 @@ def test_the_table_holds_what_was_logged_last_where_attempts_overlap(server: Api
     log(server, first, 2, (3, {"loss": 2.0}), (4, {"loss": 2.5}))
     log(server, second, 1, (1, {"loss": 5.0}))
     told = read(server, experiment)
-    assert told["measures"] == ["loss", "lowest loss", "loss / --lr=0.1"]
+    assert told["measures"] == ["loss", "min loss", "loss / --lr=0.1"]
     assert [row["values"] for row in told["rows"]] == [[2.5, 2.0, 1.0], [5.0, 5.0, 2.0]]
     curves = server.api.get(f"{PATH}/{experiment['id']}/curves", params={"name": "loss"}).json()["items"]
     assert [(curve["job"], [point[0] for point in curve["points"]]) for curve in curves] == [
@@ -112,10 +115,25 @@ def test_repeats_get_a_seed_each_and_share_a_row(server: ApiServer, code: Path) 
     assert [row["trials"] for row in experiment["rows"]] == [[0, 1]]
 
 
-def test_one_at_a_time_means_that_each_job_follows_the_one_before(server: ApiServer, code: Path) -> None:
+def test_sequential_means_that_each_job_runs_after_the_one_before(server: ApiServer, code: Path) -> None:
     experiment = submitted(server, body(code, matrix={"--lr": [1, 2, 3]}, sequential=True))
     jobs = [trial["job"] for trial in experiment["trials"]]
     assert [server.services.store.job(job).run_after for job in jobs] == [None, *jobs[:-1]]
+
+
+def test_an_experiment_with_the_names_of_the_first_version_is_accepted_and_shown_with_those_of_today(
+    server: ApiServer, code: Path
+) -> None:
+    measure = [{"metric": "loss", "take": "lowest", "relative_to": None, "title": None}]
+    old = {"measure": measure, "one_at_a_time": True}
+    experiment = submitted(server, body(code, **old))
+    assert (experiment["definition"]["sequential"], experiment["measures"]) == (True, ["min loss"])
+    stored = {**experiment["definition"], **old}
+    del stored["sequential"]
+    with closing(sqlite3.connect(server.services.home.database)) as database, database:
+        database.execute("UPDATE experiment SET definition = ?", (json.dumps(stored),))
+    again = read(server, experiment)
+    assert (again["definition"], again["measures"]) == (experiment["definition"], ["min loss"])
 
 
 def test_a_repeat_of_the_key_is_answered_with_the_first_experiment(server: ApiServer, code: Path) -> None:
@@ -132,7 +150,7 @@ def test_values_of_the_environment_are_never_told(server: ApiServer, code: Path)
     experiment = submitted(server, request)
     assert experiment["definition"]["base"]["env"] == {"API_KEY": "•••"}
     assert "secret-1234" not in server.api.get(f"{PATH}/{experiment['id']}").text
-    assert server.services.store.job(experiment["trials"][0]["job"]).env == {"API_KEY": "secret-1234"}
+    assert server.services.store.job(experiment["trials"][0]["job"]).spec.env == {"API_KEY": "secret-1234"}
 
 
 def test_cancelling_stops_every_job_that_is_not_over(server: ApiServer, code: Path) -> None:
@@ -175,7 +193,7 @@ def test_a_deleted_job_leaves_the_others_their_places(server: ApiServer, code: P
         ({"matrix": {"ranks": ["two"]}}, "matrix.ranks", "whole number"),
         ({"matrix": {"recipe": ["dpp"]}}, "base", "exactly one of script, module and recipe"),
         ({"matrix": {"--lr": ["a\0b"]}}, None, "NUL"),
-        ({"measure": [{"metric": "loss", "take": "median"}]}, "measure.0.take", "'lowest', 'highest' or 'mean'"),
+        ({"measure": [{"metric": "loss", "take": "median"}]}, "measure.0.take", "'min', 'max' or 'mean'"),
         ({"measures": ["loss"]}, "measures", "'measure'"),
         ({"size": "small"}, "body", "only a builtin has a size"),
         ({"builtin": "shuffle"}, "body", "exactly one of builtin and matrix"),

@@ -7,8 +7,8 @@ from pydantic_core import PydanticCustomError
 
 from rekindle_service.api.request_schemas import LITERAL, Argument, Name, no_nul
 from rekindle_service.api.schemas import MetricPoint, Moment
-from rekindle_service.experiments.comparison import Take
-from rekindle_service.experiments.matrix import JOB_FIELDS, MAX_JOBS, is_option
+from rekindle_service.experiments.comparison import Aggregation
+from rekindle_service.experiments.matrix import JOB_FIELDS, MAX_JOBS, is_option, upgrade_definition
 from rekindle_service.suggestions import did_you_mean
 
 _NO_KIND = "GET /api/v1/experiments/builtin has those of rekindle, to be sent as they are or changed"
@@ -34,7 +34,7 @@ Matrix = Annotated[dict[Key, Values], Field(min_length=1, max_length=20)]
 
 
 class Measure(BaseModel):
-    """A column of the table: the last, lowest, highest or mean value of a metric.
+    """A column of the table: the last, minimum, maximum or mean value of a metric.
 
     With ``relative_to`` it is divided by that of another row: the one with these parameters and otherwise the same.
     """
@@ -42,7 +42,7 @@ class Measure(BaseModel):
     model_config = LITERAL
 
     metric: Word
-    take: Take = "last"
+    take: Aggregation = "last"
     relative_to: Annotated[dict[Word, Value], Field(min_length=1)] | None = None
     title: Word | None = None
 
@@ -89,6 +89,11 @@ class ExperimentCreate(BaseModel):
     ] = []
     sequential: Annotated[bool, Field(description="For times: none of its jobs run side by side")] = False
 
+    @model_validator(mode="before")
+    @classmethod
+    def _upgrade(cls, value: Any) -> Any:
+        return upgrade_definition(value) if isinstance(value, dict) else value
+
     @model_validator(mode="after")
     def _is_of_one_kind(self) -> Self:
         if (self.builtin is None) == (self.matrix is None):
@@ -103,7 +108,7 @@ class ExperimentCreate(BaseModel):
 
 
 class RowPublic(BaseModel):
-    """A combination of parameters; a value is the mean over its repeats, ``spread`` their lowest and highest."""
+    """A combination of parameters; a value is the mean over its repeats, ``spread`` their minimum and maximum."""
 
     model_config = ConfigDict(from_attributes=True)
 

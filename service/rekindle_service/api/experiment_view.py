@@ -16,8 +16,8 @@ from rekindle_service.api.experiment_schemas import (
 from rekindle_service.api.schemas import speakable
 from rekindle_service.config.home import Home
 from rekindle_service.experiments.comparison import Measure, compare, default_measures
-from rekindle_service.experiments.matrix import Trial
 from rekindle_service.run_readers.metrics import Series, read_run_series
+from rekindle_service.experiments.matrix import Trial, upgrade_definition
 from rekindle_service.store.tables import Experiment, Job
 
 
@@ -37,14 +37,15 @@ def summary(experiment: Experiment, jobs: Sequence[Job]) -> ExperimentSummary:
 def experiment_public(experiment: Experiment, jobs: Sequence[Job], home: Home) -> ExperimentPublic:
     """With a table of what is known by now: jobs that still run are in it with their newest values."""
     series = [read_run_series(home.run_dir(job.id)) for job in jobs]
-    measures = [Measure(**each) for each in experiment.definition.get("measure", [])] or default_measures(series)
+    definition = upgrade_definition(experiment.definition)
+    measures = [Measure(**each) for each in definition.get("measure", [])] or default_measures(series)
     measured = [_measured(job, each, measures) for job, each in zip(jobs, series, strict=True)]
     rows = compare([one.trial for one in measured], [one.values for one in measured], measures)
     parameters = dict.fromkeys(key for one in measured for key in one.trial.parameters)
     return ExperimentPublic.model_validate(
         {
             **_summary(experiment, jobs),
-            "definition": speakable(experiment.definition),
+            "definition": speakable(definition),
             "machine": experiment.machine,
             "notes": experiment.notes,
             "parameters": list(parameters),

@@ -1,19 +1,19 @@
-"""The recipes that come with rekindle, with what their command lines take."""
-
-from dataclasses import asdict
+"""The recipes that come with rekindle, with their command-line options."""
 
 from fastapi import APIRouter
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
+from rekindle.recipes.catalog import RECIPES
 from rekindle_service.api.pieces import WantedPiece
 from rekindle_service.api.schemas import Page
-from rekindle_service.jobs.recipe_catalog import recipe_options, recipes
 
 router = APIRouter(tags=["recipes"])
 
 
 class RecipeOption(BaseModel):
-    """``is_flag``: it stands alone, without a value. ``choices``: the values it takes, empty where any will do."""
+    """``is_flag``: it takes no value. ``choices``: the values that it accepts, empty where any is possible."""
+
+    model_config = ConfigDict(from_attributes=True)
 
     name: str = Field(description="Without the dashes", examples=["batch-size"])
     help: str
@@ -24,7 +24,9 @@ class RecipeOption(BaseModel):
 
 
 class Recipe(BaseModel):
-    """``name`` goes into ``recipe`` of a job, the options into its ``args``."""
+    """``name`` is the ``recipe`` of a job, the options are for its ``args``."""
+
+    model_config = ConfigDict(from_attributes=True)
 
     name: str = Field(examples=["ddp"])
     title: str
@@ -34,10 +36,5 @@ class Recipe(BaseModel):
 @router.get("/recipes")
 def list_recipes(piece: WantedPiece) -> Page[Recipe]:
     """The recipes that a job may name, with their options."""
-    told, following = piece.of(list(recipes().items()))
-    items = [Recipe(name=name, title=title, options=_options(name)) for name, title in told]
-    return Page(items=items, next=following)
-
-
-def _options(recipe: str) -> list[RecipeOption]:
-    return [RecipeOption.model_validate(asdict(option)) for option in recipe_options(recipe)]
+    recipes, following = piece.of(list(RECIPES.values()))
+    return Page(items=[Recipe.model_validate(recipe) for recipe in recipes], next=following)

@@ -1,4 +1,4 @@
-"""Batch normalisation over the batches of all ranks, on every device; torch's own SyncBatchNorm needs a GPU."""
+"""Batch normalization over the batches of all ranks, on every device; torch's own SyncBatchNorm needs a GPU."""
 
 from typing import Any
 
@@ -7,27 +7,22 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 
-def synchronise(model: nn.Module) -> None:
-    """Let every batch normalisation inside ``model`` take its statistics from all ranks."""
+def convert_sync_batchnorm(model: nn.Module) -> None:
+    """Replace every batch normalization inside ``model`` by one that computes its statistics over all ranks."""
     for name, child in model.named_children():
         if isinstance(child, nn.BatchNorm2d):
-            setattr(model, name, SyncedBatchNorm.like(child))
+            synced = SyncBatchNorm(child.num_features, child.eps, child.momentum)
+            synced.load_state_dict(child.state_dict())
+            setattr(model, name, synced)
         else:
-            synchronise(child)
+            convert_sync_batchnorm(child)
 
 
-class SyncedBatchNorm(nn.BatchNorm2d):
-    """Counts, sums and squares of all ranks are added up before anything is normalised: one collective a layer.
+class SyncBatchNorm(nn.BatchNorm2d):
+    """Sums counts, values and squares over all ranks before it normalizes: one collective per layer and direction.
 
-    Every rank must call it equally often, or all of them wait for ever.
+    Every rank must call it equally often, otherwise all of them hang.
     """
-
-    @classmethod
-    def like(cls, norm: nn.BatchNorm2d) -> "SyncedBatchNorm":
-        """With the parameters and running statistics of ``norm``."""
-        synced = cls(norm.num_features, norm.eps, norm.momentum)
-        synced.load_state_dict(norm.state_dict())
-        return synced
 
     def forward(self, x: Tensor) -> Tensor:
         if not self.training:
@@ -38,14 +33,14 @@ class SyncedBatchNorm(nn.BatchNorm2d):
         count, (sums, squares) = totals[:1], totals[1:].chunk(2)
         mean = sums / count
         variance = squares / count - mean.square()
-        self._keep_running(mean.detach(), variance.detach() * count / (count - 1))
+        self._update_running_stats(mean.detach(), variance.detach() * count / (count - 1))
         scale = self.weight / (variance + self.eps).sqrt()
         shift = self.bias - mean * scale
         y: Tensor = (exact * scale[:, None, None] + shift[:, None, None]).to(x.dtype)
         return y
 
     @torch.no_grad()
-    def _keep_running(self, mean: Tensor, variance: Tensor) -> None:
+    def _update_running_stats(self, mean: Tensor, variance: Tensor) -> None:
         if self.running_mean is None or self.running_var is None or self.num_batches_tracked is None:
             return
         self.num_batches_tracked.add_(1)
@@ -55,7 +50,7 @@ class SyncedBatchNorm(nn.BatchNorm2d):
 
 
 class _Sum(torch.autograd.Function):
-    """The sum over all ranks; each rank's part contributes to every rank's loss, so the gradient is summed too."""
+    """The sum over all ranks; each rank's values contribute to every rank's loss, so the gradient is summed too."""
 
     @staticmethod
     def forward(context: Any, own: Tensor) -> Tensor:
