@@ -27,8 +27,8 @@ def commands() -> Iterator[str]:
 
 def routes() -> Iterator[str]:
     """Every route of the interface and of health, with the first sentence of its docstring."""
-    from rekindle_service.api import health, prometheus
     from rekindle_service.api.app import API_ROUTERS
+    from rekindle_service.api.routes import health, prometheus
 
     yield "| method and path | does |"
     yield "|---|---|"

@@ -144,10 +144,10 @@ def test_nobody_listening_is_no_fault_of_the_request(victim: Victim) -> None:
 def test_an_injected_fault_is_part_of_the_story(victim: Victim) -> None:
     victim.journal.write(RecordType.FAULT_INJECTED, attempt=1, fault="kill", rank=1, snapshot=None)
     victim.journal.write(RecordType.FAULT_INJECTED, attempt=1, fault="corrupt-snapshot", rank=None, snapshot=40)
-    services = victim.server.services
-    row = services.store.job(victim.job["id"])
+    state = victim.server.state
+    row = state.store.job(victim.job["id"])
     assert row is not None
-    RunSync(services.store, services.home).read_journal(row)
+    RunSync(state.store, state.home).read_journal(row)
     faults = victim.server.api.get(f"{victim.url}/attempts").json()["items"][0]["faults"]
     assert [(fault["fault"], fault["rank"], fault["snapshot"]) for fault in faults] == [
         ("kill", 1, None),

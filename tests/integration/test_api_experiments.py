@@ -35,14 +35,14 @@ def read(server: ApiServer, experiment: dict[str, Any]) -> dict[str, Any]:
 def errors(server: ApiServer, request: Any) -> dict[str, dict[str, Any]]:
     answer = server.api.post(PATH, json=request)
     assert answer.status_code == 422, answer.text
-    assert server.services.store.jobs() == []
+    assert server.state.store.jobs() == []
     assert server.api.get(PATH).json()["items"] == []
-    assert names_in(server.services.home.runs) == []
+    assert names_in(server.state.home.runs) == []
     return {one["field"]: one for one in answer.json()["errors"]}
 
 
 def log(server: ApiServer, job: str, attempt: int, *points: tuple[int, dict[str, float | None]]) -> None:
-    run_dir = server.services.home.run_dir(job)
+    run_dir = server.state.home.run_dir(job)
     journal = Journal(run_dir.journal)
     journal.write(
         RecordType.ATTEMPT_STARTED,
@@ -66,7 +66,7 @@ def test_a_matrix_becomes_jobs_with_their_own_arguments_ranks_and_names(server: 
     ]
     assert jobs[1]["name"] == "lr 2: --lr=0.1 ranks=2"
     assert {job["experiment_id"] for job in jobs} == {experiment["id"]}
-    assert {server.services.store.job(job["id"]).run_after for job in jobs} == {None}
+    assert {server.state.store.job(job["id"]).run_after for job in jobs} == {None}
     assert all((server.run_dir(job).code / "train.py").exists() for job in jobs)
     assert [one["id"] for one in server.api.get(PATH).json()["items"]] == [experiment["id"]]
     machine = experiment["machine"]
@@ -115,7 +115,7 @@ def test_repeats_get_a_seed_each_and_share_a_row(server: ApiServer, code: Path) 
 def test_one_at_a_time_means_that_each_job_follows_the_one_before(server: ApiServer, code: Path) -> None:
     experiment = submitted(server, body(code, matrix={"--lr": [1, 2, 3]}, sequential=True))
     jobs = [trial["job"] for trial in experiment["trials"]]
-    assert [server.services.store.job(job).run_after for job in jobs] == [None, *jobs[:-1]]
+    assert [server.state.store.job(job).run_after for job in jobs] == [None, *jobs[:-1]]
 
 
 def test_a_repeat_of_the_key_is_answered_with_the_first_experiment(server: ApiServer, code: Path) -> None:
@@ -123,7 +123,7 @@ def test_a_repeat_of_the_key_is_answered_with_the_first_experiment(server: ApiSe
     first = server.api.post(PATH, json=body(code), headers=header).json()
     again = server.api.post(PATH, json=body(code, name="other"), headers=header).json()
     assert again == first
-    assert len(server.services.store.jobs()) == 4
+    assert len(server.state.store.jobs()) == 4
 
 
 def test_values_of_the_environment_are_never_told(server: ApiServer, code: Path) -> None:
@@ -132,7 +132,7 @@ def test_values_of_the_environment_are_never_told(server: ApiServer, code: Path)
     experiment = submitted(server, request)
     assert experiment["definition"]["base"]["env"] == {"API_KEY": "•••"}
     assert "secret-1234" not in server.api.get(f"{PATH}/{experiment['id']}").text
-    assert server.services.store.job(experiment["trials"][0]["job"]).env == {"API_KEY": "secret-1234"}
+    assert server.state.store.job(experiment["trials"][0]["job"]).spec.env == {"API_KEY": "secret-1234"}
 
 
 def test_cancelling_stops_every_job_that_is_not_over(server: ApiServer, code: Path) -> None:
@@ -140,7 +140,7 @@ def test_cancelling_stops_every_job_that_is_not_over(server: ApiServer, code: Pa
     done = {"id": experiment["trials"][0]["job"]}
     server.move(done, JobState.STARTING, JobState.RUNNING, JobState.SUCCEEDED)
     assert server.api.post(f"{PATH}/{experiment['id']}/cancel").status_code == 202
-    intents = [server.services.store.job(trial["job"]).intent for trial in experiment["trials"]]
+    intents = [server.state.store.job(trial["job"]).intent for trial in experiment["trials"]]
     assert intents == ["run", "cancel", "cancel", "cancel"]
     for trial in experiment["trials"][1:]:
         server.move({"id": trial["job"]}, JobState.CANCELLED)
@@ -254,8 +254,8 @@ def test_a_disk_that_fails_half_way_leaves_no_job_and_no_folder(
 
     monkeypatch.setattr(submitter_module, "write_json", full_after_two)
     assert server.api.post(PATH, json=body(code)).status_code == 507
-    assert server.services.store.jobs() == []
-    assert names_in(server.services.home.runs) == []
+    assert server.state.store.jobs() == []
+    assert names_in(server.state.home.runs) == []
 
 
 def test_pages_of_the_list_follow_each_other(server: ApiServer, code: Path) -> None:

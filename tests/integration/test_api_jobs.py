@@ -89,7 +89,7 @@ def test_the_same_key_at_the_same_moment_makes_one_job(server: ApiServer, code: 
         thread.join()
     assert len(ids) == 6
     assert len(set(ids)) == 1
-    assert len(list(server.services.home.runs.iterdir())) == 1
+    assert len(list(server.state.home.runs.iterdir())) == 1
 
 
 @pytest.mark.parametrize(
@@ -402,4 +402,4 @@ def test_a_full_disk_is_answered_with_507_and_nothing_half_done(
     (code / "train.py").write_text("")
     body = {"script": str(code / "train.py"), "device": "cpu"}
     assert "no space" in problem(server.api.post(JOBS, json=body), 507)["detail"]
-    assert list(server.services.home.runs.iterdir()) == []
+    assert list(server.state.home.runs.iterdir()) == []

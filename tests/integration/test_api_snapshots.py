@@ -71,7 +71,7 @@ def test_a_job_goes_back_to_a_chosen_snapshot(server: ApiServer, job: dict[str, 
     answer = server.api.post(url(job, "resume"), json={"snapshot": 10})
     assert answer.status_code == 202, answer.text
     assert (answer.json()["state"], answer.json()["snapshot_step"]) == ("queued", 10)
-    row = server.services.store.job(job["id"])
+    row = server.state.store.job(job["id"])
     assert row is not None
     assert row.rewind == {"run": 2, "step": 10}
 
@@ -82,7 +82,7 @@ def test_a_plain_resume_forgets_an_earlier_choice(server: ApiServer, job: dict[s
     server.api.post(url(job, "resume"), json={"snapshot": 10})
     server.move(job, JobState.CANCELLED)
     assert server.api.post(url(job, "resume")).status_code == 202
-    row = server.services.store.job(job["id"])
+    row = server.state.store.job(job["id"])
     assert row is not None
     assert row.rewind == {}
 
@@ -116,7 +116,7 @@ def test_no_job_goes_back_where_something_would_be_lost(
     fail(server, job)
     answer = server.api.post(url(job, "resume"), json=body)
     assert (answer.status_code, answer.json()["type"]) == (status, f"/problems/{slug}")
-    row = server.services.store.job(job["id"])
+    row = server.state.store.job(job["id"])
     assert row is not None
     assert row.state is JobState.FAILED
 

@@ -93,7 +93,7 @@ def test_a_rank_or_attempt_that_is_not_there_is_said_to_be_missing(server: ApiSe
 
 def test_a_script_that_writes_over_the_figures_gets_no_other_file_shown(server: ApiServer, job: dict[str, Any]) -> None:
     path = server.run_dir(job).attempt(1).usage
-    path.symlink_to(server.services.home.token)
+    path.symlink_to(server.state.home.token)
     assert server.api.get(f"/api/v1/jobs/{job['id']}/usage").json()["items"] == []
     path.unlink()
     os.mkfifo(path)
@@ -101,7 +101,7 @@ def test_a_script_that_writes_over_the_figures_gets_no_other_file_shown(server: 
 
 
 def test_the_time_of_a_job_is_told_in_pieces_that_add_up_to_its_goodput(server: ApiServer, job: dict[str, Any]) -> None:
-    row = server.services.store.job(job["id"])
+    row = server.state.store.job(job["id"])
     assert row is not None
     began = row.created_at
     ended = {"run": 1, "started_at": began + 2, "ranks_running_at": began + 3, "ended_at": began + 13, "last_step": 100}
@@ -110,7 +110,7 @@ def test_the_time_of_a_job_is_told_in_pieces_that_add_up_to_its_goodput(server: 
         1: Attempt(job_id=row.id, number=2, saving_seconds=None, **running),
         0: Attempt(job_id=row.id, number=1, saving_seconds=4.0, **ended),
     }
-    server.services.store.apply_journal(row, RowChanges(1, attempts=attempts))
+    server.state.store.apply_journal(row, RowChanges(1, attempts=attempts))
     shown = server.run_dir(job).attempt(2).rank(0)
     shown.root.mkdir(parents=True)
     (shown.status).write_text((server.run_dir(job).attempt(1).rank(0).status).read_text())

@@ -1,0 +1,51 @@
+"""Metrics that a job has logged."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from pydantic import StringConstraints
+
+from rekindle_service.api.dependencies import AttemptNumber, JobDep, RunDirDep, find_attempt
+from rekindle_service.api.pagination import Page, PageParamsDep, paginate
+from rekindle_service.api.schemas.ranks import MetricName, MetricSeries
+from rekindle_service.run_readers.attempt_metrics import read_attempt_newest, read_attempt_series
+from rekindle_service.run_readers.metrics import NewestValue
+from rekindle_service.run_readers.ranks import read_attempts
+
+router = APIRouter(tags=["metrics"])
+
+
+@router.get("/jobs/{job_id}/metrics")
+def list_metrics(
+    job: JobDep,
+    run_dir: RunDirDep,
+    params: PageParamsDep,
+    attempt: AttemptNumber = None,
+    name: Annotated[
+        list[Annotated[str, StringConstraints(max_length=200)]] | None,
+        Query(max_length=50, description="Only this metric; can be given several times"),
+    ] = None,
+    max_points: Annotated[int, Query(ge=1, le=100_000, description="Maximum number of points of a series")] = 1000,
+) -> Page[MetricSeries]:
+    """List the metrics that rank 0 has logged, of all attempts or one, each downsampled to `max_points`.
+
+    Scalars that the script has written for TensorBoard are included. Downsampling keeps minima, maxima, values that
+    were not finite, and the last point.
+    """
+    attempts = [find_attempt(job, run_dir, attempt)] if attempt is not None else read_attempts(run_dir).values()
+    names = None if name is None else frozenset(name)
+    items = []
+    for each in attempts:
+        series = read_attempt_series(run_dir, each.number, names=names, max_points=max_points)
+        items += [MetricSeries(attempt=each.number, name=metric, points=points) for metric, points in series.items()]
+    return paginate(items, params)
+
+
+@router.get("/jobs/{job_id}/metrics/names")
+def list_metric_names(run_dir: RunDirDep, params: PageParamsDep) -> Page[MetricName]:
+    """List all metrics that rank 0 has logged in any attempt, with their latest values."""
+    latest: dict[str, NewestValue] = {}
+    for number in read_attempts(run_dir):
+        latest |= read_attempt_newest(run_dir, number)
+    page = paginate(list(latest.items()), params)
+    return page.map(lambda item: MetricName(name=item[0], step=item[1].step, value=item[1].value))

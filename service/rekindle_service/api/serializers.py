@@ -1,0 +1,147 @@
+"""Rows and run directories as responses."""
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from rekindle.contract.run_dir.paths import RunDir
+from rekindle.contract.run_dir.rank_records import RankStatus
+from rekindle.contract.states import HOLDING_SLOTS, TERMINAL
+from rekindle_service.api.schemas.common import replace_surrogates
+from rekindle_service.api.schemas.experiments import ExperimentPublic, ExperimentSummary, TrialPublic
+from rekindle_service.api.schemas.jobs import AttemptPublic, JobPublic
+from rekindle_service.api.schemas.ranks import RankPublic, UsagePublic
+from rekindle_service.config.home import Home
+from rekindle_service.experiments.comparison import Measure, compare, default_measures
+from rekindle_service.experiments.matrix import Trial
+from rekindle_service.run_readers.ranks import AttemptFacts, read_ranks, read_status
+from rekindle_service.run_readers.run_metrics import Series, read_run_series
+from rekindle_service.run_readers.usage import UsageSample, latest_usage
+from rekindle_service.store.tables import Attempt, Experiment, Job
+
+HIDDEN = "•••"
+"""Stands for the value of an environment variable, which may be a secret."""
+
+_RANK_ZERO = 0
+_MAX_USAGE_AGE = 20.0  # seconds for which a sample shows what a rank uses now
+
+
+def job_public(job: Job) -> JobPublic:
+    """The columns of a job take precedence over its spec: a person may have changed them since submission."""
+    spec = job.spec.to_json()
+    columns = job.model_dump(include=set(JobPublic.model_fields))
+    return JobPublic.model_validate(
+        {
+            **replace_surrogates(spec),
+            **columns,
+            "env": dict.fromkeys(spec["env"], HIDDEN),
+            "ranks": {"min": spec["min_ranks"], "max": spec["max_ranks"]},
+            "target": {"kind": spec["kind"], "value": spec["target"]},
+        }
+    )
+
+
+def attempt_public(attempt: Attempt) -> AttemptPublic:
+    columns = attempt.model_dump(include=set(AttemptPublic.model_fields))
+    return AttemptPublic.model_validate({**columns, "state": "running" if attempt.ended_at is None else "ended"})
+
+
+def rank_zero_status(run_dir: RunDir, attempt: int) -> RankStatus | None:
+    return read_status(run_dir.root, run_dir.attempt(attempt).rank(_RANK_ZERO))
+
+
+def ranks_public(job: Job, run_dir: RunDir, attempt: AttemptFacts) -> list[RankPublic]:
+    """Every rank of an attempt; none is running where the job holds no slots."""
+    ended = job.state not in HOLDING_SLOTS
+    sample = None if ended else latest_usage(run_dir.root, run_dir.attempt(attempt.number).usage)
+    if sample is not None and time.time() - sample.at >= _MAX_USAGE_AGE:
+        sample = None
+    return [
+        RankPublic(
+            **asdict(row),
+            usage=None if sample is None or row.process_state is None else usage_public(sample, row.rank),
+        )
+        for row in read_ranks(run_dir, attempt, over=ended)
+    ]
+
+
+def usage_public(sample: UsageSample, rank: int) -> UsagePublic | None:
+    """What one rank uses; None where the sample does not cover it."""
+    usage = sample.of_rank(rank)
+    if usage is None:
+        return None
+    return UsagePublic(
+        at=sample.at,
+        cpu_percent=usage.cpu_percent,
+        rss_bytes=usage.rss_bytes,
+        read_bytes=usage.read_bytes,
+        written_bytes=usage.written_bytes,
+        devices=sample.devices_of(rank),
+    )
+
+
+def experiment_summary(experiment: Experiment, jobs: Sequence[Job]) -> ExperimentSummary:
+    return ExperimentSummary.model_validate(_summary(experiment, jobs))
+
+
+def experiment_public(experiment: Experiment, jobs: Sequence[Job], home: Home) -> ExperimentPublic:
+    """With a table of the current results: running jobs are included with their latest values."""
+    series = [read_run_series(home.run_dir(job.id)) for job in jobs]
+    measures = [Measure(**each) for each in experiment.definition.get("measure", [])] or default_measures(series)
+    results = [_result(job, each, measures) for job, each in zip(jobs, series, strict=True)]
+    trials = [result.trial for result in results]
+    return ExperimentPublic.model_validate(
+        {
+            **_summary(experiment, jobs),
+            "definition": experiment.definition,
+            "machine": experiment.machine,
+            "notes": experiment.notes,
+            "parameters": list(dict.fromkeys(key for trial in trials for key in trial.parameters)),
+            "measures": [measure.heading for measure in measures],
+            "rows": compare(trials, [result.values for result in results], measures),
+            "trials": [_trial_public(result) for result in results],
+        }
+    )
+
+
+def _summary(experiment: Experiment, jobs: Sequence[Job]) -> dict[str, Any]:
+    return {
+        **experiment.model_dump(include={"id", "number", "name", "title", "command", "created_at"}),
+        "over": all(job.state in TERMINAL for job in jobs),
+        "jobs": len(jobs),
+        "states": dict(Counter(job.state.value for job in jobs)),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class _Result:
+    """A job of an experiment with one value for each measure."""
+
+    job: Job
+    trial: Trial
+    values: list[float | None]
+
+
+def _result(job: Job, series: Series, measures: Sequence[Measure]) -> _Result:
+    values = [measure.of([point.value for point in series.get(measure.metric, [])]) for measure in measures]
+    return _Result(job, Trial(job.trial["parameters"], job.trial["repeat"]), values)
+
+
+def _trial_public(result: _Result) -> TrialPublic:
+    job = result.job
+    end = time.time() if job.ended_at is None else job.ended_at
+    return TrialPublic(
+        job=job.id,
+        number=job.number,
+        name=job.name,
+        state=job.state,
+        intent=job.intent,
+        parameters=result.trial.parameters,
+        repeat=result.trial.repeat,
+        seconds=None if job.started_at is None else max(0.0, end - job.started_at),
+        restarts=job.restarts,
+        outcome=job.outcome,
+        values=result.values,
+    )
