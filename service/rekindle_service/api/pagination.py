@@ -2,13 +2,16 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Generic, Protocol, TypeVar
+from typing import Annotated, Generic, TypeVar
 
 from fastapi import Depends, Query
 from pydantic import BaseModel
 
+from rekindle_service.store.tables import Experiment, Job
+
 T = TypeVar("T")
 U = TypeVar("U")
+Row = TypeVar("Row", Job, Experiment)
 
 _MAX = (1 << 63) - 1
 _CURSOR = "`next` of the previous page"
@@ -48,15 +51,6 @@ def paginate(items: Sequence[T], params: PageParams, position: Callable[[T], int
     return Page(items=[item for _, item in page], next=str(page[-1][0]) if len(page) < len(rest) else None)
 
 
-class Numbered(Protocol):
-    """A row that counts up in the order of submission."""
-
-    number: int
-
-
-Row = TypeVar("Row", bound=Numbered)
-
-
 @dataclass(frozen=True, slots=True)
 class RowPageParams:
     """Query parameters of a list of rows, newest first, that the database reads page by page."""
@@ -64,7 +58,7 @@ class RowPageParams:
     limit: Annotated[int, Query(ge=1, le=200, description="Maximum number of items")] = 50
     cursor: Annotated[int | None, Query(ge=1, le=_MAX, description=_CURSOR)] = None
 
-    def page(self, rows: Sequence[Row]) -> Page[Row]:
+    def page(self, rows: Sequence[Row]) -> "Page[Row]":
         """Precondition: ``rows`` was queried with one row more than ``limit``, which shows whether a page follows."""
         shown = list(rows[: self.limit])
         return Page(items=shown, next=str(shown[-1].number) if len(rows) > self.limit else None)
