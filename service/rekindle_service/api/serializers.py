@@ -3,7 +3,7 @@
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 from rekindle.contract.run_dir.paths import RunDir
@@ -90,8 +90,8 @@ def experiment_public(experiment: Experiment, jobs: Sequence[Job], home: Home) -
     """With a table of the current results: running jobs are included with their latest values."""
     series = [read_run_series(home.run_dir(job.id)) for job in jobs]
     measures = [Measure(**each) for each in experiment.definition.get("measure", [])] or default_measures(series)
-    results = [_result(job, each, measures) for job, each in zip(jobs, series, strict=True)]
-    trials = [result.trial for result in results]
+    values = [[measure.of(_values(each, measure.metric)) for measure in measures] for each in series]
+    trials = [Trial(job.trial["parameters"], job.trial["repeat"]) for job in jobs]
     return ExperimentPublic.model_validate(
         {
             **_summary(experiment, jobs),
@@ -100,8 +100,8 @@ def experiment_public(experiment: Experiment, jobs: Sequence[Job], home: Home) -
             "notes": experiment.notes,
             "parameters": list(dict.fromkeys(key for trial in trials for key in trial.parameters)),
             "measures": [measure.heading for measure in measures],
-            "rows": compare(trials, [result.values for result in results], measures),
-            "trials": [_trial_public(result) for result in results],
+            "rows": compare(trials, values, measures),
+            "trials": [_trial_public(job, each) for job, each in zip(jobs, values, strict=True)],
         }
     )
 
@@ -115,33 +115,12 @@ def _summary(experiment: Experiment, jobs: Sequence[Job]) -> dict[str, Any]:
     }
 
 
-@dataclass(frozen=True, slots=True)
-class _Result:
-    """A job of an experiment with one value for each measure."""
-
-    job: Job
-    trial: Trial
-    values: list[float | None]
+def _values(series: Series, metric: str) -> list[float | None]:
+    return [point.value for point in series.get(metric, [])]
 
 
-def _result(job: Job, series: Series, measures: Sequence[Measure]) -> _Result:
-    values = [measure.of([point.value for point in series.get(measure.metric, [])]) for measure in measures]
-    return _Result(job, Trial(job.trial["parameters"], job.trial["repeat"]), values)
-
-
-def _trial_public(result: _Result) -> TrialPublic:
-    job = result.job
+def _trial_public(job: Job, values: list[float | None]) -> TrialPublic:
     end = time.time() if job.ended_at is None else job.ended_at
-    return TrialPublic(
-        job=job.id,
-        number=job.number,
-        name=job.name,
-        state=job.state,
-        intent=job.intent,
-        parameters=result.trial.parameters,
-        repeat=result.trial.repeat,
-        seconds=None if job.started_at is None else max(0.0, end - job.started_at),
-        restarts=job.restarts,
-        outcome=job.outcome,
-        values=result.values,
-    )
+    seconds = None if job.started_at is None else max(0.0, end - job.started_at)
+    columns = job.model_dump(include={"number", "name", "state", "intent", "restarts", "outcome"})
+    return TrialPublic.model_validate({**columns, **job.trial, "job": job.id, "seconds": seconds, "values": values})

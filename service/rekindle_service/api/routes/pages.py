@@ -1,5 +1,6 @@
 """The web pages, all but the login page in one shell, and the static files they load."""
 
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -28,11 +29,25 @@ _TEMPLATES = Jinja2Templates(
 
 _SESSION_SECONDS = 30 * 24 * 3600
 
+_PAGES = {
+    "/": "index.html",
+    "/jobs/{job_id}": "job.html",
+    "/submit": "submit.html",
+    "/compare": "compare.html",
+    "/machine": "machine.html",
+    "/experiments": "experiments.html",
+    "/experiments/{experiment_id}": "experiment.html",
+    "/login": "login.html",
+}
+"""Templates by path. A page reads ids from its URL and gets everything else from the API."""
+
 router = APIRouter(include_in_schema=False)
 
 
 def install_pages(app: FastAPI) -> None:
     app.include_router(router)
+    for path, template in _PAGES.items():
+        app.get(path, include_in_schema=False)(_page(template))
     app.mount("/static", _Files(directory=_PACKAGE / "web"))
 
 
@@ -45,9 +60,11 @@ class _Files(StaticFiles):
         return response
 
 
-@router.get("/")
-def job_list_page(request: Request) -> Response:
-    return _page(request, "index.html")
+def _page(template: str) -> Callable[[Request], Response]:
+    def page(request: Request) -> Response:
+        return _TEMPLATES.TemplateResponse(request, template, headers={"Cache-Control": "private, no-cache"})
+
+    return page
 
 
 @router.get("/jobs")
@@ -55,44 +72,6 @@ def job_list_page(request: Request) -> Response:
 def shortened_job_url() -> RedirectResponse:
     """The URL of a job without its id leads to the list of jobs."""
     return RedirectResponse("/")
-
-
-@router.get("/jobs/{job_id}")
-def job_page(request: Request, job_id: str) -> Response:
-    """The page reads the id from its URL and gets the job from the API."""
-    return _page(request, "job.html")
-
-
-@router.get("/submit")
-def submit_page(request: Request) -> Response:
-    return _page(request, "submit.html")
-
-
-@router.get("/compare")
-def compare_page(request: Request) -> Response:
-    """The page reads the jobs to compare from its URL."""
-    return _page(request, "compare.html")
-
-
-@router.get("/machine")
-def machine_page(request: Request) -> Response:
-    return _page(request, "machine.html")
-
-
-@router.get("/experiments")
-def experiment_list_page(request: Request) -> Response:
-    return _page(request, "experiments.html")
-
-
-@router.get("/experiments/{experiment_id}")
-def experiment_page(request: Request, experiment_id: str) -> Response:
-    """The page reads the id from its URL and gets the experiment from the API."""
-    return _page(request, "experiment.html")
-
-
-@router.get("/login")
-def login_page(request: Request) -> Response:
-    return _page(request, "login.html")
 
 
 @router.post("/login", status_code=204)
@@ -122,10 +101,6 @@ async def plotly_script(request: Request) -> Response:
         raise ProblemError(404, "not-found", "plotly is not installed in the server's environment")
     files = _Files(directory=Path(spec.origin).parent / "package_data")
     return await files.get_response("plotly.min.js", request.scope)
-
-
-def _page(request: Request, name: str) -> Response:
-    return _TEMPLATES.TemplateResponse(request, name, headers={"Cache-Control": "private, no-cache"})
 
 
 def _from_browser(request: Request) -> bool:

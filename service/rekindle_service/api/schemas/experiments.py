@@ -6,7 +6,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, StringCo
 from pydantic_core import PydanticCustomError
 
 from rekindle_service.api.schemas.common import JsonObject, MetricPoint, Timestamp
-from rekindle_service.api.schemas.requests import STRICT, Argument, Name, no_nul
+from rekindle_service.api.schemas.requests import STRICT, Argument, Name, no_nul, require_one
 from rekindle_service.experiments.comparison import Row, Take
 from rekindle_service.experiments.matrix import JOB_FIELDS, MAX_JOBS, is_option
 from rekindle_service.suggestions import did_you_mean
@@ -91,8 +91,7 @@ class ExperimentCreate(BaseModel):
 
     @model_validator(mode="after")
     def _has_one_kind(self) -> Self:
-        if (self.builtin is None) == (self.matrix is None):
-            raise PydanticCustomError("kind", "exactly one of builtin and matrix must be given", {"hint": _KIND_HINT})
+        require_one(self, ("builtin", "matrix"), _KIND_HINT)
         own = self.model_fields_set - {"builtin", "size", "name", "args"}
         if self.builtin is not None and own:
             rule = "a builtin has its own {fields}: omit it"

@@ -62,6 +62,14 @@ class _Request(BaseModel):
     model_config = STRICT
 
 
+def require_one(model: BaseModel, names: tuple[str, ...], hint: str) -> None:
+    given = [name for name in names if getattr(model, name) is not None]
+    if len(given) != 1:
+        *first, last = names
+        rule = f"exactly one of {', '.join(first)} and {last} must be given, not {{given}}"
+        raise PydanticCustomError("one_of", rule, {"given": " and ".join(given) or "none", "hint": hint})
+
+
 class RankRange(_Request):
     """Minimum and maximum number of ranks."""
 
@@ -101,10 +109,7 @@ class Code(_Request):
 
     @model_validator(mode="after")
     def _has_one_origin(self) -> Self:
-        given = [kind for kind in ("path", "bundle", "git") if getattr(self, kind) is not None]
-        if len(given) != 1:
-            context = {"given": " and ".join(given) or "none", "hint": "ref requires git"}
-            raise PydanticCustomError("code", "exactly one of path, bundle and git must be given, not {given}", context)
+        require_one(self, ("path", "bundle", "git"), hint="ref requires git")
         if self.ref is not None and self.git is None:
             raise PydanticCustomError("code", "ref requires git", {"hint": "omit it"})
         return self
@@ -156,16 +161,8 @@ class JobCreate(JobOptions, _Request):
 
     @model_validator(mode="after")
     def _has_one_target(self) -> Self:
-        given = [kind for kind in ("script", "module", "recipe") if getattr(self, kind) is not None]
-        if len(given) != 1:
-            raise PydanticCustomError(
-                "target",
-                "exactly one of script, module and recipe must be given, not {given}",
-                {
-                    "given": " and ".join(given) or "none",
-                    "hint": "a script is a file, a module is named as for `python -m`",
-                },
-            )
+        hint = "a script is a file, a module is as for `python -m`"
+        require_one(self, ("script", "module", "recipe"), hint)
         return self
 
 
