@@ -169,7 +169,7 @@ def test_a_deleted_job_leaves_the_others_their_places(server: ApiServer, code: P
         ({"matrix": {"--lr": 1}}, "matrix.0.--lr", "list"),
         ({"matrix": {}}, "matrix.0", "at least 1"),
         ({"matrix": []}, "matrix", "at least 1"),
-        ({"matrix": {"--a": list(range(200)), "--b": [1, 2]}}, "matrix", "at most 200 jobs"),
+        ({"matrix": {"--a": list(range(200)), "--b": [1, 2]}}, "matrix", "maximum of 200 jobs"),
         ({"matrix": {"--lr": [1]}, "repeats": 0}, "repeats", "greater than or equal to 1"),
         ({"matrix": {"ranks": [1, 3]}}, "matrix.ranks", "exceeds the 2 CPU slots of this machine"),
         ({"matrix": {"ranks": ["two"]}}, "matrix.ranks", "whole number"),
@@ -179,7 +179,7 @@ def test_a_deleted_job_leaves_the_others_their_places(server: ApiServer, code: P
         ({"measures": ["loss"]}, "measures", "'measure'"),
         ({"size": "small"}, "body", "only a builtin has a size"),
         ({"builtin": "shuffle"}, "body", "exactly one of builtin and matrix"),
-        ({"base": {"script": "train.py", "name": "x"}}, "base.name", "must be left out"),
+        ({"base": {"script": "train.py", "name": "x"}}, "base.name", "must be omitted"),
         ({"base": {"recipe": "dpp"}}, "base.recipe", "did you mean 'dp' or 'ddp'?"),
         ({"base": {"recipe": "ddp", "rank": 2}}, "base.rank", "'ranks'"),
         ({"base": {"recipe": "ddp", "env": {"PET_X": "1"}}}, "base.env", "cannot be set"),
@@ -199,8 +199,8 @@ def test_what_cannot_be_a_set_of_jobs_is_refused_whole_with_the_field_at_fault(
     [
         ({"builtin": "shufle"}, "builtin", "did you mean 'shuffle'?"),
         ({"builtin": "shuffle", "size": "smal"}, "size", "did you mean 'small'?"),
-        ({"builtin": "shuffle", "repeats": 2}, "body", "args may be added"),
-        ({}, "body", "GET /api/v1/experiments/builtin has those of rekindle, to be sent as they are or changed"),
+        ({"builtin": "shuffle", "repeats": 2}, "body", "args may be given"),
+        ({}, "body", "GET /api/v1/experiments/builtin lists the built-in experiments with their definitions"),
     ],
 )
 def test_a_wrong_builtin_is_answered_with_the_right_ones(

@@ -34,7 +34,7 @@ def test_jobs_slots_and_the_server_are_told(server: ApiServer, code: Path) -> No
     assert told["rekindle_jobs", "queued"] == told["rekindle_jobs", "running"] == 1
     assert told["rekindle_jobs", "failed"] == 0
     assert told["rekindle_slots", "cpu", "held"] == told["rekindle_slots", "cpu", "free"] == 1
-    assert told["rekindle_engine_up",] == 1
+    assert told["rekindle_scheduler_up",] == 1
     assert told["rekindle_home_free_bytes",] > 0
     assert told["rekindle_job_step", running["id"]] == 40
     assert told["rekindle_job_snapshot_step", running["id"]] == 30

@@ -130,15 +130,15 @@ def test_a_snapshot_comes_as_an_archive(server: ApiServer, job: dict[str, Any], 
     assert server.api.get(url(job, "snapshots/11/files.zip")).status_code == 404
 
 
-def test_the_configuration_tells_code_and_surroundings(server: ApiServer, job: dict[str, Any], code: Path) -> None:
+def test_the_configuration_shows_code_and_environment(server: ApiServer, job: dict[str, Any], code: Path) -> None:
     told = server.api.get(url(job, "configuration")).json()
     assert told["code"]["digest"].startswith("sha256:")
     assert (told["code"]["files"], told["code"]["bytes"]) == (1, 12)
-    assert told["surroundings"] is None
+    assert told["environment"] is None
     server.run_dir(job).surroundings.write_text('{"python": "3.11.2", "packages": {"torch": "2.15"}}')
-    assert server.api.get(url(job, "configuration")).json()["surroundings"]["packages"] == {"torch": "2.15"}
+    assert server.api.get(url(job, "configuration")).json()["environment"]["packages"] == {"torch": "2.15"}
     server.run_dir(job).surroundings.write_text("nonsense")
-    assert server.api.get(url(job, "configuration")).json()["surroundings"] is None
+    assert server.api.get(url(job, "configuration")).json()["environment"] is None
 
 
 def test_the_code_of_two_jobs_is_compared(server: ApiServer, job: dict[str, Any], code: Path) -> None:

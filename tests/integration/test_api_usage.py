@@ -100,7 +100,7 @@ def test_a_script_that_writes_over_the_figures_gets_no_other_file_shown(server: 
     assert [row["usage"] for row in server.api.get(f"/api/v1/jobs/{job['id']}/ranks").json()["items"]] == [None, None]
 
 
-def test_the_time_of_a_job_is_told_in_pieces_that_add_up_to_its_goodput(server: ApiServer, job: dict[str, Any]) -> None:
+def test_the_intervals_of_a_job_add_up_to_its_goodput(server: ApiServer, job: dict[str, Any]) -> None:
     row = server.state.store.job(job["id"])
     assert row is not None
     began = row.created_at
@@ -115,9 +115,9 @@ def test_the_time_of_a_job_is_told_in_pieces_that_add_up_to_its_goodput(server: 
     shown.root.mkdir(parents=True)
     (shown.status).write_text((server.run_dir(job).attempt(1).rank(0).status).read_text())
     told = server.api.get(f"/api/v1/jobs/{job['id']}/time").json()
-    first = [(piece["spending"], piece["seconds"]) for piece in told["pieces"] if piece["attempt"] == 1]
+    first = [(interval["category"], interval["seconds"]) for interval in told["intervals"] if interval["attempt"] == 1]
     assert first == [("starting", 1.0), ("training", 3.0), ("saving", 4.0), ("replayed", 3.0)]
-    second = {piece["spending"]: piece["seconds"] for piece in told["pieces"] if piece["attempt"] == 2}
+    second = {interval["category"]: interval["seconds"] for interval in told["intervals"] if interval["attempt"] == 2}
     assert second["saving"] == 2.0, "as the running rank says itself"
     spent = told["seconds"]
     assert set(spent) == {"queued", "waiting", "starting", "training", "saving", "replayed"}
@@ -128,4 +128,4 @@ def test_the_time_of_a_job_in_the_queue_is_all_queued(server: ApiServer, code: P
     job = server.submit(code)
     told = server.api.get(f"/api/v1/jobs/{job['id']}/time").json()
     assert told["goodput"] is None
-    assert {piece["spending"] for piece in told["pieces"]} == {"queued"}
+    assert {interval["category"] for interval in told["intervals"]} == {"queued"}

@@ -3,9 +3,8 @@
 from importlib.metadata import version
 from typing import Any
 
-from fastapi import Depends, FastAPI
+from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
-from fastapi.security import HTTPBearer
 
 from rekindle_service.api.dependencies import AppState
 from rekindle_service.api.middleware.auth import AuthMiddleware
@@ -16,16 +15,14 @@ from rekindle_service.api.problem_details import RESPONSES, Problem, install_pro
 from rekindle_service.api.routes import (
     attempts,
     bundles,
-    chaos,
     environment,
     events,
     experiments,
-    health,
     jobs,
     logs,
     machine,
     metrics,
-    prometheus,
+    monitoring,
     ranks,
     recipes,
     snapshots,
@@ -41,7 +38,6 @@ API_ROUTERS = (
     logs.router,
     metrics.router,
     snapshots.router,
-    chaos.router,
     environment.router,
     bundles.router,
     recipes.router,
@@ -62,11 +58,9 @@ def create_app(state: AppState) -> FastAPI:
         redirect_slashes=False,
     )
     app.state.rekindle = state
-    bearer = Depends(HTTPBearer(auto_error=False, description="The token that `rekindle token` prints"))
     for router in API_ROUTERS:
-        app.include_router(router, prefix="/api/v1", dependencies=[bearer], responses=RESPONSES)
-    app.include_router(health.router)
-    app.include_router(prometheus.router, dependencies=[bearer], responses=RESPONSES)
+        app.include_router(router, prefix="/api/v1", dependencies=[monitoring.BEARER], responses=RESPONSES)
+    app.include_router(monitoring.router)
     install_pages(app)
     install_problem_handlers(app)
     app.add_middleware(ClientDisconnectMiddleware)

@@ -9,9 +9,9 @@ from fastapi import Depends, Header, Path, Query, Request
 from pydantic import StringConstraints
 
 from rekindle.contract.run_dir.paths import RunDir
+from rekindle_service.api.event_stream.single_flight import SingleFlightCache
 from rekindle_service.api.middleware.auth import Credentials
 from rekindle_service.api.problem_details import ProblemError
-from rekindle_service.api.single_flight import SingleFlightCache
 from rekindle_service.config.home import Home, is_job_id
 from rekindle_service.jobs.submitter import Submitter
 from rekindle_service.machine.devices import Machine

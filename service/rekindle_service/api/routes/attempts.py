@@ -1,4 +1,4 @@
-"""Attempts of a job, and where its time went."""
+"""The history of a job: its attempts, its events, and what its time was spent on."""
 
 import time
 
@@ -6,7 +6,7 @@ from fastapi import APIRouter
 
 from rekindle_service.api.dependencies import AppStateDep, JobDep, RunDirDep
 from rekindle_service.api.pagination import Page, PageParamsDep, paginate
-from rekindle_service.api.schemas.jobs import AttemptPublic, IntervalPublic, TimeBreakdown
+from rekindle_service.api.schemas.jobs import AttemptPublic, EventPublic, IntervalPublic, TimeBreakdown
 from rekindle_service.api.serializers import attempt_public, rank_zero_status
 from rekindle_service.jobs.time_breakdown import goodput, time_breakdown, totals
 
@@ -17,6 +17,12 @@ router = APIRouter(tags=["attempts"])
 def list_attempts(state: AppStateDep, job: JobDep, params: PageParamsDep) -> Page[AttemptPublic]:
     """List the attempts of a job, oldest first: each is one launch of torchrun."""
     return paginate(state.store.attempts(job.id), params, lambda attempt: attempt.number).map(attempt_public)
+
+
+@router.get("/jobs/{job_id}/events")
+def list_events(state: AppStateDep, job: JobDep, params: PageParamsDep) -> Page[EventPublic]:
+    """List the events in the history of a job, oldest first."""
+    return paginate(state.store.events(job.id), params, lambda event: event.id).map(EventPublic.model_validate)
 
 
 @router.get("/jobs/{job_id}/time")

@@ -1,4 +1,4 @@
-"""Events: the history of one job, and one server-sent stream for everything that happens."""
+"""One server-sent stream for everything: changes of all jobs, and ranks, metrics and logs of followed jobs."""
 
 import re
 from collections.abc import AsyncIterator
@@ -10,12 +10,10 @@ from fastapi import APIRouter, Depends, Header, Query
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 from starlette.concurrency import run_in_threadpool
 
-from rekindle_service.api.dependencies import AppStateDep, JobDep, find_job
-from rekindle_service.api.event_stream.feed import Feed
-from rekindle_service.api.event_stream.job_feed import LogSubscription
-from rekindle_service.api.pagination import Page, PageParamsDep, paginate
+from rekindle_service.api.dependencies import AppStateDep, find_job
+from rekindle_service.api.event_stream.feed import Feed, LogSubscription
 from rekindle_service.api.problem_details import invalid_field
-from rekindle_service.api.schemas.jobs import EventPublic, Hello
+from rekindle_service.api.schemas.jobs import Hello
 from rekindle_service.store import StorageError
 
 router = APIRouter(tags=["events"])
@@ -30,12 +28,6 @@ Logs = Annotated[
     list[str],
     Query(max_length=_MAX_FOLLOWED, description="Logs to follow: `rank:stream` of a single job, or `job:rank:stream`"),
 ]
-
-
-@router.get("/jobs/{job_id}/events")
-def list_events(state: AppStateDep, job: JobDep, params: PageParamsDep) -> Page[EventPublic]:
-    """List the events in the history of a job, oldest first."""
-    return paginate(state.store.events(job.id), params, lambda event: event.id).map(EventPublic.model_validate)
 
 
 def make_feed(

@@ -2,8 +2,9 @@
 
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
-from typing import Annotated, BinaryIO, Literal
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Header, Query, Response
 from pydantic import StringConstraints
@@ -16,7 +17,7 @@ from rekindle_service.api.pagination import Page, PageParamsDep, paginate
 from rekindle_service.api.problem_details import ProblemError, invalid_field
 from rekindle_service.api.schemas.ranks import LogMatches, RankMatches
 from rekindle_service.run_readers.log_search import Bounds, search
-from rekindle_service.run_readers.logs import iter_bytes, read_chunk, size_of, tail_offset
+from rekindle_service.run_readers.logs import LogChunk, iter_bytes, read_chunk, size_of, tail_offset
 from rekindle_service.run_readers.ranks import STREAMS, AttemptFacts, rank_numbers, read_attempts
 from rekindle_service.run_readers.safe_open import open_regular
 from rekindle_service.run_readers.zip_stream import Member, zip_stream
@@ -74,45 +75,31 @@ def _log_path(run_dir: RunDir, attempt: AttemptFacts, rank: int, stream: str) ->
 
 
 def _text_chunk(root: Path, path: Path, offset: int, limit: int, tail: int | None) -> Response:
+    chunk = LogChunk("", 0, 0)
     file = open_regular(root, path)
-    if file is None:
-        _require_within(offset, 0)
-        return _text_response("", 0, 0)
-    with file:
-        if tail is not None:
+    with file or nullcontext():
+        if file is not None and tail is not None:
             offset = tail_offset(file, tail, limit)
-        _require_within(offset, size_of(file))
-        chunk = read_chunk(file, offset, limit)
-    return _text_response(chunk.text, chunk.offset, chunk.next_offset)
-
-
-def _text_response(text: str, offset: int, next_offset: int) -> Response:
-    headers = {"X-Offset": str(offset), "X-Next-Offset": str(next_offset), "Accept-Ranges": "bytes"}
-    return Response(text, headers=headers, media_type=_TEXT)
-
-
-def _require_within(offset: int, size: int) -> None:
-    if offset > size:
-        raise _beyond_end(f"offset {offset}", size)
-
-
-def _beyond_end(what: str, size: int) -> ProblemError:
-    detail = f"{what} is after the end: the log has {size} bytes so far"
-    return ProblemError(416, "beyond-end", detail, headers={"Content-Range": f"bytes */{size}"})
+        if offset > (size := 0 if file is None else size_of(file)):
+            raise _beyond_end(f"offset {offset}", size)
+        if file is not None:
+            chunk = read_chunk(file, offset, limit)
+    headers = {"X-Offset": str(chunk.offset), "X-Next-Offset": str(chunk.next_offset), "Accept-Ranges": "bytes"}
+    return Response(chunk.text, headers=headers, media_type=_TEXT)
 
 
 def _raw_range(root: Path, path: Path, header: str) -> Response | None:
     """The response to a ``Range`` header, None where it must be ignored. The body is streamed: memory stays flat."""
     file = open_regular(root, path)
-    size = 0 if file is None else size_of(file)
-    try:
-        span = parse_range(header, size)
-    except UnsatisfiableRangeError:
-        _close(file)
-        raise _beyond_end(f"the range {header[:100]!r}", size) from None
-    if file is None or span is None:
-        _close(file)
-        return None
+    with ExitStack() as stack:
+        size = 0 if file is None else size_of(stack.enter_context(file))
+        try:
+            span = parse_range(header, size)
+        except UnsatisfiableRangeError:
+            raise _beyond_end(f"the range {header[:100]!r}", size) from None
+        if file is None or span is None:
+            return None
+        stack.pop_all()  # the response closes the file
     start, end = span
     headers = {
         "Content-Range": f"bytes {start}-{end - 1}/{size}",
@@ -122,9 +109,9 @@ def _raw_range(root: Path, path: Path, header: str) -> Response | None:
     return StreamingResponse(iter_bytes(file, start, end), 206, headers, _TEXT)
 
 
-def _close(file: BinaryIO | None) -> None:
-    if file is not None:
-        file.close()
+def _beyond_end(position: str, size: int) -> ProblemError:
+    detail = f"{position} is after the end: the log has {size} bytes so far"
+    return ProblemError(416, "beyond-end", detail, headers={"Content-Range": f"bytes */{size}"})
 
 
 @router.get("/jobs/{job_id}/ranks/{rank}/log/search")

@@ -1,4 +1,4 @@
-"""Metrics that a job has logged."""
+"""Time series: the metrics that a job has logged, and the resource usage of its ranks."""
 
 from typing import Annotated
 
@@ -7,10 +7,14 @@ from pydantic import StringConstraints
 
 from rekindle_service.api.dependencies import AttemptNumber, JobDep, RunDirDep, find_attempt
 from rekindle_service.api.pagination import Page, PageParamsDep, paginate
-from rekindle_service.api.schemas.ranks import MetricName, MetricSeries
+from rekindle_service.api.problem_details import ProblemError
+from rekindle_service.api.schemas.ranks import MetricName, MetricSeries, UsageSeries
+from rekindle_service.api.serializers import usage_public
+from rekindle_service.machine.monitor import evenly_spaced
 from rekindle_service.run_readers.attempt_metrics import read_attempt_newest, read_attempt_series
 from rekindle_service.run_readers.metrics import NewestValue
 from rekindle_service.run_readers.ranks import read_attempts
+from rekindle_service.run_readers.usage import UsageSample, read_usage
 
 router = APIRouter(tags=["metrics"])
 
@@ -49,3 +53,35 @@ def list_metric_names(run_dir: RunDirDep, params: PageParamsDep) -> Page[MetricN
         latest |= read_attempt_newest(run_dir, number)
     page = paginate(list(latest.items()), params)
     return page.map(lambda item: MetricName(name=item[0], step=item[1].step, value=item[1].value))
+
+
+@router.get("/jobs/{job_id}/usage")
+def list_usage(
+    job: JobDep,
+    run_dir: RunDirDep,
+    params: PageParamsDep,
+    attempt: AttemptNumber = None,
+    rank: Annotated[int | None, Query(ge=0, le=1 << 31, description="Only this rank")] = None,
+    max_points: Annotated[int, Query(ge=1, le=10_000, description="Maximum number of points of a series")] = 300,
+) -> Page[UsageSeries]:
+    """List the CPU, memory, disk and GPU usage of every rank of an attempt, sampled every 5 seconds.
+
+    Of a long attempt the interval between older samples is longer; each series is downsampled to `max_points`.
+    """
+    if attempt is None and job.attempt == 0:
+        return Page(items=[])
+    facts = find_attempt(job, run_dir, attempt)
+    samples = list(read_usage(run_dir.root, run_dir.attempt(facts.number).usage))
+    known = {usage.rank for sample in samples for usage in sample.ranks}
+    if rank is not None and rank not in known | set(range(facts.world_size)):
+        detail = f"attempt {facts.number} of job {job.id} has no rank {rank}; GET …/ranks lists its ranks"
+        raise ProblemError(404, "unknown-rank", detail)
+    page = paginate(sorted(known) if rank is None else [rank], params, lambda each: each)
+    return page.map(lambda each: _usage_series(facts.number, each, samples, max_points))
+
+
+def _usage_series(attempt: int, rank: int, samples: list[UsageSample], max_points: int) -> UsageSeries:
+    covering = [sample for sample in samples if sample.of_rank(rank) is not None]
+    chosen = evenly_spaced(covering, max_points)
+    points = [point for sample in chosen if (point := usage_public(sample, rank)) is not None]
+    return UsageSeries(attempt=attempt, rank=rank, points=points)

@@ -1,17 +1,23 @@
-"""Ranks of an attempt: their state, resource usage and Python stacks."""
+"""Ranks of an attempt: their state, their Python stacks, and fault injection, which the keeper carries out."""
 
-from typing import Annotated
+import random
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter
 
+from rekindle.contract.chaos import RANK_FAULTS, Fault
+from rekindle.contract.run_dir.paths import RunDir
 from rekindle.contract.run_dir.rank_records import RankState, notify
+from rekindle.contract.states import JobState
 from rekindle_service.api.dependencies import AttemptDep, AttemptNumber, JobDep, RankDep, RunDirDep, find_attempt
 from rekindle_service.api.pagination import Page, PageParamsDep, paginate
-from rekindle_service.api.problem_details import ProblemError
-from rekindle_service.api.schemas.ranks import RankPublic, StackPublic, UsageSeries
-from rekindle_service.api.serializers import ranks_public, usage_public
+from rekindle_service.api.problem_details import ProblemError, invalid_field
+from rekindle_service.api.schemas.jobs import ChaosPublic
+from rekindle_service.api.schemas.ranks import RankPublic, StackPublic
+from rekindle_service.api.schemas.requests import ChaosRequest
+from rekindle_service.api.serializers import ranks_public
+from rekindle_service.run_readers.snapshots import read_snapshots
 from rekindle_service.run_readers.stacks import await_stack, stacks_size
-from rekindle_service.run_readers.usage import UsageSample, read_usage
+from rekindle_service.store.tables import Job
 
 router = APIRouter(tags=["ranks"])
 
@@ -27,39 +33,6 @@ def list_ranks(
         return Page(items=[])
     ranks = ranks_public(job, run_dir, find_attempt(job, run_dir, attempt))
     return paginate(ranks, params, lambda rank: rank.rank)
-
-
-@router.get("/jobs/{job_id}/usage")
-def list_usage(
-    job: JobDep,
-    run_dir: RunDirDep,
-    params: PageParamsDep,
-    attempt: AttemptNumber = None,
-    rank: Annotated[int | None, Query(ge=0, le=1 << 31, description="Only this rank")] = None,
-    max_points: Annotated[int, Query(ge=1, le=10_000, description="Maximum number of points of a series")] = 300,
-) -> Page[UsageSeries]:
-    """List the CPU, memory, disk and GPU usage of every rank of an attempt, sampled every 5 seconds.
-
-    Of a long attempt the interval between older samples is longer; each series is downsampled to `max_points`.
-    """
-    if attempt is None and job.attempt == 0:
-        return Page(items=[])
-    facts = find_attempt(job, run_dir, attempt)
-    samples = list(read_usage(run_dir.root, run_dir.attempt(facts.number).usage))
-    known = {usage.rank for sample in samples for usage in sample.ranks}
-    if rank is not None and rank not in known | set(range(facts.world_size)):
-        detail = f"attempt {facts.number} of job {job.id} has no rank {rank}; GET …/ranks lists its ranks"
-        raise ProblemError(404, "unknown-rank", detail)
-    page = paginate(sorted(known) if rank is None else [rank], params, lambda each: each)
-    return page.map(lambda each: _usage_series(facts.number, each, samples, max_points))
-
-
-def _usage_series(attempt: int, rank: int, samples: list[UsageSample], max_points: int) -> UsageSeries:
-    """Downsampled evenly from the end, so that the last sample is always included."""
-    covering = [sample for sample in samples if sample.of_rank(rank) is not None]
-    chosen = covering[::-1][:: max(1, -(-len(covering) // max_points))][::-1]
-    points = [point for sample in chosen if (point := usage_public(sample, rank)) is not None]
-    return UsageSeries(attempt=attempt, rank=rank, points=points)
 
 
 @router.post("/jobs/{job_id}/ranks/{rank}/stack")
@@ -88,3 +61,35 @@ def read_stack(job: JobDep, run_dir: RunDirDep, attempt: AttemptDep, rank: RankD
 
 def _no_stack(detail: str) -> ProblemError:
     return ProblemError(409, "no-stack", detail)
+
+
+@router.post("/jobs/{job_id}/chaos", status_code=202)
+def inject_fault(job: JobDep, run_dir: RunDirDep, body: ChaosRequest) -> ChaosPublic:
+    """Inject a fault into a running job; the response names the target rank.
+
+    `GET …/attempts` lists it under `faults` as soon as the keeper has injected it.
+    """
+    if job.state is not JobState.RUNNING:
+        raise ProblemError(409, "wrong-state", f"chaos needs a running job; this one is {job.state}")
+    if body.fault is Fault.CORRUPT_SNAPSHOT and not read_snapshots(run_dir.root, run_dir.snapshots):
+        raise ProblemError(409, "no-snapshot", f"job {job.id} has no snapshot to corrupt yet")
+    rank = _target_rank(job, run_dir, body.rank) if body.fault in RANK_FAULTS else None
+    notify(run_dir.bell, {"bell": "chaos", "attempt": job.attempt, "fault": body.fault, "rank": rank})
+    return ChaosPublic(attempt=job.attempt, fault=body.fault, rank=rank)
+
+
+def _target_rank(job: Job, run_dir: RunDir, requested: int | None) -> int:
+    """The requested rank if it is running, by default a random running one. Raises ProblemError (422 or 409)."""
+    ranks = ranks_public(job, run_dir, find_attempt(job, run_dir, job.attempt))
+    known = [each.rank for each in ranks]
+    if requested is not None and requested not in known:
+        rule = f"must be a rank of the running attempt: {', '.join(map(str, known))}"
+        raise invalid_field(
+            "rank", rule, requested, f"job {job.id} has no rank {requested}", hint="omit it for a random rank"
+        )
+    running = [each.rank for each in ranks if each.state is RankState.RUNNING and requested in (None, each.rank)]
+    if not running:
+        found = "no rank is" if requested is None else f"rank {requested} is not"
+        detail = f"chaos needs a running rank; {found} running in attempt {job.attempt}"
+        raise ProblemError(409, "wrong-state", detail)
+    return random.choice(running)  # noqa: S311  not security-relevant

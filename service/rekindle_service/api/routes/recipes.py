@@ -1,12 +1,20 @@
 """The recipes that come with rekindle, with their command-line options."""
 
 from fastapi import APIRouter
+from pydantic import BaseModel
 
 from rekindle_service.api.pagination import Page, PageParamsDep, paginate
-from rekindle_service.api.schemas.machine import Recipe
-from rekindle_service.jobs.recipe_catalog import recipe_options, recipes
+from rekindle_service.jobs.recipe_catalog import RecipeOption, recipe_options, recipes
 
 router = APIRouter(tags=["recipes"])
+
+
+class Recipe(BaseModel):
+    """A recipe; `name` goes into `recipe` of a job, the options into its `args`."""
+
+    name: str
+    title: str
+    options: list[RecipeOption]
 
 
 @router.get("/recipes")

@@ -7,7 +7,6 @@ from pydantic import BaseModel
 
 from rekindle_service.api.pagination import Page
 from rekindle_service.api.schemas.common import ResponseModel, Timestamp
-from rekindle_service.jobs.recipe_catalog import RecipeOption
 from rekindle_service.machine.devices import Link, Slot
 from rekindle_service.machine.gpu_usage import GpuUsage
 from rekindle_service.machine.monitor import Space
@@ -84,14 +83,6 @@ class MachinePublic(BaseModel):
     disk: Disk
     devices: list[DeviceUsagePublic]
     history: list[MachineSample]
-
-
-class Recipe(BaseModel):
-    """A recipe; `name` goes into `recipe` of a job, the options into its `args`."""
-
-    name: str
-    title: str
-    options: list[RecipeOption]
 
 
 class Health(BaseModel):

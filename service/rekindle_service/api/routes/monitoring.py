@@ -1,11 +1,12 @@
-"""Metrics for Prometheus. Labels have few values: only jobs that hold slots have series of their own."""
+"""Monitoring of the server: liveness and readiness, without a token, and metrics for Prometheus."""
 
 import shutil
 from collections.abc import Iterable, Iterator
 from importlib.metadata import version
 from typing import Annotated
 
-from fastapi import APIRouter, Header, Response
+from fastapi import APIRouter, Depends, Header, Response
+from fastapi.security import HTTPBearer
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.exposition import choose_encoder
@@ -14,11 +15,19 @@ from prometheus_client.registry import Collector
 from rekindle.contract.outcome import OutcomeClass
 from rekindle.contract.states import HOLDING_SLOTS, JobState
 from rekindle_service.api.dependencies import AppState, AppStateDep
+from rekindle_service.api.problem_details import RESPONSES
+from rekindle_service.api.schemas.machine import Health, Readiness
 from rekindle_service.sanitize import sanitize_line
+from rekindle_service.store import StorageError
 from rekindle_service.store.tables import Job
 from rekindle_service.store.totals import Totals
 
 router = APIRouter(tags=["health"])
+
+BEARER = Depends(HTTPBearer(auto_error=False, description="The token that `rekindle token` prints"))
+"""Documents the token; ``AuthMiddleware`` checks it."""
+
+_MIN_FREE_BYTES = 100 << 20
 
 _JOB_GAUGES = {
     "rekindle_job_step": ("Optimizer steps that the job has completed", "step"),
@@ -32,7 +41,44 @@ _JOB_GAUGES = {
 }
 
 
-@router.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
+@router.get("/healthz")
+def healthz() -> Health:
+    """Check that the server responds."""
+    return Health(status="ok", version=version("rekindle"))
+
+
+@router.get("/readyz", responses={503: {"model": Readiness}})
+def readyz(state: AppStateDep, response: Response) -> Readiness:
+    """Check that the server can accept jobs: the database responds, the scheduler runs, the disk has free space."""
+    checks = {
+        "database": _database(state),
+        "scheduler": "ok" if state.reconciler_alive() else "its thread has ended; see the server's log",
+        "disk": _disk(state),
+    }
+    ready = all(result == "ok" for result in checks.values())
+    response.status_code = 200 if ready else 503
+    return Readiness(status="ready" if ready else "not ready", checks=checks)
+
+
+def _database(state: AppState) -> str:
+    try:
+        state.store.version()
+    except StorageError as error:
+        return "full" if error.full else "unavailable"
+    return "ok"
+
+
+def _disk(state: AppState) -> str:
+    free = shutil.disk_usage(state.home.root).free
+    return "ok" if free >= _MIN_FREE_BYTES else f"{free >> 20} MB free, at least {_MIN_FREE_BYTES >> 20} MB are needed"
+
+
+@router.get(
+    "/metrics",
+    response_class=Response,
+    dependencies=[BEARER],
+    responses={**RESPONSES, 200: {"content": {"text/plain": {}}}},
+)
 def prometheus_metrics(state: AppStateDep, accept: Annotated[str, Header()] = "") -> Response:
     """Metrics of jobs, slots and this server for Prometheus, which sends the token as a bearer token."""
     registry = CollectorRegistry()
@@ -42,7 +88,7 @@ def prometheus_metrics(state: AppStateDep, accept: Annotated[str, Header()] = ""
 
 
 class MetricsCollector(Collector):
-    """Reads all values from the rows on each scrape."""
+    """Reads all values from the rows on each scrape. Labels have few values: only jobs that hold slots have series."""
 
     def __init__(self, state: AppState) -> None:
         self._state = state
