@@ -53,7 +53,7 @@ def paginate(items: Sequence[T], params: PageParams, position: Callable[[T], int
 
 @dataclass(frozen=True, slots=True)
 class RowPageParams:
-    """Query parameters of a list of rows, newest first, that the database reads page by page."""
+    """Query parameters of a list of rows, latest first, that the database reads page by page."""
 
     limit: Annotated[int, Query(ge=1, le=200, description="Maximum number of items")] = 50
     cursor: Annotated[int | None, Query(ge=1, le=_MAX, description=_CURSOR)] = None

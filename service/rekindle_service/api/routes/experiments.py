@@ -77,7 +77,7 @@ def list_experiments(
     params: RowPageParamsDep,
     name: Annotated[str | None, Query(max_length=200, description="Exact name")] = None,
 ) -> Page[ExperimentSummary]:
-    """List experiments, newest first, without their results."""
+    """List experiments, latest first, without their results."""
     store = state.store.experiments
     page = params.page(store.page(params.limit + 1, before=params.cursor, name=name))
     return page.map(lambda experiment: experiment_summary(experiment, store.jobs(experiment.id)))

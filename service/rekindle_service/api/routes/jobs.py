@@ -43,7 +43,7 @@ def list_jobs(
     q: Annotated[str | None, Query(max_length=200, description="Part of the name, ignoring case")] = None,
     experiment: Annotated[str | None, Query(max_length=200, description="Id of an experiment")] = None,
 ) -> Page[JobPublic]:
-    """List jobs, newest first."""
+    """List jobs, latest first."""
     jobs = app.store.jobs(
         state=state, name=name, name_part=q, experiment_id=experiment, limit=params.limit + 1, before=params.cursor
     )
