@@ -27,16 +27,12 @@ def commands() -> Iterator[str]:
 
 def routes() -> Iterator[str]:
     """Every route of the interface and of health, with the first sentence of its docstring."""
-    from rekindle_service.api import health, prometheus
     from rekindle_service.api.app import API_ROUTERS
+    from rekindle_service.api.routes import monitoring
 
     yield "| method and path | does |"
     yield "|---|---|"
-    for router, prefix in (
-        *((router, "/api/v1") for router in API_ROUTERS),
-        (health.router, ""),
-        (prometheus.router, ""),
-    ):
+    for router, prefix in (*((router, "/api/v1") for router in API_ROUTERS), (monitoring.router, "")):
         for route in router.routes:
             for method in sorted(route.methods):
                 yield f"| `{method} {prefix}{route.path}` | {first_sentence(route.endpoint.__doc__)} |"

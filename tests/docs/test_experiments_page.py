@@ -7,7 +7,7 @@ import pytest
 
 import file_tree
 from docs.test_readme import blocks, parse
-from rekindle_service.api.experiment_schemas import ExperimentCreate
+from rekindle_service.api.schemas.experiments import ExperimentCreate
 from rekindle_service.experiments import built_in
 
 PAGE = (file_tree.ROOT / "docs" / "experiments.md").read_text()

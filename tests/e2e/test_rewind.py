@@ -45,6 +45,6 @@ def test_a_cancelled_training_goes_on_from_the_chosen_snapshot_and_keeps_the_pin
     until(lambda: not list(job.run_dir.snapshots.glob("quarantine-*")), "what was set aside is deleted", _LONG)
     assert oldest in steps_of(job)
     configuration = client.send(Call("GET", f"{path}/configuration", httpx2.Response.json))
-    assert configuration["surroundings"]["packages"]["torch"]
+    assert configuration["environment"]["packages"]["torch"]
     client.cancel(job.id)
     until(lambda: job.state() == "cancelled", "the job is cancelled again", _LONG)

@@ -87,15 +87,15 @@ def test_without_a_rank_any_running_one_is_struck_and_named(victim: Victim) -> N
         ({"fault": "explode"}, "fault", "'kill', 'stop', 'crash'"),
         ({"fault": ["kill"]}, "fault", "'kill'"),
         ({"fault": None}, "fault", "'kill'"),
-        ({}, "fault", "must be given"),
+        ({}, "fault", "is required"),
         ({"fault": "kill", "rank": 2}, "rank", "0, 1"),
         ({"fault": "kill", "rank": -1}, "rank", "greater than or equal to 0"),
         ({"fault": "kill", "rank": 10**30}, "rank", "less than 4096"),
         ({"fault": "kill", "rank": "1"}, "rank", "integer"),
         ({"fault": "kill", "rank": True}, "rank", "integer"),
         ({"fault": "kill", "rank": 0.5}, "rank", "integer"),
-        ({"fault": "agent", "rank": 0}, "body", "strikes no single rank"),
-        ({"fault": "kill", "ranks": 1}, "ranks", "no such field"),
+        ({"fault": "agent", "rank": 0}, "body", "targets no single rank"),
+        ({"fault": "kill", "ranks": 1}, "ranks", "unknown field"),
         ([], "body", "JSON object"),
     ],
 )
@@ -144,10 +144,10 @@ def test_nobody_listening_is_no_fault_of_the_request(victim: Victim) -> None:
 def test_an_injected_fault_is_part_of_the_story(victim: Victim) -> None:
     victim.journal.write(RecordType.FAULT_INJECTED, attempt=1, fault="kill", rank=1, snapshot=None)
     victim.journal.write(RecordType.FAULT_INJECTED, attempt=1, fault="corrupt-snapshot", rank=None, snapshot=40)
-    services = victim.server.services
-    row = services.store.job(victim.job["id"])
+    state = victim.server.state
+    row = state.store.job(victim.job["id"])
     assert row is not None
-    RunSync(services.store, services.home).read_journal(row)
+    RunSync(state.store, state.home).read_journal(row)
     faults = victim.server.api.get(f"{victim.url}/attempts").json()["items"][0]["faults"]
     assert [(fault["fault"], fault["rank"], fault["snapshot"]) for fault in faults] == [
         ("kill", 1, None),

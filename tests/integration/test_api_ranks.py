@@ -395,8 +395,8 @@ def test_snapshots_are_told_from_their_manifests(played: Played) -> None:
     snapshot("000000000080", {**manifest, "step": 80, "files": {"../../spec.json": {"bytes": 1}}})
     snapshot(".tmp-x.1-90", manifest)
     told = played.server.api.get(f"{played.url}/snapshots").json()
-    items, snapshot_policy = told["items"], told["snapshot_policy"]
-    assert snapshot_policy is None
+    items, policy = told["items"], told["policy"]
+    assert policy is None
     assert [(item["step"], item["verified"]) for item in items] == [(80, False), (60, True), (50, False), (40, True)]
     assert items[1]["created_at"] is None
     assert items[3] == {
@@ -428,7 +428,7 @@ def test_the_best_snapshot_is_told_and_how_often_they_are_taken(played: Played) 
     told = played.server.api.get(f"{played.url}/snapshots").json()
     scores = [(item["step"], item["score"], item["best"]) for item in told["items"]]
     assert scores == [(50, 0.75, False), (40, None, False), (30, None, False), (20, 0.25, True), (10, 0.5, False)]
-    assert told["snapshot_policy"] == "every 42 steps (auto: …)"
+    assert told["policy"] == "every 42 steps (auto: …)"
 
 
 def test_a_journal_that_a_job_has_made_a_fifo_of_blocks_nobody(played: Played) -> None:

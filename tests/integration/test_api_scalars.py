@@ -10,7 +10,7 @@ from event_files import EventFile
 from rekindle.contract.run_dir.journal import Journal, RecordType
 from rekindle.contract.states import JobState
 from rekindle.keeper.observers.tensorboard_import import TensorBoardImport
-from rekindle_service.api.event_stream import make_feed
+from rekindle_service.api.routes.events import make_feed
 from rekindle_service.run_readers.metrics import read_run_series
 
 
@@ -25,7 +25,7 @@ def attempt(server: ApiServer, job: dict[str, Any], number: int) -> TensorBoardI
 def test_steps_done_again_are_told_for_each_attempt_and_live(server: ApiServer, code: Path) -> None:
     job = server.submit(code)
     server.move(job, JobState.STARTING, JobState.RUNNING)
-    run_dir, feed = server.run_dir(job), make_feed(server.services, job=[job["id"]])
+    run_dir, feed = server.run_dir(job), make_feed(server.state, job=[job["id"]])
     for number, steps in ((1, (1, 2, 3)), (2, (3, 4))):
         log = attempt(server, job, number)
         feed.poll()

@@ -50,7 +50,7 @@ def listing(context: typer.Context, job: JobArgument, output: OutputOption = Out
                 for each in taken["items"]
             )
             out().print(table(_COLUMNS, rows))
-            if taken["snapshot_policy"] is not None:
+            if taken["policy"] is not None:
                 note(f"taken {sanitize_line(taken['snapshot_policy'])}")
 
 

@@ -18,7 +18,7 @@ def show(context: typer.Context, job: JobArgument, output: OutputOption = Output
     with connect(context) as client:
         found = find_job(client, job)
         attempts, time = client.attempts(found["id"]), client.time_breakdown(found["id"])
-        folder = client.configuration(found["id"])["folder"]
+        folder = client.configuration(found["id"])["directory"]
     match output:
         case Output.JSON:
             show_json({**found, "folder": folder, "attempts": attempts, "time": time})

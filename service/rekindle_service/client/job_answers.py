@@ -98,26 +98,26 @@ class Attempt(TypedDict):
 class TimePiece(TypedDict):
     """One stretch of a job's life; ``attempt`` is None where none was under way."""
 
-    spending: str  # queued, waiting, starting, training, saving or replayed
+    category: str  # queued, waiting, starting, training, saving or replayed
     attempt: int | None
-    began_at: str | None
+    started_at: str | None
     seconds: float
 
 
 class JobTime(TypedDict):
-    """What every second of a job went into; ``seconds`` adds the pieces up."""
+    """What every second of a job went into; ``seconds`` adds the intervals up."""
 
     goodput: float | None
     seconds: dict[str, float]
-    pieces: list[TimePiece]
+    intervals: list[TimePiece]
 
 
 class Configuration(TypedDict):
-    """``folder``: where the script runs, on the server's machine. None is what is not on record."""
+    """``directory``: where the script runs, on the server's machine. None is what is not on record."""
 
-    folder: str
+    directory: str
     code: dict[str, Any] | None
-    surroundings: dict[str, Any] | None
+    environment: dict[str, Any] | None
 
 
 class Rank(TypedDict):
@@ -157,10 +157,10 @@ class Snapshot(TypedDict):
 
 
 class SnapshotList(TypedDict):
-    """``snapshot_policy``: how often they are taken, in words."""
+    """``policy``: how often they are taken, in words."""
 
     items: list[Snapshot]
-    snapshot_policy: str | None
+    policy: str | None
 
 
 class Injection(TypedDict):

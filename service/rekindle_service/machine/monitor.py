@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import psutil
 import structlog
@@ -15,6 +16,8 @@ import structlog
 from rekindle.contract import nvml
 from rekindle.contract.nvml import GpuReading
 from rekindle_service.machine.devices import Machine, Slot
+
+T = TypeVar("T")
 
 _log = structlog.get_logger(__name__)
 
@@ -132,9 +135,9 @@ def downsample(samples: list[MachineSample]) -> list[MachineSample]:
     return samples if len(samples) <= MAX_SAMPLES else [*samples[:-1:2], samples[-1]]
 
 
-def evenly_spaced(samples: list[MachineSample], maximum: int) -> list[MachineSample]:
+def evenly_spaced(samples: list[T], maximum: int) -> list[T]:
     """At most ``maximum`` of ``samples``, evenly spaced, always with the last."""
-    step = -(-len(samples) // maximum)
+    step = max(1, -(-len(samples) // maximum))
     return samples[::-1][::step][::-1]
 
 
