@@ -59,7 +59,7 @@ def test_on_the_servers_own_machine_nothing_is_uploaded(remote: ServeProcess, pr
     assert done.stderr == ""
 
 
-def test_a_users_own_experiment_takes_its_directory_along(remote: ServeProcess, home: Path, project: Path) -> None:
+def test_an_experiment_takes_its_directory_along(remote: ServeProcess, home: Path, project: Path) -> None:
     (project / "rates.toml").write_text('base = {script = "train.py", device = "cpu"}\nmatrix = {"--lr" = [1, 2]}\n')
     server = {"REKINDLE_URL": remote.url, "REKINDLE_TOKEN": remote.token}
     done = rekindle(home, "experiment", "--file", str(project / "rates.toml"), "-o", "json", variables=server)
@@ -70,9 +70,7 @@ def test_a_users_own_experiment_takes_its_directory_along(remote: ServeProcess, 
         rekindle(home, "cancel", trial["job"], variables=server)
 
 
-def test_what_cannot_be_sent_is_an_error_and_nothing_is_submitted(
-    remote: ServeProcess, home: Path, project: Path
-) -> None:
+def test_code_that_cannot_be_sent_is_an_error(remote: ServeProcess, home: Path, project: Path) -> None:
     server = {"REKINDLE_URL": remote.url, "REKINDLE_TOKEN": remote.token}
     wrong = rekindle(home, "submit", "train.py", cwd=project, variables={**server, "REKINDLE_TOKEN": "wrong"})
     assert (wrong.returncode, "does not accept this token" in wrong.stderr) == (2, True)

@@ -255,7 +255,7 @@ def test_followed_logs_have_every_line_once_although_the_server_is_killed_betwee
 
 
 @pytest.mark.parametrize("words", [["logs", "-f"], ["wait"]])
-def test_ctrl_c_does_not_affect_the_job_and_the_note_says_how_to_continue(
+def test_ctrl_c_does_not_affect_the_job_and_a_note_tells_how_to_continue(
     home: Path, play: Play, words: list[str]
 ) -> None:
     job = play()
