@@ -102,7 +102,7 @@ def send_directory(client: Client, settings: Settings, folder: Path) -> Code:
         return {"path": str(folder)}
     with TemporaryFile() as archive:
         try:
-            packed = pack_code(folder, archive, leave_out=settings.home)
+            packed = pack_code(folder, archive, exclude=settings.home)
         except CodeCopyError as error:
             wrong: FieldProblem = {"field": "code", "rule": error.rule, "value": str(folder), "hint": error.hint}
             raise ProblemError({"title": "Cannot pack the code", "detail": str(error), "errors": [wrong]}) from error
