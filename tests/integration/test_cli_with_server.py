@@ -65,7 +65,7 @@ def test_a_script_is_submitted_from_its_directory_and_controlled_by_name(
     shown = json.loads(rekindle(home, "show", "long", "-o", "json").stdout)
     assert (shown["id"], shown["target"]["value"]) == (job_id, "train.py")
     assert shown["args"] == ["--lr", "0.1", "--ranks", "9"]
-    assert Path(shown["folder"], "train.py").is_file()
+    assert Path(shown["directory"], "train.py").is_file()
     second = rekindle(home, "submit", "--after", "long", "--priority", "3", *words, cwd=tmp_path)
     assert second.returncode == 0, second.stderr
     listed = json.loads(rekindle(home, "ps", "-o", "json").stdout)

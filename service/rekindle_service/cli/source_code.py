@@ -64,21 +64,21 @@ def directory_and_script(script: str, code: Path | None, cwd: Path) -> tuple[Pat
     if not path.is_file():
         raise typer.BadParameter(f"script not found: {path}")
     if code is not None:
-        folder = (cwd / code).resolve()
-        if not path.is_relative_to(folder):
-            raise typer.BadParameter(f"the script {path} is not in --code {folder}")
-        return folder, str(path.relative_to(folder))
+        directory = (cwd / code).resolve()
+        if not path.is_relative_to(directory):
+            raise typer.BadParameter(f"the script {path} is not in --code {directory}")
+        return directory, str(path.relative_to(directory))
     _require_project(path.parent)
-    folder = cwd.resolve()
-    if folder in _no_projects() or not path.is_relative_to(folder):
-        folder = path.parent
-    return folder, str(path.relative_to(folder))
+    directory = cwd.resolve()
+    if directory in _no_projects() or not path.is_relative_to(directory):
+        directory = path.parent
+    return directory, str(path.relative_to(directory))
 
 
-def _require_project(folder: Path) -> None:
-    if folder in _no_projects():
+def _require_project(directory: Path) -> None:
+    if directory in _no_projects():
         raise typer.BadParameter(
-            f"all of {folder} would be copied: move the code to its own directory, or pass --code {folder}"
+            f"all of {directory} would be copied: move the code to its own directory, or pass --code {directory}"
         )
 
 
@@ -96,17 +96,17 @@ def interpreter(python: str, cwd: Path) -> str:
     return str(Path(prefix, "bin", "python"))
 
 
-def send_directory(client: Client, settings: Settings, folder: Path) -> Code:
+def send_directory(client: Client, settings: Settings, directory: Path) -> Code:
     """The ``code`` of a job: the path for a server on this machine, else an uploaded bundle. Raises ProblemError."""
     if is_local(settings):
-        return {"path": str(folder)}
+        return {"path": str(directory)}
     with TemporaryFile() as archive:
         try:
-            packed = pack_code(folder, archive, exclude=settings.home)
+            packed = pack_code(directory, archive, exclude=settings.home)
         except CodeCopyError as error:
-            wrong: FieldProblem = {"field": "code", "rule": error.rule, "value": str(folder), "hint": error.hint}
+            wrong: FieldProblem = {"field": "code", "rule": error.rule, "value": str(directory), "hint": error.hint}
             raise ProblemError({"title": "Cannot pack the code", "detail": str(error), "errors": [wrong]}) from error
         sizes = f"{packed.files} files, {size(packed.bytes)}, packed {size(archive.tell())}"
-        note(f"Uploading {sanitize_line(str(folder))} ({sizes})")
+        note(f"Uploading {sanitize_line(str(directory))} ({sizes})")
         archive.seek(0)
         return {"bundle": client.upload_bundle(archive)}

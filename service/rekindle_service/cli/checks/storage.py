@@ -26,33 +26,33 @@ _OTHER_USERS = 0o077
 
 def storage(home: Path) -> list[Finding]:
     """``home`` need not exist yet: its closest existing parent is checked instead."""
-    folder = existing_parent(home)
-    filesystem = filesystem_of(folder, Path("/proc/self/mountinfo").read_text(errors="replace"))
-    return [disk_space(folder), check_filesystem(filesystem), write_speed(folder), shared_memory()]
+    directory = existing_parent(home)
+    filesystem = filesystem_of(directory, Path("/proc/self/mountinfo").read_text(errors="replace"))
+    return [disk_space(directory), check_filesystem(filesystem), write_speed(directory), shared_memory()]
 
 
 def existing_parent(path: Path) -> Path:
-    return next(folder for folder in (path, *path.parents) if folder.is_dir())
+    return next(directory for directory in (path, *path.parents) if directory.is_dir())
 
 
-def disk_space(folder: Path) -> Finding:
-    free = shutil.disk_usage(folder).free
-    inodes = os.statvfs(folder)
+def disk_space(directory: Path) -> Finding:
+    free = shutil.disk_usage(directory).free
+    inodes = os.statvfs(directory)
     if inodes.f_files and inodes.f_favail < _MIN_FREE_FILES:
-        detail = f"only {inodes.f_favail} more files can be created in {folder}"
+        detail = f"only {inodes.f_favail} more files can be created in {directory}"
         return problem("disk", detail, "Delete old jobs: rekindle delete JOB")
     advice = "Delete old jobs (rekindle delete JOB) or move REKINDLE_HOME to a larger disk."
-    detail = f"{size(free)} free in {folder}"
+    detail = f"{size(free)} free in {directory}"
     return at_least("disk", free, enough=5_000 * _MB, minimum=200 * _MB, detail=detail, advice=advice)
 
 
-def filesystem_of(folder: Path, mountinfo: str) -> str:
-    """The type of the file system that contains ``folder``: that of the longest mount point above it."""
+def filesystem_of(directory: Path, mountinfo: str) -> str:
+    """The type of the file system that contains ``directory``: that of the longest mount point above it."""
     best = ("", "unknown")
     for line in mountinfo.splitlines():
         before, _, after = line.partition(" - ")
         point = before.split()[4].encode().decode("unicode_escape")
-        if folder.resolve().is_relative_to(point) and len(point) >= len(best[0]):
+        if directory.resolve().is_relative_to(point) and len(point) >= len(best[0]):
             best = (point, after.split()[0])
     return best[1]
 
@@ -66,13 +66,13 @@ def check_filesystem(kind: str) -> Finding:
     return ok("file system", kind)
 
 
-def write_speed(folder: Path) -> Finding:
+def write_speed(directory: Path) -> Finding:
     """Time to write a page so that it survives a power cut; every journal record and row costs about one."""
-    probe = folder / f".rekindle-doctor-{os.getpid()}"
+    probe = directory / f".rekindle-doctor-{os.getpid()}"
     try:
         seconds = _time_writes(probe)
     except OSError as error:
-        detail = f"{folder} cannot be written: {error.strerror}"
+        detail = f"{directory} cannot be written: {error.strerror}"
         return problem("disk writes", detail, "Check its owner and the mount options.")
     finally:
         probe.unlink(missing_ok=True)
@@ -96,13 +96,15 @@ def _time_writes(probe: Path) -> float:
     return statistics.median(durations)
 
 
-def shared_memory(folder: Path = Path("/dev/shm")) -> Finding:  # noqa: S108  # only inspected, never written
+def shared_memory(directory: Path = Path("/dev/shm")) -> Finding:  # noqa: S108  # only inspected, never written
     """Data-loader workers pass batches through it; a container often has only 64 MB."""
-    if not folder.is_dir():
-        return warning("shared memory", f"{folder} does not exist", "Data-loader workers need it: mount a tmpfs there.")
-    usage = shutil.disk_usage(folder)
+    if not directory.is_dir():
+        return warning(
+            "shared memory", f"{directory} does not exist", "Data-loader workers need it: mount a tmpfs there."
+        )
+    usage = shutil.disk_usage(directory)
     advice = "Data-loader workers may die with SIGBUS: give the container more (docker run --shm-size=8g)."
-    detail = f"{size(usage.free)} of {size(usage.total)} free in {folder}"
+    detail = f"{size(usage.free)} of {size(usage.total)} free in {directory}"
     return at_least("shared memory", usage.free, enough=500 * _MB, minimum=16 * _MB, detail=detail, advice=advice)
 
 

@@ -100,16 +100,16 @@ def read_experiment(path: Path) -> dict[str, Any]:
     return {"name": path.stem, **body, "base": _absolute(base, path.parent)} if isinstance(base, dict) else body
 
 
-def _absolute(base: dict[str, Any], folder: Path) -> dict[str, Any]:
+def _absolute(base: dict[str, Any], directory: Path) -> dict[str, Any]:
     """``base`` with absolute paths."""
     code, python = base.get("code"), base.get("python")
     absolute = dict(base)
     if isinstance(code, dict) and isinstance(code.get("path"), str):
-        absolute["code"] = {**code, "path": str((folder / code["path"]).resolve())}
+        absolute["code"] = {**code, "path": str((directory / code["path"]).resolve())}
     elif code is None and not {"recipe", "module"} & base.keys():
-        absolute["code"] = {"path": str(folder.resolve())}
+        absolute["code"] = {"path": str(directory.resolve())}
     if isinstance(python, str):
-        absolute["python"] = interpreter(python, folder)
+        absolute["python"] = interpreter(python, directory)
     return absolute
 
 

@@ -17,23 +17,23 @@ def show(context: typer.Context, job: JobArgument, output: OutputOption = Output
     with connect(context) as client:
         found = find_job(client, job)
         attempts, time = client.attempts(found["id"]), client.time_breakdown(found["id"])
-        folder = client.configuration(found["id"])["folder"]
+        directory = client.configuration(found["id"])["folder"]
     match output:
         case Output.JSON:
-            print_json({**found, "folder": folder, "attempts": attempts, "time": time})
+            print_json({**found, "directory": directory, "attempts": attempts, "time": time})
         case Output.ID:
             print_ids([found["id"]])
         case Output.TABLE:
             name, state = sanitize_line(found["name"]), formatting.state_text(found["state"])
             out().print(Text.assemble((name, "bold"), "  ", state))
-            for label, value in facts(found, time, folder):
+            for label, value in facts(found, time, directory):
                 out().print(Text.assemble((f"  {label:<10}", "dim"), value))
             for line in history(attempts):
                 out().print(line)
 
 
-def facts(job: Job, time: JobTime, folder: str) -> Iterator[tuple[str, str]]:
-    """The known facts about the job as a whole, as label and text; ``folder`` is its working directory."""
+def facts(job: Job, time: JobTime, directory: str) -> Iterator[tuple[str, str]]:
+    """The known facts about the job as a whole, as label and text; ``directory`` is its working directory."""
     started, ended = job["started_at"], job["ended_at"]
     lines = {
         "job": f"{job['number']} ({job['id']})",
@@ -47,7 +47,7 @@ def facts(job: Job, time: JobTime, folder: str) -> Iterator[tuple[str, str]]:
         "time": formatting.time_breakdown(time),
         "started": started and formatting.clock(started),
         "ended": ended and formatting.clock(ended),
-        "directory": sanitize_line(folder),
+        "directory": sanitize_line(directory),
     }
     yield from ((label, text) for label, text in lines.items() if text)
 

@@ -87,10 +87,10 @@ def submit(
     for each in misplaced_options(args):
         note(f"{each} is passed to {sanitize_line(target)}: rekindle's own options come before it")
     body = {**job_fields(context.params), "args": args, "env": environment(env or [], os.environ)}
-    folder, body[kind], body["code"] = source_code.locate(kind, target, code, git=git, ref=ref)
+    directory, body[kind], body["code"] = source_code.locate(kind, target, code, git=git, ref=ref)
     with connect(context) as client:
-        if folder is not None:
-            body["code"] = source_code.send_directory(client, settings_of(context), folder)
+        if directory is not None:
+            body["code"] = source_code.send_directory(client, settings_of(context), directory)
         body["after"] = [find_job(client, each)["id"] for each in after or []]
         job = client.submit(drop_unset(body))
         if not follow or output is Output.TABLE:
