@@ -18,7 +18,7 @@ test: $(VENV)/.installed-test
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest -n 3 --dist loadfile
 
-# The parts of README.md and docs/files.md that the code knows better; a test compares them.
+# The generated sections of README.md; a test compares them with the code.
 readme: $(VENV)/.installed-test
 	$(BIN)/python tests/generated_sections.py
 

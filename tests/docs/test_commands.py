@@ -16,11 +16,10 @@ from pathlib import Path
 import pytest
 
 from cli_process import environment
-from doc_pages import blocks, commands, pages
+from doc_pages import ROOT, blocks, commands, pages
 from docs.test_readme import parse
 from e2e.serve_process import ServeProcess
 from e2e.waiting import until
-from file_tree import ROOT
 from rekindle_service.client import Client, is_settled
 from rekindle_service.config.settings import Settings
 
