@@ -70,7 +70,7 @@ def test_on_a_disk_that_is_read_only_nothing_is_waited_for(disk: Path) -> None:
         journal.write(RecordType.ATTEMPT_STARTED, attempt=2, run=1, world_size=0, devices=[])
     assert refused.value.errno == errno.EROFS
     remount(disk, writable=True)
-    journal.write(RecordType.ATTEMPT_STARTED, attempt=3)
+    journal.write(RecordType.ATTEMPT_STARTED, attempt=3, run=1, world_size=0, devices=[])
     assert [record.type for record in read_journal(disk / "journal.jsonl")] == [
         RecordType.RESUMED,
         RecordType.ATTEMPT_STARTED,
