@@ -1,20 +1,20 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rekindle.training.sample_order import batch_sizes, derived_seed, next_batch_size, share
+from rekindle.training.data.sample_order import batch_sizes, derived_seed, next_batch_size, shard_range
 
 SIZES = st.integers(min_value=1, max_value=5000)
 
 
 @given(size=st.integers(min_value=0, max_value=5000), ranks=st.integers(min_value=1, max_value=64))
 def test_every_place_of_a_batch_belongs_to_exactly_one_rank(size, ranks):
-    places = [place for rank in range(ranks) for place in share(size, rank, ranks)]
+    places = [place for rank in range(ranks) for place in shard_range(size, rank, ranks)]
     assert places == list(range(size))
 
 
 @given(size=st.integers(min_value=0, max_value=5000), ranks=st.integers(min_value=1, max_value=64))
 def test_shares_differ_by_one_sample_at_most(size, ranks):
-    shares = [len(share(size, rank, ranks)) for rank in range(ranks)]
+    shares = [len(shard_range(size, rank, ranks)) for rank in range(ranks)]
     assert max(shares) - min(shares) <= 1
 
 

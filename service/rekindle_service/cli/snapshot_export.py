@@ -36,7 +36,7 @@ def export(
     with connect(context) as client:
         found = find_job(client, job)
     told = _export(settings.home_dir, found, output.absolute(), step, force=force)
-    for each in told["passed_over"]:
+    for each in told["skipped"]:
         note(sanitize_line(each))
     size = wording.size(told["bytes"])
     out().print(sanitize_line(f"{output}: {told['tensors']} tensors, {size}, of step {told['step']}"))

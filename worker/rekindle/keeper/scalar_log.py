@@ -17,7 +17,7 @@ from rekindle.contract.files import open_regular
 from rekindle.contract.run_dir.rank_records import MetricPoint
 from rekindle.keeper.event_records import DamagedError, Event, read_events
 from rekindle.keeper.folder_walk import files_below
-from rekindle.training.metric_log import MetricLog
+from rekindle.training.reporting.metric_log import MetricLog
 
 LOOK_EVERY = 2.0  # seconds
 LONGEST_LOOK = 0.1  # seconds: a keeper that reads does not see a rank die

@@ -16,7 +16,7 @@ import torch
 from rekindle.recipes.all_reduce import WAYS, AllReduce
 from rekindle.recipes.group import joined
 from rekindle.training.process_group import World
-from rekindle.training.reporting import report
+from rekindle.training.reporting.reporter import report
 
 ROUNDS = 20
 _WARM_UP = 2  # rounds that are not counted: connections are made in the first

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from rekindle.recipes.options import Options
-from rekindle.training.sample_order import batch_sizes
+from rekindle.training.data.sample_order import batch_sizes
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from torchvision import datasets, transforms
 from rekindle.recipes import digits
 from rekindle.recipes.options import Options
 from rekindle.training.process_group import World
-from rekindle.training.reporting import reporter
+from rekindle.training.reporting.reporter import reporter
 
 _UNREADABLE = (OSError, RuntimeError, ValueError, EOFError, AssertionError, TypeError, LookupError)
 """What torchvision raises where files are missing or not what they should be."""
@@ -78,7 +78,7 @@ def load(options: Options, world: World, *, side: int | None = None) -> Data:
         return Data(train, test, Shape(digits.CLASSES, 1, side or digits.SIDE))
     source = _SOURCES[options.data]
     if options.download:
-        reporter().place(phase="download")
+        reporter().update_status(phase="download")
         problem = world.broadcast(_download(source, options.data_dir) if world.rank == 0 else None)
         if problem is not None:
             raise DataError(problem)

@@ -12,9 +12,9 @@ from rekindle.recipes import data, models, options
 from rekindle.recipes.batch_norm import synchronise
 from rekindle.recipes.group import joined
 from rekindle.recipes.loop import Plan, fit, make_repeatable, sgd
-from rekindle.training.deterministic_elastic import DeterministicElastic
-from rekindle.training.method import Method, Replicas
+from rekindle.training.deterministic.deterministic_elastic import DeterministicElastic
 from rekindle.training.run import Run
+from rekindle.training.strategies.strategy import DDPStrategy, Strategy
 
 
 def main() -> None:
@@ -43,16 +43,16 @@ def main() -> None:
             scaler=plan.scaler,
             metrics=plan.tally.metrics,
             seed=chosen.seed,
-            method=choose_method(chosen),
+            strategy=choose_strategy(chosen),
         ) as run:
             fit(run, plan)
 
 
-def choose_method(chosen: options.Options) -> Method:
+def choose_strategy(chosen: options.Options) -> Strategy:
     """With virtual shards even the last bits do not depend on the number of ranks."""
     if chosen.deterministic_elastic is not None:
         return DeterministicElastic(chosen.deterministic_elastic)
-    return Replicas(find_unused_parameters=chosen.find_unused_parameters)
+    return DDPStrategy(find_unused_parameters=chosen.find_unused_parameters)
 
 
 if __name__ == "__main__":

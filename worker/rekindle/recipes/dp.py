@@ -17,12 +17,12 @@ from torch import nn
 from rekindle.recipes import data, models, options
 from rekindle.recipes.group import joined, require_one_rank
 from rekindle.recipes.loop import Plan, fit, make_repeatable, sgd
-from rekindle.training.method import Bare
 from rekindle.training.process_group import World
 from rekindle.training.run import Run
+from rekindle.training.strategies.strategy import NoStrategy
 
 
-class AllDevices(Bare):
+class AllDevices(NoStrategy):
     """The model on the first GPU, and copies of it on the others for the length of a step."""
 
     def wrap(self, model: nn.Module, world: World) -> nn.Module:
@@ -51,7 +51,7 @@ def main() -> None:
         model = models.build(chosen.model, images.shape)
         plan = Plan(chosen, images, sgd(model, chosen), world.device, sharers=1)
         with Run(
-            model=model, optimizer=plan.optimizer, metrics=plan.tally.metrics, seed=chosen.seed, method=AllDevices()
+            model=model, optimizer=plan.optimizer, metrics=plan.tally.metrics, seed=chosen.seed, strategy=AllDevices()
         ) as run:
             fit(run, plan)
 

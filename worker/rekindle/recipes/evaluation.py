@@ -5,8 +5,8 @@ from typing import Any, cast
 import torch
 from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
-from rekindle.training.data_loading import length_of
-from rekindle.training.sampler import ElasticSampler
+from rekindle.training.data.data_loading import length_of
+from rekindle.training.data.sampler import ElasticSampler
 
 BATCH = 256  # samples of each rank
 

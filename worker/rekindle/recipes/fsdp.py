@@ -15,9 +15,9 @@ from torch.distributed.fsdp import fully_shard
 from rekindle.recipes import data, models, options
 from rekindle.recipes.group import joined
 from rekindle.recipes.loop import Plan, fit, make_repeatable, sgd
-from rekindle.training.method import Sharded
 from rekindle.training.process_group import World
 from rekindle.training.run import Run
+from rekindle.training.strategies.strategy import ShardedStrategy
 
 
 def main() -> None:
@@ -37,7 +37,11 @@ def main() -> None:
         shard(model, world)
         plan = Plan(chosen, images, sgd(model, chosen), world.device, sharers=world.size)
         with Run(
-            model=model, optimizer=plan.optimizer, metrics=plan.tally.metrics, seed=chosen.seed, method=Sharded()
+            model=model,
+            optimizer=plan.optimizer,
+            metrics=plan.tally.metrics,
+            seed=chosen.seed,
+            strategy=ShardedStrategy(),
         ) as run:
             fit(run, plan)
 

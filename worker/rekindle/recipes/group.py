@@ -8,7 +8,7 @@ from rekindle.contract.environment import RankEnv
 from rekindle.training import process_group
 from rekindle.training.drain import Drained
 from rekindle.training.process_group import World
-from rekindle.training.reporting import reporter
+from rekindle.training.reporting.reporter import reporter
 
 
 @contextmanager
@@ -21,7 +21,7 @@ def joined() -> Iterator[World]:
         if isinstance(error, Drained):
             process_group.leave(world)
         else:
-            process_group.abandon(world)
+            process_group.abort(world)
         raise
     process_group.leave(world)
 

@@ -23,7 +23,7 @@ from rekindle.recipes.learning_rate import LearningRate
 from rekindle.recipes.options import Options
 from rekindle.recipes.progress_line import say, tell_epoch
 from rekindle.recipes.tally import Totals
-from rekindle.training.data_loading import length_of, to_device
+from rekindle.training.data.data_loading import length_of, to_device
 from rekindle.training.run import Run
 
 _PRECISIONS = {"no": None, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -86,7 +86,7 @@ Step = Callable[[Run, Plan, Any], None]
 def train_step(run: Run, plan: Plan, batch: Any) -> None:
     """Forward and backward pass of each part of the batch, then the step."""
     plan.optimizer.zero_grad()
-    for images, labels in run.parts(batch):
+    for images, labels in run.microbatches(batch):
         run.log(loss=add_gradients(run, plan, images, labels))
     plan.scaler.step(cast("torch.optim.Optimizer", plan.optimizer))  # a hand-made one comes with a step of its own
     plan.scaler.update()

@@ -20,7 +20,7 @@ from rekindle.recipes.digest import weights_sha256
 from rekindle.recipes.group import joined
 from rekindle.recipes.loop import Plan, count_correct, fit, make_repeatable, sgd
 from rekindle.recipes.stages import Stages, cut
-from rekindle.training.evaluating import evaluating
+from rekindle.training.eval_mode import eval_mode
 from rekindle.training.run import Run
 
 
@@ -34,7 +34,7 @@ def main() -> None:
         stage = cut(models.build(chosen.model, images.shape), world.rank, world.size).to(world.device)
         plan = Plan(chosen, images, sgd(stage, chosen), world.device, sharers=1)
         with Run(
-            model=stage, optimizer=plan.optimizer, metrics=plan.tally.metrics, seed=chosen.seed, method=Stages()
+            model=stage, optimizer=plan.optimizer, metrics=plan.tally.metrics, seed=chosen.seed, strategy=Stages()
         ) as run:
             pipeline = Pipeline(run, chosen.micro_batches)
             fit(run, plan, pipeline.train_step, pipeline.test_accuracy, whole_digest)
@@ -58,7 +58,7 @@ class Pipeline:
         run.log(loss=loss)
 
     def test_accuracy(self, run: Run, plan: Plan) -> float:
-        with run.phase("evaluate"), evaluating(run.module):
+        with run.phase("evaluate"), eval_mode(run.module):
             return count_correct(
                 run,
                 plan,

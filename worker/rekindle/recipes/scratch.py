@@ -19,8 +19,8 @@ from rekindle.recipes.all_reduce import WAYS
 from rekindle.recipes.group import joined
 from rekindle.recipes.lenet import SIDE, lenet
 from rekindle.recipes.loop import Plan, fit, make_repeatable
-from rekindle.training.method import Bare
 from rekindle.training.run import Run
+from rekindle.training.strategies.strategy import NoStrategy
 
 NAMES = ("w1", "b1", "w2", "b2", "w3", "b3", "w4", "b4")
 
@@ -83,7 +83,9 @@ def main() -> None:
         model = PlainLeNet(images.shape.classes, images.shape.channels).to(world.device)
         optimizer = PlainSGD(list(model.parameters()), chosen.lr)
         plan = Plan(chosen, images, optimizer, world.device, sharers=world.size)
-        with Run(model=model, optimizer=optimizer, metrics=plan.tally.metrics, seed=chosen.seed, method=Bare()) as run:
+        with Run(
+            model=model, optimizer=optimizer, metrics=plan.tally.metrics, seed=chosen.seed, strategy=NoStrategy()
+        ) as run:
             fit(run, plan, lambda run, plan, batch: scratch_step(run, plan, optimizer, *batch))
 
 

@@ -9,8 +9,8 @@ There is nothing distributed here. ``Run`` brings snapshots and exact resume, ``
 from rekindle.recipes import data, models, options
 from rekindle.recipes.group import joined, require_one_rank
 from rekindle.recipes.loop import Plan, fit, make_repeatable, sgd
-from rekindle.training.method import Bare
 from rekindle.training.run import Run
+from rekindle.training.strategies.strategy import NoStrategy
 
 
 def main() -> None:
@@ -34,7 +34,7 @@ def main() -> None:
             scaler=plan.scaler,
             metrics=plan.tally.metrics,
             seed=chosen.seed,
-            method=Bare(),
+            strategy=NoStrategy(),
         ) as run:
             fit(run, plan)
 

@@ -1,7 +1,6 @@
 """A model cut into stages, one for each rank, and its whole state as a snapshot keeps it."""
 
 from collections import OrderedDict
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -12,9 +11,9 @@ from torch.distributed.checkpoint.state_dict import (
     set_optimizer_state_dict,
 )
 
-from rekindle.training.parts import OnePart
+from rekindle.training.data.sample_order import shard_range
 from rekindle.training.process_group import World
-from rekindle.training.sample_order import share
+from rekindle.training.strategies.strategy import Strategy
 from rekindle.training.training_state import Stateful
 
 
@@ -26,35 +25,25 @@ def cut(model: nn.Sequential, rank: int, ranks: int) -> nn.Sequential:
     beginnings = [place for place, layer in enumerate(model) if next(layer.parameters(), None) is not None]
     if len(beginnings) < ranks:
         raise ValueError(f"the model has {len(beginnings)} layers, too few for a pipeline of {ranks} ranks")
-    own = share(len(beginnings), rank, ranks)
+    own = shard_range(len(beginnings), rank, ranks)
     start = 0 if rank == 0 else beginnings[own.start]
     stop = len(model) if rank == ranks - 1 else beginnings[own.stop]
     return nn.Sequential(OrderedDict((str(place), model[place]) for place in range(start, stop)))
 
 
-class Stages:
-    """The method of a pipeline, for ``Run``: every rank has a stage, and sees the batches of all."""
+class Stages(Strategy):
+    """The strategy of a pipeline: every rank has a stage, and gets the batches of all."""
 
-    divides_state = True
+    is_sharded = True
 
     def wrap(self, model: nn.Module, world: World) -> nn.Module:
         self._world = world
         return model
 
-    def seat(self, world: World) -> tuple[int, int]:
+    def data_shard(self, world: World) -> tuple[int, int]:
         return 0, 1
 
-    def stream(self, world: World) -> int:
-        """Stages share the batch, and no layer."""
-        return world.rank
-
-    def parts(self, model: nn.Module, world: World, seed: int) -> OnePart:
-        return OnePart()
-
-    def no_sync(self, model: nn.Module) -> AbstractContextManager[None]:
-        return nullcontext()
-
-    def saved(self, model: nn.Module, parts: dict[str, Stateful]) -> tuple[Stateful, dict[str, Stateful]]:
+    def stateful_parts(self, model: nn.Module, parts: dict[str, Stateful]) -> tuple[Stateful, dict[str, Stateful]]:
         whole = {
             name: _AllOptimizers(model, part, self._world) if isinstance(part, torch.optim.Optimizer) else part
             for name, part in parts.items()

@@ -17,9 +17,9 @@ from rekindle.recipes import data, models, options
 from rekindle.recipes.group import joined
 from rekindle.recipes.loop import Plan, fit, make_repeatable
 from rekindle.recipes.transformer import HEADS, Block
-from rekindle.training.method import Sharded
 from rekindle.training.process_group import World
 from rekindle.training.run import Run
+from rekindle.training.strategies.strategy import ShardedStrategy
 
 SPLIT: dict[str, ParallelStyle] = {
     "attention.query": ColwiseParallel(),
@@ -41,8 +41,10 @@ def main() -> None:
         # foreach would mix split and whole parameters in one call, which torch refuses
         optimizer = torch.optim.SGD(model.parameters(), chosen.lr, momentum=0.9, weight_decay=5e-4, foreach=False)
         plan = Plan(chosen, images, optimizer, world.device, sharers=1)
-        method = Sharded(same_batch=True)
-        with Run(model=model, optimizer=optimizer, metrics=plan.tally.metrics, seed=chosen.seed, method=method) as run:
+        strategy = ShardedStrategy(same_batch=True)
+        with Run(
+            model=model, optimizer=optimizer, metrics=plan.tally.metrics, seed=chosen.seed, strategy=strategy
+        ) as run:
             fit(run, plan)
 
 

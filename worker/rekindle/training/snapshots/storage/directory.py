@@ -1,0 +1,105 @@
+"""The snapshot directory as training changes it: moves that survive a kill at any point."""
+
+import shutil
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from rekindle.contract.files import fsync_directory
+from rekindle.contract.run_dir.pins import read_pins
+from rekindle.contract.run_dir.snapshots import SnapshotDir, step_name, step_of
+from rekindle.contract.score import Score
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotStorage(SnapshotDir):
+    """Used by rank 0 alone, except for ``temporary``. ``generation`` tells this launch's leftovers from older ones'.
+
+    ``pins`` is the file with the steps that are never deleted, where there is a server to write it.
+    """
+
+    generation: str
+    pins: Path | None = None
+
+    def temporary(self, step: int) -> Path:
+        return self._marked("tmp", step)
+
+    def scores(self) -> dict[int, Score]:
+        """Of the snapshots that have one, by step."""
+        manifests = (self.manifest(step) for step in self.steps())
+        return {found.step: found.score for found in manifests if found is not None and found.score is not None}
+
+    def publish(self, step: int) -> None:
+        """Turn ``temporary(step)`` into the snapshot of ``step``, durably, in place of an earlier one."""
+        old = self._marked("old", step)
+        if self.path(step).exists():
+            self.path(step).rename(old)
+        try:
+            self.temporary(step).rename(self.path(step))
+        except OSError:
+            if old.exists():
+                old.rename(self.path(step))
+            raise
+        fsync_directory(self.root)
+        shutil.rmtree(old, ignore_errors=True)
+
+    def discard(self, step: int) -> None:
+        """Delete what was written for ``step`` and not published."""
+        shutil.rmtree(self.temporary(step), ignore_errors=True)
+
+    def quarantine(self, step: int) -> None:
+        """Rename a bad snapshot, so that a person can examine it; does nothing where the disk refuses changes."""
+        shutil.rmtree(self.quarantine_path(step), ignore_errors=True)
+        with suppress(OSError):
+            self.path(step).rename(self.quarantine_path(step))
+            fsync_directory(self.root)
+
+    def prune(self, keep: int, best: int | None = None) -> None:
+        """Delete all but the latest ``keep``, that of step ``best`` and pinned ones; quarantined ones if older.
+
+        Precondition: the latest snapshot is known to be intact; at least that one stays.
+        """
+        steps = self.steps()
+        kept = steps[: max(keep, 1)]
+        if not kept:
+            return
+        for step in steps[len(kept) :]:
+            if step != best and not self._is_pinned(step):
+                self._delete(step)
+        for step in self.quarantined():
+            if step < kept[-1] and not self._is_pinned(step):
+                shutil.rmtree(self.quarantine_path(step), ignore_errors=True)
+
+    def clean_leftovers(self) -> None:
+        """Remove what other generations left unfinished, as far as the disk allows it.
+
+        Only the one generation that may commit calls this.
+        """
+        if not self.root.is_dir():
+            return
+        for entry in self.root.iterdir():
+            mark, _, rest = entry.name.partition("-")
+            if mark not in (".tmp", ".old", ".trash") or rest.startswith(f"{self.generation}-"):
+                continue
+            snapshot = self.root / rest.rpartition("-")[2]
+            needed = mark == ".old" or (mark == ".trash" and self._is_pinned(step_of(snapshot.name)))
+            if needed and not snapshot.exists():  # the kill came between two renames of ``publish`` or ``_delete``
+                with suppress(OSError):
+                    entry.rename(snapshot)
+            else:
+                shutil.rmtree(entry, ignore_errors=True)
+
+    def _delete(self, step: int) -> None:
+        """A pin that arrives meanwhile is either seen here, or finds the snapshot gone."""
+        trash = self._marked("trash", step)
+        self.path(step).rename(trash)
+        if self._is_pinned(step):
+            trash.rename(self.path(step))
+        else:
+            shutil.rmtree(trash, ignore_errors=True)
+
+    def _is_pinned(self, step: int | None) -> bool:
+        return self.pins is not None and step in read_pins(self.pins)
+
+    def _marked(self, mark: str, step: int) -> Path:
+        return self.root / f".{mark}-{self.generation}-{step_name(step)}"
