@@ -19,8 +19,8 @@ from disks import remount, tmpfs
 from rekindle import SnapshotError, Snapshots, StaleGenerationError
 from rekindle.contract.files import write_json
 from rekindle.contract.run_dir.paths import RunDir
-from rekindle.training.snapshots.engine import selection, shm, writer
-from rekindle.training.snapshots.storage import manifest
+from rekindle.training.snapshots.engine import loader, shm, writer
+from rekindle.training.snapshots.storage import directory
 
 
 def shared(step):
@@ -426,8 +426,8 @@ def test_a_disk_that_does_not_give_a_snapshot_now_ends_the_attempt_and_costs_no_
         raise OSError(number, os.strerror(number))
 
     with monkeypatch.context() as patch:
-        patch.setattr(manifest, "_verify_file", fail)
-        patch.setattr(selection, "STORAGE_TIMEOUT", 0.0)
+        patch.setattr(directory, "_verify_file", fail)
+        patch.setattr(loader, "STORAGE_TIMEOUT", 0.0)
         with pytest.raises(SnapshotError, match=rf"000000000020 cannot be read now: \[Errno {number}\] "):
             Snapshots(folder).restore()
     assert steps(folder) == [10, 20]
@@ -436,7 +436,7 @@ def test_a_disk_that_does_not_give_a_snapshot_now_ends_the_attempt_and_costs_no_
 
 def test_a_disk_that_comes_back_is_waited_for(snapshots, folder, monkeypatch, caplog):
     save(snapshots, 10, 20)
-    verify_file, tries = manifest._verify_file, []
+    verify_file, tries = directory._verify_file, []
 
     def fail_once(*args):
         tries.append(args)
@@ -444,8 +444,8 @@ def test_a_disk_that_comes_back_is_waited_for(snapshots, folder, monkeypatch, ca
             raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
         return verify_file(*args)
 
-    monkeypatch.setattr(manifest, "_verify_file", fail_once)
-    monkeypatch.setattr(selection, "_RETRY_INTERVAL", 0.01)
+    monkeypatch.setattr(directory, "_verify_file", fail_once)
+    monkeypatch.setattr(loader, "_RETRY_INTERVAL", 0.01)
     assert Snapshots(folder).restore().step == 20
     assert "waiting for the snapshots" in caplog.text
 

@@ -6,7 +6,7 @@ from rekindle.contract.failure_stats import FailureStats
 from rekindle.contract.job import SnapshotPolicy
 from rekindle.training.snapshots.policy import snapshot_interval
 from rekindle.training.snapshots.policy.schedule import SnapshotSchedule, effective_policy
-from rekindle.training.snapshots.policy.snapshot_overhead import SnapshotOverhead
+from rekindle.training.snapshots.policy.snapshot_interval import SnapshotOverhead
 
 AUTO = SnapshotPolicy(auto=True)
 

@@ -30,8 +30,7 @@ from rekindle.training.snapshots.engine.snapshots import Snapshots
 from rekindle.training.snapshots.policy.async_saver import AsyncSaver
 from rekindle.training.snapshots.policy.best_tracker import BestTracker
 from rekindle.training.snapshots.policy.schedule import SnapshotSchedule, effective_policy
-from rekindle.training.step_boundary import StepBoundary
-from rekindle.training.step_flags import FlagAllReduce
+from rekindle.training.step_boundary import FlagAllReduce, StepBoundary
 from rekindle.training.strategies.strategy import DDPStrategy, Strategy
 from rekindle.training.training_state import Stateful, TrainingState, prepare_metrics
 

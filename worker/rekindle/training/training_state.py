@@ -14,7 +14,7 @@ from rekindle.training.data.progress import Progress
 from rekindle.training.data.sample_order import derived_seed
 from rekindle.training.reporting.reporter import reporter
 from rekindle.training.snapshots.engine.loader import Restored
-from rekindle.training.snapshots.storage.tensor_files import read_tensors
+from rekindle.training.snapshots.storage.files import read_tensors
 
 _PROGRESS = "progress"  # in the shared state, next to the parts
 _HINT = "give Run the parts it was saved with, or start in a new snapshot directory"
@@ -31,14 +31,6 @@ class Stateful(Protocol):
     def load_state_dict(self, state: dict[str, Any], /) -> Any: ...
 
 
-@dataclass(frozen=True, slots=True)
-class _RankState:
-    """What a rank resumes from besides the shared state."""
-
-    rng: dict[str, Any]
-    metrics: list[dict[str, Any]]  # of each former rank that this one replaces
-
-
 @dataclass(slots=True)
 class TrainingState:
     """Captures the parts of a training, and restores them."""
@@ -51,7 +43,7 @@ class TrainingState:
     seed: int
     stream: int  # of random numbers: the rank, unless several ranks are to draw the same
     device: torch.device
-    _restored: _RankState | None = None
+    _restored: tuple[dict[str, Any], list[dict[str, Any]]] | None = None  # rng, metrics of each former rank
 
     def __post_init__(self) -> None:
         for name, part in self.shared.items():
@@ -94,7 +86,7 @@ class TrainingState:
         nothing in a first start, nor a second time.
         """
         if self._restored is not None:
-            self._apply(self._restored)
+            self._apply(*self._restored)
             self._restored = None
 
     def roll_back(self, restored: Restored, world_size: int) -> None:
@@ -159,12 +151,12 @@ class TrainingState:
         else:
             rng.seed_all(derived_seed(self.seed, step, self.stream))
             random_state = rng.capture(self.device)
-        self._restored = _RankState(random_state, [state["metrics"] for state in restored.rank_states])
-        self._apply(self._restored)
+        self._restored = random_state, [state["metrics"] for state in restored.rank_states]
+        self._apply(*self._restored)
 
-    def _apply(self, own: _RankState) -> None:
-        rng.restore(own.rng, self.device)
-        restore_metrics(self.metrics, own.metrics, self.device)
+    def _apply(self, random_state: dict[str, Any], metrics: list[dict[str, Any]]) -> None:
+        rng.restore(random_state, self.device)
+        restore_metrics(self.metrics, metrics, self.device)
 
 
 def prepare_metrics(metrics: Metrics, device: torch.device) -> None:

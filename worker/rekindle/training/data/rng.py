@@ -32,16 +32,16 @@ def restore(state: dict[str, Any], device: torch.device) -> None:
 
 def seed_all(seed: int) -> None:
     """Seed every generator of this process with a 64-bit ``seed``."""
-    random.seed(seed)
+    seed_cpu(seed)
     torch.manual_seed(seed)
-    _seed_numpy(seed)
 
 
 def seed_cpu(seed: int) -> None:
     """Like ``seed_all`` without the GPU: for the code of a data set."""
     random.seed(seed)
     torch.default_generator.manual_seed(seed)
-    _seed_numpy(seed)
+    if (np := sys.modules.get("numpy")) is not None:
+        np.random.seed(seed % 2**32)
 
 
 @contextmanager
@@ -56,10 +56,8 @@ def preserved() -> Iterator[None]:
 
 
 def _capture_numpy() -> list[Any] | None:
-    if "numpy" not in sys.modules:
+    if (np := sys.modules.get("numpy")) is None:
         return None
-    import numpy as np
-
     kind, keys, *rest = np.random.get_state(legacy=True)
     return [kind, np.asarray(keys).tolist(), *rest]
 
@@ -69,10 +67,3 @@ def _restore_numpy(state: list[Any]) -> None:
 
     kind, keys, *rest = state
     np.random.set_state((kind, np.array(keys, dtype=np.uint32), *rest))
-
-
-def _seed_numpy(seed: int) -> None:
-    if "numpy" in sys.modules:
-        import numpy as np
-
-        np.random.seed(seed % 2**32)

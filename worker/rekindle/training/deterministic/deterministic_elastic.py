@@ -2,35 +2,20 @@
 
 ``DDPStrategy`` keeps the global batches and their order in any world size; but each rank draws its own random numbers,
 normalises its own part of a batch, and the ranks' gradients are added in an order that depends on how many there are.
-So the weights differ in their last bits, and soon in all. ``DeterministicElastic`` takes the world size out of the
-arithmetic. Every batch is split into a fixed number of *virtual shards*. A rank computes its shards in turn, each
+``DeterministicElastic`` takes the world size out of the arithmetic: every batch is split into a fixed number of
+*virtual shards*, which the ranks compute in turn, each
 
 - with the same samples, loaded and collated by themselves, and weighted by ``run.batch_weight``,
 - with random numbers drawn from (seed, step, shard),
 - from the buffers as they were before the step: the mean of what the shards made of them is their new value.
 
-The gradients of the shards are added up in a binary tree that is the same whichever rank has which shard
+The gradients of the shards are added in a binary tree that is the same whichever rank has which shard
 (``tree_reduction``), and every rank steps its optimizer with their mean.
 
-The script loops over the shards, since nothing else would be exact: a loss is a mean over samples that only the script
-can take, and it rounds differently over one shard than over two. So the loop over the batches gets an inner loop, and
-is the same script for every strategy, as the others give the batch as one micro-batch::
-
-    for batch in run.batches(dataset, global_batch=64):
-        optimizer.zero_grad()
-        for x, y in run.microbatches(batch):
-            loss = cross_entropy(run.model(x), y) * run.batch_weight
-            loss.backward()
-            run.log(loss=loss)
-        optimizer.step()
-
-What belongs to a step (clipping, the optimizer, a schedule, an average of the weights) stays after the inner loop and
-finds the gradients of the whole batch there. Hooks of the backward pass could not do it: they do not know where a shard
-ends. Nor could a model that splits its input, as the loss is computed outside of it.
-
-A world size need not divide the shards, but a step takes as long as the rank with the most shards. Threads within an
-operation change sums too, so their number is fixed. Other hardware or another version of torch may round differently:
-no promise holds across those.
+The script loops over the shards (``run.microbatches``), since nothing else would be exact: a loss is a mean over
+samples that only the script can take, and it rounds differently over one shard than over two. Hooks of the backward
+pass do not know where a shard ends, and a model that splits its input does not compute the loss. Threads within an
+operation change sums too, so their number is fixed. No promise holds across other hardware or versions of torch.
 """
 
 import os

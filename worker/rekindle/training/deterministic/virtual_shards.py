@@ -13,6 +13,7 @@ from rekindle.training.data.sample_order import derived_seed, shard_range
 from rekindle.training.data.sampler import ElasticSampler
 from rekindle.training.deterministic.shard_gradients import ShardGradients
 from rekindle.training.process_group import World
+from rekindle.training.strategies.strategy import WholeBatch
 
 
 class MicrobatchGuard(nn.Module):
@@ -32,7 +33,7 @@ class MicrobatchGuard(nn.Module):
         return self.module(*args, **kwargs)
 
 
-class VirtualShards:
+class VirtualShards(WholeBatch):
     """Splits every batch into ``count`` shards, of which each rank has consecutive ones; see ``deterministic_elastic``.
 
     Random numbers are seeded for every shard, for what a script does in a step besides its shards, and for what it does

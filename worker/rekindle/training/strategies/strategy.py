@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import nn
@@ -15,38 +15,25 @@ from rekindle.training.strategies.ddp_bucket_warmup import rebuild_buckets
 from rekindle.training.training_state import Stateful
 
 
-class Microbatches(Protocol):
-    """How many micro-batches a rank computes for a step: ``WholeBatch`` is the usual answer, ``VirtualShards`` another.
+class WholeBatch:
+    """How a rank divides its shard of a batch into micro-batches: into one. ``VirtualShards`` is the other answer.
 
     What ``batches`` yields for a step is moved to the device, given to the script, and handed back to ``of``.
     """
 
     def indices(self, sampler: ElasticSampler) -> Iterable[list[int]]:
         """What the loader is to fetch, in one list for each micro-batch."""
+        return sampler
 
     def batches(self, loader: Iterable[Any]) -> Iterator[Any]:
         """What the script is given for each step, of what the loader has fetched."""
+        return iter(loader)
 
     def begin(self, progress: Progress) -> None:
         """An epoch or a step begins, after code whose random draws may differ in another world size."""
 
     def of(self, batch: Any, progress: Progress) -> Iterator[Any]:
         """The micro-batches of ``batch``; after the last one every rank has the gradients of the whole step."""
-
-
-class WholeBatch:
-    """The batch unchanged; whoever wrapped the model averages the gradients."""
-
-    def indices(self, sampler: ElasticSampler) -> Iterable[list[int]]:
-        return sampler
-
-    def batches(self, loader: Iterable[Any]) -> Iterator[Any]:
-        return iter(loader)
-
-    def begin(self, progress: Progress) -> None:
-        """Random numbers continue."""
-
-    def of(self, batch: Any, progress: Progress) -> Iterator[Any]:
         yield batch
 
 
@@ -70,7 +57,7 @@ class Strategy:
         """Ranks of the same stream draw the same random numbers; most strategies give each rank its own."""
         return world.rank
 
-    def microbatches(self, model: nn.Module, world: World, seed: int) -> Microbatches:
+    def microbatches(self, model: nn.Module, world: World, seed: int) -> WholeBatch:
         """How a rank divides its shard of a batch; ``model`` is the wrapped one."""
         return WholeBatch()
 

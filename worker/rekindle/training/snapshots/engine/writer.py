@@ -17,10 +17,9 @@ from rekindle.contract.run_dir.snapshots import MODEL, BadSnapshotError, FileRec
 from rekindle.contract.score import Score, best_step
 from rekindle.training.process_group import World
 from rekindle.training.snapshots.engine.shm import check_free_space, request_space
-from rekindle.training.snapshots.storage.directory import SnapshotStorage
+from rekindle.training.snapshots.storage.directory import SnapshotStorage, verify, write_manifest
 from rekindle.training.snapshots.storage.dtensor_io import KeyPath, ShardSlice, check_coverage, slices_of
 from rekindle.training.snapshots.storage.files import read_state, unsafe_globals, write_state
-from rekindle.training.snapshots.storage.manifest import verify, write_manifest
 from rekindle.training.snapshots.storage.safe_values import find_unsafe
 
 T = TypeVar("T")

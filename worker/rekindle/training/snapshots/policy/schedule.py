@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from rekindle.contract.failure_stats import FailureStats
 from rekindle.contract.job import SnapshotPolicy
 from rekindle.training.snapshots.policy import snapshot_interval
-from rekindle.training.snapshots.policy.snapshot_overhead import SnapshotOverhead
+from rekindle.training.snapshots.policy.snapshot_interval import SnapshotOverhead
 
 _SHM_RATIO = 20  # at least, of training time to the time that snapshots in shared memory take
 _SHM_INTERVAL = 0.5  # seconds between two of them, at least
