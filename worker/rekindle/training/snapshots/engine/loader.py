@@ -69,16 +69,16 @@ class SnapshotLoader:
         unloadable: _Unloadable = {}
         skipped: list[Skipped] = []
         while True:
-            manifest, folder = self._select(shm, unloadable, skipped)
+            manifest, directory = self._select(shm, unloadable, skipped)
             if manifest is None:
                 return None
-            restored, problem = self._read(folder, manifest, skipped)
+            restored, problem = self._read(directory, manifest, skipped)
             problems = [each for each in self.world.gather(problem) if each is not None]
             if not problems and restored is not None:
                 if self.world.rank == 0:
                     self._quarantine(unloadable)
                 return restored
-            unloadable[folder] = Skipped(manifest.step, problems[0])
+            unloadable[directory] = Skipped(manifest.step, problems[0])
 
     def _select(
         self, shm: SnapshotWriter | None, unloadable: _Unloadable, skipped: list[Skipped]
@@ -89,15 +89,15 @@ class SnapshotLoader:
             raise selected
         if selected is None:
             raise TypeError("rank 0 has selected nothing")
-        manifest, folder, newly_skipped = selected
+        manifest, directory, newly_skipped = selected
         for each in newly_skipped:
             if each not in skipped:
                 skipped.append(each)
                 if self.world.rank == 0:
                     reporter().skipped(each.step, each.reason)
-        return manifest, folder
+        return manifest, directory
 
-    def _read(self, folder: Path, manifest: Manifest, skipped: list[Skipped]) -> tuple[Restored | None, str | None]:
+    def _read(self, directory: Path, manifest: Manifest, skipped: list[Skipped]) -> tuple[Restored | None, str | None]:
         """What this rank loads, or why it cannot, although the snapshot is as it was written."""
         former = range(self.world.rank, manifest.world_size, self.world.size)
         try:
@@ -105,22 +105,22 @@ class SnapshotLoader:
                 step=manifest.step,
                 epoch=manifest.epoch,
                 world_size=manifest.world_size,
-                shared_state=self._read_shared(folder, manifest),
-                rank_states=[read_state(folder / rank_file(rank)) for rank in former],
+                shared_state=self._read_shared(directory, manifest),
+                rank_states=[read_state(directory / rank_file(rank)) for rank in former],
                 skipped=skipped,
-                from_disk=folder.parent == self.disk.storage.root,
+                from_disk=directory.parent == self.disk.storage.root,
             )
         except UnpicklingError as error:
             return None, f"it cannot be loaded: {unloadable_part(error)}"
         return restored, None
 
-    def _read_shared(self, folder: Path, manifest: Manifest) -> dict[str, Any]:
-        state = read_state(folder / MODEL)
+    def _read_shared(self, directory: Path, manifest: Manifest) -> dict[str, Any]:
+        state = read_state(directory / MODEL)
         if not manifest.sharded:
             return state
         layout = {} if self.layout is None else find_dtensors(self.layout())
         try:
-            whole: dict[str, Any] = reshard(state, layout, ShardFiles(folder, manifest.world_size))
+            whole: dict[str, Any] = reshard(state, layout, ShardFiles(directory, manifest.world_size))
         except ValueError as error:
             raise ValueError(
                 f"the snapshot of step {manifest.step} does not fit this training: {error}; give Run the parts it was "
@@ -130,8 +130,8 @@ class SnapshotLoader:
 
     def _quarantine(self, unloadable: _Unloadable) -> None:
         """An older snapshot is known to be good now. Rank 0 only."""
-        for folder, each in unloadable.items():
-            if folder.parent == self.disk.storage.root:
+        for directory, each in unloadable.items():
+            if directory.parent == self.disk.storage.root:
                 self.disk.storage.quarantine(each.step)
 
 

@@ -18,16 +18,16 @@ def shm_dir(env: RankEnv) -> Path | None:
     """The directory of this job; None without a keeper to remove it, or with ranks on other machines."""
     if env.run_dir is None or env.generation is None or env.local_world_size != env.world_size:
         return None
-    folder = env.run_dir.memory
-    return folder if folder.parent.is_dir() else None
+    directory = env.run_dir.memory
+    return directory if directory.parent.is_dir() else None
 
 
-def ensure_private_dir(folder: Path) -> None:
-    """Create ``folder`` for this user alone. Raises PermissionError where it exists and others may write to it."""
-    folder.mkdir(mode=0o700, exist_ok=True)
-    found = folder.lstat()
+def ensure_private_dir(directory: Path) -> None:
+    """Create ``directory`` for this user alone. Raises PermissionError where it exists and others may write to it."""
+    directory.mkdir(mode=0o700, exist_ok=True)
+    found = directory.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o077:
-        raise PermissionError(f"{folder} is not a directory of this user alone")
+        raise PermissionError(f"{directory} is not a directory of this user alone")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,24 +39,24 @@ class SpaceRequest:
     problem: str | None = None
 
 
-def request_space(folder: Path, size: int) -> SpaceRequest:
-    """The request of this rank; creates ``folder`` if need be."""
+def request_space(directory: Path, size: int) -> SpaceRequest:
+    """The request of this rank; creates ``directory`` if need be."""
     try:
-        ensure_private_dir(folder)
-        found = os.statvfs(folder)
+        ensure_private_dir(directory)
+        found = os.statvfs(directory)
         return SpaceRequest(size, min(found.f_bavail * found.f_frsize, _available_memory()))
     except OSError as error:
         return SpaceRequest(size, problem=str(error))
 
 
-def check_free_space(folder: Path, requests: list[SpaceRequest]) -> str | None:
-    """Why the files of all ranks together must not be written to ``folder``, or None."""
+def check_free_space(directory: Path, requests: list[SpaceRequest]) -> str | None:
+    """Why the files of all ranks together must not be written to ``directory``, or None."""
     if (problem := next((each.problem for each in requests if each.problem is not None), None)) is not None:
         return problem
     size, free = sum(each.size for each in requests), min(each.free for each in requests)
     if size * _MAX_SHARE <= free:
         return None
-    return f"{size >> 20} MB are more than half of the {free >> 20} MB that are free in {folder.parent}"
+    return f"{size >> 20} MB are more than half of the {free >> 20} MB that are free in {directory.parent}"
 
 
 def _available_memory() -> int:

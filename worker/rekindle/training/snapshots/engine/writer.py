@@ -156,15 +156,15 @@ class SnapshotWriter:
 
     def _write_files(self, staged: Staged) -> RankWrite:
         """A state that could be loaded at first may change for the worse, so all that is written is checked."""
-        folder, shards = self.storage.temporary(staged.step), staged.files.get(shard_file(self.world.rank))
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        directory, shards = self.storage.temporary(staged.step), staged.files.get(shard_file(self.world.rank))
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         try:
-            files = {name: write_state(folder / name, state) for name, state in staged.files.items()}
-            reasons = (_unsafe(folder / name, staged.files[name]) for name in files)
+            files = {name: write_state(directory / name, state) for name, state in staged.files.items()}
+            reasons = (_unsafe(directory / name, staged.files[name]) for name in files)
             unsafe = next((reason for reason in reasons if reason is not None), None)
             if unsafe is None and not self._proven:
                 for name in files:
-                    read_state(folder / name)
+                    read_state(directory / name)
         except _UNLOADABLE as error:
             unsafe = unloadable_part(error)
         if unsafe is not None:
@@ -202,7 +202,7 @@ class SnapshotWriter:
 
     def _commit(self, staged: Staged, writes: list[RankWrite]) -> None:
         """Manifest last, read back, rename, and only then delete old ones."""
-        folder = self.storage.temporary(staged.step)
+        directory = self.storage.temporary(staged.step)
         manifest = Manifest(
             job_id=self.job_id,
             step=staged.step,
@@ -214,8 +214,8 @@ class SnapshotWriter:
             files={name: record for each in writes for name, record in each.files.items()},
             score=staged.score,
         )
-        write_manifest(folder, manifest)
-        verify(folder, step=staged.step, job_id=self.job_id)
+        write_manifest(directory, manifest)
+        verify(directory, step=staged.step, job_id=self.job_id)
         self.check_fence()
         self.storage.publish(staged.step)
         with suppress(OSError):  # what cannot be deleted now is tried again after the next snapshot

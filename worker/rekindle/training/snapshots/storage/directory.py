@@ -24,9 +24,10 @@ _CHUNK = 1 << 20  # bytes
 
 @dataclass(frozen=True, slots=True)
 class SnapshotStorage(SnapshotDir):
-    """Used by rank 0 alone, except for ``temporary``. ``generation`` tells this launch's leftovers from older ones'.
+    """Used by rank 0 alone, except for ``temporary``.
 
-    ``pins`` is the file with the steps that are never deleted, where there is a server to write it.
+    ``generation`` is part of the name of what this launch has not finished; ``pins`` is the file with the
+    steps that are never deleted, where there is a server to write it.
     """
 
     generation: str
@@ -116,13 +117,13 @@ class SnapshotStorage(SnapshotDir):
         return self.root / f".{mark}-{self.generation}-{step_name(step)}"
 
 
-def write_manifest(folder: Path, manifest: Manifest) -> None:
-    """Complete ``folder``, whose files must be on disk already."""
-    atomic_write(folder / MANIFEST, manifest.encoded())
+def write_manifest(directory: Path, manifest: Manifest) -> None:
+    """Complete ``directory``, whose files must be on disk already."""
+    atomic_write(directory / MANIFEST, manifest.encoded())
 
 
-def verify(folder: Path, *, step: int, job_id: str | None) -> Manifest:
-    """Read every byte of the snapshot in ``folder`` and return its manifest.
+def verify(directory: Path, *, step: int, job_id: str | None) -> Manifest:
+    """Read every byte of the snapshot in ``directory`` and return its manifest.
 
     Raises BadSnapshotError where it is damaged or belongs to another job, and OSError where the disk does not return
     it: a network file system may be away, or too many files be open, and the snapshot is as good as ever.
@@ -130,13 +131,13 @@ def verify(folder: Path, *, step: int, job_id: str | None) -> Manifest:
     ``torch.load`` notices neither a flipped bit nor a page of zeros, so nothing is loaded that was not checked here.
     """
     try:
-        manifest = Manifest.parse((folder / MANIFEST).read_bytes())
+        manifest = Manifest.parse((directory / MANIFEST).read_bytes())
         if manifest.step != step:
             raise BadSnapshotError(f"its manifest has step {manifest.step}, its directory {step}")
         if None not in (manifest.job_id, job_id) and manifest.job_id != job_id:
             raise BadSnapshotError(f"it belongs to job {manifest.job_id}, this is job {job_id}")
         for name, record in manifest.files.items():
-            _verify_file(folder, name, record)
+            _verify_file(directory, name, record)
     except FileNotFoundError as error:
         raise BadSnapshotError(f"{Path(error.filename).name} is missing") from error
     except (NotADirectoryError, IsADirectoryError) as error:
@@ -144,12 +145,12 @@ def verify(folder: Path, *, step: int, job_id: str | None) -> Manifest:
     return manifest
 
 
-def _verify_file(folder: Path, name: str, record: FileRecord) -> None:
-    size = (folder / name).stat().st_size
+def _verify_file(directory: Path, name: str, record: FileRecord) -> None:
+    size = (directory / name).stat().st_size
     if size != record.bytes:
         raise BadSnapshotError(f"{name} has {size} bytes, its manifest says {record.bytes}")
     digest = hashlib.sha256()
-    with (folder / name).open("rb") as file:
+    with (directory / name).open("rb") as file:
         while chunk := file.read(_CHUNK):
             digest.update(chunk)
     if digest.hexdigest() != record.sha256:

@@ -125,9 +125,9 @@ def check_coverage(state: dict[str, Any], saved: list[dict[KeyPath, ShardSlice]]
 class ShardFiles:
     """The shards of all ranks in the directory of a snapshot. Only what is requested is read from the disk."""
 
-    def __init__(self, folder: Path, world_size: int) -> None:
+    def __init__(self, directory: Path, world_size: int) -> None:
         self._ranks: list[Shards] = [
-            torch.load(folder / shard_file(rank), map_location="cpu", mmap=True, weights_only=True)
+            torch.load(directory / shard_file(rank), map_location="cpu", mmap=True, weights_only=True)
             for rank in range(world_size)
         ]
 
