@@ -61,7 +61,7 @@ def queued_job(store: Store, home: Home, **columns: Any) -> Job:
     job = a_job(**columns)
     run_dir = home.run_dir(job.id)
     run_dir.code.mkdir(parents=True)
-    write_json(run_dir.spec, job.spec.to_json())
+    write_json(run_dir.spec, {"job_id": job.id, **job.spec.to_json()})
     return store.add_job(job)
 
 

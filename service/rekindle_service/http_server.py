@@ -1,4 +1,4 @@
-"""uvicorn, made to stop within seconds while event streams are open, to say when it listens, and to bear idlers."""
+"""uvicorn with what it lacks: a stop within seconds while event streams are open, and timeouts for idle clients."""
 
 import asyncio
 import json
@@ -14,21 +14,21 @@ from typing import Any
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-_GRACE_SECONDS = 2
-"""How long open requests may go on after a stop is asked for; streams end themselves before."""
+_SHUTDOWN_GRACE = 2
+"""Seconds that open requests get after a stop is requested; event streams end before."""
 
-_HEAD_SECONDS = 10.0
-"""How long a client may take to ask for something: whoever can connect, token or not, takes a file descriptor."""
+_HEADER_TIMEOUT = 10.0
+"""Seconds that a client may take to send a request: any connection, with a token or without, costs a descriptor."""
 
-_UNWANTED_SECONDS = 300.0
-"""How long the rest of an upload may come that was refused already: most clients read no answer before its end."""
+_REJECTED_BODY_TIMEOUT = 300.0
+"""Seconds for the rest of an upload that was rejected already: most clients read no answer before its end."""
 
-_MOST_CONNECTIONS = 4096
-_MOST_FILES = 65_536  # some programs that jobs start close every number up to the limit, so not any number will do
+_MAX_CONNECTIONS = 4096
+_MAX_OPEN_FILES = 65_536  # some programs that jobs start close every number up to the limit, so not any number will do
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
-_NO_HTTP = json.dumps(
+_PROBLEM = json.dumps(
     {
         "type": "/problems/bad-request",
         "title": "Bad Request",
@@ -38,15 +38,15 @@ _NO_HTTP = json.dumps(
 ).encode()
 _BAD_REQUEST = (
     b"HTTP/1.1 400 Bad Request\r\nContent-Type: application/problem+json\r\nContent-Length: %d\r\n"
-    b"Connection: close\r\n\r\n%b" % (len(_NO_HTTP), _NO_HTTP)
+    b"Connection: close\r\n\r\n%b" % (len(_PROBLEM), _PROBLEM)
 )
 
 
 class HttpServer(uvicorn.Server):
     """Serves ``app`` on ``listener`` until SIGINT, SIGTERM or ``stop``.
 
-    ``stopping`` is set as soon as a stop is asked for, before uvicorn waits for connections to end: an event stream
-    would otherwise keep the server alive for as long as a browser looks.
+    ``stopping`` is set as soon as a stop is requested, before uvicorn waits for connections to end: an event stream
+    would otherwise keep the server alive as long as a browser is open.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class HttpServer(uvicorn.Server):
             access_log=False,
             server_header=False,
             proxy_headers=False,
-            timeout_graceful_shutdown=_GRACE_SECONDS,
+            timeout_graceful_shutdown=_SHUTDOWN_GRACE,
         )
         super().__init__(config)
         self._listener = listener
@@ -72,7 +72,7 @@ class HttpServer(uvicorn.Server):
         self.run(sockets=[self._listener])
 
     def stop(self) -> None:
-        """Ask for the end; from any thread."""
+        """Request the stop; from any thread."""
         self._stopping.set()
         self.should_exit = True
 
@@ -81,13 +81,13 @@ class HttpServer(uvicorn.Server):
         self._on_ready()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        if self.should_exit:  # asked twice: the user does not want to wait
+        if self.should_exit:  # requested twice: the user does not want to wait
             self.force_exit = True
         self.stop()
 
     @contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
-        """uvicorn's own raises the signal anew at the end, which would end this process before it has cleaned up."""
+        """uvicorn's own raises the signal again at the end, which would end this process before it has cleaned up."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -100,59 +100,59 @@ class HttpServer(uvicorn.Server):
 
 
 class _Connection(H11Protocol):
-    """Closed where nothing is being answered on it and no whole request comes; one too many is closed at once.
+    """Closed when no request arrives whole in time; a connection beyond the maximum is closed at once.
 
     uvicorn starts no timer before the first answer, and stops that of a later request at its first byte. Its
     ``limit_concurrency`` counts event streams and idlers alike, and then refuses everybody.
     """
 
-    _head_due: asyncio.TimerHandle | None = None
+    _header_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         super().connection_made(transport)
-        if len(self.connections) > most_connections():
+        if len(self.connections) > max_connections():
             transport.abort()
         else:
-            self._mind_head()
+            self._start_header_timeout()
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
-        self._mind_head()
+        self._start_header_timeout()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._forget_head()
+        self._cancel_header_timeout()
         super().connection_lost(exc)
 
     def send_400_response(self, msg: str) -> None:
-        """What no application ever sees is refused in the same form as everything else; uvicorn sends plain text."""
+        """A problem document, as for any other error; uvicorn sends plain text."""
         if self.cycle is None or self.cycle.response_complete:
             self.transport.write(_BAD_REQUEST)
         self.transport.close()
 
-    def _mind_head(self) -> None:
+    def _start_header_timeout(self) -> None:
         if self.cycle is not None and not self.cycle.response_complete:
-            self._forget_head()
-        elif self._head_due is None:
+            self._cancel_header_timeout()
+        elif self._header_timer is None:
             refused = self.cycle is not None and self.cycle.more_body
-            seconds = _UNWANTED_SECONDS if refused else _HEAD_SECONDS
-            self._head_due = self.loop.call_later(seconds, self.timeout_keep_alive_handler)
+            seconds = _REJECTED_BODY_TIMEOUT if refused else _HEADER_TIMEOUT
+            self._header_timer = self.loop.call_later(seconds, self.timeout_keep_alive_handler)
 
-    def _forget_head(self) -> None:
-        if self._head_due is not None:
-            self._head_due.cancel()
-            self._head_due = None
+    def _cancel_header_timeout(self) -> None:
+        if self._header_timer is not None:
+            self._header_timer.cancel()
+            self._header_timer = None
 
 
-def most_connections() -> int:
+def max_connections() -> int:
     """The other half of the files is for the database, for run directories and for what is being read of them."""
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    return _MOST_CONNECTIONS if files == resource.RLIM_INFINITY else min(_MOST_CONNECTIONS, files // 2)
+    return _MAX_CONNECTIONS if files == resource.RLIM_INFINITY else min(_MAX_CONNECTIONS, files // 2)
 
 
 def raise_file_limit() -> None:
     """Let this process have as many files open as it may; 1024, the usual limit, suit programs that use select()."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = _MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, _MOST_FILES)
+    wanted = _MAX_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, _MAX_OPEN_FILES)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 

@@ -1,4 +1,4 @@
-"""The composition root: settings, home, lock, store, engine, application, HTTP server. It is ``rekindle serve``."""
+"""The composition root of ``rekindle serve``: settings, home, lock, store, reconciler, application, HTTP server."""
 
 import ipaddress
 import socket
@@ -25,27 +25,27 @@ from rekindle_service.notifications.dispatcher import start_dispatchers
 from rekindle_service.scheduler.reconciler import Reconciler
 from rekindle_service.store import CorruptDatabaseError, Store
 
-_REFUSED = 2
-"""Exit code of a server that cannot start as it was told to."""
+_CANNOT_SERVE = 2
+"""Exit code of a server that cannot start with its settings."""
 
 
 class CannotServeError(Exception):
-    """The server cannot start; the message tells what to change."""
+    """The server cannot start; the message says what to change."""
 
 
 def serve(settings: Settings) -> int:
-    """Serve until SIGINT or SIGTERM; returns the exit code. Keepers and their jobs go on afterwards.
+    """Serve until SIGINT or SIGTERM; returns the exit code. Keepers and their jobs continue.
 
-    The end comes in the reverse order of the beginning: no more requests, then no more rounds of the engine, then the
-    database is closed and the home given up.
+    The shutdown is the reverse of the startup: requests end, then the reconciler, then the database is closed and the
+    home released.
     """
     configure_logging()
     try:
         with ExitStack() as stack:
             _compose(settings, stack).run_until_stopped()
     except (CannotServeError, HomeInUseError, CorruptDatabaseError) as error:
-        _say(f"rekindle: {error}", error=True)
-        return _REFUSED
+        _print(f"rekindle: {error}", error=True)
+        return _CANNOT_SERVE
     return 0
 
 
@@ -60,32 +60,32 @@ def _compose(settings: Settings, stack: ExitStack) -> HttpServer:
     listener = _listener(settings)
     stack.callback(listener.close)
     machine = find_machine(settings.cpu_slots)
-    watch = MachineMonitor(machine, home.root)
-    stack.callback(watch.close)
-    engine = Reconciler(store, home, machine, KeeperLauncher(home, machine, prepare_worker_path(home)))
-    stack.callback(engine.close)
+    monitor = MachineMonitor(machine, home.root)
+    stack.callback(monitor.close)
+    reconciler = Reconciler(store, home, machine, KeeperLauncher(home, machine, prepare_worker_path(home)))
+    stack.callback(reconciler.close)
     stopping = threading.Event()
     services = Services(
         home=home,
         store=store,
         machine=machine,
-        watch=watch,
+        watch=monitor,
         submitter=Submitter(store, home, machine, InterpreterCheck(), check_out),
         credentials=Credentials(token),
         host=settings.host,
         most_bundle_bytes=settings.bundle_bytes,
         started_at=time.time(),
         stopping=stopping,
-        wake=engine.wake,
-        engine_alive=lambda: engine.alive,
+        wake=reconciler.wake,
+        engine_alive=lambda: reconciler.alive,
     )
     app = create_app(services)
-    engine.start()
-    watch.start()
+    reconciler.start()
+    monitor.start()
     stack.callback(start_dispatchers(store, settings.notify))
     stack.callback(home.remove_server_info)
     return HttpServer(
-        app, listener, stopping, on_ready=partial(_announce, home, url_of(listener), token, settings.host)
+        app, listener, stopping, on_ready=partial(_report_ready, home, url_of(listener), token, settings.host)
     )
 
 
@@ -97,7 +97,7 @@ def _own(home: Home, stack: ExitStack) -> str:
         return home.ensure_token()
     except OSError as error:
         raise CannotServeError(
-            f"cannot use {home.root} as home ({error.strerror}): choose another folder with --home or REKINDLE_HOME"
+            f"cannot use {home.root} as home ({error.strerror}): choose another directory with --home or REKINDLE_HOME"
         ) from error
 
 
@@ -106,7 +106,7 @@ def _require_loopback(settings: Settings) -> None:
     if not settings.allow_remote and not _is_loopback(settings.host):
         raise CannotServeError(
             f"host {settings.host} can be reached from other machines, and whoever has the token runs code here: "
-            "listen on 127.0.0.1 and come through a tunnel (ssh -L), or say --allow-remote"
+            "listen on 127.0.0.1 and come through a tunnel (ssh -L), or pass --allow-remote"
         )
 
 
@@ -120,13 +120,13 @@ def _listener(settings: Settings) -> socket.socket:
         ) from error
 
 
-def _announce(home: Home, url: str, token: str, host: str) -> None:
+def _report_ready(home: Home, url: str, token: str, host: str) -> None:
     home.write_server_info(url)
-    _say(f"rekindle serves {home.root} at {url}")
-    _say(f"Open {url}/login#token={token}")
-    _say("Ctrl-C stops the server; jobs go on and are found again by the next one.")
+    _print(f"rekindle serves {home.root} at {url}")
+    _print(f"Open {url}/login#token={token}")
+    _print("Ctrl-C stops the server; jobs keep running and the next server finds them.")
     if not _is_loopback(host):
-        _say(
+        _print(
             f"Listening on {host}: whoever has the token can run code here, and without TLS the token can be read on "
             "the way. A tunnel (ssh -L) to 127.0.0.1 is safer.",
             error=True,
@@ -140,7 +140,7 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def _say(text: str, *, error: bool = False) -> None:
+def _print(text: str, *, error: bool = False) -> None:
     """For people, at once: a pipe would otherwise hold it back until the end."""
     stream = sys.stderr if error else sys.stdout
     stream.write(text + "\n")

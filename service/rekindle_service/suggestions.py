@@ -1,4 +1,4 @@
-"""What a person may have meant by a name that there is not."""
+"""Suggestions for a misspelt name: did you mean …?"""
 
 from collections.abc import Sequence
 from difflib import SequenceMatcher

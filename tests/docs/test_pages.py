@@ -20,7 +20,7 @@ from file_tree import ROOT
 from rekindle_service.client import Client
 from rekindle_service.config.notification_targets import EventType, NotificationTarget
 from rekindle_service.config.settings import Settings
-from rekindle_service.notifications.payload import notice
+from rekindle_service.notifications.payload import build_payload
 from rekindle_service.store.tables import Attempt, Event, Job
 
 HANDLED = {
@@ -89,7 +89,7 @@ def test_the_shown_notice_has_the_fields_of_a_real_one() -> None:
     shown = json.loads(block.text)
     event = Event(id=142, job_id="k3v9x2m1qa", at=1000.0, kind="state", from_state="running", to_state="recovering")
     attempt = Attempt(job_id="k3v9x2m1qa", number=1, run=1, started_at=1.0, ended_at=9.0, outcome=shown["outcome"])
-    told = json.loads(notice(event, EventType.ATTEMPT_FAILED, Job(id="k3v9x2m1qa"), [attempt]).body)
+    told = json.loads(build_payload(event, EventType.ATTEMPT_FAILED, Job(id="k3v9x2m1qa"), [attempt]).body)
     assert told.keys() == shown.keys()
     assert (told["job"].keys(), told["outcome"]) == (shown["job"].keys(), shown["outcome"])
     assert told["id"] == shown["id"]

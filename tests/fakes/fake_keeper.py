@@ -87,7 +87,7 @@ class Play:
 
     def wait(self) -> None:
         number = self.attempt()
-        while (want := self.intent.want) is JobIntent.RUN:
+        while (want := self.intent.intent) is JobIntent.RUN:
             time.sleep(0.01)
         self.end_attempt(number, _FAILURE)
         self.end_job("queued" if want is JobIntent.DRAIN else "cancelled", None)

@@ -102,7 +102,7 @@ def test_the_same_key_at_the_same_moment_makes_one_job(server: ApiServer, code: 
         ({"ranks": 10**40}, "ranks", "whole number from 1"),
         ({"ranks": {"min": 0, "max": 1}}, "ranks.min", "greater than or equal to 1"),
         ({"ranks": {"min": 2, "max": 1}}, "ranks", "min must not be greater"),
-        ({"ranks": 3}, "ranks", "at most 2"),
+        ({"ranks": 3}, "ranks", "exceeds the 2 CPU slots"),
         ({"ranks": None}, "ranks", "whole number from 1"),
         ({"max_failures": 0}, "max_failures", "greater than or equal to 1"),
         ({"hang_timeout": 0}, "hang_timeout", "greater than 0"),
@@ -120,10 +120,10 @@ def test_the_same_key_at_the_same_moment_makes_one_job(server: ApiServer, code: 
         ({"name": "half \ud800 pair"}, "name", "valid string"),
         ({"module": "pkg.train"}, "body", "exactly one of script, module and recipe"),
         ({"script": None}, "body", "exactly one of script, module and recipe"),
-        ({"script": "nowhere.py"}, "script", "there must be such a file"),
-        ({"script": "../train.py"}, "script", "must lie in the code folder"),
+        ({"script": "nowhere.py"}, "script", "not found in"),
+        ({"script": "../train.py"}, "script", "must be in the code directory"),
         ({"script": "x" * 300}, "script", "255 bytes"),
-        ({"code": {"path": "relative"}}, "code.path", "folder that exists"),
+        ({"code": {"path": "relative"}}, "code.path", "existing directory"),
         ({"code": {"path": "/" + "y" * 300}}, "code.path", "255 bytes"),
         ({"code": {}}, "code", "exactly one of path, bundle and git must be given, not none"),
         ({"code": {"path": "/", "ref": "main"}}, "code", "ref goes with git alone"),
@@ -157,7 +157,7 @@ def test_a_wrong_field_is_answered_with_field_rule_value_and_hint(
         ({"snapshot": {"every_step": 5}}, "snapshot.every_step", "did you mean 'every_steps'?"),
         ({"ranks": {"min": 1, "max": 1, "maximum": 1}}, "ranks.maximum", "did you mean 'max'?"),
         ({"code": {"path": "/src", "pth": "x"}}, "code.pth", "did you mean 'path'?"),
-        ({"zzz": 1}, "zzz", "known here: name, script"),
+        ({"zzz": 1}, "zzz", "known here: args, env"),
     ],
 )
 def test_a_misspelt_field_is_refused_with_a_guess(
@@ -179,7 +179,7 @@ def test_a_misspelt_field_is_refused_with_a_guess(
         ({"snapshot": {"keep": 0}}, "snapshot.keep", "leave it out for the default, 3"),
         ({"nodes": 2}, "nodes", "this version runs a job on one machine"),
         ({"name": "a\nb"}, "name", "a line break is one, too"),
-        ({"env": {"PET_X": "1"}}, "env", "take a name that begins with none of REKINDLE_, PET_, TORCHELASTIC_"),
+        ({"env": {"PET_X": "1"}}, "env", "choose a name that begins with none of REKINDLE_, PET_, TORCHELASTIC_"),
     ],
 )
 def test_a_value_that_will_not_do_is_refused_with_what_to_do_instead(

@@ -13,7 +13,7 @@ import pytest
 from api_server import ApiServer
 from fakes import nvidia_driver
 from rekindle.contract.states import JobState
-from rekindle_service.machine.monitor import MOST_SAMPLES, MachineMonitor, bounded, spread
+from rekindle_service.machine.monitor import MAX_SAMPLES, MachineMonitor, downsample, evenly_spaced
 
 _GPU_LOOK = """
 import itertools
@@ -47,7 +47,7 @@ def test_the_processor_is_told_from_the_second_look_on_and_the_last_look_is_the_
     until = time.process_time() + 0.2
     while time.process_time() < until:
         pass
-    server.services.watch.look()
+    server.services.watch.sample()
     told = server.api.get("/api/v1/machine").json()
     assert 0 < told["cpu_percent"] <= 100
     assert [point["cpu_percent"] for point in told["history"]] == [None, told["cpu_percent"]]
@@ -64,19 +64,19 @@ def test_a_stranger_is_told_nothing(server: ApiServer) -> None:
 def test_the_history_stays_bounded_and_keeps_its_ends(server: ApiServer) -> None:
     (sample,) = server.services.watch.history()
     samples = []
-    for number in range(5 * MOST_SAMPLES):
-        samples = bounded([*samples, type(sample)(float(number), *fields_but_time(sample))])
+    for number in range(5 * MAX_SAMPLES):
+        samples = downsample([*samples, type(sample)(float(number), *fields_but_time(sample))])
     times = [each.at for each in samples]
-    assert len(samples) <= MOST_SAMPLES
-    assert (times[0], times[-1]) == (0.0, 5 * MOST_SAMPLES - 1)
+    assert len(samples) <= MAX_SAMPLES
+    assert (times[0], times[-1]) == (0.0, 5 * MAX_SAMPLES - 1)
     gaps = [later - earlier for earlier, later in itertools.pairwise(times)]
     assert gaps[0] > gaps[-1], "what lies long ago is told more coarsely"
-    chosen = spread(samples, 100)
+    chosen = evenly_spaced(samples, 100)
     assert (len(chosen) <= 100, chosen[-1]) == (True, samples[-1])
 
 
 def test_the_watch_looks_on_by_itself_until_it_is_closed(server: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rekindle_service.machine.monitor.LOOK_EVERY", 0.01)
+    monkeypatch.setattr("rekindle_service.machine.monitor.SAMPLE_INTERVAL", 0.01)
     watch = MachineMonitor(server.services.machine, server.services.home.root)
     watch.start()
     deadline = time.monotonic() + 10

@@ -144,10 +144,10 @@ def test_a_drained_job_that_is_cancelled_in_the_queue_gives_its_shared_memory_ba
     job = still.submit(intent=JobIntent.HOLD)
     memory = still.home.run_dir(job.id).memory
     memory.joinpath("7").mkdir(parents=True)
-    still.engine.round()
+    still.engine.reconcile()
     assert memory.exists()
     actions.cancel(still.store, job.id)
-    still.engine.round()
+    still.engine.reconcile()
     assert still.job(job).state is JobState.CANCELLED
     assert not memory.exists()
 
@@ -234,7 +234,7 @@ def test_a_job_whose_folder_is_gone_gives_its_slots_back(bench):
     job = bench.reach(bench.submit("wait", min_ranks=2, max_ranks=2), JobState.RUNNING)
     bench.home.run_dir(job.id).root.rename(bench.home.root / "elsewhere")
     assert bench.reach(job, JobState.FAILED).outcome["class"] == "launch_error"
-    assert "trouble" in bench.job(job).notice
+    assert "cannot process this job" in bench.job(job).notice
     bench.reach(bench.submit(), JobState.SUCCEEDED)
 
 
@@ -270,7 +270,7 @@ def test_what_a_keeper_did_while_no_server_was_there_is_caught_up(bench):
 
 def test_slots_given_away_just_before_a_crash_are_used_after_it(still):
     job = still.submit()
-    still.engine.round()
+    still.engine.reconcile()
     assert still.job(job).state is JobState.STARTING
     assert not still.home.run_dir(job.id).intent.exists()
     still.engine.close()
@@ -282,11 +282,11 @@ def test_slots_given_away_just_before_a_crash_are_used_after_it(still):
 def test_a_keeper_launched_twice_by_mistake_runs_once(still):
     """A server killed between launch and lock leaves a keeper that the next server cannot see yet."""
     job = still.submit("wait")
-    still.engine.round()
-    still.engine.round()
+    still.engine.reconcile()
+    still.engine.reconcile()
     still.engine.close()
     still.engine = still.new_engine()
-    still.engine.round()  # the first keeper is still loading: another one is launched
+    still.engine.reconcile()  # the first keeper is still loading: another one is launched
     still.engine.start()
     still.reach(job, JobState.RUNNING)
     actions.cancel(still.store, job.id)
@@ -331,7 +331,7 @@ def _assert_never_more_than_two_at_once(store, events):
     for event in events:
         if event.to_state in HOLDING_SLOTS:
             holding[event.job_id] = (
-                len(event.reason.split(",")) if event.reason.startswith("got ") else holding[event.job_id]
+                len(event.reason.split(",")) if event.reason.startswith("allocated ") else holding[event.job_id]
             )
         else:
             holding.pop(event.job_id, None)

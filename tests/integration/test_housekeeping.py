@@ -80,7 +80,7 @@ def test_a_lost_database_is_rebuilt_from_the_run_directories(home, store):
     assert (rows["running"].state, rows["running"].devices) == (JobState.STARTING, ["cpu:0"])
     assert (rows["running"].run, rows["running"].max_failures) == (1, 7)
     assert (rows["never"].state, rows["never"].intent) == (JobState.QUEUED, JobIntent.HOLD)
-    assert rows["never"].target == "train.py"
+    assert rows["never"].spec.target == "train.py"
     store.close()
 
 

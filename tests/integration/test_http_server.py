@@ -12,7 +12,7 @@ import pytest
 from starlette.types import Receive, Scope, Send
 
 from rekindle_service import http_server
-from rekindle_service.http_server import HttpServer, listen, most_connections, raise_file_limit
+from rekindle_service.http_server import HttpServer, listen, max_connections, raise_file_limit
 
 REQUEST = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 UPLOAD = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n"
@@ -30,8 +30,8 @@ async def answer(scope: Scope, receive: Receive, send: Send) -> None:
 
 @pytest.fixture
 def address(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, int]]:
-    monkeypatch.setattr(http_server, "_HEAD_SECONDS", PATIENCE)
-    monkeypatch.setattr(http_server, "_MOST_CONNECTIONS", 3)
+    monkeypatch.setattr(http_server, "_HEADER_TIMEOUT", PATIENCE)
+    monkeypatch.setattr(http_server, "_MAX_CONNECTIONS", 3)
     ready = threading.Event()
     with listen("127.0.0.1", 0) as listener:
         server = HttpServer(answer, listener, threading.Event(), ready.set)
@@ -74,7 +74,7 @@ def test_a_client_that_does_not_ask_in_time_is_left(address: tuple[str, int], sa
 def test_a_client_that_has_been_answered_and_then_dawdles_is_left(
     address: tuple[str, int], monkeypatch: pytest.MonkeyPatch, first: bytes
 ) -> None:
-    monkeypatch.setattr(http_server, "_UNWANTED_SECONDS", PATIENCE)
+    monkeypatch.setattr(http_server, "_REJECTED_BODY_TIMEOUT", PATIENCE)
     with connect(address) as client:
         client.sendall(first)
         assert read(client, until=b"ok").endswith(b"ok")
@@ -117,7 +117,7 @@ def test_a_refused_upload_may_be_sent_to_its_end(address: tuple[str, int]) -> No
 def test_a_client_too_many_is_sent_away_until_there_is_a_place(
     address: tuple[str, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http_server, "_HEAD_SECONDS", 60.0)
+    monkeypatch.setattr(http_server, "_HEADER_TIMEOUT", 60.0)
     with ExitStack() as stack:
         first, *_ = clients = [stack.enter_context(connect(address)) for _ in range(3)]
         for client in clients:
@@ -133,7 +133,7 @@ def test_as_many_files_may_be_open_as_the_machine_allows() -> None:
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (256, before[1]))
-        assert most_connections() == 128
+        assert max_connections() == 128
         raise_file_limit()
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         assert hard == before[1]

@@ -46,13 +46,13 @@ def fill(folder: Path) -> Path:
     return ballast
 
 
-def tries_until_hopeless(keepers: KeeperPool, job: Job) -> int:
+def launches_until_crash_looping(keepers: KeeperPool, job: Job) -> int:
     for tries in range(_MANY):
         with suppress(OSError):
-            if keeper_pool.crash_looping(job):
+            if keepers.crash_looping(job):
                 return tries
-            keeper_pool.launch(job)
-        while keeper_pool.alive(job):
+            keepers.launch(job)
+        while keepers.alive(job):
             pass
     return _MANY
 
@@ -71,20 +71,20 @@ def test_a_launch_for_which_the_machine_lacks_something_is_not_held_against_the_
         number = getattr(errno, name)
         raise OSError(number, os.strerror(number))
 
-    assert tries_until_hopeless(KeeperPool(Home(home), launch), a_starting_job(Home(home))) == tries
+    assert launches_until_crash_looping(KeeperPool(Home(home), launch), a_starting_job(Home(home))) == tries
 
 
 def test_a_keeper_that_dies_while_its_folder_has_no_room_is_not_held_against_the_job(small_home: Home) -> None:
     job = a_starting_job(small_home)
     ours = KeeperPool(small_home, lambda _: subprocess.Popen(["/bin/false"]))
     ballast = fill(small_home.runs)
-    assert tries_until_hopeless(ours, job) == _MANY
+    assert launches_until_crash_looping(ours, job) == _MANY
     ballast.unlink()
-    assert tries_until_hopeless(ours, job) == 3
+    assert launches_until_crash_looping(ours, job) == 3
 
 
 def _state_after_round(engine: Reconciler, store: Store, job: Job) -> JobState | None:
-    engine.round()
+    engine.reconcile()
     return store.job_state(job.id)
 
 
@@ -94,7 +94,7 @@ def test_the_queue_outlives_a_full_disk(small_home: Home) -> None:
     engine = Reconciler(store, small_home, cpu_machine(1), launch_fake(small_home))
     ballast = fill(small_home.runs)
     for _ in range(_MANY):
-        engine.round()
+        engine.reconcile()
     row = store.job(job.id)
     assert row is not None
     assert (row.state, row.devices) == (JobState.STARTING, ["cpu:0"])

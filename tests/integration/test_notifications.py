@@ -87,8 +87,8 @@ def hook() -> Iterator[Hook]:
 
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
-    monkeypatch.setattr(dispatcher, "_LOOK_EVERY", 0.05)
-    monkeypatch.setattr(dispatcher, "pause_after", lambda tries: 0.05)
+    monkeypatch.setattr(dispatcher, "_POLL_INTERVAL", 0.05)
+    monkeypatch.setattr(dispatcher, "backoff", lambda tries: 0.05)
     store = open_store(tmp_path)
     yield store
     store.close()
@@ -103,7 +103,7 @@ def telling(store: Store, *targets: NotificationTarget) -> Iterator[None]:
     """Couriers that have set their cursors: what happens from now on is told."""
     close = start_dispatchers(store, targets)
     try:
-        until(lambda: all(f"told:{each.key}" in cursors(store) for each in targets), "every receiver has a cursor")
+        until(lambda: all(f"delivered:{each.key}" in cursors(store) for each in targets), "every receiver has a cursor")
         yield
     finally:
         close()
@@ -113,9 +113,9 @@ def cursors(store: Store) -> dict[str, int]:
     with store._database.reading() as session:
         from sqlmodel import select
 
-        from rekindle_service.store.tables import Sequence
+        from rekindle_service.store.tables import Counter
 
-        return {row.name: row.value for row in session.exec(select(Sequence))}
+        return {row.name: row.value for row in session.exec(select(Counter))}
 
 
 def test_a_webhook_is_signed_and_told_what_happens_from_now_on(store: Store, hook: Hook) -> None:
@@ -150,10 +150,10 @@ def test_a_redirect_is_not_followed_and_a_refusal_not_repeated(
     hook.answers.append(answer)
     with telling(store, webhook(hook)):
         refused, next_one = (store.add_job(a_job()) for _ in range(2))
-        until(lambda: len(hook.posts) == 2, "the second notice came")
+        until(lambda: len(hook.posts) == 2, "the second event arrived")
     assert [each.partition("-")[0] for each in hook.ids()] == [refused.id, next_one.id]
     logged = capsys.readouterr()
-    assert "was given up" in logged.out + logged.err
+    assert "was dropped" in logged.out + logged.err
     assert _SECRET not in logged.out + logged.err
 
 
@@ -201,7 +201,7 @@ def test_a_command_that_hangs_is_killed_with_its_children_and_run_again(store: S
     target = NotificationTarget(command=(path,), events=("submitted",), time_limit=0.5)
     with telling(store, target):
         job = store.add_job(a_job())
-        key = f"told:{target.key}"
+        key = f"delivered:{target.key}"
         until(lambda: cursors(store)[key] >= store.events(job.id)[0].id, "the third try succeeded")
     assert len(tries.read_text().split()) == 3
     for pid in tries.read_text().split()[:2]:
@@ -214,8 +214,8 @@ def test_a_command_decides_by_its_exit_code_whether_it_is_run_again(store: Store
     target = NotificationTarget(command=(path,), events=("submitted",))
     with telling(store, target):
         job = store.add_job(a_job())
-        key = f"told:{target.key}"
-        until(lambda: cursors(store)[key] >= store.events(job.id)[0].id, "it was given up")
+        key = f"delivered:{target.key}"
+        until(lambda: cursors(store)[key] >= store.events(job.id)[0].id, "it was dropped")
     assert tries.read_text().count("x") == 3
 
 
@@ -228,7 +228,7 @@ def test_a_stop_of_the_server_does_not_wait_for_a_command(store: Store, tmp_path
         job = store.add_job(a_job())
         until(lambda: begun.exists() and begun.read_text(), "the command runs")
     until(lambda: not Path("/proc", begun.read_text().strip()).exists(), "it was killed")
-    assert cursors(store)[f"told:{target.key}"] < store.events(job.id)[0].id, "the next server runs it again"
+    assert cursors(store)[f"delivered:{target.key}"] < store.events(job.id)[0].id, "the next server runs it again"
 
 
 def test_a_killed_server_has_its_notices_told_by_the_next_and_shows_no_secret(home: Path, hook: Hook) -> None:

@@ -12,10 +12,10 @@ from job_examples import a_job
 from rekindle_service.config.notification_targets import EventType, NotificationTarget
 from rekindle_service.config.settings import Settings
 from rekindle_service.notifications.command_hook import hook_environment
-from rekindle_service.notifications.delivery import Verdict
-from rekindle_service.notifications.dispatcher import pause_after
-from rekindle_service.notifications.payload import happening, notice
-from rekindle_service.notifications.webhook import reply_of, signature
+from rekindle_service.notifications.delivery import DeliveryResult
+from rekindle_service.notifications.dispatcher import backoff
+from rekindle_service.notifications.payload import build_payload, event_type
+from rekindle_service.notifications.webhook import delivery_of, signature
 from rekindle_service.store.tables import Attempt, Event
 
 _SECRET = "a secret of the tests"
@@ -42,15 +42,15 @@ def event(kind: str = "state", **columns: Any) -> Event:
 def test_a_change_of_state_is_told_by_the_name_that_a_person_has_for_it(
     from_state: str, to_state: str, told: EventType | None
 ) -> None:
-    assert happening(event(from_state=from_state, to_state=to_state)) is told
+    assert event_type(event(from_state=from_state, to_state=to_state)) is told
 
 
 def test_remarks_are_told_and_wishes_are_not() -> None:
-    assert happening(event("straggler")) is EventType.STRAGGLER
-    assert happening(event("chaos")) is EventType.FAULT_INJECTED
-    assert happening(event("intent")) is None
-    assert happening(event("something of a newer version")) is None
-    assert happening(event(from_state="running", to_state="of a newer version")) is None
+    assert event_type(event("straggler")) is EventType.STRAGGLER
+    assert event_type(event("chaos")) is EventType.FAULT_INJECTED
+    assert event_type(event("intent")) is None
+    assert event_type(event("something of a newer version")) is None
+    assert event_type(event(from_state="running", to_state="of a newer version")) is None
 
 
 def test_a_notice_names_job_reason_and_the_outcome_of_the_attempt_that_ended_then() -> None:
@@ -61,7 +61,7 @@ def test_a_notice_names_job_reason_and_the_outcome_of_the_attempt_that_ended_the
     attempts = [attempt(1, 900.0, "first"), attempt(2, 999.0, "x" * 9999), attempt(3, 2000.0, "later")]
     failed = event(from_state="running", to_state="recovering", reason="\x1b[2Jagain")
     job = a_job(id="abcdefghij", name="digits\n", env={"KEY": "s3cr3t"})
-    told = notice(failed, EventType.ATTEMPT_FAILED, job, attempts)
+    told = build_payload(failed, EventType.ATTEMPT_FAILED, job, attempts)
     body = json.loads(told.body)
     assert (body["id"], body["event"], body["at"]) == ("abcdefghij-7", "attempt_failed", "1970-01-01T00:16:40.000Z")
     assert (body["job"]["name"], body["reason"]) == ("digits\n", "\x1b[2Jagain")
@@ -73,7 +73,7 @@ def test_a_notice_names_job_reason_and_the_outcome_of_the_attempt_that_ended_the
 
 
 def test_a_job_that_was_deleted_meanwhile_is_told_by_its_id() -> None:
-    body = json.loads(notice(event(to_state="failed"), EventType.FAILED, None, []).body)
+    body = json.loads(build_payload(event(to_state="failed"), EventType.FAILED, None, []).body)
     assert (body["job"]["id"], body["job"]["name"], body["outcome"]) == ("abcdefghij", None, None)
 
 
@@ -88,20 +88,20 @@ def test_the_signature_covers_the_moment_and_the_body() -> None:
     ("status", "verdict"),
     [
         *((status, "DELIVERED") for status in (200, 204)),
-        *((status, "REFUSED") for status in (302, 404, 410)),
-        *((status, "AGAIN") for status in (408, 429, 500, 503)),
+        *((status, "REJECTED") for status in (302, 404, 410)),
+        *((status, "RETRY") for status in (408, 429, 500, 503)),
     ],
 )
 def test_an_answer_says_whether_trying_again_makes_sense(status: int, verdict: str) -> None:
-    assert reply_of(status).verdict is Verdict[verdict]
+    assert delivery_of(status).result is DeliveryResult[verdict]
 
 
 def test_pauses_double_up_to_five_minutes() -> None:
-    assert [pause_after(tries) for tries in (0, 1, 2, 8, 9, 10_000)] == [1, 2, 4, 256, 300, 300]
+    assert [backoff(tries) for tries in (0, 1, 2, 8, 9, 10_000)] == [1, 2, 4, 256, 300, 300]
 
 
 def test_a_hook_gets_the_event_and_none_of_the_servers_settings() -> None:
-    told = notice(event(to_state="failed"), EventType.FAILED, None, [])
+    told = build_payload(event(to_state="failed"), EventType.FAILED, None, [])
     environment = hook_environment(told, {"PATH": "/bin", "REKINDLE_TOKEN": "s", "REKINDLE_NOTIFY": "s"})
     assert environment.keys() == {
         "PATH",

@@ -11,7 +11,7 @@ from starlette.requests import ClientDisconnect
 from rekindle_service.api.problems import MEDIA_TYPE, ProblemError
 from rekindle_service.api.services import Services, Serving
 from rekindle_service.jobs.packaging.bundles import Bundles, Upload
-from rekindle_service.jobs.packaging.unpacking import UnpackingError
+from rekindle_service.jobs.packaging.unpack import UnpackingError
 from rekindle_service.jobs.submitter import storage_error
 
 router = APIRouter(tags=["bundles"])
@@ -62,7 +62,7 @@ async def upload_bundle(services: Serving, request: Request, response: Response)
     try:
         with bundles.upload() as upload:
             await _receive(request, upload, services)
-            is_new = await run_in_threadpool(bundles.keep, upload)
+            is_new = await run_in_threadpool(bundles.commit, upload)
     except UnpackingError as error:
         errors = [{"field": "body", "rule": error.rule, "value": None, "hint": error.hint}]
         raise ProblemError(422, "invalid-bundle", f"the archive {error}", errors=errors) from error

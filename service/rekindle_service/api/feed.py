@@ -202,7 +202,7 @@ def _look_at_rows(store: Store, since: int) -> _RowsSeen:
     changes = store.changes(since, _MOST_CHANGES)
     events = [_event("deleted", {"id": job_id}) for job_id in changes.deleted]
     events += [_event("job", job_public(job), str(job.version)) for job in changes.jobs]
-    return _RowsSeen(changes.newest, events)
+    return _RowsSeen(changes.latest, events)
 
 
 def _look_at_ranks(job: Job, run_dir: RunDir, attempt: AttemptFacts) -> _RanksSeen:

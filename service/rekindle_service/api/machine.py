@@ -16,7 +16,7 @@ from rekindle_service.api.machine_schemas import (
 from rekindle_service.api.services import Serving
 from rekindle_service.machine.devices import Slot
 from rekindle_service.machine.gpu_usage import GpuUsage
-from rekindle_service.machine.monitor import MachineSample, spread
+from rekindle_service.machine.monitor import MachineSample, evenly_spaced
 
 router = APIRouter(tags=["devices"])
 
@@ -43,7 +43,7 @@ def read_machine(
         memory=Memory(used_bytes=now.memory_used_bytes, total_bytes=now.memory_total_bytes),
         disk=Disk.model_validate(now),
         devices=[_device(slot, now, holders.get(slot.name)) for slot in services.machine.slots],
-        history=[_past(sample) for sample in spread(history, max_points)],
+        history=[_past(sample) for sample in evenly_spaced(history, max_points)],
     )
 
 

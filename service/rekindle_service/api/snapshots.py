@@ -11,7 +11,7 @@ from rekindle_service.api.lookup import KnownJob, KnownRunDir
 from rekindle_service.api.pieces import WantedPiece
 from rekindle_service.api.problems import ProblemError
 from rekindle_service.api.schemas import SnapshotList, SnapshotPublic
-from rekindle_service.jobs import pins
+from rekindle_service.jobs import actions
 from rekindle_service.run_readers.ranks import read_attempts, read_status
 from rekindle_service.run_readers.snapshots import SnapshotInfo, read_snapshots
 from rekindle_service.store.tables import Job
@@ -46,14 +46,14 @@ def _public(info: SnapshotInfo, pinned: frozenset[int]) -> SnapshotPublic:
 @router.put("/jobs/{job_id}/snapshots/{step}/pin", status_code=204)
 def pin_snapshot(job: KnownJob, run_dir: KnownRunDir, step: Step) -> None:
     """Keep a snapshot for good, whatever the job's rules say: only deleting the job removes it."""
-    if not pins.pin(run_dir, step):
+    if not actions.pin(run_dir, step):
         raise unknown_snapshot(job, step)
 
 
 @router.delete("/jobs/{job_id}/snapshots/{step}/pin", status_code=204)
 def unpin_snapshot(run_dir: KnownRunDir, step: Step) -> None:
     """Leave a snapshot to the job's rules again."""
-    pins.unpin(run_dir, step)
+    actions.unpin(run_dir, step)
 
 
 def unknown_snapshot(job: Job, step: int) -> ProblemError:

@@ -19,7 +19,7 @@ def code_for(client: Client, settings: Settings, folder: Path) -> dict[str, Any]
         return {"path": str(folder)}
     with TemporaryFile() as archive:
         try:
-            packed = pack_code(folder, archive, leave_out=settings.home)
+            packed = pack_code(folder, archive, exclude=settings.home)
         except CodeCopyError as error:
             wrong: FieldProblem = {"field": "code", "rule": error.rule, "value": str(folder), "hint": error.hint}
             raise ProblemError({"title": "Cannot be packed", "detail": str(error), "errors": [wrong]}) from error

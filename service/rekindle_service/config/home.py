@@ -1,4 +1,4 @@
-"""The home: the folder that holds the database, the token and every run, and belongs to one live server."""
+"""The home: the directory of the database, the token and every run, owned by one live server."""
 
 import os
 import re
@@ -13,11 +13,11 @@ from rekindle.contract.run_dir.paths import RunDir
 
 _JOB_ID = re.compile(r"[a-z0-9]{10}")
 _OPEN_TO_OTHERS = 0o077
-_SIGNS_OF_HOME = ("server.lock", "rekindle.toml", "server.log")  # any of them is made by a server, or for one
+_HOME_FILES = ("server.lock", "rekindle.toml", "server.log")  # any of them is made by a server, or for one
 
 
 class HomeInUseError(Exception):
-    """Another live server owns this home, or it is a folder that others use for something else."""
+    """Another live server owns this home, or the directory is used for something else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +51,12 @@ class Home:
 
     @property
     def bundles(self) -> Path:
-        """Uploaded code, each bundle unpacked in a folder that is named by its hash."""
+        """Uploaded code, each bundle unpacked in a directory that is named by its hash."""
         return self.root / "bundles"
 
     @property
     def worker_path(self) -> Path:
-        """A folder that holds the package ``rekindle`` and nothing else, for the PYTHONPATH of other interpreters."""
+        """A directory with the package ``rekindle`` and nothing else, for the PYTHONPATH of other interpreters."""
         return self.root / "worker-path"
 
     def run_dir(self, job_id: str) -> RunDir:
@@ -66,7 +66,7 @@ class Home:
         return RunDir(self.runs / job_id)
 
     def new_run(self, job_id: str) -> RunDir:
-        """Where a submitted job is put together before it is renamed to its ``run_dir``."""
+        """Where a submitted job is built before it is renamed to its ``run_dir``."""
         return RunDir(self.runs / f".new-{job_id}")
 
     def deleted_run(self, job_id: str) -> Path:
@@ -74,16 +74,16 @@ class Home:
         return self.runs / f".deleted-{job_id}"
 
     def create(self) -> None:
-        """Make the folders, readable by their owner alone. Raises OSError.
+        """Create the directories, readable by their owner only. Raises OSError.
 
-        Raises HomeInUseError for a folder that is open to others and holds something else: ``/tmp``, or a project.
+        Raises HomeInUseError for a directory that is open to others and has other content: ``/tmp``, or a project.
         """
         self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
         if self.root.stat().st_mode & _OPEN_TO_OTHERS:
-            if any(self.root.iterdir()) and not any((self.root / sign).exists() for sign in _SIGNS_OF_HOME):
+            if any(self.root.iterdir()) and not any((self.root / sign).exists() for sign in _HOME_FILES):
                 raise HomeInUseError(
                     f"{self.root} holds other files, and a home is closed to other users: "
-                    f"choose a folder of its own, such as {self.root / '.rekindle'}"
+                    f"choose an empty directory, such as {self.root / '.rekindle'}"
                 )
             self.root.chmod(0o700)
         self.runs.mkdir(mode=0o700, exist_ok=True)
@@ -95,7 +95,7 @@ class Home:
         except LockHeldError as error:
             raise HomeInUseError(
                 f"{self.root} is in use by the server with pid {error.pid}: use that one, stop it, "
-                "or choose another folder with REKINDLE_HOME"
+                "or choose another directory with REKINDLE_HOME"
             ) from error
 
     def ensure_token(self) -> str:
@@ -105,11 +105,11 @@ class Home:
         return self.token.read_text().strip()
 
     def write_server_info(self, url: str) -> None:
-        """Tell clients on this machine where this process serves. Precondition: it holds the lock."""
+        """Write ``server.json``, where clients on this machine find this server. Precondition: it holds the lock."""
         write_json(self.server_json, {"url": url, "pid": os.getpid(), "started_at": time.time()})
 
     def remove_server_info(self) -> None:
-        """Take the announcement back, unless it is another server's by now."""
+        """Remove ``server.json``, unless it is another server's by now."""
         server = read_json(self.server_json)
         if isinstance(server, dict) and server.get("pid") == os.getpid():
             self.server_json.unlink(missing_ok=True)

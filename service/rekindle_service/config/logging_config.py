@@ -1,4 +1,4 @@
-"""The server's log: one JSON object a line on standard error, whoever has something to say."""
+"""The server's log: one JSON object a line on standard error, from the server and its libraries alike."""
 
 import logging
 import sys
@@ -6,23 +6,23 @@ import sys
 import structlog
 from structlog.typing import Processor
 
-_ABOUT: tuple[Processor, ...] = (structlog.processors.add_log_level, structlog.processors.TimeStamper(fmt="iso"))
+_METADATA: tuple[Processor, ...] = (structlog.processors.add_log_level, structlog.processors.TimeStamper(fmt="iso"))
 _AS_JSON: tuple[Processor, ...] = (structlog.processors.format_exc_info, structlog.processors.JSONRenderer())
 
 
 def configure_logging() -> None:
-    """What a job or a request says can forge no line, nor show a secret; libraries are heard from warnings on.
+    """Text of a job or a request can forge no line; libraries log warnings and errors only.
 
-    Tracebacks come without local variables, among which are tokens and cookies.
+    Tracebacks have no local variables, since tokens and cookies are among them.
     """
     structlog.configure(
-        processors=[*_ABOUT, *_AS_JSON],
+        processors=[*_METADATA, *_AS_JSON],
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )
     of_libraries = logging.StreamHandler(sys.stderr)
     of_libraries.setFormatter(
         structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=_ABOUT,
+            foreign_pre_chain=_METADATA,
             processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *_AS_JSON],
         )
     )

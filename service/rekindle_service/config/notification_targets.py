@@ -1,4 +1,4 @@
-"""Who is told what happens to jobs, as the settings say it."""
+"""The notification channels in the settings, and the events that each gets."""
 
 import hashlib
 import json
@@ -8,11 +8,11 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
-_SHORTEST_SECRET = 16
+_MIN_SECRET = 16
 
 
 class EventType(StrEnum):
-    """What can be told of a job."""
+    """The events of a job that a channel can subscribe to."""
 
     SUBMITTED = "submitted"
     STARTED = "started"  # every rank of the first attempt of a run runs
@@ -28,7 +28,7 @@ class EventType(StrEnum):
 
 
 class NotificationTarget(BaseModel):
-    """One table ``[[notify]]``: a webhook (``url`` and ``secret``) or a ``command``, and the events it is told."""
+    """One table ``[[notify]]``: a webhook (``url`` and ``secret``) or a ``command``, and the events that it gets."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -61,19 +61,17 @@ class NotificationTarget(BaseModel):
     def _is_of_one_kind(self) -> Self:
         if (self.url is None) == (self.command is None):
             raise ValueError("exactly one of url and command must be given")
-        if self.url is not None and (self.secret is None or len(self.secret.get_secret_value()) < _SHORTEST_SECRET):
-            raise ValueError(
-                f"a url needs a secret of at least {_SHORTEST_SECRET} characters, which signs what is sent"
-            )
+        if self.url is not None and (self.secret is None or len(self.secret.get_secret_value()) < _MIN_SECRET):
+            raise ValueError(f"a url needs a secret of at least {_MIN_SECRET} characters, which signs what is sent")
         return self
 
     @property
     def label(self) -> str:
-        """For the server's log: the rest of a webhook's address is often a secret itself."""
+        """For the server's log: the rest of a webhook's URL is often a secret itself."""
         return (self.command or [""])[0] if self.url is None else str(urlsplit(self.url).hostname)
 
     @property
     def key(self) -> str:
-        """The same for as long as it is the same receiver, whatever it is told; gives nothing away."""
+        """The same as long as it is the same channel, whatever its events; reveals no secret."""
         identity = json.dumps([self.url, self.command])
         return hashlib.sha256(identity.encode()).hexdigest()[:16]

@@ -31,10 +31,11 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix="REKINDLE_", extra="forbid", frozen=True)
 
-    home: Path = Field(default_factory=default_home, description="Folder of the database, the token and all runs.")
+    home: Path = Field(default_factory=default_home, description="Directory of the database, the token and all runs.")
     host: str = Field("127.0.0.1", description="Address to listen on. Anything but loopback takes `allow_remote`.")
     allow_remote: bool = Field(
-        False, description="Listen on an address that other machines reach, too: whoever has the token runs code here."
+        False,
+        description="Listen on an address that other machines reach, too: anyone with the token can run code here.",
     )
     port: int = Field(8700, ge=0, le=65535, description="Port to listen on; 0 takes any free one.")
     cpu_slots: int = Field(
@@ -42,7 +43,7 @@ class Settings(BaseSettings):
     )
     bundle_bytes: int = Field(200_000_000, ge=1, description="Largest archive of code that may be uploaded, in bytes.")
     notify: tuple[NotificationTarget, ...] = Field(
-        (), repr=False, description="Who is told what happens to jobs: see docs/notifications.md."
+        (), repr=False, description="Webhooks and commands that are notified of events: see docs/notifications.md."
     )
     url: str | None = Field(None, description="For the client: the server to talk to instead of the one in the home.")
     token: str | None = Field(None, repr=False, description="For the client: the token that goes with the url.")

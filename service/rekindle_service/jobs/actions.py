@@ -1,12 +1,21 @@
-"""What a person may ask of a job: cancel, drain, resume. Writes wishes into rows; the engine acts on them."""
+"""Actions on a job: cancel, drain, resume, pin a snapshot. The reconciler acts on the intents written here."""
 
+import time
+from threading import Lock
+
+from rekindle.contract.run_dir.paths import RunDir
+from rekindle.contract.run_dir.pins import read_pins, write_pins
 from rekindle.contract.states import TERMINAL, JobIntent, JobState
+from rekindle_service.run_readers.snapshots import snapshot_files
 from rekindle_service.store import Store
 from rekindle_service.store.tables import Job
 
+_PIN_TIMEOUT = 1.0  # seconds within which a snapshot that was being moved away comes back
+_pins_lock = Lock()
+
 
 def cancel(store: Store, job_id: str) -> Job | None:
-    """Stop the job for good. Changes nothing on a job that is over. None where there is no such job."""
+    """Stop the job for good. Does nothing to a job that has ended. None where there is no such job."""
     job = store.job(job_id)
     if job is None or job.state in TERMINAL:
         return job
@@ -14,7 +23,7 @@ def cancel(store: Store, job_id: str) -> Job | None:
 
 
 def drain(store: Store, job_id: str) -> Job | None:
-    """Have the job save, give its slots back and stay in the queue, held. Changes nothing on a job that is over."""
+    """Save a snapshot, release the slots and return to the queue, held. Does nothing to a job that has ended."""
     job = store.job(job_id)
     if job is None or job.state in TERMINAL:
         return job
@@ -22,9 +31,9 @@ def drain(store: Store, job_id: str) -> Job | None:
 
 
 def resume(store: Store, job_id: str) -> Job | None:
-    """Release a held job, or send one that is over back to the queue, to go on from its newest snapshot.
+    """Release a held job, or requeue one that has ended, to continue from its latest snapshot.
 
-    A wish to cancel or drain that was not carried out yet is taken back.
+    A request to cancel or drain that has not taken effect yet is withdrawn.
     """
     released = _requeue(store, job_id, {}) or store.set_intent(job_id, JobIntent.RUN)
     if released is not None and released.state in TERMINAL:  # it ended between the two
@@ -33,9 +42,9 @@ def resume(store: Store, job_id: str) -> Job | None:
 
 
 def resume_from(store: Store, job: Job, step: int) -> Job | None:
-    """Like ``resume``, from an older snapshot: the next run sets the newer ones aside before it begins.
+    """Like ``resume``, from an older snapshot: the next run quarantines the later ones before it begins.
 
-    Precondition: the job is over, or waits in the queue. None where it has moved on meanwhile.
+    Precondition: the job has ended or is queued. None where its state has changed meanwhile.
     """
     rewind = {"run": job.run + 1, "step": step}
     if job.state in TERMINAL:
@@ -44,12 +53,12 @@ def resume_from(store: Store, job: Job, step: int) -> Job | None:
 
 
 def _requeue(store: Store, job_id: str, rewind: dict[str, int], **columns: int) -> Job | None:
-    """None where the job is not over."""
+    """None where the job has not ended."""
     return store.transition(
         job_id,
         JobState.QUEUED,
         expected=TERMINAL,
-        reason="resumed by a person",
+        reason="resumed on request",
         intent=JobIntent.RUN,
         ended_at=None,
         outcome=None,
@@ -57,3 +66,27 @@ def _requeue(store: Store, job_id: str, rewind: dict[str, int], **columns: int) 
         rewind=rewind,
         **columns,
     )
+
+
+def pin(run_dir: RunDir, step: int) -> bool:
+    """Keep the snapshot of ``step`` for good; False where there is none (any more).
+
+    The training moves a snapshot away, checks once more whether it is pinned, and only then deletes it. So it either
+    finds this pin and moves the snapshot back, or had moved it away before the pin was written: then it is gone.
+    """
+    with _pins_lock:
+        pinned = read_pins(run_dir.pins)
+        write_pins(run_dir.pins, pinned | {step})
+        deadline = time.monotonic() + _PIN_TIMEOUT
+        while snapshot_files(run_dir.root, run_dir.snapshots, step) is None:
+            if time.monotonic() > deadline:
+                write_pins(run_dir.pins, pinned - {step})
+                return False
+            time.sleep(0.02)
+        return True
+
+
+def unpin(run_dir: RunDir, step: int) -> None:
+    """Let the job's snapshot policy apply to the snapshot again, from its next snapshot on."""
+    with _pins_lock:
+        write_pins(run_dir.pins, read_pins(run_dir.pins) - {step})

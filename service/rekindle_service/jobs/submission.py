@@ -1,4 +1,4 @@
-"""What a person asks for when submitting a job, and how they are told that it cannot be."""
+"""A request to run a job, and the errors of one that cannot be accepted."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +9,7 @@ from rekindle.contract.job import JobSpec, TargetKind
 
 @dataclass(frozen=True, slots=True)
 class CodeOrigin:
-    """Where code comes from that is no folder of the user's here: a bundle, or a commit of a git repository."""
+    """Code that is fetched: a bundle, or a commit of a git repository."""
 
     bundle: str | None = None
     git: str | None = None
@@ -29,22 +29,22 @@ class Submission:
     origin: CodeOrigin | None = None  # what ``code`` is fetched from, see ``jobs.packaging.sources``
 
     @property
-    def code_folder(self) -> Path | None:
-        """The folder to copy, or None for a job that brings no code."""
+    def code_dir(self) -> Path | None:
+        """The directory to copy, or None for a job without code."""
         if self.code is None and self.spec.kind is TargetKind.SCRIPT:
             return Path(self.spec.target).parent
         return self.code
 
     @property
     def code_name(self) -> str:
-        """What a person calls the folder of the code."""
+        """How messages name the code."""
         match self.origin:
             case CodeOrigin(bundle=str(bundle)):
                 return f"the bundle {bundle}"
             case CodeOrigin(git=str(git), ref=ref):
                 return f"the repository {git}" + (f" at {ref}" if ref else "")
             case _:
-                return f"the code folder {self.code_folder}"
+                return f"the code directory {self.code_dir}"
 
     @property
     def code_field(self) -> str:
@@ -56,7 +56,7 @@ class Submission:
 
 @dataclass(frozen=True, slots=True)
 class FieldError:
-    """One field that breaks one rule. ``field`` is dotted as in the request; ``hint`` says what to do."""
+    """One field that violates one rule. ``field`` is dotted as in the request; ``hint`` says what to do."""
 
     field: str
     rule: str
@@ -65,7 +65,7 @@ class FieldError:
 
 
 class SubmissionError(Exception):
-    """The request cannot become a job; ``errors`` names every rule that it breaks."""
+    """The request cannot become a job; ``errors`` names every rule that it violates."""
 
     def __init__(self, errors: list[FieldError]) -> None:
         super().__init__("; ".join(f"{error.field}: {error.rule}" for error in errors))

@@ -1,4 +1,4 @@
-"""From a submission to a queued job: checked, its code copied, its folder and its row in place."""
+"""From a submission to a queued job: validated, its code copied, its run directory and row created."""
 
 import errno
 import shutil
@@ -25,10 +25,10 @@ from rekindle_service.store.tables import Job
 
 @dataclass(frozen=True, slots=True)
 class Submitter:
-    """Makes jobs.
+    """Creates jobs.
 
-    ``check_python`` says what is wrong with an interpreter (``launching.interpreter``), or None; ``checkout`` fetches
-    from git (``launching.git_checkout``).
+    ``check_python`` returns what is wrong with an interpreter (``launchers.interpreter``), or None; ``checkout``
+    fetches from git (``jobs.packaging.git_checkout``).
     """
 
     store: Store
@@ -41,40 +41,40 @@ class Submitter:
     def submit(self, submission: Submission, idempotency_key: str | None = None) -> Job:
         """The new job, or the one that the key made before, or is making just now.
 
-        The run directory is put together aside and renamed, then the row is inserted: what is interrupted half way
-        leaves no job, and ``housekeeping`` sweeps the remains. Raises SubmissionError and StorageError.
+        The run directory is built under another name and renamed, then the row is inserted: an interrupted submission
+        leaves no job, and ``scheduler.recovery`` removes the leftovers. Raises SubmissionError and StorageError.
         """
         with self.in_flight.lock(idempotency_key):
             known = None if idempotency_key is None else self.store.job_by_key(idempotency_key)
             return known or self._insert(self._checked(submission), idempotency_key)
 
     def _checked(self, submission: Submission) -> Job:
-        with self.with_code([submission]) as (here,):
-            errors = self.validate(here)
+        with self.with_code([submission]) as (fetched,):
+            errors = self.validate(fetched)
             if errors:
                 raise SubmissionError(errors)
-            return self.prepare(here)
+            return self.prepare(fetched)
 
     @contextmanager
     def with_code(self, submissions: Sequence[Submission]) -> Iterator[list[Submission]]:
-        """The submissions with their code on this machine, until the end of the block. Raises as ``submit`` does."""
+        """The submissions with their code on this machine until the end of the block. Raises what ``submit`` raises."""
         try:
-            with CodeSources(self.home, self.checkout).with_code(submissions) as here:
-                yield here
+            with CodeSources(self.home, self.checkout).with_code(submissions) as fetched:
+                yield fetched
         except OSError as error:
             raise storage_error(self.home.root, error) from error
 
     def validate(self, submission: Submission) -> list[FieldError]:
-        """Every rule that the submission breaks here."""
+        """Every rule that the submission violates here."""
         errors = validate(submission, self.machine, lambda job_id: self.store.job(job_id) is not None)
         python_error = self.check_python(submission.spec.python)
         return errors if python_error is None else [*errors, python_error]
 
     def prepare(self, submission: Submission) -> Job:
-        """A job that lacks only its row. Precondition: there are no objections. Raises as ``submit`` does."""
+        """A job that lacks only its row. Precondition: it is valid. Raises what ``submit`` raises."""
         job = self._row(submission)
         try:
-            self._build_run_dir(job, submission.code_folder)
+            self._build_run_dir(job, submission.code_dir)
         except CodeCopyError as error:
             raise SubmissionError(
                 [FieldError(submission.code_field, error.rule, submission.code_name, error.hint)]
@@ -84,7 +84,7 @@ class Submitter:
         return job
 
     def discard(self, job: Job) -> None:
-        """Take back what ``prepare`` has done."""
+        """Undo ``prepare``."""
         shutil.rmtree(self.home.run_dir(job.id).root, ignore_errors=True)
 
     def _row(self, submission: Submission) -> Job:
@@ -103,9 +103,9 @@ class Submitter:
             if code is None:
                 new.code.mkdir(mode=0o700)
             else:
-                copy_code(code, new.code, leave_out=self.home.root)
+                copy_code(code, new.code, exclude=self.home.root)
                 write_json(new.code_manifest, take_manifest(new.code).to_json())
-            write_json(new.spec, job.spec.to_json())
+            write_json(new.spec, {"job_id": job.id, **job.spec.to_json()})
             new.root.rename(final.root)
         except BaseException:
             shutil.rmtree(new.root, ignore_errors=True)
@@ -123,10 +123,10 @@ class Submitter:
         return inserted
 
 
-def storage_error(folder: Path, error: OSError) -> StorageError:
+def storage_error(directory: Path, error: OSError) -> StorageError:
     full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
     advice = "free some space on its disk" if full else "check its disk and its permissions"
-    return StorageError(f"{folder}: nothing can be written there ({error}): {advice}", full=full)
+    return StorageError(f"{directory}: cannot be written ({error}): {advice}", full=full)
 
 
 def new_job(job_id: str, spec: JobSpec, **columns: Any) -> Job:
@@ -136,15 +136,15 @@ def new_job(job_id: str, spec: JobSpec, **columns: Any) -> Job:
 
 
 def _origin(submission: Submission) -> dict[str, str]:
-    """Where the code came from, as people gave it: ``path``, ``bundle``, or ``git`` with the commit that it was."""
+    """Where the code came from, as requested: ``path``, ``bundle``, or ``git`` with its commit."""
     if submission.origin is not None:
         return {name: value for name, value in asdict(submission.origin).items() if value is not None}
-    return {} if submission.code_folder is None else {"path": str(submission.code_folder)}
+    return {} if submission.code_dir is None else {"path": str(submission.code_dir)}
 
 
 def _target_in_copy(submission: Submission) -> str:
-    """A script's path relative to the code folder; anything else as it is."""
-    folder = submission.code_folder
-    if submission.spec.kind is TargetKind.SCRIPT and folder is not None:
-        return str((folder / submission.spec.target).relative_to(folder))
+    """A script's path relative to the code directory; anything else as it is."""
+    directory = submission.code_dir
+    if submission.spec.kind is TargetKind.SCRIPT and directory is not None:
+        return str((directory / submission.spec.target).relative_to(directory))
     return submission.spec.target

@@ -1,4 +1,4 @@
-"""Which rules a submission breaks on this machine. Nothing is changed here."""
+"""Validation of a submission on this machine. Nothing is changed here."""
 
 import os
 import re
@@ -17,7 +17,7 @@ _RESERVED_VARIABLES = ("REKINDLE_", "PET_", "TORCHELASTIC_")
 
 
 def validate(submission: Submission, machine: Machine, job_exists: Callable[[str], bool]) -> list[FieldError]:
-    """Every broken rule, in the order of the request's fields."""
+    """Every violated rule, in the order of the request's fields."""
     return [
         *_target_rules(submission),
         *_text_rules(submission),
@@ -39,9 +39,9 @@ def resolve_device(submission: Submission, machine: Machine) -> str:
 
 def _target_rules(submission: Submission) -> Iterator[FieldError]:
     code, target = submission.code, submission.spec.target
-    if code is not None and not (code.is_absolute() and _is_there(code.is_dir)):
-        hint = "give the absolute path of a folder on the server's machine"
-        yield FieldError("code.path", "must be a folder that exists", str(code), hint)
+    if code is not None and not (code.is_absolute() and _exists(code.is_dir)):
+        hint = "give the absolute path of a directory on the server's machine"
+        yield FieldError("code.path", "must be an existing directory", str(code), hint)
         return
     match submission.spec.kind:
         case TargetKind.SCRIPT:
@@ -54,61 +54,61 @@ def _target_rules(submission: Submission) -> Iterator[FieldError]:
             if target in known:
                 yield from _option_rules(target, submission.spec.args)
             else:
-                yield FieldError("recipe", "must be a recipe", target, did_you_mean(target, list(known)))
+                yield FieldError("recipe", "unknown recipe", target, did_you_mean(target, list(known)))
 
 
 def _option_rules(recipe: str, args: Sequence[str]) -> Iterator[FieldError]:
-    """A misspelt option: the recipe itself would refuse it as well, but only when its turn in the queue has come."""
+    """A misspelt option: the recipe itself would reject it, too, but only after the job has waited in the queue."""
     offered = [f"--{option.name}" for option in recipe_options(recipe)]
     for option in (arg.partition("=")[0] for arg in args if arg.startswith("--")):
         if option not in (*offered, "--", "--help"):
-            yield FieldError("args", f"must hold options of the recipe {recipe}", option, did_you_mean(option, offered))
+            yield FieldError("args", f"must be options of the recipe {recipe}", option, did_you_mean(option, offered))
 
 
-def _script_rules(script: str, code: Path | None, place: str) -> Iterator[FieldError]:
+def _script_rules(script: str, code: Path | None, location: str) -> Iterator[FieldError]:
     if "\0" in script:
-        yield FieldError("script", "a path has no NUL character", script)
+        yield FieldError("script", "must not contain a NUL character", script)
         return
     if code is None and not PurePosixPath(script).is_absolute():
-        hint = "give the folder as code.path, or the script's absolute path"
-        yield FieldError("script", "is relative to the code folder, and there is none", script, hint)
+        hint = "give the directory as code.path, or the script's absolute path"
+        yield FieldError("script", "is relative to the code directory, but none is given", script, hint)
         return
-    folder = code or Path(script).parent
-    file = folder / script
-    if ".." in file.parts or not file.is_relative_to(folder):
-        yield FieldError("script", f"must lie in {place}", script, "name it relative to that folder")
-    elif not _is_there(file.is_file):
-        near = ", ".join(sorted(one.name for one in folder.glob("*.py"))[:5]) if _is_there(folder.is_dir) else ""
-        yield FieldError("script", f"there must be such a file in {place}", script, f"there: {near}" if near else "")
-    elif not Path(os.path.realpath(file)).is_relative_to(os.path.realpath(folder)):
-        yield FieldError("script", f"must not be a link out of {place}", script, "copy the file there")
+    directory = code or Path(script).parent
+    file = directory / script
+    if ".." in file.parts or not file.is_relative_to(directory):
+        yield FieldError("script", f"must be in {location}", script, "give its path relative to that directory")
+    elif not _exists(file.is_file):
+        near = ", ".join(sorted(one.name for one in directory.glob("*.py"))[:5]) if _exists(directory.is_dir) else ""
+        yield FieldError("script", f"not found in {location}", script, f"found there: {near}" if near else "")
+    elif not Path(os.path.realpath(file)).is_relative_to(os.path.realpath(directory)):
+        yield FieldError("script", f"must not be a link out of {location}", script, "copy the file there")
 
 
-def _is_there(look: Callable[[], bool]) -> bool:
-    """What this server may not look at is not there for it."""
+def _exists(check: Callable[[], bool]) -> bool:
+    """What this server may not read does not exist for it."""
     try:
-        return look()
+        return check()
     except OSError:
         return False
 
 
 def _text_rules(submission: Submission) -> Iterator[FieldError]:
     if any("\0" in arg for arg in submission.spec.args):
-        yield FieldError("args", "an argument has no NUL character", submission.spec.args)
+        yield FieldError("args", "must not contain a NUL character", submission.spec.args)
     for name, value in submission.spec.env.items():
         if not _VARIABLE.fullmatch(name):
-            yield FieldError("env", "a name has letters, digits and _ and begins with no digit", name)
+            yield FieldError("env", "a name consists of letters, digits and _ and begins with no digit", name)
         elif name.startswith(_RESERVED_VARIABLES):
-            hint = f"take a name that begins with none of {', '.join(_RESERVED_VARIABLES)}"
-            yield FieldError("env", "rekindle's and torchrun's own variables cannot be set", name, hint)
+            hint = f"choose a name that begins with none of {', '.join(_RESERVED_VARIABLES)}"
+            yield FieldError("env", "variables of rekindle and torchrun cannot be set", name, hint)
         if "\0" in value:
-            yield FieldError(f"env.{name}", "a value has no NUL character", "•••")
+            yield FieldError(f"env.{name}", "must not contain a NUL character", "•••")
 
 
 def _rank_rules(submission: Submission, machine: Machine) -> Iterator[FieldError]:
     if not 1 <= submission.spec.min_ranks <= submission.spec.max_ranks:
         value = {"min": submission.spec.min_ranks, "max": submission.spec.max_ranks}
-        yield FieldError("ranks", "at least 1, and min at most max", value)
+        yield FieldError("ranks", "must be at least 1, and min at most max", value)
     if submission.spec.nodes != 1:
         yield FieldError("nodes", "must be 1", submission.spec.nodes, "this version runs a job on one machine")
     device = resolve_device(submission, machine)
@@ -118,5 +118,5 @@ def _rank_rules(submission: Submission, machine: Machine) -> Iterator[FieldError
     elif submission.spec.max_ranks > total:
         hint = "REKINDLE_CPU_SLOTS sets how many CPU ranks may run at once" if device == "cpu" else "one rank per GPU"
         yield FieldError(
-            "ranks", f"at most {total}, the {device} slots of this machine", submission.spec.max_ranks, hint
+            "ranks", f"exceeds the {total} {device.upper()} slots of this machine", submission.spec.max_ranks, hint
         )

@@ -1,4 +1,4 @@
-"""Can this Python interpreter run a job? Asked once per interpreter, by running it."""
+"""Checks whether a Python interpreter can run a job, once per interpreter, by running it."""
 
 import json
 import os
@@ -13,7 +13,7 @@ from rekindle_service.jobs.submission import FieldError
 
 _SECONDS = 20
 _OLDEST = (3, 11)
-_QUESTION = """
+_PROBE = """
 import importlib.metadata, importlib.util, json, sys
 found = importlib.util.find_spec("torch") is not None
 print(json.dumps({"python": sys.version_info[:2], "torch": importlib.metadata.version("torch") if found else None}))
@@ -21,11 +21,11 @@ print(json.dumps({"python": sys.version_info[:2], "torch": importlib.metadata.ve
 
 
 class InterpreterCheck:
-    """Thread-safe; an answer holds until the interpreter's file changes."""
+    """Thread-safe; a result holds until the interpreter's file changes."""
 
     def __init__(self) -> None:
-        self._answers: dict[tuple[str, int], FieldError | None] = {}
-        self._asking = threading.Lock()
+        self._results: dict[tuple[str, int], FieldError | None] = {}
+        self._lock = threading.Lock()
 
     def __call__(self, python: str) -> FieldError | None:
         """What is wrong with ``python``, or None."""
@@ -35,17 +35,17 @@ class InterpreterCheck:
             return _error(python, "must be an interpreter that exists", str(error))
         if not Path(python).is_absolute() or not os.access(python, os.X_OK):
             return _error(python, "must be the absolute path of an executable file", f"such as {sys.executable}")
-        with self._asking:
+        with self._lock:
             key = (python, modified)
-            if key not in self._answers:
-                self._answers[key] = _ask(python)
-            return self._answers[key]
+            if key not in self._results:
+                self._results[key] = _probe(python)
+            return self._results[key]
 
 
-def _ask(python: str) -> FieldError | None:
+def _probe(python: str) -> FieldError | None:
     try:
         answer = subprocess.run(
-            [python, "-I", "-c", _QUESTION],
+            [python, "-I", "-c", _PROBE],
             capture_output=True,
             stdin=subprocess.DEVNULL,
             env=clean_environment(os.environ),
@@ -53,7 +53,7 @@ def _ask(python: str) -> FieldError | None:
             check=True,
         )
         facts = json.loads(answer.stdout)
-        return _verdict(python, tuple(facts["python"]), facts["torch"])
+        return _check_facts(python, tuple(facts["python"]), facts["torch"])
     except subprocess.TimeoutExpired:
         return _error(python, f"must answer within {_SECONDS} s", "it did not: is it on a slow network disk?")
     except (OSError, subprocess.CalledProcessError) as error:
@@ -63,7 +63,7 @@ def _ask(python: str) -> FieldError | None:
         return _error(python, "must be a Python interpreter", "it runs, but does not answer like one")
 
 
-def _verdict(python: str, version: tuple[int, ...], torch: str | None) -> FieldError | None:
+def _check_facts(python: str, version: tuple[int, ...], torch: str | None) -> FieldError | None:
     if version < _OLDEST:
         found = ".".join(map(str, version))
         return _error(python, f"must be Python {_OLDEST[0]}.{_OLDEST[1]} or newer", f"it is Python {found}")

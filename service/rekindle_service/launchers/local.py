@@ -16,12 +16,12 @@ from rekindle_service.machine.devices import Machine, Slot, cuda_visible_devices
 from rekindle_service.store.tables import Job
 
 KEEPER = ("-P", "-m", "rekindle.keeper")
-"""``-P``: a ``json.py`` beside the user's script must not be what the keeper imports."""
+"""``-P``: a ``json.py`` next to the user's script must not be what the keeper imports."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeeperLauncher:
-    """What the engine launches keepers with; ``worker_path`` is from ``prepare_worker_path``."""
+    """Launches keepers for the reconciler; ``worker_path`` is from ``prepare_worker_path``."""
 
     home: Home
     machine: Machine
@@ -54,8 +54,8 @@ def keeper_environment(
 ) -> dict[str, str]:
     """The environment of the keeper, and through it of every rank.
 
-    The server's own, scrubbed, then what the job asks for, then what rekindle needs: its slots' GPUs and no other,
-    and ``rekindle`` first on the path. OMP_NUM_THREADS is pinned, since another number of threads sums in another
+    The server's own, cleaned, then what the job sets, then what rekindle needs: its slots' GPUs and no other, and
+    ``rekindle`` first on the path. OMP_NUM_THREADS is pinned, since another number of threads sums in another
     order: the same for every attempt, whatever torchrun's default.
     """
     environment = {**clean_environment(inherited), **job.spec.env}
@@ -68,10 +68,10 @@ def keeper_environment(
 
 
 def prepare_worker_path(home: Home) -> Path:
-    """Make the folder that shows ``rekindle``, and nothing else of this installation, to any interpreter."""
+    """Create the directory that gives ``rekindle``, and nothing else of this installation, to any interpreter."""
     spec = find_spec("rekindle")
     if spec is None or spec.submodule_search_locations is None:
-        raise ModuleNotFoundError(f"the package rekindle is not installed beside the service in {sys.prefix}")
+        raise ModuleNotFoundError(f"the package rekindle is not installed together with the service in {sys.prefix}")
     package = spec.submodule_search_locations[0]
     link = home.worker_path / "rekindle"
     home.worker_path.mkdir(mode=0o700, exist_ok=True)

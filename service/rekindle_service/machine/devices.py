@@ -11,7 +11,7 @@ import structlog
 
 _log = structlog.get_logger(__name__)
 
-CLOSENESS = ("nvlink", "pix", "pxb", "phb", "node", "sys")
+TOPOLOGY_LEVELS = ("nvlink", "pix", "pxb", "phb", "node", "sys")
 """Kinds of link between two GPUs, best first, by the names that ``nvidia-smi topo`` uses."""
 
 _LEVELS = {0: "pix", 10: "pix", 20: "pxb", 30: "phb", 40: "node", 50: "sys"}
@@ -35,7 +35,7 @@ class Link:
 
     first: str
     second: str
-    kind: str  # one of CLOSENESS
+    kind: str  # one of TOPOLOGY_LEVELS
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Machine:
 
 
 def find_machine(cpu_slots: int, environment: Mapping[str, str] = os.environ) -> Machine:
-    """Look once. GPUs are those of the NVIDIA driver, less those that CUDA_VISIBLE_DEVICES hides from this server."""
+    """Detect once. GPUs are those of the NVIDIA driver, less those that CUDA_VISIBLE_DEVICES hides from this server."""
     cpus = tuple(Slot(f"cpu:{index}", "cpu", index) for index in range(cpu_slots))
     gpus, links = _find_gpus()
     visible = visible_gpus(gpus, environment.get("CUDA_VISIBLE_DEVICES"))
@@ -112,4 +112,4 @@ def _link(first: Any, second: Any) -> str:
             return "nvlink"
         return _LEVELS.get(pynvml.nvmlDeviceGetTopologyCommonAncestor(first, second), "sys")
     except pynvml.NVMLError:
-        return "sys"  # not told: assume the worst
+        return "sys"  # unknown: assume the slowest

@@ -1,4 +1,4 @@
-"""How busy the GPUs of this machine are, by what the NVIDIA driver says."""
+"""How busy the GPUs of this machine are, as the NVIDIA driver reports it."""
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class GpuUsage:
-    """One look at one GPU. What its driver does not tell (a GPU in MIG mode has no utilisation) is None."""
+    """One sample of one GPU. What its driver does not report (a GPU in MIG mode has no utilisation) is None."""
 
     utilization_percent: float | None = None
     memory_used_bytes: int | None = None
@@ -24,9 +24,9 @@ class GpuUsage:
 
 
 def read_gpus(slots: Iterable[Slot]) -> dict[str, GpuUsage]:
-    """The usage of each GPU among ``slots`` by slot name; one that the driver has lost is left out.
+    """The usage of each GPU among ``slots`` by slot name; one that the driver has lost is omitted.
 
-    The driver's library is opened for each look only, and not at all on a machine without GPUs.
+    The driver's library is opened for each sample only, and not at all on a machine without GPUs.
     """
     gpus = [slot for slot in slots if slot.device == "cuda"]
     if not gpus:
@@ -52,19 +52,21 @@ def _handle(gpu: Slot) -> Any:
 
 
 def _read(handle: Any) -> GpuUsage:
-    memory = _told(lambda: pynvml.nvmlDeviceGetMemoryInfo(handle))
+    memory = _or_none(lambda: pynvml.nvmlDeviceGetMemoryInfo(handle))
     return GpuUsage(
-        utilization_percent=_told(lambda: float(pynvml.nvmlDeviceGetUtilizationRates(handle).gpu)),
+        utilization_percent=_or_none(lambda: float(pynvml.nvmlDeviceGetUtilizationRates(handle).gpu)),
         memory_used_bytes=None if memory is None else int(memory.used),
         memory_total_bytes=None if memory is None else int(memory.total),
-        temperature_celsius=_told(lambda: float(pynvml.nvmlDeviceGetTemperature(handle, pynvml.NVML_TEMPERATURE_GPU))),
-        power_watts=_told(lambda: pynvml.nvmlDeviceGetPowerUsage(handle) / 1000),
+        temperature_celsius=_or_none(
+            lambda: float(pynvml.nvmlDeviceGetTemperature(handle, pynvml.NVML_TEMPERATURE_GPU))
+        ),
+        power_watts=_or_none(lambda: pynvml.nvmlDeviceGetPowerUsage(handle) / 1000),
     )
 
 
-def _told(question: Callable[[], T]) -> T | None:
-    """What the driver answers, or None where this GPU does not know the question."""
+def _or_none(query: Callable[[], T]) -> T | None:
+    """What the driver answers, or None where this GPU does not support the query."""
     try:
-        return question()
+        return query()
     except pynvml.NVMLError:
         return None

@@ -1,4 +1,4 @@
-"""How busy this machine is, looked at every few seconds and remembered, ever more coarsely, while the server runs."""
+"""Usage of this machine: sampled every few seconds and kept, more and more coarsely, while the server runs."""
 
 import os
 import shutil
@@ -16,11 +16,11 @@ from rekindle_service.machine.gpu_usage import GpuUsage, read_gpus
 
 _log = structlog.get_logger(__name__)
 
-LOOK_EVERY = 5.0  # seconds
-MOST_SAMPLES = 1440
-"""Two hours of looks; from then on the older ones lie ever further apart."""
+SAMPLE_INTERVAL = 5.0  # seconds
+MAX_SAMPLES = 1440
+"""Two hours of samples; after that the older ones are further and further apart."""
 
-_SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 only its free space is asked for
+_SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 only its free space is read
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +33,10 @@ class Space:
 
 @dataclass(frozen=True, slots=True)
 class MachineSample:
-    """One look. Percentages are of all cores that this server may use; memory is that of the whole machine."""
+    """One sample. Percentages are of all cores that this server may use; memory is that of the whole machine."""
 
     at: float  # seconds since the epoch
-    cpu_percent: float | None  # since the look before; None for the first one
+    cpu_percent: float | None  # since the sample before; None for the first one
     memory_used_bytes: int
     memory_total_bytes: int
     home: Space
@@ -49,13 +49,13 @@ class MachineSample:
 
 
 class MachineMonitor:
-    """The looks so far, the first of them taken when this is made. ``start`` begins a thread that goes on looking."""
+    """The samples so far, the first taken at construction. ``start`` starts a thread that takes the others."""
 
     def __init__(self, machine: Machine, home: Path) -> None:
         self._machine, self._home = machine, home
         self._cores = sorted(os.sched_getaffinity(0))
         self._busy, self._idle = self._processor_times()
-        self._samples: list[MachineSample] = [self._sample(first=True)]
+        self._samples: list[MachineSample] = [self._take(first=True)]
         self._lock = threading.Lock()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="machine", daemon=True)
@@ -73,24 +73,24 @@ class MachineMonitor:
             self._thread.join()
 
     def history(self) -> list[MachineSample]:
-        """At least one, oldest first; the last is at most ``LOOK_EVERY`` seconds old while the thread runs."""
+        """At least one, oldest first; the last is at most ``SAMPLE_INTERVAL`` seconds old while the thread runs."""
         with self._lock:
             return list(self._samples)
 
-    def look(self) -> None:
+    def sample(self) -> None:
         """Take a sample now. One thread at a time."""
-        sample = self._sample()
+        sample = self._take()
         with self._lock:
-            self._samples = bounded([*self._samples, sample])
+            self._samples = downsample([*self._samples, sample])
 
     def _run(self) -> None:
-        while not self._stopping.wait(LOOK_EVERY):
+        while not self._stopping.wait(SAMPLE_INTERVAL):
             try:
-                self.look()
+                self.sample()
             except OSError as error:  # the home's disk may be gone for a while: a gap in the history
-                _log.warning("The machine could not be looked at", error=str(error))
+                _log.warning("The machine could not be sampled", error=str(error))
 
-    def _sample(self, *, first: bool = False) -> MachineSample:
+    def _take(self, *, first: bool = False) -> MachineSample:
         memory = psutil.virtual_memory()
         return MachineSample(
             at=time.time(),
@@ -103,7 +103,7 @@ class MachineMonitor:
         )
 
     def _cpu_percent(self) -> float | None:
-        """None where the clock of the processors has not moved since the last look."""
+        """None where the clock of the processors has not moved since the last sample."""
         busy, idle = self._processor_times()
         gone = (busy - self._busy) + (idle - self._idle)
         percent = None if gone <= 0 else round(100 * max(0.0, busy - self._busy) / gone, 1)
@@ -111,26 +111,26 @@ class MachineMonitor:
         return percent
 
     def _processor_times(self) -> tuple[float, float]:
-        """Seconds that the cores of this server have worked and rested since boot; guests' time is in the user's."""
+        """Seconds that the cores of this server were busy and idle since boot; guests' time is in the user's."""
         every = psutil.cpu_times(percpu=True)
         times = [every[core] for core in self._cores if core < len(every)]
         idle = sum(each.idle + each.iowait for each in times)
         return sum(sum(each) - each.guest - each.guest_nice for each in times) - idle, idle
 
 
-def bounded(samples: list[MachineSample]) -> list[MachineSample]:
-    """Every second one where there are too many: what lies long ago stays, at ever greater distances."""
-    return samples if len(samples) <= MOST_SAMPLES else [*samples[:-1:2], samples[-1]]
+def downsample(samples: list[MachineSample]) -> list[MachineSample]:
+    """Every second one where there are too many: old samples stay, at greater and greater distances."""
+    return samples if len(samples) <= MAX_SAMPLES else [*samples[:-1:2], samples[-1]]
 
 
-def spread(samples: list[MachineSample], most: int) -> list[MachineSample]:
-    """At most ``most`` of ``samples``, evenly chosen, the last always among them."""
-    step = -(-len(samples) // most)
+def evenly_spaced(samples: list[MachineSample], maximum: int) -> list[MachineSample]:
+    """At most ``maximum`` of ``samples``, evenly spaced, always with the last."""
+    step = -(-len(samples) // maximum)
     return samples[::-1][::step][::-1]
 
 
-def _space(folder: Path) -> Space:
-    usage = shutil.disk_usage(folder)
+def _space(directory: Path) -> Space:
+    usage = shutil.disk_usage(directory)
     return Space(usage.free, usage.total)
 
 

@@ -1,1 +1,1 @@
-"""Telling others what happens to jobs: read from the events table behind a stored cursor, each receiver by itself."""
+"""Notifications about jobs: events behind a stored cursor are delivered to webhooks and commands."""

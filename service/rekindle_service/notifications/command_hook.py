@@ -1,4 +1,4 @@
-"""A command that is run for each notice, without a shell, with the notice as JSON on its standard input."""
+"""A command that is run for each event, without a shell, with the payload as JSON on its standard input."""
 
 import os
 import signal
@@ -9,11 +9,11 @@ from tempfile import TemporaryFile
 from typing import IO
 
 from rekindle_service.config.notification_targets import NotificationTarget
-from rekindle_service.notifications.delivery import Delivery, Verdict
+from rekindle_service.notifications.delivery import Delivery, DeliveryResult
 from rekindle_service.notifications.payload import Payload
 
-_TRY_AGAIN = os.EX_TEMPFAIL  # 75, of sysexits.h
-_TOLD = 500  # bytes of the end of what it complained
+_RETRY_EXIT_CODE = os.EX_TEMPFAIL  # 75, of sysexits.h
+_MAX_STDERR = 500  # bytes of its end that are logged
 
 
 class CommandHook:
@@ -25,28 +25,28 @@ class CommandHook:
         self._process: subprocess.Popen[bytes] | None = None
         self._closed = False
 
-    def deliver(self, notice: Payload) -> Delivery:
-        with TemporaryFile() as complaint:
+    def deliver(self, payload: Payload) -> Delivery:
+        with TemporaryFile() as stderr:
             try:
-                self._process = self._start(notice, complaint)
-                if self._closed:  # in the very moment of the start
+                self._process = self._start(payload, stderr)
+                if self._closed:  # closed during the start
                     self._kill()
-                self._process.communicate(notice.body, timeout=self._time_limit)
+                self._process.communicate(payload.body, timeout=self._time_limit)
             except OSError as error:
-                return Delivery(Verdict.AGAIN, f"it cannot be started: {error.strerror}")
+                return Delivery(DeliveryResult.RETRY, f"it cannot be started: {error.strerror}")
             except subprocess.TimeoutExpired:
                 self._kill()
-                return Delivery(Verdict.AGAIN, f"it took longer than {self._time_limit:g} s and was killed")
-            return _reply(self._process.wait(), complaint)
+                return Delivery(DeliveryResult.RETRY, f"it took longer than {self._time_limit:g} s and was killed")
+            return _delivery(self._process.wait(), stderr)
 
-    def _start(self, notice: Payload, complaint: IO[bytes]) -> "subprocess.Popen[bytes]":
+    def _start(self, payload: Payload, stderr: IO[bytes]) -> "subprocess.Popen[bytes]":
         return subprocess.Popen(
             self._command,
             cwd="/",
-            env=hook_environment(notice, os.environ),
+            env=hook_environment(payload, os.environ),
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
-            stderr=complaint,
+            stderr=stderr,
             start_new_session=True,  # so that it can be killed with all that it has started
         )
 
@@ -62,21 +62,23 @@ class CommandHook:
             process.wait()
 
 
-def hook_environment(notice: Payload, environment: Mapping[str, str]) -> dict[str, str]:
-    """The server's own, without its settings, among which are secrets, and with the notice."""
+def hook_environment(payload: Payload, environment: Mapping[str, str]) -> dict[str, str]:
+    """The server's own, without its settings, among which are secrets, and with the payload."""
     kept = {name: value for name, value in environment.items() if not name.startswith("REKINDLE_")}
     return {
         **kept,
-        "REKINDLE_EVENT": notice.happening.value,
-        "REKINDLE_EVENT_ID": notice.id,
-        "REKINDLE_EVENT_JSON": notice.body.decode(),
-        "REKINDLE_JOB_ID": notice.job_id,
+        "REKINDLE_EVENT": payload.type.value,
+        "REKINDLE_EVENT_ID": payload.id,
+        "REKINDLE_EVENT_JSON": payload.body.decode(),
+        "REKINDLE_JOB_ID": payload.job_id,
     }
 
 
-def _reply(exit_code: int, complaint: IO[bytes]) -> Delivery:
+def _delivery(exit_code: int, stderr: IO[bytes]) -> Delivery:
     if exit_code == 0:
-        return Delivery(Verdict.DELIVERED)
-    complaint.seek(max(0, complaint.seek(0, os.SEEK_END) - _TOLD))
-    told = f"exit code {exit_code}: {complaint.read().decode(errors='replace').strip()}"
-    return Delivery(Verdict.AGAIN if exit_code == _TRY_AGAIN or exit_code < 0 else Verdict.REFUSED, told)
+        return Delivery(DeliveryResult.DELIVERED)
+    stderr.seek(max(0, stderr.seek(0, os.SEEK_END) - _MAX_STDERR))
+    reason = f"exit code {exit_code}: {stderr.read().decode(errors='replace').strip()}"
+    return Delivery(
+        DeliveryResult.RETRY if exit_code == _RETRY_EXIT_CODE or exit_code < 0 else DeliveryResult.REJECTED, reason
+    )

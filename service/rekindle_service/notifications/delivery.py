@@ -1,18 +1,28 @@
-"""How a try to tell somebody something ended."""
+"""What a notification channel is, and how an attempt to deliver ended."""
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import Protocol
+
+from rekindle_service.notifications.payload import Payload
 
 
-class Verdict(Enum):
+class DeliveryResult(Enum):
     DELIVERED = "delivered"
-    AGAIN = "again"  # it may well succeed later
-    REFUSED = "refused"  # it would be refused again
+    RETRY = "retry"  # it may succeed later
+    REJECTED = "rejected"  # it would be rejected again
 
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
     """``reason`` is for the server's log: it holds no secret."""
 
-    verdict: Verdict
+    result: DeliveryResult
     reason: str = ""
+
+
+class Channel(Protocol):
+    """A webhook or a command."""
+
+    def deliver(self, payload: Payload) -> Delivery: ...
+    def close(self) -> None: ...

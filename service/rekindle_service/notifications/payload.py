@@ -1,4 +1,4 @@
-"""What is told about an event. Pure."""
+"""What a notification about an event contains. Pure."""
 
 import json
 from collections.abc import Sequence
@@ -10,16 +10,16 @@ from rekindle.contract.states import HOLDING_SLOTS, JobState
 from rekindle_service.config.notification_targets import EventType
 from rekindle_service.store.tables import Attempt, Event, Job
 
-_LONGEST = 2000  # characters of a message
+_MAX_MESSAGE = 2000  # characters of a message
 _OUTCOME = ("class", "message", "rank", "exit_code", "signal", "exception", "file", "line")
 _JOB = ("id", "number", "name", "state", "attempt", "restarts", "world_size", "epoch", "epochs", "step", "steps")
-_REMARKS = {
+_TYPE_OF_KIND = {
     "submitted": EventType.SUBMITTED,
     "straggler": EventType.STRAGGLER,
     "chaos": EventType.FAULT_INJECTED,
     "snapshot_skipped": EventType.SNAPSHOT_SKIPPED,
 }
-_ARRIVALS: dict[str, EventType] = {
+_TYPE_OF_STATE: dict[str, EventType] = {
     JobState.RECOVERING: EventType.ATTEMPT_FAILED,
     JobState.SUCCEEDED: EventType.SUCCEEDED,
     JobState.FAILED: EventType.FAILED,
@@ -29,47 +29,47 @@ _ARRIVALS: dict[str, EventType] = {
 
 @dataclass(frozen=True, slots=True)
 class Payload:
-    """One event on its way to a receiver. ``id`` is the same at every try: a repeat can be told from news."""
+    """One event as it is delivered. ``id`` is the same at every try: a receiver recognises a repeat by it."""
 
     id: str
-    happening: EventType
+    type: EventType
     job_id: str
     body: bytes  # JSON, in ASCII
 
 
-def happening(event: Event) -> EventType | None:
-    """What a person would call the event, or None for what nobody asks to be told."""
+def event_type(event: Event) -> EventType | None:
+    """The type that a channel subscribes to, or None for an event that none can subscribe to."""
     if event.kind != "state":
-        return _REMARKS.get(event.kind)
+        return _TYPE_OF_KIND.get(event.kind)
     match event.to_state:
         case JobState.RUNNING:
             return EventType.RECOVERED if event.from_state == JobState.RECOVERING else EventType.STARTED
         case JobState.QUEUED:
             return EventType.DRAINED if event.from_state in HOLDING_SLOTS else None
         case other:
-            return _ARRIVALS.get(other or "")
+            return _TYPE_OF_STATE.get(other or "")
 
 
-def notice(event: Event, what: EventType, job: Job | None, attempts: Sequence[Attempt]) -> Payload:
+def build_payload(event: Event, kind: EventType, job: Job | None, attempts: Sequence[Attempt]) -> Payload:
     """``job`` and ``attempts`` as they are now; None for a job that has been deleted since."""
     identity = f"{event.job_id}-{event.id}"
-    told: dict[str, Any] = {
+    body: dict[str, Any] = {
         "id": identity,
-        "event": what.value,
+        "event": kind.value,
         "at": datetime.fromtimestamp(event.at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
         "from_state": event.from_state,
         "to_state": event.to_state,
-        "reason": event.reason[:_LONGEST],
+        "reason": event.reason[:_MAX_MESSAGE],
         "job": {name: getattr(job, name, None) for name in _JOB} | {"id": event.job_id},
         "outcome": _outcome(event, attempts),
     }
-    return Payload(identity, what, event.job_id, json.dumps(told).encode())
+    return Payload(identity, kind, event.job_id, json.dumps(body).encode())
 
 
 def _outcome(event: Event, attempts: Sequence[Attempt]) -> dict[str, Any] | None:
-    """How the newest attempt ended that had ended when it happened."""
+    """The outcome of the latest attempt that had ended by then."""
     ended = [each for each in attempts if each.ended_at is not None and each.ended_at <= event.at]
     if not ended or ended[-1].outcome is None:
         return None
     outcome = {name: ended[-1].outcome.get(name) for name in _OUTCOME}
-    return outcome | {"message": str(outcome["message"])[:_LONGEST]}
+    return outcome | {"message": str(outcome["message"])[:_MAX_MESSAGE]}

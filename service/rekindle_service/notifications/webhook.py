@@ -1,4 +1,4 @@
-"""A webhook: the notice as the body of a POST, signed, so that the receiver knows who sent it and when."""
+"""A webhook: the payload as the body of a POST, signed, so that the receiver knows who sent it and when."""
 
 import hashlib
 import hmac
@@ -8,11 +8,11 @@ from urllib.parse import urlsplit
 import httpx2
 
 from rekindle_service.config.notification_targets import NotificationTarget
-from rekindle_service.notifications.delivery import Delivery, Verdict
+from rekindle_service.notifications.delivery import Delivery, DeliveryResult
 from rekindle_service.notifications.payload import Payload
 
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
-_PASSING = (408, 425, 429)  # the refusals that ask to come again
+_TRANSIENT = (408, 425, 429)  # statuses that ask for a retry
 
 
 class Webhook:
@@ -23,25 +23,25 @@ class Webhook:
         self._secret = target.secret.get_secret_value().encode() if target.secret is not None else b""
         self._http = httpx2.Client(
             timeout=target.time_limit,
-            follow_redirects=False,  # a signed notice goes to the address that was configured, and to no other
+            follow_redirects=False,  # a signed payload goes to the configured URL and to no other
             trust_env=urlsplit(self._url).hostname not in _LOOPBACK,  # no proxy reaches this machine's loopback
         )
 
-    def deliver(self, notice: Payload) -> Delivery:
+    def deliver(self, payload: Payload) -> Delivery:
         headers = {
             "Content-Type": "application/json",
             "User-Agent": "rekindle",
-            "Rekindle-Event": notice.happening.value,
-            "Rekindle-Event-Id": notice.id,
-            **signature(self._secret, notice.body, int(time.time())),
+            "Rekindle-Event": payload.type.value,
+            "Rekindle-Event-Id": payload.id,
+            **signature(self._secret, payload.body, int(time.time())),
         }
         try:
-            with self._http.stream("POST", self._url, content=notice.body, headers=headers) as response:
-                return reply_of(response.status_code)
+            with self._http.stream("POST", self._url, content=payload.body, headers=headers) as response:
+                return delivery_of(response.status_code)
         except httpx2.HTTPError as error:
-            return Delivery(Verdict.AGAIN, type(error).__name__)
+            return Delivery(DeliveryResult.RETRY, type(error).__name__)
         except httpx2.InvalidURL:
-            return Delivery(Verdict.REFUSED, "its url is not valid")
+            return Delivery(DeliveryResult.REJECTED, "its url is not valid")
 
     def close(self) -> None:
         self._http.close()
@@ -53,11 +53,11 @@ def signature(secret: bytes, body: bytes, at: int) -> dict[str, str]:
     return {"Rekindle-Timestamp": str(at), "Rekindle-Signature": f"sha256={proof}"}
 
 
-def reply_of(status: int) -> Delivery:
-    """What an HTTP status says about trying again."""
+def delivery_of(status: int) -> Delivery:
+    """Whether an HTTP status asks for a retry."""
     if 200 <= status < 300:
-        return Delivery(Verdict.DELIVERED)
+        return Delivery(DeliveryResult.DELIVERED)
     if 300 <= status < 400:
-        return Delivery(Verdict.REFUSED, f"HTTP {status}: redirects are not followed, name the final address")
-    refused = status < 500 and status not in _PASSING
-    return Delivery(Verdict.REFUSED if refused else Verdict.AGAIN, f"HTTP {status}")
+        return Delivery(DeliveryResult.REJECTED, f"HTTP {status}: redirects are not followed, name the final address")
+    refused = status < 500 and status not in _TRANSIENT
+    return Delivery(DeliveryResult.REJECTED if refused else DeliveryResult.RETRY, f"HTTP {status}")

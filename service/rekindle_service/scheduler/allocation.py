@@ -4,11 +4,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from rekindle.contract.states import TERMINAL, JobIntent, JobState
-from rekindle_service.machine.devices import CLOSENESS, Link, Machine, Slot
+from rekindle_service.machine.devices import TOPOLOGY_LEVELS, Link, Machine, Slot
 from rekindle_service.store.tables import Job
 
 SHOWN_POSITIONS = 200
-"""Places in the queue that are counted out; beyond them nobody cares and every start would rewrite all rows."""
+"""Queue positions that are shown; with more of them, every start would rewrite all rows."""
 
 
 @dataclass(slots=True)
@@ -94,12 +94,12 @@ def choose_slots(free: Sequence[Slot], count: int, links: Iterable[Link]) -> lis
 
     Greedy from every possible first slot: exact for the regular topologies of real machines, and never slow.
     """
-    cost = {frozenset((link.first, link.second)): CLOSENESS.index(link.kind) for link in links}
+    cost = {frozenset((link.first, link.second)): TOPOLOGY_LEVELS.index(link.kind) for link in links}
     if not cost or count == len(free):
         return sorted(free, key=lambda slot: slot.index)[:count]
 
     def distance(slot: Slot, others: Iterable[Slot]) -> int:
-        return sum(cost.get(frozenset((slot.name, other.name)), len(CLOSENESS)) for other in others)
+        return sum(cost.get(frozenset((slot.name, other.name)), len(TOPOLOGY_LEVELS)) for other in others)
 
     def grow(first: Slot) -> list[Slot]:
         group = [first]

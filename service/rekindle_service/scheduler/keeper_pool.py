@@ -1,4 +1,4 @@
-"""Which jobs have a live keeper, and when a lost one is launched again."""
+"""Keepers: which jobs have a live one, and when a lost one is launched again."""
 
 import errno
 import subprocess
@@ -16,17 +16,17 @@ from rekindle_service.store.tables import Job
 Launcher = Callable[[Job], "subprocess.Popen[bytes]"]
 """Starts the keeper of a job whose run directory and intent are in place. Raises OSError."""
 
-_SILENT_DEATHS = 3  # in a row without a single journal record: such a keeper never gets anywhere
-_DEATHS = 10  # in a row without all ranks running once
+_MAX_STARTUP_FAILURES = 3  # in a row without a single journal record: such a keeper cannot start
+_MAX_DEATHS = 10  # in a row without all ranks running once
 _LONGEST_DELAY = 60  # seconds
-_PASSING = frozenset(
+TRANSIENT_ERRNOS = frozenset(
     {
         *(errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO),  # the disk
         *(errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE),  # processes, memory, open files
     }
 )
-"""What this machine lacks, and may have again: no job is to fail for it."""
-_PROBE = bytes(4096)  # less room than this, and a keeper cannot write down that it has begun
+"""What this machine lacks now and may have later: no job fails for it."""
+_PROBE = bytes(4096)  # with less space, a keeper cannot record that it has started
 
 
 @dataclass(slots=True)
@@ -38,13 +38,13 @@ class _Launch:
     journal_offset: int  # of the job's row at the launch
     deaths: int = 0  # in a row, up to this launch
     startup_failures: int = 0  # the last of them, in a row
-    host_failures: int = 0  # in a row: times that this machine was to blame, and not the job
-    counted: bool = False  # whether the end of this one is among the above
+    host_failures: int = 0  # in a row: launches that failed because of this machine, not the job
+    counted: bool = False  # whether the end of this one is counted above
     next_at: float = 0.0  # time.monotonic() before which it is not launched again
 
 
 class KeeperPool:
-    """Only the engine's thread may call it. A keeper that an earlier server has left is known by its lock."""
+    """Only the reconciler's thread may call it. A keeper of an earlier server is found by its lock."""
 
     def __init__(self, home: Home, launch: Launcher) -> None:
         self._home = home
@@ -59,10 +59,10 @@ class KeeperPool:
         return lock_holder(self._home.run_dir(job.id).keeper_lock) is not None
 
     def crash_looping(self, job: Job) -> bool:
-        """Count the death of the job's keeper, if ours; True when launching it again would be in vain.
+        """Count the death of the job's keeper, if ours; True when it dies again and again without progress.
 
-        A death is none of the job's while nothing can be written into its folder: then OSError is raised, once a
-        launch. Precondition: it is not alive, and ``job`` is as its journal says.
+        A death is not the job's fault while nothing can be written into its directory: then OSError is raised, once
+        per launch. Precondition: it is not alive, and ``job`` is as its journal says.
         """
         launch = self._launches.get(job.id)
         if launch is None or launch.run != job.run:
@@ -70,12 +70,12 @@ class KeeperPool:
         if not launch.counted:
             launch.counted = True
             self._count(launch, job)
-        return launch.startup_failures >= _SILENT_DEATHS or launch.deaths >= _DEATHS
+        return launch.startup_failures >= _MAX_STARTUP_FAILURES or launch.deaths >= _MAX_DEATHS
 
     def _count(self, launch: _Launch, job: Job) -> None:
         launch.host_failures += 1
         launch.next_at = time.monotonic() + _delay(launch.host_failures + 1)
-        _require_room(self._home.run_dir(job.id).root)
+        check_free_space(self._home.run_dir(job.id).root)
         launch.host_failures = 0
         launch.deaths = 1 if job.state is JobState.RUNNING else launch.deaths + 1
         launch.startup_failures = launch.startup_failures + 1 if launch.journal_offset == job.journal_offset else 0
@@ -93,7 +93,7 @@ class KeeperPool:
         try:
             following.process = self._launch(job)
         except OSError as error:
-            if error.errno in _PASSING:
+            if error.errno in TRANSIENT_ERRNOS:
                 following.counted = True
                 following.host_failures += 1
                 following.next_at = time.monotonic() + _delay(following.host_failures + 1)
@@ -106,23 +106,23 @@ class KeeperPool:
             if process is None or process.poll() is not None:
                 del self._launches[job_id]
 
-    def release(self) -> None:
-        """Let go of all keepers: they outlive this server on purpose."""
+    def detach(self) -> None:
+        """Forget all keepers: they outlive this server on purpose."""
         for launch in self._launches.values():
             if launch.process is not None and launch.process.poll() is None:
                 launch.process.returncode = 0  # else its destructor would warn of a forgotten child
         self._launches.clear()
 
 
-def _require_room(folder: Path) -> None:
-    """Raises OSError where the machine, not the folder, keeps a small file from being written there."""
-    probe = folder / ".room"
+def check_free_space(directory: Path) -> None:
+    """Raises OSError where the machine, not the directory, prevents a small file from being written there."""
+    probe = directory / ".room"
     try:
         atomic_write(probe, _PROBE, durable=False)
         probe.unlink()
     except OSError as error:
-        if error.errno in _PASSING:
-            error.filename = str(folder)
+        if error.errno in TRANSIENT_ERRNOS:
+            error.filename = str(directory)
             raise
 
 

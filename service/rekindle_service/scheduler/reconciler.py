@@ -1,4 +1,4 @@
-"""The loop that makes rows come true: it starts what is queued, tends what runs, and finishes what has ended."""
+"""The control loop: starts queued jobs, keeps running ones supervised, and completes those that have ended."""
 
 import subprocess
 import threading
@@ -19,130 +19,124 @@ from rekindle_service.config.home import Home
 from rekindle_service.machine.devices import Machine
 from rekindle_service.scheduler.allocation import allocate
 from rekindle_service.scheduler.keeper_pool import KeeperPool, Launcher
-from rekindle_service.scheduler.recovery import free_memory, recover_on_startup, remove_run, sweep_bundles
+from rekindle_service.scheduler.recovery import collect_bundles, free_memory, recover_on_startup, remove_run
 from rekindle_service.scheduler.run_sync import RunSync
 from rekindle_service.store import Store
 from rekindle_service.store.tables import Job
 
 _log = structlog.get_logger(__name__)
 
-_TICK = 0.2  # seconds between two rounds when nobody nudges
-_SWEEP = 3600  # seconds between two looks for bundles that nobody needs
-_PROGRESS = 0.5  # seconds between two looks at the ranks' status
-
-_WANTS = {
-    JobIntent.RUN: JobIntent.RUN,
-    JobIntent.HOLD: JobIntent.DRAIN,  # held after it had left the queue
-    JobIntent.DRAIN: JobIntent.DRAIN,
-    JobIntent.CANCEL: JobIntent.CANCEL,
-}
+_RECONCILE_INTERVAL = 0.2  # seconds, unless something wakes the loop before
+_BUNDLE_GC_INTERVAL = 3600  # seconds
+_PROGRESS_INTERVAL = 0.5  # seconds between two reads of the ranks' status
 
 
 class Reconciler:
-    """One thread. It keeps nothing that rows and run directories do not tell: a new one goes on where the last died.
+    """One thread. All its state is in rows and run directories: a new one continues where the last one died.
 
-    Trouble with one job (a folder that cannot be read, senseless files) is logged and noted on that job; the others
-    go on.
+    An error with one job (an unreadable directory, invalid files) is logged and shown on that job; the others
+    continue.
     """
 
     def __init__(self, store: Store, home: Home, machine: Machine, launch: Launcher) -> None:
         self._store = store
         self._home = home
         self._machine = machine
-        self._monitor = RunSync(store, home)
+        self._sync = RunSync(store, home)
         self._launch = launch
         self._keepers = KeeperPool(home, self._launch_keeper)
-        self._wake = threading.Event()
+        self._woken = threading.Event()
         self._stopping = False
-        self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
-        self._planned = -1  # the store's queue_revision that the last plan was made for
-        self._progress_at = 0.0  # time.monotonic() of the last look at the ranks' status
-        self._swept_at = float("-inf")  # time.monotonic() of the last look for such bundles
-        self._buried = 0  # version of the last tombstone seen
-        self._doomed: set[str] = set()  # deleted jobs whose folder is still there
-        self._troubles: dict[str, str] = {}
+        self._thread = threading.Thread(target=self._run, name="reconciler", daemon=True)
+        self._scheduled_revision = -1  # the store's queue_revision of the last allocation
+        self._progress_at = 0.0  # time.monotonic() of the last read of the ranks' status
+        self._bundle_gc_at = float("-inf")  # time.monotonic()
+        self._last_tombstone = 0  # version
+        self._pending_deletes: set[str] = set()  # deleted jobs whose directory still exists
+        self._last_errors: dict[str, str] = {}  # by what was reconciled
 
     @property
     def alive(self) -> bool:
         return self._thread.is_alive()
 
     def start(self) -> None:
-        """Bring folders and rows into line, then begin. Before the first request is taken."""
+        """Recover what the last server left, then start the loop. Call it before the first request is accepted."""
         recover_on_startup(self._home, self._store)
         self._thread.start()
 
     def wake(self) -> None:
-        """There is something to do: do not wait for the next round."""
-        self._wake.set()
+        """Reconcile now instead of after the interval."""
+        self._woken.set()
 
     def close(self) -> None:
-        """End the loop after the current round. Keepers and their jobs go on."""
+        """Stop after the current iteration. Keepers and their jobs continue."""
         self._stopping = True
-        self._wake.set()
+        self._woken.set()
         if self._thread.ident is not None:
             self._thread.join()
-        self._keepers.release()
+        self._keepers.detach()
 
     def _run(self) -> None:
         while not self._stopping:
-            self._wake.clear()
-            self.round()
-            self._wake.wait(_TICK)
+            self._woken.clear()
+            self.reconcile()
+            self._woken.wait(_RECONCILE_INTERVAL)
 
-    def round(self) -> None:
-        """Everything once. Finished runs come first, so that their slots are given out in the same round."""
-        self._guarded("running jobs", self._tend_all)
-        self._guarded("the queue", self._serve_queue)
-        self._guarded("deleted jobs", self._bury)
-        self._guarded("bundles", self._sweep_bundles)
+    def reconcile(self) -> None:
+        """One iteration. Finished runs come first, so that their slots are allocated in the same one."""
+        self._run_isolated("running jobs", self._reconcile_running)
+        self._run_isolated("the queue", self._schedule)
+        self._run_isolated("deleted jobs", self._purge_deleted)
+        self._run_isolated("bundles", self._collect_bundles)
 
     # --- jobs that hold slots
 
-    def _tend_all(self) -> None:
+    def _reconcile_running(self) -> None:
         jobs = self._store.jobs_in(HOLDING_SLOTS)
         self._keepers.reap({job.id for job in jobs})
-        look = time.monotonic() - self._progress_at >= _PROGRESS
-        if look:
+        read_progress = time.monotonic() - self._progress_at >= _PROGRESS_INTERVAL
+        if read_progress:
             self._progress_at = time.monotonic()
         for job in jobs:
-            self._guarded(job.id, partial(self._tend, job, look))
+            self._run_isolated(job.id, partial(self._reconcile_job, job, read_progress))
 
-    def _tend(self, job: Job, look: bool) -> None:
-        """Read what happened, pass on what is wanted, and see that there is a keeper."""
-        alive = self._keepers.alive(job)  # asked before reading: a keeper writes its last record, then ends
-        job = self._monitor.read_journal(job)
+    def _reconcile_job(self, job: Job, read_progress: bool) -> None:
+        """Read what happened, propagate the intent, and make sure that there is a keeper."""
+        alive = self._keepers.alive(job)  # checked before reading: a keeper writes its last record, then ends
+        job = self._sync.read_journal(job)
         if job.state not in HOLDING_SLOTS:
             return
         if alive:
-            self._pass_on_intent(job)
+            self._propagate_intent(job)
         else:
-            self._bring_back_keeper(job)
-        if look and job.state is JobState.RUNNING:
-            self._monitor.read_progress(job)
+            self._relaunch_keeper(job)
+        if read_progress and job.state is JobState.RUNNING:
+            self._sync.read_progress(job)
 
-    def _pass_on_intent(self, job: Job) -> None:
-        """Tell the keeper of this run; one of an earlier run, on its way out, must not take it for its own."""
+    def _propagate_intent(self, job: Job) -> None:
+        """To the keeper of this run only: one of an earlier run that is about to end must not act on it."""
         stored = read_json(self._home.run_dir(job.id).intent)
         if isinstance(stored, dict) and stored.get("run") == job.run:
             self._write_intent(job, stored)
 
     def _write_intent(self, job: Job, stored: object) -> None:
-        """An unfulfilled wish to stop is rung again every round: a server may have died between write and ring."""
+        """A pending request to stop is sent again every time: a server may have died between writing and notifying."""
         run_dir = self._home.run_dir(job.id)
-        intent = RunIntent(_WANTS[job.intent], job.run, job.devices, job.max_failures, _chosen_snapshot(job))
+        requested = JobIntent.DRAIN if job.intent is JobIntent.HOLD else job.intent  # held after it had left the queue
+        intent = RunIntent(requested, job.run, job.devices, job.max_failures, _chosen_snapshot(job))
         changed = stored != intent.to_json()
         if changed:
             write_json(run_dir.intent, intent.to_json())
         if changed or intent.intent is not JobIntent.RUN:
             notify(run_dir.bell, {"bell": "intent"})
 
-    def _bring_back_keeper(self, job: Job) -> None:
-        """Launch the keeper of a job that has none: its first one, or the next after a lost one."""
+    def _relaunch_keeper(self, job: Job) -> None:
+        """Launch the keeper of a job that has none: the first, or the next after a lost one."""
         if self._keepers.crash_looping(job):
-            self._give_up(job)
+            self._fail_job(job)
             return
         if job.state is JobState.RUNNING:
-            reason = "the keeper was lost; another one takes over"
+            reason = "the keeper was lost; relaunching it"
             job = self._store.transition(job.id, JobState.RECOVERING, expected={job.state}, reason=reason) or job
         self._keepers.launch(job)
 
@@ -151,10 +145,10 @@ class Reconciler:
         self._write_intent(job, read_json(self._home.run_dir(job.id).intent))
         return self._launch(job)
 
-    def _give_up(self, job: Job) -> None:
+    def _fail_job(self, job: Job) -> None:
         run_dir = self._home.run_dir(job.id)
         tail = _tail(run_dir.keeper_log)
-        message = f"The job's keeper could not start, or ended before it got anywhere; see {run_dir.keeper_log}"
+        message = f"The keeper could not start or ended at once, repeatedly; see {run_dir.keeper_log}"
         outcome = Outcome(OutcomeClass.LAUNCH_ERROR, message, retryable=False, evidence={"keeper_log": tail})
         self._store.transition(
             job.id,
@@ -169,29 +163,29 @@ class Reconciler:
 
     # --- the queue
 
-    def _serve_queue(self) -> None:
+    def _schedule(self) -> None:
         revision = self._store.queue_revision
-        if revision == self._planned:
+        if revision == self._scheduled_revision:
             return
-        self._settle_wishes()
+        self._apply_queued_intents()
         taken = [name for job in self._store.jobs_in(HOLDING_SLOTS) for name in job.devices]
-        plan = allocate(self._store.queue(), self._machine, taken, cache(self._store.job_state))
-        self._store.update_queue(plan.queue_positions)
-        for job, devices in plan.starts:
+        allocation = allocate(self._store.queue(), self._machine, taken, cache(self._store.job_state))
+        self._store.update_queue(allocation.queue_positions)
+        for job, devices in allocation.starts:
             self._start(job, devices)
-        self._planned = revision
+        self._scheduled_revision = revision
 
-    def _settle_wishes(self) -> None:
-        """A queued job has no keeper to carry out a wish: it comes true at once."""
+    def _apply_queued_intents(self) -> None:
+        """A queued job has no keeper to carry out a request: it takes effect at once."""
         for job in self._store.jobs_in({JobState.QUEUED}, {JobIntent.DRAIN}):
             self._store.set_intent(job.id, JobIntent.HOLD, expected={JobIntent.DRAIN})
         for job in self._store.jobs_in({JobState.QUEUED}, {JobIntent.CANCEL}):
-            outcome = Outcome(OutcomeClass.CANCELLED, "Cancelled while it was in the queue.", retryable=False)
+            outcome = Outcome(OutcomeClass.CANCELLED, "Cancelled while it was queued.", retryable=False)
             cancelled = self._store.transition(
                 job.id,
                 JobState.CANCELLED,
                 expected={JobState.QUEUED},
-                reason="cancelled in the queue",
+                reason="cancelled while queued",
                 outcome=outcome.to_json(),
                 ended_at=time.time(),
             )
@@ -199,53 +193,53 @@ class Reconciler:
                 free_memory(self._home.run_dir(job.id))
 
     def _start(self, job: Job, devices: list[str]) -> None:
-        """Give the slots away; the next round sees a job without a keeper and launches it."""
+        """Assign the slots; the next iteration finds a job without a keeper and launches it."""
         self._store.transition(
             job.id,
             JobState.STARTING,
             expected={JobState.QUEUED},
-            reason=f"got {', '.join(devices)}",
+            reason=f"allocated {', '.join(devices)}",
             devices=devices,
             run=job.run + 1,
             started_at=job.started_at or time.time(),
         )
         self.wake()
 
-    # --- the deleted
+    # --- deleted jobs
 
-    def _bury(self) -> None:
-        for tombstone in self._store.tombstones(self._buried):
-            self._doomed.add(tombstone.job_id)
-            self._buried = tombstone.id
-        self._doomed = {job_id for job_id in self._doomed if not remove_run(self._home, job_id)}
+    def _purge_deleted(self) -> None:
+        for tombstone in self._store.tombstones(self._last_tombstone):
+            self._pending_deletes.add(tombstone.job_id)
+            self._last_tombstone = tombstone.id
+        self._pending_deletes = {job_id for job_id in self._pending_deletes if not remove_run(self._home, job_id)}
 
-    def _sweep_bundles(self) -> None:
-        if time.monotonic() - self._swept_at >= _SWEEP:
-            self._swept_at = time.monotonic()
-            sweep_bundles(self._home, self._store)
+    def _collect_bundles(self) -> None:
+        if time.monotonic() - self._bundle_gc_at >= _BUNDLE_GC_INTERVAL:
+            self._bundle_gc_at = time.monotonic()
+            collect_bundles(self._home, self._store)
 
-    # --- trouble
+    # --- errors
 
-    def _guarded(self, subject: str, action: Callable[[], None]) -> None:
-        """Do ``action``; whatever goes wrong is logged once until it changes, and the loop goes on."""
+    def _run_isolated(self, subject: str, action: Callable[[], None]) -> None:
+        """Run ``action``; an error is logged once until it changes, and the loop continues."""
         try:
             action()
-            self._troubles.pop(subject, None)
-        except Exception as error:  # noqa: BLE001 - the loop must outlive any trouble with one job or one disk
-            if self._troubles.get(subject) != repr(error):
-                self._troubles[subject] = repr(error)
-                _log.error("The engine has trouble", subject=subject, exc_info=error)
-                self._note(subject, error)
+            self._last_errors.pop(subject, None)
+        except Exception as error:  # noqa: BLE001 - the loop must outlive any error of one job or one disk
+            if self._last_errors.get(subject) != repr(error):
+                self._last_errors[subject] = repr(error)
+                _log.error("Reconciling failed", subject=subject, exc_info=error)
+                self._show_error(subject, error)
 
-    def _note(self, subject: str, error: Exception) -> None:
-        """Show the trouble on the job, if ``subject`` is one."""
-        text = f"The server has trouble with this job: {error}".encode(errors="replace").decode()
-        with suppress(Exception):  # it is in the log already, and often the database itself is the trouble
+    def _show_error(self, subject: str, error: Exception) -> None:
+        """On the job, if ``subject`` is one."""
+        text = f"The server cannot process this job: {error}".encode(errors="replace").decode()
+        with suppress(Exception):  # it is logged already, and often the database itself has failed
             self._store.update_progress(subject, notice=text)
 
 
 def _chosen_snapshot(job: Job) -> int | None:
-    """The step that this run begins from; a choice for an earlier run was carried out then."""
+    """The step that this run begins from; a choice for an earlier run was applied then."""
     return job.rewind["step"] if job.rewind.get("run") == job.run else None
 
 

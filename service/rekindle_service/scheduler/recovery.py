@@ -1,4 +1,4 @@
-"""The runs folder and the rows brought into line: remains are swept, lost rows rebuilt, deleted runs removed."""
+"""Recovery at startup: leftovers are removed, lost rows rebuilt from run directories, deleted runs removed."""
 
 import shutil
 from pathlib import Path
@@ -20,20 +20,20 @@ _log = structlog.get_logger(__name__)
 
 
 def recover_on_startup(home: Home, store: Store) -> None:
-    """Once, at the start of a server and before it takes requests.
+    """Once, when a server starts and before it accepts requests.
 
-    What a killed server left half submitted or half deleted is removed. A run directory without a row is a submission
-    that was never confirmed, or all that is left of a lost database: at the first start with a new database, or if the
-    job was ever sent off, its row is rebuilt; nobody's training is removed for want of a row.
+    Partial submissions and deletions of a killed server are removed. A run directory without a row is a submission
+    that was never confirmed, or remains of a lost database: at the first start with a new database, or if the job has
+    ever started, its row is rebuilt; no training is removed because its row is missing.
     """
     Bundles(home).remove_partial()
     rebuild_all = store.starts() == 0
     orphans = []
-    for folder in home.runs.iterdir():
-        if folder.name.startswith((".new-", ".deleted-")):
-            shutil.rmtree(folder, ignore_errors=True)
-        elif is_job_id(folder.name) and store.job_state(folder.name) is None:
-            orphans.append(RunDir(folder))
+    for directory in home.runs.iterdir():
+        if directory.name.startswith((".new-", ".deleted-")):
+            shutil.rmtree(directory, ignore_errors=True)
+        elif is_job_id(directory.name) and store.job_state(directory.name) is None:
+            orphans.append(RunDir(directory))
     for run_dir in sorted(orphans, key=_submitted_at):
         if rebuild_all or run_dir.intent.exists():
             _rebuild(run_dir, store)
@@ -42,10 +42,10 @@ def recover_on_startup(home: Home, store: Store) -> None:
     store.count_start()
 
 
-def sweep_bundles(home: Home, store: Store) -> None:
-    """Remove uploaded code that no job refers to and that nobody has used for a while."""
-    for bundle_id in Bundles(home).sweep(store.bundles_in_use()):
-        _log.info("A bundle that nobody needs was removed", bundle=bundle_id)
+def collect_bundles(home: Home, store: Store) -> None:
+    """Remove uploaded code that no job refers to and that was not used lately."""
+    for bundle_id in Bundles(home).gc(store.bundles_in_use()):
+        _log.info("An unused bundle was removed", bundle=bundle_id)
 
 
 def remove_run(home: Home, job_id: str) -> bool:
@@ -54,15 +54,15 @@ def remove_run(home: Home, job_id: str) -> bool:
     if lock_holder(run_dir.keeper_lock) is not None:
         return False
     free_memory(run_dir)
-    doomed = home.deleted_run(job_id)
+    removed = home.deleted_run(job_id)
     if run_dir.root.exists():
-        run_dir.root.rename(doomed)
-    shutil.rmtree(doomed, ignore_errors=True)
+        run_dir.root.rename(removed)
+    shutil.rmtree(removed, ignore_errors=True)
     return True
 
 
 def free_memory(run_dir: RunDir) -> None:
-    """Remove a job's copies of snapshots in shared memory, which nothing else frees where no keeper ends the job."""
+    """Remove a job's snapshots in shared memory, which nothing else frees when no keeper ends the job."""
     if lock_holder(run_dir.keeper_lock) is None:
         shutil.rmtree(run_dir.memory, ignore_errors=True)
 
@@ -71,7 +71,7 @@ def _rebuild(run_dir: RunDir, store: Store) -> None:
     job = rebuilt_job(run_dir)
     if job is None:
         _log.warning(
-            "No job can be rebuilt from this folder: spec.json is missing or unreadable", path=str(run_dir.root)
+            "No job can be rebuilt from this directory: spec.json is missing or unreadable", path=str(run_dir.root)
         )
         return
     store.add_job(job)
@@ -79,17 +79,20 @@ def _rebuild(run_dir: RunDir, store: Store) -> None:
 
 
 def rebuilt_job(run_dir: RunDir) -> Job | None:
-    """The row of a job as its folder tells it, or None.
+    """The row of a job from its run directory, or None.
 
-    A job that was started counts as starting: the journal, read from its beginning, moves it on from there. One that
-    never was is held, since nobody may want it any more.
+    A job that was started becomes starting: the journal, read from its beginning, moves it to its real state. One
+    that never started is held, since it may not be needed any more.
     """
     try:
-        spec = JobSpec.from_json(read_json(run_dir.spec) or {})
+        stored_spec = read_json(run_dir.spec) or {}
+        spec = JobSpec.from_json(stored_spec)
         stored = read_json(run_dir.intent)
         intent = None if stored is None else RunIntent.from_json(stored)
     except (OSError, KeyError, TypeError, ValueError):
         return None
+    if stored_spec.get("job_id") != run_dir.job_id:
+        return None  # a copy of another run directory
     job = new_job(run_dir.job_id, spec, created_at=_submitted_at(run_dir), intent=JobIntent.HOLD)
     if intent is not None:
         job.state = JobState.STARTING

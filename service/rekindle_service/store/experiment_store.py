@@ -20,7 +20,7 @@ class ExperimentStore:
     def add(self, experiment: Experiment, jobs: Sequence[Job], idempotency_key: str | None = None) -> Experiment:
         """Insert the experiment with all its jobs, or nothing.
 
-        A key that was used before gives back the experiment that it made then.
+        A key that was used before returns the experiment that it created then.
         """
         with self._changing_queue() as session:
             known = _by_key(session, idempotency_key)
@@ -43,7 +43,7 @@ class ExperimentStore:
             return session.get(Experiment, experiment_id)
 
     def page(self, limit: int, before: int | None = None, name: str | None = None) -> list[Experiment]:
-        """Newest first; ``before`` is the ``number`` of the last experiment of the page before."""
+        """Latest first; ``before`` is the ``number`` of the last experiment of the page before."""
         query = select(Experiment).order_by(col(Experiment.number).desc()).limit(limit)
         if before is not None:
             query = query.where(col(Experiment.number) < before)

@@ -23,15 +23,15 @@ _PAGE = 200
 
 
 class Changes(NamedTuple):
-    """What happened behind a version; ask on from ``newest``."""
+    """What happened after a version; continue from ``latest``."""
 
     jobs: list[Job]  # ascending by version
     deleted: list[str]  # job ids
-    newest: int
+    latest: int
 
 
 class Store:
-    """Thread-safe. Rows that it gives out are plain values: to change one, call a method here.
+    """Thread-safe. Rows that it returns are plain values: to change one, call a method here.
 
     Every write to a job gives its row the next ``version`` of one sequence, which events share: whoever remembers the
     last version seen can ask for what came after it. Any method may raise StorageError.
@@ -71,7 +71,7 @@ class Store:
     # --- jobs
 
     def add_job(self, job: Job, idempotency_key: str | None = None) -> Job:
-        """Insert ``job`` with the next number. A key that was used before gives back the job that it made then."""
+        """Insert ``job`` with the next number. A key that was used before returns the job that it created then."""
         with self._changing_queue() as session:
             known = _job_by_key(session, idempotency_key)
             if known is not None:
@@ -97,7 +97,7 @@ class Store:
         limit: int = 50,
         before: int | None = None,
     ) -> list[Job]:
-        """Newest first; ``before`` is the ``number`` of the last job of the page before.
+        """Latest first; ``before`` is the ``number`` of the last job of the page before.
 
         ``name_part`` may be anywhere in the name, upper or lower case as far as ASCII goes.
         """
@@ -151,10 +151,10 @@ class Store:
         while page:
             yield from page
             last = page[-1]
-            behind = (col(Job.priority) < last.priority) | (
+            after = (col(Job.priority) < last.priority) | (
                 (col(Job.priority) == last.priority) & (col(Job.number) > last.number)
             )
-            page = self._page(query.where(behind))
+            page = self._page(query.where(after))
 
     def _page(self, query: Any) -> list[Job]:
         with self._database.reading() as session:
@@ -312,15 +312,15 @@ class Store:
         with self._database.reading() as session:
             jobs = list(session.exec(query))
             gone = _tombstones(session, since, limit)
-            newest = max(since, last_value(session, "version"))
+            latest = max(since, last_value(session, "version"))
         if len(jobs) == limit:
-            newest = jobs[-1].version
+            latest = jobs[-1].version
         if len(gone) == limit:
-            newest = min(newest, gone[-1].id)
+            latest = min(latest, gone[-1].id)
         return Changes(
-            [job for job in jobs if job.version <= newest],
-            [event.job_id for event in gone if event.id <= newest],
-            newest,
+            [job for job in jobs if job.version <= latest],
+            [event.job_id for event in gone if event.id <= latest],
+            latest,
         )
 
 

@@ -11,7 +11,7 @@ from rekindle.contract.states import JobIntent, JobState
 
 
 def _enum_column(kind: type[StrEnum]) -> Any:
-    """A text column that holds the members' values and gives back members."""
+    """A text column that stores the members' values and returns members."""
     names = Enum(kind, values_callable=lambda members: [one.value for one in members], native_enum=False, length=16)
     return Column(names, nullable=False)
 
@@ -100,7 +100,7 @@ class Experiment(SQLModel, table=True):
 
 
 class Attempt(SQLModel, table=True):
-    """One launch of torchrun, as the keeper's journal tells it."""
+    """One launch of torchrun, as the keeper's journal records it."""
 
     job_id: str = Field(primary_key=True, foreign_key="job.id", ondelete="CASCADE")
     number: int = Field(primary_key=True)

@@ -1,4 +1,4 @@
-"""A folder of code as one archive, for a server that shares no disk with this machine."""
+"""Packs a directory of code as one archive, for a server without access to this machine's disk."""
 
 import gzip
 import os
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from rekindle_service.jobs.packaging.code_copy import CodeCopyError, take_inventory
+from rekindle_service.jobs.packaging.code_copy import CodeCopyError, scan_tree
 
 _FASTEST = 1  # of gzip: code is small, and the network mostly faster than a better compression
 
@@ -20,19 +20,19 @@ class Packed:
     bytes: int  # unpacked
 
 
-def pack_code(folder: Path, archive: IO[bytes], *, leave_out: Path) -> Packed:
-    """Write ``folder`` as tar.gz, with the rules and limits of ``copy_code``.
+def pack_code(directory: Path, archive: IO[bytes], *, exclude: Path) -> Packed:
+    """Write ``directory`` as tar.gz, with the rules and limits of ``copy_code``.
 
-    The same files give the same bytes, and so the same bundle: owners and times are left out. Raises CodeCopyError,
+    The same files give the same bytes, and so the same bundle: owners and times are omitted. Raises CodeCopyError,
     and OSError of the writing.
     """
-    root = Path(os.path.realpath(folder))
-    inventory = take_inventory(root, Path(os.path.realpath(leave_out)))
+    root = Path(os.path.realpath(directory))
+    inventory = scan_tree(root, Path(os.path.realpath(exclude)))
     with (
         gzip.GzipFile(fileobj=archive, mode="wb", compresslevel=_FASTEST, mtime=0, filename="") as packed,
         tarfile.open(fileobj=packed, mode="w|") as tar,
     ):
-        for path in sorted(inventory.folders):
+        for path in sorted(inventory.directories):
             tar.addfile(_described(path, tarfile.DIRTYPE, 0o700))
         for path in sorted(inventory.files):
             _add_file(tar, root, path)

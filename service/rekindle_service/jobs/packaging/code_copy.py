@@ -10,14 +10,14 @@ from pathlib import Path
 
 from rekindle.contract.files import fsync_directory
 
-MOST_BYTES = 200 * 1000 * 1000
-MOST_FILES = 20_000
-LEFT_OUT = frozenset({".git", ".venv", "venv", "__pycache__", "node_modules"})
-_SIGNS_OF_ENVIRONMENTS = ("pyvenv.cfg", "conda-meta")  # of venv and conda, whatever the folder is called
+MAX_BYTES = 200 * 1000 * 1000
+MAX_FILES = 20_000
+EXCLUDED = frozenset({".git", ".venv", "venv", "__pycache__", "node_modules"})
+_SIGNS_OF_ENVIRONMENTS = ("pyvenv.cfg", "conda-meta")  # of venv and conda, whatever the directory is called
 
 
 class CodeCopyError(Exception):
-    """The folder cannot be copied as it is; ``rule`` and ``hint`` say why and what helps."""
+    """The directory cannot be copied as it is; ``rule`` and ``hint`` say why and what helps."""
 
     def __init__(self, rule: str, hint: str) -> None:
         super().__init__(f"{rule}; {hint}")
@@ -29,7 +29,7 @@ class CodeCopyError(Exception):
 class Inventory:
     """What there is to copy; paths are relative to the source."""
 
-    folders: list[Path] = field(default_factory=list)
+    directories: list[Path] = field(default_factory=list)
     files: dict[Path, int] = field(default_factory=dict)  # size in bytes
     links: dict[Path, str] = field(default_factory=dict)  # text of the link in the copy
 
@@ -38,58 +38,58 @@ class Inventory:
         return sum(self.files.values())
 
 
-def copy_code(source: Path, target: Path, *, leave_out: Path) -> None:
-    """Copy ``source`` to the new folder ``target``, durably.
+def copy_code(source: Path, target: Path, *, exclude: Path) -> None:
+    """Copy ``source`` to the new directory ``target``, durably.
 
-    Left out: version control, virtual environments, caches, compiled files, sockets and FIFOs, and the folder
-    ``leave_out`` (rekindle's own home). Links that stay within ``source`` are kept, relative; one that leaves it is
+    Excluded: version control, virtual environments, caches, compiled files, sockets and FIFOs, and the directory
+    ``exclude`` (rekindle's own home). Links that stay within ``source`` are kept, relative; one that leaves it is
     refused, since what it shows could change or be anything. Raises CodeCopyError, and OSError of the copying itself.
     """
     root = Path(os.path.realpath(source))
-    inventory = take_inventory(root, Path(os.path.realpath(leave_out)))
+    inventory = scan_tree(root, Path(os.path.realpath(exclude)))
     target.mkdir(mode=0o700)
-    for folder in inventory.folders:
-        (target / folder).mkdir(mode=0o700)
+    for directory in inventory.directories:
+        (target / directory).mkdir(mode=0o700)
     for path in inventory.files:
         _copy_file(root / path, target / path)
     for path, text in inventory.links.items():
         (target / path).symlink_to(text)
-    for folder in [*reversed(inventory.folders), Path()]:
-        fsync_directory(target / folder)
+    for directory in [*reversed(inventory.directories), Path()]:
+        fsync_directory(target / directory)
 
 
-def take_inventory(root: Path, leave_out: Path) -> Inventory:
+def scan_tree(root: Path, exclude: Path) -> Inventory:
     """What belongs to the code in ``root``; both are real paths. Raises CodeCopyError."""
     inventory = Inventory()
     try:
-        for entry in _walk(root, leave_out):
+        for entry in _walk(root, exclude):
             _enter(inventory, root, entry)
-            if len(inventory.files) > 5 * MOST_FILES:
+            if len(inventory.files) > 5 * MAX_FILES:
                 break  # far too many already: enough to name the biggest
     except OSError as error:
         raise CodeCopyError("must be readable throughout", f"{error.filename}: {error.strerror}") from error
-    if len(inventory.files) > MOST_FILES or inventory.bytes > MOST_BYTES:
+    if len(inventory.files) > MAX_FILES or inventory.bytes > MAX_BYTES:
         raise _too_big(inventory)
     return inventory
 
 
-def _walk(root: Path, leave_out: Path) -> Iterator[os.DirEntry[str]]:
-    """Every entry that belongs to the code, each folder before what is in it."""
-    folders = [root]
-    while folders:
-        with os.scandir(folders.pop()) as entries:
+def _walk(root: Path, exclude: Path) -> Iterator[os.DirEntry[str]]:
+    """Every entry that belongs to the code, each directory before what is in it."""
+    directories = [root]
+    while directories:
+        with os.scandir(directories.pop()) as entries:
             for entry in entries:
-                if entry.name in LEFT_OUT or entry.name.endswith(".pyc") or Path(entry.path) == leave_out:
+                if entry.name in EXCLUDED or entry.name.endswith(".pyc") or Path(entry.path) == exclude:
                     continue
                 if _is_environment(Path(entry.path)):
                     continue
                 yield entry
                 if entry.is_dir(follow_symlinks=False):
-                    folders.append(Path(entry.path))
+                    directories.append(Path(entry.path))
 
 
 def _is_environment(path: Path) -> bool:
-    """Whether Python and packages lie there, which are no code of the user's and full of links elsewhere."""
+    """Whether Python and packages are installed there, which are no code of the user's and full of links elsewhere."""
     return any((path / sign).exists() for sign in _SIGNS_OF_ENVIRONMENTS)
 
 
@@ -99,13 +99,13 @@ def _enter(inventory: Inventory, root: Path, entry: os.DirEntry[str]) -> None:
     if stat.S_ISLNK(mode.st_mode):
         inventory.links[path] = _inner_link(root, Path(entry.path))
     elif stat.S_ISDIR(mode.st_mode):
-        inventory.folders.append(path)
+        inventory.directories.append(path)
     elif stat.S_ISREG(mode.st_mode):
         inventory.files[path] = mode.st_size
 
 
 def _inner_link(root: Path, link: Path) -> str:
-    """The link as a relative one that stays right wherever the folder is copied to."""
+    """The link as a relative one that stays right wherever the directory is copied to."""
     goal = Path(os.path.realpath(link))
     if not goal.is_relative_to(root):
         raise CodeCopyError(
@@ -124,18 +124,18 @@ def _copy_file(source: Path, target: Path) -> None:
 
 
 def _too_big(inventory: Inventory) -> CodeCopyError:
-    """Names what makes the folder so big, by the first part of the path."""
+    """Names what makes the directory so big, by the first part of the path."""
     sizes: Counter[str] = Counter()
     counts: Counter[str] = Counter()
     for path, size in inventory.files.items():
         sizes[path.parts[0]] += size
         counts[path.parts[0]] += 1
-    weight = sizes if inventory.bytes > MOST_BYTES else counts
+    weight = sizes if inventory.bytes > MAX_BYTES else counts
     biggest = ", ".join(
         f"{name} ({sizes[name] / 1e6:.0f} MB, {counts[name]} files)" for name, _ in weight.most_common(3)
     )
     return CodeCopyError(
-        f"at most {MOST_BYTES // 1_000_000} MB in {MOST_FILES} files",
-        f"biggest here: {biggest}. Keep data outside the code folder and give the script its path, "
-        "or submit a smaller folder (--code)",
+        f"at most {MAX_BYTES // 1_000_000} MB in {MAX_FILES} files",
+        f"biggest here: {biggest}. Keep data outside the code directory and give the script its path, "
+        "or submit a smaller directory (--code)",
     )

@@ -10,10 +10,10 @@ from rekindle.contract.run_dir.paths import RunDir
 from rekindle_service.jobs.packaging.manifest import CodeFile, CodeManifest
 from rekindle_service.run_readers.safe_open import read_small
 
-_LONGEST_TEXT = 256 * 1024  # bytes of a file whose lines are compared
-_MOST_LINES = 4000
-_MOST_DIFFS = 50  # files whose lines are compared
-_LONGEST_MANIFEST = 16 << 20  # bytes
+_MAX_TEXT = 256 * 1024  # bytes of a file whose lines are compared
+_MAX_LINES = 4000
+_MAX_DIFFS = 50  # files whose lines are compared
+_MAX_MANIFEST = 16 << 20  # bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class FileDifference:
 
 def read_manifest(run_dir: RunDir) -> CodeManifest | None:
     """None for a job without code of its own, and for one that an older server took in."""
-    data = read_small(run_dir.root, run_dir.code_manifest, _LONGEST_MANIFEST)
+    data = read_small(run_dir.root, run_dir.code_manifest, _MAX_MANIFEST)
     try:
         return CodeManifest.from_json(json.loads(data or b""))
     except (ValueError, RecursionError):
@@ -46,7 +46,7 @@ def differences(old: RunDir, new: RunDir) -> list[FileDifference] | None:
             path,
             (old, before.files.get(path)),
             (new, after.files.get(path)),
-            with_lines=number < _MOST_DIFFS,
+            with_lines=number < _MAX_DIFFS,
         )
         for number, path in enumerate(changed)
     ]
@@ -69,8 +69,8 @@ def _difference(path: str, old: _Version, new: _Version, *, with_lines: bool) ->
 def _lines(path: str, version: _Version) -> list[str] | None:
     """Of a text as it was submitted: the copy is where the ranks work, and they may have changed it."""
     run_dir, file = version
-    data = read_small(run_dir.root, run_dir.code / path, _LONGEST_TEXT)
+    data = read_small(run_dir.root, run_dir.code / path, _MAX_TEXT)
     if data is None or file is None or hashlib.sha256(data).hexdigest() != file.sha256 or b"\0" in data:
         return None
     lines = data.decode(errors="replace").splitlines()
-    return lines if len(lines) <= _MOST_LINES else None
+    return lines if len(lines) <= _MAX_LINES else None

@@ -1,4 +1,4 @@
-"""One commit of a git repository in a folder, fetched by the system's git, which runs nothing that comes with it."""
+"""One commit of a git repository in a directory, fetched by the system's git, which runs nothing that comes with it."""
 
 import os
 import re
@@ -11,8 +11,8 @@ from pathlib import Path
 from rekindle.contract.environment import clean_environment
 from rekindle_service.jobs.submission import FieldError, SubmissionError
 
-_SECONDS = 120
-_MOST_BYTES = 1 << 30  # of one file that git writes; all that it fetches comes in one
+_TIMEOUT = 120
+_MAX_BYTES = 1 << 30  # of one file that git writes; all that it fetches comes in one
 _HOST = r"[A-Za-z0-9\[][^\s/@]*"  # begins with no dash, which ssh would take for an option
 _URL = re.compile(rf"https://{_HOST}/\S+|ssh://([\w.-]+@)?{_HOST}/\S+|[\w.-]+@{_HOST}:\S+|file:///\S+", re.ASCII)
 _REF = re.compile(r"[A-Za-z0-9_./+@][A-Za-z0-9_./+@-]*")
@@ -28,15 +28,15 @@ _SAFE = (
 )
 
 
-def check_out(url: str, ref: str | None, folder: Path) -> str:
-    """Fetch one commit into the new ``folder`` and give back its full id.
+def check_out(url: str, ref: str | None, directory: Path) -> str:
+    """Fetch one commit into the new ``directory`` and return its full id.
 
     Without submodules, history and hooks. ``ref`` is a branch, a tag or a full commit id; None: the default branch.
     git asks nothing: what needs a password has to be set up for the server's user. Raises SubmissionError.
     """
     _check_names(url, ref)
-    _git(url, "init", "--quiet", "--template=", "--", str(folder))
-    at = ("-C", str(folder))
+    _git(url, "init", "--quiet", "--template=", "--", str(directory))
+    at = ("-C", str(directory))
     _git(url, *at, "fetch", "--quiet", "--depth=1", "--no-tags", "--no-recurse-submodules", "--", url, ref or "HEAD")
     commit = _git(url, *at, "rev-parse", "--verify", "FETCH_HEAD^{commit}").strip()
     _git(url, *at, "checkout", "--quiet", "--detach", commit)
@@ -46,9 +46,9 @@ def check_out(url: str, ref: str | None, folder: Path) -> str:
 def _check_names(url: str, ref: str | None) -> None:
     if not _URL.fullmatch(url) or url.startswith("-"):
         hint = "such as https://host/team/repository.git, git@host:team/repository.git or file:///path"
-        raise _refusal("code.git", "must be an https, ssh or file URL without a password", url, hint)
+        raise _rejection("code.git", "must be an https, ssh or file URL without a password", url, hint)
     if ref is not None and not _REF.fullmatch(ref):
-        raise _refusal("code.ref", "must be a branch, a tag or a full commit id", ref, "")
+        raise _rejection("code.ref", "must be a branch, a tag or a full commit id", ref, "")
 
 
 def _git(url: str, *words: str) -> str:
@@ -65,18 +65,18 @@ def _git(url: str, *words: str) -> str:
             errors="replace",
         )
     except OSError as error:
-        raise _refusal("code.git", "needs git on the server's machine", url, str(error)) from error
+        raise _rejection("code.git", "needs git on the server's machine", url, str(error)) from error
     with suppress(ProcessLookupError):
-        resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (_MOST_BYTES, _MOST_BYTES))
+        resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (_MAX_BYTES, _MAX_BYTES))
     try:
-        output, complaint = process.communicate(timeout=_SECONDS)
+        output, stderr = process.communicate(timeout=_TIMEOUT)
     except subprocess.TimeoutExpired as error:
-        rule = f"must be fetched within {_SECONDS} s"
-        raise _refusal("code.git", rule, url, "it was not: is the host reachable from the server?") from error
+        rule = f"must be fetched within {_TIMEOUT} s"
+        raise _rejection("code.git", rule, url, "it was not: is the host reachable from the server?") from error
     finally:
         _end(process)
     if process.returncode != 0:
-        raise _refusal("code.git", "must be a repository and ref that git can fetch", url, complaint.strip()[-500:])
+        raise _rejection("code.git", "must be a repository and ref that git can fetch", url, stderr.strip()[-500:])
     return output
 
 
@@ -100,5 +100,5 @@ def _environment() -> dict[str, str]:
     }
 
 
-def _refusal(field: str, rule: str, value: str, hint: str) -> SubmissionError:
+def _rejection(field: str, rule: str, value: str, hint: str) -> SubmissionError:
     return SubmissionError([FieldError(field, rule, value, hint)])

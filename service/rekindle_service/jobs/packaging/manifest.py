@@ -53,14 +53,14 @@ class CodeManifest:
 
 
 def take_manifest(code: Path) -> CodeManifest:
-    """Of a fresh copy, which holds nothing but files, folders and links. Raises OSError."""
+    """Of a fresh copy, which holds nothing but files, directories and links. Raises OSError."""
     return CodeManifest(dict(_files(code)))
 
 
 def _files(code: Path) -> Iterator[tuple[str, CodeFile]]:
-    for folder, folders, names in os.walk(code):
-        for name in [*names, *(each for each in folders if (Path(folder) / each).is_symlink())]:
-            path = Path(folder) / name
+    for directory, directories, names in os.walk(code):
+        for name in [*names, *(each for each in directories if (Path(directory) / each).is_symlink())]:
+            path = Path(directory) / name
             yield str(path.relative_to(code)), _described(path)
 
 

@@ -12,13 +12,13 @@ class UnknownVersionError(Exception):
     """The database was written by a newer rekindle."""
 
 
-def upgrade(connection: Connection) -> None:
-    """Bring the tables to the newest version within the caller's transaction. Raises UnknownVersionError."""
+def upgrade(connection: Connection, version: str = "head") -> None:
+    """Bring the tables to ``version`` within the caller's transaction. Raises UnknownVersionError."""
     config = Config()
     config.set_main_option("script_location", str(Path(__file__).parent).replace("%", "%%"))
     config.set_main_option("path_separator", "os")
     config.attributes["connection"] = connection
     try:
-        command.upgrade(config, "head")
+        command.upgrade(config, version)
     except CommandError as error:
         raise UnknownVersionError(f"written by a newer version of rekindle ({error}); use that version") from error

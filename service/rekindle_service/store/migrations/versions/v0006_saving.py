@@ -1,4 +1,4 @@
-"""How long the training of an attempt stood still for snapshots."""
+"""Seconds for which the training of an attempt waited for snapshots."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,0 +1,128 @@
+from pathlib import Path
+
+import pytest
+
+from job_examples import a_submission as asked
+from job_examples import cpu_machine, gpu_machine
+from rekindle.contract.job import TargetKind
+from rekindle_service.jobs import validation
+from rekindle_service.jobs.validation import resolve_device, validate
+
+MACHINE = cpu_machine(2)
+
+
+@pytest.fixture
+def code(tmp_path):
+    folder = tmp_path / "code"
+    folder.mkdir()
+    (folder / "train.py").write_text("")
+    return folder
+
+
+def broken(submission, machine=MACHINE, known=()):
+    return [(error.field, error.rule) for error in validate(submission, machine, set(known).__contains__)]
+
+
+def test_a_sound_submission_breaks_no_rule(code):
+    assert broken(asked(code, max_ranks=2, args=["--lr", "0.1"], env={"A_1": "x"})) == []
+
+
+def test_a_script_by_its_absolute_path_brings_its_folder(code):
+    submission = asked(target=str(code / "train.py"))
+    assert broken(submission) == []
+    assert submission.code_dir == code
+
+
+def test_a_relative_script_needs_a_code_folder():
+    assert broken(asked()) == [("script", "is relative to the code directory, but none is given")]
+
+
+def test_a_missing_script_is_told_with_its_neighbours(code):
+    (error,) = validate(asked(code, target="tran.py"), MACHINE, lambda _: True)
+    assert (error.field, error.value, error.hint) == ("script", "tran.py", "found there: train.py")
+
+
+@pytest.mark.parametrize("target", ["../train.py", "x/../../code/train.py", "/etc/passwd", "train.py\0", ".", ""])
+def test_a_script_outside_the_code_folder_or_none_at_all_is_refused(code, target):
+    assert [field for field, _ in broken(asked(code, target=target))] == ["script"]
+
+
+def test_a_script_that_is_a_link_out_of_the_folder_is_refused(code, tmp_path):
+    (tmp_path / "secret.py").write_text("")
+    (code / "link.py").symlink_to(tmp_path / "secret.py")
+    assert broken(asked(code, target="link.py")) == [("script", f"must not be a link out of the code directory {code}")]
+
+
+@pytest.mark.parametrize("folder", [Path("relative"), Path("/nowhere/at/all"), Path("/etc/passwd")])
+def test_a_code_folder_must_be_there(folder):
+    assert broken(asked(folder)) == [("code.path", "must be an existing directory")]
+
+
+@pytest.mark.parametrize(
+    ("name", "fine"), [("pkg.train", True), ("train", True), ("a-b", False), ("a..b", False), ("", False)]
+)
+def test_a_module_is_a_dotted_name(name, fine):
+    assert (broken(asked(kind=TargetKind.MODULE, target=name)) == []) is fine
+
+
+def test_only_known_recipes_can_be_named(monkeypatch):
+    monkeypatch.setattr(validation, "recipes", lambda: {"ddp": "Recipe: …"})
+    assert broken(asked(kind=TargetKind.RECIPE, target="ddp")) == []
+    (error,) = validate(asked(kind=TargetKind.RECIPE, target="../../secret"), MACHINE, lambda _: True)
+    assert (error.field, error.hint) == ("recipe", "known here: ddp")
+    (error,) = validate(asked(kind=TargetKind.RECIPE, target="dpp"), MACHINE, lambda _: True)
+    assert (error.field, error.hint) == ("recipe", "did you mean 'ddp'?")
+
+
+@pytest.mark.parametrize(
+    ("args", "hints"),
+    [
+        (["--epochs", "3", "--lr=0.1", "--no-shuffle", "--throttle", "-1"], []),
+        (["--epoch", "3", "--bach-size=4"], ["did you mean '--epochs'?", "did you mean '--batch-size'?"]),
+    ],
+)
+def test_an_option_that_a_recipe_does_not_have_is_refused_with_what_may_be_meant(args, hints):
+    told = validate(asked(kind=TargetKind.RECIPE, target="ddp", args=args), MACHINE, lambda _: True)
+    assert [(error.field, error.hint) for error in told] == [("args", hint) for hint in hints]
+    assert all(error.rule == "must be options of the recipe ddp" for error in told)
+
+
+def test_more_ranks_than_slots_are_refused_with_the_number(code):
+    assert broken(asked(code, max_ranks=3)) == [("ranks", "exceeds the 2 CPU slots of this machine")]
+
+
+@pytest.mark.parametrize(("least", "most"), [(0, 1), (2, 1), (-1, -1)])
+def test_a_senseless_range_of_ranks_is_refused(code, least, most):
+    assert ("ranks", "must be at least 1, and min at most max") in broken(asked(code, min_ranks=least, max_ranks=most))
+
+
+def test_several_machines_are_refused(code):
+    assert broken(asked(code, nodes=2)) == [("nodes", "must be 1")]
+
+
+def test_gpus_where_there_are_none_are_refused(code):
+    assert broken(asked(code, device="cuda")) == [("device", "this machine has no GPU")]
+
+
+def test_auto_takes_gpus_where_there_are_any(code):
+    assert resolve_device(asked(code), gpu_machine(1)) == "cuda"
+    assert resolve_device(asked(code), MACHINE) == "cpu"
+
+
+def test_a_job_can_only_wait_for_jobs_that_exist(code):
+    assert broken(asked(code, after=["a", "b"]), known=["a"]) == [("after", "must name jobs that exist")]
+
+
+@pytest.mark.parametrize("name", ["1A", "A-B", "A=B", "", "A\0", "REKINDLE_TOKEN", "PET_NNODES", "TORCHELASTIC_X"])
+def test_a_variable_that_cannot_or_must_not_be_set_is_refused(code, name):
+    assert [field for field, _ in broken(asked(code, env={name: "x"}))] == ["env"]
+
+
+def test_the_value_of_a_refused_variable_is_not_shown_back(code):
+    (error,) = validate(asked(code, env={"KEY": "secret\0"}), MACHINE, lambda _: True)
+    assert "secret" not in str(error)
+
+
+def test_every_broken_rule_is_told_at_once(code):
+    fields = [field for field, _ in broken(asked(code, target="no.py", nodes=3, max_ranks=9, after=["x"], args=["\0"]))]
+    assert fields == ["script", "args", "nodes", "ranks", "after"]
