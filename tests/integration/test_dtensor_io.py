@@ -62,7 +62,7 @@ def test_parts_that_do_not_make_the_whole_are_found_before_they_are_needed(saved
     assert found is None if complaint is None else complaint in found
 
 
-def test_what_lies_beside_the_parts_stays_as_it_was():
+def test_what_is_not_sharded_stays_as_it_was():
     state = {"milestones": Counter({3: 1, 5: 2}), "weight": torch.ones(2)}
     assert reshard(state, {})["milestones"] == state["milestones"]
 
@@ -84,7 +84,7 @@ def mesh(tmp_path):
     torch.distributed.destroy_process_group()
 
 
-def test_a_script_of_its_own_saves_divided_tensors_and_restores_them_whole_or_like_a_layout(mesh, tmp_path):
+def test_a_script_of_its_own_saves_sharded_tensors_and_restores_them_whole_or_like_a_layout(mesh, tmp_path):
     from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 
     whole = torch.arange(12.0).reshape(4, 3)

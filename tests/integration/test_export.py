@@ -55,7 +55,7 @@ def folder(tmp_path):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_newest_weights_are_exported_as_they_were_and_a_model_loads_them(folder, tmp_path, name):
+def test_the_latest_weights_are_exported_as_they_were_and_a_model_loads_them(folder, tmp_path, name):
     (tmp_path / "out").mkdir()
     told = run(folder, tmp_path / "out" / name)
     assert (told["step"], told["epoch"], told["tensors"], told["skipped"]) == (20, 1, 9, [])
@@ -65,7 +65,7 @@ def test_the_newest_weights_are_exported_as_they_were_and_a_model_loads_them(fol
     assert (tmp_path / "out" / name).stat().st_mode == (tmp_path / "any").stat().st_mode
 
 
-def test_an_older_snapshot_is_exported_by_its_step_or_its_folder(folder, tmp_path):
+def test_an_older_snapshot_is_exported_by_its_step_or_its_directory(folder, tmp_path):
     run(folder, tmp_path / "by-step.pt", step=10)
     run(folder / "000000000010", tmp_path / "by-folder.pt")
     assert_same(load(tmp_path / "by-step.pt"), model(10))
@@ -81,7 +81,7 @@ def test_tied_weights_and_parts_of_larger_tensors_come_out_right(tmp_path, name)
     assert_same(load(tmp_path / name), state)
 
 
-def test_a_damaged_newest_snapshot_is_passed_over_in_words_and_left_where_it_is(folder, tmp_path):
+def test_a_damaged_latest_snapshot_is_skipped_in_words_and_left_where_it_is(folder, tmp_path):
     damage(folder, 20)
     told = run(folder, tmp_path / "weights.pt")
     assert told["step"] == 10
@@ -89,7 +89,7 @@ def test_a_damaged_newest_snapshot_is_passed_over_in_words_and_left_where_it_is(
     assert (folder / "000000000020").is_dir()
 
 
-def test_a_damaged_snapshot_that_was_asked_for_is_refused_with_what_could_be_had(folder, tmp_path):
+def test_a_damaged_snapshot_that_was_requested_is_refused_with_what_could_be_had(folder, tmp_path):
     damage(folder, 20)
     with pytest.raises(ExportError, match=r"step 20 must not be used: model.pt fails its checksum; try --step 10"):
         run(folder, tmp_path / "weights.pt", step=20)
@@ -185,7 +185,7 @@ def test_an_export_killed_before_it_is_on_disk_leaves_what_was_there(folder, tmp
     assert list(tmp_path.glob(f".{name}.*"))  # so it was killed with all of it written
 
 
-def test_as_a_program_it_says_what_it_did_or_why_not_in_one_line(folder, tmp_path):
+def test_as_a_program_it_prints_what_it_did_or_why_not_in_one_line(folder, tmp_path):
     def program(*words):
         argv = [sys.executable, "-m", "rekindle.training.export", folder, *words]
         return subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=False)

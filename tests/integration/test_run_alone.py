@@ -83,7 +83,7 @@ def test_it_needs_no_torchrun_and_leaves_no_group_behind():
 
 
 @pytest.mark.parametrize(("interrupt", "last"), [(1, 2), (2, 3), (3, 3)])  # an epoch has three steps
-def test_a_drain_saves_the_step_and_the_next_run_goes_on_behind_it(tmp_path, monkeypatch, interrupt, last):
+def test_a_drain_saves_the_step_and_the_next_run_continues_after_it(tmp_path, monkeypatch, interrupt, last):
     (tmp_path / "other").mkdir()
     monkeypatch.chdir(tmp_path / "other")
     undisturbed = train(3)
@@ -117,7 +117,7 @@ def test_a_drain_at_the_last_step_of_an_epoch_saves_it_and_lets_the_script_end_t
     assert [epoch for epoch, _ in ended] == [0, 1]
 
 
-def test_more_epochs_may_be_asked_for_when_the_first_are_done(tmp_path, monkeypatch):
+def test_more_epochs_may_be_requested_when_the_first_are_done(tmp_path, monkeypatch):
     (tmp_path / "other").mkdir()
     monkeypatch.chdir(tmp_path / "other")
     undisturbed = train(4)
@@ -219,7 +219,7 @@ def test_a_training_that_goes_bad_again_and_again_stops(tmp_path):
         train_into_nan("rollback", log_the_loss=True, steps_of_nan=(0,))
 
 
-def test_an_unknown_wish_for_what_is_not_finite_is_refused():
+def test_an_unknown_value_of_on_nan_is_refused():
     with pytest.raises(ValueError, match="on_nan must be one of stop, rollback, ignore, not 'hope'"):
         start(on_nan="hope")
 
@@ -243,7 +243,7 @@ def test_a_part_that_run_does_not_have_any_more_is_named():
         pass
 
 
-def test_a_model_that_the_snapshot_does_not_fit_is_told_what_does_not():
+def test_a_model_that_the_snapshot_does_not_fit_is_refused_with_what_does_not():
     train(1)
     for layers, complaint in (
         ((nn.Linear(1, 5), nn.BatchNorm1d(5), nn.Linear(5, 1)), "0.weight: copying a param with shape"),
@@ -317,7 +317,7 @@ def model_after(**options):
 
 
 @pytest.mark.parametrize("wrapped", [False, True])
-def test_a_training_may_start_from_a_file_of_somebody_elses(tmp_path, wrapped):
+def test_a_training_may_start_from_a_file_of_another_program(tmp_path, wrapped):
     other = nn.Sequential(nn.Linear(1, 4), nn.BatchNorm1d(4), nn.Linear(4, 1))
     torch.save({"model": other.state_dict(), "epoch": 7} if wrapped else other.state_dict(), "other.pt")
     taken = model_after(start_from="other.pt")

@@ -67,7 +67,7 @@ def test_a_snapshot_comes_back_as_it_was_saved(snapshots, folder):
     assert restored.rank_states[0]["list"] == [20, None, "text"]
 
 
-def test_the_manifest_tells_the_service_all_that_it_shows(snapshots, folder):
+def test_the_manifest_has_all_for_the_service_that_it_shows(snapshots, folder):
     save(snapshots, 10)
     told = json.loads((folder / "000000000010" / "manifest.json").read_text())
     files = {name: (folder / "000000000010" / name).stat().st_size for name in ("model.pt", "rank-0.pt")}
@@ -91,7 +91,7 @@ def test_the_same_step_may_be_saved_again_and_the_later_state_counts(snapshots, 
 
 @pytest.mark.parametrize("name", ["model.pt", "rank-0.pt", "manifest.json"])
 @pytest.mark.parametrize("damage", ["flip", "truncate", "empty", "remove", "zero page"])
-def test_a_damaged_newest_snapshot_is_skipped_for_the_one_before_and_kept_aside(
+def test_a_damaged_latest_snapshot_is_skipped_for_the_one_before_and_quarantined(
     snapshots, folder, name, damage, caplog
 ):
     save(snapshots, 10, 20)
@@ -116,7 +116,7 @@ def test_a_damaged_newest_snapshot_is_skipped_for_the_one_before_and_kept_aside(
     assert steps(folder) == [10]
 
 
-def test_training_goes_on_past_a_quarantined_step(snapshots, folder):
+def test_training_continues_past_a_quarantined_step(snapshots, folder):
     save(snapshots, 10, 20)
     flip(folder / "000000000020" / "model.pt", 500)
     resumed = Snapshots(folder)
@@ -162,7 +162,7 @@ def test_a_file_that_would_run_code_when_unpickled_is_not_run(snapshots, folder,
     assert not (tmp_path / "pwned").exists()
 
 
-def test_a_snapshot_with_an_objection_is_not_committed(snapshots, folder, caplog):
+def test_a_snapshot_with_a_problem_is_not_committed(snapshots, folder, caplog):
     save(snapshots, 10)
     snapshots.async_save(20, 2, shared(20), own(20), validator=lambda state: f"{list(state)} are bad")
     result = snapshots.wait()
@@ -203,7 +203,7 @@ def test_without_its_fence_nothing_is_committed(fenced):
         save(snapshots, 10)
 
 
-def test_a_folder_with_snapshots_of_another_job_is_refused_and_left_as_it_is(fenced, monkeypatch):
+def test_a_directory_with_snapshots_of_another_job_is_refused_and_left_as_it_is(fenced, monkeypatch):
     first = Snapshots()
     save(first, 10)
     unfinished = fenced.snapshots / ".tmp-9-zz-000000000020"
@@ -215,7 +215,7 @@ def test_a_folder_with_snapshots_of_another_job_is_refused_and_left_as_it_is(fen
     assert steps(fenced.snapshots) == [10]
 
 
-def test_of_two_jobs_that_begin_in_one_folder_the_second_to_save_stops(fenced, monkeypatch):
+def test_of_two_jobs_that_begin_in_one_directory_the_second_to_save_stops(fenced, monkeypatch):
     first = Snapshots()
     monkeypatch.setenv("REKINDLE_JOB_ID", "job-2")
     second = Snapshots(keep_last=1)
@@ -227,13 +227,13 @@ def test_of_two_jobs_that_begin_in_one_folder_the_second_to_save_stops(fenced, m
     assert steps(fenced.snapshots) == [10, 20]
 
 
-def test_a_file_in_place_of_the_folder_is_refused_before_training(folder):
+def test_a_file_in_place_of_the_directory_is_refused_before_training(folder):
     folder.write_text("")
     with pytest.raises(NotADirectoryError, match="snapshots is a file, and must be the directory of snapshots"):
         Snapshots(folder)
 
 
-def test_a_clock_set_back_changes_neither_which_snapshot_is_newest_nor_which_are_kept(folder, monkeypatch):
+def test_a_clock_set_back_changes_neither_which_snapshot_is_latest_nor_which_are_kept(folder, monkeypatch):
     snapshots, now = Snapshots(folder, keep_last=2), time.time()
     for step, hours in ((10, 0), (20, -48), (30, -1)):
         monkeypatch.setattr(time, "time", lambda hours=hours: now + 3600 * hours)
@@ -347,7 +347,7 @@ def copy(snapshots, step):
     return snapshots.wait()
 
 
-def test_a_newer_copy_in_memory_goes_before_the_disk_and_an_older_one_does_not(folder, memory):
+def test_a_newer_snapshot_in_shared_memory_goes_before_the_disk_and_an_older_one_does_not(folder, memory):
     snapshots = Snapshots(folder, shm=memory)
     save(snapshots, 10)
     assert [copy(snapshots, step).saved for step in (11, 12)] == [True, True]
@@ -364,7 +364,7 @@ def test_a_newer_copy_in_memory_goes_before_the_disk_and_an_older_one_does_not(f
 
 
 @pytest.mark.parametrize("name", ["model.pt", "rank-0.pt", "manifest.json"])
-def test_a_damaged_copy_in_memory_is_never_used(folder, memory, name):
+def test_a_damaged_snapshot_in_shared_memory_is_never_used(folder, memory, name):
     snapshots = Snapshots(folder, shm=memory)
     save(snapshots, 10)
     copy(snapshots, 11)
@@ -390,7 +390,7 @@ def test_a_planted_link_is_not_followed(folder, memory, tmp_path):
     assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
-def test_memory_without_room_is_left_to_others_and_saving_goes_on(folder, memory, monkeypatch, caplog):
+def test_memory_without_room_is_left_to_others_and_saving_continues(folder, memory, monkeypatch, caplog):
     monkeypatch.setattr(shm, "_available_memory", lambda: 7_000)
     snapshots = Snapshots(folder, shm=memory)
     assert not copy(snapshots, 1).saved
@@ -466,7 +466,7 @@ def test_a_state_that_can_no_longer_be_loaded_costs_its_snapshots_and_is_named(s
         lambda optimizer: LambdaLR(optimizer, lambda step: 1.0 if step < 2 else np.exp(-0.3 * step)),
     ],
 )
-def test_a_schedule_goes_on_through_many_snapshots_as_if_never_saved(folder, schedule):
+def test_a_schedule_continues_through_many_snapshots_as_if_never_saved(folder, schedule):
     def begin():
         optimizer = SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1)
         return {"optimizer": optimizer, "scheduler": schedule(optimizer)}
@@ -485,7 +485,7 @@ def test_a_schedule_goes_on_through_many_snapshots_as_if_never_saved(folder, sch
         assert saved["optimizer"].param_groups[0]["lr"] == calm["optimizer"].param_groups[0]["lr"]
 
 
-def test_a_snapshot_that_this_script_cannot_load_is_passed_over_for_the_one_before(snapshots, folder, caplog):
+def test_a_snapshot_that_this_script_cannot_load_is_skipped_for_the_one_before(snapshots, folder, caplog):
     with torch.serialization.safe_globals([Custom]):
         snapshots.save(10, 1, {"model": Custom()}, {})
     with pytest.raises(SnapshotError, match=r"no snapshot in .* can be loaded; .* of step 10, .* it holds a .*Custom"):
@@ -501,7 +501,7 @@ def test_a_snapshot_that_this_script_cannot_load_is_passed_over_for_the_one_befo
 
 
 @pytest.mark.parametrize("call", ["write_state", "write_manifest", "verify"])
-def test_an_error_that_nobody_foresaw_costs_one_snapshot(snapshots, folder, monkeypatch, call):
+def test_an_unexpected_error_costs_one_snapshot(snapshots, folder, monkeypatch, call):
     def fail(*args, **kwargs):
         raise ZeroDivisionError("odd")
 

@@ -26,7 +26,7 @@ def draw():
     return random.random(), float(np.random.random()), torch.rand(3).tolist()
 
 
-def test_random_numbers_go_on_where_they_were_saved():
+def test_random_numbers_continue_where_they_were_saved():
     rng.seed_all(2**64 - 1)
     state = rng.capture(CPU)
     expected = draw()
@@ -63,7 +63,7 @@ def test_each_epoch_has_its_own_order_and_none_where_none_is_wanted():
     assert list(chain(*batches(1, shuffle=False))) == list(range(101))
 
 
-def test_an_epoch_goes_on_after_the_trained_samples_not_after_the_fetched_ones():
+def test_an_epoch_continues_after_the_trained_samples_not_after_the_fetched_ones():
     sampler = ElasticSampler(101, 16, seed=3)
     loader = iter(DataLoader(list(range(101)), batch_sampler=sampler, num_workers=0))
     fetched = [next(loader) for _ in range(3)]
@@ -74,7 +74,7 @@ def test_an_epoch_goes_on_after_the_trained_samples_not_after_the_fetched_ones()
 
 
 @pytest.mark.parametrize("other", [{"length": 102}, {"seed": 4}])
-def test_a_sampler_refuses_to_go_on_in_another_order(other):
+def test_a_sampler_refuses_to_continue_in_another_order(other):
     saved = ElasticSampler(101, 16, seed=3).state_dict()
     resumed = ElasticSampler(**{"length": 101, "global_batch": 16, "seed": 3, **other})
     with pytest.raises(ValueError, match=f"{next(iter(other))} .*cannot be resumed exactly"):
@@ -130,7 +130,7 @@ def test_metrics_of_former_ranks_are_merged_so_that_each_sample_counts_once():
     assert heir.update_count == 0
 
 
-def test_a_collection_of_metrics_goes_on_as_if_never_saved(tmp_path):
+def test_a_collection_of_metrics_continues_as_if_never_saved(tmp_path):
     def collection():
         metrics = MetricCollection({"acc": MulticlassAccuracy(3), "f1": MulticlassF1Score(3), "loss": MeanMetric()})
         prepare_metrics(metrics, CPU)

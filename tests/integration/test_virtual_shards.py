@@ -80,7 +80,7 @@ def test_a_parameter_that_some_shards_leave_out_gets_the_mean_of_the_others(run_
     assert (model["always"].bias.grad, model["seldom"].bias.grad) == (torch.tensor([5.0]), torch.tensor([5 / 4]))
 
 
-def test_draws_beside_the_parts_are_not_those_within_and_go_on_behind_them(run_of):
+def test_draws_outside_the_microbatches_are_not_those_within_and_continue_after_them(run_of):
     model, drawn = nn.Linear(2, 1), []
     with run_of(model) as run:
         for _ in run.epochs(1):

@@ -104,7 +104,7 @@ def test_a_renamed_snapshot_is_refused(snapshot):
     assert reason(snapshot, step=41) == "its manifest has step 40, its directory 41"
 
 
-def test_a_manifest_that_leads_out_of_its_folder_is_refused(snapshot):
+def test_a_manifest_that_leads_out_of_its_directory_is_refused(snapshot):
     files = json.loads((snapshot / "manifest.json").read_text())["files"]
     change(snapshot, files={**files, "../secret": files["model.pt"]})
     assert "not the files of 2 ranks" in reason(snapshot)

@@ -32,7 +32,7 @@ def test_no_batch_is_less_than_half_full_unless_the_data_set_is(length, batch):
 
 
 @given(length=SIZES, batch=SIZES, done=st.integers(min_value=0, max_value=20))
-def test_an_epoch_taken_up_between_two_batches_goes_on_with_the_same_batches(length, batch, done):
+def test_an_epoch_taken_up_between_two_batches_continues_with_the_same_batches(length, batch, done):
     sizes = batch_sizes(length, batch)
     assert batch_sizes(length - sum(sizes[:done]), batch) == sizes[done:]
 

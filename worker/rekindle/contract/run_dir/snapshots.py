@@ -13,7 +13,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from rekindle.contract.files import open_regular
 from rekindle.contract.run_dir.json_records import structure
 from rekindle.contract.score import Score
 
@@ -24,7 +23,6 @@ MODEL = "model.pt"
 _FORMAT = 1
 _DIGITS = 12
 _QUARANTINE = "quarantine-"
-_MAX_MANIFEST_BYTES = 16 << 20
 
 
 def step_name(step: int) -> str:
@@ -70,8 +68,7 @@ class SnapshotDir:
     def manifest(self, step: int) -> "Manifest | None":
         """The manifest of ``step``; None where there is none, or it cannot be read."""
         try:
-            with open_regular(self.path(step) / MANIFEST) as file:
-                return Manifest.parse(file.read(_MAX_MANIFEST_BYTES))
+            return Manifest.parse((self.path(step) / MANIFEST).read_bytes())
         except (OSError, BadSnapshotError):
             return None
 
@@ -154,7 +151,7 @@ class Manifest(_Header):
         return manifest
 
     def _lists_all_files(self) -> bool:
-        """Nor any other: a name must not lead out of the directory. Counted first: ``world_size`` may be absurd."""
+        """And no other, whose name could lead out of the directory. Counted first, as ``world_size`` may be huge."""
         kinds = (rank_file, shard_file) if self.sharded else (rank_file,)
         if len(self.files) != 1 + self.world_size * len(kinds):
             return False

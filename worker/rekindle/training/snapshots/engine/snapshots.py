@@ -5,6 +5,7 @@ import secrets
 import shutil
 from collections.abc import Callable
 from concurrent.futures import Future, wait
+from functools import partial
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -130,19 +131,8 @@ class Snapshots:
         writer = self._shm if to_shm else self._disk
         if writer is None:
             raise RuntimeError("these snapshots have no directory in shared memory")
-        rank, (shared_state, shards) = self._world.rank, split_shards(shared_state)
-        states: dict[str, Any] = {rank_file(rank): rank_state}
-        if rank == 0:
-            states[MODEL] = shared_state
-        if shards is not None:
-            states[shard_file(rank)] = shards
-        files = self._staging.copy(states)
-
-        def validate() -> str | None:
-            shared = (files.get(MODEL, {}), unflatten(files.get(shard_file(rank), {})))
-            reasons = (validator(part) for part in shared) if validator is not None else ()
-            return next((reason for reason in reasons if reason is not None), None)
-
+        files = self._copy(shared_state, rank_state)
+        validate = partial(self._validate, validator, files)
         staged = Staged(step, epoch, files, validate, self._staging.bytes, score)
         self._write, self._to_shm = _in_thread(lambda: writer.write(staged)), to_shm
 
@@ -193,6 +183,22 @@ class Snapshots:
         """Free the shared memory: what is on disk is as recent."""
         if self._shm is not None and self.is_coordinator:
             shutil.rmtree(self._shm.storage.root, ignore_errors=True)
+
+    def _copy(self, shared_state: dict[str, Any], rank_state: dict[str, Any]) -> dict[str, Any]:
+        """What this rank writes, by file."""
+        shared_state, shards = split_shards(shared_state)
+        states: dict[str, Any] = {rank_file(self._world.rank): rank_state}
+        if self.is_coordinator:
+            states[MODEL] = shared_state
+        if shards is not None:
+            states[shard_file(self._world.rank)] = shards
+        copied: dict[str, Any] = self._staging.copy(states)
+        return copied
+
+    def _validate(self, validator: Validator | None, files: dict[str, Any]) -> str | None:
+        shared = (files.get(MODEL, {}), unflatten(files.get(shard_file(self._world.rank), {})))
+        reasons = (validator(part) for part in shared) if validator is not None else ()
+        return next((reason for reason in reasons if reason is not None), None)
 
     def _report(self, result: SaveResult) -> None:
         if result.saved:
