@@ -39,7 +39,7 @@ class Trained:
     def tensors(self) -> list:
         """The trained weights, in the order of the model's layers."""
         from rekindle.training.export import read_model
-        from rekindle.training.manifest import verify
+        from rekindle.training.snapshots.storage.directory import verify
 
         step = self.snapshots[-1]
         newest = self.folder / "snapshots" / f"{step:012d}"

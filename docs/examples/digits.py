@@ -1,4 +1,4 @@
-"""Data, model and trace of the examples in this folder, which all train the same."""
+"""Data, model and trace of the examples in this directory, which all train the same."""
 
 import hashlib
 import json
@@ -34,7 +34,7 @@ def build() -> nn.Module:
 
 
 def trace(rank: int, step: int, epoch: int, samples: Iterable[int]) -> None:
-    """Note which samples a step trains: for the table in docs/ecosystem.md, a training needs none of it."""
+    """Log which samples a step trains: for the table in docs/ecosystem.md, a training needs none of it."""
     with open(f"trace-{rank}.jsonl", "a") as file:
         file.write(json.dumps([step, epoch, sorted(int(sample) for sample in samples)]) + "\n")
 

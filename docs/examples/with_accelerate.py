@@ -1,4 +1,4 @@
-"""Accelerate: ``save_state`` and ``load_state``, and the batches of a begun epoch passed over by hand."""
+"""Accelerate: ``save_state`` and ``load_state``, and the finished batches of an epoch skipped by hand."""
 
 import argparse
 import time
@@ -16,7 +16,7 @@ OUT = Path("out")
 
 
 class Progress:
-    """What ``load_state`` has to bring back beside model and optimizer."""
+    """What ``load_state`` has to restore besides model and optimizer."""
 
     steps = saved = 0
 
@@ -29,7 +29,7 @@ class Progress:
 
 def main(epochs: int, pause: float) -> None:
     naming = ProjectConfiguration(str(OUT), automatic_checkpoint_naming=True, total_limit=2)
-    order = DataLoaderConfiguration(use_seedable_sampler=True)  # without, a begun epoch goes on in another order
+    order = DataLoaderConfiguration(use_seedable_sampler=True)  # without, an interrupted epoch resumes in another order
     accelerator = Accelerator(cpu=True, project_config=naming, dataloader_config=order)
     set_seed(0)
     model = digits.build()

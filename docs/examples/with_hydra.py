@@ -1,4 +1,4 @@
-"""Hydra: submitted with ``hydra.run.dir=outputs/run``, so that every attempt has the same output folder."""
+"""Hydra: submitted with ``hydra.run.dir=outputs/run``, so that every attempt has the same output directory."""
 
 import time
 from pathlib import Path

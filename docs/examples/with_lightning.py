@@ -1,4 +1,4 @@
-"""Lightning: ``ckpt_path="last"`` and a folder for its files that is the same in every attempt."""
+"""Lightning: ``ckpt_path="last"`` and a directory for its files that is the same in every attempt."""
 
 import argparse
 import os

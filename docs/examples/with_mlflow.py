@@ -1,4 +1,4 @@
-"""MLflow: its runs get their ids from the store, so the script keeps the id beside what else it saves."""
+"""MLflow: its runs get their ids from the store, so the script saves the id with its other files."""
 
 import time
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The same training with ``rekindle.Run``: what was saved is the step, so nothing is left to the script."""
+"""The same training with ``rekindle.Run``: the step is saved, so the script has nothing to do."""
 
 import argparse
 import time

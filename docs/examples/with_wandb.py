@@ -1,4 +1,4 @@
-"""W&B: nothing to do. Every attempt of a job finds the same id in its environment, and continues the same run."""
+"""W&B: nothing to do. Every attempt of a job has the same id in its environment, and continues the same run."""
 
 import time
 from pathlib import Path

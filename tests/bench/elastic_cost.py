@@ -3,7 +3,7 @@
     torchrun --nproc-per-node 2 tests/bench/elastic_cost.py --steps 30
 
 The small residual network of the recipes, and an MLP that is all communication (little to compute for each weight).
-The methods take turns step by step, so that all see the same machine; the first round is left out. Rank 0 prints
+The strategies take turns step by step, so that all see the same machine; the first round is left out. Rank 0 prints
 medians over the steps of each, and their ratio to DDP's.
 """
 
@@ -21,10 +21,10 @@ from rekindle import DeterministicElastic
 from rekindle.contract.environment import RankEnv
 from rekindle.recipes.models import small_resnet
 from rekindle.training import process_group
-from rekindle.training.method import Method, Replicas
+from rekindle.training.data.progress import Progress
+from rekindle.training.data.sample_order import shard_range
 from rekindle.training.process_group import World
-from rekindle.training.progress import Progress
-from rekindle.training.sample_order import share
+from rekindle.training.strategies.strategy import DDPStrategy, Strategy
 
 BATCH, CLASSES = 128, 10
 Step = Callable[[], None]
@@ -37,9 +37,9 @@ def main() -> None:
     torch.set_num_threads(1)
     world = process_group.join(RankEnv.read(os.environ), "cpu")
     for name, build, shape in (("small resnet", lambda: small_resnet(CLASSES), (1, 8, 8)), ("wide MLP", mlp, (256,))):
-        methods: dict[str, Method] = {"ddp": Replicas()}
-        methods |= {f"{count} virtual shards": DeterministicElastic(count) for count in (world.size, 4, 8)}
-        steps = {label: prepare(method, build(), shape, world) for label, method in methods.items()}
+        strategies: dict[str, Strategy] = {"ddp": DDPStrategy()}
+        strategies |= {f"{count} virtual shards": DeterministicElastic(count) for count in (world.size, 4, 8)}
+        steps = {label: prepare(strategy, build(), shape, world) for label, strategy in strategies.items()}
         report(name, measure(steps, options.steps), world)
     process_group.leave(world)
 
@@ -48,20 +48,20 @@ def mlp() -> nn.Module:
     return nn.Sequential(nn.Linear(256, 2048), nn.ReLU(), nn.Linear(2048, 2048), nn.ReLU(), nn.Linear(2048, CLASSES))
 
 
-def prepare(method: Method, model: nn.Module, shape: tuple[int, ...], world: World) -> Step:
+def prepare(strategy: Strategy, model: nn.Module, shape: tuple[int, ...], world: World) -> Step:
     """One whole step of this rank, on data that is there already."""
-    wrapped = method.wrap(model, world)
-    parts = method.parts(wrapped, world, 0)
+    wrapped = strategy.wrap(model, world)
+    microbatches = strategy.microbatches(wrapped, world, 0)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
-    _, sharers = method.seat(world)
-    own = share(sharers, world.rank, world.size)
-    batch = [torch.randn(len(share(BATCH, each, sharers)), *shape) for each in own]
-    progress = Progress(share=(len(batch[0]), BATCH), in_step=True)
+    _, shards = strategy.data_shard(world)
+    own = shard_range(shards, world.rank, world.size)
+    batch = [torch.randn(len(shard_range(BATCH, each, shards)), *shape) for each in own]
+    progress = Progress(samples=(len(batch[0]), BATCH), in_step=True)
 
     def step() -> None:
-        parts.begin(progress)
+        microbatches.begin(progress)
         optimizer.zero_grad()
-        for part in parts.of(batch[0] if isinstance(method, Replicas) else batch, progress):
+        for part in microbatches.of(batch[0] if isinstance(strategy, DDPStrategy) else batch, progress):
             loss: Tensor = wrapped(part).square().mean()
             loss.backward()
         optimizer.step()

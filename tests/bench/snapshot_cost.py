@@ -45,10 +45,10 @@ class Training:
         started, busy = time.monotonic(), time.process_time()
         if snapshot:
             self._taken += 1
-            self.snapshots.begin(self._taken, 0, self.state(), {})
+            self.snapshots.async_save(self._taken, 0, self.state(), {})
         for _ in range(self._steps):
             self._step()
-        self.snapshots.finish()
+        self.snapshots.wait()
         return time.monotonic() - started, time.process_time() - busy
 
     def _step(self) -> None:

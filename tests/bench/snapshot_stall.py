@@ -103,12 +103,12 @@ def ours(folder: Path) -> Save:
     snapshots = Snapshots(folder / "ours")
 
     def save(number: int, state: State) -> Callable[[], bool]:
-        snapshots.begin(number, 0, state, {})
+        snapshots.async_save(number, 0, state, {})
 
         def durable() -> bool:
-            if snapshots.writing:
+            if snapshots.in_progress:
                 return False
-            result = snapshots.finish()
+            result = snapshots.wait()
             return result is not None and result.saved
 
         return durable

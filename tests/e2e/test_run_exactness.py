@@ -81,7 +81,7 @@ def test_a_training_killed_in_mid_epoch_ends_bit_identical_even_with_other_loade
     assert [step for step, _ in lines(interrupted / "losses-0.jsonl")].count(BEFORE) == 1
 
 
-def test_a_damaged_newest_snapshot_costs_only_the_steps_since_the_one_before(interrupted, undisturbed):
+def test_a_damaged_latest_snapshot_costs_only_the_steps_since_the_one_before(interrupted, undisturbed):
     newest = interrupted / "snapshots" / f"{BEFORE:012d}" / "rank-1.pt"
     data = bytearray(newest.read_bytes())
     data[len(data) // 2] ^= 1
@@ -133,7 +133,7 @@ def test_a_full_disk_stops_saving_and_not_training_and_its_last_snapshot_is_good
     assert [step for step, _ in lines(tmp_path / "losses-0.jsonl")].count(kept[-1] + 1) == 2
 
 
-def test_training_goes_on_while_a_snapshot_is_written_and_the_snapshot_is_of_its_own_step(tmp_path, undisturbed):
+def test_training_continues_while_a_snapshot_is_written_and_the_snapshot_is_of_its_own_step(tmp_path, undisturbed):
     ahead = {"LEAD": "2", "FAULT": f"1:{KILLED_AT}:SIGKILL"}
     assert torchrun(2, [EXACT], tmp_path, **ahead).code == 1
     leads = [lead for step, lead in lines(tmp_path / "leads-0.jsonl") if step < KILLED_AT]
@@ -161,7 +161,7 @@ def test_a_kill_while_a_snapshot_is_written_costs_that_snapshot_at_most(tmp_path
     assert not list((tmp_path / "snapshots").glob(".*"))
 
 
-def test_when_snapshots_are_due_too_often_some_are_left_out_and_the_page_is_told(tmp_path, undisturbed):
+def test_when_snapshots_are_due_too_often_some_are_skipped_and_the_page_shows_it(tmp_path, undisturbed):
     ended = torchrun(2, [EXACT], tmp_path, LEAD="5")
     assert ended.code == 0, ended.output
     assert "snapshots are due faster than they can be written: one was left out" in ended.output

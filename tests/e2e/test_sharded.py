@@ -67,7 +67,7 @@ def elements_in_shards(folder):
     return sum(tensor.numel() for own in shards for place, (_, tensor) in own.items() if place[0] == "model")
 
 
-def test_any_number_of_ranks_divided_anyhow_goes_on_with_the_same_bits(train, state, tmp_path):
+def test_any_number_of_ranks_sharded_anyhow_continues_with_the_same_bits(train, state, tmp_path):
     trained = 3
     for count, way, epochs in ((3, "fsdp", 1), (1, "fsdp", 1), (4, "both", 2), (4, "hybrid", 3), (2, "fsdp", 3)):
         ended = train(count, "--way", way, "--epochs", str(epochs))
@@ -107,7 +107,7 @@ def test_a_parameter_without_a_gradient_so_far_is_restored_without_a_state_of_it
     assert_same_bits(stopped, calm)
 
 
-def test_shards_are_exported_whole_and_a_divided_training_starts_from_the_file(train, state, tmp_path):
+def test_shards_are_exported_whole_and_a_sharded_training_starts_from_the_file(train, state, tmp_path):
     weights = state("trained-3.pt")["model"]
     snapshots = tmp_path / "snapshots"
     export(snapshots, tmp_path / "weights.safetensors", step=None, job_id=None, force=False)

@@ -74,7 +74,7 @@ def saver(disk: Ext4) -> Iterator[Saver]:
 
 
 @pytest.mark.timeout(0)
-def test_the_newest_snapshot_after_a_power_cut_is_the_last_that_was_told_durable(
+def test_the_latest_snapshot_after_a_power_cut_is_the_last_that_was_reported_durable(
     disk: Ext4, saver: Saver, request: pytest.FixtureRequest
 ) -> None:
     cuts = request.config.getoption("--soak") or CUTS

@@ -55,17 +55,17 @@ def folder(tmp_path):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_newest_weights_are_exported_as_they_were_and_a_model_loads_them(folder, tmp_path, name):
+def test_the_latest_weights_are_exported_as_they_were_and_a_model_loads_them(folder, tmp_path, name):
     (tmp_path / "out").mkdir()
     told = run(folder, tmp_path / "out" / name)
-    assert (told["step"], told["epoch"], told["tensors"], told["passed_over"]) == (20, 1, 9, [])
+    assert (told["step"], told["epoch"], told["tensors"], told["skipped"]) == (20, 1, 9, [])
     assert_same(load(tmp_path / "out" / name), model(20))
     assert [entry.name for entry in (tmp_path / "out").iterdir()] == [name]
     (tmp_path / "any").touch()
     assert (tmp_path / "out" / name).stat().st_mode == (tmp_path / "any").stat().st_mode
 
 
-def test_an_older_snapshot_is_exported_by_its_step_or_its_folder(folder, tmp_path):
+def test_an_older_snapshot_is_exported_by_its_step_or_its_directory(folder, tmp_path):
     run(folder, tmp_path / "by-step.pt", step=10)
     run(folder / "000000000010", tmp_path / "by-folder.pt")
     assert_same(load(tmp_path / "by-step.pt"), model(10))
@@ -81,15 +81,15 @@ def test_tied_weights_and_parts_of_larger_tensors_come_out_right(tmp_path, name)
     assert_same(load(tmp_path / name), state)
 
 
-def test_a_damaged_newest_snapshot_is_passed_over_in_words_and_left_where_it_is(folder, tmp_path):
+def test_a_damaged_latest_snapshot_is_skipped_in_words_and_left_where_it_is(folder, tmp_path):
     damage(folder, 20)
     told = run(folder, tmp_path / "weights.pt")
     assert told["step"] == 10
-    assert told["passed_over"] == ["the snapshot of step 20 must not be used: model.pt fails its checksum"]
+    assert told["skipped"] == ["the snapshot of step 20 must not be used: model.pt fails its checksum"]
     assert (folder / "000000000020").is_dir()
 
 
-def test_a_damaged_snapshot_that_was_asked_for_is_refused_with_what_could_be_had(folder, tmp_path):
+def test_a_damaged_snapshot_that_was_requested_is_refused_with_what_could_be_had(folder, tmp_path):
     damage(folder, 20)
     with pytest.raises(ExportError, match=r"step 20 must not be used: model.pt fails its checksum; try --step 10"):
         run(folder, tmp_path / "weights.pt", step=20)
@@ -104,12 +104,12 @@ def test_a_damaged_snapshot_that_was_asked_for_is_refused_with_what_could_be_had
     [
         ({"file": "weights.onnx"}, r"weights.onnx must end in .safetensors or .pt"),
         ({"file": "weights"}, r"weights must end in"),
-        ({"file": "none/weights.pt"}, "there is no folder none"),
-        ({"file": "folder.pt"}, "folder.pt is a folder: name a file"),
-        ({"file": "there.pt"}, "there.pt is there already: --force replaces it"),
+        ({"file": "none/weights.pt"}, "there is no directory none"),
+        ({"file": "folder.pt"}, "folder.pt is a directory: name a file"),
+        ({"file": "there.pt"}, "there.pt exists already: --force replaces it"),
         ({"step": 15}, "holds no snapshot of step 15, only of 20, 10"),
         ({"job_id": "job-2"}, "step 20 must not be used: it belongs to job job-1, this is job job-2"),
-        ({"folder": "none"}, "there is no folder none"),
+        ({"folder": "none"}, "there is no directory none"),
         ({"folder": "empty"}, "empty holds no snapshot yet"),
     ],
 )
@@ -137,7 +137,7 @@ def test_a_file_that_is_there_is_replaced_only_by_force(folder, tmp_path, name):
 def test_a_file_that_appears_meanwhile_is_not_replaced(folder, tmp_path, monkeypatch):
     link = os.link
     monkeypatch.setattr(os, "link", lambda one, other: (Path(other).write_text("mine"), link(one, other)))
-    with pytest.raises(ExportError, match="has appeared meanwhile"):
+    with pytest.raises(ExportError, match="was created meanwhile"):
         run(folder, tmp_path / "weights.pt")
     assert (tmp_path / "weights.pt").read_text() == "mine"
 
@@ -185,7 +185,7 @@ def test_an_export_killed_before_it_is_on_disk_leaves_what_was_there(folder, tmp
     assert list(tmp_path.glob(f".{name}.*"))  # so it was killed with all of it written
 
 
-def test_as_a_program_it_says_what_it_did_or_why_not_in_one_line(folder, tmp_path):
+def test_as_a_program_it_prints_what_it_did_or_why_not_in_one_line(folder, tmp_path):
     def program(*words):
         argv = [sys.executable, "-m", "rekindle.training.export", folder, *words]
         return subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=False)

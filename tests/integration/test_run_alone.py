@@ -13,8 +13,8 @@ from torch.utils.data import IterableDataset, TensorDataset
 
 from rekindle import Drained, NonFiniteError, Run, SnapshotPolicy, Snapshots
 from rekindle.training.export import export
-from rekindle.training.reporting import reporter
-from rekindle.training.saving import Saving
+from rekindle.training.reporting.reporter import reporter
+from rekindle.training.snapshots.policy.async_saver import AsyncSaver
 
 LENGTH, BATCH = 20, 8  # batches of 8, 6 and 6
 
@@ -83,7 +83,7 @@ def test_it_needs_no_torchrun_and_leaves_no_group_behind():
 
 
 @pytest.mark.parametrize(("interrupt", "last"), [(1, 2), (2, 3), (3, 3)])  # an epoch has three steps
-def test_a_drain_saves_the_step_and_the_next_run_goes_on_behind_it(tmp_path, monkeypatch, interrupt, last):
+def test_a_drain_saves_the_step_and_the_next_run_continues_after_it(tmp_path, monkeypatch, interrupt, last):
     (tmp_path / "other").mkdir()
     monkeypatch.chdir(tmp_path / "other")
     undisturbed = train(3)
@@ -117,7 +117,7 @@ def test_a_drain_at_the_last_step_of_an_epoch_saves_it_and_lets_the_script_end_t
     assert [epoch for epoch, _ in ended] == [0, 1]
 
 
-def test_more_epochs_may_be_asked_for_when_the_first_are_done(tmp_path, monkeypatch):
+def test_more_epochs_may_be_requested_when_the_first_are_done(tmp_path, monkeypatch):
     (tmp_path / "other").mkdir()
     monkeypatch.chdir(tmp_path / "other")
     undisturbed = train(4)
@@ -153,14 +153,14 @@ def test_an_exception_leaves_the_signal_and_the_group_as_they_were_and_saves_not
 @pytest.fixture
 def prompt(monkeypatch):
     """The writer is done before the next step, so that no snapshot is left out."""
-    begin = Saving.begin
+    async_save = AsyncSaver.async_save
 
-    def begin_and_wait(saving):
-        begin(saving)
-        while saving.writing:
+    def save_and_wait(saver, **options):
+        async_save(saver, **options)
+        while saver.in_progress:
             time.sleep(0.001)
 
-    monkeypatch.setattr(Saving, "begin", begin_and_wait)
+    monkeypatch.setattr(AsyncSaver, "async_save", save_and_wait)
 
 
 def train_into_nan(on_nan, *, log_the_loss, steps_of_nan=(1,)):
@@ -208,18 +208,18 @@ def test_a_training_gone_bad_stops_with_what_was_good_saved(tmp_path, log_the_lo
 def test_a_training_may_go_back_and_leave_out_the_batch_that_spoiled_it(tmp_path, log_the_loss, caplog):
     begun = train_into_nan("rollback", log_the_loss=log_the_loss)
     assert begun == ([0, 1, 1] if log_the_loss else [0, 1, 2])
-    assert "back to the snapshot of step 1, without the data of the last" in caplog.text
-    newest = Snapshots().newest()
-    assert newest.step == (2 if log_the_loss else 1)
-    assert torch.isfinite(newest.shared_state["model"]["2.bias"]).all()
+    assert "rolled back to the snapshot of step 1, without the data of the last" in caplog.text
+    latest = Snapshots().latest()
+    assert latest.step == (2 if log_the_loss else 1)
+    assert torch.isfinite(latest.shared_state["model"]["2.bias"]).all()
 
 
 def test_a_training_that_goes_bad_again_and_again_stops(tmp_path):
-    with pytest.raises(NonFiniteError, match="no snapshot to go back to"):
+    with pytest.raises(NonFiniteError, match="no snapshot to roll back to"):
         train_into_nan("rollback", log_the_loss=True, steps_of_nan=(0,))
 
 
-def test_an_unknown_wish_for_what_is_not_finite_is_refused():
+def test_an_unknown_value_of_on_nan_is_refused():
     with pytest.raises(ValueError, match="on_nan must be one of stop, rollback, ignore, not 'hope'"):
         start(on_nan="hope")
 
@@ -243,7 +243,7 @@ def test_a_part_that_run_does_not_have_any_more_is_named():
         pass
 
 
-def test_a_model_that_the_snapshot_does_not_fit_is_told_what_does_not():
+def test_a_model_that_the_snapshot_does_not_fit_is_refused_with_what_does_not():
     train(1)
     for layers, complaint in (
         ((nn.Linear(1, 5), nn.BatchNorm1d(5), nn.Linear(5, 1)), "0.weight: copying a param with shape"),
@@ -279,7 +279,7 @@ def test_the_model_is_there_only_within_the_run():
     run, _ = start()
     with run:
         assert run.model.module is run.module
-    with pytest.raises(RuntimeError, match=r"run\.model lives between"):
+    with pytest.raises(RuntimeError, match=r"run\.model exists only within"):
         _ = run.model
 
 
@@ -288,7 +288,7 @@ def test_evaluation_sees_every_sample_once_and_goes_back_to_training():
     with run:
         with run.evaluation() as model:
             assert not model.training
-            seen = torch.cat([x for (x,) in run.share(data(), batch_size=7)])
+            seen = torch.cat([x for (x,) in run.eval_batches(data(), batch_size=7)])
             assert not model(seen).requires_grad
         assert run.module.training
     assert seen.flatten().tolist() == list(range(LENGTH))
@@ -300,7 +300,7 @@ def test_an_evaluation_leaves_everything_as_it_was_however_it_ends(fails, monkey
     model[1].eval()  # a frozen layer
     phases = []
     with run, monkeypatch.context() as patch:
-        patch.setattr(reporter(), "place", lambda phase: phases.append(phase))
+        patch.setattr(reporter(), "update_status", lambda phase: phases.append(phase))
         with suppress(ZeroDivisionError), run.evaluation() as evaluated:
             assert not any(layer.training for layer in evaluated.modules())
             if fails:
@@ -317,7 +317,7 @@ def model_after(**options):
 
 
 @pytest.mark.parametrize("wrapped", [False, True])
-def test_a_training_may_start_from_a_file_of_somebody_elses(tmp_path, wrapped):
+def test_a_training_may_start_from_a_file_of_another_program(tmp_path, wrapped):
     other = nn.Sequential(nn.Linear(1, 4), nn.BatchNorm1d(4), nn.Linear(4, 1))
     torch.save({"model": other.state_dict(), "epoch": 7} if wrapped else other.state_dict(), "other.pt")
     taken = model_after(start_from="other.pt")

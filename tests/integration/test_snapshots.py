@@ -19,7 +19,8 @@ from disks import remount, tmpfs
 from rekindle import SnapshotError, Snapshots, StaleGenerationError
 from rekindle.contract.files import write_json
 from rekindle.contract.run_dir.paths import RunDir
-from rekindle.training import manifest, memory_copy, snapshot_choice, snapshot_writer
+from rekindle.training.snapshots.engine import loader, shm, writer
+from rekindle.training.snapshots.storage import directory
 
 
 def shared(step):
@@ -51,7 +52,7 @@ def folder(tmp_path):
 
 @pytest.fixture
 def snapshots(folder):
-    return Snapshots(folder, keep=3)
+    return Snapshots(folder, keep_last=3)
 
 
 def test_there_is_nothing_to_restore_at_first(snapshots):
@@ -66,7 +67,7 @@ def test_a_snapshot_comes_back_as_it_was_saved(snapshots, folder):
     assert restored.rank_states[0]["list"] == [20, None, "text"]
 
 
-def test_the_manifest_tells_the_service_all_that_it_shows(snapshots, folder):
+def test_the_manifest_has_all_for_the_service_that_it_shows(snapshots, folder):
     save(snapshots, 10)
     told = json.loads((folder / "000000000010" / "manifest.json").read_text())
     files = {name: (folder / "000000000010" / name).stat().st_size for name in ("model.pt", "rank-0.pt")}
@@ -90,7 +91,7 @@ def test_the_same_step_may_be_saved_again_and_the_later_state_counts(snapshots, 
 
 @pytest.mark.parametrize("name", ["model.pt", "rank-0.pt", "manifest.json"])
 @pytest.mark.parametrize("damage", ["flip", "truncate", "empty", "remove", "zero page"])
-def test_a_damaged_newest_snapshot_is_skipped_for_the_one_before_and_kept_aside(
+def test_a_damaged_latest_snapshot_is_skipped_for_the_one_before_and_quarantined(
     snapshots, folder, name, damage, caplog
 ):
     save(snapshots, 10, 20)
@@ -115,7 +116,7 @@ def test_a_damaged_newest_snapshot_is_skipped_for_the_one_before_and_kept_aside(
     assert steps(folder) == [10]
 
 
-def test_training_goes_on_past_a_quarantined_step(snapshots, folder):
+def test_training_continues_past_a_quarantined_step(snapshots, folder):
     save(snapshots, 10, 20)
     flip(folder / "000000000020" / "model.pt", 500)
     resumed = Snapshots(folder)
@@ -161,11 +162,11 @@ def test_a_file_that_would_run_code_when_unpickled_is_not_run(snapshots, folder,
     assert not (tmp_path / "pwned").exists()
 
 
-def test_a_snapshot_with_an_objection_is_not_committed(snapshots, folder, caplog):
+def test_a_snapshot_with_a_problem_is_not_committed(snapshots, folder, caplog):
     save(snapshots, 10)
-    snapshots.begin(20, 2, shared(20), own(20), objection=lambda state: f"{list(state)} are bad")
-    result = snapshots.finish()
-    assert (result.saved, result.objected) == (False, True)
+    snapshots.async_save(20, 2, shared(20), own(20), validator=lambda state: f"{list(state)} are bad")
+    result = snapshots.wait()
+    assert (result.saved, result.invalid) == (False, True)
     assert steps(folder) == [10]
     assert "snapshot 20 not saved: ['model', 'progress'] are bad" in caplog.text
 
@@ -202,7 +203,7 @@ def test_without_its_fence_nothing_is_committed(fenced):
         save(snapshots, 10)
 
 
-def test_a_folder_with_snapshots_of_another_job_is_refused_and_left_as_it_is(fenced, monkeypatch):
+def test_a_directory_with_snapshots_of_another_job_is_refused_and_left_as_it_is(fenced, monkeypatch):
     first = Snapshots()
     save(first, 10)
     unfinished = fenced.snapshots / ".tmp-9-zz-000000000020"
@@ -214,10 +215,10 @@ def test_a_folder_with_snapshots_of_another_job_is_refused_and_left_as_it_is(fen
     assert steps(fenced.snapshots) == [10]
 
 
-def test_of_two_jobs_that_begin_in_one_folder_the_second_to_save_stops(fenced, monkeypatch):
+def test_of_two_jobs_that_begin_in_one_directory_the_second_to_save_stops(fenced, monkeypatch):
     first = Snapshots()
     monkeypatch.setenv("REKINDLE_JOB_ID", "job-2")
-    second = Snapshots(keep=1)
+    second = Snapshots(keep_last=1)
     assert (first.restore(), second.restore()) == (None, None)
     save(first, 10)
     with pytest.raises(SnapshotError, match="holds snapshots of job job-1, and this is job job-2"):
@@ -226,14 +227,14 @@ def test_of_two_jobs_that_begin_in_one_folder_the_second_to_save_stops(fenced, m
     assert steps(fenced.snapshots) == [10, 20]
 
 
-def test_a_file_in_place_of_the_folder_is_refused_before_training(folder):
+def test_a_file_in_place_of_the_directory_is_refused_before_training(folder):
     folder.write_text("")
-    with pytest.raises(NotADirectoryError, match="snapshots is a file, and must be the folder of snapshots"):
+    with pytest.raises(NotADirectoryError, match="snapshots is a file, and must be the directory of snapshots"):
         Snapshots(folder)
 
 
-def test_a_clock_set_back_changes_neither_which_snapshot_is_newest_nor_which_are_kept(folder, monkeypatch):
-    snapshots, now = Snapshots(folder, keep=2), time.time()
+def test_a_clock_set_back_changes_neither_which_snapshot_is_latest_nor_which_are_kept(folder, monkeypatch):
+    snapshots, now = Snapshots(folder, keep_last=2), time.time()
     for step, hours in ((10, 0), (20, -48), (30, -1)):
         monkeypatch.setattr(time, "time", lambda hours=hours: now + 3600 * hours)
         assert save(snapshots, step)[0].saved
@@ -251,7 +252,7 @@ limit = int(sys.argv[2])
 if limit:
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-snapshots = Snapshots(sys.argv[1], keep=9)
+snapshots = Snapshots(sys.argv[1], keep_last=9)
 for step, size in ((1, 1000), (2, 1_000_000), (3, 1000)):
     result = snapshots.save(step, 0, {"model": {"weight": torch.zeros(size)}}, {})
     sys.stdout.write(f"{step} {result.problem}\\n")
@@ -284,8 +285,8 @@ def test_a_full_disk_costs_one_snapshot_and_not_the_training(folder):
         assert Snapshots(folder).restore().step == 3
     first, second, third = ended.stdout.splitlines()
     assert (first, third) == ("1 None", "3 None")
-    assert second.startswith("2 the disk takes no more: ")
-    assert "snapshot 2 not saved, training goes on" in ended.stderr
+    assert second.startswith("2 the disk is full or read-only: ")
+    assert "snapshot 2 not saved, training continues" in ended.stderr
 
 
 def test_a_disk_that_is_read_only_costs_snapshots_until_it_is_writable_again(folder, snapshots):
@@ -297,7 +298,7 @@ def test_a_disk_that_is_read_only_costs_snapshots_until_it_is_writable_again(fol
             restored = Snapshots(folder).restore()
             assert (restored.step, [each.step for each in restored.skipped]) == (10, [20])
         [result] = save(snapshots, 30)
-        assert result.problem.startswith("the disk takes no more: [Errno 30] Read-only file system")
+        assert result.problem.startswith("the disk is full or read-only: [Errno 30] Read-only file system")
         remount(folder, writable=True)
         assert [result.saved for result in save(snapshots, 30)] == [True]
         assert Snapshots(folder).restore().step == 30
@@ -307,7 +308,7 @@ def test_a_disk_without_room_for_another_file_costs_one_snapshot(folder, snapsho
     with tmpfs(folder, "8m,nr_inodes=8"):  # the root's, four of a snapshot, and one too few for the next
         [first, second] = save(snapshots, 10, 20)
         assert (first.saved, second.saved) == (True, False)
-        assert second.problem.startswith("the disk takes no more: [Errno 28] No space left on device")
+        assert second.problem.startswith("the disk is full or read-only: [Errno 28] No space left on device")
         assert [entry.name for entry in folder.iterdir()] == ["000000000010"]
         assert Snapshots(folder).restore().step == 10
 
@@ -317,10 +318,10 @@ def test_a_state_that_changes_while_it_is_written_is_saved_as_it_was(snapshots, 
     state = {"model": {"weight": weight, "tied": weight}, "curve": curve, "nothing": torch.empty(0)}
     for step in (1, 2):
         weight.fill_(step)
-        snapshots.begin(step, 0, state, {})
+        snapshots.async_save(step, 0, state, {})
         weight.zero_()
         curve.append(step)
-        assert snapshots.finish().saved
+        assert snapshots.wait().saved
     restored = Snapshots(folder).restore().shared_state
     assert torch.equal(restored["model"]["weight"], torch.full((300_000,), 2.0))
     assert restored["curve"] == [1.0, 1]
@@ -329,11 +330,11 @@ def test_a_state_that_changes_while_it_is_written_is_saved_as_it_was(snapshots, 
 
 
 def test_one_snapshot_is_written_at_a_time(snapshots):
-    snapshots.begin(1, 0, shared(1), own(1))
-    with pytest.raises(RuntimeError, match="snapshot 2 begun before the one under way was finished"):
-        snapshots.begin(2, 0, shared(2), own(2))
-    assert snapshots.finish().step == 1
-    assert snapshots.finish() is None
+    snapshots.async_save(1, 0, shared(1), own(1))
+    with pytest.raises(RuntimeError, match="snapshot 2 started before the pending one was waited for"):
+        snapshots.async_save(2, 0, shared(2), own(2))
+    assert snapshots.wait().step == 1
+    assert snapshots.wait() is None
 
 
 @pytest.fixture
@@ -342,73 +343,73 @@ def memory(tmp_path):
 
 
 def copy(snapshots, step):
-    snapshots.begin_copy(step, step // 10, shared(step), own(step))
-    return snapshots.finish()
+    snapshots.async_save(step, step // 10, shared(step), own(step), to_shm=True)
+    return snapshots.wait()
 
 
-def test_a_newer_copy_in_memory_goes_before_the_disk_and_an_older_one_does_not(folder, memory):
-    snapshots = Snapshots(folder, memory=memory)
+def test_a_newer_snapshot_in_shared_memory_goes_before_the_disk_and_an_older_one_does_not(folder, memory):
+    snapshots = Snapshots(folder, shm=memory)
     save(snapshots, 10)
     assert [copy(snapshots, step).saved for step in (11, 12)] == [True, True]
     assert steps(memory) == [12]
     assert memory.stat().st_mode & 0o777 == 0o700
-    restored = Snapshots(folder, memory=memory).restore()
+    restored = Snapshots(folder, shm=memory).restore()
     assert (restored.step, restored.from_disk, restored.skipped) == (12, False, [])
     assert torch.equal(restored.shared_state["model"]["weight"], shared(12)["model"]["weight"])
     save(snapshots, 20)
-    restored = Snapshots(folder, memory=memory).restore()
+    restored = Snapshots(folder, shm=memory).restore()
     assert (restored.step, restored.from_disk) == (20, True)
-    snapshots.forget_copies()
+    snapshots.discard_shm()
     assert not memory.exists()
 
 
 @pytest.mark.parametrize("name", ["model.pt", "rank-0.pt", "manifest.json"])
-def test_a_damaged_copy_in_memory_is_never_used(folder, memory, name):
-    snapshots = Snapshots(folder, memory=memory)
+def test_a_damaged_snapshot_in_shared_memory_is_never_used(folder, memory, name):
+    snapshots = Snapshots(folder, shm=memory)
     save(snapshots, 10)
     copy(snapshots, 11)
     flip(memory / "000000000011" / name, 100)
-    assert Snapshots(folder, memory=memory).restore().step == 10
+    assert Snapshots(folder, shm=memory).restore().step == 10
 
 
 def test_memory_that_others_may_write_to_is_neither_read_nor_written(folder, memory, caplog):
-    snapshots = Snapshots(folder, memory=memory)
+    snapshots = Snapshots(folder, shm=memory)
     save(snapshots, 10)
     copy(snapshots, 11)
     memory.chmod(0o777)
-    assert Snapshots(folder, memory=memory).restore().step == 10
-    assert copy(snapshots, 12).problem.endswith("is not a folder of this user alone")
-    assert not snapshots.copies
-    assert "no copy in shared memory, restarts go on from the disk: " in caplog.text
+    assert Snapshots(folder, shm=memory).restore().step == 10
+    assert copy(snapshots, 12).problem.endswith("is not a directory of this user alone")
+    assert not snapshots.has_shm
+    assert "no snapshot in shared memory, restarts resume from the disk: " in caplog.text
 
 
 def test_a_planted_link_is_not_followed(folder, memory, tmp_path):
     (tmp_path / "elsewhere").mkdir(mode=0o700)
     memory.symlink_to(tmp_path / "elsewhere")
-    assert not copy(Snapshots(folder, memory=memory), 11).saved
+    assert not copy(Snapshots(folder, shm=memory), 11).saved
     assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
-def test_memory_without_room_is_left_to_others_and_saving_goes_on(folder, memory, monkeypatch, caplog):
-    monkeypatch.setattr(memory_copy, "_available_memory", lambda: 7_000)
-    snapshots = Snapshots(folder, memory=memory)
+def test_memory_without_room_is_left_to_others_and_saving_continues(folder, memory, monkeypatch, caplog):
+    monkeypatch.setattr(shm, "_available_memory", lambda: 7_000)
+    snapshots = Snapshots(folder, shm=memory)
     assert not copy(snapshots, 1).saved
-    assert not snapshots.copies
+    assert not snapshots.has_shm
     assert "are more than half of the" in caplog.text
     assert list(memory.iterdir()) == []
     assert save(snapshots, 2)[0].saved
 
 
 def test_another_jobs_copy_is_not_taken_for_ones_own(fenced, monkeypatch, memory):
-    snapshots = Snapshots(memory=memory)
+    snapshots = Snapshots(shm=memory)
     copy(snapshots, 11)
-    assert Snapshots(memory=memory).restore().step == 11
+    assert Snapshots(shm=memory).restore().step == 11
     monkeypatch.setenv("REKINDLE_JOB_ID", "job-2")
-    assert Snapshots(memory=memory).restore() is None
+    assert Snapshots(shm=memory).restore() is None
 
 
 def test_a_zombie_of_an_older_generation_leaves_no_copy_either(fenced, memory):
-    zombie = Snapshots(memory=memory)
+    zombie = Snapshots(shm=memory)
     write_json(fenced.fence, {"generation": "2-cd"})
     with pytest.raises(StaleGenerationError):
         copy(zombie, 11)
@@ -425,8 +426,8 @@ def test_a_disk_that_does_not_give_a_snapshot_now_ends_the_attempt_and_costs_no_
         raise OSError(number, os.strerror(number))
 
     with monkeypatch.context() as patch:
-        patch.setattr(manifest, "_verify_file", fail)
-        patch.setattr(snapshot_choice, "PATIENCE", 0.0)
+        patch.setattr(directory, "_verify_file", fail)
+        patch.setattr(loader, "STORAGE_TIMEOUT", 0.0)
         with pytest.raises(SnapshotError, match=rf"000000000020 cannot be read now: \[Errno {number}\] "):
             Snapshots(folder).restore()
     assert steps(folder) == [10, 20]
@@ -435,7 +436,7 @@ def test_a_disk_that_does_not_give_a_snapshot_now_ends_the_attempt_and_costs_no_
 
 def test_a_disk_that_comes_back_is_waited_for(snapshots, folder, monkeypatch, caplog):
     save(snapshots, 10, 20)
-    verify_file, tries = manifest._verify_file, []
+    verify_file, tries = directory._verify_file, []
 
     def fail_once(*args):
         tries.append(args)
@@ -443,8 +444,8 @@ def test_a_disk_that_comes_back_is_waited_for(snapshots, folder, monkeypatch, ca
             raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
         return verify_file(*args)
 
-    monkeypatch.setattr(manifest, "_verify_file", fail_once)
-    monkeypatch.setattr(snapshot_choice, "_PAUSE", 0.01)
+    monkeypatch.setattr(directory, "_verify_file", fail_once)
+    monkeypatch.setattr(loader, "_RETRY_INTERVAL", 0.01)
     assert Snapshots(folder).restore().step == 20
     assert "waiting for the snapshots" in caplog.text
 
@@ -465,7 +466,7 @@ def test_a_state_that_can_no_longer_be_loaded_costs_its_snapshots_and_is_named(s
         lambda optimizer: LambdaLR(optimizer, lambda step: 1.0 if step < 2 else np.exp(-0.3 * step)),
     ],
 )
-def test_a_schedule_goes_on_through_many_snapshots_as_if_never_saved(folder, schedule):
+def test_a_schedule_continues_through_many_snapshots_as_if_never_saved(folder, schedule):
     def begin():
         optimizer = SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1)
         return {"optimizer": optimizer, "scheduler": schedule(optimizer)}
@@ -484,7 +485,7 @@ def test_a_schedule_goes_on_through_many_snapshots_as_if_never_saved(folder, sch
         assert saved["optimizer"].param_groups[0]["lr"] == calm["optimizer"].param_groups[0]["lr"]
 
 
-def test_a_snapshot_that_this_script_cannot_load_is_passed_over_for_the_one_before(snapshots, folder, caplog):
+def test_a_snapshot_that_this_script_cannot_load_is_skipped_for_the_one_before(snapshots, folder, caplog):
     with torch.serialization.safe_globals([Custom]):
         snapshots.save(10, 1, {"model": Custom()}, {})
     with pytest.raises(SnapshotError, match=r"no snapshot in .* can be loaded; .* of step 10, .* it holds a .*Custom"):
@@ -500,22 +501,22 @@ def test_a_snapshot_that_this_script_cannot_load_is_passed_over_for_the_one_befo
 
 
 @pytest.mark.parametrize("call", ["write_state", "write_manifest", "verify"])
-def test_an_error_that_nobody_foresaw_costs_one_snapshot(snapshots, folder, monkeypatch, call):
+def test_an_unexpected_error_costs_one_snapshot(snapshots, folder, monkeypatch, call):
     def fail(*args, **kwargs):
         raise ZeroDivisionError("odd")
 
     with monkeypatch.context() as patch:
-        patch.setattr(snapshot_writer, call, fail)
+        patch.setattr(writer, call, fail)
         [result] = save(snapshots, 10)
-    assert "an unforeseen error: ZeroDivisionError: odd" in result.problem
+    assert "an unexpected error: ZeroDivisionError: odd" in result.problem
     assert list(folder.iterdir()) == []
     assert save(snapshots, 20)[0].saved
 
 
 def test_the_ranks_copies_must_fit_into_memory_together(memory):
-    room = memory_copy.claim_room(memory, 1 << 20).free
-    one = memory_copy.Claim(room // 3, room)
-    assert memory_copy.lack_of_room(memory, [one]) is None
-    assert "are more than half of the" in memory_copy.lack_of_room(memory, [one, one])
-    barred = memory_copy.Claim(1, obstacle="Permission denied")
-    assert memory_copy.lack_of_room(memory, [one, barred]) == "Permission denied"
+    room = shm.request_space(memory, 1 << 20).free
+    one = shm.SpaceRequest(room // 3, room)
+    assert shm.check_free_space(memory, [one]) is None
+    assert "are more than half of the" in shm.check_free_space(memory, [one, one])
+    refused = shm.SpaceRequest(1, problem="Permission denied")
+    assert shm.check_free_space(memory, [one, refused]) == "Permission denied"

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 import torch
 
-from rekindle.training import staging
-from rekindle.training.staging import Staging
+from rekindle.training.snapshots.engine import staging
+from rekindle.training.snapshots.engine.staging import Staging
 
 
 def many_tensors() -> dict[str, torch.Tensor]:
     torch.manual_seed(0)
-    large = torch.randn(3 * staging._PIECE // 4 + 5)  # three pieces and a bit
+    large = torch.randn(3 * staging._CHUNK // 4 + 5)  # three chunks and a bit
     image = torch.randn(4, 8, 64, 64).to(memory_format=torch.channels_last)
     small = {f"small {number}": torch.randn(number + 1, 3) for number in range(50)}
     return {"large": large, "image": image, "turned": large[:64].view(8, 8).T, "empty": torch.empty(0), **small}

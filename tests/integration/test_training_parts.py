@@ -12,10 +12,11 @@ from torchmetrics.classification import MulticlassAccuracy, MulticlassF1Score
 
 from rekindle import ElasticSampler
 from rekindle.contract.run_dir.rank_records import MetricPoint
-from rekindle.training import metric_state, rng
-from rekindle.training.data_loading import KeyedDataset, to_device
-from rekindle.training.logbook import Logbook, average
+from rekindle.training.data import rng
+from rekindle.training.data.data_loading import KeyedDataset, to_device
 from rekindle.training.process_group import World
+from rekindle.training.reporting.metric_buffer import MetricBuffer, weighted_means
+from rekindle.training.training_state import capture_metrics, prepare_metrics, restore_metrics
 
 CPU = torch.device("cpu")
 ALONE = World(0, 0, 1, CPU, None, owned=False)
@@ -25,7 +26,7 @@ def draw():
     return random.random(), float(np.random.random()), torch.rand(3).tolist()
 
 
-def test_random_numbers_go_on_where_they_were_saved():
+def test_random_numbers_continue_where_they_were_saved():
     rng.seed_all(2**64 - 1)
     state = rng.capture(CPU)
     expected = draw()
@@ -62,7 +63,7 @@ def test_each_epoch_has_its_own_order_and_none_where_none_is_wanted():
     assert list(chain(*batches(1, shuffle=False))) == list(range(101))
 
 
-def test_an_epoch_goes_on_after_the_trained_samples_not_after_the_fetched_ones():
+def test_an_epoch_continues_after_the_trained_samples_not_after_the_fetched_ones():
     sampler = ElasticSampler(101, 16, seed=3)
     loader = iter(DataLoader(list(range(101)), batch_sampler=sampler, num_workers=0))
     fetched = [next(loader) for _ in range(3)]
@@ -73,10 +74,10 @@ def test_an_epoch_goes_on_after_the_trained_samples_not_after_the_fetched_ones()
 
 
 @pytest.mark.parametrize("other", [{"length": 102}, {"seed": 4}])
-def test_a_sampler_refuses_to_go_on_in_another_order(other):
+def test_a_sampler_refuses_to_continue_in_another_order(other):
     saved = ElasticSampler(101, 16, seed=3).state_dict()
     resumed = ElasticSampler(**{"length": 101, "global_batch": 16, "seed": 3, **other})
-    with pytest.raises(ValueError, match=f"{next(iter(other))} .*cannot go on exactly"):
+    with pytest.raises(ValueError, match=f"{next(iter(other))} .*cannot be resumed exactly"):
         resumed.load_state_dict(saved)
 
 
@@ -109,7 +110,7 @@ def test_augmentation_is_the_same_whoever_loads_the_sample_and_leaves_no_trace(n
 
 def accuracy():
     metric = MulticlassAccuracy(3, average="micro")
-    metric_state.prepare(metric, CPU)
+    prepare_metrics(metric, CPU)
     return metric
 
 
@@ -119,20 +120,20 @@ def test_metrics_of_former_ranks_are_merged_so_that_each_sample_counts_once():
     for rank in range(3):
         metric = accuracy()
         metric.update(predictions[rank::3], labels[rank::3])
-        former.append(metric_state.capture(metric))
+        former.append(capture_metrics(metric))
     expected, heir = accuracy(), accuracy()
     expected.update(predictions, labels)
     heir.update(labels, labels)
-    metric_state.restore(heir, former, CPU)
+    restore_metrics(heir, former, CPU)
     assert heir.compute() == expected.compute()
-    metric_state.restore(heir, [], CPU)
+    restore_metrics(heir, [], CPU)
     assert heir.update_count == 0
 
 
-def test_a_collection_of_metrics_goes_on_as_if_never_saved(tmp_path):
+def test_a_collection_of_metrics_continues_as_if_never_saved(tmp_path):
     def collection():
         metrics = MetricCollection({"acc": MulticlassAccuracy(3), "f1": MulticlassF1Score(3), "loss": MeanMetric()})
-        metric_state.prepare(metrics, CPU)
+        prepare_metrics(metrics, CPU)
         return metrics
 
     def update(metrics, seed):
@@ -144,9 +145,9 @@ def test_a_collection_of_metrics_goes_on_as_if_never_saved(tmp_path):
 
     undisturbed = collection()
     update(undisturbed, 1)
-    torch.save(metric_state.capture(undisturbed), tmp_path / "metrics.pt")
+    torch.save(capture_metrics(undisturbed), tmp_path / "metrics.pt")
     resumed = collection()
-    metric_state.restore(resumed, [torch.load(tmp_path / "metrics.pt", weights_only=True)], CPU)
+    restore_metrics(resumed, [torch.load(tmp_path / "metrics.pt", weights_only=True)], CPU)
     for metrics in (undisturbed, resumed):
         update(metrics, 2)
     assert undisturbed.compute() == resumed.compute()
@@ -154,24 +155,24 @@ def test_a_collection_of_metrics_goes_on_as_if_never_saved(tmp_path):
 
 def test_means_are_weighted_by_samples_and_kept_apart_by_step():
     one, two = MetricPoint(1, 0, 1.0, {}), MetricPoint(2, 0, 2.0, {})
-    means = average([(one, 3, {"loss": 1.0}), (two, 1, {"loss": 9.0}), (one, 1, {"loss": 5.0, "lr": 0.1})])
+    means = weighted_means([(one, 3, {"loss": 1.0}), (two, 1, {"loss": 9.0}), (one, 1, {"loss": 5.0, "lr": 0.1})])
     assert [(point.step, point.values) for point in means] == [(1, {"loss": 2.0, "lr": 0.1}), (2, {"loss": 9.0})]
 
 
 def test_a_logged_tensor_is_noted_as_it_was_when_it_was_logged():
-    logbook = Logbook()
+    buffer = MetricBuffer()
     loss = torch.ones((), requires_grad=True) * 2
-    logbook.add(1, 0, 1, {"loss": loss, "lr": 0.5})
+    buffer.add(1, 0, 1, {"loss": loss, "lr": 0.5})
     with torch.no_grad():
         loss += 1
-    assert [point.values for point in logbook.average(ALONE)] == [{"loss": 2.0, "lr": 0.5}]
-    assert logbook.average(ALONE) == []
+    assert [point.values for point in buffer.average(ALONE)] == [{"loss": 2.0, "lr": 0.5}]
+    assert buffer.average(ALONE) == []
 
 
 @pytest.mark.parametrize("value", [torch.zeros(2), "text", None])
 def test_only_single_numbers_can_be_logged(value):
     with pytest.raises((ValueError, TypeError)):
-        Logbook().add(1, 0, 1, {"loss": value})
+        MetricBuffer().add(1, 0, 1, {"loss": value})
 
 
 def test_a_batch_of_any_shape_goes_to_the_device():

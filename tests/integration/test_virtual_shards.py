@@ -5,9 +5,9 @@ import torch
 from torch import nn
 
 from rekindle import DeterministicElastic, Run
-from rekindle.training.addition_tree import AdditionTree, subtrees_in
+from rekindle.training.data.sample_order import shard_range
+from rekindle.training.deterministic.tree_reduction import TreeReduction, subtrees_in
 from rekindle.training.process_group import World
-from rekindle.training.sample_order import share
 
 ALONE = World(0, 0, 1, torch.device("cpu"), None, owned=False)
 ROWS = torch.arange(40.0).reshape(20, 2) / 7
@@ -16,7 +16,7 @@ ROWS = torch.arange(40.0).reshape(20, 2) / 7
 @pytest.fixture
 def run_of(tmp_path):
     def make(model, shards=4, **more):
-        return Run(model=model, device="cpu", directory=tmp_path, method=DeterministicElastic(shards), seed=1, **more)
+        return Run(model=model, device="cpu", directory=tmp_path, strategy=DeterministicElastic(shards), seed=1, **more)
 
     return make
 
@@ -26,9 +26,9 @@ def test_a_sum_is_the_same_however_its_terms_are_spread(terms):
     values = torch.randn(terms, 50, generator=torch.Generator().manual_seed(terms))
     totals = []
     for holders in range(1, terms + 1):
-        whole = AdditionTree()
+        whole = TreeReduction()
         for holder in range(holders):
-            own, part = share(terms, holder, holders), AdditionTree()
+            own, part = shard_range(terms, holder, holders), TreeReduction()
             for term in own:
                 part.add(range(term, term + 1), values[term].clone())
             for subtree, value in zip(subtrees_in(own), part.subtrees(), strict=True):
@@ -44,7 +44,7 @@ def test_the_gradient_is_that_of_the_whole_batch_even_with_uneven_shards(run_of)
         for _ in run.epochs(1):
             for batch in run.batches(ROWS, global_batch=20, shuffle=False):
                 sizes = []
-                for part in run.parts(batch):
+                for part in run.microbatches(batch):
                     (run.model(part).square().mean() * run.batch_weight).backward()
                     sizes.append(len(part))
                 found = model.weight.grad.clone()
@@ -61,7 +61,7 @@ def test_running_statistics_become_the_mean_over_the_shards_and_other_buffers_ke
     with run_of(model) as run:
         for _ in run.epochs(1):
             for batch in run.batches(ROWS, global_batch=20, shuffle=False):
-                for part in run.parts(batch):
+                for part in run.microbatches(batch):
                     run.model(part).sum().backward()
     torch.testing.assert_close(model.running_mean, ROWS.mean(0))
     torch.testing.assert_close(model.running_var, torch.stack([part.var(0) for part in ROWS.chunk(4)]).mean(0))
@@ -75,42 +75,42 @@ def test_a_parameter_that_some_shards_leave_out_gets_the_mean_of_the_others(run_
     with run_of(model) as run:
         for _ in run.epochs(1):
             for batch in run.batches(ROWS, global_batch=20, shuffle=False):
-                for number, part in enumerate(run.parts(batch)):
+                for number, part in enumerate(run.microbatches(batch)):
                     run.model(part, ["always"] if number else ["always", "seldom"]).backward()
     assert (model["always"].bias.grad, model["seldom"].bias.grad) == (torch.tensor([5.0]), torch.tensor([5 / 4]))
 
 
-def test_draws_beside_the_parts_are_not_those_within_and_go_on_behind_them(run_of):
+def test_draws_outside_the_microbatches_are_not_those_within_and_continue_after_them(run_of):
     model, drawn = nn.Linear(2, 1), []
     with run_of(model) as run:
         for _ in run.epochs(1):
             drawn.append(torch.rand(1).item())
             for batch in run.batches(ROWS, global_batch=10):
                 drawn.append(torch.rand(1).item())
-                for part in run.parts(batch):
+                for part in run.microbatches(batch):
                     drawn.append(torch.rand(1).item())
                     run.model(part).sum().backward()
                 drawn.append(torch.rand(1).item())
     assert len(set(drawn)) == 1 + 2 * (1 + 4 + 1)
 
 
-def train_parts(run, use, data=ROWS, global_batch=20):
+def train_microbatches(run, use, data=ROWS, global_batch=20):
     """What ``use`` does with each part, for one epoch."""
     with run:
         for _ in run.epochs(1):
             for batch in run.batches(data, global_batch=global_batch):
-                for part in run.parts(batch):
+                for part in run.microbatches(batch):
                     use(part)
 
 
-def test_a_script_that_does_not_go_through_the_parts_is_told_so(run_of):
+def test_a_script_without_the_loop_over_microbatches_is_refused(run_of):
     run = run_of(nn.Linear(2, 1))
-    run.parts = lambda batch: batch
-    with pytest.raises(RuntimeError, match=r"`for part in run.parts\(batch\): …`"):
-        train_parts(run, lambda part: run.model(part))
+    run.microbatches = lambda batch: batch
+    with pytest.raises(RuntimeError, match=r"`for microbatch in run.microbatches\(batch\): …`"):
+        train_microbatches(run, lambda part: run.model(part))
 
 
-def test_a_step_of_the_optimizer_inside_of_a_part_is_refused(run_of):
+def test_a_step_of_the_optimizer_within_a_microbatch_is_refused(run_of):
     model = nn.Linear(2, 1)
     run, optimizer = run_of(model), torch.optim.SGD(model.parameters(), lr=0.1)
 
@@ -118,25 +118,25 @@ def test_a_step_of_the_optimizer_inside_of_a_part_is_refused(run_of):
         run.model(part).sum().backward()
         optimizer.step()
 
-    with pytest.raises(RuntimeError, match=r"belongs behind the loop over `run.parts"):
-        train_parts(run, use)
+    with pytest.raises(RuntimeError, match=r"belongs after the loop over `run.microbatches"):
+        train_microbatches(run, use)
 
 
-def test_a_part_without_a_backward_pass_is_refused(run_of):
+def test_a_microbatch_without_a_backward_pass_is_refused(run_of):
     run = run_of(nn.Linear(2, 1))
-    with pytest.raises(RuntimeError, match=r"call `loss.backward\(\)` for each part"):
-        train_parts(run, lambda part: run.model(part))
+    with pytest.raises(RuntimeError, match=r"call `loss.backward\(\)` for each, within"):
+        train_microbatches(run, lambda part: run.model(part))
 
 
 def test_a_sparse_gradient_is_refused(run_of):
     run = run_of(nn.Embedding(20, 2, sparse=True))
     with pytest.raises(TypeError, match=r"shape \(20, 2\) is sparse.*sparse=False"):
-        train_parts(run, lambda part: run.model(part).sum().backward(), data=list(range(20)))
+        train_microbatches(run, lambda part: run.model(part).sum().backward(), data=list(range(20)))
 
 
 def test_a_batch_smaller_than_its_shards_is_refused(run_of):
     with pytest.raises(ValueError, match="too few for 4 ranks or shards"):
-        train_parts(run_of(nn.Linear(2, 1)), lambda part: None, global_batch=3)
+        train_microbatches(run_of(nn.Linear(2, 1)), lambda part: None, global_batch=3)
 
 
 def test_a_layer_that_waits_for_other_ranks_is_refused():
@@ -152,9 +152,9 @@ def test_less_than_one_shard_or_thread_is_refused():
         DeterministicElastic(threads=0)
 
 
-def test_with_any_other_method_the_batch_is_its_own_only_part(tmp_path):
+def test_with_any_other_strategy_the_batch_is_the_only_microbatch(tmp_path):
     model = nn.Linear(2, 1)
     with Run(model=model, device="cpu", directory=tmp_path) as run:
         for _ in run.epochs(1):
             for batch in run.batches(ROWS, global_batch=20):
-                assert [part is batch for part in run.parts(batch)] == [True]
+                assert [part is batch for part in run.microbatches(batch)] == [True]

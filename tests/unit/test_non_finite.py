@@ -12,7 +12,7 @@ def point(step, **values):
     return MetricPoint(step, 0, 0.0, values)
 
 
-def test_the_first_loss_gone_bad_is_named_and_other_metrics_may_be_infinite():
+def test_the_first_non_finite_loss_is_named_and_other_metrics_may_be_infinite():
     points = [
         point(1, loss=0.5, perplexity=float("inf")),
         point(2, aux_Loss=float("-inf")),
@@ -23,18 +23,18 @@ def test_the_first_loss_gone_bad_is_named_and_other_metrics_may_be_infinite():
     assert first_non_finite_loss([point(1, loss=None)]) is None
 
 
-def test_going_back_has_an_end_unless_a_new_snapshot_shows_progress():
+def test_rollbacks_are_limited_unless_a_new_snapshot_shows_progress():
     policy = NonFinitePolicy("rollback")
     for _ in range(3):
-        policy.may_go_back_to(40, "loss is nan")
-    policy.may_go_back_to(50, "loss is nan")
+        policy.check_rollback(40, "loss is nan")
+    policy.check_rollback(50, "loss is nan")
     for _ in range(2):
-        policy.may_go_back_to(50, "loss is nan")
-    with pytest.raises(NonFiniteError, match="again after going back to the snapshot of step 50 3 times"):
-        policy.may_go_back_to(50, "loss is nan")
+        policy.check_rollback(50, "loss is nan")
+    with pytest.raises(NonFiniteError, match="again after 3 rollbacks to the snapshot of step 50"):
+        policy.check_rollback(50, "loss is nan")
 
 
-def test_a_training_gone_bad_is_told_as_such_and_not_tried_again():
+def test_a_non_finite_training_is_diagnosed_as_such_and_not_retried():
     error = RankError(1, "NonFiniteError", "loss is nan at step 47", "train.py", 7, "", None, 0.0, 0.0)
     ranks = {0: RankResult(0, 0, 10, 1, done=True), 1: RankResult(1, 1, 11, 1, ended_at=1.0, exit_code=1, error=error)}
     outcome = diagnose(AttemptResult(1, 2, Ending.RANK_FAILED, ranks))

@@ -13,7 +13,7 @@ sys.exit(" ".join(heavy) or 0)
 
 
 @pytest.mark.parametrize(
-    "module", ["rekindle", "rekindle.training", "rekindle.recipes.catalog", "rekindle.training.reporting"]
+    "module", ["rekindle", "rekindle.training", "rekindle.recipes.catalog", "rekindle.training.reporting.reporter"]
 )
 def test_importing_loads_no_torch(module):
     ended = subprocess.run(
@@ -22,11 +22,11 @@ def test_importing_loads_no_torch(module):
     assert (ended.returncode, ended.stderr) == (0, "")
 
 
-def test_every_public_name_is_listed_with_its_home():
-    assert set(rekindle.__all__) == set(rekindle._HOMES)
+def test_every_public_name_is_listed_with_its_module():
+    assert set(rekindle.__all__) == set(rekindle._MODULES)
     assert set(rekindle.__all__) <= set(dir(rekindle))
 
 
 def test_an_unknown_name_is_refused_with_the_known_ones():
-    with pytest.raises(AttributeError, match=r"no attribute 'Runn'; it has DeterministicElastic, .*Run, "):
+    with pytest.raises(AttributeError, match=r"no attribute 'Runn'; it has DDPStrategy, .*Run, "):
         _ = rekindle.Runn

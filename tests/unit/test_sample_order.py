@@ -1,20 +1,20 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rekindle.training.sample_order import batch_sizes, derived_seed, next_batch_size, share
+from rekindle.training.data.sample_order import batch_sizes, derived_seed, next_batch_size, shard_range
 
 SIZES = st.integers(min_value=1, max_value=5000)
 
 
 @given(size=st.integers(min_value=0, max_value=5000), ranks=st.integers(min_value=1, max_value=64))
 def test_every_place_of_a_batch_belongs_to_exactly_one_rank(size, ranks):
-    places = [place for rank in range(ranks) for place in share(size, rank, ranks)]
+    places = [place for rank in range(ranks) for place in shard_range(size, rank, ranks)]
     assert places == list(range(size))
 
 
 @given(size=st.integers(min_value=0, max_value=5000), ranks=st.integers(min_value=1, max_value=64))
 def test_shares_differ_by_one_sample_at_most(size, ranks):
-    shares = [len(share(size, rank, ranks)) for rank in range(ranks)]
+    shares = [len(shard_range(size, rank, ranks)) for rank in range(ranks)]
     assert max(shares) - min(shares) <= 1
 
 
@@ -32,7 +32,7 @@ def test_no_batch_is_less_than_half_full_unless_the_data_set_is(length, batch):
 
 
 @given(length=SIZES, batch=SIZES, done=st.integers(min_value=0, max_value=20))
-def test_an_epoch_taken_up_between_two_batches_goes_on_with_the_same_batches(length, batch, done):
+def test_an_epoch_taken_up_between_two_batches_continues_with_the_same_batches(length, batch, done):
     sizes = batch_sizes(length, batch)
     assert batch_sizes(length - sum(sizes[:done]), batch) == sizes[done:]
 

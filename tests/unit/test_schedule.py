@@ -4,9 +4,9 @@ import pytest
 
 from rekindle.contract.failure_stats import FailureStats
 from rekindle.contract.job import SnapshotPolicy
-from rekindle.training import snapshot_interval
-from rekindle.training.save_costs import SaveCosts
-from rekindle.training.schedule import SnapshotSchedule, effective_policy
+from rekindle.training.snapshots.policy import snapshot_interval
+from rekindle.training.snapshots.policy.schedule import SnapshotSchedule, effective_policy
+from rekindle.training.snapshots.policy.snapshot_interval import SnapshotOverhead
 
 AUTO = SnapshotPolicy(auto=True)
 
@@ -18,12 +18,12 @@ def schedule(snapshot_policy, **settings):
 def saved(at, *, blocked, writing=0.0):
     """An ``auto`` schedule that took its first snapshot ``at``."""
     auto = schedule(AUTO)
-    auto.tried(at, blocked)
-    auto.written(writing)
+    auto.on_started(at, blocked)
+    auto.on_finished(writing)
     return auto
 
 
-def test_what_the_submitter_says_goes_before_what_the_script_says():
+def test_the_submitters_policy_takes_precedence_over_the_scripts():
     job = json.dumps({"every_steps": 5, "every_seconds": None, "every_epochs": None, "keep": 2})
     assert effective_policy(SnapshotPolicy(every_steps=9), job) == SnapshotPolicy(every_steps=5, keep_last=2)
     assert effective_policy(SnapshotPolicy(every_steps=9), json.dumps({"auto": True})) == AUTO
@@ -48,7 +48,7 @@ def test_which_snapshot_is_best_is_said_apart_from_when_they_are_due():
     )
 
 
-def test_a_field_of_a_newer_server_is_passed_over():
+def test_a_field_of_a_newer_server_is_ignored():
     assert effective_policy(SnapshotPolicy(), json.dumps({"every_steps": 5, "by_moonlight": True})) == SnapshotPolicy(
         every_steps=5
     )
@@ -65,37 +65,37 @@ def test_snapshots_by_epoch_follow_every_second_epoch():
     assert [epoch for epoch in range(6) if every_two.due_after_epoch(epoch, now=1e9)] == [1, 3, 5]
 
 
-def test_the_clock_starts_anew_after_each_try():
+def test_the_interval_starts_again_after_each_try():
     by_time = schedule(SnapshotPolicy(every_seconds=10.0))
     assert not by_time.due_after_step(1, now=109.9)
     assert by_time.due_after_step(1, now=110.0)
-    by_time.tried(now=112.0, blocked=2.0)
+    by_time.on_started(now=112.0, blocked=2.0)
     assert not by_time.due_after_step(2, now=121.9)
     assert by_time.due_after_epoch(0, now=122.0)
 
 
-def test_what_is_given_is_kept_however_dear_it_is():
+def test_a_given_interval_is_kept_however_expensive_it_is():
     given = schedule(SnapshotPolicy(every_seconds=10.0))
-    given.tried(now=100.0, blocked=9.0)
-    given.written(30.0)
+    given.on_started(now=100.0, blocked=9.0)
+    given.on_finished(30.0)
     assert given.due_after_step(1, now=111.0)
 
 
-def test_a_snapshot_that_is_owed_follows_at_the_next_step():
+def test_a_pending_snapshot_follows_at_the_next_step():
     every_four = schedule(SnapshotPolicy(every_steps=4))
-    every_four.owed = True
+    every_four.pending = True
     assert every_four.due_after_step(5, now=101.0)
-    every_four.tried(now=101.0, blocked=0.1)
+    every_four.on_started(now=101.0, blocked=0.1)
     assert not every_four.due_after_step(6, now=102.0)
 
 
-def test_copies_in_memory_take_a_twentieth_of_the_time_at_most():
+def test_snapshots_in_shared_memory_take_a_twentieth_of_the_time_at_most():
     rarely = schedule(SnapshotPolicy(every_steps=1000))
-    assert [rarely.copy_due(now) for now in (100.4, 100.6)] == [False, True]
-    rarely.copied(now=101.0, cost=0.3)
-    assert [rarely.copy_due(now) for now in (106.9, 107.1)] == [False, True]
-    rarely.tried(now=107.0, blocked=0.1)
-    assert not rarely.copy_due(107.1)
+    assert [rarely.shm_due(now) for now in (100.4, 100.6)] == [False, True]
+    rarely.on_copied(now=101.0, cost=0.3)
+    assert [rarely.shm_due(now) for now in (106.9, 107.1)] == [False, True]
+    rarely.on_started(now=107.0, blocked=0.1)
+    assert not rarely.shm_due(107.1)
 
 
 def test_the_first_chosen_snapshot_comes_soon_so_that_its_cost_is_known():
@@ -103,18 +103,18 @@ def test_the_first_chosen_snapshot_comes_soon_so_that_its_cost_is_known():
     assert [auto.due_after_step(1, now) for now in (104.9, 105.1)] == [False, True]
 
 
-def test_a_cheap_snapshot_is_chosen_more_often_than_a_dear_one():
-    cheap, dear = saved(105.0, blocked=0.001), saved(105.0, blocked=0.5)
+def test_a_cheap_snapshot_is_taken_more_often_than_an_expensive_one():
+    cheap, expensive = saved(105.0, blocked=0.001), saved(105.0, blocked=0.5)
     assert cheap.due_after_step(2, now=115.0)
-    assert not dear.due_after_step(2, now=155.0)  # a hundredth of the time, and no more
-    assert dear.due_after_step(2, now=300.0)
+    assert not expensive.due_after_step(2, now=155.0)  # a hundredth of the time, and no more
+    assert expensive.due_after_step(2, now=300.0)
 
 
 def test_a_job_that_fails_often_is_saved_more_often():
     steady, shaky = schedule(AUTO), schedule(AUTO, failures=FailureStats(40, 600.0))
     for each in (steady, shaky):
-        each.tried(105.0, 0.02)
-        each.written(0.0)
+        each.on_started(105.0, 0.02)
+        each.on_finished(0.0)
     assert [each.due_after_step(2, now=110.0) for each in (steady, shaky)] == [False, True]
 
 
@@ -131,7 +131,7 @@ def test_writing_leaves_half_of_the_time_to_the_ranks():
 
 
 @pytest.mark.parametrize(("snapshot_policy", "insists"), [(AUTO, False), (SnapshotPolicy(every_seconds=1.0), True)])
-def test_only_a_chosen_snapshot_is_left_out_at_the_end_of_an_epoch(snapshot_policy, insists):
+def test_only_an_automatic_snapshot_is_skipped_at_the_end_of_an_epoch(snapshot_policy, insists):
     assert schedule(snapshot_policy).insists_after_epoch(0) is insists
     assert schedule(SnapshotPolicy(auto=True, every_epochs=2)).insists_after_epoch(1)
 
@@ -140,7 +140,7 @@ GRID = [1e-4, 1e-3, 0.02, 0.5, 2.0, 10.0]
 
 
 @pytest.mark.parametrize("between_failures", [1.0, 600.0, 4 * 3600.0, 1e6])
-def test_a_dearer_snapshot_never_comes_more_often(between_failures):
+def test_a_more_expensive_snapshot_never_comes_more_often(between_failures):
     chosen = [snapshot_interval.interval(cost, 0.0, between_failures) for cost in GRID]
     assert chosen == sorted(chosen)
     assert chosen[0] < chosen[-1]
@@ -150,7 +150,7 @@ def test_a_dearer_snapshot_never_comes_more_often(between_failures):
 def test_more_failures_never_make_snapshots_rarer(cost):
     chosen = [
         snapshot_interval.interval(
-            cost, 0.0, snapshot_interval.time_between_failures(FailureStats(count, 3600.0), 60.0)
+            cost, 0.0, snapshot_interval.mean_time_between_failures(FailureStats(count, 3600.0), 60.0)
         )
         for count in range(50)
     ]
@@ -162,66 +162,68 @@ def test_more_failures_never_make_snapshots_rarer(cost):
 @pytest.mark.parametrize("writing", [0.0, 3.0])
 def test_the_bounds_hold(cost, between_failures, writing):
     chosen = snapshot_interval.interval(cost, writing, between_failures)
-    assert cost / chosen <= snapshot_interval.SHARE * 1.000001
+    assert cost / chosen <= snapshot_interval.MAX_SHARE * 1.000001
     assert writing / chosen <= 0.5
-    assert chosen <= max(snapshot_interval.LONGEST, snapshot_interval.least_interval(cost, writing))
+    assert chosen <= max(snapshot_interval.MAX_INTERVAL, snapshot_interval.min_interval(cost, writing))
 
 
 def test_a_job_without_a_failure_is_trusted_more_the_longer_it_runs():
-    trusted = [snapshot_interval.time_between_failures(FailureStats(0, ran), 0.0) for ran in (0.0, 3600.0, 360000.0)]
+    trusted = [
+        snapshot_interval.mean_time_between_failures(FailureStats(0, ran), 0.0) for ran in (0.0, 3600.0, 360000.0)
+    ]
     assert trusted == [14400.0, 18000.0, 374400.0]
-    assert snapshot_interval.time_between_failures(FailureStats(9, 0.0), 0.0) == 1440.0
+    assert snapshot_interval.mean_time_between_failures(FailureStats(9, 0.0), 0.0) == 1440.0
 
 
 def test_the_cost_is_the_wait_and_what_steps_take_longer_meanwhile():
-    costs = SaveCosts()
+    overhead = SnapshotOverhead()
     for _ in range(9):
-        costs.add_step(0.1, writing=False)
-    costs.began(0.02)
-    costs.add_step(0.13, writing=True)
-    costs.add_step(0.11, writing=True)
-    assert (costs.cost, costs.step) == (None, 0.1)
-    costs.ended(0.25)
-    assert costs.cost == pytest.approx(0.06)
-    assert costs.writing == 0.25
-    costs.add_step(9.0, writing=True)  # a copy in memory is being written
-    costs.began(0.02)
-    costs.ended(0.25)
-    assert costs.cost == pytest.approx(0.04)
+        overhead.add_step(0.1, writing=False)
+    overhead.started(0.02)
+    overhead.add_step(0.13, writing=True)
+    overhead.add_step(0.11, writing=True)
+    assert (overhead.cost, overhead.step) == (None, 0.1)
+    overhead.finished(0.25)
+    assert overhead.cost == pytest.approx(0.06)
+    assert overhead.writing == 0.25
+    overhead.add_step(9.0, writing=True)  # a copy in memory is being written
+    overhead.started(0.02)
+    overhead.finished(0.25)
+    assert overhead.cost == pytest.approx(0.04)
 
 
 def test_steps_that_happen_to_be_fast_make_no_snapshot_cheaper_than_its_wait():
-    costs = SaveCosts()
-    costs.add_step(0.1, writing=False)
-    costs.began(0.02)
-    costs.add_step(0.01, writing=True)
-    costs.ended(0.1)
-    assert costs.cost == 0.02
+    overhead = SnapshotOverhead()
+    overhead.add_step(0.1, writing=False)
+    overhead.started(0.02)
+    overhead.add_step(0.01, writing=True)
+    overhead.finished(0.1)
+    assert overhead.cost == 0.02
 
 
 def test_an_evaluation_while_a_snapshot_is_written_does_not_count_as_its_cost():
-    costs = SaveCosts()
-    costs.add_step(0.1, writing=False)
-    costs.began(0.02)
-    costs.add_step(60.0, writing=True)
-    costs.ended(0.3)
-    assert costs.cost == pytest.approx(0.32)
+    overhead = SnapshotOverhead()
+    overhead.add_step(0.1, writing=False)
+    overhead.started(0.02)
+    overhead.add_step(60.0, writing=True)
+    overhead.finished(0.3)
+    assert overhead.cost == pytest.approx(0.32)
 
 
 def test_a_first_snapshot_into_fresh_memory_is_soon_forgotten():
-    costs = SaveCosts()
+    overhead = SnapshotOverhead()
     for blocked in (0.9, 0.02, 0.02):
-        costs.began(blocked)
-        costs.ended(0.1)
-    assert costs.cost == 0.02
+        overhead.started(blocked)
+        overhead.finished(0.1)
+    assert overhead.cost == 0.02
 
 
-def test_people_are_told_how_often_and_why():
+def test_the_page_shows_how_often_and_why():
     auto = schedule(SnapshotPolicy(auto=True, every_epochs=2))
-    assert auto.describe(100.0) == "every 2 epochs or after 5 s (auto: to see what one costs)"
-    auto.costs.add_step(0.5, writing=False)
-    auto.tried(105.0, 0.02)
-    auto.written(0.1)
+    assert auto.describe(100.0) == "every 2 epochs or after 5 s (auto: to measure the cost of one)"
+    auto.overhead.add_step(0.5, writing=False)
+    auto.on_started(105.0, 0.02)
+    auto.on_finished(0.1)
     assert (
         auto.describe(100.0)
         == "every 2 epochs or every 48 steps or at the end of an epoch (auto: 20 ms each, one failure in 4.0 h)"

@@ -7,48 +7,43 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rekindle.contract.job import SnapshotPolicy
-    from rekindle.training.deterministic_elastic import DeterministicElastic
-    from rekindle.training.drain import Drained
-    from rekindle.training.non_finite import NonFiniteError
-    from rekindle.training.reporting import report
-    from rekindle.training.run import Run
-    from rekindle.training.sampler import ElasticSampler
-    from rekindle.training.snapshot_writer import SnapshotError, StaleGenerationError
-    from rekindle.training.snapshots import Snapshots
+    from rekindle.contract.job import SnapshotPolicy as SnapshotPolicy
+    from rekindle.training.data.sampler import ElasticSampler as ElasticSampler
+    from rekindle.training.deterministic.deterministic_elastic import DeterministicElastic as DeterministicElastic
+    from rekindle.training.drain import Drained as Drained
+    from rekindle.training.non_finite import NonFiniteError as NonFiniteError
+    from rekindle.training.reporting.reporter import report as report
+    from rekindle.training.run import Run as Run
+    from rekindle.training.snapshots.engine.snapshots import Snapshots as Snapshots
+    from rekindle.training.snapshots.engine.writer import SnapshotError as SnapshotError
+    from rekindle.training.snapshots.engine.writer import StaleGenerationError as StaleGenerationError
+    from rekindle.training.strategies.strategy import DDPStrategy as DDPStrategy
+    from rekindle.training.strategies.strategy import NoStrategy as NoStrategy
+    from rekindle.training.strategies.strategy import ShardedStrategy as ShardedStrategy
 
-__all__ = [
-    "DeterministicElastic",
-    "Drained",
-    "ElasticSampler",
-    "NonFiniteError",
-    "Run",
-    "SnapshotError",
-    "SnapshotPolicy",
-    "Snapshots",
-    "StaleGenerationError",
-    "report",
-]
-
-_HOMES = {
-    "DeterministicElastic": "rekindle.training.deterministic_elastic",
+_MODULES = {
+    "DDPStrategy": "rekindle.training.strategies.strategy",
+    "DeterministicElastic": "rekindle.training.deterministic.deterministic_elastic",
     "Drained": "rekindle.training.drain",
-    "ElasticSampler": "rekindle.training.sampler",
+    "ElasticSampler": "rekindle.training.data.sampler",
+    "NoStrategy": "rekindle.training.strategies.strategy",
     "NonFiniteError": "rekindle.training.non_finite",
     "Run": "rekindle.training.run",
-    "SnapshotError": "rekindle.training.snapshot_writer",
+    "ShardedStrategy": "rekindle.training.strategies.strategy",
+    "SnapshotError": "rekindle.training.snapshots.engine.writer",
     "SnapshotPolicy": "rekindle.contract.job",
-    "Snapshots": "rekindle.training.snapshots",
-    "StaleGenerationError": "rekindle.training.snapshot_writer",
-    "report": "rekindle.training.reporting",
+    "Snapshots": "rekindle.training.snapshots.engine.snapshots",
+    "StaleGenerationError": "rekindle.training.snapshots.engine.writer",
+    "report": "rekindle.training.reporting.reporter",
 }
+__all__ = list(_MODULES)  # one list of the names
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has {', '.join(__all__)}")
-    return getattr(import_module(_HOMES[name]), name)
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has {', '.join(_MODULES)}")
+    return getattr(import_module(_MODULES[name]), name)
 
 
 def __dir__() -> list[str]:
-    return [*globals(), *__all__]
+    return [*globals(), *_MODULES]

@@ -14,9 +14,9 @@ from torch.utils.data import TensorDataset
 
 from rekindle import Run, SnapshotPolicy, Snapshots
 from rekindle.recipes.training_context import process_group
-from rekindle.training import memory_copy, snapshot_writer
-from rekindle.training.method import Sharded
 from rekindle.training.process_group import World
+from rekindle.training.snapshots.engine import shm, writer
+from rekindle.training.strategies.strategy import ShardedStrategy
 
 BALLAST = 1 << 20  # bytes of each rank
 
@@ -31,7 +31,11 @@ def draws() -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     snapshot_policy = SnapshotPolicy(every_steps=1)
     with Run(
-        model=model, optimizer=optimizer, device="cpu", snapshot_policy=snapshot_policy, method=Sharded(same_batch=True)
+        model=model,
+        optimizer=optimizer,
+        device="cpu",
+        snapshot_policy=snapshot_policy,
+        strategy=ShardedStrategy(same_batch=True),
     ) as run:
         print(json.dumps({"step": run.step, "draw": torch.rand(()).item()}))
         for _ in run.epochs(run.step + 1):
@@ -42,7 +46,7 @@ def draws() -> None:
 
 def snapshots() -> None:
     with process_group() as world:
-        saved = Snapshots("snapshots", memory=Path("memory"))
+        saved = Snapshots("snapshots", shm=Path("memory"))
         told = {"together": [copied(saved, 1, free=5), copied(saved, 2, free=3)]}
         save(saved, world, 10)
         with torch.serialization.safe_globals([Odd]):
@@ -50,16 +54,16 @@ def snapshots() -> None:
         restored = saved.restore()
         told["restored"] = [restored.step, [each.step for each in restored.skipped]]
         if world.rank == 1:
-            snapshot_writer.write_state = fail
+            writer.write_state = fail
         told["problem"] = save(saved, world, 30)
         print(json.dumps(told))
 
 
 def copied(saved: Snapshots, step: int, *, free: int) -> bool:
     """Into memory of which so many times the ballast of one rank is free."""
-    memory_copy._available_memory = lambda: free * BALLAST
-    saved.begin_copy(step, 0, {"model": {}}, {"ballast": torch.zeros(BALLAST // 4)})
-    return saved.finish().saved
+    shm._available_memory = lambda: free * BALLAST
+    saved.async_save(step, 0, {"model": {}}, {"ballast": torch.zeros(BALLAST // 4)}, to_shm=True)
+    return saved.wait().saved
 
 
 def save(saved: Snapshots, world: World, step: int) -> str | None:

@@ -23,8 +23,8 @@ from torchmetrics.classification import MulticlassAccuracy
 from rekindle import DeterministicElastic, Run, SnapshotPolicy
 from rekindle.contract.run_dir.rank_records import MetricPoint
 from rekindle.recipes.metrics import weight_hash
-from rekindle.training.method import Replicas
-from rekindle.training.reporting import Reporter
+from rekindle.training.reporting.reporter import Reporter
+from rekindle.training.strategies.strategy import DDPStrategy
 
 EPOCHS, CLASSES, SIDE, BATCH, LENGTH = 3, 4, 6, 32, 203
 
@@ -76,14 +76,14 @@ def write(name: str, entry: object) -> None:
 
 
 def note_losses() -> None:
-    measure = Reporter.measure
+    measure = Reporter.log_metrics
 
     def instead(reporter: Reporter, point: MetricPoint) -> None:
         if "loss" in point.values and os.environ.get("RANK", "0") == "0":
             write("losses.jsonl", [point.step, point.values["loss"]])
         measure(reporter, point)
 
-    Reporter.measure = instead
+    Reporter.log_metrics = instead
 
 
 def main() -> None:
@@ -99,7 +99,7 @@ def main() -> None:
         metrics=accuracy,
         device="cpu",
         snapshot_policy=SnapshotPolicy(every_steps=2),
-        method=DeterministicElastic(options.shards) if options.method == "elastic" else Replicas(),
+        strategy=DeterministicElastic(options.shards) if options.method == "elastic" else DDPStrategy(),
     ) as run:
         accuracies = []
         for _ in run.epochs(EPOCHS):
@@ -119,7 +119,7 @@ def train_epoch(
         brightness = 1 + 0.1 * torch.rand(1) + 0.1 * shift if options.dropout else torch.ones(1)
         optimizer.zero_grad()
         ids = []
-        for x, y, index in run.parts(batch):
+        for x, y, index in run.microbatches(batch):
             logits = run.model(x * brightness)
             loss = nn.functional.cross_entropy(logits, y)
             (loss * run.batch_weight).backward()
@@ -129,7 +129,7 @@ def train_epoch(
         if run.step == 0 and run.rank == 0:
             torch.save([each.grad for each in run.module.parameters()], "gradient.pt")
         nn.utils.clip_grad_norm_(run.module.parameters(), 5.0)
-        while run._saving.writing:  # so that a snapshot falls on every second step
+        while run._saver.in_progress:  # so that a snapshot falls on every second step
             time.sleep(0.001)
         fault(run.rank, run.step + 1)
         optimizer.step()

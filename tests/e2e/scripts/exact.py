@@ -24,9 +24,9 @@ from torch.utils.data import Dataset
 from torchmetrics.classification import MulticlassAccuracy
 
 from rekindle import Run, SnapshotPolicy
-from rekindle.training import snapshot_writer
-from rekindle.training.schedule import SnapshotSchedule
-from rekindle.training.snapshot_folder import SnapshotFolder
+from rekindle.training.snapshots.engine import writer
+from rekindle.training.snapshots.policy.schedule import SnapshotSchedule
+from rekindle.training.snapshots.storage.directory import SnapshotStorage
 
 OUT = Path(os.environ["OUT"])
 EPOCHS, CLASSES, FEATURES = 3, 4, 12
@@ -98,15 +98,15 @@ class WatchedWriter:
     def __init__(self, run: Run) -> None:
         self._run, self._step = run, 0
         self.lead = int(os.environ.get("LEAD", "0"))
-        snapshot_writer.SnapshotWriter.write = self._late(snapshot_writer.SnapshotWriter.write)
-        SnapshotSchedule.copy_due = lambda self, now: "COPIES" in os.environ
+        writer.SnapshotWriter.write = self._late(writer.SnapshotWriter.write)
+        SnapshotSchedule.shm_due = lambda self, now: "COPIES" in os.environ
         for name in ("write_state", "write_manifest", "verify"):
-            setattr(snapshot_writer, name, self._mortal(name, getattr(snapshot_writer, name)))
-        for name in ("publish", "retire"):
-            setattr(SnapshotFolder, name, self._mortal(name, getattr(SnapshotFolder, name)))
+            setattr(writer, name, self._mortal(name, getattr(writer, name)))
+        for name in ("publish", "prune"):
+            setattr(SnapshotStorage, name, self._mortal(name, getattr(SnapshotStorage, name)))
 
     def _late(self, write: Callable) -> Callable:
-        def instead(writer: object, staged: snapshot_writer.Staged) -> object:
+        def instead(writer: object, staged: writer.Staged) -> object:
             self._step = staged.step
             wait_until(lambda: self._run.step >= staged.step + self.lead, patience=0.3)
             with (OUT / f"leads-{self._run.rank}.jsonl").open("a") as leads:
@@ -168,7 +168,7 @@ def main() -> None:
                 loss = nn.functional.cross_entropy(logits, y) * run.batch_weight
                 loss.backward()
                 if not writer.lead:
-                    wait_until(lambda: not run._saving.writing)
+                    wait_until(lambda: not run._saver.in_progress)
                 fault(run.rank, run.step + 1)
                 optimizer.step()
                 scheduler.step()

@@ -14,8 +14,8 @@ from torch.utils.data import get_worker_info
 from torchvision import datasets
 
 from rekindle.recipes import data, loop, models
-from rekindle.training.method import Replicas
 from rekindle.training.run import Run
+from rekindle.training.strategies.strategy import DDPStrategy
 
 
 def main() -> None:
@@ -64,19 +64,19 @@ def idle_layer() -> None:
 
 def counted_messages() -> None:
     """At the end each rank says how many times it has shared gradients."""
-    wrap, messages = Replicas.wrap, []
+    wrap, messages = DDPStrategy.wrap, []
 
     def count(state: object, bucket: torch.distributed.GradBucket) -> torch.futures.Future[torch.Tensor]:
         messages.append(bucket.index())
         return allreduce_hook(None, bucket)
 
-    def counting(method: Replicas, *given: object) -> nn.Module:
+    def counting(method: DDPStrategy, *given: object) -> nn.Module:
         model = wrap(method, *given)
         assert isinstance(model, DistributedDataParallel)
         model.register_comm_hook(None, count)
         return model
 
-    Replicas.wrap = counting
+    DDPStrategy.wrap = counting
     _at_end(lambda: f"{len(messages)} messages")
 
 

@@ -16,7 +16,7 @@ import traceback
 from importlib import import_module
 
 import rekindle.recipes
-from rekindle.training.sampler import ElasticSampler
+from rekindle.training.data.sampler import ElasticSampler
 
 GRACE = 30  # seconds for the others, once a rank has died
 

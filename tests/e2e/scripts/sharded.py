@@ -16,7 +16,7 @@ from torch.utils.data import TensorDataset
 
 from rekindle import Run, SnapshotPolicy
 from rekindle.recipes.training_context import process_group
-from rekindle.training.method import Replicas, Sharded
+from rekindle.training.strategies.strategy import DDPStrategy, ShardedStrategy
 
 
 def read_options() -> argparse.Namespace:
@@ -98,7 +98,7 @@ def main() -> None:
             optimizer=None if options.forget else optimizer,
             device="cpu",
             snapshot_policy=SnapshotPolicy(every_steps=2),
-            method=Replicas() if options.way == "ddp" else Sharded(),
+            strategy=DDPStrategy() if options.way == "ddp" else ShardedStrategy(),
             start_from=options.start_from,
         ) as run:
             keep(run, f"restored-{world.size}-{options.way}.pt", optimizer)

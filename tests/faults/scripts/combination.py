@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset
 
 from rekindle import Run, SnapshotPolicy
-from rekindle.training.method import Replicas
+from rekindle.training.strategies.strategy import DDPStrategy
 
 LENGTH, BATCH, EPOCHS, EVERY = 101, 12, 3, 4  # nine steps in an epoch, the last one with five samples
 CLASSES, SIDE, WORDS, LONG = 4, 8, 16, 10
@@ -128,7 +128,7 @@ def main() -> None:
         scaler=scaler,
         device="cpu",
         snapshot_policy=SnapshotPolicy(every_steps=EVERY),
-        method=Replicas(bucket_cap_mb=0.01),  # many buckets, as a large model has
+        strategy=DDPStrategy(bucket_cap_mb=0.01),  # many buckets, as a large model has
     ) as run:
         for _ in run.epochs(EPOCHS):
             for x, y in run.batches(data, global_batch=BATCH, num_workers=int(workers)):

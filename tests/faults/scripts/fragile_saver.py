@@ -82,7 +82,7 @@ def save(snapshots: Snapshots, step: int, version: int = 0) -> str | None:
 
 
 def prepare(before: Path, case: str) -> None:
-    save(Snapshots(before, keep=1), 1)
+    save(Snapshots(before, keep_last=1), 1)
     if case == "fallback":
         shutil.copytree(before / f"{1:012d}", before / f"{2:012d}")  # its manifest says step 1
         (before / f".tmp-dead-{3:012d}").mkdir()
@@ -104,7 +104,7 @@ def live(folder: Path, case: str, number: int, fault: str) -> dict[str, Any]:
     """What struck, the problem that was told, and what can be done afterwards, when the disk is well again."""
     strike = die if fault == "SIGKILL" else failing_with(fault)
     storage = FailingStorage(number, strike, but="" if (case, fault) == ("newer", "SIGKILL") else MANY)
-    snapshots = Snapshots(folder, keep=1)
+    snapshots = Snapshots(folder, keep_last=1)
     storage.install()
     problem = act(snapshots, case)
     sys.setprofile(None)
@@ -171,7 +171,7 @@ def under_strace(folder: Path, case: str, *options: str) -> int:
     """The wait status of a child that acts when strace has it."""
     strace: list[subprocess.Popen[bytes]] = []
     status, _ = in_a_child(
-        lambda: waiting(lambda: act(Snapshots(folder, keep=1), case)),
+        lambda: waiting(lambda: act(Snapshots(folder, keep_last=1), case)),
         lambda pid: strace.append(attached(pid, *options)),
     )
     strace[0].wait()

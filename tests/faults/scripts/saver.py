@@ -26,7 +26,7 @@ def weight(step: int) -> torch.Tensor:
 
 def save_on_and_on(folder: Path) -> None:
     tell("begun")
-    snapshots = Snapshots(folder, keep=2)
+    snapshots = Snapshots(folder, keep_last=2)
     restored = snapshots.restore()
     step = 0 if restored is None else restored.step
     saved = True

@@ -16,7 +16,7 @@ import torch
 from rekindle.recipes.all_reduce import ALGORITHMS, AllReduce
 from rekindle.recipes.training_context import process_group
 from rekindle.training.process_group import World
-from rekindle.training.reporting import report
+from rekindle.training.reporting.reporter import report
 
 ROUNDS = 20
 _WARM_UP = 2  # rounds that are not counted: the first ones connect

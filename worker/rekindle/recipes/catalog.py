@@ -89,7 +89,7 @@ class Options:
     workers: int = _option(0, "data loading processes per rank", _COUNT_OR_ZERO, "N")
     evaluate: str = _choice(
         "exact: each test sample once; padded: samples repeated until all ranks have equally many, as "
-        "DistributedSampler does; compare: exact, and log the other methods as well",
+        "DistributedSampler does; compare: exact, and log the other counts as well",
         *("exact", "padded", "compare"),
     )
     seed: int = _option(0, "random seed", _COUNT_OR_ZERO, "N")

@@ -14,10 +14,10 @@ from torchvision import datasets, transforms
 
 from rekindle.recipes.catalog import Options
 from rekindle.recipes.models import Shape, side_for
-from rekindle.training.data_loading import length_of
+from rekindle.training.data.data_loading import length_of
+from rekindle.training.data.sampler import ElasticSampler
 from rekindle.training.process_group import World
-from rekindle.training.reporting import reporter
-from rekindle.training.sampler import ElasticSampler
+from rekindle.training.reporting.reporter import reporter
 
 _UNREADABLE = (OSError, RuntimeError, ValueError, EOFError, AssertionError, TypeError, LookupError)
 """What torchvision raises where files are missing or have unexpected contents."""
@@ -83,7 +83,7 @@ def load(options: Options, world: World) -> Data:
         return Data(train, test, Shape(10, 1, side))
     source = _SOURCES[options.data]
     if options.download:
-        reporter().place(phase="download")
+        reporter().update_status(phase="download")
         problem = world.broadcast(_download(source, options.data_dir) if world.rank == 0 else None)
         if problem is not None:
             raise DataError(problem)

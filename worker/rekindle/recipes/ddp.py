@@ -13,8 +13,8 @@ from rekindle.recipes.catalog import Options
 from rekindle.recipes.loop import fit
 from rekindle.recipes.sync_batchnorm import convert_sync_batchnorm
 from rekindle.recipes.training_context import TrainingContext, sgd, start_recipe
-from rekindle.training.deterministic_elastic import DeterministicElastic
-from rekindle.training.method import Method, Replicas
+from rekindle.training.deterministic.deterministic_elastic import DeterministicElastic
+from rekindle.training.strategies.strategy import DDPStrategy, Strategy
 
 
 def main() -> None:
@@ -24,15 +24,15 @@ def main() -> None:
         if options.sync_batchnorm:
             convert_sync_batchnorm(model)
         context = TrainingContext(options, images, sgd(model, options), world.device, data_parallel_size=world.size)
-        with context.run(model, choose_method(options), scaler=context.scaler) as run:
+        with context.run(model, choose_strategy(options), scaler=context.scaler) as run:
             fit(run, context)
 
 
-def choose_method(options: Options) -> Method:
+def choose_strategy(options: Options) -> Strategy:
     """With virtual shards the weights are bit-identical on any number of ranks."""
     if options.deterministic_elastic is not None:
         return DeterministicElastic(options.deterministic_elastic)
-    return Replicas(find_unused_parameters=options.find_unused_parameters)
+    return DDPStrategy(find_unused_parameters=options.find_unused_parameters)
 
 
 if __name__ == "__main__":

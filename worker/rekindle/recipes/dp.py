@@ -17,11 +17,11 @@ from torch import nn
 from rekindle.recipes import data, models
 from rekindle.recipes.loop import fit
 from rekindle.recipes.training_context import TrainingContext, sgd, start_recipe
-from rekindle.training.method import Bare
 from rekindle.training.process_group import World
+from rekindle.training.strategies.strategy import NoStrategy
 
 
-class DataParallelStrategy(Bare):
+class DataParallelStrategy(NoStrategy):
     """The model on the first GPU, copied to the others for the duration of a step."""
 
     def wrap(self, model: nn.Module, world: World) -> nn.Module:

@@ -15,8 +15,8 @@ from torch.distributed.fsdp import fully_shard
 from rekindle.recipes import data, models
 from rekindle.recipes.loop import fit
 from rekindle.recipes.training_context import TrainingContext, sgd, start_recipe
-from rekindle.training.method import Sharded
 from rekindle.training.process_group import World
+from rekindle.training.strategies.strategy import ShardedStrategy
 
 
 def main() -> None:
@@ -25,7 +25,7 @@ def main() -> None:
         model = models.build(options.model, images.shape).to(world.device)
         shard(model, world)
         context = TrainingContext(options, images, sgd(model, options), world.device, data_parallel_size=world.size)
-        with context.run(model, Sharded()) as run:
+        with context.run(model, ShardedStrategy()) as run:
             fit(run, context)
 
 

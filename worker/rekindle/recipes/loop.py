@@ -16,7 +16,7 @@ from torchmetrics.classification import MulticlassAccuracy
 from rekindle.recipes.data import evaluation_batches
 from rekindle.recipes.metrics import Score, model_hash, print_line
 from rekindle.recipes.training_context import TrainingContext
-from rekindle.training.data_loading import length_of, to_device
+from rekindle.training.data.data_loading import length_of, to_device
 from rekindle.training.non_finite import NonFiniteError
 from rekindle.training.run import Run
 
@@ -29,7 +29,7 @@ Step = Callable[[Run, TrainingContext, Any], None]
 def train_step(run: Run, context: TrainingContext, batch: Any) -> None:
     """Forward and backward pass of each micro-batch, then the step of the optimizer."""
     context.optimizer.zero_grad()
-    for images, labels in run.parts(batch):
+    for images, labels in run.microbatches(batch):
         run.log(loss=accumulate_gradients(run, context, images, labels))
     context.scaler.step(cast("torch.optim.Optimizer", context.optimizer))  # a hand-written one has its own step
     context.scaler.update()

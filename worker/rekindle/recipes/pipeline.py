@@ -25,11 +25,11 @@ from rekindle.recipes import data, models
 from rekindle.recipes.loop import accuracy_of, fit
 from rekindle.recipes.metrics import weight_hash
 from rekindle.recipes.training_context import TrainingContext, sgd, start_recipe
-from rekindle.training.evaluating import evaluating
-from rekindle.training.method import Bare
+from rekindle.training.data.sample_order import shard_range
+from rekindle.training.eval_mode import eval_mode
 from rekindle.training.process_group import World
 from rekindle.training.run import Run
-from rekindle.training.sample_order import share
+from rekindle.training.strategies.strategy import NoStrategy
 from rekindle.training.training_state import Stateful
 
 
@@ -51,7 +51,7 @@ def split_stages(model: nn.Sequential, rank: int, ranks: int) -> nn.Sequential:
     starts = [index for index, layer in enumerate(model) if next(layer.parameters(), None) is not None]
     if len(starts) < ranks:
         raise ValueError(f"the model has {len(starts)} layers, too few for a pipeline of {ranks} ranks")
-    own = share(len(starts), rank, ranks)
+    own = shard_range(len(starts), rank, ranks)
     start = 0 if rank == 0 else starts[own.start]
     stop = len(model) if rank == ranks - 1 else starts[own.stop]
     return nn.Sequential(OrderedDict((str(index), model[index]) for index in range(start, stop)))
@@ -75,7 +75,7 @@ class Pipeline:
         run.log(loss=loss)
 
     def evaluate(self, run: Run, context: TrainingContext) -> float:
-        with run.phase("evaluate"), evaluating(run.module):
+        with run.phase("evaluate"), eval_mode(run.module):
             return accuracy_of(run, context, self._predict)
 
     def weight_hash(self, run: Run) -> str:
@@ -118,7 +118,7 @@ def count_micro_batches(samples: int, maximum: int) -> int:
     return max(count for count in range(1, maximum + 1) if samples % count == 0)
 
 
-class PipelineStrategy(Bare):
+class PipelineStrategy(NoStrategy):
     """Every rank has a stage of the model and sees every whole batch; a snapshot holds the full model."""
 
     divides_state = True
@@ -127,10 +127,10 @@ class PipelineStrategy(Bare):
         self._world = world
         return model
 
-    def seat(self, world: World) -> tuple[int, int]:
+    def data_shard(self, world: World) -> tuple[int, int]:
         return 0, 1
 
-    def saved(self, model: nn.Module, parts: dict[str, Stateful]) -> tuple[Stateful, dict[str, Stateful]]:
+    def stateful_parts(self, model: nn.Module, parts: dict[str, Stateful]) -> tuple[Stateful, dict[str, Stateful]]:
         full = {
             name: _FullOptimizer(model, part, self._world) if isinstance(part, torch.optim.Optimizer) else part
             for name, part in parts.items()

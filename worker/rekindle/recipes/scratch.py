@@ -19,8 +19,8 @@ from rekindle.recipes.all_reduce import ALGORITHMS
 from rekindle.recipes.loop import fit
 from rekindle.recipes.models import lenet
 from rekindle.recipes.training_context import TrainingContext, start_recipe
-from rekindle.training.method import Bare
 from rekindle.training.run import Run
+from rekindle.training.strategies.strategy import NoStrategy
 
 NAMES = ("w1", "b1", "w2", "b2", "w3", "b3", "w4", "b4")
 
@@ -79,7 +79,7 @@ def main() -> None:
         model = PlainLeNet(images.shape.classes, images.shape.channels).to(world.device)
         optimizer = PlainSGD(list(model.parameters()), options.lr)
         context = TrainingContext(options, images, optimizer, world.device, data_parallel_size=world.size)
-        with context.run(model, Bare()) as run:
+        with context.run(model, NoStrategy()) as run:
             fit(run, context, lambda run, context, batch: train_step(run, context, optimizer, *batch))
 
 

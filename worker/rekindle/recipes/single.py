@@ -9,7 +9,7 @@ Nothing is distributed here. ``Run`` adds snapshots and exact resume; the traini
 from rekindle.recipes import data, models
 from rekindle.recipes.loop import fit
 from rekindle.recipes.training_context import TrainingContext, sgd, start_recipe
-from rekindle.training.method import Bare
+from rekindle.training.strategies.strategy import NoStrategy
 
 
 def main() -> None:
@@ -17,7 +17,7 @@ def main() -> None:
         images = data.load(options, world)
         model = models.build(options.model, images.shape)
         context = TrainingContext(options, images, sgd(model, options), world.device, data_parallel_size=1)
-        with context.run(model, Bare(), scaler=context.scaler) as run:
+        with context.run(model, NoStrategy(), scaler=context.scaler) as run:
             fit(run, context)
 
 

@@ -16,8 +16,8 @@ from rekindle.recipes import data, models
 from rekindle.recipes.loop import fit
 from rekindle.recipes.models import HEADS, TransformerBlock
 from rekindle.recipes.training_context import TrainingContext, sgd, start_recipe
-from rekindle.training.method import Sharded
 from rekindle.training.process_group import World
+from rekindle.training.strategies.strategy import ShardedStrategy
 
 PARALLEL_STYLES: dict[str, ParallelStyle] = {
     "attention.query": ColwiseParallel(),
@@ -37,7 +37,7 @@ def main() -> None:
         # foreach would mix sharded and replicated parameters in one call, which torch rejects
         optimizer = sgd(model, options, foreach=False)
         context = TrainingContext(options, images, optimizer, world.device, data_parallel_size=1)
-        with context.run(model, Sharded(same_batch=True)) as run:
+        with context.run(model, ShardedStrategy(same_batch=True)) as run:
             fit(run, context)
 
 

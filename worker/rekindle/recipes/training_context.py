@@ -15,12 +15,12 @@ from rekindle.recipes.catalog import RECIPES, Options
 from rekindle.recipes.data import Data
 from rekindle.recipes.metrics import EpochMetrics
 from rekindle.training import process_group as groups
+from rekindle.training.data.sample_order import batch_sizes
 from rekindle.training.drain import Drained
-from rekindle.training.method import Method
 from rekindle.training.process_group import World
-from rekindle.training.reporting import reporter
+from rekindle.training.reporting.reporter import reporter
 from rekindle.training.run import Run
-from rekindle.training.sample_order import batch_sizes
+from rekindle.training.strategies.strategy import Strategy
 from rekindle.training.training_state import Stateful
 
 _GAMMA = 0.1  # factor of the learning rate at each of --lr-steps
@@ -62,7 +62,7 @@ def process_group() -> Iterator[World]:
         groups.leave(world)
         raise
     except BaseException:
-        groups.abandon(world)
+        groups.abort(world)
         raise
     groups.leave(world)
 
@@ -166,13 +166,13 @@ class TrainingContext:
         self.batch = BatchSize(self.options, self.data_parallel_size)
         self.learning_rate = LearningRate(self.options, self.batch.scale)
 
-    def run(self, model: nn.Module, method: Method, scaler: Stateful | None = None) -> Run:
-        """The run that trains ``model`` by ``method``; its snapshots hold optimizer, scaler and metrics as well."""
+    def run(self, model: nn.Module, strategy: Strategy, scaler: Stateful | None = None) -> Run:
+        """The run that trains ``model`` with ``strategy``; its snapshots hold optimizer, scaler and metrics as well."""
         return Run(
             model=model,
             optimizer=self.optimizer,
             scaler=scaler,
             metrics=self.metrics.torchmetrics,
             seed=self.options.seed,
-            method=method,
+            strategy=strategy,
         )

@@ -1,1 +1,1 @@
-"""What a training script uses: a run that stops and goes on exactly, and its parts, each usable alone."""
+"""What a training script uses: a run that stops and resumes exactly, and its parts, each usable alone."""

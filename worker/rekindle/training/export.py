@@ -1,10 +1,10 @@
-"""Plain weights out of a snapshot, for any program that knows torch or safetensors; needs no server and no ranks.
+"""Export plain weights from a snapshot, for any program that reads torch or safetensors files. Needs no server.
 
-    python -m rekindle.training.export FOLDER FILE.safetensors
-    python -m rekindle.training.export FOLDER FILE.pt --step 40
+    python -m rekindle.training.export DIRECTORY FILE.safetensors
+    python -m rekindle.training.export DIRECTORY FILE.pt --step 40
 
-FOLDER is a folder of snapshots or one of the snapshots in it; nothing there is changed. A ``.pt`` file holds the state
-dict of the model, for ``torch.load(…, weights_only=True)`` and ``load_state_dict``.
+DIRECTORY has the snapshots, or is one of them; nothing there is changed. A ``.pt`` file holds the state dict of the
+model, for ``torch.load(…, weights_only=True)`` and ``load_state_dict``.
 """
 
 import argparse
@@ -21,41 +21,40 @@ import torch
 from torch import Tensor
 
 from rekindle.contract.files import fsync_directory
-from rekindle.training.manifest import MODEL, NAME, BadSnapshotError, Manifest, verify
-from rekindle.training.shards import ShardFiles, put_together
-from rekindle.training.snapshot_files import read_state
-from rekindle.training.snapshot_folder import SnapshotFolder
-from rekindle.training.tensor_file import SAFETENSORS, write_safetensors
+from rekindle.contract.run_dir.snapshots import MANIFEST, MODEL, BadSnapshotError, Manifest, SnapshotDir
+from rekindle.training.snapshots.storage.directory import verify
+from rekindle.training.snapshots.storage.dtensor_io import ShardFiles, reshard
+from rekindle.training.snapshots.storage.files import SAFETENSORS, read_state, write_safetensors
 
 TORCH = ".pt"
 
 
 class ExportError(Exception):
-    """Nothing was exported; the text says why, and what to do."""
+    """Nothing was exported; the text has the reason, and what to do."""
 
 
 def main() -> None:
-    """Says what was exported as one line of JSON. Ends with code 2 and a sentence on stderr where that was nothing."""
+    """Prints what was exported as one line of JSON. Exits with code 2 and a sentence on stderr where nothing was."""
     parser = argparse.ArgumentParser(prog="python -m rekindle.training.export", description="Export plain weights.")
-    parser.add_argument("folder", type=Path, help="folder of snapshots, or of one snapshot")
+    parser.add_argument("directory", type=Path, help="directory of snapshots, or of one snapshot")
     parser.add_argument("file", type=Path, help=f"what to write: a name that ends in {SAFETENSORS} or {TORCH}")
-    parser.add_argument("--step", type=int, help="which snapshot; the newest that passes its checks, if left out")
+    parser.add_argument("--step", type=int, help="which snapshot (default: the latest that passes its checks)")
     parser.add_argument("--job", help="the job that the snapshots must belong to")
-    parser.add_argument("--force", action="store_true", help="replace the file if there is one")
+    parser.add_argument("--force", action="store_true", help="replace an existing file")
     chosen = parser.parse_args()
     try:
-        told = export(chosen.folder, chosen.file, step=chosen.step, job_id=chosen.job, force=chosen.force)
+        exported = export(chosen.directory, chosen.file, step=chosen.step, job_id=chosen.job, force=chosen.force)
     except (ExportError, OSError) as error:
         sys.stderr.write(f"error: {error}\n")
         sys.exit(2)
-    sys.stdout.write(json.dumps(told) + "\n")
+    sys.stdout.write(json.dumps(exported) + "\n")
 
 
-def export(folder: Path, file: Path, *, step: int | None, job_id: str | None, force: bool) -> dict[str, Any]:
-    """Write the model's weights to ``file``, whole or not at all, and tell about it. Raises ExportError or OSError."""
-    refuse_target(file, force=force)
-    manifest, model, passed_over = _choose(folder, step, job_id)
-    with _appearing(file, force=force) as temporary:
+def export(directory: Path, file: Path, *, step: int | None, job_id: str | None, force: bool) -> dict[str, Any]:
+    """Write the model's weights to ``file``, whole or not at all, and describe them. Raises ExportError or OSError."""
+    validate_target(file, force=force)
+    manifest, model, skipped = _select(directory, step, job_id)
+    with _atomic_target(file, force=force) as temporary:
         if file.suffix == TORCH:
             torch.save(model, temporary)
         else:
@@ -67,76 +66,72 @@ def export(folder: Path, file: Path, *, step: int | None, job_id: str | None, fo
         "job": manifest.job_id,
         "tensors": sum(isinstance(item, Tensor) for item in model.values()),
         "bytes": file.stat().st_size,
-        "passed_over": passed_over,
+        "skipped": skipped,
     }
 
 
-def refuse_target(file: Path, *, force: bool) -> None:
-    """Before any work. Raises ExportError for an unknown kind of file, no place for it, or one that is there."""
+def validate_target(file: Path, *, force: bool) -> None:
+    """Before any work. Raises ExportError for an unknown kind of file, no directory for it, or one that exists."""
     if file.suffix not in (SAFETENSORS, TORCH):
-        raise ExportError(f"{file} must end in {SAFETENSORS} or {TORCH}, which says what to write")
+        raise ExportError(f"{file} must end in {SAFETENSORS} or {TORCH}, which selects the format")
     if file.suffix == SAFETENSORS:
         try:
-            import safetensors.torch  # noqa: F401  # asked now, since the snapshot may take minutes to read
+            import safetensors.torch  # noqa: F401  # now, since the snapshot may take minutes to read
         except ImportError as error:
             raise ExportError(
                 f"the library safetensors is not installed in {sys.executable}: `{sys.executable} -m pip install "
                 f"safetensors`, or export to a name that ends in {TORCH}"
             ) from error
     if not file.parent.is_dir():
-        raise ExportError(f"{file} cannot be written: there is no folder {file.parent}")
+        raise ExportError(f"{file} cannot be written: there is no directory {file.parent}")
     if file.is_dir():
-        raise ExportError(f"{file} is a folder: name a file")
+        raise ExportError(f"{file} is a directory: name a file")
     if file.exists() and not force:
-        raise ExportError(f"{file} is there already: --force replaces it, or choose another name")
+        raise ExportError(f"{file} exists already: --force replaces it, or choose another name")
 
 
-def read_model(folder: Path, manifest: Manifest) -> dict[str, Any]:
-    """The state dict of the model in the snapshot ``folder``, whole, on the CPU; ``manifest`` is of ``verify``.
+def read_model(directory: Path, manifest: Manifest) -> dict[str, Any]:
+    """The state dict of the model in one snapshot, whole, on the CPU; ``manifest`` is of ``verify``.
 
     Raises ExportError where a script has saved something else with ``Snapshots``.
     """
     try:
-        state = read_state(folder / MODEL)
+        state = read_state(directory / MODEL)
         model = state.get("model") if isinstance(state, dict) else None
         if not isinstance(model, dict):
-            raise ExportError(f"{folder / MODEL} must hold a dict with the model's state as 'model', and does not")
+            raise ExportError(f"{directory / MODEL} must hold a dict with the model's state as 'model', and does not")
         if manifest.sharded:
-            files = ShardFiles(folder, manifest.world_size)
-            model = put_together({"model": model}, {}, files)["model"]
+            model = reshard({"model": model}, {}, ShardFiles(directory, manifest.world_size))["model"]
     except UnpicklingError as error:
         raise ExportError(
-            f"{folder} holds more than tensors, numbers and text, so it is not loaded: {error}"
+            f"{directory} holds more than tensors, numbers and text, so it is not loaded: {error}"
         ) from error
     weights: dict[str, Any] = model
     return weights
 
 
-_Choice = tuple[Manifest, dict[str, Any], list[str]]  # and why newer ones were passed over
-
-
-def _choose(folder: Path, step: int | None, job_id: str | None) -> _Choice:
-    """A damaged snapshot that was asked for is an error; otherwise the one before it is taken."""
-    if not folder.is_dir():
-        raise ExportError(f"there is no folder {folder}")
-    if (folder / NAME).exists() and folder.name.isdecimal():
-        step, folder = int(folder.name), folder.parent
-    snapshots = SnapshotFolder(folder, generation="")
+def _select(directory: Path, step: int | None, job_id: str | None) -> tuple[Manifest, dict[str, Any], list[str]]:
+    """The last item: why later ones were skipped. A damaged snapshot that ``step`` requests is an error."""
+    if not directory.is_dir():
+        raise ExportError(f"there is no directory {directory}")
+    if (directory / MANIFEST).exists() and directory.name.isdecimal():
+        step, directory = int(directory.name), directory.parent
+    snapshots = SnapshotDir(directory)
     steps = snapshots.steps()
     if not steps:
-        raise ExportError(f"{folder} holds no snapshot yet: the first one comes with the first steps of training")
+        raise ExportError(f"{directory} holds no snapshot yet: the first one comes with the first steps of training")
     if step is not None and step not in steps:
-        raise ExportError(f"{folder} holds no snapshot of step {step}, only of {', '.join(map(str, steps))}")
-    passed_over: list[str] = []
+        raise ExportError(f"{directory} holds no snapshot of step {step}, only of {', '.join(map(str, steps))}")
+    skipped: list[str] = []
     for each in steps if step is None else [step]:
         try:
             manifest = verify(snapshots.path(each), step=each, job_id=job_id)
-            return manifest, read_model(snapshots.path(each), manifest), passed_over
+            return manifest, read_model(snapshots.path(each), manifest), skipped
         except (BadSnapshotError, OSError) as error:  # a running job may delete an old one meanwhile
-            passed_over.append(f"the snapshot of step {each} must not be used: {error}")
+            skipped.append(f"the snapshot of step {each} must not be used: {error}")
     others = [other for other in steps if other != step]
     hint = f"try --step {others[0]}" if step is not None and others else "there is no other snapshot"
-    raise ExportError("; ".join([*passed_over, f"{hint} ({folder})"]))
+    raise ExportError("; ".join([*skipped, f"{hint} ({directory})"]))
 
 
 def _write_safetensors(model: dict[str, Any], path: Path, manifest: Manifest) -> None:
@@ -150,31 +145,25 @@ def _write_safetensors(model: dict[str, Any], path: Path, manifest: Manifest) ->
 
 
 @contextmanager
-def _appearing(file: Path, *, force: bool) -> Iterator[Path]:
-    """A temporary file to be written within; then it takes its name, on disk, with the rights of any new file."""
+def _atomic_target(file: Path, *, force: bool) -> Iterator[Path]:
+    """A temporary file to write within; it then becomes ``file``, durably, with the mode of any new file."""
     temporary = file.with_name(f".{file.name}.{os.getpid()}.tmp")
     try:
         temporary.touch()
-        rights = temporary.stat().st_mode
+        mode = temporary.stat().st_mode
         yield temporary
-        temporary.chmod(rights)  # safetensors makes a file that its owner alone may read
+        temporary.chmod(mode)  # safetensors makes a file that its owner alone may read
         with temporary.open("rb") as written:
             os.fsync(written.fileno())
         if force:
             temporary.replace(file)
         else:
-            _take_name(temporary, file)
+            os.link(temporary, file)  # unlike a rename, never replaces what was created meanwhile
         fsync_directory(file.parent)
+    except FileExistsError as error:
+        raise ExportError(f"{file} was created meanwhile: --force replaces it") from error
     finally:
         temporary.unlink(missing_ok=True)
-
-
-def _take_name(temporary: Path, file: Path) -> None:
-    """Unlike a rename, a link never replaces what somebody else has put there meanwhile."""
-    try:
-        os.link(temporary, file)
-    except FileExistsError as error:
-        raise ExportError(f"{file} has appeared meanwhile: --force replaces it") from error
 
 
 if __name__ == "__main__":

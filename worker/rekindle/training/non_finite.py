@@ -1,4 +1,4 @@
-"""What a training does when its loss or its weights become infinite or no number."""
+"""What a training does when its loss or its weights become infinite or NaN."""
 
 import math
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from rekindle.contract.run_dir.rank_records import MetricPoint
 
 OnNan = Literal["stop", "rollback", "ignore"]
 
-_ROLLBACKS = 3  # to the same snapshot
+_MAX_ROLLBACKS = 3  # to the same snapshot
 
 
 class NonFiniteError(ArithmeticError):
@@ -16,7 +16,7 @@ class NonFiniteError(ArithmeticError):
 
 
 def first_non_finite_loss(points: list[MetricPoint]) -> str | None:
-    """Which loss among the logged values went wrong first; a metric is a loss where its name says so."""
+    """Which logged loss was the first that is not finite; a metric is a loss if its name contains ``loss``."""
     for point in points:
         for name, value in point.values.items():
             if "loss" in name.lower() and value is not None and not math.isfinite(value):
@@ -26,27 +26,27 @@ def first_non_finite_loss(points: list[MetricPoint]) -> str | None:
 
 @dataclass(slots=True)
 class NonFinitePolicy:
-    """``stop`` raises, ``rollback`` goes back to the newest snapshot and on with other data, ``ignore`` goes on."""
+    """What follows: ``stop`` raises, ``rollback`` restores the latest snapshot, ``ignore`` continues."""
 
-    wish: OnNan
-    _target: int | None = None  # the step gone back to
+    on_nan: OnNan
+    _target: int | None = None  # the step of the last rollback
     _times: int = 0  # in a row
 
     def __post_init__(self) -> None:
-        if self.wish not in get_args(OnNan):
-            raise ValueError(f"on_nan must be one of {', '.join(get_args(OnNan))}, not {self.wish!r}")
+        if self.on_nan not in get_args(OnNan):
+            raise ValueError(f"on_nan must be one of {', '.join(get_args(OnNan))}, not {self.on_nan!r}")
 
-    def calls_for_rollback(self, finding: str) -> bool:
+    def needs_rollback(self, finding: str) -> bool:
         """Raises NonFiniteError where the training is to stop."""
-        if self.wish == "stop":
-            raise NonFiniteError(f"{finding}; on_nan='rollback' or 'ignore' would go on")
-        return self.wish == "rollback"
+        if self.on_nan == "stop":
+            raise NonFiniteError(f"{finding}; on_nan='rollback' or 'ignore' would continue")
+        return self.on_nan == "rollback"
 
-    def may_go_back_to(self, step: int | None, finding: str) -> None:
-        """Raises NonFiniteError where ``step``, the newest snapshot's, has been tried too often or does not exist."""
+    def check_rollback(self, step: int | None, finding: str) -> None:
+        """Raises NonFiniteError where ``step``, the latest snapshot's, has been tried too often or does not exist."""
         if step is None:
-            raise NonFiniteError(f"{finding}, and there is no snapshot to go back to")
+            raise NonFiniteError(f"{finding}, and there is no snapshot to roll back to")
         self._times = self._times + 1 if step == self._target else 1
         self._target = step
-        if self._times > _ROLLBACKS:
-            raise NonFiniteError(f"{finding}, again after going back to the snapshot of step {step} {_ROLLBACKS} times")
+        if self._times > _MAX_ROLLBACKS:
+            raise NonFiniteError(f"{finding}, again after {_MAX_ROLLBACKS} rollbacks to the snapshot of step {step}")

@@ -1,4 +1,4 @@
-"""Joining the other ranks, talking to them, and leaving without a crash."""
+"""Joining the other ranks, communicating with them, and leaving without a crash."""
 
 import gc
 from dataclasses import dataclass, replace
@@ -16,8 +16,8 @@ T = TypeVar("T")
 class World:
     """This rank among the others.
 
-    ``control`` is a gloo group beside the one that trains: small decisions and snapshots use it, so that they work on
-    every device and never mix with gradients. It is None only in a world of one that joined no group.
+    ``control`` is a gloo group of its own: flags and snapshots use it, so that they work on every device and never mix
+    with gradients. It is None only in a world of one that joined no group.
     """
 
     rank: int
@@ -25,10 +25,10 @@ class World:
     size: int
     device: torch.device
     control: dist.ProcessGroup | None
-    owned: bool  # joined here, so to be left here
+    owned: bool  # joined here, so it is left here
 
     def gather(self, value: T) -> list[T]:
-        """Everybody's ``value`` by rank, on every rank. All ranks must call it."""
+        """The ``value`` of each rank, by rank, on every rank. All ranks must call it."""
         if self.control is None:
             return [value]
         values: list[T] = [value] * self.size
@@ -43,8 +43,8 @@ class World:
         dist.broadcast_object_list(values, src=0, group=self.control)
         return values[0]
 
-    def beside(self) -> "World":
-        """The same ranks with a group of their own, so that another thread may talk there. All ranks must call it."""
+    def with_new_group(self) -> "World":
+        """The same ranks with another control group, for use by another thread. All ranks must call it."""
         if self.control is None:
             return self
         return replace(self, control=cast("dist.ProcessGroup", dist.new_group(backend="gloo")), owned=False)
@@ -58,21 +58,21 @@ class World:
 def join(env: RankEnv, device: str) -> World:
     """Join the process group that torchrun prepared, or a world of one where there is no torchrun.
 
-    ``device`` is ``cpu``, ``cuda`` (then the GPU of the local rank) or ``auto``. A group that the script has joined
-    already is used, and left to the script.
+    ``device`` is ``cpu``, ``cuda`` (the GPU of the local rank) or ``auto``. A group that the script has joined already
+    is used, and remains the script's to leave.
     """
     owned = not dist.is_initialized()
-    place = _choose_device(device, env.local_rank)
+    own_device = _select_device(device, env.local_rank)
     if owned:
-        backend = "nccl" if place.type == "cuda" else "gloo"
-        dist.init_process_group(backend, **_rendezvous(env), device_id=place if place.type == "cuda" else None)
-    return _describe(env, place, owned)
+        gpu = own_device if own_device.type == "cuda" else None
+        dist.init_process_group("gloo" if gpu is None else "nccl", **_rendezvous(env), device_id=gpu)
+    return _describe(env, own_device, owned)
 
 
 def joined_world(env: RankEnv) -> World:
     """The world that the script has joined by itself; a world of one where it has joined none.
 
-    Raises RuntimeError under a torchrun with several ranks whose group nobody has joined yet.
+    Raises RuntimeError under a torchrun with several ranks where the script has joined none yet.
     """
     device = torch.device("cpu")
     if dist.is_initialized():
@@ -86,10 +86,10 @@ def joined_world(env: RankEnv) -> World:
 
 
 def leave(world: World) -> None:
-    """Leave a group that was joined here, after every rank has come to its end.
+    """Leave a group that was joined here, after every rank has finished.
 
     Drop every reference to the DistributedDataParallel first: a rank that exits with the group or its reducer alive
-    can abort in the interpreter's last moments, and then a finished training counts as failed.
+    can abort while the interpreter shuts down, and then a finished training counts as failed.
     """
     if world.owned and dist.is_initialized():
         world.barrier()
@@ -97,11 +97,10 @@ def leave(world: World) -> None:
         dist.destroy_process_group()
 
 
-def abandon(world: World) -> None:
-    """Leave after a failure, asking nobody: closed connections tell the peers at once.
+def abort(world: World) -> None:
+    """Leave after a failure, without the other ranks: they notice the closed connections at once.
 
-    On NCCL the group is left to the end of the process, since taking it down waits for collectives that peers may
-    never join.
+    On NCCL the group stays until the process ends, since destroying it waits for collectives that peers may never join.
     """
     if world.owned and dist.is_initialized() and world.device.type == "cpu":
         dist.destroy_process_group()
@@ -120,10 +119,10 @@ def _rendezvous(env: RankEnv) -> dict[str, Any]:
     return {"store": store, "rank": 0, "world_size": 1}
 
 
-def _choose_device(wish: str, local_rank: int) -> torch.device:
-    if wish not in ("auto", "cpu", "cuda"):
-        raise ValueError(f"device must be 'auto', 'cpu' or 'cuda', not {wish!r}")
-    if wish == "cpu" or (wish == "auto" and not torch.cuda.is_available()):
+def _select_device(requested: str, local_rank: int) -> torch.device:
+    if requested not in ("auto", "cpu", "cuda"):
+        raise ValueError(f"device must be 'auto', 'cpu' or 'cuda', not {requested!r}")
+    if requested == "cpu" or (requested == "auto" and not torch.cuda.is_available()):
         return torch.device("cpu")
     count = torch.cuda.device_count()
     if local_rank >= count:

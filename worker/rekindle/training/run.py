@@ -1,10 +1,10 @@
-"""A training that stops and goes on exactly: the loop around the user's step."""
+"""A training that stops and resumes exactly: the loop around the user's step."""
 
 import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -16,48 +16,47 @@ from torch.utils.data import Dataset
 
 from rekindle.contract.environment import RankEnv
 from rekindle.contract.job import SnapshotPolicy
-from rekindle.training import metric_state, process_group
-from rekindle.training.agreement import Agreement
-from rekindle.training.best import BestSoFar
-from rekindle.training.data_loading import Collate, length_of, share_loader, to_device, training_loader
-from rekindle.training.drain import Drained, DrainWatch
-from rekindle.training.evaluating import evaluating
-from rekindle.training.logbook import Logbook
-from rekindle.training.memory_copy import memory_folder
-from rekindle.training.method import Method, Replicas
+from rekindle.training import process_group
+from rekindle.training.data.data_loading import Collate, eval_loader, length_of, to_device, training_loader
+from rekindle.training.data.progress import Progress
+from rekindle.training.data.sampler import ElasticSampler
+from rekindle.training.drain import Drained, DrainSignal
+from rekindle.training.eval_mode import eval_mode
 from rekindle.training.non_finite import NonFinitePolicy, OnNan
-from rekindle.training.progress import Progress
-from rekindle.training.reporting import reporter
-from rekindle.training.sampler import ElasticSampler
-from rekindle.training.saving import Saving
-from rekindle.training.schedule import SnapshotSchedule, effective_policy
-from rekindle.training.snapshots import Snapshots
-from rekindle.training.step_boundary import StepBoundary
-from rekindle.training.training_state import PROGRESS, Stateful, TrainingState
+from rekindle.training.reporting.metric_buffer import MetricBuffer
+from rekindle.training.reporting.reporter import reporter
+from rekindle.training.snapshots.engine.shm import shm_dir
+from rekindle.training.snapshots.engine.snapshots import Snapshots
+from rekindle.training.snapshots.policy.async_saver import AsyncSaver
+from rekindle.training.snapshots.policy.best_tracker import BestTracker
+from rekindle.training.snapshots.policy.schedule import SnapshotSchedule, effective_policy
+from rekindle.training.step_boundary import FlagAllReduce, StepBoundary
+from rekindle.training.strategies.strategy import DDPStrategy, Strategy
+from rekindle.training.training_state import Stateful, TrainingState, prepare_metrics
 
-_EPOCH_END = "epoch end"  # phase in which the script does what it likes, evaluation above all
+_EPOCH_END = "epoch end"  # phase in which the script may do anything, evaluation above all
 
 
 class Run:
-    """Joins the process group, restores the newest good snapshot, and takes new ones, all within ``with``.
+    """Joins the process group, restores the latest good snapshot, and takes new ones, all within ``with``.
 
-    ``model`` is brought to this rank's device and wrapped in DistributedDataParallel (``run.model``), unless another
-    ``method`` divides the work. ``optimizer``, ``scheduler``, ``scaler`` and everything in ``extra`` follow torch's
+    ``model`` is moved to this rank's device and wrapped in DistributedDataParallel (``run.model``), unless another
+    ``strategy`` divides the work. ``optimizer``, ``scheduler``, ``scaler`` and everything in ``extra`` follow torch's
     ``state_dict`` protocol, are the same on all ranks and are saved once; ``metrics`` (torchmetrics) are saved for
     each rank.
 
     A step is one batch: split a batch to accumulate gradients, since those are not saved. Build the model and the
     optimizer from a fixed seed; random draws from ``with`` on depend on ``seed`` and the rank.
 
-    ``start_from`` is a file to begin with where there is no snapshot yet: a model's state dict (``.safetensors``, or by
+    ``start_from`` is a file to start from where there is no snapshot yet: a model's state dict (``.safetensors``, or by
     ``torch.save``), or a dict of states by the names of the parts (``model``, ``optimizer`` …) by ``torch.save``.
 
-    ``best`` names a logged metric, as in ``accuracy`` or, where less is better, ``-loss``: the best snapshot is kept
-    beyond the newest ones, and the end of an epoch that is_better_than it is always saved.
+    ``monitor`` names a logged metric, as in ``accuracy`` or, where less is better, ``-loss``: the best snapshot is kept
+    in addition to the latest ones, and the end of an epoch that is better than it is always saved.
 
-    A loss (a logged metric with ``loss`` in its name) or weights that are not finite are never saved. ``on_nan`` says
-    what run_after: ``stop`` raises NonFiniteError; ``rollback`` goes back to the newest snapshot and on with the data
-    behind the batch that did it, three times from the same snapshot at most; ``ignore`` goes on.
+    A loss (a logged metric with ``loss`` in its name) or weights that are not finite are never saved. ``on_nan`` is
+    what follows: ``stop`` raises NonFiniteError; ``rollback`` restores the latest snapshot and continues with the data
+    after the batch that caused it, at most three times from the same snapshot; ``ignore`` continues.
     """
 
     def __init__(
@@ -72,7 +71,7 @@ class Run:
         device: str = "auto",
         directory: str | Path | None = None,
         snapshot_policy: SnapshotPolicy | None = None,
-        method: Method | None = None,
+        strategy: Strategy | None = None,
         monitor: str | None = None,
         on_nan: OnNan = "stop",
         start_from: str | Path | None = None,
@@ -84,26 +83,23 @@ class Run:
         self._parts = {name: part for name, part in own.items() if part is not None}
         self._directory = directory
         self._start_from = None if start_from is None else Path(start_from)
-        self._method: Method = method or Replicas()
-        policy = snapshot_policy or SnapshotPolicy()
-        policy = replace(policy, monitor=monitor or policy.monitor)
-        self._policy = effective_policy(policy, self._env.snapshot_policy)
-        self._best = BestSoFar(self._policy.monitor)
+        self._strategy = strategy or DDPStrategy()
+        self._policy = effective_policy(snapshot_policy or SnapshotPolicy(), self._env.snapshot_policy, monitor)
+        self._best = BestTracker(self._policy.monitor)
         self._reporter = reporter()
-        self._device_wish = self._reporter.device_kind or "auto" if device == "auto" else device
-        self._drain = DrainWatch(self._env.run_dir, reads_intent=self._env.rank == 0)
-        self._logbook = Logbook()
+        self._requested_device = self._reporter.device_kind or "auto" if device == "auto" else device
+        self._drain = DrainSignal(self._env.run_dir, reads_intent=self._env.rank == 0)
+        self._logged = MetricBuffer()
         self._progress = Progress()
         self._non_finite = NonFinitePolicy(on_nan)
         self._wrapped: nn.Module | None = None
 
     def __enter__(self) -> Self:
-        self._world = process_group.join(self._env, self._device_wish)
+        self._world = process_group.join(self._env, self._requested_device)
         try:
             self._set_up()
         except BaseException:
-            self._close()
-            process_group.abandon(self._world)
+            self._leave(succeeded=False)
             raise
         return self
 
@@ -116,13 +112,14 @@ class Run:
                 self._boundary.finish()
             succeeded = kind is None or issubclass(kind, Drained)
         finally:
-            self._end(succeeded=succeeded)
+            self._saver.finish(succeeded=succeeded)
+            self._leave(succeeded=succeeded)
 
     @property
     def model(self) -> nn.Module:
         """The model to train with: its backward pass averages the gradients over all ranks."""
         if self._wrapped is None:
-            raise RuntimeError("run.model lives between the beginning and the end of `with Run(...) as run:`")
+            raise RuntimeError("run.model exists only within `with Run(...) as run:`")
         return self._wrapped
 
     @property
@@ -144,35 +141,35 @@ class Run:
 
     @property
     def step(self) -> int:
-        """Finished steps, all attempts together."""
+        """Finished steps of all attempts together, replayed ones once."""
         return self._progress.step
 
     @property
     def epoch(self) -> int:
-        """The epoch under way, from 0."""
+        """The current epoch, from 0."""
         return self._progress.epoch
 
     @property
     def batch_weight(self) -> float:
         """Multiply the mean loss of a batch by this, and each sample of the global batch weighs the same.
 
-        It is 1 where the ranks' shares are equal, and differs where a batch cannot be divided evenly.
+        It is 1 where the ranks' shards are equal, and differs where a batch cannot be divided evenly.
         """
-        own, all_ranks = self._progress.share
-        return own * self._method.seat(self._world)[1] / all_ranks
+        own, all_ranks = self._progress.samples
+        return own * self._strategy.data_shard(self._world)[1] / all_ranks
 
     def epochs(self, count: int) -> Iterator[int]:
         """The epochs that are left of ``count``, the interrupted one first; none where the training is finished."""
         progress = self._progress
         progress.epochs = count
         if not progress.resumes_epoch:
-            self._state.put_back_own()
+            self._state.restore_rank_state()
         while not progress.finished:
-            self._reporter.place(phase="train", epoch=progress.epoch, epochs=count)
-            self._division.begin(progress)
+            self._reporter.update_status(phase="train", epoch=progress.epoch, epochs=count)
+            self._microbatches.begin(progress)
             yield progress.epoch
             self._boundary.end_epoch()
-        self._reporter.place(phase=_EPOCH_END, epoch=progress.epoch)
+        self._reporter.update_status(phase=_EPOCH_END, epoch=progress.epoch)
 
     def batches(
         self,
@@ -187,47 +184,47 @@ class Run:
 
         ``global_batch`` counts the samples of all ranks together; any world size trains the same batches in the same
         order. Whatever the data set draws at random is keyed to the sample. Takes snapshots when due, and raises
-        ``Drained`` at a step boundary, on all ranks the same, when somebody asks to stop.
+        ``Drained`` at a step boundary, on all ranks the same, when a stop is requested.
         """
         sampler = self._begin_batches(dataset, global_batch, shuffle)
         loader = training_loader(
             dataset,
-            self._division.indices(sampler),
+            self._microbatches.indices(sampler),
             seed=self._seed,
             epoch=sampler.epoch,
             num_workers=num_workers,
             collate=collate,
         )
-        for batch in self._division.batches(loader):
+        for batch in self._microbatches.batches(loader):
             self._boundary.begin_step(sampler)
-            self._division.begin(self._progress)
+            self._microbatches.begin(self._progress)
             yield to_device(batch, self._world.device)
             self._boundary.end_step(sampler)
-        self._reporter.place(phase=_EPOCH_END)
+        self._reporter.update_status(phase=_EPOCH_END)
 
-    def parts(self, batch: Any) -> Iterator[Any]:
-        """The parts of a batch, to run forward and backward one after another before the optimizer steps.
+    def microbatches(self, batch: Any) -> Iterator[Any]:
+        """The micro-batches of a batch, to run forward and backward in turn before the optimizer steps.
 
-        One, the batch itself, with every method but ``DeterministicElastic``: it needs this loop, and any script may
-        have it. Log the loss inside of it, and multiply it by ``batch_weight`` there.
+        One, the batch itself, with every strategy but ``DeterministicElastic``, which needs this loop. Log the loss
+        within it, and multiply it by ``batch_weight`` there.
         """
-        return self._division.of(batch, self._progress)
+        return self._microbatches.of(batch, self._progress)
 
-    def share(
+    def eval_batches(
         self, dataset: Dataset[Any], *, batch_size: int, num_workers: int = 0, collate: Collate | None = None
     ) -> Iterator[Any]:
-        """This rank's share of ``dataset`` in batches on its device, for evaluation: no sample is left out or repeated.
+        """This rank's shard of ``dataset`` in batches on its device, for evaluation: each sample is on one rank.
 
-        Shares may differ by a sample, so ranks may see different numbers of batches: do nothing collective inside.
+        Shards may differ by a sample, so ranks may get different numbers of batches: do nothing collective within.
         """
-        loader = share_loader(dataset, self._world, batch_size=batch_size, num_workers=num_workers, collate=collate)
+        loader = eval_loader(dataset, self._world, batch_size=batch_size, num_workers=num_workers, collate=collate)
         for batch in loader:
             yield to_device(batch, self._world.device)
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
-        """Backward passes inside add up gradients on this rank, and send nothing; the last of a step stays outside."""
-        with self._method.no_sync(self.model):
+        """Backward passes within accumulate gradients on this rank, and send nothing; the last of a step is outside."""
+        with self._strategy.no_sync(self.model):
             yield
 
     @contextmanager
@@ -235,116 +232,86 @@ class Run:
         """The bare model in evaluation mode, without gradients and with rank 0's buffers on every rank."""
         for buffer in self._module.buffers():
             dist.broadcast(buffer, src=0)
-        with self.phase("evaluate"), evaluating(self._module), torch.no_grad():
+        with self.phase("evaluate"), eval_mode(self._module), torch.no_grad():
             yield self._module
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Tell the page that this rank does something else than training; hang detection is patient meanwhile."""
+        """Show on the page that this rank does something else than training; hang detection waits longer meanwhile."""
         before = self._reporter.phase
-        self._reporter.place(phase=name)
+        self._reporter.update_status(phase=name)
         try:
             yield
         finally:
-            self._reporter.place(phase=before)
+            self._reporter.update_status(phase=before)
 
     def log(self, **values: Any) -> None:
-        """Note metrics of this step, such as ``loss=loss``; the page shows their mean over the ranks and samples.
+        """Log metrics of this step, such as ``loss=loss``; the page shows their mean over the ranks and samples.
 
-        Talks to nobody and waits for no device, so it may be called at every step.
+        Neither communicates nor waits for a device, so it may be called at every step.
         """
-        weight, _ = self._progress.share
-        self._logbook.add(self._progress.step_to_log, self._progress.epoch, weight, values)
+        samples, _ = self._progress.samples
+        self._logged.add(self._progress.step_to_log, self._progress.epoch, samples, values)
 
     def _set_up(self) -> None:
         self._drain.start()
         self._module.to(self._world.device)
-        self._wrapped = self._method.wrap(self._module, self._world)
-        self._division = self._method.parts(self._wrapped, self._world, self._seed)
-        metric_state.prepare(self._metrics, self._world.device)
-        model, parts = self._method.saved(self._module, self._parts)
+        self._wrapped = self._strategy.wrap(self._module, self._world)
+        self._microbatches = self._strategy.microbatches(self._wrapped, self._world, self._seed)
+        prepare_metrics(self._metrics, self._world.device)
+        model, parts = self._strategy.stateful_parts(self._module, self._parts)
+        stream = self._strategy.rng_stream(self._world)
         self._state = TrainingState(
-            self._module, model, parts, self._metrics, self._seed, self._method.stream(self._world), self._world.device
+            self._module, model, parts, self._metrics, self._progress, self._seed, stream, self._world.device
         )
-        agreement = Agreement(self._world)
-        self._snapshots = Snapshots(
+        flags = FlagAllReduce(self._world)
+        self._saver = self._build_saver()
+        self._boundary = StepBoundary(
+            self._world, flags, self._progress, self._state, self._saver, self._drain, self._logged, self._non_finite
+        )
+
+    def _build_saver(self) -> AsyncSaver:
+        """Restores the training first: the schedule starts after it."""
+        snapshots = Snapshots(
             self._directory,
-            keep=self._policy.keep_last,
+            keep_last=self._policy.keep_last,
             world=self._world,
-            memory=memory_folder(self._env),
+            shm=shm_dir(self._env),
             layout=self._state.capture_shared,
         )
         with self.phase("restore"):
-            from_disk = self._restore()
-        self._reporter.place(step=self._progress.step)
-        self._saving = Saving(
-            self._snapshots,
+            on_disk = self._state.restore_or_begin(snapshots.restore(), self._world.size, self._start_from)
+        self._reporter.update_status(step=self._progress.step)
+        self._best.best = snapshots.best_score() if self._policy.monitor else None
+        saver = AsyncSaver(
+            snapshots,
             SnapshotSchedule(self._policy, time.monotonic(), self._env.failures),
             self._progress,
-            self._capture,
-            self._state.objection,
+            partial(self._state.capture, shared=self._world.rank == 0 or self._strategy.is_sharded),
+            self._state.find_non_finite,
             self._best,
-            durable=self._progress.place if from_disk else None,
+            saved=self._progress.position if on_disk else None,
         )
-        self._best.score = self._snapshots.best_score() if self._policy.monitor else None
-        self._saving.report_policy()
-        self._boundary = StepBoundary(
-            self._world,
-            agreement,
-            self._progress,
-            self._state,
-            self._saving,
-            self._drain,
-            self._logbook,
-            self._non_finite,
-        )
-
-    def _restore(self) -> bool:
-        """True where the disk has all that the training goes on from."""
-        restored = self._snapshots.restore()
-        if restored is None:
-            if self._start_from is not None:
-                self._state.start_from(self._start_from)
-            self._state.begin()
-            return True
-        same_world = restored.world_size == self._world.size
-        shared = restored.shared_state
-        self._state.restore(shared, restored.rank_states, step=restored.step, same_world=same_world)
-        self._progress.restore(restored.step, shared[PROGRESS])
-        return restored.from_disk
+        saver.report_policy()
+        return saver
 
     def _begin_batches(self, dataset: Dataset[Any], global_batch: int, shuffle: bool) -> ElasticSampler:
-        rank, sharers = self._method.seat(self._world)
+        shard, shards = self._strategy.data_shard(self._world)
         sampler = ElasticSampler(
-            length_of(dataset), global_batch, seed=self._seed, rank=rank, world_size=sharers, shuffle=shuffle
+            length_of(dataset), global_batch, seed=self._seed, rank=shard, world_size=shards, shuffle=shuffle
         )
         resumes = self._progress.resumes_epoch
-        self._reporter.place(steps=self._progress.begin_batches(sampler))
+        self._reporter.update_status(steps=self._progress.begin_batches(sampler))
         if resumes:
-            self._state.put_back_own()
+            self._state.restore_rank_state()
         return sampler
 
-    def _capture(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        gathers = self._world.rank == 0 or self._method.divides_state
-        return self._capture_shared() if gathers else {}, self._state.capture_own()
-
-    def _capture_shared(self) -> dict[str, Any]:
-        return {**self._state.capture_shared(), PROGRESS: self._progress.state_dict()}
-
-    def _end(self, *, succeeded: bool) -> None:
-        """Leave the other ranks; a snapshot under way is waited for."""
-        if succeeded:
-            self._saving.forget_copies()
-        else:
-            self._saving.abandon()
-        self._close()
-        if succeeded:
-            process_group.leave(self._world)
-        else:
-            process_group.abandon(self._world)
-
-    def _close(self) -> None:
-        """Drop what must not outlive the process group."""
+    def _leave(self, *, succeeded: bool) -> None:
+        """Drop what must not outlive the process group, and leave the other ranks."""
         self._drain.stop()
         self._reporter.flush()
         self._wrapped = None
+        if succeeded:
+            process_group.leave(self._world)
+        else:
+            process_group.abort(self._world)

@@ -1,168 +1,198 @@
-"""What all ranks do between two steps, in agreement: save, gather what was logged, go back, stop."""
+"""What all ranks do between two steps, in agreement: save, gather what was logged, roll back, stop."""
 
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 
-from rekindle.training.agreement import Agreement, Decision
-from rekindle.training.drain import Drained, DrainWatch
-from rekindle.training.logbook import Logbook
+import torch
+import torch.distributed as dist
+
+from rekindle.training.data.progress import Progress
+from rekindle.training.data.sampler import ElasticSampler
+from rekindle.training.drain import Drained, DrainSignal
 from rekindle.training.non_finite import NonFinitePolicy, first_non_finite_loss
 from rekindle.training.process_group import World
-from rekindle.training.progress import Progress
-from rekindle.training.reporting import reporter
-from rekindle.training.restoring import Restored
-from rekindle.training.sampler import ElasticSampler
-from rekindle.training.saving import Saving
+from rekindle.training.reporting.metric_buffer import MetricBuffer
+from rekindle.training.reporting.reporter import reporter
+from rekindle.training.snapshots.engine.loader import Restored
+from rekindle.training.snapshots.policy.async_saver import AsyncSaver
 from rekindle.training.training_state import TrainingState
+
+
+@dataclass(frozen=True, slots=True)
+class StepFlags:
+    """What is to follow a step. Of one rank: what it requests; one request is enough."""
+
+    drain: bool = False
+    snapshot: bool = False
+    shm: bool = False  # a snapshot in shared memory
+    flush: bool = False  # gather what was logged
+    writing: bool = False  # no request: the snapshot before is still being written
+
+    def __or__(self, other: "StepFlags") -> "StepFlags":
+        return StepFlags(*(one or another for one, another in zip(astuple(self), astuple(other), strict=True)))
+
+
+class FlagAllReduce:
+    """One small all-reduce a step, which runs while the step is computed, so that no rank waits for it.
+
+    The price is that a request made during a step takes effect at the end of the next one.
+    """
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._flags = torch.zeros(len(astuple(StepFlags())), dtype=torch.int32)
+        self._work: dist.Work | None = None
+
+    def start(self, own: StepFlags) -> None:
+        """All ranks must call it, in the same order, after ``wait`` for the one before."""
+        self._flags.copy_(torch.tensor(astuple(own)))
+        self._work = dist.all_reduce(self._flags, dist.ReduceOp.MAX, group=self._world.control, async_op=True)
+
+    def wait(self) -> StepFlags:
+        """The flags of all ranks together; none is set where nothing was started."""
+        if self._work is None:
+            return StepFlags()
+        self._work.wait()
+        self._work = None
+        return StepFlags(*map(bool, self._flags.tolist()))
 
 
 @dataclass(slots=True)
 class StepBoundary:
     """Every method is called by all ranks at the same step.
 
-    What is due is asked at the beginning of a step, while nobody waits for the answer, and done at its end.
+    The ranks agree at the beginning of a step, while nobody waits for the answer, on what they do at its end.
     """
 
     world: World
-    agreement: Agreement
+    flags: FlagAllReduce
     progress: Progress
     state: TrainingState
-    saving: Saving
-    drain: DrainWatch
-    logbook: Logbook
+    saver: AsyncSaver
+    drain: DrainSignal
+    metrics: MetricBuffer
     non_finite: NonFinitePolicy
-    _later: Decision = field(default_factory=Decision)  # decided, to be done at the end of the epoch
-    _left_at: float | None = None  # seconds of CLOCK_MONOTONIC, since when the training goes on within its epoch
+    _deferred: StepFlags = field(default_factory=StepFlags)  # to the end of the epoch
+    _left_at: float | None = None  # seconds of CLOCK_MONOTONIC, when the previous step of the epoch ended
 
     def begin_step(self, sampler: ElasticSampler) -> None:
         self.progress.begin_step(sampler)
-        now, leads = time.monotonic(), self.saving.snapshots.leads
-        self.agreement.begin(
-            Decision(
+        now, decides = time.monotonic(), self.saver.snapshots.is_coordinator
+        self.flags.start(
+            StepFlags(
                 drain=self.drain.requested(),
-                snapshot=leads and self.saving.schedule.due_after_step(self.progress.step + 1, now),
-                copy=leads and self.saving.copy_due(now),
-                flush=leads and self.logbook.due(now),
-                writing=self.saving.writing,
+                snapshot=decides and self.saver.schedule.due_after_step(self.progress.step + 1, now),
+                shm=decides and self.saver.shm_due(now),
+                flush=decides and self.metrics.due(now),
+                writing=self.saver.in_progress,
             )
         )
 
     def end_step(self, sampler: ElasticSampler) -> None:
         """What is due at the end of the epoch waits for what the script does there, such as a scheduler's step.
 
-        So does a drain: the script may use its last loss there, which no snapshot has. Since it may also do there what
-        takes longer than whoever asked for the drain will wait, the step is saved first.
+        So does a drain: the script may use its last loss there, which no snapshot has. Since the script may take longer
+        there than a drain may take, the step is saved first.
         """
         self._count_step(sampler)
-        decision = self.agreement.settle()
+        flags = self.flags.wait()
         if self._left_at is not None:
-            seconds = time.monotonic() - self._left_at
-            self.saving.schedule.costs.add_step(seconds, writing=decision.writing)
+            self.saver.schedule.overhead.add_step(time.monotonic() - self._left_at, writing=flags.writing)
         if not sampler.finished:
-            self._act(decision)
+            if flags.flush or flags.snapshot or flags.shm or flags.drain:
+                self._flush_metrics()
+            self._carry_out(flags)
         else:
-            self._later = decision
-            if decision.drain:
-                self._write_log()
+            self._deferred = flags
+            if flags.drain:
+                self._flush_metrics()
                 self._save_now()
         self._left_at = time.monotonic()
 
     def end_epoch(self) -> None:
-        decision, self._later, self._left_at = self._later | self.agreement.settle(), Decision(), None
-        self._count_step_left()
+        earlier, self._deferred, self._left_at = self._deferred | self.flags.wait(), StepFlags(), None
+        self._count_left_step()
         ended = self.progress.end_epoch()
-        is_last, schedule = self.progress.finished, self.saving.schedule
-        due = self.saving.snapshots.leads and schedule.due_after_epoch(ended, time.monotonic())
-        vote = Decision(self.drain.requested(), due or is_last, flush=True, writing=self.saving.writing)
-        answer = self.agreement.ask(vote)
-        decision = replace(decision | answer, drain=(decision | answer).drain and not is_last, writing=answer.writing)
-        self._write_log()
-        is_best = self.saving.best.beaten_at(self.progress.step)
-        if is_best or (decision.snapshot and schedule.insists_after_epoch(ended)):
-            self._collect()
-            decision = replace(decision, snapshot=True, writing=False)
-        self._carry_out(decision, must_save=is_last)
+        is_last, schedule = self.progress.finished, self.saver.schedule
+        due = self.saver.snapshots.is_coordinator and schedule.due_after_epoch(ended, time.monotonic())
+        self.flags.start(StepFlags(self.drain.requested(), due or is_last, writing=self.saver.in_progress))
+        now = self.flags.wait()
+        flags = replace(earlier | now, drain=(earlier | now).drain and not is_last, writing=now.writing)
+        self._flush_metrics()
+        is_best = self.saver.best.would_be_best(self.progress.step)
+        if is_best or (flags.snapshot and schedule.insists_after_epoch(ended)):
+            self._wait_for_snapshot()
+            flags = replace(flags, snapshot=True, writing=False)
+        self._carry_out(flags, must_save=is_last)
 
     def finish(self) -> None:
         """Save what the script has trained since the last snapshot, if it ended before its epochs did."""
-        self.agreement.settle()
-        self._count_step_left()
-        self._write_log()
-        best = self.saving.best
-        if best.by is not None and not best.seen:
-            reporter().warn(f"monitor={best.by!r}: the script logged no such metric, so no best snapshot was kept")
+        self.flags.wait()
+        self._count_left_step()
+        self._flush_metrics()
+        best = self.saver.best
+        if best.monitor is not None and not best.logged:
+            reporter().warn(f"monitor={best.monitor!r}: the script logged no such metric, so no best snapshot was kept")
         self._save_now()
 
-    def _count_step_left(self) -> None:
+    def _count_left_step(self) -> None:
         if self.progress.left_in_step and self.progress.sampler is not None:
             self._count_step(self.progress.sampler)
 
     def _count_step(self, sampler: ElasticSampler) -> None:
         self.progress.end_step(sampler)
-        reporter().place(step=self.progress.step)
+        reporter().update_status(step=self.progress.step)
 
-    def _act(self, decision: Decision) -> None:
-        if decision.flush or decision.snapshot or decision.copy or decision.drain:
-            self._write_log()
-        self._carry_out(decision)
-
-    def _carry_out(self, decision: Decision, *, must_save: bool = False) -> None:
+    def _carry_out(self, flags: StepFlags, *, must_save: bool = False) -> None:
         """Do what all ranks have agreed on."""
-        if decision.drain or must_save:
+        if flags.drain or must_save:
             self._save_now()
-        elif not decision.writing:
-            self._collect()
-            if decision.snapshot:
-                self.saving.begin()
-            elif decision.copy:
-                self.saving.begin_copy()
-        elif decision.snapshot:
-            self.saving.put_off()
-        if decision.drain:
+        elif not flags.writing:
+            self._wait_for_snapshot()
+            if flags.snapshot or flags.shm:
+                self.saver.async_save(to_shm=not flags.snapshot)
+        elif flags.snapshot:
+            self.saver.skip()
+        if flags.drain:
             raise Drained(self.progress.step)
 
     def _save_now(self) -> None:
-        self._collect()
-        self.saving.begin()
-        self._collect()
+        self._wait_for_snapshot()
+        self.saver.async_save()
+        self._wait_for_snapshot()
 
-    def _collect(self) -> None:
-        result = self.saving.collect()
-        if result is not None and result.objected:
-            self._object(f"{result.problem} after step {result.step}")
+    def _wait_for_snapshot(self) -> None:
+        result = self.saver.wait()
+        if result is not None and result.invalid:
+            self._handle_non_finite(f"{result.problem} after step {result.step}")
 
-    def _write_log(self) -> None:
-        points = self.logbook.average(self.world)
+    def _flush_metrics(self) -> None:
+        points = self.metrics.average(self.world)
         for point in points:
-            reporter().measure(point)
+            reporter().log_metrics(point)
         reporter().flush()
-        self.saving.best.note(points)
+        self.saver.best.on_logged(points)
         finding = first_non_finite_loss(points)
         if finding is not None:
-            self._object(finding)
+            self._handle_non_finite(finding)
 
-    def _object(self, finding: str) -> None:
+    def _handle_non_finite(self, finding: str) -> None:
         """Loss or weights are not finite, as all ranks find at the same step boundary."""
-        if not self.non_finite.calls_for_rollback(finding):
+        if not self.non_finite.needs_rollback(finding):
             return
-        self.saving.collect()
-        restored = self.saving.snapshots.newest()
-        self.non_finite.may_go_back_to(None if restored is None else restored.step, finding)
+        self.saver.wait()
+        restored = self.saver.snapshots.latest()
+        self.non_finite.check_rollback(None if restored is None else restored.step, finding)
         if restored is not None:
             self._roll_back(restored, finding)
 
     def _roll_back(self, restored: Restored, finding: str) -> None:
-        """The state of ``restored``, and the data that come next: those between are left out."""
-        shared, progress = restored.shared_state, self.progress
-        self.state.roll_back(
-            shared,
-            restored.rank_states,
-            step=restored.step,
-            same_world=restored.world_size == self.world.size,
-            same_epoch=shared["progress"]["epoch"] == progress.epoch,
-        )
-        left_out, progress.step = progress.step - restored.step, restored.step
-        reporter().place(step=restored.step)
+        """The state of ``restored``, and the data that come next: those in between are skipped."""
+        skipped = self.progress.step - restored.step
+        self.state.roll_back(restored, self.world.size)
+        reporter().update_status(step=restored.step)
         if self.world.rank == 0:
-            place = f"back to the snapshot of step {restored.step}"
-            reporter().warn(f"{finding}: {place}, without the data of the last {left_out} steps")
+            reporter().warn(
+                f"{finding}: rolled back to the snapshot of step {restored.step}, without the data of the last "
+                f"{skipped} steps"
+            )

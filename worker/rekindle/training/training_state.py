@@ -1,5 +1,6 @@
 """All that makes a training what it is at one step: what the ranks share, and what each has for itself."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -7,14 +8,19 @@ from typing import Any, Protocol
 import torch
 from torch import nn
 
-from rekindle.training import metric_state, rng
-from rekindle.training.sample_order import derived_seed
-from rekindle.training.tensor_file import read_tensors
+from rekindle.training.data import rng
+from rekindle.training.data.data_loading import to_device
+from rekindle.training.data.progress import Progress
+from rekindle.training.data.sample_order import derived_seed
+from rekindle.training.reporting.reporter import reporter
+from rekindle.training.snapshots.engine.loader import Restored
+from rekindle.training.snapshots.storage.files import read_tensors
 
-PROGRESS = "progress"
-"""What the shared state of a training holds beside its parts."""
+_PROGRESS = "progress"  # in the shared state, next to the parts
+_HINT = "give Run the parts it was saved with, or start in a new snapshot directory"
 
-_WAY_OUT = "give Run the parts it was taken with, or start in a new snapshot folder"
+Metrics = Any
+"""A torchmetrics.Metric, a MetricCollection or None: a script without metrics needs no torchmetrics."""
 
 
 class Stateful(Protocol):
@@ -25,26 +31,19 @@ class Stateful(Protocol):
     def load_state_dict(self, state: dict[str, Any], /) -> Any: ...
 
 
-@dataclass(frozen=True, slots=True)
-class _Own:
-    """What a rank goes on with beside the shared state."""
-
-    rng: dict[str, Any]
-    metrics: list[dict[str, Any]]  # of each former rank that this one takes over
-
-
 @dataclass(slots=True)
 class TrainingState:
-    """Collects the parts of a training, and puts them back."""
+    """Captures the parts of a training, and restores them."""
 
     module: nn.Module
     model: Stateful  # what is saved and loaded for the module
     shared: dict[str, Stateful]  # the same on every rank: saved once
-    metrics: Any
+    metrics: Metrics
+    progress: Progress
     seed: int
     stream: int  # of random numbers: the rank, unless several ranks are to draw the same
     device: torch.device
-    _restored: _Own | None = None
+    _restored: tuple[dict[str, Any], list[dict[str, Any]]] | None = None  # rng, metrics of each former rank
 
     def __post_init__(self) -> None:
         for name, part in self.shared.items():
@@ -55,23 +54,71 @@ class TrainingState:
                         f"a {type(part).__name__} has no {method}: add it, or do not give {name} to Run"
                     )
 
+    def capture(self, *, shared: bool) -> tuple[dict[str, Any], dict[str, Any]]:
+        """What all ranks share, if ``shared``, and what this rank saves for itself."""
+        return self.capture_shared() if shared else {}, self.capture_rank_state()
+
     def capture_shared(self) -> dict[str, Any]:
-        """What rank 0 saves for all."""
-        return {"model": self.model.state_dict(), **{name: part.state_dict() for name, part in self.shared.items()}}
+        states = {name: part.state_dict() for name, part in self._parts.items()}
+        return {**states, _PROGRESS: self.progress.state_dict()}
 
-    def capture_own(self) -> dict[str, Any]:
-        """What every rank saves for itself."""
-        return {
-            "rng": rng.capture(self.device),
-            "metrics": metric_state.capture(self.metrics),
-        }
+    def capture_rank_state(self) -> dict[str, Any]:
+        return {"rng": rng.capture(self.device), "metrics": capture_metrics(self.metrics)}
 
-    def begin(self) -> None:
-        """Start afresh: random draws depend on seed and stream."""
+    def restore_or_begin(self, restored: Restored | None, world_size: int, start_from: Path | None) -> bool:
+        """True where the disk has all that the training resumes from; ``start_from`` is used without a snapshot.
+
+        Raises KeyError or ValueError, naming the part, where the snapshot lacks one, has one more, or does not fit.
+        """
+        if restored is not None:
+            self._restore_parts(restored, world_size)
+            self.progress.restore(restored.step, restored.shared_state[_PROGRESS])
+            return restored.from_disk
+        if start_from is not None:
+            self._start_from(start_from)
         rng.seed_all(derived_seed(self.seed, 0, self.stream))
+        return True
 
-    def start_from(self, path: Path) -> None:
-        """Take over a plain file: the state of the model, or (torch.save only) a dict of states by the parts' names.
+    def restore_rank_state(self) -> None:
+        """Set this rank's own state once more, whatever the script has done to it since ``restore_or_begin``.
+
+        Code before the resumed batch runs again after a restart: it may draw random numbers and reset a metric. Does
+        nothing in a first start, nor a second time.
+        """
+        if self._restored is not None:
+            self._apply(*self._restored)
+            self._restored = None
+
+    def roll_back(self, restored: Restored, world_size: int) -> None:
+        """Restore while the training runs, which continues with the data that come next.
+
+        Metrics of another epoch mean nothing here: they are reset.
+        """
+        self._restore_parts(restored, world_size)
+        self._restored = None
+        if restored.shared_state[_PROGRESS]["epoch"] != self.progress.epoch:
+            restore_metrics(self.metrics, [], self.device)
+        self.progress.step = restored.step
+
+    def find_non_finite(self, shared: dict[str, Any]) -> str | None:
+        """A reason not to keep the captured state ``shared``: weights that are not finite would end every attempt.
+
+        Checks the copy, so that training need not wait.
+        """
+        buffers = {name for name, _ in self.module.named_buffers()}
+        for name, item in shared.get("model", {}).items():
+            if name in buffers or not isinstance(item, torch.Tensor) or item.is_meta or not item.is_floating_point():
+                continue
+            if not bool(torch.isfinite(item).all()):
+                return f"parameter {name} is not finite"
+        return None
+
+    @property
+    def _parts(self) -> dict[str, Stateful]:
+        return {"model": self.model, **self.shared}
+
+    def _start_from(self, path: Path) -> None:
+        """Load a plain file: the state of the model, or (torch.save only) a dict of states by the parts' names.
 
         Nothing in the file can run code. Raises ValueError or TypeError, naming the file, where it is none of these.
         """
@@ -84,81 +131,89 @@ class TrainingState:
         states = found if isinstance(found.get("model"), dict) else {"model": found}
         if any(isinstance(item, torch.Tensor) and item.is_meta for item in states["model"].values()):
             raise ValueError(
-                f"start_from: {path} has no weights, since the ranks have saved their shards beside it: export the "
-                f"snapshot with `python -m rekindle.training.export {path.parent} weights.pt`, and start from that"
+                f"start_from: {path} has no weights, since the ranks have saved their shards in other files: export "
+                f"the snapshot with `python -m rekindle.training.export {path.parent} weights.pt`, and start from that"
             )
-        for name, part in {"model": self.model, **self.shared}.items():
+        for name, part in self._parts.items():
             if name in states:
                 _load(part, states[name], f"start_from: {path} does not fit {name!r}", "give a file of this very model")
 
-    def restore(self, shared: dict[str, Any], own: list[dict[str, Any]], *, step: int, same_world: bool) -> None:
-        """Put everything back. ``own`` are the states of the former ranks that this rank takes over.
-
-        In a world of another size no rank is its former self: its random numbers are drawn anew from seed, step and
-        stream, and metrics of former ranks are merged. Raises KeyError or ValueError, naming the part, where the
-        snapshot lacks one, has one more, or has one that does not fit.
+    def _restore_parts(self, restored: Restored, world_size: int) -> None:
+        """In a world of another size no rank is its former self: its random numbers are drawn from seed, step and
+        stream, and metrics of former ranks are merged.
         """
-        parts = {"model": self.model, **self.shared}
-        _compare(set(parts), set(shared) - {PROGRESS}, step)
+        step, shared, parts = restored.step, restored.shared_state, self._parts
+        _compare(set(parts), set(shared) - {_PROGRESS}, step)
         for name, part in parts.items():
-            _load(part, shared[name], f"the snapshot of step {step} does not fit {name!r}", _WAY_OUT)
-        metrics = [state["metrics"] for state in own]
-        if same_world:
-            self._restored = _Own(own[0]["rng"], metrics)
+            _load(part, shared[name], f"the snapshot of step {step} does not fit {name!r}", _HINT)
+        if restored.world_size == world_size:
+            random_state = restored.rank_states[0]["rng"]
         else:
             rng.seed_all(derived_seed(self.seed, step, self.stream))
-            self._restored = _Own(rng.capture(self.device), metrics)
-        self._apply(self._restored)
+            random_state = rng.capture(self.device)
+        self._restored = random_state, [state["metrics"] for state in restored.rank_states]
+        self._apply(*self._restored)
 
-    def put_back_own(self) -> None:
-        """Set this rank's own state once more, whatever the script has done to it since ``restore``.
-
-        Code that stands before the resumed batch runs again after a restart: it may draw random numbers and reset a
-        metric. Does nothing in a fresh start, nor a second time.
-        """
-        if self._restored is not None:
-            self._apply(self._restored)
-            self._restored = None
-
-    def _apply(self, own: _Own) -> None:
-        rng.restore(own.rng, self.device)
-        metric_state.restore(self.metrics, own.metrics, self.device)
-
-    def roll_back(
-        self, shared: dict[str, Any], own: list[dict[str, Any]], *, step: int, same_world: bool, same_epoch: bool
-    ) -> None:
-        """``restore`` in the middle of a training. Metrics of another epoch say nothing here: they start anew."""
-        self.restore(shared, own, step=step, same_world=same_world)
-        self._restored = None
-        if not same_epoch:
-            metric_state.restore(self.metrics, [], self.device)
-
-    def objection(self, shared: dict[str, Any]) -> str | None:
-        """A reason why the captured state must not be kept: weights that are not finite would end every attempt.
-
-        Looks at the copy, so that training need not wait for it.
-        """
-        buffers = {name for name, _ in self.module.named_buffers()}
-        for name, item in shared.get("model", {}).items():
-            if name in buffers or not isinstance(item, torch.Tensor) or item.is_meta or not item.is_floating_point():
-                continue
-            if not bool(torch.isfinite(item).all()):
-                return f"parameter {name} is not finite"
-        return None
+    def _apply(self, random_state: dict[str, Any], metrics: list[dict[str, Any]]) -> None:
+        rng.restore(random_state, self.device)
+        restore_metrics(self.metrics, metrics, self.device)
 
 
-def _compare(wanted: set[str], found: set[str], step: int) -> None:
-    """A part too many is refused as well: without it the training would go on otherwise than it began."""
-    if missing := wanted - found:
-        raise KeyError(f"the snapshot of step {step} has no {min(missing)!r}, only {sorted(found)}: {_WAY_OUT}")
-    if extra := found - wanted:
-        raise KeyError(f"the snapshot of step {step} has {min(extra)!r} too, and Run only {sorted(wanted)}: {_WAY_OUT}")
+def prepare_metrics(metrics: Metrics, device: torch.device) -> None:
+    """Include the metrics in ``state_dict``, which torchmetrics does not by default, and move them to ``device``."""
+    for metric in _members(metrics).values():
+        metric.persistent(True)
+        metric.to(device)
 
 
-def _load(part: Stateful, state: dict[str, Any], complaint: str, way_out: str) -> None:
+def capture_metrics(metrics: Metrics) -> dict[str, Any]:
+    """The state of this rank's metrics."""
+    return {
+        name: {"state": metric.state_dict(), "updates": metric.update_count}
+        for name, metric in _members(metrics).items()
+    }
+
+
+def restore_metrics(metrics: Metrics, states: list[dict[str, Any]], device: torch.device) -> None:
+    """Load the ``states`` of one or several former ranks, so that each sample counts once."""
+    for name, metric in _members(metrics).items():
+        metric.reset()
+        for index, captured in enumerate(to_device([state[name] for state in states], device)):
+            if index == 0:
+                metric.load_state_dict(captured["state"])
+            else:
+                _merge(name, metric, captured["state"])
+            metric._update_count += captured["updates"]
+
+
+def _merge(name: str, metric: Any, state: dict[str, Any]) -> None:
+    try:
+        metric.merge_state(state)
+    except RuntimeError as error:
+        metric.reset()
+        reporter().warn(f"metric {name} is reset: its states of several ranks cannot be merged ({error})")
+
+
+def _members(metrics: Metrics) -> dict[str, Any]:
+    if metrics is None:
+        return {}
+    if isinstance(metrics, Mapping) or hasattr(metrics, "items"):
+        return dict(metrics.items())
+    return {type(metrics).__name__: metrics}
+
+
+def _compare(expected: set[str], found: set[str], step: int) -> None:
+    """A part too many is refused as well: without it the training would continue differently than it began."""
+    if missing := expected - found:
+        raise KeyError(f"the snapshot of step {step} has no {min(missing)!r}, only {sorted(found)}: {_HINT}")
+    if extra := found - expected:
+        raise KeyError(f"the snapshot of step {step} has {min(extra)!r} too, and Run only {sorted(expected)}: {_HINT}")
+
+
+def _load(part: Stateful, state: dict[str, Any], problem: str, hint: str) -> None:
     try:
         part.load_state_dict(state)
     except torch.OutOfMemoryError:
         raise
     except (RuntimeError, ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{complaint}: {error}; {way_out}") from error
+        raise ValueError(f"{problem}: {error}; {hint}") from error

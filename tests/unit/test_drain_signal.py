@@ -1,0 +1,77 @@
+import os
+import signal
+
+import pytest
+
+from rekindle.contract.files import write_json
+from rekindle.contract.job import DRAINED_EXIT_CODE, RunIntent
+from rekindle.contract.run_dir.paths import RunDir
+from rekindle.contract.states import JobIntent
+from rekindle.training.drain import Drained, DrainSignal
+
+
+@pytest.fixture
+def run_dir(tmp_path):
+    return RunDir(tmp_path)
+
+
+@pytest.fixture
+def listening(run_dir):
+    drain = DrainSignal(run_dir, reads_intent=True)
+    drain.start()
+    yield drain
+    drain.stop()
+
+
+def request(run_dir, intent):
+    write_json(run_dir.intent, RunIntent(intent, 1, ["cpu:0"]).to_json())
+
+
+def test_nothing_is_requested_at_first(listening, run_dir):
+    assert not listening.requested()
+    request(run_dir, JobIntent.RUN)
+    assert not listening.requested()
+
+
+@pytest.mark.parametrize("intent", [JobIntent.DRAIN, JobIntent.CANCEL])
+def test_the_intent_of_the_server_is_noticed(listening, run_dir, intent):
+    request(run_dir, JobIntent.RUN)
+    assert not listening.requested()
+    request(run_dir, intent)
+    assert listening.requested()
+
+
+def test_only_the_rank_that_is_to_read_the_intent_reads_it(run_dir):
+    request(run_dir, JobIntent.DRAIN)
+    assert not DrainSignal(run_dir, reads_intent=False).requested()
+
+
+def test_a_torn_intent_is_no_request(listening, run_dir):
+    run_dir.intent.write_bytes(b'{"want": "dra')
+    assert not listening.requested()
+
+
+def test_sigterm_only_sets_a_flag(listening):
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert listening.requested()
+
+
+def test_the_previous_signal_handler_is_restored():
+    heard = []
+    former = signal.signal(signal.SIGTERM, lambda *_: heard.append("script"))
+    try:
+        drain = DrainSignal(None, reads_intent=True)
+        drain.start()
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert heard == ["script"]
+        assert drain.requested()
+        drain.stop()
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert heard == ["script", "script"]
+    finally:
+        signal.signal(signal.SIGTERM, former)
+
+
+def test_drained_ends_the_process_with_the_code_that_the_keeper_knows():
+    assert Drained(7).code == DRAINED_EXIT_CODE
+    assert str(Drained(7)) == "drained after step 7"

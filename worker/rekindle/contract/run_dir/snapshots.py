@@ -1,0 +1,163 @@
+"""The snapshot directory: the names in it, and the manifest that makes a snapshot whole. No tensor is read here.
+
+``000000000040``            the snapshot of step 40, whole
+``.tmp-<gen>-…40``          being written by generation <gen>; means nothing after a kill
+``.old-<gen>-…40``          step 40, renamed to make room for a newer snapshot of the same step
+``.trash-<gen>-…40``        being deleted
+``quarantine-…40``          failed its checks, or the training was rolled back; kept until newer ones are safe
+"""
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from rekindle.contract.run_dir.json_records import structure
+from rekindle.contract.score import Score
+
+MANIFEST = "manifest.json"
+MODEL = "model.pt"
+"""The state that all ranks share, saved once."""
+
+_FORMAT = 1
+_DIGITS = 12
+_QUARANTINE = "quarantine-"
+
+
+def step_name(step: int) -> str:
+    """The name of the directory of a snapshot."""
+    return f"{step:0{_DIGITS}d}"
+
+
+def step_of(name: str) -> int | None:
+    """The step of the snapshot whose directory has this name; None for any other name."""
+    return int(name) if len(name) == _DIGITS and name.isascii() and name.isdecimal() else None
+
+
+def rank_file(rank: int) -> str:
+    """The state of one rank alone."""
+    return f"rank-{rank}.pt"
+
+
+def shard_file(rank: int) -> str:
+    """The shards that one rank saves of sharded tensors; all ranks have one, or none has."""
+    return f"shards-{rank}.pt"
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotDir:
+    """The directory of all snapshots of a run."""
+
+    root: Path
+
+    def path(self, step: int) -> Path:
+        return self.root / step_name(step)
+
+    def quarantine_path(self, step: int) -> Path:
+        return self.root / f"{_QUARANTINE}{step_name(step)}"
+
+    def steps(self) -> list[int]:
+        """The steps of all committed snapshots, latest first. Committed is not yet intact: see ``Manifest``."""
+        return self._steps("")
+
+    def quarantined(self) -> list[int]:
+        """The steps of all quarantined snapshots, latest first."""
+        return self._steps(_QUARANTINE)
+
+    def manifest(self, step: int) -> "Manifest | None":
+        """The manifest of ``step``; None where there is none, or it cannot be read."""
+        try:
+            return Manifest.parse((self.path(step) / MANIFEST).read_bytes())
+        except (OSError, BadSnapshotError):
+            return None
+
+    def _steps(self, prefix: str) -> list[int]:
+        if not self.root.is_dir():
+            return []
+        names = (entry.name for entry in self.root.iterdir())
+        steps = (step_of(name.removeprefix(prefix)) for name in names if name.startswith(prefix))
+        return sorted((step for step in steps if step is not None), reverse=True)
+
+
+class BadSnapshotError(Exception):
+    """A snapshot that must not be used; the text gives the reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileRecord:
+    """One file of a snapshot."""
+
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Header:
+    """All of a manifest that is a plain value."""
+
+    job_id: str | None
+    step: int
+    epoch: int | None
+    world_size: int
+    created_at: float  # seconds since the epoch
+    generation: str
+    torch: str
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest(_Header):
+    """``manifest.json``: written last, it marks the snapshot as whole and records what its bytes must be."""
+
+    files: dict[str, FileRecord]
+    score: Score | None = None  # not written where there is none
+
+    @property
+    def sharded(self) -> bool:
+        """The ranks saved shards of tensors."""
+        return shard_file(0) in self.files
+
+    @property
+    def size(self) -> int:
+        """Bytes of all files together."""
+        return sum(record.bytes for record in self.files.values())
+
+    def encoded(self) -> bytes:
+        """The file, to the byte."""
+        fields = {"format": _FORMAT, **asdict(self)}
+        if self.score is None:
+            del fields["score"]
+        return json.dumps({**fields, "sha256": _checksum(fields)}, allow_nan=False).encode() + b"\n"
+
+    @classmethod
+    def parse(cls, data: bytes) -> Self:
+        """Raises BadSnapshotError where ``data`` is not, to the byte, a manifest of the format known here."""
+        try:
+            fields = dict(json.loads(data))
+            checksum = fields.pop("sha256", None)
+            if fields["format"] != _FORMAT:
+                raise BadSnapshotError(f"its format is {fields['format']!r}, this rekindle reads {_FORMAT}")
+            if checksum != _checksum(fields):
+                raise BadSnapshotError(f"{MANIFEST} fails its checksum")
+            files = {name: structure(FileRecord, record) for name, record in fields["files"].items()}
+            score = None if fields.get("score") is None else structure(Score, fields["score"])
+            manifest = cls(**asdict(structure(_Header, fields)), files=files, score=score)
+        except (TypeError, ValueError, KeyError, AttributeError, RecursionError) as error:
+            raise BadSnapshotError(f"{MANIFEST} is not a manifest: {error!r}") from error
+        if not manifest._lists_all_files():
+            raise BadSnapshotError(f"{MANIFEST} lists {sorted(files)}, not the files of {manifest.world_size} ranks")
+        if data != manifest.encoded():
+            raise BadSnapshotError(f"{MANIFEST} is not as it was written")
+        return manifest
+
+    def _lists_all_files(self) -> bool:
+        """And no other, whose name could lead out of the directory. Counted first, as ``world_size`` may be huge."""
+        kinds = (rank_file, shard_file) if self.sharded else (rank_file,)
+        if len(self.files) != 1 + self.world_size * len(kinds):
+            return False
+        return set(self.files) == {MODEL, *(name(rank) for name in kinds for rank in range(self.world_size))}
+
+
+def _checksum(fields: dict[str, Any]) -> str:
+    """The manifest's own, over all its other fields."""
+    return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()

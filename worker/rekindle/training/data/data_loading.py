@@ -1,0 +1,113 @@
+"""Loaders that draw nothing from the training's random numbers, and whose samples depend on nothing but their index."""
+
+import os
+import signal
+from collections.abc import Callable, Iterable, Sequence, Sized
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+from torch.utils.data import DataLoader, Dataset, Subset, get_worker_info
+
+from rekindle.contract.processes import die_with_parent
+from rekindle.training.data import rng
+from rekindle.training.data.sample_order import derived_seed, shard_range
+from rekindle.training.process_group import World
+
+Collate = Callable[[list[Any]], Any]
+
+
+class KeyedDataset(Dataset[Any]):
+    """``dataset`` whose random augmentation is keyed to (seed, epoch, index).
+
+    A sample is the same whichever process loads it and wherever an epoch was interrupted. What the data set draws in
+    the training process leaves no trace there. A data set that fetches whole batches (``__getitems__``) is keyed by
+    the first index of the batch.
+    """
+
+    def __init__(self, dataset: Dataset[Any], seed: int, epoch: int) -> None:
+        self._dataset, self._seed, self._epoch = dataset, seed, epoch
+
+    def __len__(self) -> int:
+        return length_of(self._dataset)
+
+    def __getitems__(self, indices: list[int]) -> list[Any]:
+        with nullcontext() if get_worker_info() is not None else rng.preserved():
+            fetch = getattr(self._dataset, "__getitems__", None)
+            if callable(fetch):
+                self._key(indices[0])
+                return cast("list[Any]", fetch(indices))
+            return [self[index] for index in indices]
+
+    def __getitem__(self, index: int) -> Any:
+        self._key(index)
+        return self._dataset[index]
+
+    def _key(self, index: int) -> None:
+        rng.seed_cpu(derived_seed(self._seed, self._epoch, index))
+
+
+@dataclass(frozen=True, slots=True)
+class _WorkerInit:
+    """A loader's process dies with its rank, and a SIGTERM to the whole group must not end it before the snapshot."""
+
+    rank_pid: int
+
+    def __call__(self, _worker: int) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        if os.getppid() == self.rank_pid:
+            die_with_parent(self.rank_pid)
+
+
+def training_loader(
+    dataset: Dataset[Any],
+    indices: Iterable[list[int]],
+    *,
+    seed: int,
+    epoch: int,
+    num_workers: int,
+    collate: Collate | None,
+) -> DataLoader[Any]:
+    """Batches of this rank, of ``indices`` as an ElasticSampler orders them."""
+    order = cast("Any", indices)  # torch asks for its own Sampler class and uses __iter__ and __len__
+    return _loader(KeyedDataset(dataset, seed, epoch), num_workers, collate, batch_sampler=order)
+
+
+def eval_loader(
+    dataset: Dataset[Any], world: World, *, batch_size: int, num_workers: int, collate: Collate | None
+) -> DataLoader[Any]:
+    """This rank's contiguous shard of ``dataset``: each sample belongs to one rank, none is repeated."""
+    own = Subset(dataset, cast("Sequence[int]", shard_range(length_of(dataset), world.rank, world.size)))
+    return _loader(KeyedDataset(own, seed=0, epoch=0), num_workers, collate, batch_size=batch_size)
+
+
+def _loader(dataset: Dataset[Any], num_workers: int, collate: Collate | None, **batching: Any) -> DataLoader[Any]:
+    return DataLoader(
+        dataset,
+        num_workers=num_workers,
+        collate_fn=collate,
+        generator=torch.Generator(),
+        worker_init_fn=_WorkerInit(os.getpid()),
+        **batching,
+    )
+
+
+def length_of(dataset: Dataset[Any]) -> int:
+    """Raises TypeError for a stream: without a length there is no order to resume."""
+    if not isinstance(dataset, Sized):
+        raise TypeError(f"{type(dataset).__name__} has no length; exact resume needs a data set with __len__")
+    return len(dataset)
+
+
+def to_device(batch: Any, device: torch.device) -> Any:
+    """``batch`` with every tensor in it on ``device``; also within lists, tuples and dicts."""
+    if isinstance(batch, torch.Tensor):
+        return batch.to(device, non_blocking=True)
+    if isinstance(batch, dict):
+        return {key: to_device(value, device) for key, value in batch.items()}
+    if isinstance(batch, tuple) and hasattr(batch, "_fields"):
+        return type(batch)(*(to_device(value, device) for value in batch))
+    if isinstance(batch, list | tuple):
+        return type(batch)(to_device(value, device) for value in batch)
+    return batch

@@ -1,0 +1,157 @@
+"""The snapshot directory as training changes it: moves that survive a kill at any point, and snapshots verified."""
+
+import hashlib
+import shutil
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from rekindle.contract.files import atomic_write, fsync_directory
+from rekindle.contract.run_dir.pins import read_pins
+from rekindle.contract.run_dir.snapshots import (
+    MANIFEST,
+    BadSnapshotError,
+    FileRecord,
+    Manifest,
+    SnapshotDir,
+    step_name,
+    step_of,
+)
+from rekindle.contract.score import Score
+
+_CHUNK = 1 << 20  # bytes
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotStorage(SnapshotDir):
+    """Used by rank 0 alone, except for ``temporary``.
+
+    ``generation`` is part of the name of what this launch has not finished; ``pins`` is the file with the
+    steps that are never deleted, where there is a server to write it.
+    """
+
+    generation: str
+    pins: Path | None = None
+
+    def temporary(self, step: int) -> Path:
+        return self._marked("tmp", step)
+
+    def scores(self) -> dict[int, Score]:
+        """Of the snapshots that have one, by step."""
+        manifests = (self.manifest(step) for step in self.steps())
+        return {found.step: found.score for found in manifests if found is not None and found.score is not None}
+
+    def publish(self, step: int) -> None:
+        """Turn ``temporary(step)`` into the snapshot of ``step``, durably, in place of an earlier one."""
+        old = self._marked("old", step)
+        if self.path(step).exists():
+            self.path(step).rename(old)
+        try:
+            self.temporary(step).rename(self.path(step))
+        except OSError:
+            if old.exists():
+                old.rename(self.path(step))
+            raise
+        fsync_directory(self.root)
+        shutil.rmtree(old, ignore_errors=True)
+
+    def discard(self, step: int) -> None:
+        """Delete what was written for ``step`` and not published."""
+        shutil.rmtree(self.temporary(step), ignore_errors=True)
+
+    def quarantine(self, step: int) -> None:
+        """Rename a bad snapshot, so that a person can examine it; does nothing where the disk refuses changes."""
+        shutil.rmtree(self.quarantine_path(step), ignore_errors=True)
+        with suppress(OSError):
+            self.path(step).rename(self.quarantine_path(step))
+            fsync_directory(self.root)
+
+    def prune(self, keep: int, best: int | None = None) -> None:
+        """Delete all but the latest ``keep``, that of step ``best`` and pinned ones; quarantined ones if older.
+
+        Precondition: the latest snapshot is known to be intact; at least that one stays.
+        """
+        steps = self.steps()
+        kept = steps[: max(keep, 1)]
+        if not kept:
+            return
+        for step in steps[len(kept) :]:
+            if step != best and not self._is_pinned(step):
+                self._delete(step)
+        for step in self.quarantined():
+            if step < kept[-1] and not self._is_pinned(step):
+                shutil.rmtree(self.quarantine_path(step), ignore_errors=True)
+
+    def clean_leftovers(self) -> None:
+        """Remove what other generations left unfinished, as far as the disk allows it.
+
+        Only the one generation that may commit calls this.
+        """
+        if not self.root.is_dir():
+            return
+        for entry in self.root.iterdir():
+            mark, _, rest = entry.name.partition("-")
+            if mark not in (".tmp", ".old", ".trash") or rest.startswith(f"{self.generation}-"):
+                continue
+            snapshot = self.root / rest.rpartition("-")[2]
+            needed = mark == ".old" or (mark == ".trash" and self._is_pinned(step_of(snapshot.name)))
+            if needed and not snapshot.exists():  # the kill came between two renames of ``publish`` or ``_delete``
+                with suppress(OSError):
+                    entry.rename(snapshot)
+            else:
+                shutil.rmtree(entry, ignore_errors=True)
+
+    def _delete(self, step: int) -> None:
+        """A pin that arrives meanwhile is either seen here, or finds the snapshot gone."""
+        trash = self._marked("trash", step)
+        self.path(step).rename(trash)
+        if self._is_pinned(step):
+            trash.rename(self.path(step))
+        else:
+            shutil.rmtree(trash, ignore_errors=True)
+
+    def _is_pinned(self, step: int | None) -> bool:
+        return self.pins is not None and step in read_pins(self.pins)
+
+    def _marked(self, mark: str, step: int) -> Path:
+        return self.root / f".{mark}-{self.generation}-{step_name(step)}"
+
+
+def write_manifest(directory: Path, manifest: Manifest) -> None:
+    """Complete ``directory``, whose files must be on disk already."""
+    atomic_write(directory / MANIFEST, manifest.encoded())
+
+
+def verify(directory: Path, *, step: int, job_id: str | None) -> Manifest:
+    """Read every byte of the snapshot in ``directory`` and return its manifest.
+
+    Raises BadSnapshotError where it is damaged or belongs to another job, and OSError where the disk does not return
+    it: a network file system may be away, or too many files be open, and the snapshot is as good as ever.
+
+    ``torch.load`` notices neither a flipped bit nor a page of zeros, so nothing is loaded that was not checked here.
+    """
+    try:
+        manifest = Manifest.parse((directory / MANIFEST).read_bytes())
+        if manifest.step != step:
+            raise BadSnapshotError(f"its manifest has step {manifest.step}, its directory {step}")
+        if None not in (manifest.job_id, job_id) and manifest.job_id != job_id:
+            raise BadSnapshotError(f"it belongs to job {manifest.job_id}, this is job {job_id}")
+        for name, record in manifest.files.items():
+            _verify_file(directory, name, record)
+    except FileNotFoundError as error:
+        raise BadSnapshotError(f"{Path(error.filename).name} is missing") from error
+    except (NotADirectoryError, IsADirectoryError) as error:
+        raise BadSnapshotError(f"it cannot be read: {error}") from error
+    return manifest
+
+
+def _verify_file(directory: Path, name: str, record: FileRecord) -> None:
+    size = (directory / name).stat().st_size
+    if size != record.bytes:
+        raise BadSnapshotError(f"{name} has {size} bytes, its manifest says {record.bytes}")
+    digest = hashlib.sha256()
+    with (directory / name).open("rb") as file:
+        while chunk := file.read(_CHUNK):
+            digest.update(chunk)
+    if digest.hexdigest() != record.sha256:
+        raise BadSnapshotError(f"{name} fails its checksum")
