@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: demo test readme clean
+.PHONY: demo test generate clean
 
 demo: $(VENV)/.installed
 	$(BIN)/rekindle demo --home .rekindle
@@ -16,10 +16,12 @@ test: $(VENV)/.installed-test
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	DENO_NO_UPDATE_CHECK=1 $(BIN)/deno check --quiet --no-remote --config tests/deno.json service/rekindle_service/web/static
 	$(BIN)/python -m pytest -n 3 --dist loadfile
 
-# The parts of README.md and docs/files.md that the code knows better; a test compares them.
-readme: $(VENV)/.installed-test
+# The sections of README.md and docs/files.md, and the types of the API for the pages; tests compare them with the code.
+generate: $(VENV)/.installed-test
+	$(BIN)/python tests/generated_types.py
 	$(BIN)/python tests/generated_sections.py
 
 # The stamps make a second run install nothing, until what is to be installed changes.

@@ -14,7 +14,7 @@ _FILES = {
     ".gitignore": "what a working copy leaves behind",
     "CHANGELOG.md": "what each version changed",
     "LICENSE": "Apache-2.0",
-    "Makefile": "make demo, make test, make readme, make clean",
+    "Makefile": "make demo, make test, make generate, make clean",
     "README.md": "what rekindle is, in five minutes, and all of its commands, settings and routes",
     "constraints.txt": "the versions that the tests ran with",
     "pyproject.toml": "the package, its dependencies and the configuration of every tool",
@@ -36,9 +36,13 @@ _FILES = {
     "docs/monitoring.md": "health, and figures for Prometheus",
     "script.py.mako": "what alembic begins a new migration with",
     "py.typed": "this package has type hints",
-    "shell.html": "what all pages but the sign-in have around their own part",
-    "curves.html": "the card with the curves of metrics, on each page that has one",
-    "index.html": "the list of jobs",
+    "layout.html": "what all pages but the sign-in have around their own part",
+    "confirm-dialog.html": "the dialog that asks before something is done to jobs",
+    "form-fields.html": "a labelled field of a form",
+    "gone.html": "the message for a job or an experiment that does not exist",
+    "metric-charts.html": "the card with charts of metrics",
+    "tables.html": "the head of a table",
+    "queue.html": "the list of jobs",
     "job.html": "the page of one job",
     "experiment.html": "the page of one experiment",
     "experiments.html": "the list of experiments",
@@ -46,14 +50,17 @@ _FILES = {
     "compare.html": "the comparison of jobs",
     "machine.html": "this machine",
     "login.html": "the sign-in page",
-    "style.css": "colours, type and parts that every page shares",
+    "base.css": "colours, type and parts that every page shares",
+    "cards.css": "pages made of cards",
+    "charts.css": "charts of metrics and their controls",
     "queue.css": "the list of jobs",
     "job.css": "the page of one job",
-    "experiment.css": "the pages of experiments",
+    "experiments.css": "the pages of experiments",
     "submit.css": "the form that submits a job",
     "compare.css": "the comparison of jobs",
     "machine.css": "this machine",
     "log.css": "the log viewer",
+    "deno.json": "the type check of the pages' JavaScript",
     "logo.svg": "the sign",
 }
 
@@ -65,8 +72,20 @@ _FOLDERS = {
     "service": "what serves: HTTP, the queue, the command line; never imports torch",
     "service/rekindle_service": "settings, the engine that turns rows into keepers, and what its parts share",
     "service/rekindle_service/migrations/versions": "a file for each step",
-    "service/rekindle_service/pages": "the pages: HTML in one shell",
-    "service/rekindle_service/web": "what the pages load: CSS and JavaScript modules, sent as they are",
+    "service/rekindle_service/web": "the pages of the browser",
+    "service/rekindle_service/web/static": "what the pages load: CSS and JavaScript modules, sent unchanged",
+    "service/rekindle_service/web/static/charts": "charts of metrics, drawn by Plotly",
+    "service/rekindle_service/web/static/compare": "the comparison of jobs",
+    "service/rekindle_service/web/static/events": "the event stream, one connection for all tabs",
+    "service/rekindle_service/web/static/experiments": "the list of experiments, and the page of one",
+    "service/rekindle_service/web/static/job": "the page of one job",
+    "service/rekindle_service/web/static/log": "the log viewer",
+    "service/rekindle_service/web/static/login": "the sign-in page",
+    "service/rekindle_service/web/static/machine": "the page of this machine",
+    "service/rekindle_service/web/static/queue": "the list of jobs",
+    "service/rekindle_service/web/static/shared": "the API, elements, formats, and what jobs have on every page",
+    "service/rekindle_service/web/static/submit": "the form that submits a job",
+    "service/rekindle_service/web/templates": "the HTML of each page",
     "tests": "fixtures and helpers of all tests",
     "tests/bench": "ratios against peers, each in one run; not part of `make test`",
     "tests/bench/scripts": "trainings that are measured",
@@ -142,7 +161,7 @@ def gloss(path: Path) -> str:
     text = (ROOT / path).read_text()
     if path.suffix == ".py":
         return first_sentence(ast.get_docstring(ast.parse(text)) or "")
-    if path.suffix == ".js":
+    if path.suffix in (".js", ".ts"):
         return first_sentence(re.sub(r"^\s*\*? ?", "", text.partition("/**")[2].partition("*/")[0], flags=re.M))
     raise KeyError(f"{path}: say what it is for in {Path(__file__).name}")
 

@@ -1,6 +1,6 @@
 """The parts of the pages that the code knows better: commands, REST routes, settings, folders, files.
 
-``python tests/generated_sections.py`` (or ``make readme``) writes them anew; ``docs/test_readme.py`` compares them.
+``python tests/generated_sections.py`` (or ``make generate``) writes them anew; ``docs/test_readme.py`` compares them.
 """
 
 from collections.abc import Callable, Iterator

@@ -30,7 +30,7 @@ def blocks(language: str, text: str = README) -> list[str]:
 @pytest.mark.parametrize(("page", "name"), generated_sections.SECTIONS, ids=lambda part: getattr(part, "name", part))
 def test_a_section_is_as_the_code_has_it(page: Path, name: str) -> None:
     written = generated_sections.section(page, name)
-    assert written.splitlines() == list(generated_sections.SECTIONS[page, name]()), "`make readme` writes it anew"
+    assert written.splitlines() == list(generated_sections.SECTIONS[page, name]()), "run `make generate`"
 
 
 def parse(words: list[str]) -> None:

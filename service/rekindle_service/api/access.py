@@ -18,9 +18,9 @@ OPEN_ROUTES = frozenset(
         ("GET", "/readyz"),
         ("GET", "/login"),
         ("POST", "/login"),
-        ("GET", "/static/login.js"),
-        ("GET", "/static/style.css"),
-        ("GET", "/static/logo.svg"),
+        ("GET", "/static/login/login.js"),
+        ("GET", "/static/shared/base.css"),
+        ("GET", "/static/shared/logo.svg"),
     }
 )
 """All that is answered without a token: health, and what the login page consists of."""

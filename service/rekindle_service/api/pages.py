@@ -1,4 +1,4 @@
-"""The pages: a document for each, all but the sign-in in one shell, and the files they load."""
+"""The pages: a document for each, all but the sign-in in one layout, and the files they load."""
 
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,10 +15,10 @@ from rekindle_service.api.problems import ProblemError
 from rekindle_service.api.request_schemas import Login
 from rekindle_service.api.services import Serving
 
-_PACKAGE = Path(__file__).parent.parent
+_WEB = Path(__file__).parent.parent / "web"
 _TEMPLATES = Jinja2Templates(
     env=Environment(
-        loader=FileSystemLoader(_PACKAGE / "pages"),
+        loader=FileSystemLoader(_WEB / "templates"),
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -33,11 +33,11 @@ router = APIRouter(include_in_schema=False)
 
 def install_pages(app: FastAPI) -> None:
     app.include_router(router)
-    app.mount("/static", _Files(directory=_PACKAGE / "web"))
+    app.mount("/static", _Files(directory=_WEB / "static"))
 
 
 class _Files(StaticFiles):
-    """Files that a browser keeps but asks for again each time, so that an upgrade shows at once (ETag, 304)."""
+    """Files that a browser caches but revalidates each time, so that an upgrade shows at once (ETag, 304)."""
 
     async def get_response(self, path: str, scope: Scope) -> Response:
         response = await super().get_response(path, scope)
@@ -47,19 +47,19 @@ class _Files(StaticFiles):
 
 @router.get("/")
 def job_list_page(request: Request) -> Response:
-    return _page(request, "index.html")
+    return _page(request, "queue.html")
 
 
 @router.get("/jobs")
 @router.get("/jobs/")
-def shortened_job_address() -> RedirectResponse:
-    """What is left of a job's address when somebody takes the job off it."""
+def shortened_job_url() -> RedirectResponse:
+    """What remains of a job's URL without the job."""
     return RedirectResponse("/")
 
 
 @router.get("/jobs/{job_id}")
 def job_page(request: Request, job_id: str) -> Response:
-    """The page itself reads the id from its address, and asks the API whether there is such a job."""
+    """The page itself reads the id from its URL, and asks the API whether there is such a job."""
     return _page(request, "job.html")
 
 
@@ -70,7 +70,7 @@ def submit_page(request: Request) -> Response:
 
 @router.get("/compare")
 def compare_page(request: Request) -> Response:
-    """The page itself reads from its address which jobs to compare."""
+    """The page itself reads from its URL which jobs to compare."""
     return _page(request, "compare.html")
 
 
@@ -119,7 +119,7 @@ async def plotly_script(request: Request) -> Response:
     """The script that the installed plotly package carries; importing plotly for its path would take a second."""
     spec = find_spec("plotly")
     if spec is None or spec.origin is None:
-        raise ProblemError(404, "not-found", "plotly is not installed beside this server")
+        raise ProblemError(404, "not-found", "plotly is not installed with this server")
     files = _Files(directory=Path(spec.origin).parent / "package_data")
     return await files.get_response("plotly.min.js", request.scope)
 
