@@ -37,7 +37,7 @@ _FILES = {
     "script.py.mako": "what alembic begins a new migration with",
     "py.typed": "this package has type hints",
     "layout.html": "what all pages but the sign-in have around their own part",
-    "confirm-dialog.html": "the dialog that asks before something is done to jobs",
+    "confirm-dialog.html": "the dialog that must be confirmed before something is done to jobs",
     "form-fields.html": "a labelled field of a form",
     "gone.html": "the message for a job or an experiment that does not exist",
     "metric-charts.html": "the card with charts of metrics",

@@ -264,7 +264,7 @@ def test_a_killed_server_is_survived_without_reload(
     server.kill()
     note = job_page.locator("#connection")
     expect(note).to_have_attribute("data-state", "reconnecting")
-    expect(note).to_have_text("Server unreachable")  # said once; the seconds beside it are for the eye
+    expect(note).to_have_text("Server unreachable")  # announced once; the seconds next to it are for the eye
     expect(job_page.locator(".connection-wait")).to_have_text(re.compile("retrying in [0-9]+ s|retrying …"))
     job.write(b"meanwhile\n")
     job.report(0, step=500)
@@ -319,10 +319,10 @@ def test_a_stack_that_comes_late_is_not_shown_as_that_of_another_rank(job_page: 
     text = job_page.locator("#stack-text")
     for rank, shown in ((0, "Reading the stacks …"), (1, "where rank 1 is")):
         job_page.get_by_label("Rank", exact=True).select_option(str(rank))
-        job_page.locator("#stack-ask").click()
+        job_page.locator("#stack-open").click()
         expect(text).to_have_text(shown)
         job_page.get_by_role("button", name="Close").click()
-    job_page.locator("#stack-ask").click()
+    job_page.locator("#stack-open").click()
     expect(text).to_have_text("where rank 1 is")
     held[0].fulfill(json={"stack": "where rank 0 is"})
     job_page.evaluate("fetch('/healthz').then((answer) => answer.text())")

@@ -63,7 +63,7 @@ def test_jobs_selected_in_the_queue_are_compared_live(
 
 
 def test_options_are_distinguished_from_their_values(page: Page) -> None:
-    told = page.evaluate(
+    parsed = page.evaluate(
         """async (lines) => {
             const { parseArguments } = await import("/static/shared/job-parameters.js");
             return lines.map((args) => Object.fromEntries(parseArguments(args)));
@@ -74,7 +74,7 @@ def test_options_are_distinguished_from_their_values(page: Page) -> None:
             ["first", "second", "--flag"],
         ],
     )
-    assert told == [
+    assert parsed == [
         {"--lr": "0.1", "--verbose": "yes", "--seed": "3", "argument 1": "data", "-n": "2"},
         {"--shift": "-0.5", "argument 1": "--", "--x": "", "--tag": "a b"},
         {"argument 1": "first", "argument 2": "second", "--flag": "yes"},

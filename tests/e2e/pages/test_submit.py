@@ -207,7 +207,7 @@ def test_nothing_is_lost_or_doubled_while_the_server_is_unreachable(
 
 
 def typed(form: Page, preview: str) -> list[str]:
-    """The words of a command; a backslash at the end of a line goes on with the next, which shlex does not know."""
+    """The words of a command; a backslash at the end of a line continues it, which shlex does not know."""
     return shlex.split((form.locator(preview).text_content() or "").replace("\\\n", ""))
 
 

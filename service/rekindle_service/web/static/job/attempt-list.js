@@ -53,7 +53,7 @@ function item(attempt, next) {
       h("span", { class: "muted" }, time, " · ", h("span", { "data-attempt": number }, durationOf(attempt))),
       h("span", { class: "outcome" }, outcomeClass.replaceAll("_", " ")),
     ),
-    outcome && h("p", {}, h("bdi", {}, outcome.message), location ? h("span", { class: "place" }, location) : null, " ", logLink(attempt)),
+    outcome && h("p", {}, h("bdi", {}, outcome.message), location ? h("span", { class: "location" }, location) : null, " ", logLink(attempt)),
     steps && h("p", { class: "muted" }, steps),
     reason && outcomeClass !== "success" && h("p", { class: "muted" }, reason),
     ...faults.map((fault) => h("p", { class: "muted" }, faultText(fault))),

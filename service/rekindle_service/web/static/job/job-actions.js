@@ -1,8 +1,10 @@
 /**
- * The buttons of a job's page, each of which asks before it does anything.
+ * The buttons of a job's page, each with a dialog that must be confirmed.
  *
  * @import { Fault, JobPublic as Job } from "../shared/api-types.d.ts"
  * @import { JobAction } from "../shared/job-actions.js"
+ * @typedef {{title: string, yes: string, fields?: (job: Job) => HTMLElement[]}} Texts of the dialog
+ * @typedef {Texts & Pick<JobAction, "consequence" | "possible" | "run">} Button
  */
 import { call } from "../shared/api.js";
 import { ConfirmDialog, field } from "../shared/confirm-dialog.js";
@@ -25,11 +27,7 @@ const FAULTS = [
 /** @param {string} fault */
 const needsRank = (fault) => FAULTS.slice(0, 6).some(([name]) => name === fault);
 
-/**
- * @typedef {Pick<JobAction, "consequence" | "possible" | "run"> & {title: string, yes: string, fields?: (job: Job) => HTMLElement[]}} Ask
- */
-
-/** @param {JobAction} action @returns {Ask} */
+/** @param {JobAction} action @returns {Button} */
 const single = ({ verb, fields, ...action }) => ({
   ...action,
   title: `${verb} this job?`,
@@ -37,7 +35,7 @@ const single = ({ verb, fields, ...action }) => ({
   fields: ({ priority }) => fields?.(priority) ?? [],
 });
 
-/** @type {Ask} */
+/** @type {Button} */
 const INJECT_FAULT = {
   title: "Inject a fault?",
   consequence: "The fault is real: the job replays the steps since its latest snapshot. It shows how this job recovers.",
@@ -50,7 +48,7 @@ const INJECT_FAULT = {
   },
 };
 
-/** By the id of the button. @type {Record<string, Ask>} */
+/** By the id of the button. @type {Record<string, Button>} */
 const ACTIONS = {
   resume: single(RESUME),
   release: single(RELEASE),
@@ -65,11 +63,11 @@ export class JobActions {
   #dialog = new ConfirmDialog();
   /** @type {Job | null} */
   #job = null;
-  /** @type {Ask | null} */
-  #asked = null;
+  /** @type {Button | null} */
+  #open = null;
 
   constructor() {
-    for (const [button, action] of Object.entries(ACTIONS)) byId(button).addEventListener("click", () => this.#ask(action));
+    for (const [button, action] of Object.entries(ACTIONS)) byId(button).addEventListener("click", () => this.#confirm(action));
   }
 
   /** @param {Job} job */
@@ -79,12 +77,12 @@ export class JobActions {
     setText(byId("resume"), job.state === "failed" ? "Retry" : "Resume");
     setText(byId("priority"), `Priority ${job.priority}`);
     byId("clone", HTMLAnchorElement).href = `/submit?clone=${encodeURIComponent(job.id)}`;
-    if (this.#asked && !this.#asked.possible(job)) this.#dialog.close();
+    if (this.#open && !this.#open.possible(job)) this.#dialog.close();
   }
 
   /** @param {number} step of the snapshot to continue from */
-  askResumeFrom(step) {
-    this.#ask({
+  confirmResume(step) {
+    this.#confirm({
       title: `Resume from step ${count(step)}?`,
       consequence: "The job returns to the queue and continues from this snapshot. Later snapshots are quarantined, and deleted once the job has passed them again.",
       yes: "Resume from here",
@@ -93,13 +91,13 @@ export class JobActions {
     });
   }
 
-  /** @param {Ask} action */
-  #ask(action) {
+  /** @param {Button} action */
+  #confirm(action) {
     const job = this.#job;
     if (!job) return;
-    this.#asked = action;
+    this.#open = action;
     const { title, consequence, yes, fields, run } = action;
-    this.#dialog.ask({ title, jobs: [job], consequence, fields: fields?.(job), yes, run: (chosen) => run(job, chosen) });
+    this.#dialog.open({ title, jobs: [job], consequence, fields: fields?.(job), yes, run: (chosen) => run(job, chosen) });
   }
 }
 

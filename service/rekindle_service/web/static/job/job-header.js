@@ -70,7 +70,7 @@ function showBanner(job) {
   setText(byId("banner-title"), title);
   setText(byId("banner-sentence"), sentence);
   const cause = sentence && sentence === job.outcome?.message ? job.outcome : null;
-  setText(byId("banner-place"), failureLocation(cause));
+  setText(byId("banner-location"), failureLocation(cause));
   const rank = cause?.rank ?? null;
   byId("banner-log").hidden = rank === null;
   if (rank !== null) byId("banner-log").setAttribute("href", linkTo({ rank, stream: "stderr", attempt: job.attempt, offset: END }));

@@ -34,9 +34,9 @@ const log = new LogViewer(jobId, (followed) => {
 });
 const stack = new StackDialog(jobId);
 const ranks = new Ranks((rank) => log.select(rank), (rank) => void stack.open(rank));
-const snapshots = new SnapshotList(jobId, (step) => actions.askResumeFrom(step), () => void refetch(fetchSnapshots));
+const snapshots = new SnapshotList(jobId, (step) => actions.confirmResume(step), () => void refetch(fetchSnapshots));
 new JobDiff(jobId);
-byId("stack-ask").addEventListener("click", () => void stack.open(log.rank));
+byId("stack-open").addEventListener("click", () => void stack.open(log.rank));
 
 /** @type {Job | null} */
 let job = null;
@@ -90,7 +90,7 @@ function showJob(next) {
   configuration.show(next);
   snapshots.setJob(next);
   timeline.show(next);
-  byId("stack-ask").hidden = next.state !== "running";
+  byId("stack-open").hidden = next.state !== "running";
   offerLogs();
   void log.setLatest(next.attempt);
   if (!before) return;

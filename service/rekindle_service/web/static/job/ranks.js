@@ -78,7 +78,7 @@ function summary(ranks) {
 
 class RankRow {
   #badge = badge("starting");
-  #note = h("span", { class: "place" });
+  #note = h("span", { class: "location" });
   #pid = h("td", { class: "number minor" });
   #device = h("td", { class: "minor device" });
   #cpu = h("td", { class: "number minor use" });

@@ -10,14 +10,14 @@ import { duration } from "../shared/format.js";
 import { latestWins } from "../shared/latest-wins.js";
 import { everySecond } from "../shared/ticker.js";
 
-/** In the order of the legend, with the words of the page. @type {Record<Category, string>} */
-const CATEGORIES = { training: "training", saving: "saving", replayed: "replayed", starting: "starting", waiting: "backing off", queued: "queued" };
+/** The labels of the categories, in the order of the legend. @type {Record<Category, string>} */
+const LABELS = { training: "training", saving: "saving", replayed: "replayed", starting: "starting", waiting: "backing off", queued: "queued" };
 /** For a job that has not ended. */
 const REFRESH_SECONDS = 5;
 
 export class Timeline {
   #bar = byId("timeline");
-  #legend = /** @type {[Category, HTMLElement][]} */ (Object.keys(CATEGORIES).map((category) => [category, h("li", { "data-kind": category })]));
+  #legend = /** @type {[Category, HTMLElement][]} */ (Object.keys(LABELS).map((category) => [category, h("li", { "data-kind": category })]));
   /** @type {Job | null} */
   #job = null;
   #shown = "";
@@ -57,7 +57,7 @@ export class Timeline {
     const before = /** @type {HTMLElement[]} */ ([...this.#bar.children]);
     reorderChildren(this.#bar, intervals.map((interval, index) => draw(interval, before[index])));
     for (const [category, node] of this.#legend) {
-      setText(node, `${CATEGORIES[category]} ${amountText(seconds[category])}`);
+      setText(node, `${LABELS[category]} ${amountText(seconds[category])}`);
       node.hidden = seconds[category] === 0;
     }
   }
@@ -69,7 +69,7 @@ const amountText = (seconds) => (seconds < 0.5 ? "under 1 s" : duration(seconds)
 /** @param {JobTime["pieces"][number]} interval @param {HTMLElement} [node] created where there is none yet */
 function draw({ spending: category, attempt, seconds }, node = h("span")) {
   node.dataset.kind = category;
-  node.title = `${attempt === null ? "" : `attempt ${attempt}: `}${CATEGORIES[category]} ${amountText(seconds)}`;
+  node.title = `${attempt === null ? "" : `attempt ${attempt}: `}${LABELS[category]} ${amountText(seconds)}`;
   node.style.flexGrow = String(seconds);
   return node;
 }

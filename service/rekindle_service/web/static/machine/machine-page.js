@@ -8,7 +8,7 @@ import { byId, h, setText } from "../shared/dom.js";
 import { bytes, count } from "../shared/format.js";
 import { setFill } from "../shared/job-state.js";
 import { keepFresh, markReady } from "../shared/live-page.js";
-import { kindWords, linkedSlots, topologySentence } from "../shared/topology.js";
+import { kindLabel, linkedSlots, topologySentence } from "../shared/topology.js";
 import { DeviceTable } from "./device-table.js";
 import { MachineCharts } from "./machine-charts.js";
 
@@ -62,7 +62,7 @@ function showTopology({ items, links }) {
   const heading = (/** @type {string} */ name, /** @type {string} */ scope) => h("th", { scope }, name);
   const cell = (/** @type {string} */ one, /** @type {string} */ other) => {
     const kind = links.find(({ first, second }) => (first === one && second === other) || (first === other && second === one))?.kind;
-    return h("td", { class: one === other ? "self" : null, title: kind && kindWords(kind) }, kind ?? "–");
+    return h("td", { class: one === other ? "self" : null, title: kind && kindLabel(kind) }, kind ?? "–");
   };
   byId("links-head").replaceChildren(h("tr", {}, h("td"), ...slots.map((name) => heading(name, "col"))));
   byId("links").replaceChildren(...slots.map((one) => h("tr", {}, heading(one, "row"), ...slots.map((other) => cell(one, other)))));

@@ -30,7 +30,7 @@ export class BulkActions {
   /** @param {() => void} onChange called when something has been done */
   constructor(onChange) {
     this.#onChange = onChange;
-    for (const [button, action] of Object.entries(ACTIONS)) byId(button).addEventListener("click", () => this.#ask(action));
+    for (const [button, action] of Object.entries(ACTIONS)) byId(button).addEventListener("click", () => this.#confirm(action));
   }
 
   /** @param {Job[]} selected */
@@ -45,11 +45,11 @@ export class BulkActions {
   }
 
   /** @param {BulkAction} action */
-  #ask(action) {
+  #confirm(action) {
     const jobs = this.#selected.filter(action.possible);
     const skipped = this.#selected.length - jobs.length;
     const title = `${action.verb} ${counted(jobs.length, "job")}`;
-    this.#dialog.ask({
+    this.#dialog.open({
       title: `${title}?`,
       jobs,
       consequence: action.consequence,

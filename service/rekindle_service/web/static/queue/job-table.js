@@ -82,7 +82,7 @@ class JobRow {
   #ranks = h("td", { class: "number", "data-label": "Ranks" });
   #restarts = h("td", { class: "number", "data-label": "Restarts" });
   #sentence = h("bdi");
-  #location = h("span", { class: "place" });
+  #location = h("span", { class: "location" });
   #age = h("time");
   /** @type {Job | null} */
   #job = null;

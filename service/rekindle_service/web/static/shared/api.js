@@ -5,7 +5,7 @@
  * @import { FieldProblem, Routes } from "./api-types.d.ts"
  */
 
-/** An error answer in the server's own words (RFC 9457). */
+/** An error answer of the server (RFC 9457 problem details). */
 export class Problem extends Error {
   /** @param {number} status @param {{title?: string, detail?: string, errors?: FieldProblem[]}} body */
   constructor(status, body) {

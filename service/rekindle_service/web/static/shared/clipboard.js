@@ -1,4 +1,4 @@
-/** Copies text to the clipboard, which browsers refuse over plain http from another machine. */
+/** Copies text to the clipboard, which browsers reject over plain http from another machine. */
 import { byId, setText } from "./dom.js";
 
 const SHOWN_MS = 4000;

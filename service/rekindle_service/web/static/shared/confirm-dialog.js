@@ -1,5 +1,5 @@
 /**
- * A dialog that asks before something is done to jobs.
+ * A dialog that must be confirmed before something is done to jobs.
  *
  * @typedef {object} Question
  * @property {string} title
@@ -29,7 +29,7 @@ export class ConfirmDialog {
   }
 
   /** @param {Question} question */
-  ask({ title, jobs, consequence, note = "", fields = [], yes, run }) {
+  open({ title, jobs, consequence, note = "", fields = [], yes, run }) {
     this.#run = run;
     setText(byId("confirm-title"), title);
     byId("confirm-jobs").replaceChildren(...jobs.map(({ number, name }) => h("li", {}, `#${number} `, h("bdi", {}, name))));

@@ -43,7 +43,7 @@ export function submittedEntries(job) {
 function snapshotPolicy({ every_steps: steps, every_seconds: seconds, every_epochs: epochs, keep, auto, best }) {
   const every = [steps && `every ${steps} steps`, seconds && `every ${seconds} s`, epochs && `every ${epochs} epochs`, auto && "automatic interval"];
   const due = every.filter((rule) => typeof rule === "string");
-  return [...(due.length ? due : ["when the script says so"]), `keep ${keep}`, ...(best ? [`keep the best by ${best}`] : [])];
+  return [...(due.length ? due : ["when the script requests one"]), `keep ${keep}`, ...(best ? [`keep the best by ${best}`] : [])];
 }
 
 /**

@@ -1,5 +1,5 @@
 /**
- * The state of a job or a rank as a coloured word with a glyph that says the same without colour; and progress bars.
+ * The state of a job or a rank as a coloured word with a glyph of the same meaning; and progress bars.
  *
  * @import { JobPublic as Job } from "./api-types.d.ts"
  */
@@ -31,14 +31,14 @@ export function progressBar(label) {
 }
 
 /**
- * A bar without a known end says how far the job is in words alone.
+ * A job whose length is unknown has text and an empty bar.
  *
- * @param {HTMLElement} bar @param {Job} job @param {string} words
+ * @param {HTMLElement} bar @param {Job} job @param {string} text
  */
-export function setProgress(bar, job, words) {
+export function setProgress(bar, job, text) {
   const fraction = job.state === "succeeded" ? 1 : job.progress;
   bar.dataset.state = job.state;
-  bar.setAttribute("aria-valuetext", words);
+  bar.setAttribute("aria-valuetext", text);
   if (fraction === null) bar.removeAttribute("aria-valuenow");
   else bar.setAttribute("aria-valuenow", String(Math.round(fraction * 100)));
   setFill(/** @type {HTMLElement} */ (bar.firstElementChild), fraction);

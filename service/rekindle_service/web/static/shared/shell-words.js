@@ -2,7 +2,7 @@
 
 const PLAIN = /^[\w@%+=:,./-]+$/;
 
-/** One word, quoted so that a shell takes it as it is. @param {string} word */
+/** One word, quoted so that a shell passes it unchanged. @param {string} word */
 export function quote(word) {
   return PLAIN.test(word) ? word : `'${word.replaceAll("'", `'"'"'`)}'`;
 }

@@ -1,5 +1,5 @@
 /**
- * How the GPUs of this machine are connected, in words. Pure.
+ * How the GPUs of this machine are connected, as text. Pure.
  *
  * @import { LinkPublic as Link } from "./api-types.d.ts"
  */
@@ -8,7 +8,7 @@
 const KINDS = ["nvlink", "pix", "pxb", "phb", "node", "sys"];
 
 /** @type {Record<string, string>} */
-const WORDS = {
+const LABELS = {
   nvlink: "NVLink",
   pix: "one PCIe switch",
   pxb: "several PCIe switches",
@@ -18,7 +18,7 @@ const WORDS = {
 };
 
 /** @param {string} kind */
-export const kindWords = (kind) => WORDS[kind] ?? kind;
+export const kindLabel = (kind) => LABELS[kind] ?? kind;
 
 /** @param {string[]} names of slots @param {Link[]} links @returns {string[]} those that have a link */
 export const linkedSlots = (names, links) => names.filter((name) => links.some(({ first, second }) => first === name || second === name));
@@ -58,7 +58,7 @@ export function topologySentence(names, links) {
   const linked = linkedSlots(names, links);
   const parts = islands(linked, links).map(({ kind, groups }) => {
     const whole = groups.length === 1 && groups[0].length === linked.length;
-    return `${kindWords(kind)} connects ${whole ? `all ${linked.length} GPUs` : groups.map((each) => each.sort().join(" ")).join(", ")}`;
+    return `${kindLabel(kind)} connects ${whole ? `all ${linked.length} GPUs` : groups.map((each) => each.sort().join(" ")).join(", ")}`;
   });
   return parts.join("; ");
 }

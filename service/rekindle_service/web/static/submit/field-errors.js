@@ -1,5 +1,5 @@
 /**
- * Validation errors at the fields of a form, in the server's words.
+ * Validation errors of the server, shown at the fields of a form.
  *
  * @typedef {{field: string, rule: string, hint?: string}} FieldError
  */
