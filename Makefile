@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: demo test readme models clean
+.PHONY: demo test generate clean
 
 demo: $(VENV)/.installed
 	$(BIN)/rekindle demo --home .rekindle
@@ -16,15 +16,14 @@ test: $(VENV)/.installed-test
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	DENO_NO_UPDATE_CHECK=1 $(BIN)/deno check --quiet --no-remote --config tests/deno.json service/rekindle_service/web/static
 	$(BIN)/python -m pytest -n 3 --dist loadfile
 
-# The generated sections of README.md; a test compares them with the code.
-readme: $(VENV)/.installed-test
-	$(BIN)/python tests/generated_sections.py
-
-# The client's types, from the server's OpenAPI document; a test compares them.
-models: $(VENV)/.installed-test
+# What is generated from the code: sections of README.md, types of the API for the pages and for the client.
+generate: $(VENV)/.installed-test
+	$(BIN)/python tests/generated_types.py
 	$(BIN)/python tests/generated_models.py
+	$(BIN)/python tests/generated_sections.py
 
 # The stamps make a second run install nothing, until what is to be installed changes.
 $(VENV)/.installed: pyproject.toml constraints.txt | $(BIN)/python

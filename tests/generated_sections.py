@@ -1,6 +1,6 @@
 """The sections of README.md that are generated from the code: commands, REST routes and settings.
 
-``python tests/generated_sections.py`` (or ``make readme``) writes them; ``docs/test_readme.py`` compares them.
+``python tests/generated_sections.py`` (or ``make generate``) writes them; ``docs/test_readme.py`` compares them.
 """
 
 import re

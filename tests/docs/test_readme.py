@@ -31,7 +31,7 @@ def blocks(language: str, text: str = README) -> list[str]:
 @pytest.mark.parametrize("name", generated_sections.SECTIONS)
 def test_a_generated_section_agrees_with_the_code(name: str) -> None:
     written = generated_sections.section(name).splitlines()
-    assert written == list(generated_sections.SECTIONS[name]()), "run `make readme`"
+    assert written == list(generated_sections.SECTIONS[name]()), "run `make generate`"
 
 
 def parse(words: list[str]) -> None:

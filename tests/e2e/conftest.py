@@ -26,7 +26,7 @@ _BROWSER_ARGUMENTS = [
 
 @pytest.fixture(scope="session")
 def chromium() -> Iterator[Browser]:
-    expect.set_options(timeout=30_000)  # milliseconds: other tests run beside these
+    expect.set_options(timeout=30_000)  # milliseconds: other tests run at the same time
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=_BROWSER_ARGUMENTS)
         yield browser

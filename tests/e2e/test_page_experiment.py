@@ -45,7 +45,7 @@ def test_an_experiment_is_found_in_the_list_and_shows_table_curves_and_machine(
     assert page.locator("main img, main script").count() == 0
     rows.nth(1).locator("a").click()
     expect(page.locator("#job-state")).to_have_text("succeeded")
-    page.get_by_role("link", name="Its experiment").click()
+    page.get_by_role("link", name="Experiment", exact=True).click()
     expect(page.locator("#experiment-states")).to_have_text("2 succeeded")
     page.get_by_role("link", name="Experiments", exact=True).click()
     row = page.locator("#experiments tr")

@@ -1,4 +1,4 @@
-"""The way of one person through the pages: submit, watch, kill a rank, see why, read its log, compare."""
+"""The walk of one user through the pages: submit, watch, kill a rank, see why, read its log, compare."""
 
 import re
 from collections.abc import Iterator
@@ -10,11 +10,11 @@ from playwright.sync_api import Page, expect
 from rekindle_service.client import Client
 
 _SCRIPTS = Path(__file__).parent / "scripts"
-_PATIENT = 120_000  # milliseconds: real ranks start and start again, beside other tests
+_TIMEOUT = 120_000  # milliseconds: real ranks start twice, while other tests run
 
 
 @pytest.fixture(autouse=True)
-def _nothing_runs_on(client: Client) -> Iterator[None]:
+def _cancel_all(client: Client) -> Iterator[None]:
     """Also where the test fails half way, no rank outlives it."""
     yield
     for job in client.jobs():
@@ -24,16 +24,16 @@ def _nothing_runs_on(client: Client) -> Iterator[None]:
 
 def test_from_the_form_to_the_comparison(page: Page) -> None:
     submit(page, "short", arguments="40 0.02")
-    expect(page.locator("#job-state")).to_have_text("succeeded", timeout=_PATIENT)
+    expect(page.locator("#job-state")).to_have_text("succeeded", timeout=_TIMEOUT)
 
     submit(page, "long", arguments="400 0.1")
     watch(page)
     kill(page, rank=1)
-    story = page.locator("#attempts li")
-    expect(story).to_have_count(2, timeout=_PATIENT)
-    expect(story.last).to_contain_text("SIGKILL")
-    expect(story.last).to_contain_text("rank 1")
-    expect(page.locator("#job-state")).to_have_text("running", timeout=_PATIENT)
+    attempts = page.locator("#attempts li")
+    expect(attempts).to_have_count(2, timeout=_TIMEOUT)
+    expect(attempts.last).to_contain_text("SIGKILL")
+    expect(attempts.last).to_contain_text("rank 1")
+    expect(page.locator("#job-state")).to_have_text("running", timeout=_TIMEOUT)
     read_log(page, attempt=1, rank=1)
 
     page.get_by_role("link", name="Queue").click()
@@ -43,24 +43,24 @@ def test_from_the_form_to_the_comparison(page: Page) -> None:
     differing = page.locator("#parameters tr")
     expect(differing.filter(has_text="argument 1").locator("td")).to_have_text(["40", "400"])
     expect(page.locator("#results tr").filter(has_text="attempts").locator("td")).to_have_text(["1", "2"])
-    expect(page.locator("#curve-charts .scatterlayer").first.locator(".trace")).to_have_count(2, timeout=_PATIENT)
+    expect(page.locator("#curve-charts .scatterlayer").first.locator(".trace")).to_have_count(2, timeout=_TIMEOUT)
 
     page.get_by_role("link", name="Queue").click()
     page.get_by_role("row", name="long").get_by_role("checkbox").check()
     page.locator("#bulk-cancel").click()
-    page.locator("#bulk-yes").click()
-    expect(page.get_by_role("row", name="long").locator(".badge")).to_have_text("cancelled", timeout=_PATIENT)
+    page.locator("#confirm-yes").click()
+    expect(page.get_by_role("row", name="long").locator(".badge")).to_have_text("cancelled", timeout=_TIMEOUT)
 
 
 def submit(page: Page, name: str, *, arguments: str) -> None:
     page.get_by_role("link", name="Submit").click()
     page.get_by_label("Script", exact=True).fill("paced.py")
     page.get_by_label("Code from").select_option("path")
-    page.get_by_label("Folder").fill(str(_SCRIPTS))
+    page.get_by_label("Directory", exact=True).fill(str(_SCRIPTS))
     page.get_by_label("Arguments").fill(arguments)
-    page.get_by_label("Ranks, at least").fill("2")
+    page.get_by_label("Minimum ranks").fill("2")
     page.get_by_label("Device").select_option("cpu")
-    page.get_by_label("Name", exact=True).fill(name)
+    page.get_by_label("Job name").fill(name)
     page.get_by_label("Every … steps").fill("5")
     page.get_by_role("button", name="Submit the job").click()
     page.wait_for_url("**/jobs/*")
@@ -69,11 +69,11 @@ def submit(page: Page, name: str, *, arguments: str) -> None:
 
 def watch(page: Page) -> None:
     """The ranks' steps move while nobody does anything."""
-    expect(page.locator("#job-state")).to_have_text("running", timeout=_PATIENT)
+    expect(page.locator("#job-state")).to_have_text("running", timeout=_TIMEOUT)
     expect(page.locator("#job-progress")).to_be_visible()
     bar = page.get_by_role("progressbar").first
     for further in ("[3-9]|[0-9]{2}", "[5-9]|[0-9]{2}"):
-        expect(bar).to_have_attribute("aria-valuenow", re.compile(f"^({further})$"), timeout=_PATIENT)
+        expect(bar).to_have_attribute("aria-valuenow", re.compile(f"^({further})$"), timeout=_TIMEOUT)
 
 
 def kill(page: Page, rank: int) -> None:

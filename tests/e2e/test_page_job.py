@@ -35,7 +35,7 @@ def job_page(page: Page, server: ServeProcess, job: PlayedJob) -> Page:
     return page
 
 
-def test_a_crash_and_the_recovery_are_told_live(job_page: Page, job: PlayedJob) -> None:
+def test_a_crash_and_the_recovery_are_shown_live(job_page: Page, job: PlayedJob) -> None:
     killed = Outcome(OutcomeClass.SIGNAL, "rank 1 was killed by SIGKILL", rank=1, signal="SIGKILL")
     job.end_attempt(killed, last_step=120)
     job.retry_in(3600)
@@ -45,21 +45,21 @@ def test_a_crash_and_the_recovery_are_told_live(job_page: Page, job: PlayedJob) 
     job.begin_attempt(resumed_from_step=100)
     expect(job_page.locator("#job-state")).to_have_text("running")
     expect(banner).to_be_hidden()
-    story = job_page.locator("#attempts li")
-    expect(story).to_have_count(2)
-    expect(story.nth(0)).to_contain_text("went on from step 100")
-    expect(story.nth(1)).to_contain_text("reached step 120; 20 steps done again")
+    attempts = job_page.locator("#attempts li")
+    expect(attempts).to_have_count(2)
+    expect(attempts.nth(0)).to_contain_text("resumed from step 100")
+    expect(attempts.nth(1)).to_contain_text("reached step 120; 20 steps replayed")
     expect(job_page.locator("#timeline [data-kind=replayed]")).to_have_attribute(
-        "title", re.compile(r"attempt 1: done again")
+        "title", re.compile(r"attempt 1: replayed")
     )
-    drawn, told = job_page.evaluate(
+    drawn, explained = job_page.evaluate(
         """() => {
             const kinds = (nodes) => [...new Set([...nodes].map(({ dataset }) => dataset.kind))];
             const bar = document.querySelectorAll("#timeline span");
             return [kinds(bar), kinds(document.querySelectorAll("#timeline-legend li:not([hidden])"))];
         }"""
     )
-    assert set(drawn) <= set(told), "each colour that can be seen is explained"
+    assert set(drawn) <= set(explained), "each colour that can be seen is explained"
     assert job_page.evaluate("globalThis.loadedOnce") is True
 
 
@@ -88,7 +88,7 @@ def test_charts_draw_each_attempt_and_grow(job_page: Page, job: PlayedJob) -> No
         job.metric(step, loss=1 / step)
     loss = job_page.locator(".chart").filter(has_text="loss")
     expect(loss.locator(".latest")).to_contain_text("at step 40")
-    expect(loss.locator(".scatterlayer .trace")).to_have_count(3)  # two attempts, and the tail that was done again
+    expect(loss.locator(".scatterlayer .trace")).to_have_count(3)  # two attempts, and the tail that was replayed
     expect(loss.locator("svg").get_by_text("attempt 2")).to_be_visible()
     expect(job_page.locator("#metric-picker label")).to_have_text(["loss", "val/accuracy", HOSTILE])
     job_page.get_by_role("checkbox", name=HOSTILE).check()
@@ -96,11 +96,11 @@ def test_charts_draw_each_attempt_and_grow(job_page: Page, job: PlayedJob) -> No
     assert job_page.locator("main img").count() == 0
 
 
-def test_cancelling_asks_first_and_then_tells_the_keeper(job_page: Page, job: PlayedJob) -> None:
+def test_cancelling_asks_first_and_then_notifies_the_keeper(job_page: Page, job: PlayedJob) -> None:
     job_page.get_by_role("button", name="Cancel").click()
     dialog = job_page.get_by_role("dialog", name="Cancel this job?")
     expect(dialog).to_contain_text("digits")
-    dialog.get_by_role("button", name="Keep it as it is").click()
+    dialog.get_by_role("button", name="Back").click()
     expect(dialog).to_be_hidden()
     assert job.wanted() == "run"
     job_page.get_by_role("button", name="Cancel").click()
@@ -112,7 +112,7 @@ def test_cancelling_asks_first_and_then_tells_the_keeper(job_page: Page, job: Pl
     expect(job_page.get_by_role("button", name="Resume")).to_be_visible()
 
 
-def test_priority_and_faults_are_asked_for_and_refusals_told_in_place(
+def test_priority_and_faults_are_asked_for_and_errors_shown_in_the_dialog(
     job_page: Page, job: PlayedJob, watcher: Watcher
 ) -> None:
     job_page.get_by_role("button", name="Priority 0").click()
@@ -137,7 +137,7 @@ def test_priority_and_faults_are_asked_for_and_refusals_told_in_place(
     expect(job_page.get_by_role("link", name="Clone")).to_have_attribute("href", f"/submit?clone={job.id}")
 
 
-def test_a_failed_job_goes_on_from_the_snapshot_that_is_chosen(job_page: Page, job: PlayedJob) -> None:
+def test_a_failed_job_resumes_from_the_snapshot_that_is_chosen(job_page: Page, job: PlayedJob) -> None:
     job.snapshot(40)
     job.snapshot(60)
     failed = Outcome(OutcomeClass.USER_ERROR, "ValueError: no", rank=1, file="train.py", line=3)
@@ -145,9 +145,9 @@ def test_a_failed_job_goes_on_from_the_snapshot_that_is_chosen(job_page: Page, j
     job.write(b"Traceback\nValueError: no\n", rank=1, stream="stderr")
     job.end(JobState.FAILED, failed)
     expect(job_page.get_by_role("button", name="Retry")).to_be_visible()
-    for name in ("Last words of rank 1", "Its last output"):
+    for name in ("Last output of rank 1", "Last output"):
         job_page.get_by_label("Stream").select_option("stdout")
-        job_page.get_by_role("link", name=name).click()
+        job_page.get_by_role("link", name=name, exact=True).click()
         expect(job_page.locator("#log-lines .marked")).to_have_text("ValueError: no")
     first = job_page.locator("#snapshots li").nth(1)
     first.get_by_role("button", name="Pin the snapshot of step 40").click()
@@ -155,9 +155,9 @@ def test_a_failed_job_goes_on_from_the_snapshot_that_is_chosen(job_page: Page, j
     with job_page.expect_download() as saved:
         first.get_by_role("link", name="Download the snapshot of step 40").click()
     assert saved.value.suggested_filename.endswith("-step-40.zip")
-    first.get_by_role("button", name="Go on from step 40").click()
-    dialog = job_page.get_by_role("dialog", name="Go on from step 40?")
-    dialog.get_by_role("button", name="Go on from here").click()
+    first.get_by_role("button", name="Resume from step 40").click()
+    dialog = job_page.get_by_role("dialog", name="Resume from step 40?")
+    dialog.get_by_role("button", name="Resume from here").click()
     expect(dialog).to_be_hidden()
     expect(job_page.locator("#job-state")).not_to_have_text("failed")
     expect(job_page.locator("#figures")).to_contain_text("step 40")
@@ -180,22 +180,20 @@ def test_a_request_is_copied_and_compared_with_another_jobs(
     assert HOSTILE in [node.value for node in ast.walk(body) if isinstance(node, ast.Constant)]
     job_page.get_by_label("Compare with").focus()
     job_page.get_by_label("Compare with").select_option(other.id)
-    expect(job_page.locator("#difference tbody tr").first).to_have_text(
-        "Arguments--data <img src=x onerror=alert(1)>--lr 0.5"
-    )
+    lines = job_page.locator("#diff tbody tr")
+    expect(lines.filter(has_text="--data").locator("td")).to_have_text([HOSTILE, "\N{EN DASH}"])
+    expect(lines.filter(has_text="--lr").locator("td")).to_have_text(["\N{EN DASH}", "0.5"])
     assert job_page.url.endswith(f"?diff={other.id}")
     assert job_page.locator("main img").count() == 0
 
 
-def test_metrics_by_the_thousand_are_found_by_name_and_the_worst_values_are_told(
-    job_page: Page, job: PlayedJob
-) -> None:
+def test_thousands_of_metrics_are_found_by_name_and_missing_values_reported(job_page: Page, job: PlayedJob) -> None:
     many = {f"layer{number}/norm": float(number) for number in range(1500)}
     for step, loss in enumerate([1.0, 1e308, -1e308, math.nan, math.inf, 0.5], start=1):
         job.metric(step, **{**many, "loss": loss if math.isfinite(loss) else None})
     loss = job_page.locator(".chart").filter(has_text="loss")
     expect(loss.locator(".latest")).to_contain_text("0.5 at step 6")
-    expect(loss.locator(".unseen")).to_have_text("2 not finite, the first at step 4")
+    expect(loss.locator(".warning")).to_have_text("2 not finite, the first at step 4")
     expect(loss.locator(".scatterlayer .trace path.js-line").first).to_be_attached()
     job_page.locator("#metric-chosen").click()
     expect(job_page.locator("#metric-picker label")).to_have_count(40)
@@ -205,11 +203,11 @@ def test_metrics_by_the_thousand_are_found_by_name_and_the_worst_values_are_told
     widths = "plots => plots.every(plot => plot.querySelector('svg').clientWidth <= plot.clientWidth)"
     until(lambda: job_page.locator(".chart:visible .plot:has(svg)").evaluate_all(widths), "each chart fits its place")
     job_page.get_by_label("Log scale").check()
-    expect(loss.locator(".unseen")).to_contain_text("1 not above 0")
+    expect(loss.locator(".warning")).to_contain_text("1 not above 0")
     for axis in ("epoch", "time"):
-        job_page.get_by_label("Over").select_option(axis)
+        job_page.get_by_label("X axis").select_option(axis)
         expect(loss.locator(".xtitle")).to_contain_text("epoch" if axis == "epoch" else "seconds")
-    job_page.get_by_label("Smooth").fill("0.9")
+    job_page.get_by_label("Smoothing").fill("0.9")
     with job_page.expect_download() as table:
         job_page.get_by_role("button", name="Save loss as CSV").click()
     rows = Path(table.value.path()).read_text().splitlines()
@@ -219,9 +217,7 @@ def test_metrics_by_the_thousand_are_found_by_name_and_the_worst_values_are_told
     assert Path(picture.value.path()).read_bytes().startswith(b"\x89PNG")
 
 
-def test_sixty_four_ranks_are_seen_at_a_glance(
-    page: Page, server: ServeProcess, play: Callable[..., PlayedJob]
-) -> None:
+def test_sixty_four_ranks_are_shown_as_tiles(page: Page, server: ServeProcess, play: Callable[..., PlayedJob]) -> None:
     job = play("wide", ranks=64)
     job.begin_attempt()
     for rank in range(64):
@@ -241,7 +237,7 @@ def test_sixty_four_ranks_are_seen_at_a_glance(
     expect(page.locator("#log-lines .marked")).to_have_text("words of rank 17")
 
 
-def test_the_configuration_tells_names_but_no_secrets(job_page: Page, job: PlayedJob) -> None:
+def test_the_configuration_shows_names_but_no_secrets(job_page: Page, job: PlayedJob) -> None:
     configuration = job_page.locator("#configuration")
     expect(configuration).to_contain_text("WANDB_API_KEY")
     expect(configuration).to_contain_text(HOSTILE)
@@ -254,7 +250,7 @@ def test_snapshots_are_listed_when_an_attempt_has_left_them(job_page: Page, job:
     job.report(0, step=50, snapshot_policy="every 42 steps (auto: …)")
     job.end_attempt(Outcome(OutcomeClass.COMM, "connection lost"), last_step=50, snapshot_step=40)
     expect(job_page.locator("#snapshots li")).to_contain_text("verified, best (0.9)")
-    expect(job_page.locator("#snapshots-cadence")).to_have_text("Taken every 42 steps (auto: …).")
+    expect(job_page.locator("#snapshots-policy")).to_have_text("Taken every 42 steps (auto: …).")
     job.begin_attempt(resumed_from_step=40)
     expect(job_page.locator("#figures")).to_contain_text("step 40")
 
@@ -268,8 +264,8 @@ def test_a_killed_server_is_survived_without_reload(
     server.kill()
     note = job_page.locator("#connection")
     expect(note).to_have_attribute("data-state", "reconnecting")
-    expect(note).to_have_text("Server not reached")  # said once; the seconds beside it are for the eye
-    expect(job_page.locator(".connection-wait")).to_have_text(re.compile("next try in [0-9]+ s|trying …"))
+    expect(note).to_have_text("Server unreachable")  # announced once; the seconds next to it are for the eye
+    expect(job_page.locator(".connection-wait")).to_have_text(re.compile("retrying in [0-9]+ s|retrying …"))
     job.write(b"meanwhile\n")
     job.report(0, step=500)
     server.start()
@@ -288,10 +284,10 @@ def test_an_answer_that_comes_late_does_not_undo_a_newer_one(
     one, two = play("one", ranks=1, args=["--lr", "0.1"]), play("two", ranks=1, args=["--lr", "0.2"])
     late: list[tuple[Route, APIResponse]] = []
 
-    def hold(address: str) -> None:
-        job_page.route(address, lambda route: late.append((route, route.fetch())), times=1)
+    def hold(url: str) -> None:
+        job_page.route(url, lambda route: late.append((route, route.fetch())), times=1)
 
-    def let_go() -> None:
+    def release() -> None:
         route, answer = late.pop()
         route.fulfill(response=answer)
         job_page.evaluate("fetch('/healthz').then((answer) => answer.text())")
@@ -303,17 +299,17 @@ def test_an_answer_that_comes_late_does_not_undo_a_newer_one(
     job.snapshot(60)
     job.begin_attempt(resumed_from_step=60)
     expect(job_page.locator("#snapshots li")).to_have_count(2)
-    let_go()
+    release()
     expect(job_page.locator("#snapshots li")).to_have_count(2)
     choice = job_page.get_by_label("Compare with")
     choice.focus()
     hold(f"**/jobs/{one.id}")
     choice.select_option(one.id)
     choice.select_option(two.id)
-    difference = job_page.locator("#difference tbody tr").first
-    expect(difference).to_contain_text("--lr 0.2")
-    let_go()
-    expect(difference).to_contain_text("--lr 0.2")
+    difference = job_page.locator("#diff tbody tr").filter(has_text="--lr")
+    expect(difference).to_contain_text("0.2")
+    release()
+    expect(difference).to_contain_text("0.2")
 
 
 def test_a_stack_that_comes_late_is_not_shown_as_that_of_another_rank(job_page: Page) -> None:
@@ -321,41 +317,41 @@ def test_a_stack_that_comes_late_is_not_shown_as_that_of_another_rank(job_page: 
     job_page.route("**/ranks/0/stack", lambda route: held.append(route))
     job_page.route("**/ranks/1/stack", lambda route: route.fulfill(json={"stack": "where rank 1 is"}))
     text = job_page.locator("#stack-text")
-    for rank, told in ((0, "Asking the rank …"), (1, "where rank 1 is")):
+    for rank, shown in ((0, "Reading the stacks …"), (1, "where rank 1 is")):
         job_page.get_by_label("Rank", exact=True).select_option(str(rank))
-        job_page.locator("#stack-ask").click()
-        expect(text).to_have_text(told)
+        job_page.locator("#stack-open").click()
+        expect(text).to_have_text(shown)
         job_page.get_by_role("button", name="Close").click()
-    job_page.locator("#stack-ask").click()
+    job_page.locator("#stack-open").click()
     expect(text).to_have_text("where rank 1 is")
     held[0].fulfill(json={"stack": "where rank 0 is"})
     job_page.evaluate("fetch('/healthz').then((answer) => answer.text())")
     expect(text).to_have_text("where rank 1 is")
 
 
-def test_the_focus_stays_when_the_story_is_told_anew(job_page: Page, job: PlayedJob) -> None:
+def test_the_focus_stays_when_the_attempts_are_redrawn(job_page: Page, job: PlayedJob) -> None:
     killed = Outcome(OutcomeClass.SIGNAL, "rank 1 was killed by SIGKILL", rank=1, signal="SIGKILL")
     job.end_attempt(killed, last_step=120)
     job.retry_in(3600)
-    words = job_page.get_by_role("link", name="Last words of rank 1")
-    words.focus()
+    link = job_page.get_by_role("link", name="Last output of rank 1")
+    link.focus()
     job.begin_attempt(resumed_from_step=100)
     expect(job_page.locator("#attempts li")).to_have_count(2)
-    expect(words).to_be_focused()
+    expect(link).to_be_focused()
 
 
-def test_points_that_the_stream_has_passed_over_are_fetched(job_page: Page, job: PlayedJob) -> None:
+def test_points_that_the_stream_has_skipped_are_fetched(job_page: Page, job: PlayedJob) -> None:
     """As where the page chooses another log, and lines are written between the old connection and the new one."""
     fetched = job_page.evaluate(
         """async (job) => {
-            const { Charts } = await import("/static/chart.js");
+            const { JobCharts } = await import("/static/job/job-charts.js");
             const asked = [];
             const fetchIt = globalThis.fetch;
             globalThis.fetch = (url, options) => {
                 asked.push(String(url));
                 return fetchIt(url, options);
             };
-            const charts = new Charts(job);
+            const charts = new JobCharts(job);
             const counts = [[0, 10], [10, 20], [30, 40], [35, 50]].map(([offset, next_offset]) => {
                 charts.append({ attempt: 1, file: "metrics.jsonl", offset, next_offset, points: [] });
                 return asked.filter((url) => url.endsWith("/metrics/names")).length;
@@ -368,7 +364,7 @@ def test_points_that_the_stream_has_passed_over_are_fetched(job_page: Page, job:
     assert fetched == [0, 0, 1, 1]
 
 
-def test_tabs_share_one_stream_and_each_hears_its_own_job(
+def test_tabs_share_one_stream_and_each_receives_its_own_job(
     job_page: Page, job: PlayedJob, server: ServeProcess, play: Callable[..., PlayedJob]
 ) -> None:
     other = play("other", ranks=1)
@@ -385,9 +381,9 @@ def test_tabs_share_one_stream_and_each_hears_its_own_job(
     expect(job_page.locator("#log-lines .log-line")).to_have_text(["of the first", "still heard"])
 
 
-def test_a_job_that_is_not_there_is_said_to_be_gone(page: Page, server: ServeProcess, watcher: Watcher) -> None:
+def test_a_job_that_does_not_exist_is_reported_as_not_found(page: Page, server: ServeProcess, watcher: Watcher) -> None:
     watcher.expect("404")
     page.goto(f"{server.url}/jobs/nosuchjob0")
-    expect(page.get_by_role("heading", name="This job is not here")).to_be_visible()
+    expect(page.get_by_role("heading", name="Job not found")).to_be_visible()
     page.get_by_role("link", name="All jobs").click()
     expect(page.locator("#connection")).to_have_text("Live")

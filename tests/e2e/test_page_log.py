@@ -9,7 +9,7 @@ from e2e.played_job import PlayedJob
 from e2e.serve_process import ServeProcess
 from rekindle.contract.outcome import Outcome, OutcomeClass
 
-MOST_LINES = 3000
+MAX_LINES = 3000
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ def test_markup_and_binary_garbage_are_harmless(open_log: Callable[[], Page], jo
     assert page.locator("#log-lines img, #log-lines script").count() == 0
 
 
-def test_following_stops_when_the_reader_scrolls_up_and_goes_on_at_the_end(
+def test_following_stops_when_the_user_scrolls_up_and_resumes_at_the_end(
     open_log: Callable[[], Page], job: PlayedJob
 ) -> None:
     job.write(b"".join(b"line %d\n" % number for number in range(300)))
@@ -103,7 +103,7 @@ def test_earlier_output_is_fetched_on_demand_back_to_the_first_line(
     page = open_log()
     lines = page.locator("#log-lines .log-line")
     expect(lines).to_have_count(500)
-    earlier = page.get_by_role("button", name="Load earlier output")
+    earlier = page.get_by_role("button", name="Load older output")
     earlier.focus()
     page.keyboard.press("Enter")
     while earlier.is_visible():
@@ -123,11 +123,11 @@ def test_the_page_keeps_a_bounded_part_of_an_endless_log(open_log: Callable[[], 
         job.write(b"".join(b"%06d\n" % (block * 1000 + number) for number in range(1000)))
         expect(page.locator("#log-lines .log-line").last).to_have_text(f"{block * 1000 + 999:06d}")
     shown = page.locator("#log-lines .log-line").count()
-    assert 500 <= shown <= MOST_LINES + 5000  # what is dropped is dropped in chunks of 32 kB
-    expect(page.get_by_role("button", name="Load earlier output")).to_be_attached()
+    assert 500 <= shown <= MAX_LINES + 5000  # what is dropped is dropped in chunks of 32 kB
+    expect(page.get_by_role("button", name="Load older output")).to_be_attached()
 
 
-def test_the_log_goes_on_with_the_next_attempt_and_earlier_ones_can_be_chosen(
+def test_the_log_continues_with_the_next_attempt_and_earlier_ones_can_be_chosen(
     open_log: Callable[[], Page], job: PlayedJob
 ) -> None:
     job.write(b"of the first\n")
@@ -136,12 +136,12 @@ def test_the_log_goes_on_with_the_next_attempt_and_earlier_ones_can_be_chosen(
     job.begin_attempt(resumed_from_step=10)
     job.write(b"of the second\n")
     expect(page.locator("#log-lines .log-line")).to_have_text(["of the first", "of the second"])
-    expect(page.locator("#log-lines .log-mark")).to_have_text("attempt 2")
+    expect(page.locator("#log-lines .log-divider")).to_have_text("attempt 2")
     page.get_by_label("Attempt", exact=True).select_option("1")
     expect(page.locator("#log-lines .log-line")).to_have_text(["of the first"])
 
 
-def test_a_restart_does_not_move_who_reads_further_up(open_log: Callable[[], Page], job: PlayedJob) -> None:
+def test_a_restart_does_not_scroll_a_user_further_up(open_log: Callable[[], Page], job: PlayedJob) -> None:
     job.write(b"".join(b"line %d\n" % number for number in range(400)))
     page = open_log()
     lines = page.locator("#log-lines .log-line")
@@ -157,7 +157,7 @@ def test_a_restart_does_not_move_who_reads_further_up(open_log: Callable[[], Pag
     assert page.locator("#log").evaluate("log => log.scrollTop") == top
     page.get_by_role("button", name="New output below").click()
     expect(lines.last).to_have_text("of the second")
-    expect(page.locator("#log-lines .log-mark")).to_have_text("attempt 2")
+    expect(page.locator("#log-lines .log-divider")).to_have_text("attempt 2")
 
 
 def test_an_elastic_job_that_shrinks_leaves_the_logs_of_its_former_ranks(
@@ -181,7 +181,7 @@ def test_an_elastic_job_that_shrinks_leaves_the_logs_of_its_former_ranks(
     job.ranks = 1
     job.begin_attempt(resumed_from_step=5)
     expect(rank.locator("option")).to_have_text(["Rank 0", "Rank 1 (earlier)", "Rank 2 (earlier)", "Rank 3 (earlier)"])
-    page.get_by_role("link", name="Last words of rank 3").click()
+    page.get_by_role("link", name="Last output of rank 3").click()
     expect(page.locator("#log-lines .marked")).to_have_text("rank 3 dies")
     other = page.context.new_page()
     other.goto(f"{server.url}/jobs/{job.id}#log/3/stderr/2/end")
@@ -189,7 +189,7 @@ def test_an_elastic_job_that_shrinks_leaves_the_logs_of_its_former_ranks(
     other.close()
 
 
-def test_a_log_that_is_opened_while_another_one_is_read_is_asked_for_in_its_own_attempt_alone(
+def test_a_log_opened_while_another_is_read_is_requested_for_its_own_attempt_only(
     page: Page, server: ServeProcess, play: Callable[..., PlayedJob]
 ) -> None:
     job = play("elastic", ranks=4)
@@ -206,7 +206,7 @@ def test_a_log_that_is_opened_while_another_one_is_read_is_asked_for_in_its_own_
         job.end_attempt(Outcome(OutcomeClass.SIGNAL, "rank 3 was killed", rank=3), last_step=9)
         job.ranks = 1
         job.begin_attempt(resumed_from_step=5)
-    page.get_by_role("link", name="Last words of rank 3").click()
+    page.get_by_role("link", name="Last output of rank 3").click()
     for route in held:
         route.continue_()
     page.unroute("**/ranks/0/log?**")
@@ -276,7 +276,7 @@ def test_scrolling_pages_both_ways_and_nothing_is_lost_or_doubled(open_log: Call
 
     expect(page.locator("#log-lines .log-line").last).to_contain_text("019999")
     page_until(0, 0, up=True)
-    assert len(shown()) <= MOST_LINES + 1000
+    assert len(shown()) <= MAX_LINES + 1000
     page_until(-1, 19_999, up=False)
     page.locator("#log").evaluate(scroll, False)
     expect(page.get_by_role("button", name="Following")).to_be_visible()

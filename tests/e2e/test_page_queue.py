@@ -34,7 +34,7 @@ def test_a_job_and_its_progress_appear_without_reload(page: Page, play: Callable
     job = play("digits-baseline")
     row = page.get_by_role("row", name="digits-baseline")
     expect(row.locator(".badge")).to_have_text("starting")
-    expect(row.locator(".what")).to_contain_text("#1")
+    expect(row.locator(".args")).to_contain_text("#1")
     job.begin_attempt()
     expect(row.locator(".badge")).to_have_text("running")
     for rank in (0, 1):
@@ -48,7 +48,7 @@ def test_a_job_and_its_progress_appear_without_reload(page: Page, play: Callable
     assert page.evaluate("globalThis.loadedOnce") is True
 
 
-def test_a_browser_without_shared_workers_listens_in_the_page(
+def test_a_browser_without_shared_workers_connects_from_the_page(
     visitor: BrowserContext, server: ServeProcess, play: Callable[..., PlayedJob]
 ) -> None:
     visitor.add_init_script("delete globalThis.SharedWorker")
@@ -68,7 +68,7 @@ def test_totals_and_slots_follow_the_jobs(page: Page, play: Callable[..., Played
     expect(page.locator("#slots .holder", has_text="holder")).to_have_count(2)
 
 
-def test_filters_live_in_the_address(page: Page, play: Callable[..., PlayedJob]) -> None:
+def test_filters_are_stored_in_the_url(page: Page, play: Callable[..., PlayedJob]) -> None:
     play("one").begin_attempt()
     broken = play("two", ranks=1)
     broken.begin_attempt()
@@ -115,7 +115,7 @@ def fill_list(home: Path, count: int) -> None:
     store.close()
 
 
-def test_ticked_jobs_are_held_released_moved_and_cancelled_with_one_question(
+def test_selected_jobs_are_held_released_moved_and_cancelled_with_one_question(
     page: Page, client: Client, play: Callable[..., PlayedJob]
 ) -> None:
     running = play("runs", ranks=4)
@@ -124,54 +124,54 @@ def test_ticked_jobs_are_held_released_moved_and_cancelled_with_one_question(
     over = play("over", ranks=1)
     over.begin_attempt()
     over.end(JobState.FAILED, _failure())
-    expect(page.get_by_role("row", name="first")).to_contain_text("next in line")
+    expect(page.get_by_role("row", name="first")).to_contain_text("next")
     expect(page.get_by_role("row", name="first")).to_contain_text("waits for 1 cpu slot, 0 free")
     expect(page.get_by_role("row", name="over").locator(".badge")).to_have_text("failed")
     for name in ("first", "second", "over"):
         page.get_by_role("row", name=name).get_by_role("checkbox").check()
-    expect(page.locator("#bulk-count")).to_have_text("3 chosen")
+    expect(page.locator("#bulk-count")).to_have_text("3 selected")
     page.locator("#bulk-hold").click()
-    dialog = page.locator("#bulk-confirm")
+    dialog = page.locator("#confirm")
     expect(dialog).to_contain_text("Hold 2 jobs?")
-    expect(dialog.locator("#bulk-names li")).to_have_text(["#2 first", "#3 second"])
-    expect(dialog).to_contain_text("Nothing is done to the 1 of them")
-    dialog.get_by_role("button", name="Leave them").click()
+    expect(dialog.locator("#confirm-jobs li")).to_have_text(["#2 first", "#3 second"])
+    expect(dialog).to_contain_text("1 selected job is skipped")
+    dialog.get_by_role("button", name="Back").click()
     assert client.job(first)["intent"] == "run"
     page.locator("#bulk-hold").click()
     page.keyboard.press("Tab")
-    page.locator("#bulk-yes").press("Enter")
+    page.locator("#confirm-yes").press("Enter")
     expect(page.locator("#bulk-result")).to_have_text("2 jobs held")
     expect(page.get_by_role("row", name="second").locator(".badge")).to_have_text("held")
     page.locator("#bulk-release").click()
-    page.locator("#bulk-yes").click()
+    page.locator("#confirm-yes").click()
     expect(page.locator("#bulk-result")).to_have_text("2 jobs released")
     page.get_by_role("row", name="first").get_by_role("checkbox").uncheck()
     page.locator("#bulk-priority").click()
     page.get_by_label("Priority", exact=True).fill("7")
-    page.locator("#bulk-yes").click()
-    expect(page.get_by_role("row", name="second")).to_contain_text("next in line")
+    page.locator("#confirm-yes").click()
+    expect(page.get_by_role("row", name="second")).to_contain_text("next")
     assert client.job(second)["priority"] == 7
-    page.get_by_label("Choose all jobs on this page").check()
-    expect(page.locator("#bulk-count")).to_have_text("4 chosen")
+    page.get_by_label("Select all jobs on this page").check()
+    expect(page.locator("#bulk-count")).to_have_text("4 selected")
     page.locator("#bulk-cancel").click()
-    page.locator("#bulk-yes").click()
+    page.locator("#confirm-yes").click()
     expect(page.locator("#bulk-result")).to_have_text("3 jobs cancelled")
     for name in ("first", "second"):
         expect(page.get_by_role("row", name=name).locator(".badge")).to_have_text("cancelled")
     assert running.wanted() == "cancel"
     page.locator("#bulk-delete").click()
-    expect(dialog.locator("#bulk-names li")).to_have_text(["#3 second", "#4 over", "#2 first"])
+    expect(dialog.locator("#confirm-jobs li")).to_have_text(["#3 second", "#4 over", "#2 first"])
     running.end(JobState.FAILED, _failure())
     expect(page.get_by_role("row", name="runs").locator(".badge")).to_have_text("failed")
-    page.locator("#bulk-yes").click()
+    page.locator("#confirm-yes").click()
     expect(page.locator("#bulk-result")).to_have_text("3 jobs deleted")
-    expect(page.locator("#bulk-count")).to_have_text("1 chosen")
+    expect(page.locator("#bulk-count")).to_have_text("1 selected")
     assert [job["name"] for job in client.jobs()] == ["runs"]
-    page.get_by_role("button", name="Choose none").click()
+    page.get_by_role("button", name="Clear selection").click()
     expect(page.locator("#bulk")).to_be_hidden()
 
 
-def test_a_refusal_of_one_ticked_job_is_told_and_the_others_go_on(
+def test_an_error_for_one_selected_job_is_shown_and_the_others_continue(
     page: Page, watcher: Watcher, client: Client, play: Callable[..., PlayedJob]
 ) -> None:
     watcher.expect("409")
@@ -182,12 +182,12 @@ def test_a_refusal_of_one_ticked_job_is_told_and_the_others_go_on(
         page.get_by_role("row", name=name).get_by_role("checkbox").check()
     page.route("**/drain", lambda route: _overtake(route, client))
     page.locator("#bulk-hold").click()
-    page.locator("#bulk-yes").click()
+    page.locator("#confirm-yes").click()
     expect(page.locator("#bulk-result")).to_contain_text("1 job held · gone: ")
     expect(page.locator("#bulk-result")).to_contain_text("is cancelled, so it cannot be drained")
 
 
-def test_slots_are_shown_for_each_kind_of_device_with_what_joins_them(page: Page, server: ServeProcess) -> None:
+def test_slots_are_shown_for_each_kind_of_device_with_their_topology(page: Page, server: ServeProcess) -> None:
     """There is no GPU here: the answer is made up, in the form of the contract."""
     gpus = [_gpu(index) for index in range(4)]
     pairs = [(0, 1, "nvlink"), (2, 3, "nvlink"), (0, 2, "sys"), (0, 3, "sys"), (1, 2, "sys"), (1, 3, "sys")]
@@ -197,7 +197,7 @@ def test_slots_are_shown_for_each_kind_of_device_with_what_joins_them(page: Page
     expect(page.locator(".slots-title")).to_have_text("4 \N{MULTIPLICATION SIGN} NVIDIA H200")
     expect(page.locator(".slot")).to_have_count(4)
     expect(page.locator(".topology")).to_have_text(
-        "NVLink joins cuda:0 cuda:1, cuda:2 cuda:3; the link between processors joins all 4 GPUs"
+        "NVLink connects cuda:0 cuda:1, cuda:2 cuda:3; the inter-processor link connects all 4 GPUs"
     )
     page.goto(f"{server.url}/machine")
     expect(page.locator("#links td.self")).to_have_count(4)
@@ -216,7 +216,7 @@ def test_a_hostile_name_is_text_and_nothing_else(page: Page, play: Callable[...,
 
 
 def _overtake(route: Route, client: Client) -> None:
-    """Cancel the job called gone just before the wish to hold it comes through."""
+    """Cancel the job called gone just before the request to hold it arrives."""
     gone = next(client.jobs(name="gone"))["id"]
     if gone in route.request.url:
         client.cancel(gone)

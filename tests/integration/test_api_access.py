@@ -13,12 +13,11 @@ METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE")
 
 def all_paths(server: ApiServer) -> list[str]:
     paths = {context.path for context in iter_route_contexts(server.app.routes)}
-    names = {"job_id": "abcdefghij", "rank": "0", "path:path": "api.js"}
+    names = {"job_id": "abcdefghij", "rank": "0", "path:path": "shared/api.js"}
     for name, value in names.items():
         paths = {path.replace("{" + name + "}", value) for path in paths}
-    return sorted(
-        paths | {"/static/api.js", "/static/style.css", "/static/vendor/plotly.min.js", "/nowhere", "/api/v1"}
-    )
+    files = {"/static/shared/api.js", "/static/shared/base.css", "/static/vendor/plotly.min.js"}
+    return sorted(paths | files | {"/nowhere", "/api/v1"})
 
 
 def test_every_route_and_method_off_the_list_needs_a_token(server: ApiServer) -> None:
@@ -201,7 +200,7 @@ def test_the_server_answers_to_its_own_names(server: ApiServer, host: str) -> No
 @pytest.mark.parametrize(
     "host", ["evil.example", "127.0.0.1.evil.example", "evil.example:8700", "", "::1", "127.0.0.1:x", "localhost@evil"]
 )
-@pytest.mark.parametrize("path", ["/api/v1/jobs", "/healthz", "/login", "/static/login.js", "/nowhere"])
+@pytest.mark.parametrize("path", ["/api/v1/jobs", "/healthz", "/login", "/static/login/login.js", "/nowhere"])
 def test_another_host_name_is_refused_before_anything_else(server: ApiServer, path: str, host: str) -> None:
     answer = server.api.get(path, headers={"Host": host, "User-Agent": "curl/8"})
     assert (answer.status_code, answer.json()["type"]) == (400, "/problems/wrong-host")
@@ -209,7 +208,7 @@ def test_another_host_name_is_refused_before_anything_else(server: ApiServer, pa
 
 def test_every_answer_carries_the_security_headers_and_no_cors(server: ApiServer) -> None:
     log_in(server)
-    for path in ("/api/v1/jobs", "/nowhere", "/", "/login", "/static/api.js", "/healthz", "/openapi.json"):
+    for path in ("/api/v1/jobs", "/nowhere", "/", "/login", "/static/shared/api.js", "/healthz", "/openapi.json"):
         answer = server.stranger.get(path, headers={"Origin": "http://evil.example"})
         for name in SECURITY_HEADERS:
             assert name in answer.headers, (path, name)
@@ -228,7 +227,7 @@ def test_scripts_of_other_places_and_inline_scripts_are_forbidden_to_the_page() 
 
 
 def test_static_files_are_asked_for_anew_and_not_sent_twice(server: ApiServer) -> None:
-    for path in ("/static/api.js", "/static/vendor/plotly.min.js"):
+    for path in ("/static/shared/api.js", "/static/vendor/plotly.min.js"):
         first = server.api.get(path)
         assert first.status_code == 200
         assert "no-store" not in first.headers["Cache-Control"]

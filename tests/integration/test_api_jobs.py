@@ -279,9 +279,9 @@ def test_unknown_routes_and_methods_are_problems(server: ApiServer) -> None:
     problem(server.api.get("/nothing"), 404)
     assert server.api.put(JOBS).headers["Allow"] == "GET, POST"
     assert server.api.put(f"{JOBS}/abcdefghij").headers["Allow"] == "DELETE, GET, PATCH"
-    assert server.api.post("/static/api.js").headers["Allow"] == "GET, HEAD"
+    assert server.api.post("/static/shared/api.js").headers["Allow"] == "GET, HEAD"
     problem(server.api.put(JOBS), 405)
-    problem(server.api.post("/static/api.js"), 405)
+    problem(server.api.post("/static/shared/api.js"), 405)
 
 
 # --- changes

@@ -45,7 +45,7 @@ def test_axe_finds_nothing_to_complain_about(page: Page, server: ServeProcess, p
     for path in paths:
         visit(page, server, path)
         if path == "/":
-            page.get_by_label("Choose all jobs").check()
+            page.get_by_label("Select all jobs").check()
         for theme in ("light", "dark"):
             page.evaluate("(theme) => (document.documentElement.dataset.theme = theme)", theme)
             complaints += [f"{path} in {theme}: {text}" for text in found_by_axe(page)]

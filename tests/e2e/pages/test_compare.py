@@ -1,4 +1,4 @@
-"""The page that compares jobs, and the pure modules behind it."""
+"""The page that compares jobs, and its pure modules."""
 
 import shlex
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from rekindle.contract.outcome import Outcome, OutcomeClass
 HOSTILE = "<img src=x onerror=alert(1)>"
 
 
-def test_jobs_ticked_in_the_queue_are_compared_live(
+def test_jobs_selected_in_the_queue_are_compared_live(
     page: Page, server: ServeProcess, watcher: Watcher, play: Callable[..., PlayedJob]
 ) -> None:
     watcher.expect("404")
@@ -36,7 +36,7 @@ def test_jobs_ticked_in_the_queue_are_compared_live(
     expect(lines.filter(has_text="--nesterov").locator("td")).to_have_text(["\N{EN DASH}", "yes"])
     expect(lines.filter(has_text="API_KEY").locator("td")).to_have_text(["set, its value is secret", "\N{EN DASH}"])
     expect(lines.filter(has_text="--seed")).to_have_count(0)
-    page.get_by_label("Also what is equal").check()
+    page.get_by_label("Show equal parameters").check()
     expect(lines.filter(has_text="--seed").locator("td")).to_have_text(["7", "7"])
     results = page.locator("#results tr")
     expect(results.filter(has_text="loss").locator("td")).to_have_text(["0.05 at step 20", "0.1333 at step 15"])
@@ -44,29 +44,29 @@ def test_jobs_ticked_in_the_queue_are_compared_live(
     assert page.evaluate("document.querySelector('#curve-charts .plot').data.map((trace) => trace.x.length)") == [
         20,
         15,
-    ]  # what was done again counts once
+    ]  # replayed steps count once
     two.metric(30, loss=0.01)
     two.report(0, step=30)
     expect(results.filter(has_text="loss").locator("td").nth(1)).to_have_text("0.01 at step 30")
     assert page.locator("main img, main script").count() == 0
-    page.get_by_role("button", name="Take one out of the comparison").click()
+    page.get_by_role("button", name="Remove one from the comparison").click()
     expect(page.locator("#compared-jobs th")).to_have_count(2)
     page.get_by_label("Add a job").select_option(one.id)
     expect(page.locator("#compared-jobs th")).to_have_count(3)
     page.go_back()
     expect(page.locator("#compared-jobs th")).to_have_count(2)
     page.goto(f"{server.url}/compare?jobs={one.id},0-never-was")
-    expect(page.locator("#missing")).to_have_text("Not here any more: 0-never-was.")
+    expect(page.locator("#missing")).to_have_text("Job not found: 0-never-was.")
     expect(page.locator("#compared-jobs th")).to_have_count(2)
     page.goto(f"{server.url}/compare")
     expect(page.locator("#nothing")).to_be_visible()
 
 
-def test_options_are_told_from_their_values(page: Page) -> None:
-    told = page.evaluate(
+def test_options_are_distinguished_from_their_values(page: Page) -> None:
+    parsed = page.evaluate(
         """async (lines) => {
-            const { argumentsOf } = await import("/static/parameters.js");
-            return lines.map((args) => Object.fromEntries(argumentsOf(args)));
+            const { parseArguments } = await import("/static/shared/job-parameters.js");
+            return lines.map((args) => Object.fromEntries(parseArguments(args)));
         }""",
         [
             ["--lr", "0.1", "--verbose", "--seed=3", "data", "-n", "2"],
@@ -74,7 +74,7 @@ def test_options_are_told_from_their_values(page: Page) -> None:
             ["first", "second", "--flag"],
         ],
     )
-    assert told == [
+    assert parsed == [
         {"--lr": "0.1", "--verbose": "yes", "--seed": "3", "argument 1": "data", "-n": "2"},
         {"--shift": "-0.5", "argument 1": "--", "--x": "", "--tag": "a b"},
         {"argument 1": "first", "argument 2": "second", "--flag": "yes"},
@@ -85,7 +85,7 @@ def test_words_are_quoted_and_split_as_a_shell_does(page: Page) -> None:
     words = ["plain", "two words", "it's", 'a "quote"', "$HOME", "back\\slash", "", "new\nline", "ünï", "*", "~", "#x"]
     text, back, odd = page.evaluate(
         """async (words) => {
-            const { join, split } = await import("/static/shell-words.js");
+            const { join, split } = await import("/static/shared/shell-words.js");
             const text = join(words);
             return [text, split(text), split(`a\\\\ b "c\\\\"d" 'e\\\\f'g \\\\\\nh`)];
         }""",

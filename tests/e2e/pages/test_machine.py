@@ -15,12 +15,12 @@ def test_the_machine_is_shown_now_and_over_time(
     play("holder", ranks=2).begin_attempt()
     page.get_by_role("link", name="Machine").click()
     figures = page.locator("#machine-figures")
-    for words in ("Processor", "Memory", "Disk of the jobs", "free of"):
+    for words in ("Processor", "Memory", "Job disk", "free of"):
         expect(figures).to_contain_text(words)
     held = page.locator("#devices tr").filter(has_text="holder")
     expect(held).to_have_count(2)
     expect(page.locator("#devices tr").filter(has_text="free")).to_have_count(2)
-    expect(page.locator("#past-charts .scatterlayer .trace")).to_have_count(3, timeout=20_000)
+    expect(page.locator("#history-charts .scatterlayer .trace")).to_have_count(3, timeout=20_000)
     expect(page.locator("#topology")).to_be_hidden()
     held.first.get_by_role("link").click()
     page.wait_for_url("**/jobs/*")
@@ -36,8 +36,8 @@ def test_gpus_are_shown_with_their_use(page: Page, server: ServeProcess) -> None
     expect(row).to_contain_text("70.0 GB of 140.0 GB")
     expect(row).to_contain_text("61 °C")
     expect(row).to_contain_text("512 W")
-    expect(page.locator("#past-charts figcaption").first).to_contain_text("Use of the GPUs")
-    expect(page.locator("#past-charts .scatterlayer .trace")).to_have_count(5, timeout=20_000)
+    expect(page.locator("#history-charts figcaption").first).to_contain_text("GPU utilization")
+    expect(page.locator("#history-charts .scatterlayer .trace")).to_have_count(5, timeout=20_000)
 
 
 def _with_gpu(route: Route) -> None:

@@ -29,26 +29,26 @@ def before(play: Callable[..., PlayedJob]) -> str:
     return play("before", ranks=1).id
 
 
-def test_refusals_stand_at_their_fields_and_go_when_these_change(form: Page, watcher: Watcher, tmp_path: Path) -> None:
+def test_errors_are_shown_at_their_fields_until_these_change(form: Page, watcher: Watcher, tmp_path: Path) -> None:
     watcher.expect("422")
     (tmp_path / "train.py").write_text("")
     form.get_by_role("button", name="Submit the job").click()
     expect(form.locator("[data-field=script]")).to_contain_text("Name the script to run")
     form.get_by_label("Script", exact=True).fill("tarin.py")
     form.get_by_label("Code from").select_option("path")
-    form.get_by_label("Folder").fill(str(tmp_path))
-    form.get_by_label("Ranks, at least").fill("many")
+    form.get_by_label("Directory", exact=True).fill(str(tmp_path))
+    form.get_by_label("Minimum ranks").fill("many")
     form.get_by_label("Priority").fill("5000")
     form.get_by_label("Also keep the best by").fill("-")
     form.get_by_role("button", name="Submit the job").click()
-    ranks = form.get_by_label("Ranks, at least")
+    ranks = form.get_by_label("Minimum ranks")
     expect(ranks).to_have_attribute("aria-invalid", "true")
     error = form.locator(f"#{ranks.get_attribute('aria-errormessage')}")
     expect(error).to_contain_text("Must be a whole number from 1 to 4096")
     expect(form.locator("[data-field=priority]")).to_contain_text("less than or equal to 1000")
     expect(form.locator("[data-field='snapshot.best']")).to_contain_text("as in -loss")
     expect(form.locator("#form-error")).to_contain_text("see the fields below")
-    for label, text in (("Ranks, at least", "1"), ("Priority", "0"), ("Also keep the best by", "")):
+    for label, text in (("Minimum ranks", "1"), ("Priority", "0"), ("Also keep the best by", "")):
         form.get_by_label(label).fill(text)
     expect(form.locator("[aria-invalid]")).to_have_count(0)
     form.get_by_label("Arguments").fill("--name 'never closed")
@@ -76,8 +76,8 @@ def test_what_is_shown_as_command_and_curl_is_what_is_submitted(form: Page, clie
     form.get_by_label("--model").select_option("lenet")
     form.get_by_label("--no-shuffle").check()
     form.get_by_label("Arguments").fill("--seed '7'")
-    form.get_by_label("Name", exact=True).fill('it\'s <b>one</b> "name"')
-    form.get_by_label("Ranks, at most").fill("2")
+    form.get_by_label("Job name").fill('it\'s <b>one</b> "name"')
+    form.get_by_label("Maximum ranks").fill("2")
     form.get_by_label("Device").select_option("cpu")
     form.get_by_label("After").fill(before)
     form.get_by_label("Every … seconds").fill("2.5")
@@ -145,9 +145,9 @@ def test_the_archive_that_was_chosen_last_is_submitted_whichever_arrives_first(f
     expect(form.locator("#upload-status")).to_contain_text("small.tar.gz is on the server")
 
 
-def test_what_is_wrong_is_marked_while_one_types_elsewhere(form: Page) -> None:
+def test_an_error_is_marked_while_the_user_types_elsewhere(form: Page) -> None:
     form.get_by_label("Arguments").fill("'never closed")
-    name = form.get_by_label("Name", exact=True)
+    name = form.get_by_label("Job name")
     name.click()
     form.keyboard.type("baseline")
     expect(name).to_be_focused()
@@ -157,7 +157,7 @@ def test_what_is_wrong_is_marked_while_one_types_elsewhere(form: Page) -> None:
     expect(form.get_by_label("Arguments")).to_be_focused()
 
 
-def test_a_clone_is_filled_in_but_for_its_secrets(
+def test_a_clone_is_filled_in_except_for_its_secrets(
     form: Page, server: ServeProcess, client: Client, before: str
 ) -> None:
     asked = {
@@ -172,7 +172,7 @@ def test_a_clone_is_filled_in_but_for_its_secrets(
     first = client.submit(asked)
     form.goto(f"{server.url}/submit?clone={first['id']}")
     note = form.locator("#clone-note")
-    expect(note).to_contain_text("Filled in as job first was submitted")
+    expect(note).to_contain_text("Filled in from job first")
     expect(note).to_contain_text("The values of API_KEY are secret and were not copied")
     assert "top-secret" not in form.content()
     expect(form.get_by_label("Arguments")).to_have_value("'two words' more")
@@ -186,20 +186,20 @@ def test_a_clone_is_filled_in_but_for_its_secrets(
     assert (second["name"], second["priority"]) == ("first", 4)
 
 
-def test_nothing_is_lost_or_doubled_when_the_server_is_away(
+def test_nothing_is_lost_or_doubled_while_the_server_is_unreachable(
     form: Page, server: ServeProcess, watcher: Watcher, client: Client, before: str
 ) -> None:
     """The answer to the first request is lost, too: its repeat finds the job that it made."""
     watcher.expect("ERR_")
     form.get_by_label("Run", exact=True).select_option("recipe")
     form.get_by_label("After").fill(before)
-    form.get_by_label("Name", exact=True).fill("once")
+    form.get_by_label("Job name").fill("once")
     form.route("**/api/v1/jobs", lambda route: (route.fetch(), route.abort())[1], times=1)
     form.get_by_role("button", name="Submit the job").click()
     expect(form.locator("#form-error")).to_contain_text("What you filled in is still here")
     server.stop()
     form.get_by_role("button", name="Submit the job").click()
-    expect(form.locator("#form-error")).to_contain_text("could not be reached")
+    expect(form.locator("#form-error")).to_contain_text("Server unreachable")
     server.start()
     form.get_by_role("button", name="Submit the job").click()
     form.wait_for_url("**/jobs/*")
@@ -207,7 +207,7 @@ def test_nothing_is_lost_or_doubled_when_the_server_is_away(
 
 
 def typed(form: Page, preview: str) -> list[str]:
-    """The words of a command; a backslash at the end of a line goes on with the next, which shlex does not know."""
+    """The words of a command; a backslash at the end of a line continues it, which shlex does not know."""
     return shlex.split((form.locator(preview).text_content() or "").replace("\\\n", ""))
 
 

@@ -68,7 +68,7 @@ def print_line(run: Run, text: str) -> None:
 def weight_hash(parameters: Iterable[tuple[str, Tensor]]) -> str:
     """SHA-256 over all names and bytes: equal only where every bit of two trainings is.
 
-    ShardedStrategy parameters (DTensors) are gathered: then all ranks must call it.
+    Sharded parameters (DTensors) are gathered: then all ranks must call it.
     """
     sha256 = hashlib.sha256()
     for name, parameter in parameters:

@@ -18,9 +18,9 @@ OPEN_ROUTES = frozenset(
         ("GET", "/readyz"),
         ("GET", "/login"),
         ("POST", "/login"),
-        ("GET", "/static/login.js"),
-        ("GET", "/static/style.css"),
-        ("GET", "/static/logo.svg"),
+        ("GET", "/static/login/login.js"),
+        ("GET", "/static/shared/base.css"),
+        ("GET", "/static/shared/logo.svg"),
     }
 )
 """Routes that need no token: health checks and the login page."""

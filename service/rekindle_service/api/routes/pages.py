@@ -1,4 +1,4 @@
-"""The web pages, all but the login page in one shell, and the static files they load."""
+"""The web pages, all but the login page in one layout, and the static files they load."""
 
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -16,10 +16,10 @@ from rekindle_service.api.middleware.auth import is_same_origin
 from rekindle_service.api.problem_details import ProblemError
 from rekindle_service.api.schemas.requests import Login
 
-_PACKAGE = Path(__file__).parents[2]
+_WEB = Path(__file__).parents[2] / "web"
 _TEMPLATES = Jinja2Templates(
     env=Environment(
-        loader=FileSystemLoader(_PACKAGE / "pages"),
+        loader=FileSystemLoader(_WEB / "templates"),
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -30,7 +30,7 @@ _TEMPLATES = Jinja2Templates(
 _SESSION_SECONDS = 30 * 24 * 3600
 
 _PAGES = {
-    "/": "index.html",
+    "/": "queue.html",
     "/jobs/{job_id}": "job.html",
     "/submit": "submit.html",
     "/compare": "compare.html",
@@ -48,7 +48,7 @@ def install_pages(app: FastAPI) -> None:
     app.include_router(router)
     for path, template in _PAGES.items():
         app.get(path, include_in_schema=False)(_page(template))
-    app.mount("/static", _Files(directory=_PACKAGE / "web"))
+    app.mount("/static", _Files(directory=_WEB / "static"))
 
 
 class _Files(StaticFiles):

@@ -1,0 +1,90 @@
+/**
+ * From points of a metric to what is drawn of them: the horizontal axis, smoothing, and values no axis can hold. Pure.
+ *
+ * @import { MetricSeries } from "../shared/api-types.d.ts"
+ * @typedef {MetricSeries["points"][number]} Point step, epoch, seconds since the epoch, value
+ * @typedef {"step" | "epoch" | "time"} Axis
+ */
+
+/** Beyond it the arithmetic of an axis overflows. */
+const MAX_VALUE = 1e300;
+
+/**
+ * Where on the axis each point is; null for one without an epoch.
+ *
+ * @param {Point[]} points of one attempt, ascending by step @param {Axis} axis
+ * @param {number} origin of the time, in seconds since the epoch @param {number} unit of the time, in seconds
+ */
+export function positions(points, axis, origin, unit) {
+  if (axis === "step") return points.map(([step]) => step);
+  if (axis === "time") return points.map(([, , at]) => (at - origin) / unit);
+  return epochs(points);
+}
+
+/**
+ * The epoch of each point with its completed part, as far as the first steps of the epochs show it.
+ *
+ * @param {Point[]} points
+ */
+function epochs(points) {
+  /** @type {Map<number, number>} first step of each epoch */
+  const starts = new Map();
+  for (const [step, epoch] of points) if (epoch !== null && !starts.has(epoch)) starts.set(epoch, step);
+  const lengths = [...starts].map(([epoch, start]) => (starts.get(epoch + 1) ?? NaN) - start).filter((length) => length > 0);
+  const typical = lengths.length ? Math.max(...lengths) : NaN;
+  return points.map(([step, epoch]) => {
+    if (epoch === null) return null;
+    const start = starts.get(epoch) ?? step;
+    const length = (starts.get(epoch + 1) ?? start + typical) - start;
+    return length > 0 ? epoch + Math.min(1, (step - start) / length) : epoch;
+  });
+}
+
+/** The unit for a duration: its name and its seconds. @param {number} seconds @returns {[string, number]} */
+export function timeUnit(seconds) {
+  if (seconds < 300) return ["seconds", 1];
+  return seconds < 3 * 3600 ? ["minutes", 60] : ["hours", 3600];
+}
+
+/**
+ * An exponential moving average without bias towards the first values; missing values stay missing.
+ *
+ * @param {(number | null)[]} values @param {number} weight of the earlier values, from 0 (none) to below 1
+ */
+export function smoothed(values, weight) {
+  let mean = 0;
+  let share = 0;
+  return values.map((value) => {
+    if (value === null) return null;
+    mean = weight * mean + (1 - weight) * value;
+    share = weight * share + (1 - weight);
+    return mean / share;
+  });
+}
+
+/** A line through a single position would have no length. @param {(number | null)[]} xs positions on the axis */
+export const drawMode = (xs) => (new Set(xs).size > 1 ? "lines" : "markers");
+
+/** @param {Point[]} points */
+export const drawable = (points) => points.map(([, , , value]) => (value === null ? null : Math.max(-MAX_VALUE, Math.min(MAX_VALUE, value))));
+
+/** What the chart cannot show, in words. @param {Point[]} points @param {boolean} logarithmic */
+export function missingValues(points, logarithmic) {
+  const missing = points.filter(([, , , value]) => value === null);
+  const low = logarithmic ? points.filter(([, , , value]) => value !== null && value <= 0).length : 0;
+  return [
+    missing.length ? `${missing.length} not finite, the first at step ${missing[0][0]}` : "",
+    low ? `${low} not above 0` : "",
+  ].filter(Boolean).join("; ");
+}
+
+/** @param {import("./metric-store.js").Part[]} parts @returns {string} a table for other programs */
+export function asCsv(parts) {
+  const row = (/** @type {number} */ attempt, /** @type {Point} */ [step, epoch, at, value], /** @type {boolean} */ replayed) =>
+    [attempt, step, epoch ?? "", new Date(at * 1000).toISOString(), value ?? "nan", replayed].join(",");
+  const rows = parts.flatMap(({ attempt, kept, replayed }) => [
+    ...kept.map((point) => row(attempt, point, false)),
+    ...replayed.map((point) => row(attempt, point, true)),
+  ]);
+  return ["attempt,step,epoch,time,value,replayed", ...rows, ""].join("\n");
+}

@@ -1,0 +1,58 @@
+/**
+ * The list of experiments.
+ *
+ * @import { ExperimentSummary } from "../shared/api-types.d.ts"
+ */
+import { call, experimentUrl } from "../shared/api.js";
+import { byId, h, patchChildren } from "../shared/dom.js";
+import { localTime } from "../shared/format.js";
+import { badge } from "../shared/job-state.js";
+import { keepFresh, markReady } from "../shared/live-page.js";
+
+const PAGE_SIZE = 50;
+const REFRESH_DELAY_MS = 500;
+
+/** @type {string | null} cursor of the next page */
+let next = null;
+
+const cursor = () => new URLSearchParams(location.search).get("cursor");
+
+async function show() {
+  const shown = cursor();
+  const answer = await call("GET /experiments", { limit: PAGE_SIZE, cursor: shown });
+  if (shown !== cursor()) return; // the page has been turned meanwhile
+  next = answer.next;
+  const none = answer.items.length === 0;
+  byId("experiment-table").hidden = none;
+  byId("nothing-yet").hidden = !none;
+  byId("pager").hidden = !shown && !next;
+  byId("older", HTMLButtonElement).disabled = !next;
+  byId("latest", HTMLButtonElement).disabled = !shown;
+  patchChildren(byId("experiments"), answer.items.map(row));
+  markReady();
+}
+
+/** @param {ExperimentSummary} experiment */
+function row({ id, number, name, title, states, jobs, created_at: createdAt }) {
+  return h(
+    "tr",
+    {},
+    h("td", { class: "number minor" }, String(number)),
+    h("th", { scope: "row" }, h("a", { href: experimentUrl(id), "data-focus": `experiment-${id}` }, h("bdi", {}, name))),
+    h("td", { class: "minor" }, h("bdi", {}, title)),
+    h("td", {}, h("span", { class: "jobs-of" }, ...Object.entries(states).map(([state, count]) => h("span", {}, `${count} `, badge(state))))),
+    h("td", {}, h("a", { href: `/?experiment=${encodeURIComponent(id)}`, "data-focus": `jobs-${id}` }, `${jobs} jobs`)),
+    h("td", { class: "muted minor" }, h("time", { datetime: createdAt }, localTime(createdAt))),
+  );
+}
+
+const refreshing = keepFresh(show, REFRESH_DELAY_MS, (event, data) => event === "deleted" || (event === "job" && Boolean(data.experiment_id)));
+
+/** @param {string | null} to cursor */
+function turnPage(to) {
+  history.pushState(null, "", to ? `/experiments?cursor=${encodeURIComponent(to)}` : "/experiments");
+  refreshing.now();
+}
+
+byId("older").addEventListener("click", () => turnPage(next));
+byId("latest").addEventListener("click", () => turnPage(null));

@@ -1,0 +1,83 @@
+/**
+ * The attempts of a job: each launch of torchrun, how it ended, where it resumed and how many steps were replayed.
+ *
+ * @import { AttemptPublic as Attempt } from "../shared/api-types.d.ts"
+ */
+import { END, linkTo } from "../log/log-permalink.js";
+import { byId, h, patchChildren, setText } from "../shared/dom.js";
+import { count, counted, duration, failureLocation, localTime, secondsBetween, timeOfDay } from "../shared/format.js";
+import { everySecond } from "../shared/ticker.js";
+
+export class AttemptList {
+  #list = byId("attempts");
+  /** @type {Map<string, Attempt>} those that still run, by number */
+  #running = new Map();
+
+  constructor() {
+    everySecond(() => this.#tick());
+  }
+
+  /** @param {Attempt[]} attempts in ascending order */
+  show(attempts) {
+    this.#running = new Map(attempts.filter(({ ended_at }) => !ended_at).map((attempt) => [String(attempt.number), attempt]));
+    this.#tick();
+    patchChildren(this.#list, attempts.map((attempt, index) => item(attempt, attempts[index + 1])).reverse());
+    byId("attempts-empty").hidden = attempts.length > 0;
+  }
+
+  #tick() {
+    for (const node of /** @type {NodeListOf<HTMLElement>} */ (this.#list.querySelectorAll("[data-attempt]"))) {
+      const attempt = this.#running.get(node.dataset.attempt ?? "");
+      if (attempt) setText(node, durationOf(attempt));
+    }
+  }
+}
+
+/** @param {Attempt} attempt */
+const durationOf = (attempt) => duration(secondsBetween(attempt.started_at, attempt.ended_at));
+
+/** @param {Attempt} attempt @param {Attempt | undefined} next */
+function item(attempt, next) {
+  const { number, outcome, reason, faults, started_at: startedAt } = attempt;
+  const outcomeClass = attempt.ended_at ? (outcome?.class ?? "unknown") : "running";
+  const time = h("time", { datetime: startedAt, title: localTime(startedAt) }, timeOfDay(startedAt));
+  const location = failureLocation(outcome);
+  const steps = stepsText(attempt, next);
+  return h(
+    "li",
+    { "data-class": outcomeClass },
+    h(
+      "div",
+      { class: "attempt-head" },
+      h("strong", {}, `Attempt ${number}`),
+      h("span", { class: "muted" }, time, " · ", h("span", { "data-attempt": number }, durationOf(attempt))),
+      h("span", { class: "outcome" }, outcomeClass.replaceAll("_", " ")),
+    ),
+    outcome && h("p", {}, h("bdi", {}, outcome.message), location ? h("span", { class: "location" }, location) : null, " ", logLink(attempt)),
+    steps && h("p", { class: "muted" }, steps),
+    reason && outcomeClass !== "success" && h("p", { class: "muted" }, reason),
+    ...faults.map((fault) => h("p", { class: "muted" }, faultText(fault))),
+  );
+}
+
+/** To the last output of the failed rank; nothing where no rank caused the failure. @param {Attempt} attempt */
+function logLink({ number, outcome }) {
+  if (typeof outcome?.rank !== "number" || outcome.class === "success") return null;
+  const href = linkTo({ rank: outcome.rank, stream: "stderr", attempt: number, offset: END });
+  return h("a", { href, "data-focus": `log-${number}` }, `Last output of rank ${outcome.rank}`);
+}
+
+/** @param {Attempt["faults"][number]} fault */
+function faultText({ fault, rank, snapshot }) {
+  const target = rank !== null ? ` in rank ${rank}` : snapshot !== null ? ` of step ${count(snapshot)}` : "";
+  return `fault injected: ${fault}${target}`;
+}
+
+/** Nothing for an attempt that has reported no steps. @param {Attempt} attempt @param {Attempt | undefined} next */
+function stepsText({ resumed_from_step: start, last_step: last }, next) {
+  if (last === null && !start) return "";
+  const from = start ? `resumed from step ${count(start)}` : "started at step 0";
+  const to = last === null ? "" : `, reached step ${count(last)}`;
+  const replayed = next && last !== null ? last - (next.resumed_from_step ?? 0) : 0;
+  return `${from}${to}${replayed > 0 ? `; ${counted(replayed, "step")} replayed` : ""}`;
+}

@@ -1,0 +1,112 @@
+/**
+ * The buttons of a job's page, each with a dialog that must be confirmed.
+ *
+ * @import { Fault, JobPublic as Job } from "../shared/api-types.d.ts"
+ * @import { JobAction } from "../shared/job-actions.js"
+ * @typedef {{title: string, yes: string, fields?: (job: Job) => HTMLElement[]}} Texts of the dialog
+ * @typedef {Texts & Pick<JobAction, "consequence" | "possible" | "run">} Button
+ */
+import { call } from "../shared/api.js";
+import { ConfirmDialog, field } from "../shared/confirm-dialog.js";
+import { byId, h, setText } from "../shared/dom.js";
+import { count } from "../shared/format.js";
+import { CANCEL, DELETE, DRAIN, PRIORITY, RELEASE, RESUME, canResumeFrom } from "../shared/job-actions.js";
+
+/** Each fault with what it does; those that need a rank come first. @type {[Fault, string][]} */
+const FAULTS = [
+  ["kill", "Kill a rank (SIGKILL)"],
+  ["crash", "Crash a rank (SIGSEGV)"],
+  ["raise", "Raise an exception in a rank"],
+  ["hang", "Hang a rank"],
+  ["stop", "Stop a rank (SIGSTOP)"],
+  ["oom", "Out of memory in a rank"],
+  ["agent", "Kill torchrun"],
+  ["keeper", "Kill the keeper"],
+  ["corrupt-snapshot", "Corrupt the latest snapshot"],
+];
+/** @param {string} fault */
+const needsRank = (fault) => FAULTS.slice(0, 6).some(([name]) => name === fault);
+
+/** @param {JobAction} action @returns {Button} */
+const single = ({ verb, fields, ...action }) => ({
+  ...action,
+  title: `${verb} this job?`,
+  yes: `${verb} the job`,
+  fields: ({ priority }) => fields?.(priority) ?? [],
+});
+
+/** @type {Button} */
+const INJECT_FAULT = {
+  title: "Inject a fault?",
+  consequence: "The fault is real: the job replays the steps since its latest snapshot. It shows how this job recovers.",
+  yes: "Inject the fault",
+  fields: faultFields,
+  possible: (job) => job.state === "running",
+  run: ({ id }, chosen) => {
+    const [fault, rank] = [/** @type {Fault} */ (String(chosen.get("fault"))), String(chosen.get("rank"))];
+    return call("POST /jobs/{job_id}/chaos", { job_id: id }, rank && needsRank(fault) ? { fault, rank: Number(rank) } : { fault });
+  },
+};
+
+/** By the id of the button. @type {Record<string, Button>} */
+const ACTIONS = {
+  resume: single(RESUME),
+  release: single(RELEASE),
+  drain: single(DRAIN),
+  cancel: single(CANCEL),
+  priority: single(PRIORITY),
+  chaos: INJECT_FAULT,
+  delete: single(DELETE),
+};
+
+export class JobActions {
+  #dialog = new ConfirmDialog();
+  /** @type {Job | null} */
+  #job = null;
+  /** @type {Button | null} */
+  #open = null;
+
+  constructor() {
+    for (const [button, action] of Object.entries(ACTIONS)) byId(button).addEventListener("click", () => this.#confirm(action));
+  }
+
+  /** @param {Job} job */
+  show(job) {
+    this.#job = job;
+    for (const [button, { possible }] of Object.entries(ACTIONS)) byId(button).hidden = !possible(job);
+    setText(byId("resume"), job.state === "failed" ? "Retry" : "Resume");
+    setText(byId("priority"), `Priority ${job.priority}`);
+    byId("clone", HTMLAnchorElement).href = `/submit?clone=${encodeURIComponent(job.id)}`;
+    if (this.#open && !this.#open.possible(job)) this.#dialog.close();
+  }
+
+  /** @param {number} step of the snapshot to continue from */
+  confirmResume(step) {
+    this.#confirm({
+      title: `Resume from step ${count(step)}?`,
+      consequence: "The job returns to the queue and continues from this snapshot. Later snapshots are quarantined, and deleted once the job has passed them again.",
+      yes: "Resume from here",
+      possible: canResumeFrom,
+      run: ({ id }) => call("POST /jobs/{job_id}/resume", { job_id: id }, { snapshot: step }),
+    });
+  }
+
+  /** @param {Button} action */
+  #confirm(action) {
+    const job = this.#job;
+    if (!job) return;
+    this.#open = action;
+    const { title, consequence, yes, fields, run } = action;
+    this.#dialog.open({ title, jobs: [job], consequence, fields: fields?.(job), yes, run: (chosen) => run(job, chosen) });
+  }
+}
+
+/** @param {Job} job */
+function faultFields(job) {
+  const faults = h("select", {}, ...FAULTS.map(([value, text]) => h("option", { value }, text)));
+  const numbers = Array.from({ length: job.world_size ?? job.ranks.max }, (_, rank) => rank);
+  const ranks = h("select", {}, h("option", { value: "" }, "any"), ...numbers.map((rank) => h("option", { value: rank }, String(rank))));
+  const rankField = field("Rank", "rank", ranks);
+  faults.addEventListener("change", () => (rankField.hidden = !needsRank(faults.value)));
+  return [field("Fault", "fault", faults), rankField];
+}

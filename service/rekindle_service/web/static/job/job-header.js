@@ -1,0 +1,100 @@
+/**
+ * The header of a job's page: state, progress, figures, and the banner that says what happened or what comes next.
+ *
+ * @import { JobPublic as Job } from "../shared/api-types.d.ts"
+ */
+import { END, linkTo } from "../log/log-permalink.js";
+import { experimentUrl } from "../shared/api.js";
+import { byId, h, setText } from "../shared/dom.js";
+import { NONE, count, duration, failureLocation, outOf, percent, ranksText, secondsBetween, secondsSince, speed, waitText } from "../shared/format.js";
+import { badge, isHeld, progressBar, setBadge, setProgress, stateWord } from "../shared/job-state.js";
+import { everySecond } from "../shared/ticker.js";
+
+const FIGURES = /** @type {[string, (job: Job) => string][]} */ ([
+  ["Step", (job) => outOf(job.step, job.steps)],
+  ["Epoch", (job) => outOf(job.epoch, job.epochs)],
+  ["Time left", (job) => duration(job.eta_seconds)],
+  ["Speed", (job) => (job.state === "running" ? speed(job.steps_per_second) : NONE)],
+  ["Ranks", ranksText],
+  ["Restarts", (job) => count(job.restarts)],
+  ["Latest snapshot", (job) => (job.snapshot_step === null ? NONE : `step ${count(job.snapshot_step)}`)],
+  ["Goodput", (job) => percent(job.goodput)],
+  ["Running for", (job) => duration(job.started_at ? secondsBetween(job.started_at, job.ended_at) : null)],
+]);
+
+export class JobHeader {
+  #badge = badge("queued");
+  #bar = progressBar("training progress");
+  #values = FIGURES.map(() => h("dd"));
+  /** @type {Job | null} */
+  #job = null;
+
+  constructor() {
+    byId("job-state").append(this.#badge);
+    byId("job-progress").append(this.#bar);
+    byId("figures").append(...FIGURES.map(([label], index) => h("div", {}, h("dt", {}, label), this.#values[index])));
+    everySecond(() => this.#tick());
+  }
+
+  /** @param {Job} job */
+  show(job) {
+    const changed = this.#job !== null && stateWord(this.#job) !== stateWord(job);
+    this.#job = job;
+    setBadge(this.#badge, stateWord(job));
+    setText(byId("job-name"), job.name);
+    setText(byId("job-id"), `#${job.number}`);
+    const experiment = byId("experiment-link", HTMLAnchorElement);
+    experiment.hidden = !job.experiment_id;
+    if (job.experiment_id) experiment.href = experimentUrl(job.experiment_id);
+    document.title = `${job.name} · ${stateWord(job)} · rekindle`;
+    setProgress(this.#bar, job, `${percent(job.progress)}, step ${outOf(job.step, job.steps)}`);
+    this.#tick();
+    if (changed) setText(byId("announcement"), `The job is now ${stateWord(job)}.`);
+  }
+
+  #tick() {
+    const job = this.#job;
+    if (!job) return;
+    FIGURES.forEach(([, text], index) => setText(this.#values[index], text(job)));
+    showBanner(job);
+    setText(byId("notice"), job.notice ?? "");
+    byId("notice").hidden = !job.notice;
+  }
+}
+
+/** @param {Job} job */
+function showBanner(job) {
+  const [title, sentence] = bannerTexts(job);
+  byId("banner").hidden = !title && !sentence;
+  byId("banner").dataset.state = job.state;
+  setText(byId("banner-title"), title);
+  setText(byId("banner-sentence"), sentence);
+  const cause = sentence && sentence === job.outcome?.message ? job.outcome : null;
+  setText(byId("banner-location"), failureLocation(cause));
+  const rank = cause?.rank ?? null;
+  byId("banner-log").hidden = rank === null;
+  if (rank !== null) byId("banner-log").setAttribute("href", linkTo({ rank, stream: "stderr", attempt: job.attempt, offset: END }));
+}
+
+/**
+ * Title and sentence of the banner; both empty where there is nothing to say.
+ *
+ * @param {Job} job @returns {[string, string]}
+ */
+function bannerTexts(job) {
+  const reason = job.outcome && job.outcome.class !== "success" ? job.outcome.message : "";
+  if (job.state === "recovering") return [`Recovering${retryText(job.next_try_at)}`, reason];
+  if (job.state === "failed") return ["Failed", reason];
+  if (job.state === "cancelled") return ["Cancelled", reason];
+  if (isHeld(job)) return ["On hold", "The job does not start until you release it."];
+  if (job.state === "queued") return [job.queue_position === null ? "Queued" : `Queued, position ${job.queue_position}`, waitText(job)];
+  if (job.intent === "drain") return ["Draining", "The job saves a snapshot at the next step boundary and then releases its slots."];
+  if (job.intent === "cancel") return ["Cancelling", "The job's ranks are being stopped."];
+  return ["", ""];
+}
+
+/** @param {string | null} time */
+function retryText(time) {
+  const seconds = Math.ceil(-(secondsSince(time) ?? 0));
+  return seconds > 0 ? `: next try in ${duration(seconds)}` : " now";
+}

@@ -1,0 +1,119 @@
+/**
+ * The page of one job: creates its parts and feeds them from the API and the event stream.
+ *
+ * @import { AttemptPublic as Attempt, JobPublic as Job } from "../shared/api-types.d.ts"
+ */
+import { EventStream } from "../events/event-stream.js";
+import { LogViewer } from "../log/log-viewer.js";
+import { call, isNotFound } from "../shared/api.js";
+import { byId } from "../shared/dom.js";
+import { latestWins } from "../shared/latest-wins.js";
+import { idInUrl, markReady, showGone } from "../shared/live-page.js";
+import { AttemptList } from "./attempt-list.js";
+import { Configuration } from "./configuration.js";
+import { JobActions } from "./job-actions.js";
+import { JobCharts } from "./job-charts.js";
+import { JobDiff } from "./job-diff.js";
+import { JobHeader } from "./job-header.js";
+import { Ranks, StackDialog } from "./ranks.js";
+import { SnapshotList } from "./snapshots.js";
+import { Timeline } from "./timeline.js";
+
+const jobId = idInUrl();
+
+const header = new JobHeader();
+const actions = new JobActions();
+const charts = new JobCharts(jobId);
+const configuration = new Configuration();
+const attemptList = new AttemptList();
+const timeline = new Timeline();
+const stream = new EventStream({ resync: refresh, event: onEvent }, { job: jobId, log: null });
+const log = new LogViewer(jobId, (followed) => {
+  stream.subscribe({ job: jobId, log: followed });
+  ranks.mark(log.rank);
+});
+const stack = new StackDialog(jobId);
+const ranks = new Ranks((rank) => log.select(rank), (rank) => void stack.open(rank));
+const snapshots = new SnapshotList(jobId, (step) => actions.confirmResume(step), () => void refetch(fetchSnapshots));
+new JobDiff(jobId);
+byId("stack-open").addEventListener("click", () => void stack.open(log.rank));
+
+/** @type {Job | null} */
+let job = null;
+/** Ranks of the attempt that had the most. */
+let maxWorldSize = 0;
+
+const fetchRanks = latestWins(() => call("GET /jobs/{job_id}/ranks", { job_id: jobId }), ({ items }) => ranks.show(items, log.rank));
+const fetchAttempts = latestWins(() => call("GET /jobs/{job_id}/attempts", { job_id: jobId }), ({ items }) => showAttempts(items));
+const fetchSnapshots = latestWins(() => call("GET /jobs/{job_id}/snapshots", { job_id: jobId }), (listing) => snapshots.show(listing));
+const fetchConfiguration = latestWins(() => call("GET /jobs/{job_id}/configuration", { job_id: jobId }), (recorded) => configuration.showRecorded(recorded));
+const fetchMetrics = () => charts.load();
+
+/** Fetch everything the page shows, whenever the stream has started or started again. */
+async function refresh() {
+  try {
+    showJob(await call("GET /jobs/{job_id}", { job_id: jobId }));
+    await refetch(fetchRanks, fetchAttempts, fetchMetrics, fetchSnapshots, fetchConfiguration, () => log.refresh());
+    markReady();
+  } catch (error) {
+    if (isNotFound(error)) showDeleted("There is no such job. It may have been deleted.");
+    else console.warn("the job could not be read", error);
+  }
+}
+
+/**
+ * Each part by itself: one that fails does not keep the others from being updated.
+ *
+ * @param {...() => Promise<void>} parts
+ */
+async function refetch(...parts) {
+  const results = await Promise.allSettled(parts.map((part) => part()));
+  for (const result of results) if (result.status === "rejected") console.warn("a part of the page is not up to date", result.reason);
+}
+
+/** @param {string} event @param {any} data */
+function onEvent(event, data) {
+  if (event === "job" && data.id === jobId) return showJob(data);
+  if (event === "deleted" && data.id === jobId) return showDeleted("This job has been deleted.");
+  if (event === "ranks" && data.attempt === job?.attempt) return fetchRanks.push(data);
+  if (event === "metrics") return charts.append(data);
+  if (event === "log") return void log.onChunk(data);
+}
+
+/** @param {Job} next */
+function showJob(next) {
+  const before = job;
+  if (before && next.version < before.version) return;
+  job = next;
+  header.show(next);
+  actions.show(next);
+  configuration.show(next);
+  snapshots.setJob(next);
+  timeline.show(next);
+  byId("stack-open").hidden = next.state !== "running";
+  offerLogs();
+  void log.setLatest(next.attempt);
+  if (!before) return;
+  const changed = before.attempt !== next.attempt || before.state !== next.state;
+  if (changed) void refetch(fetchAttempts, fetchRanks, fetchMetrics, fetchConfiguration);
+  if (changed || before.snapshot_step !== next.snapshot_step) void refetch(fetchSnapshots);
+}
+
+/** An elastic job may have fewer ranks now than it had. */
+function offerLogs() {
+  if (job) log.setRanks(job.world_size ?? job.ranks.max, maxWorldSize);
+}
+
+/** @param {Attempt[]} attempts */
+function showAttempts(attempts) {
+  maxWorldSize = Math.max(...attempts.map(({ world_size }) => world_size ?? 0), 0);
+  offerLogs();
+  attemptList.show(attempts);
+  charts.setAttempts(attempts);
+}
+
+/** @param {string} sentence */
+function showDeleted(sentence) {
+  stream.subscribe();
+  showGone(sentence);
+}

@@ -1,0 +1,214 @@
+/**
+ * The ranks of the latest attempt: a table with a row for each, above it a grid of tiles where there are many, and the
+ * Python stack of one. Choosing a rank shows its log.
+ *
+ * @import { RankPublic as Rank } from "../shared/api-types.d.ts"
+ */
+import { call, messageOf } from "../shared/api.js";
+import { KeyedChildren, byId, h, setText } from "../shared/dom.js";
+import { NONE, brief, bytes, count, counted, outOf, speed } from "../shared/format.js";
+import { badge, setBadge } from "../shared/job-state.js";
+import { everySecond } from "../shared/ticker.js";
+
+/** A heartbeat older than this is highlighted. */
+const LATE_SECONDS = 10;
+/** Below this number the table alone gives the overview. */
+const MIN_TILES = 9;
+
+/**
+ * @param {Rank} rank @param {number} since seconds since the server reported the rank
+ * @returns {number | null} seconds; null for a rank that does not run
+ */
+function heartbeatAge(rank, since) {
+  const alive = rank.state === "running" || rank.state === "starting";
+  return alive && rank.heartbeat_age !== null ? rank.heartbeat_age + since : null;
+}
+
+/** @param {number | null} age in seconds */
+const isLate = (age) => age !== null && age > LATE_SECONDS;
+
+export class Ranks {
+  #body = byId("ranks");
+  #grid = byId("ranks-grid");
+  /** @type {KeyedChildren<Rank, RankRow>} */
+  #rows;
+  /** @type {KeyedChildren<{rank: Rank, behind: number}, RankTile>} */
+  #tiles;
+
+  /** @param {(rank: number) => void} onChoose @param {(rank: number) => void} onStack */
+  constructor(onChoose, onStack) {
+    this.#rows = new KeyedChildren(this.#body, ({ rank }) => rank, ({ rank }) => new RankRow(rank, onChoose, onStack));
+    this.#tiles = new KeyedChildren(this.#grid, ({ rank }) => rank.rank, ({ rank }) => new RankTile(rank.rank, onChoose));
+    everySecond(() => this.#rows.views.forEach((row) => row.tick()));
+  }
+
+  /** @param {Rank[]} ranks @param {number} chosen the rank whose log is shown */
+  show(ranks, chosen) {
+    this.#rows.show(ranks);
+    this.#grid.hidden = ranks.length < MIN_TILES;
+    const maxStep = Math.max(...ranks.map(({ step }) => step ?? 0));
+    if (!this.#grid.hidden) this.#tiles.show(ranks.map((rank) => ({ rank, behind: maxStep - (rank.step ?? maxStep) })));
+    this.#showColumn(".use", ranks.some(({ usage }) => usage));
+    this.#showColumn(".device", ranks.some(({ device }) => device !== "cpu"));
+    setText(byId("ranks-summary"), summary(ranks));
+    byId("ranks-empty").hidden = ranks.length > 0;
+    byId("ranks-table").hidden = ranks.length === 0;
+    this.mark(chosen);
+  }
+
+  /** @param {number} chosen the rank whose log is shown */
+  mark(chosen) {
+    this.#rows.views.forEach((row, rank) => row.mark(rank === chosen));
+    this.#tiles.views.forEach(({ node }, rank) => node.setAttribute("aria-pressed", String(rank === chosen)));
+  }
+
+  /** Empty columns leave their room to the last lines. @param {string} cells @param {boolean} shown */
+  #showColumn(cells, shown) {
+    for (const cell of this.#body.closest("table")?.querySelectorAll(cells) ?? []) /** @type {HTMLElement} */ (cell).hidden = !shown;
+  }
+}
+
+/** @param {Rank[]} ranks */
+function summary(ranks) {
+  const steps = ranks.flatMap(({ step }) => (step === null ? [] : [step]));
+  const running = ranks.filter(({ state }) => state === "running").length;
+  const spread = Math.max(...steps) - Math.min(...steps);
+  return ranks.length < 2 ? "" : `${running} of ${ranks.length} running${spread > 0 ? `, ${counted(spread, "step")} apart` : ""}`;
+}
+
+class RankRow {
+  #badge = badge("starting");
+  #note = h("span", { class: "location" });
+  #pid = h("td", { class: "number minor" });
+  #device = h("td", { class: "minor device" });
+  #cpu = h("td", { class: "number minor use" });
+  #memory = h("td", { class: "number minor use" });
+  #epoch = h("td", { class: "number minor" });
+  #step = h("td", { class: "number" });
+  #speed = h("td", { class: "number minor" });
+  #heartbeat = h("td", { class: "number" });
+  #lastLine = h("td", { class: "last-line" });
+  #button;
+  #stack;
+  /** @type {Rank | null} */
+  #rank = null;
+  #receivedAt = 0;
+  node;
+
+  /** @param {number} number @param {(rank: number) => void} onChoose @param {(rank: number) => void} onStack */
+  constructor(number, onChoose, onStack) {
+    const showStack = (/** @type {Event} */ event) => {
+      event.stopPropagation();
+      onStack(number);
+    };
+    this.#stack = h("button", { type: "button", class: "link", "aria-label": `Show the stack of rank ${number}`, onclick: showStack }, "Stack");
+    this.#button = h("button", { type: "button", class: "quiet", "aria-label": `Show the log of rank ${number}` }, String(number));
+    this.node = h(
+      "tr",
+      { class: "choosable", onclick: () => onChoose(number) },
+      h("th", { scope: "row" }, this.#button),
+      h("td", {}, this.#badge, this.#note, this.#stack),
+      ...[this.#step, this.#epoch, this.#speed, this.#heartbeat, this.#device, this.#cpu, this.#memory, this.#pid, this.#lastLine],
+    );
+  }
+
+  /** @param {Rank} rank */
+  update(rank) {
+    this.#rank = rank;
+    this.#receivedAt = performance.now();
+    setBadge(this.#badge, rank.state);
+    setText(this.#note, noteText(rank));
+    setText(this.#pid, rank.pid === null ? NONE : String(rank.pid));
+    setText(this.#device, rank.device ?? NONE);
+    setText(this.#epoch, count(rank.epoch));
+    setText(this.#step, outOf(rank.step, rank.steps));
+    setText(this.#speed, rank.state === "running" ? speed(rank.steps_per_second) : NONE);
+    this.#stack.hidden = rank.state !== "running";
+    const device = rank.usage?.devices.at(0);
+    setText(this.#cpu, rank.usage ? utilizationText(rank.usage.cpu_percent, device?.utilization_percent ?? null) : NONE);
+    setText(this.#memory, rank.usage ? [bytes(rank.usage.rss_bytes), ...(device ? [bytes(device.memory_used_bytes)] : [])].join(" + ") : NONE);
+    setText(this.#lastLine, rank.notice ?? rank.last_line ?? "");
+    this.#lastLine.title = this.#lastLine.textContent ?? "";
+    this.tick();
+  }
+
+  /** @param {boolean} chosen */
+  mark(chosen) {
+    this.node.dataset.chosen = String(chosen);
+    this.#button.setAttribute("aria-pressed", String(chosen));
+  }
+
+  /** The heartbeat ages between two messages. */
+  tick() {
+    const rank = this.#rank;
+    if (!rank) return;
+    const age = heartbeatAge(rank, (performance.now() - this.#receivedAt) / 1000);
+    setText(this.#heartbeat, brief(age));
+    this.#heartbeat.classList.toggle("late", isLate(age));
+  }
+}
+
+/** @param {number | null} cpu percent of one core @param {number | null} gpu percent of the time */
+function utilizationText(cpu, gpu) {
+  const text = cpu === null ? NONE : `${Math.round(cpu)} %`;
+  return gpu === null ? text : `${text}, GPU ${Math.round(gpu)} %`;
+}
+
+/** @param {Rank} rank */
+function noteText(rank) {
+  if (rank.signal) return rank.signal;
+  if (rank.exit_code) return `exit ${rank.exit_code}`;
+  if (rank.straggler !== null) return `straggler: the other ranks wait for it ${Math.round(100 * rank.straggler)} % of the time`;
+  return rank.state === "running" && rank.phase ? rank.phase : "";
+}
+
+class RankTile {
+  node;
+
+  /** @param {number} number @param {(rank: number) => void} onChoose */
+  constructor(number, onChoose) {
+    this.node = h("button", { type: "button", class: "tile", onclick: () => onChoose(number) }, String(number));
+  }
+
+  /** @param {{rank: Rank, behind: number}} item `behind`: steps */
+  update({ rank, behind }) {
+    const [mark, why] = markOf(rank, behind);
+    this.node.dataset.state = rank.state;
+    this.node.dataset.mark = mark;
+    const label = [`Rank ${rank.rank}`, rank.state, `step ${outOf(rank.step, rank.steps)}`, why].filter(Boolean).join(", ");
+    this.node.title = label;
+    this.node.setAttribute("aria-label", label);
+  }
+}
+
+/**
+ * @param {Rank} rank @param {number} behind steps @returns {[mark: "" | "late" | "straggler" | "behind", why: string]}
+ */
+function markOf(rank, behind) {
+  const age = heartbeatAge(rank, 0);
+  if (isLate(age)) return ["late", `no heartbeat for ${brief(age)}`];
+  if (rank.straggler !== null) return ["straggler", "a straggler: the other ranks wait for it"];
+  return behind > 1 && rank.state === "running" ? ["behind", `${counted(behind, "step")} behind`] : ["", ""];
+}
+
+/** The Python stacks of a rank's threads, in a dialog. */
+export class StackDialog {
+  #jobId;
+  #dialog = byId("stack", HTMLDialogElement);
+  #requests = 0;
+
+  /** @param {string} jobId */
+  constructor(jobId) {
+    this.#jobId = jobId;
+  }
+
+  /** @param {number} rank */
+  async open(rank) {
+    const request = ++this.#requests;
+    setText(byId("stack-title"), `Python stacks of rank ${rank}`);
+    setText(byId("stack-text"), "Reading the stacks …");
+    this.#dialog.showModal();
+    const text = await call("POST /jobs/{job_id}/ranks/{rank}/stack", { job_id: this.#jobId, rank }).then(({ stack }) => stack, messageOf);
+    if (request === this.#requests) setText(byId("stack-text"), text);
+  }
+}

@@ -1,0 +1,85 @@
+/**
+ * The snapshots of a job, latest first, with what can be done with each, and how often they are taken.
+ *
+ * @import { JobPublic as Job, SnapshotList as Listing, SnapshotPublic as Snapshot } from "../shared/api-types.d.ts"
+ */
+import { call, messageOf, urlOf } from "../shared/api.js";
+import { byId, h, patchChildren, setText } from "../shared/dom.js";
+import { ago, bytes, count, counted, localTime } from "../shared/format.js";
+import { canResumeFrom } from "../shared/job-actions.js";
+import { everySecond } from "../shared/ticker.js";
+
+export class SnapshotList {
+  #jobId;
+  #onResume;
+  #onChange;
+  /** @type {Snapshot[]} */
+  #items = [];
+  #resumable = false;
+
+  /**
+   * @param {string} jobId @param {(step: number) => void} onResume
+   * @param {() => void} onChange a snapshot was pinned or unpinned
+   */
+  constructor(jobId, onResume, onChange) {
+    this.#jobId = jobId;
+    this.#onResume = onResume;
+    this.#onChange = onChange;
+    everySecond(() => byId("snapshots").querySelectorAll("time").forEach((node) => setText(node, ago(node.dateTime))));
+  }
+
+  /** @param {Job} job */
+  setJob(job) {
+    if (this.#resumable === canResumeFrom(job)) return;
+    this.#resumable = canResumeFrom(job);
+    this.#draw();
+  }
+
+  /** @param {Listing} listing */
+  show({ items, cadence: policy }) {
+    setText(byId("snapshots-policy"), policy === null ? "" : `Taken ${policy}.`);
+    byId("snapshots-policy").hidden = policy === null;
+    byId("snapshots-empty").hidden = items.length > 0;
+    this.#items = items;
+    this.#draw();
+  }
+
+  #draw() {
+    patchChildren(byId("snapshots"), this.#items.map((item) => this.#item(item)));
+  }
+
+  /** @param {Snapshot} item */
+  #item({ step, epoch, world_size: ranks, bytes: size, created_at: createdAt, verified, best, score, pinned }) {
+    const bestText = score === null ? "best" : `best (${Number(score.toPrecision(6))})`;
+    const marks = [verified ? "verified" : h("span", { class: "late" }, "damaged"), ...(best ? [`, ${bestText}`] : []), ...(pinned ? [", pinned"] : [])];
+    const facts = [...(epoch === null ? [] : [`epoch ${count(epoch)}`]), counted(ranks, "rank"), bytes(size)];
+    const download = urlOf("GET /jobs/{job_id}/snapshots/{step}/files.zip", { job_id: this.#jobId, step });
+    const pin = pinned ? "Unpin" : "Pin";
+    return h(
+      "li",
+      {},
+      h("div", { class: "snapshot-head" }, h("strong", {}, `Step ${count(step)}`), h("span", { class: "snapshot-marks" }, ...marks)),
+      h("p", { class: "muted" }, `${facts.join(" · ")} · `, h("time", { datetime: createdAt, title: localTime(createdAt) }, ago(createdAt))),
+      h(
+        "div",
+        { class: "links" },
+        this.#resumable && verified && button(`resume-${step}`, "Resume from here", `Resume from step ${step}`, () => this.#onResume(step)),
+        h("a", { href: download, download: true, "aria-label": `Download the snapshot of step ${step}` }, "Download"),
+        button(`pin-${step}`, pin, `${pin} the snapshot of step ${step}`, () => void this.#pin(step, !pinned)),
+      ),
+    );
+  }
+
+  /** @param {number} step @param {boolean} pinned */
+  async #pin(step, pinned) {
+    setText(byId("snapshots-error"), "");
+    const route = pinned ? "PUT /jobs/{job_id}/snapshots/{step}/pin" : "DELETE /jobs/{job_id}/snapshots/{step}/pin";
+    await call(route, { job_id: this.#jobId, step }).catch((error) => setText(byId("snapshots-error"), messageOf(error)));
+    this.#onChange();
+  }
+}
+
+/** @param {string} focus @param {string} text @param {string} label @param {() => void} onclick */
+function button(focus, text, label, onclick) {
+  return h("button", { type: "button", class: "link", "aria-label": label, "data-focus": focus, onclick }, text);
+}

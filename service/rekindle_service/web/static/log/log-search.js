@@ -1,0 +1,153 @@
+/**
+ * Search in a log of any length, done by the server in several requests; and in the logs of all ranks at once.
+ *
+ * @import { RankMatches } from "../shared/api-types.d.ts"
+ * @import { LogLocation } from "./log-permalink.js"
+ * @typedef {object} Viewer
+ * @property {() => import("./log-window.js").Source} source
+ * @property {() => number} offset byte at the top of the visible part
+ * @property {(location: LogLocation) => Promise<void>} goTo
+ */
+import { call, messageOf } from "../shared/api.js";
+import { byId, h, setText } from "../shared/dom.js";
+import { bytes, counted } from "../shared/format.js";
+
+const MAX_HIGHLIGHTS = 2000;
+
+export class LogSearch {
+  #jobId;
+  #viewer;
+  #query = byId("log-query", HTMLInputElement);
+  #result = byId("log-found");
+  #list = byId("log-matches");
+  /** @type {number | null} byte of the match that is shown */
+  #current = null;
+  #searches = 0;
+
+  /** @param {string} jobId @param {Viewer} viewer */
+  constructor(jobId, viewer) {
+    this.#jobId = jobId;
+    this.#viewer = viewer;
+    byId("log-search").addEventListener("submit", (event) => {
+      event.preventDefault();
+      void this.#next(false);
+    });
+    byId("log-previous").addEventListener("click", () => void this.#next(true));
+    byId("log-everywhere").addEventListener("click", () => void this.#searchAllRanks());
+    this.#query.addEventListener("keydown", (event) => {
+      if (event.key !== "Enter" || !event.shiftKey) return;
+      event.preventDefault();
+      void this.#next(true);
+    });
+    this.#query.addEventListener("input", () => this.#reset());
+  }
+
+  /** Another log is shown. */
+  onSourceChange() {
+    this.#searches += 1;
+    this.#current = null;
+    setText(this.#result, "");
+  }
+
+  /** Another text: earlier matches do not count. */
+  #reset() {
+    this.onSourceChange();
+    this.#list.replaceChildren();
+    this.highlight();
+  }
+
+  /** Highlight every rendered match, where the browser can do that without changing the text. */
+  highlight() {
+    const registry = globalThis.CSS?.highlights;
+    if (!registry) return;
+    const query = this.#query.value;
+    registry.set("log-match", new Highlight(...(query ? rangesOf(byId("log-lines"), query) : [])));
+  }
+
+  /** To the next or the previous match; the search wraps around at either end. @param {boolean} backwards */
+  async #next(backwards) {
+    const q = this.#query.value;
+    if (!q) return;
+    const search = ++this.#searches;
+    const here = this.#current ?? this.#viewer.offset();
+    const from = backwards || this.#current === null ? here : here + 1;
+    try {
+      const match = (await this.#find(search, q, from, backwards)) ?? (await this.#find(search, q, null, backwards));
+      if (search !== this.#searches) return;
+      setText(this.#result, match ? `at ${bytes(match.offset)}` : "Not found");
+      if (!match) return;
+      await this.#viewer.goTo({ ...this.#viewer.source(), offset: match.offset });
+      this.#current = match.offset;
+    } catch (error) {
+      setText(this.#result, messageOf(error));
+    }
+  }
+
+  /**
+   * One match, with as many requests as the server needs.
+   *
+   * @param {number} search @param {string} q
+   * @param {number | null} from null: from the end of the log where the search starts
+   * @param {boolean} backwards
+   */
+  async #find(search, q, from, backwards) {
+    for (;;) {
+      const values = { job_id: this.#jobId, ...this.#viewer.source(), q, from, backwards, limit: 1 };
+      const { items, next, size } = await call("GET /jobs/{job_id}/ranks/{rank}/log/search", values);
+      if (items.length) return items[0];
+      if (next === null || search !== this.#searches) return null;
+      setText(this.#result, `Searched ${bytes(backwards ? size - next : next)} of ${bytes(size)} …`);
+      from = next;
+    }
+  }
+
+  async #searchAllRanks() {
+    const q = this.#query.value;
+    if (!q) return;
+    this.#reset();
+    const search = this.#searches;
+    const { attempt } = this.#viewer.source();
+    try {
+      const { items } = await call("GET /jobs/{job_id}/logs/search", { job_id: this.#jobId, q, attempt });
+      if (search !== this.#searches) return;
+      const hits = items.filter(({ count }) => count > 0);
+      const incomplete = items.some(({ complete }) => !complete);
+      setText(this.#result, hits.length ? `In ${counted(hits.length, "log")}` : incomplete ? "Not found so far" : "Not found");
+      this.#list.replaceChildren(...hits.map((hit) => h("li", {}, this.#button(hit, attempt))));
+    } catch (error) {
+      setText(this.#result, messageOf(error));
+    }
+  }
+
+  /** @param {RankMatches} hit @param {number} attempt */
+  #button({ rank, stream, count, complete, first }, attempt) {
+    const offset = first?.offset ?? 0;
+    const open = async () => {
+      await this.#viewer.goTo({ rank, stream, attempt, offset });
+      this.#current = offset;
+    };
+    return h(
+      "button",
+      { type: "button", class: "quiet", onclick: () => void open() },
+      h("strong", {}, `rank ${rank} · ${stream}`),
+      h("span", { class: "muted" }, complete ? counted(count, "match", "matches") : `${count} or more matches`),
+      h("bdi", { class: "match-text" }, first?.text),
+    );
+  }
+}
+
+/** @param {HTMLElement} root @param {string} query without capitals it finds both, as on the server */
+function rangesOf(root, query) {
+  const fold = query === query.toLowerCase() ? (/** @type {string} */ text) => text.toLowerCase() : (/** @type {string} */ text) => text;
+  const texts = document.createTreeWalker(root, NodeFilter.SHOW_TEXT);
+  const ranges = [];
+  while (texts.nextNode()) {
+    const node = /** @type {Text} */ (texts.currentNode);
+    const text = fold(node.data);
+    if (text.length !== node.data.length) continue;
+    for (let at = text.indexOf(query); at >= 0 && ranges.length < MAX_HIGHLIGHTS; at = text.indexOf(query, at + query.length)) {
+      ranges.push(new StaticRange({ startContainer: node, startOffset: at, endContainer: node, endOffset: at + query.length }));
+    }
+  }
+  return ranges;
+}

@@ -1,0 +1,72 @@
+/**
+ * The page of this machine: processor, memory, disk and devices, now and over time.
+ *
+ * @import { Devices, MachinePublic as Machine } from "../shared/api-types.d.ts"
+ */
+import { call } from "../shared/api.js";
+import { byId, h, setText } from "../shared/dom.js";
+import { bytes, count } from "../shared/format.js";
+import { setFill } from "../shared/job-state.js";
+import { keepFresh, markReady } from "../shared/live-page.js";
+import { kindLabel, linkedSlots, topologySentence } from "../shared/topology.js";
+import { DeviceTable } from "./device-table.js";
+import { MachineCharts } from "./machine-charts.js";
+
+/** The server samples as often; asking more often shows nothing new. */
+const REFRESH_INTERVAL_MS = 5000;
+const MAX_POINTS = 360;
+/** A meter above this fraction is highlighted. */
+const NEARLY_FULL = 0.9;
+
+const table = new DeviceTable();
+const charts = new MachineCharts();
+
+async function refresh() {
+  const [machine, devices] = await Promise.all([call("GET /machine", { max_points: MAX_POINTS }), call("GET /devices")]);
+  setText(byId("hardware"), `${machine.cores} cores, ${bytes(machine.memory.total_bytes)} of memory`);
+  showMeters(machine);
+  table.show(machine.devices, devices.items);
+  showTopology(devices);
+  markReady();
+  await charts.show(machine);
+}
+
+/** @param {Machine} machine */
+function showMeters({ cpu_percent: cpu, cores, memory, disk }) {
+  const space = (/** @type {string} */ name, /** @type {Machine["disk"]["home"]} */ { free_bytes: free, total_bytes: total }) =>
+    meter(name, 1 - free / total, bytes(free), `free of ${bytes(total)}`);
+  byId("machine-figures").replaceChildren(
+    meter("Processor", cpu === null ? null : cpu / 100, cpu === null ? "–" : `${Math.round(cpu)} %`, `of ${count(cores)} cores`, false),
+    meter("Memory", memory.used_bytes / memory.total_bytes, bytes(memory.used_bytes), `of ${bytes(memory.total_bytes)} in use`),
+    space("Job disk", disk.home),
+    ...(disk.shared_memory ? [space("Shared memory", disk.shared_memory)] : []),
+  );
+}
+
+/**
+ * @param {string} name @param {number | null} used fraction, 0 to 1 @param {string} figure @param {string} remark
+ * @param {boolean} [canRunOut]
+ */
+function meter(name, used, figure, remark, canRunOut = true) {
+  const fill = h("span");
+  setFill(fill, used);
+  const bar = h("div", { class: "bar", "aria-hidden": "true", "data-full": canRunOut && (used ?? 0) > NEARLY_FULL }, fill);
+  return h("div", {}, h("dt", {}, name), h("dd", {}, figure), h("dd", { class: "muted" }, remark, bar));
+}
+
+/** @param {Devices} devices */
+function showTopology({ items, links }) {
+  byId("topology").hidden = links.length === 0;
+  const slots = linkedSlots(items.map(({ name }) => name), links);
+  setText(byId("topology-sentence"), topologySentence(slots, links));
+  const heading = (/** @type {string} */ name, /** @type {string} */ scope) => h("th", { scope }, name);
+  const cell = (/** @type {string} */ one, /** @type {string} */ other) => {
+    const kind = links.find(({ first, second }) => (first === one && second === other) || (first === other && second === one))?.kind;
+    return h("td", { class: one === other ? "self" : null, title: kind && kindLabel(kind) }, kind ?? "–");
+  };
+  byId("links-head").replaceChildren(h("tr", {}, h("td"), ...slots.map((name) => heading(name, "col"))));
+  byId("links").replaceChildren(...slots.map((one) => h("tr", {}, heading(one, "row"), ...slots.map((other) => cell(one, other)))));
+}
+
+const refreshing = keepFresh(refresh, REFRESH_INTERVAL_MS, () => false);
+setInterval(() => document.hidden || refreshing.now(), REFRESH_INTERVAL_MS);

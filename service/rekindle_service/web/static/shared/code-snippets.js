@@ -1,0 +1,121 @@
+/**
+ * A submit request in the words of other tools: the command line, curl and Python. Pure.
+ *
+ * @import { JobPublic as Job } from "./api-types.d.ts"
+ * @typedef {Record<string, any>} Body of `POST /api/v1/jobs`; a form may hold values that the server will reject
+ */
+import { join, quote } from "./shell-words.js";
+
+const LINE = 88; // characters, about
+const BREAK = " \\\n  ";
+/** The API never returns the values of environment variables. */
+const HIDDEN = "•••";
+
+/** The request that submits the same job; defaults are omitted. @param {Job} job @returns {Body} */
+export function requestOf(job) {
+  const { min, max } = job.ranks;
+  const { git, ref, commit, path, bundle } = job.code;
+  const { keep, auto, ...rules } = job.snapshot;
+  const names = Object.keys(job.env);
+  const snapshot = compact({ ...rules, keep: keep === 3 ? null : keep, auto: auto || null });
+  return compact({
+    name: job.name,
+    [job.target.kind]: job.target.value,
+    args: job.args.length ? job.args : null,
+    code: git ? compact({ git, ref: commit ?? ref }) : path ? { path } : bundle ? { bundle } : null,
+    env: names.length ? Object.fromEntries(names.map((name) => [name, HIDDEN])) : null,
+    python: job.python,
+    ranks: min === max ? max : { min, max },
+    device: job.device,
+    priority: job.priority || null,
+    after: job.after.length ? job.after : null,
+    max_failures: job.max_failures === 3 ? null : job.max_failures,
+    hang_timeout: job.hang_timeout,
+    time_limit: job.time_limit,
+    snapshot: Object.keys(snapshot).length ? snapshot : null,
+    warm: job.warm ? null : false,
+  });
+}
+
+/** @param {Body} fields */
+const compact = (fields) => Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== null && value !== undefined));
+
+/**
+ * The command that submits the same job; `missing` names what the command line has no option for.
+ *
+ * @param {Body} body @returns {{command: string, missing: string}}
+ */
+export function asCommand(body) {
+  const { args = [], script, module, recipe, code = {} } = body;
+  const target = script !== undefined ? [script] : module !== undefined ? ["--module", module] : ["--recipe", recipe ?? ""];
+  const guard = script === undefined && args.some((/** @type {string} */ arg) => arg.startsWith("-")) ? ["--"] : [];
+  const words = [...optionsOf(body), target, ...(guard.length || args.length ? [[...guard, ...args]] : [])];
+  const missing = code.bundle === undefined ? "" : "The command line cannot name a bundle: pass the directory that you packed with --code.";
+  return { command: wrap(["rekindle submit", ...words.map(join)]), missing };
+}
+
+/** @param {Body} body @returns {string[][]} each option with its value */
+function optionsOf({ code = {}, env = {}, after = [], snapshot = {}, ...body }) {
+  const { ranks, warm } = body;
+  /** @type {[string, unknown][]} */
+  const options = [
+    ["--name", body.name],
+    ["--code", code.path],
+    ["--git", code.git],
+    ["--ref", code.ref],
+    ["--ranks", typeof ranks === "object" ? `${ranks.min}:${ranks.max}` : ranks],
+    ["--device", body.device],
+    ["--python", body.python],
+    ["--priority", body.priority],
+    ["--max-failures", body.max_failures],
+    ["--hang-timeout", body.hang_timeout],
+    ["--time-limit", body.time_limit],
+    ["--every-steps", snapshot.every_steps],
+    ["--every-seconds", snapshot.every_seconds],
+    ["--every-epochs", snapshot.every_epochs],
+    ["--keep", snapshot.keep],
+    ["--best", snapshot.best],
+    ...Object.entries(env).map(([key, value]) => /** @type {[string, unknown]} */ (["--env", `${key}=${value}`])),
+    ...after.map((/** @type {string} */ id) => /** @type {[string, unknown]} */ (["--after", id])),
+  ];
+  const set = options.filter(([, value]) => value !== undefined).map(([option, value]) => [option, String(value)]);
+  return [...set, ...(snapshot.auto ? [["--every-auto"]] : []), ...(warm === false ? [["--cold"]] : [])];
+}
+
+/** @param {Body} body @param {string} origin of the server, as in "http://127.0.0.1:8700" */
+export function asCurl(body, origin) {
+  const token = '-H "Authorization: Bearer $(rekindle token)"';
+  const data = quote(JSON.stringify(body, null, 2));
+  return [`curl ${quote(`${origin}/api/v1/jobs`)}`, token, "-H 'Content-Type: application/json'", `-d ${data}`].join(BREAK);
+}
+
+/** @param {string[]} parts never broken within themselves */
+function wrap(parts) {
+  let line = 0;
+  return parts.reduce((text, part) => {
+    const fits = line + part.length < LINE;
+    line = fits ? line + part.length + 1 : part.length + 2;
+    return text === "" ? part : text + (fits ? " " : BREAK) + part;
+  }, "");
+}
+
+/** A program that submits the same job. @param {Body} body */
+export function asPython(body) {
+  return `from rekindle_service.client import Client
+
+with Client.from_home() as client:
+    job = client.submit(${literal(body, "    ")})
+    print(job["id"])
+`;
+}
+
+/** @param {unknown} value from JSON @param {string} indent @returns {string} as Python writes it */
+function literal(value, indent) {
+  const inner = `${indent}    `;
+  if (value === null) return "None";
+  if (typeof value === "boolean") return value ? "True" : "False";
+  if (Array.isArray(value)) return `[${value.map((item) => literal(item, inner)).join(", ")}]`;
+  if (typeof value !== "object") return JSON.stringify(value);
+  const items = Object.entries(value ?? {}).map(([key, item]) => `${inner}${JSON.stringify(key)}: ${literal(item, inner)},\n`);
+  return items.length ? `{\n${items.join("")}${indent}}` : "{}";
+}

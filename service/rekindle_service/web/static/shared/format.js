@@ -1,0 +1,136 @@
+/**
+ * Values as people read them. Pure; a missing value is always an en dash, so that columns keep their width.
+ *
+ * @import { JobPublic as Job } from "./api-types.d.ts"
+ */
+
+export const NONE = "–";
+
+const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
+
+/** @param {number | null | undefined} value */
+export function count(value) {
+  return value === null || value === undefined ? NONE : whole.format(value);
+}
+
+/** "1 step", "3 steps". @param {number} number @param {string} noun @param {string} [nouns] */
+export const counted = (number, noun, nouns = `${noun}s`) => `${count(number)} ${number === 1 ? noun : nouns}`;
+
+/** Four significant digits. @param {number} value */
+export const significant = (value) => (Number.isInteger(value) ? String(value) : String(Number(value.toPrecision(4))));
+
+/**
+ * A duration in its two largest units: "8 s", "4 min 05 s", "2 h 13 min", "3 d 4 h".
+ *
+ * @param {number | null | undefined} seconds
+ */
+export function duration(seconds) {
+  if (seconds === null || seconds === undefined || !Number.isFinite(seconds)) return NONE;
+  const total = Math.max(0, Math.round(seconds));
+  const [days, hours, minutes] = [Math.floor(total / 86400), Math.floor(total / 3600) % 24, Math.floor(total / 60) % 60];
+  const two = (/** @type {number} */ part) => String(part).padStart(2, "0");
+  if (days) return `${days} d ${hours} h`;
+  if (hours) return `${hours} h ${two(minutes)} min`;
+  if (minutes) return `${minutes} min ${two(total % 60)} s`;
+  return `${total} s`;
+}
+
+/**
+ * A duration in its largest unit, for narrow columns: "8 s", "4 min", "2 h", "3 d".
+ *
+ * @param {number | null | undefined} seconds
+ */
+export function brief(seconds) {
+  if (seconds === null || seconds === undefined || !Number.isFinite(seconds)) return NONE;
+  const total = Math.max(0, Math.round(seconds));
+  if (total < 60) return `${total} s`;
+  if (total < 3600) return `${Math.floor(total / 60)} min`;
+  if (total < 86400) return `${Math.floor(total / 3600)} h`;
+  return `${Math.floor(total / 86400)} d`;
+}
+
+/**
+ * Seconds from an ISO 8601 time to `now` (milliseconds); null where there is no time.
+ *
+ * @param {string | null | undefined} time @param {number} [now]
+ */
+export function secondsSince(time, now = Date.now()) {
+  const at = time ? Date.parse(time) : NaN;
+  return Number.isNaN(at) ? null : (now - at) / 1000;
+}
+
+/**
+ * Seconds between two ISO 8601 times; the second defaults to now.
+ *
+ * @param {string | null | undefined} from @param {string | null | undefined} to
+ */
+export function secondsBetween(from, to) {
+  return secondsSince(from, to ? Date.parse(to) : Date.now());
+}
+
+/** "5 min ago". @param {string | null | undefined} time */
+export const ago = (time) => `${brief(secondsSince(time))} ago`;
+
+/** @param {string | null | undefined} time */
+export function localTime(time) {
+  const at = time ? new Date(time) : null;
+  return at && !Number.isNaN(at.getTime()) ? at.toLocaleString(undefined, { dateStyle: "medium", timeStyle: "medium" }) : NONE;
+}
+
+/** @param {string | null | undefined} time */
+export function timeOfDay(time) {
+  const at = time ? new Date(time) : null;
+  return at && !Number.isNaN(at.getTime()) ? at.toLocaleTimeString(undefined, { hour12: false }) : NONE;
+}
+
+/** @param {number | null | undefined} value */
+export function bytes(value) {
+  if (value === null || value === undefined) return NONE;
+  const units = ["B", "kB", "MB", "GB", "TB"];
+  const power = value < 1000 ? 0 : Math.min(units.length - 1, Math.floor(Math.log10(value) / 3));
+  return `${(value / 1000 ** power).toFixed(power === 0 ? 0 : 1)} ${units[power]}`;
+}
+
+/** @param {number | null | undefined} fraction */
+export function percent(fraction) {
+  return fraction === null || fraction === undefined ? NONE : `${Math.floor(fraction * 1000) / 10} %`;
+}
+
+/** @param {number | null | undefined} stepsPerSecond */
+export function speed(stepsPerSecond) {
+  if (stepsPerSecond === null || stepsPerSecond === undefined) return NONE;
+  return stepsPerSecond >= 1 || stepsPerSecond === 0
+    ? `${stepsPerSecond.toFixed(1)} steps/s`
+    : `${(1 / stepsPerSecond).toFixed(1)} s/step`;
+}
+
+/** "3 / 10", "3", or a dash. @param {number | null | undefined} done @param {number | null | undefined} total */
+export function outOf(done, total) {
+  if (done === null || done === undefined) return NONE;
+  return total === null || total === undefined ? count(done) : `${count(done)} / ${count(total)}`;
+}
+
+/** "2", or "1–4" while the number is not decided. @param {Job} job */
+export function ranksText(job) {
+  if (job.world_size) return count(job.world_size);
+  return job.ranks.min === job.ranks.max ? count(job.ranks.max) : `${job.ranks.min}–${job.ranks.max}`;
+}
+
+/** What a queued job waits for; empty where it waits for nothing. @param {Job} job */
+export function waitText(job) {
+  if (!job.waiting_for) return "";
+  return job.intent === "run" ? `waits for ${job.waiting_for}` : "on hold";
+}
+
+/**
+ * Where a failure happened: "rank 1 · train.py:42", as far as it is known and its message does not say so itself.
+ *
+ * @param {Job["outcome"]} outcome
+ */
+export function failureLocation(outcome) {
+  if (!outcome) return "";
+  const rank = typeof outcome.rank === "number" ? `rank ${outcome.rank}` : "";
+  const line = outcome.file ? `${outcome.file}${outcome.line ? `:${outcome.line}` : ""}` : "";
+  const message = outcome.message.toLowerCase();
+  return [rank, line].filter((part) => part && !message.includes(part.toLowerCase())).join(" · ");
+}

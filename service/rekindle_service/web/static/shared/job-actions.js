@@ -1,0 +1,83 @@
+/**
+ * What a user can do to jobs, one at a time or many at once: when it is possible, what it leads to, and the request.
+ *
+ * @import { JobPublic as Job } from "./api-types.d.ts"
+ * @typedef {object} JobAction
+ * @property {string} verb as in "Cancel 3 jobs?"
+ * @property {string} done as in "3 jobs cancelled"
+ * @property {string} consequence
+ * @property {(job: Job) => boolean} possible
+ * @property {(priority: number) => HTMLElement[]} [fields] what to choose first
+ * @property {(job: Job, chosen: FormData) => Promise<unknown>} run
+ */
+import { call } from "./api.js";
+import { field } from "./confirm-dialog.js";
+import { h } from "./dom.js";
+import { hasEnded, isHeld } from "./job-state.js";
+
+/** @type {JobAction} */
+export const HOLD = {
+  verb: "Hold",
+  done: "held",
+  consequence: "A held job stays in the queue and does not start until you release it.",
+  possible: (job) => job.state === "queued" && job.intent === "run",
+  run: ({ id }) => call("POST /jobs/{job_id}/drain", { job_id: id }),
+};
+
+/** @type {JobAction} */
+export const DRAIN = {
+  verb: "Drain",
+  done: "drained",
+  consequence: "A drained job saves a snapshot at the next step boundary, releases its slots and returns to the queue, on hold until you release it.",
+  possible: (job) => !hasEnded(job) && job.state !== "queued" && job.intent === "run",
+  run: HOLD.run,
+};
+
+/** @type {JobAction} */
+export const RELEASE = {
+  verb: "Release",
+  done: "released",
+  consequence: "A released job starts as soon as slots are free, from its latest snapshot if it has one.",
+  possible: (job) => !hasEnded(job) && (job.intent === "hold" || job.intent === "drain"),
+  run: ({ id }) => call("POST /jobs/{job_id}/resume", { job_id: id }, {}),
+};
+
+/** @type {JobAction} */
+export const RESUME = {
+  verb: "Resume",
+  done: "resumed",
+  consequence: "The job returns to the queue and continues from its latest snapshot.",
+  possible: (job) => job.state === "failed" || job.state === "cancelled",
+  run: RELEASE.run,
+};
+
+/** @type {JobAction} */
+export const CANCEL = {
+  verb: "Cancel",
+  done: "cancelled",
+  consequence: "A cancelled job stops for good. Its logs and snapshots stay, and you can resume it later.",
+  possible: (job) => !hasEnded(job) && job.intent !== "cancel",
+  run: ({ id }) => call("POST /jobs/{job_id}/cancel", { job_id: id }),
+};
+
+/** @type {JobAction} */
+export const PRIORITY = {
+  verb: "Change the priority of",
+  done: "changed",
+  consequence: "Queued jobs with a higher priority start first; running jobs are not affected. From −1000 to 1000, default 0.",
+  possible: (job) => !hasEnded(job),
+  fields: (priority) => [field("Priority", "priority", h("input", { type: "number", min: -1000, max: 1000, step: 1, value: priority, required: true }))],
+  run: ({ id }, chosen) => call("PATCH /jobs/{job_id}", { job_id: id }, { priority: Number(chosen.get("priority")) }),
+};
+
+/** @type {JobAction} */
+export const DELETE = {
+  verb: "Delete",
+  done: "deleted",
+  consequence: "Logs, metrics, snapshots and everything else in the job directory are deleted from disk. This cannot be undone.",
+  possible: hasEnded,
+  run: ({ id }) => call("DELETE /jobs/{job_id}", { job_id: id }),
+};
+
+/** Whether the job can continue from a snapshot that the user chooses. @param {Job} job */
+export const canResumeFrom = (job) => RESUME.possible(job) || isHeld(job);

@@ -1,0 +1,176 @@
+/**
+ * The form of a job and its request, in both directions.
+ *
+ * @import { JobPublic as Job, Recipe } from "../shared/api-types.d.ts"
+ * @import { Body } from "../shared/code-snippets.js"
+ */
+import { messageOf } from "../shared/api.js";
+import { byId, setText } from "../shared/dom.js";
+import { join, split } from "../shared/shell-words.js";
+import { RecipeFields } from "./recipe-fields.js";
+
+/** Fields of the request that are one control each: id of the control, and path of the field. */
+const TEXTS = [
+  ["name", "name"],
+  ["python", "python"],
+  ["best", "snapshot.best"],
+];
+const NUMBERS = [
+  ["priority", "priority"],
+  ["max-failures", "max_failures"],
+  ["hang-timeout", "hang_timeout"],
+  ["time-limit", "time_limit"],
+  ["every-steps", "snapshot.every_steps"],
+  ["every-seconds", "snapshot.every_seconds"],
+  ["every-epochs", "snapshot.every_epochs"],
+  ["keep", "snapshot.keep"],
+];
+/** Values of the untouched form that are the server's defaults. */
+const DEFAULTS = new Map(Object.entries({ priority: "0", "max-failures": "3", keep: "3" }));
+/** The error where a source of code is chosen and not filled in. */
+const MISSING = Object.entries({ path: "name the directory", git: "name the repository", bundle: "choose an archive" });
+
+/** A field that is invalid before it is sent. */
+export class FormError extends Error {
+  /** @param {string} field @param {string} rule */
+  constructor(field, rule) {
+    super(`${field}: ${rule}`);
+    this.errors = [{ field, rule }];
+  }
+}
+
+const control = (/** @type {string} */ id) => /** @type {HTMLInputElement} */ (byId(id));
+const text = (/** @type {string} */ id) => control(id).value.trim();
+
+export class SubmitForm {
+  #recipeFields = new RecipeFields();
+  /** @type {Map<string, Recipe>} */
+  #recipes = new Map();
+
+  /** @param {Recipe[]} recipes */
+  setRecipes(recipes) {
+    const chosen = text("recipe");
+    this.#recipes = new Map(recipes.map((recipe) => [recipe.name, recipe]));
+    byId("recipe").replaceChildren(...recipes.map(({ name }) => new Option(name, name)));
+    if (this.#recipes.has(chosen)) control("recipe").value = chosen;
+    this.updateVisibility();
+  }
+
+  /** Show the fields that the choices made so far need. */
+  updateVisibility() {
+    const [kind, source] = [text("kind"), text("source")];
+    for (const one of ["script", "module", "recipe"]) byId(`${one}-field`).hidden = kind !== one;
+    for (const one of ["path", "git", "bundle"]) byId(`source-${one}`).hidden = source !== one;
+    byId("recipe-options-fold").hidden = kind !== "recipe";
+    byId("code").hidden = kind === "recipe";
+    const recipe = kind === "recipe" ? this.#recipes.get(text("recipe")) : undefined;
+    setText(byId("recipe-title"), recipe?.title.replace(/^Recipe: /, "") ?? "");
+    if (recipe) this.#recipeFields.show(recipe);
+  }
+
+  /** The request, with everything a job requires. @returns {Body} @throws {FormError} */
+  get complete() {
+    const body = this.body;
+    const kind = text("kind");
+    if (!body[kind]) throw new FormError(kind, `name the ${kind} to run`);
+    for (const [source, missing] of MISSING) if (body.code?.[source] === "") throw new FormError(`code.${source}`, missing);
+    return body;
+  }
+
+  /** The request as far as the form is filled in. @returns {Body} @throws {FormError} */
+  get body() {
+    const kind = text("kind");
+    /** @type {Body} */
+    const body = { [kind]: text(kind) };
+    const args = [...(kind === "recipe" ? this.#recipeFields.args : []), ...typedArguments()];
+    if (args.length) body.args = args;
+    if (kind !== "recipe") Object.assign(body, code());
+    for (const [id, path] of TEXTS) if (text(id)) setAt(body, path, text(id));
+    Object.assign(body, ranks(text("ranks-min"), text("ranks-max")));
+    if (text("device") !== "auto") body.device = text("device");
+    for (const [id, path] of NUMBERS) if (text(id) && text(id) !== DEFAULTS.get(id)) setAt(body, path, number(text(id)));
+    if (control("auto").checked) setAt(body, "snapshot.auto", true);
+    if (!control("warm").checked) body.warm = false;
+    const after = text("after").split(/[\s,]+/).filter(Boolean);
+    if (after.length) body.after = after;
+    const env = variables(control("env").value);
+    return Object.keys(env).length ? { ...body, env } : body;
+  }
+
+  /** Fill the form with what `job` was submitted with; the values of its variables are secret. @param {Job} job */
+  fill(job) {
+    const { kind, value } = job.target;
+    const { path, bundle, git, commit, ref } = job.code;
+    const values = {
+      kind,
+      [kind]: value,
+      source: git ? "git" : bundle ? "bundle" : path ? "path" : "none",
+      "code-path": path,
+      bundle,
+      git,
+      ref: commit ?? ref,
+      "ranks-min": job.ranks.min,
+      "ranks-max": job.ranks.max === job.ranks.min ? "" : job.ranks.max,
+      device: job.device,
+      after: job.after.join(" "),
+      env: Object.keys(job.env).map((name) => `${name}=\n`).join(""),
+      ...Object.fromEntries([...TEXTS, ...NUMBERS].map(([id, at]) => [id, valueAt(job, at)])),
+    };
+    for (const [id, each] of Object.entries(values)) control(id).value = String(each ?? "");
+    this.updateVisibility();
+    control("args").value = join(kind === "recipe" ? this.#recipeFields.fill(job.args) : job.args);
+    control("auto").checked = job.snapshot.auto;
+    control("warm").checked = job.warm;
+  }
+}
+
+function typedArguments() {
+  try {
+    return split(control("args").value);
+  } catch (error) {
+    throw new FormError("args", messageOf(error));
+  }
+}
+
+function code() {
+  switch (text("source")) {
+    case "path":
+      return { code: { path: text("code-path") } };
+    case "git":
+      return { code: { git: text("git"), ...(text("ref") ? { ref: text("ref") } : {}) } };
+    case "bundle":
+      return { code: { bundle: text("bundle") } };
+    default:
+      return {};
+  }
+}
+
+/** What is no number is sent unchanged: the server explains best what is wrong with it. @param {string} value */
+const number = (value) => (/^-?\d+(\.\d+)?$/.test(value) ? Number(value) : value);
+
+/** @param {string} min @param {string} max */
+function ranks(min, max) {
+  if (!max || max === min) return min && min !== "1" ? { ranks: number(min) } : {};
+  return { ranks: { min: number(min || "1"), max: number(max) } };
+}
+
+/** @param {string} lines */
+function variables(lines) {
+  /** @type {Record<string, string>} */
+  const found = {};
+  for (const line of lines.split("\n").filter((each) => each.trim())) {
+    const at = line.indexOf("=");
+    if (at < 1) throw new FormError("env", `each line must be NAME=value, and ${JSON.stringify(line.slice(0, 40))} is not`);
+    found[line.slice(0, at).trim()] = line.slice(at + 1);
+  }
+  return found;
+}
+
+/** @param {Body} body @param {string} path @param {unknown} value */
+function setAt(body, path, value) {
+  const [outer, inner] = path.split(".");
+  body[outer] = inner === undefined ? value : { ...body[outer], [inner]: value };
+}
+
+/** @param {any} job @param {string} path */
+const valueAt = (job, path) => path.split(".").reduce((found, name) => found?.[name], job);

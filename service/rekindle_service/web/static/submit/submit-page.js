@@ -1,0 +1,134 @@
+/** The page that submits a job: a form, the equivalent commands while the user types, and errors at their fields. */
+import { EventStream } from "../events/event-stream.js";
+import { Problem, call, jobUrl } from "../shared/api.js";
+import { copyText } from "../shared/clipboard.js";
+import { asCommand, asCurl } from "../shared/code-snippets.js";
+import { byId, h, setText } from "../shared/dom.js";
+import { bytes } from "../shared/format.js";
+import { markReady } from "../shared/live-page.js";
+import { FieldErrors } from "./field-errors.js";
+import { FormError, SubmitForm } from "./submit-form.js";
+
+const form = byId("submit-form", HTMLFormElement);
+const fields = new SubmitForm();
+const errors = new FieldErrors(form, byId("form-error"));
+
+/** The key goes with the request, so that a repeat after a lost answer creates no second job. */
+let idempotency = { body: "", key: "" };
+let uploads = 0;
+/** What has to end before the job can be submitted. */
+const busy = { sending: false, uploading: false };
+
+function preview() {
+  try {
+    const body = fields.body;
+    const { command, missing } = asCommand(body.script === "" ? { ...body, script: "SCRIPT" } : body);
+    setText(byId("preview-command"), command);
+    setText(byId("preview-missing"), missing);
+    setText(byId("preview-curl"), asCurl(body, location.origin));
+  } catch (error) {
+    if (!(error instanceof FormError)) throw error;
+    errors.add(error.errors);
+  }
+}
+
+/** @param {string} body */
+function keyFor(body) {
+  if (body !== idempotency.body) {
+    const random = crypto.getRandomValues(new Uint8Array(16));
+    idempotency = { body, key: `page-${[...random].map((byte) => byte.toString(16).padStart(2, "0")).join("")}` };
+  }
+  return idempotency.key;
+}
+
+/** @param {Partial<typeof busy>} change */
+function setBusy(change) {
+  Object.assign(busy, change);
+  byId("submit", HTMLButtonElement).disabled = busy.sending || busy.uploading;
+}
+
+async function submit() {
+  setBusy({ sending: true });
+  errors.clear();
+  try {
+    const body = fields.complete;
+    const { id } = await call("POST /jobs", {}, body, { "Idempotency-Key": keyFor(JSON.stringify(body)) });
+    location.assign(jobUrl(id));
+  } catch (error) {
+    showRejection(error);
+  } finally {
+    setBusy({ sending: false });
+  }
+}
+
+/** @param {unknown} error */
+function showRejection(error) {
+  if (error instanceof FormError) return errors.show(error.errors);
+  if (!(error instanceof Problem)) return errors.show([], "Server unreachable. What you filled in is still here; try again");
+  errors.show(error.errors, error.errors.length ? "Submission rejected: see the fields below" : error.message);
+}
+
+/** The archive that was chosen last is submitted, whichever arrives first. @param {File} file */
+async function upload(file) {
+  const number = ++uploads;
+  useBundle("", `Uploading ${file.name}, ${bytes(file.size)} …`);
+  setBusy({ uploading: true });
+  const type = file.name.toLowerCase().endsWith(".zip") ? "application/zip" : "application/gzip";
+  const answer = await call("POST /bundles", {}, file, { "Content-Type": type }).catch((error) => error);
+  if (number !== uploads) return;
+  setBusy({ uploading: false });
+  if ("id" in answer) {
+    errors.clear();
+    return useBundle(answer.id, `${file.name} is on the server, ${bytes(answer.bytes)}.`);
+  }
+  useBundle("", `${file.name} could not be uploaded.`);
+  errors.add([{ field: "code.bundle", rule: answer instanceof Problem ? answer.message : "server unreachable" }]);
+}
+
+/** @param {string} id @param {string} status */
+function useBundle(id, status) {
+  byId("bundle", HTMLInputElement).value = id;
+  setText(byId("upload-status"), status);
+  preview();
+}
+
+/** @param {string} id */
+async function clone(id) {
+  const note = byId("clone-note");
+  try {
+    const job = await call("GET /jobs/{job_id}", { job_id: id });
+    fields.fill(job);
+    const names = Object.keys(job.env);
+    const secrets = names.length ? ` The values of ${names.join(", ")} are secret and were not copied: fill them in.` : "";
+    note.replaceChildren("Filled in from job ", h("a", { href: jobUrl(id) }, h("bdi", {}, job.name)), `. Its code is packaged again.${secrets}`);
+  } catch (error) {
+    setText(note, error instanceof Problem ? error.message : "The job to clone could not be read.");
+  }
+  note.hidden = false;
+}
+
+form.addEventListener("submit", (event) => {
+  event.preventDefault();
+  void submit();
+});
+form.addEventListener("input", ({ target }) => {
+  errors.clearAt(/** @type {Element} */ (target));
+  preview();
+});
+for (const id of ["kind", "source", "recipe"]) byId(id).addEventListener("change", () => (fields.updateVisibility(), preview()));
+const archive = byId("archive", HTMLInputElement);
+archive.addEventListener("change", () => {
+  const file = archive.files?.[0];
+  if (file) void upload(file);
+  archive.value = ""; // choosing the same file, edited since, is a change again
+});
+for (const name of ["command", "curl"]) {
+  byId(`copy-${name}`).addEventListener("click", () => void copyText(byId(`preview-${name}`).textContent ?? ""));
+}
+new EventStream({ resync: () => undefined, event: () => undefined });
+fields.updateVisibility();
+fields.setRecipes((await call("GET /recipes").catch(() => ({ items: [] }))).items);
+const cloned = new URLSearchParams(location.search).get("clone");
+if (cloned) await clone(cloned);
+preview();
+markReady();
