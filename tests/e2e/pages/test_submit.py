@@ -46,7 +46,7 @@ def test_errors_are_shown_at_their_fields_until_these_change(form: Page, watcher
     error = form.locator(f"#{ranks.get_attribute('aria-errormessage')}")
     expect(error).to_contain_text("Must be a whole number from 1 to 4096")
     expect(form.locator("[data-field=priority]")).to_contain_text("less than or equal to 1000")
-    expect(form.locator("[data-field='snapshot.best']")).to_contain_text("as in -loss")
+    expect(form.locator("[data-field='snapshot.monitor']")).to_contain_text("as in -loss")
     expect(form.locator("#form-error")).to_contain_text("see the fields below")
     for label, text in (("Minimum ranks", "1"), ("Priority", "0"), ("Also keep the best by", "")):
         form.get_by_label(label).fill(text)

@@ -24,7 +24,7 @@ async function refresh() {
     const { items: curves } = await call("GET /experiments/{experiment_id}/curves", { experiment_id: experimentId });
     await charts.show({
       names: [...new Set(curves.map(({ name }) => name))],
-      rows: new Map(experiment.rows.flatMap((row, index) => row.cells.map((trial) => [experiment.cells[trial].job, index]))),
+      rows: new Map(experiment.rows.flatMap((row, index) => row.trials.map((trial) => [experiment.trials[trial].job, index]))),
       read: async (names) => curves.filter(({ name }) => names.includes(name)),
     });
   } catch (error) {
@@ -58,7 +58,7 @@ function originOf({ command, created_at, definition, machine }) {
     ["Machine", [machine.host, machine.processor, `${machine.cores} cores`, bytes(machine.memory), ...(machine.gpus ?? [])].join(", ")],
     ["Software", `${machine.system}, Python ${machine.python}, torch ${machine.torch}, rekindle ${machine.rekindle}`],
     ["Load", `${machine.load} runnable processes at the start`],
-    ["Jobs", definition.one_at_a_time ? "one at a time" : "in parallel, as far as there were slots"],
+    ["Jobs", definition.sequential ? "one at a time" : "in parallel, as far as there were slots"],
   ];
 }
 

@@ -10,7 +10,7 @@ import { NONE, significant } from "../shared/format.js";
 import { badge, stateWord } from "../shared/job-state.js";
 
 /** @param {Experiment} experiment */
-export function showTable({ parameters, measures, rows, cells: trials }) {
+export function showTable({ parameters, measures, rows, trials }) {
   const heading = (/** @type {string} */ name, /** @type {string | null} */ style) => h("th", { scope: "col", class: style }, h("bdi", {}, name));
   patchChildren(byId("results-head"), [
     h(
@@ -31,7 +31,7 @@ export function showTable({ parameters, measures, rows, cells: trials }) {
         h("td", {}, swatch(index)),
         ...parameters.map((name) => h("td", {}, h("bdi", {}, name in row.parameters ? formatValue(row.parameters[name]) : ""))),
         ...row.values.map((value, column) => valueCell(value, row.spread[column])),
-        h("td", {}, h("span", { class: "jobs-of" }, ...row.cells.map((trial) => jobLink(trials[trial])))),
+        h("td", {}, h("span", { class: "jobs-of" }, ...row.trials.map((trial) => jobLink(trials[trial])))),
       ),
     ),
   );
@@ -43,7 +43,7 @@ function valueCell(value, spread) {
   return h("td", { class: "value" }, value === null ? NONE : significant(value), range);
 }
 
-/** @param {Experiment["cells"][number]} trial */
+/** @param {Experiment["trials"][number]} trial */
 function jobLink(trial) {
   return h("a", { href: jobUrl(trial.job), title: `job ${trial.number}`, "data-focus": trial.job }, badge(stateWord(trial)));
 }

@@ -21,7 +21,7 @@ export class AttemptList {
   show(attempts) {
     this.#running = new Map(attempts.filter(({ ended_at }) => !ended_at).map((attempt) => [String(attempt.number), attempt]));
     this.#tick();
-    patchChildren(this.#list, attempts.map((attempt, index) => item(attempt, attempts[index + 1])).reverse());
+    patchChildren(this.#list, attempts.map(item).reverse());
     byId("attempts-empty").hidden = attempts.length > 0;
   }
 
@@ -36,13 +36,13 @@ export class AttemptList {
 /** @param {Attempt} attempt */
 const durationOf = (attempt) => duration(secondsBetween(attempt.started_at, attempt.ended_at));
 
-/** @param {Attempt} attempt @param {Attempt | undefined} next */
-function item(attempt, next) {
+/** @param {Attempt} attempt */
+function item(attempt) {
   const { number, outcome, reason, faults, started_at: startedAt } = attempt;
   const outcomeClass = attempt.ended_at ? (outcome?.class ?? "unknown") : "running";
   const time = h("time", { datetime: startedAt, title: localTime(startedAt) }, timeOfDay(startedAt));
   const location = failureLocation(outcome);
-  const steps = stepsText(attempt, next);
+  const steps = stepsText(attempt);
   return h(
     "li",
     { "data-class": outcomeClass },
@@ -73,11 +73,10 @@ function faultText({ fault, rank, snapshot }) {
   return `fault injected: ${fault}${target}`;
 }
 
-/** Nothing for an attempt that has reported no steps. @param {Attempt} attempt @param {Attempt | undefined} next */
-function stepsText({ resumed_from_step: start, last_step: last }, next) {
+/** Nothing for an attempt that has reported no steps. @param {Attempt} attempt */
+function stepsText({ resumed_from_step: start, last_step: last, replayed_steps: replayed }) {
   if (last === null && !start) return "";
   const from = start ? `resumed from step ${count(start)}` : "started at step 0";
   const to = last === null ? "" : `, reached step ${count(last)}`;
-  const replayed = next && last !== null ? last - (next.resumed_from_step ?? 0) : 0;
-  return `${from}${to}${replayed > 0 ? `; ${counted(replayed, "step")} replayed` : ""}`;
+  return `${from}${to}${replayed ? `; ${counted(replayed, "step")} replayed` : ""}`;
 }

@@ -36,7 +36,7 @@ export class Configuration {
   /** @param {Recorded} recorded */
   showRecorded(recorded) {
     showEntries("recorded", recordedEntries(recorded));
-    const packages = Object.entries(recorded.surroundings?.packages ?? {});
+    const packages = Object.entries(recorded.environment?.packages ?? {});
     byId("packages").hidden = packages.length === 0;
     setText(byId("packages-summary"), counted(packages.length, "package"));
     patchChildren(byId("packages-list"), packages.map(([name, version]) => h("li", {}, h("bdi", {}, name), " ", h("code", {}, String(version)))));

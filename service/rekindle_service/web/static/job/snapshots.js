@@ -36,7 +36,7 @@ export class SnapshotList {
   }
 
   /** @param {Listing} listing */
-  show({ items, cadence: policy }) {
+  show({ items, policy }) {
     setText(byId("snapshots-policy"), policy === null ? "" : `Taken ${policy}.`);
     byId("snapshots-policy").hidden = policy === null;
     byId("snapshots-empty").hidden = items.length > 0;

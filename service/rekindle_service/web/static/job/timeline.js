@@ -1,8 +1,8 @@
 /**
  * A job's time from submission to its end, by what it went into.
  *
- * @import { JobPublic as Job, JobTime } from "../shared/api-types.d.ts"
- * @typedef {keyof JobTime["seconds"]} Category
+ * @import { JobPublic as Job, TimeBreakdown } from "../shared/api-types.d.ts"
+ * @typedef {keyof TimeBreakdown["seconds"]} Category
  */
 import { call } from "../shared/api.js";
 import { byId, h, reorderChildren, setText } from "../shared/dom.js";
@@ -47,13 +47,13 @@ export class Timeline {
     return this.#fetch();
   }
 
-  /** @returns {Promise<JobTime | null>} */
+  /** @returns {Promise<TimeBreakdown | null>} */
   async #read() {
     return this.#job && call("GET /jobs/{job_id}/time", { job_id: this.#job.id }).catch(() => null);
   }
 
-  /** @param {JobTime} time */
-  #draw({ seconds, pieces: intervals }) {
+  /** @param {TimeBreakdown} time */
+  #draw({ seconds, intervals }) {
     const before = /** @type {HTMLElement[]} */ ([...this.#bar.children]);
     reorderChildren(this.#bar, intervals.map((interval, index) => draw(interval, before[index])));
     for (const [category, node] of this.#legend) {
@@ -66,8 +66,8 @@ export class Timeline {
 /** @param {number} seconds */
 const amountText = (seconds) => (seconds < 0.5 ? "under 1 s" : duration(seconds));
 
-/** @param {JobTime["pieces"][number]} interval @param {HTMLElement} [node] created where there is none yet */
-function draw({ spending: category, attempt, seconds }, node = h("span")) {
+/** @param {TimeBreakdown["intervals"][number]} interval @param {HTMLElement} [node] created where there is none yet */
+function draw({ category, attempt, seconds }, node = h("span")) {
   node.dataset.kind = category;
   node.title = `${attempt === null ? "" : `attempt ${attempt}: `}${LABELS[category]} ${amountText(seconds)}`;
   node.style.flexGrow = String(seconds);

@@ -3,34 +3,30 @@ export interface Page<Item> { items: Item[]; next: string | null }
 export interface AttemptPublic {
   number: number; state: "running" | "ended"; started_at: string | null; ranks_running_at: string | null;
   ended_at: string | null; outcome: Record<string, any> | null; resumed_from_step: number | null;
-  last_step: number | null; durable_step: number | null; world_size: number | null; devices: string[];
-  next_try_at: string | null; reason: string | null; faults: FaultPublic[];
+  last_step: number | null; snapshot_step: number | null; replayed_steps: number | null; world_size: number | null;
+  devices: string[]; next_try_at: string | null; reason: string | null; faults: FaultPublic[];
 }
 export interface BuiltIn { name: string; size: string; title: string; jobs: number; definition: Record<string, any>; }
 export interface Bundle { id: string; bytes: number; }
-export interface Cadence {
-  every_steps: number | null; every_seconds: number | null; every_epochs: number | null; keep: number; auto: boolean;
-  best: string | null;
-}
-export interface CellPublic {
-  job: string; number: number; name: string; state: string; intent: string; parameters: Record<string, any>;
-  repeat: number; seconds: number | null; restarts: number; outcome: Record<string, any> | null;
-  values: (number | null)[];
-}
 export interface ChaosPublic { attempt: number; fault: string; rank: number | null; }
 export interface ChaosRequest { fault: Fault; rank?: number | null; }
 export interface Code { path?: string | null; bundle?: string | null; git?: string | null; ref?: string | null; }
 export interface CodePublic { digest: string; files: number; bytes: number; }
 export interface ConfigurationPublic {
-  folder: string; code: CodePublic | null; surroundings: Record<string, any> | null;
+  directory: string; code: CodePublic | null; environment: Record<string, any> | null;
 }
 export interface CurvePublic { job: string; name: string; points: ([number, number | null, number, number | null])[]; }
 export interface DevicePublic {
-  name: string; device: string; index: number; title: string; memory: number | null; uuid: string | null;
-  job: string | null; job_name: string | null; job_state: string | null;
+  name: string; device: string; index: number; model: string | null; memory: number | null; uuid: string | null;
+  title: string; job: string | null; job_name: string | null; job_state: string | null;
 }
-export interface Devices { items: DevicePublic[]; next: string | null; links: LinkPublic[]; }
-export interface Disk { home: SpacePublic; shared_memory: SpacePublic | null; }
+export interface DeviceUsagePublic {
+  utilization_percent: number | null; memory_used_bytes: number | null; memory_total_bytes: number | null;
+  temperature_celsius: number | null; power_watts: number | null; name: string; kind: string; model: string | null;
+  held_by: string | null;
+}
+export interface Devices { items: DevicePublic[]; next: string | null; links: Link[]; }
+export interface Disk { home: Space; shared_memory: Space | null; }
 export interface EventPublic {
   id: number; at: string | null; kind: string; from_state: string | null; to_state: string | null;
   reason: string | null;
@@ -39,59 +35,64 @@ export interface ExperimentCreate {
   name?: string | null; args?: string[]; builtin?: string | null; size?: string; title?: string;
   base?: Record<string, any>;
   matrix?: Record<string, (string | number | boolean | null)[]> | (Record<string, (string | number | boolean | null)[]>)[] | null;
-  repeats?: number; seed_option?: string | null; measure?: (string | Measure)[]; one_at_a_time?: boolean;
+  repeats?: number; seed_option?: string | null; measure?: (string | Measure)[]; sequential?: boolean;
 }
 export interface ExperimentPublic {
-  id: string; number: number; name: string; title: string; created_at: string | null; over: boolean; jobs: number;
-  states: Record<string, number>; definition: Record<string, any>; command: string | null; machine: Record<string, any>;
-  notes: string[]; parameters: string[]; measures: string[]; rows: RowPublic[]; cells: CellPublic[];
+  id: string; number: number; name: string; title: string; command: string | null; created_at: string | null;
+  over: boolean; jobs: number; states: Record<string, number>; definition: Record<string, any>;
+  machine: Record<string, any>; notes: string[]; parameters: string[]; measures: string[]; rows: Row[];
+  trials: TrialPublic[];
 }
 export interface ExperimentSummary {
-  id: string; number: number; name: string; title: string; created_at: string | null; over: boolean; jobs: number;
-  states: Record<string, number>;
+  id: string; number: number; name: string; title: string; command: string | null; created_at: string | null;
+  over: boolean; jobs: number; states: Record<string, number>;
 }
 export type Fault = "kill" | "stop" | "crash" | "raise" | "hang" | "oom" | "agent" | "keeper" | "corrupt-snapshot";
 export interface FaultPublic { at: string | null; fault: string | null; rank: number | null; snapshot: number | null; }
-export interface FieldProblem { field: string; rule: string; value: any; hint: string; }
+export interface FieldError { field: string; rule: string; value: any; hint: string; }
 export interface FileDifferencePublic { path: string; change: "added" | "removed" | "changed"; diff: string | null; }
-export interface GpuPast { name: string; utilization_percent: number | null; memory_used_bytes: number | null; }
+export interface GpuSample { name: string; utilization_percent: number | null; memory_used_bytes: number | null; }
+export interface GpuUsage {
+  index: number; utilization_percent: number | null; memory_used_bytes: number | null;
+  memory_total_bytes: number | null; temperature_celsius: number | null; power_watts: number | null;
+}
+export interface IntervalPublic {
+  category: TimeCategory; attempt: number | null; started_at: string | null; seconds: number;
+}
 export interface JobCreate {
-  name?: string | null; script?: string | null; module?: string | null; recipe?: string | null; args?: string[];
-  code?: Code | null; env?: Record<string, string>; python?: string | null; ranks?: number | RankRange; nodes?: number;
-  device?: "auto" | "cpu" | "cuda"; priority?: number; after?: string[]; max_failures?: number;
-  hang_timeout?: number | null; time_limit?: number | null; snapshot?: SnapshotCadence; warm?: boolean;
+  args?: string[]; env?: Record<string, string>; nodes?: number; device?: "auto" | "cpu" | "cuda"; priority?: number;
+  after?: string[]; max_failures?: number; hang_timeout?: number | null; time_limit?: number | null;
+  snapshot?: SnapshotPolicyOptions; warm?: boolean; name?: string | null; script?: string | null;
+  module?: string | null; recipe?: string | null; code?: Code | null; python?: string | null;
+  ranks?: number | RankRange;
 }
 export interface JobPatch { name?: string | null; priority?: number | null; max_failures?: number | null; }
 export interface JobPublic {
-  id: string; number: number; name: string; state: string; phase: string | null; intent: string; attempt: number;
-  world_size: number | null; ranks: Ranks; devices: string[]; device: string; epoch: number | null;
-  epochs: number | null; step: number | null; steps: number | null; progress: number | null; eta_seconds: number | null;
-  steps_per_second: number | null; restarts: number; outcome: Record<string, any> | null; next_try_at: string | null;
-  queue_position: number | null; waiting_for: string | null; priority: number; max_failures: number;
-  hang_timeout: number | null; time_limit: number | null; target: Target; code: Record<string, string>; args: string[];
-  env: Record<string, string>; after: string[]; snapshot: Cadence; snapshot_step: number | null; notice: string | null;
-  created_at: string | null; started_at: string | null; ended_at: string | null; goodput: number | null;
-  version: number; python: string; warm: boolean; experiment_id: string | null;
+  args: string[]; env: Record<string, string>; nodes: number; device: "auto" | "cpu" | "cuda"; priority: number;
+  after: string[]; max_failures: number; hang_timeout: number | null; time_limit: number | null;
+  snapshot: SnapshotPolicyOptions; warm: boolean; id: string; number: number; name: string; state: string;
+  phase: string | null; intent: string; attempt: number; world_size: number | null; ranks: RankRange; devices: string[];
+  epoch: number | null; epochs: number | null; step: number | null; steps: number | null; progress: number | null;
+  eta_seconds: number | null; steps_per_second: number | null; restarts: number; outcome: Record<string, any> | null;
+  next_try_at: string | null; queue_position: number | null; waiting_for: string | null; target: Target;
+  code: Record<string, string>; snapshot_step: number | null; notice: string | null; created_at: string | null;
+  started_at: string | null; ended_at: string | null; goodput: number | null; version: number; python: string;
+  experiment_id: string | null;
 }
 export type JobState = "queued" | "starting" | "running" | "recovering" | "succeeded" | "failed" | "cancelled";
-export interface JobTime { goodput: number | null; seconds: Record<Spending, number>; pieces: PiecePublic[]; }
-export interface LinkPublic { first: string; second: string; kind: string; }
-export interface LogMatch { offset: number; line_offset: number; text: string | null; }
-export interface LogMatches { items: LogMatch[]; next: number | null; size: number; }
-export interface MachinePast {
-  at: string | null; cpu_percent: number | null; memory_used_bytes: number; disk_free_bytes: number; devices: GpuPast[];
-}
+export interface Link { first: string; second: string; kind: string; }
+export interface LogMatches { items: Match[]; next: number | null; size: number; }
 export interface MachinePublic {
   at: string | null; cpu_percent: number | null; cores: number; memory: Memory; disk: Disk;
-  devices: MachineSchemasDeviceUsage[]; history: MachinePast[];
+  devices: DeviceUsagePublic[]; history: MachineSample[];
 }
-export interface MachineSchemasDeviceUsage {
-  name: string; kind: string; model: string | null; utilization_percent: number | null;
-  memory_used_bytes: number | null; memory_total_bytes: number | null; temperature_celsius: number | null;
-  power_watts: number | null; held_by: string | null;
+export interface MachineSample {
+  at: string | null; cpu_percent: number | null; memory_used_bytes: number; disk_free_bytes: number;
+  devices: GpuSample[];
 }
+export interface Match { offset: number; line_offset: number; text: string; }
 export interface Measure {
-  metric: string; take?: "last" | "lowest" | "highest" | "mean";
+  metric: string; take?: "last" | "min" | "max" | "mean";
   relative_to?: Record<string, string | number | boolean | null> | null; title?: string | null;
 }
 export interface Memory { used_bytes: number; total_bytes: number; }
@@ -99,52 +100,54 @@ export interface MetricName { name: string; step: number; value: number | null; 
 export interface MetricSeries {
   attempt: number; name: string; points: ([number, number | null, number, number | null])[];
 }
-export interface PiecePublic { spending: Spending; attempt: number | null; began_at: string | null; seconds: number; }
-export interface Problem { type: string; title: string; status: number; detail: string; errors: FieldProblem[]; }
-export interface RankMatches { rank: number; stream: string; count: number; complete: boolean; first: LogMatch | null; }
+export interface Problem { type: string; title: string; status: number; detail: string; errors: FieldError[]; }
+export interface QueueStats { jobs: Record<JobState, number>; slots: SlotCount; goodput: number | null; }
+export interface RankMatches { rank: number; stream: string; count: number; complete: boolean; first: Match | null; }
 export interface RankPublic {
-  rank: number; local_rank: number | null; host: string | null; pid: number | null; state: RankState;
-  exit_code: number | null; signal: string | null; phase: string | null; epoch: number | null; step: number | null;
-  steps: number | null; steps_per_second: number | null; resumed_from_step: number | null; durable_step: number | null;
-  notice: string | null; device: string | null; process_state: string | null; heartbeat_age: number | null;
-  straggler: number | null; last_line: string | null; usage: RankUsagePublic | null;
+  host: string | null; signal: string | null; phase: string | null; notice: string | null; device: string | null;
+  last_line: string | null; usage: UsagePublic | null; rank: number; local_rank: number | null; pid: number | null;
+  state: RankState; exit_code: number | null; epoch: number | null; step: number | null; steps: number | null;
+  steps_per_second: number | null; resumed_from_step: number | null; snapshot_step: number | null;
+  process_state: string | null; heartbeat_age: number | null; straggler: number | null;
 }
 export interface RankRange { min: number; max: number; }
 export type RankState = "starting" | "running" | "done" | "drained" | "failed" | "killed";
-export interface RankUsagePublic { cpu_percent: number | null; rss_bytes: number; devices: UsageReaderDeviceUsage[]; }
-export interface Ranks { min: number; max: number; }
 export interface Recipe { name: string; title: string; options: RecipeOption[]; }
 export interface RecipeOption {
   name: string; help: string; metavar: string | null; choices: string[]; is_flag: boolean; default: string | null;
 }
 export interface ResumeRequest { snapshot?: number | null; }
-export interface RowPublic {
-  parameters: Record<string, any>; cells: number[]; values: (number | null)[]; spread: ([number, number] | null)[];
+export interface Row {
+  parameters: Record<string, string | number | boolean | null>; trials: number[]; values: (number | null)[];
+  spread: ([number, number] | null)[];
 }
 export interface SlotCount { held: number; total: number; }
-export interface SnapshotCadence {
-  every_steps?: number | null; every_seconds?: number | null; every_epochs?: number | null; keep?: number;
-  auto?: boolean; best?: string | null;
+export interface SnapshotList { items: SnapshotPublic[]; next: string | null; policy: string | null; }
+export interface SnapshotPolicyOptions {
+  every_steps: number | null; every_seconds: number | null; every_epochs: number | null; keep: number; auto: boolean;
+  monitor: string | null;
 }
-export interface SnapshotList { items: SnapshotPublic[]; next: string | null; cadence: string | null; }
 export interface SnapshotPublic {
   step: number; epoch: number | null; bytes: number; verified: boolean; world_size: number; created_at: string | null;
   score: number | null; best: boolean; pinned: boolean;
 }
-export interface SpacePublic { free_bytes: number; total_bytes: number; }
-export type Spending = "queued" | "waiting" | "starting" | "training" | "saving" | "replayed";
+export interface Space { free_bytes: number; total_bytes: number; }
 export interface StackPublic { attempt: number; rank: number; stack: string; }
-export interface Summary { jobs: Record<JobState, number>; slots: SlotCount; goodput: number | null; }
 export interface Target { kind: string; value: string; }
-export interface UsagePoint {
+export interface TimeBreakdown {
+  goodput: number | null; seconds: Record<TimeCategory, number>; intervals: IntervalPublic[];
+}
+export type TimeCategory = "queued" | "waiting" | "starting" | "training" | "saving" | "replayed";
+export interface TrialPublic {
+  job: string; number: number; name: string; state: string; intent: string; parameters: Record<string, any>;
+  repeat: number; seconds: number | null; restarts: number; outcome: Record<string, any> | null;
+  values: (number | null)[];
+}
+export interface UsagePublic {
   at: string | null; cpu_percent: number | null; rss_bytes: number; read_bytes: number; written_bytes: number;
-  devices: UsageReaderDeviceUsage[];
+  devices: GpuUsage[];
 }
-export interface UsageReaderDeviceUsage {
-  index: number; utilization_percent: number | null; memory_used_bytes: number | null;
-  memory_total_bytes: number | null; temperature_celsius: number | null; power_watts: number | null;
-}
-export interface UsageSeries { attempt: number; rank: number; points: UsagePoint[]; }
+export interface UsageSeries { attempt: number; rank: number; points: UsagePublic[]; }
 export type Value = string | number | boolean | null;
 /** By method and path below /api/v1: values of the path and the query, the JSON body, the answer. */
 export interface Routes {
@@ -159,20 +162,22 @@ export interface Routes {
   "POST /jobs/{job_id}/cancel": { values: { job_id: Value; }; answer: JobPublic; }
   "POST /jobs/{job_id}/drain": { values: { job_id: Value; }; answer: JobPublic; }
   "POST /jobs/{job_id}/resume": { values: { job_id: Value; }; body: ResumeRequest | null; answer: JobPublic; }
-  "GET /summary": { values: {}; answer: Summary; }
+  "GET /summary": { values: {}; answer: QueueStats; }
+  "GET /jobs/{job_id}/attempts": {
+    values: { job_id: Value; limit?: Value; cursor?: Value; }; answer: Page<AttemptPublic>;
+  }
+  "GET /jobs/{job_id}/events": { values: { job_id: Value; limit?: Value; cursor?: Value; }; answer: Page<EventPublic>; }
+  "GET /jobs/{job_id}/time": { values: { job_id: Value; }; answer: TimeBreakdown; }
   "GET /jobs/{job_id}/ranks": {
     values: { job_id: Value; attempt?: Value; limit?: Value; cursor?: Value; }; answer: Page<RankPublic>;
-  }
-  "GET /jobs/{job_id}/ranks/{rank}/log": {
-    values: { job_id: Value; rank: Value; stream?: Value; offset?: Value; limit?: Value; tail?: Value; attempt?: Value;
-    }; answer: null;
   }
   "POST /jobs/{job_id}/ranks/{rank}/stack": {
     values: { job_id: Value; rank: Value; attempt?: Value; }; answer: StackPublic;
   }
-  "GET /jobs/{job_id}/usage": {
-    values: { job_id: Value; attempt?: Value; rank?: Value; max_points?: Value; limit?: Value; cursor?: Value; };
-    answer: Page<UsageSeries>;
+  "POST /jobs/{job_id}/chaos": { values: { job_id: Value; }; body: ChaosRequest; answer: ChaosPublic; }
+  "GET /jobs/{job_id}/ranks/{rank}/log": {
+    values: { job_id: Value; rank: Value; stream?: Value; offset?: Value; limit?: Value; tail?: Value; attempt?: Value;
+    }; answer: null;
   }
   "GET /jobs/{job_id}/ranks/{rank}/log/search": {
     values: { job_id: Value; rank: Value; q: Value; stream?: Value; from?: Value; backwards?: Value; limit?: Value;
@@ -186,11 +191,6 @@ export interface Routes {
     values: { job_id: Value; rank: Value; stream?: Value; attempt?: Value; }; answer: null;
   }
   "GET /jobs/{job_id}/logs.zip": { values: { job_id: Value; attempt?: Value; }; answer: null; }
-  "GET /jobs/{job_id}/snapshots/{step}/files.zip": { values: { step: Value; job_id: Value; }; answer: null; }
-  "POST /jobs/{job_id}/chaos": { values: { job_id: Value; }; body: ChaosRequest; answer: ChaosPublic; }
-  "GET /jobs/{job_id}/attempts": {
-    values: { job_id: Value; limit?: Value; cursor?: Value; }; answer: Page<AttemptPublic>;
-  }
   "GET /jobs/{job_id}/metrics": {
     values: { job_id: Value; attempt?: Value; name?: string[]; max_points?: Value; limit?: Value; cursor?: Value; };
     answer: Page<MetricSeries>;
@@ -198,11 +198,14 @@ export interface Routes {
   "GET /jobs/{job_id}/metrics/names": {
     values: { job_id: Value; limit?: Value; cursor?: Value; }; answer: Page<MetricName>;
   }
-  "GET /jobs/{job_id}/events": { values: { job_id: Value; limit?: Value; cursor?: Value; }; answer: Page<EventPublic>; }
-  "GET /jobs/{job_id}/time": { values: { job_id: Value; }; answer: JobTime; }
+  "GET /jobs/{job_id}/usage": {
+    values: { job_id: Value; attempt?: Value; rank?: Value; max_points?: Value; limit?: Value; cursor?: Value; };
+    answer: Page<UsageSeries>;
+  }
   "GET /jobs/{job_id}/snapshots": { values: { job_id: Value; limit?: Value; cursor?: Value; }; answer: SnapshotList; }
   "PUT /jobs/{job_id}/snapshots/{step}/pin": { values: { step: Value; job_id: Value; }; answer: null; }
   "DELETE /jobs/{job_id}/snapshots/{step}/pin": { values: { step: Value; job_id: Value; }; answer: null; }
+  "GET /jobs/{job_id}/snapshots/{step}/files.zip": { values: { step: Value; job_id: Value; }; answer: null; }
   "GET /jobs/{job_id}/configuration": { values: { job_id: Value; }; answer: ConfigurationPublic; }
   "GET /jobs/{job_id}/code/differences": {
     values: { job_id: Value; other: Value; limit?: Value; cursor?: Value; }; answer: Page<FileDifferencePublic>;

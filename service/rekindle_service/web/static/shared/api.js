@@ -2,12 +2,12 @@
  * The REST API of the server, by method and path as the OpenAPI document lists them. Errors become a Problem; an expired
  * session leads to the sign-in page.
  *
- * @import { FieldProblem, Routes } from "./api-types.d.ts"
+ * @import { FieldError, Routes } from "./api-types.d.ts"
  */
 
 /** An error answer of the server (RFC 9457 problem details). */
 export class Problem extends Error {
-  /** @param {number} status @param {{title?: string, detail?: string, errors?: FieldProblem[]}} body */
+  /** @param {number} status @param {{title?: string, detail?: string, errors?: FieldError[]}} body */
   constructor(status, body) {
     const fields = (body.errors ?? []).map((error) => `${error.field}: ${error.rule}`);
     super([body.detail ?? body.title ?? `the server answered with status ${status}`, ...fields].join(" – "));

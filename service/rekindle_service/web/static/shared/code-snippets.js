@@ -74,7 +74,7 @@ function optionsOf({ code = {}, env = {}, after = [], snapshot = {}, ...body }) 
     ["--every-seconds", snapshot.every_seconds],
     ["--every-epochs", snapshot.every_epochs],
     ["--keep", snapshot.keep],
-    ["--best", snapshot.best],
+    ["--monitor", snapshot.monitor],
     ...Object.entries(env).map(([key, value]) => /** @type {[string, unknown]} */ (["--env", `${key}=${value}`])),
     ...after.map((/** @type {string} */ id) => /** @type {[string, unknown]} */ (["--after", id])),
   ];

@@ -40,10 +40,10 @@ export function submittedEntries(job) {
 }
 
 /** @param {Job["snapshot"]} policy */
-function snapshotPolicy({ every_steps: steps, every_seconds: seconds, every_epochs: epochs, keep, auto, best }) {
+function snapshotPolicy({ every_steps: steps, every_seconds: seconds, every_epochs: epochs, keep, auto, monitor }) {
   const every = [steps && `every ${steps} steps`, seconds && `every ${seconds} s`, epochs && `every ${epochs} epochs`, auto && "automatic interval"];
   const due = every.filter((rule) => typeof rule === "string");
-  return [...(due.length ? due : ["when the script requests one"]), `keep ${keep}`, ...(best ? [`keep the best by ${best}`] : [])];
+  return [...(due.length ? due : ["when the script requests one"]), `keep ${keep}`, ...(monitor ? [`keep the best by ${monitor}`] : [])];
 }
 
 /**
@@ -51,9 +51,9 @@ function snapshotPolicy({ every_steps: steps, every_seconds: seconds, every_epoc
  *
  * @param {Configuration} configuration @returns {Entry[]}
  */
-export function recordedEntries({ folder, code, surroundings: found }) {
+export function recordedEntries({ directory, code, environment: found }) {
   /** @type {Entry[]} */
-  const entries = [["Working directory", [folder]]];
+  const entries = [["Working directory", [directory]]];
   if (code) entries.push(["Code digest", [code.digest, `${counted(code.files, "file")}, ${bytes(code.bytes)}`]]);
   if (!found) return [...entries, ["Machine", []]];
   const { host, processor, cores, memory, system, python, packages = {} } = found;
@@ -91,7 +91,7 @@ export function parseArguments(args) {
  */
 export function parametersOf(job, configuration) {
   const entries = [...submittedEntries(job), ...recordedEntries(configuration)].filter(([label]) => !NOT_COMPARED.has(label));
-  const packages = Object.entries(configuration.surroundings?.packages ?? {});
+  const packages = Object.entries(configuration.environment?.packages ?? {});
   return new Map([
     ...parseArguments(job.args),
     ...Object.keys(job.env).map((name) => /** @type {const} */ ([`variable ${name}`, "set, its value is secret"])),

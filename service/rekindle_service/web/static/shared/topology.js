@@ -1,7 +1,7 @@
 /**
  * How the GPUs of this machine are connected, as text. Pure.
  *
- * @import { LinkPublic as Link } from "./api-types.d.ts"
+ * @import { Link as Link } from "./api-types.d.ts"
  */
 
 /** Best first. */

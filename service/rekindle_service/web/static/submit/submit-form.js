@@ -13,7 +13,7 @@ import { RecipeFields } from "./recipe-fields.js";
 const TEXTS = [
   ["name", "name"],
   ["python", "python"],
-  ["best", "snapshot.best"],
+  ["monitor", "snapshot.monitor"],
 ];
 const NUMBERS = [
   ["priority", "priority"],
