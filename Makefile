@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: demo test readme clean
+.PHONY: demo test readme models clean
 
 demo: $(VENV)/.installed
 	$(BIN)/rekindle demo --home .rekindle
@@ -18,9 +18,13 @@ test: $(VENV)/.installed-test
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest -n 3 --dist loadfile
 
-# The parts of README.md and docs/files.md that the code knows better; a test compares them.
+# The generated sections of README.md; a test compares them with the code.
 readme: $(VENV)/.installed-test
 	$(BIN)/python tests/generated_sections.py
+
+# The client's types, from the server's OpenAPI document; a test compares them.
+models: $(VENV)/.installed-test
+	$(BIN)/python tests/generated_models.py
 
 # The stamps make a second run install nothing, until what is to be installed changes.
 $(VENV)/.installed: pyproject.toml constraints.txt | $(BIN)/python

@@ -13,9 +13,9 @@ from starlette.testclient import TestClient
 
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.contract.states import JobState
-from rekindle_service.api.access import Credentials
 from rekindle_service.api.app import create_app
-from rekindle_service.api.services import Services
+from rekindle_service.api.dependencies import AppState
+from rekindle_service.api.middleware.auth import Credentials
 from rekindle_service.config.home import Home
 from rekindle_service.jobs.packaging.git_checkout import check_out
 from rekindle_service.jobs.submitter import Submitter
@@ -24,7 +24,7 @@ from rekindle_service.machine.monitor import MachineMonitor
 from rekindle_service.store import Store
 
 TOKEN = "token-of-the-tests"
-MOST_BUNDLE_BYTES = 1_000_000
+MAX_BUNDLE_BYTES = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class ApiServer:
     """``api`` bears the token, ``stranger`` does not; neither swallows a server error."""
 
     app: FastAPI
-    services: Services
+    state: AppState
     api: TestClient
     stranger: TestClient
 
@@ -44,14 +44,14 @@ class ApiServer:
         return answer.json()
 
     def run_dir(self, job: dict[str, Any]) -> RunDir:
-        return self.services.home.run_dir(job["id"])
+        return self.state.home.run_dir(job["id"])
 
     def move(self, job: dict[str, Any], *states: JobState, **columns: Any) -> None:
         """Lead the job through ``states``, as the engine would."""
         for state in states:
-            row = self.services.store.job(job["id"])
+            row = self.state.store.job(job["id"])
             assert row is not None
-            moved = self.services.store.transition(row.id, state, expected={row.state}, reason="test", **columns)
+            moved = self.state.store.transition(row.id, state, expected={row.state}, reason="test", **columns)
             assert moved is not None
 
 
@@ -62,28 +62,28 @@ def api_server(root: Path) -> Iterator[ApiServer]:
     store = Store(home.database)
     store.migrate()
     machine = find_machine(cpu_slots=2, environment={"CUDA_VISIBLE_DEVICES": ""})
-    services = Services(
+    state = AppState(
         home=home,
         store=store,
         machine=machine,
-        watch=MachineMonitor(machine, home.root),
+        monitor=MachineMonitor(machine, home.root),
         submitter=Submitter(store, home, machine, check_python=lambda _: None, checkout=check_out),
         credentials=Credentials(TOKEN),
         host="127.0.0.1",
-        most_bundle_bytes=MOST_BUNDLE_BYTES,
+        max_bundle_bytes=MAX_BUNDLE_BYTES,
         started_at=time.time(),
         stopping=threading.Event(),
         wake=lambda: None,
-        engine_alive=lambda: True,
+        reconciler_alive=lambda: True,
     )
-    app = create_app(services)
+    app = create_app(state)
     bearer = {"Authorization": f"Bearer {TOKEN}"}
     try:
         with (
             TestClient(app, "http://127.0.0.1:8700", headers=bearer) as api,
             TestClient(app, "http://127.0.0.1:8700", follow_redirects=False) as stranger,
         ):
-            yield ApiServer(app, services, api, stranger)
+            yield ApiServer(app, state, api, stranger)
     finally:
-        services.stopping.set()
+        state.stopping.set()
         store.close()

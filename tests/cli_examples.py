@@ -1,4 +1,4 @@
-"""Jobs and attempts as the interface gives them, for the tests of the command line."""
+"""Jobs and attempts as the API returns them, for the tests of the command line."""
 
 from typing import Any
 
@@ -59,6 +59,7 @@ def attempt(number: int = 1, **changes: Any) -> Any:
         "next_try_at": None,
         "reason": None,
         "faults": [],
+        "replayed_steps": 13,
     }
     return fields | changes
 

@@ -1,11 +1,12 @@
-"""The fenced blocks of README.md and of every page in docs/ and deploy/."""
+"""The pages of the documentation, their fenced code blocks, and the commands that they show."""
 
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from file_tree import ROOT
+ROOT = Path(__file__).parents[1]
+"""The root of the repository."""
 
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", flags=re.MULTILINE | re.DOTALL)
 _SHELLS = ("bash", "sh", "shell", "console")
@@ -13,7 +14,7 @@ _SHELLS = ("bash", "sh", "shell", "console")
 
 @dataclass(frozen=True)
 class Block:
-    """``line`` is where it begins."""
+    """``line`` is that of the opening fence, from 1."""
 
     page: str
     line: int
@@ -25,7 +26,8 @@ class Block:
 
 
 def pages() -> list[Path]:
-    return [ROOT / "README.md", ROOT / "deploy" / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    """README.md, CONTRIBUTING.md, CHANGELOG.md, and every page in docs/ and deploy/."""
+    return [*sorted(ROOT.glob("*.md")), ROOT / "deploy" / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def blocks(language: str | None = None, page: str | None = None) -> list[Block]:

@@ -1,15 +1,14 @@
-"""The parts of the pages that the code knows better: commands, REST routes, settings, folders, files.
+"""The sections of README.md that are generated from the code: commands, REST routes and settings.
 
-``python tests/generated_sections.py`` (or ``make readme``) writes them anew; ``docs/test_readme.py`` compares them.
+``python tests/generated_sections.py`` (or ``make readme``) writes them; ``docs/test_readme.py`` compares them.
 """
 
+import re
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
-from file_tree import ROOT, files, first_sentence, folders
+from doc_pages import ROOT
 
 README = ROOT / "README.md"
-FILES = ROOT / "docs" / "files.md"
 
 
 def commands() -> Iterator[str]:
@@ -27,16 +26,12 @@ def commands() -> Iterator[str]:
 
 def routes() -> Iterator[str]:
     """Every route of the interface and of health, with the first sentence of its docstring."""
-    from rekindle_service.api import health, prometheus
     from rekindle_service.api.app import API_ROUTERS
+    from rekindle_service.api.routes import monitoring
 
     yield "| method and path | does |"
     yield "|---|---|"
-    for router, prefix in (
-        *((router, "/api/v1") for router in API_ROUTERS),
-        (health.router, ""),
-        (prometheus.router, ""),
-    ):
+    for router, prefix in (*((router, "/api/v1") for router in API_ROUTERS), (monitoring.router, "")):
         for route in router.routes:
             for method in sorted(route.methods):
                 yield f"| `{method} {prefix}{route.path}` | {first_sentence(route.endpoint.__doc__)} |"
@@ -46,40 +41,39 @@ def settings() -> Iterator[str]:
     """Every setting with its environment variable and default."""
     from rekindle_service.config.settings import Settings
 
-    told = {"home": "`~/.rekindle`", "cpu_slots": "the cores of this machine", "notify": "nobody"}
+    computed = {"home": "`~/.rekindle`", "cpu_slots": "the cores of this machine", "notify": "none"}
     yield "| setting | environment | default | means |"
     yield "|---|---|---|---|"
     for name, field in Settings.model_fields.items():
-        default = told.get(name) or ("none" if field.default is None else f"`{field.default}`")
+        default = computed.get(name) or ("none" if field.default is None else f"`{field.default}`")
         yield f"| `{name}` | `REKINDLE_{name.upper()}` | {default} | {field.description} |"
 
 
-SECTIONS: dict[tuple[Path, str], Callable[[], Iterator[str]]] = {
-    (README, "commands"): commands,
-    (README, "routes"): routes,
-    (README, "settings"): settings,
-    (README, "folders"): folders,
-    (FILES, "files"): files,
-}
+SECTIONS: dict[str, Callable[[], Iterator[str]]] = {"commands": commands, "routes": routes, "settings": settings}
 
 
-def section(page: Path, name: str) -> str:
-    """What stands between the markers of a section of a page. Raises ValueError where it has no such section."""
-    _, begin, rest = page.read_text().partition(f"<!-- {name} -->\n")
+def section(name: str) -> str:
+    """What README.md has between the markers of a section. Raises ValueError where it has no such section."""
+    _, begin, rest = README.read_text().partition(f"<!-- {name} -->\n")
     inside, end, _ = rest.partition(f"<!-- /{name} -->")
     if not (begin and end):
-        raise ValueError(f"{page} has no section between <!-- {name} --> and <!-- /{name} -->")
+        raise ValueError(f"{README} has no section between <!-- {name} --> and <!-- /{name} -->")
     return inside
 
 
-def rewrite(page: Path, name: str, lines: Iterator[str]) -> None:
-    """Put a section in its place as the code would have it."""
+def rewrite(name: str) -> None:
+    """Write a section as it follows from the code."""
     begin = f"<!-- {name} -->\n"
-    page.write_text(
-        page.read_text().replace(begin + section(page, name), begin + "".join(f"{line}\n" for line in lines))
-    )
+    generated = "".join(f"{line}\n" for line in SECTIONS[name]())
+    README.write_text(README.read_text().replace(begin + section(name), begin + generated))
+
+
+def first_sentence(text: str | None) -> str:
+    """The first sentence of a docstring, as a cell of a Markdown table."""
+    paragraph = " ".join((text or "").strip().partition("\n\n")[0].split())
+    return re.split(r"(?<=\.)\s", paragraph, maxsplit=1)[0].rstrip(".").replace("``", "`").replace("|", "\\|")
 
 
 if __name__ == "__main__":
-    for (page, name), lines in SECTIONS.items():
-        rewrite(page, name, lines())
+    for name in SECTIONS:
+        rewrite(name)

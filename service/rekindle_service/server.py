@@ -8,9 +8,9 @@ import time
 from contextlib import ExitStack
 from functools import partial
 
-from rekindle_service.api.access import Credentials
 from rekindle_service.api.app import create_app
-from rekindle_service.api.services import Services
+from rekindle_service.api.dependencies import AppState
+from rekindle_service.api.middleware.auth import Credentials
 from rekindle_service.config.home import Home, HomeInUseError
 from rekindle_service.config.logging_config import configure_logging
 from rekindle_service.config.settings import Settings
@@ -65,21 +65,21 @@ def _compose(settings: Settings, stack: ExitStack) -> HttpServer:
     reconciler = Reconciler(store, home, machine, KeeperLauncher(home, machine, prepare_worker_path(home)))
     stack.callback(reconciler.close)
     stopping = threading.Event()
-    services = Services(
+    state = AppState(
         home=home,
         store=store,
         machine=machine,
-        watch=monitor,
+        monitor=monitor,
         submitter=Submitter(store, home, machine, InterpreterCheck(), check_out),
         credentials=Credentials(token),
         host=settings.host,
-        most_bundle_bytes=settings.bundle_bytes,
+        max_bundle_bytes=settings.bundle_bytes,
         started_at=time.time(),
         stopping=stopping,
         wake=reconciler.wake,
-        engine_alive=lambda: reconciler.alive,
+        reconciler_alive=lambda: reconciler.alive,
     )
-    app = create_app(services)
+    app = create_app(state)
     reconciler.start()
     monitor.start()
     stack.callback(start_dispatchers(store, settings.notify))

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from rekindle import DeterministicElastic
 from rekindle.contract.environment import RankEnv
-from rekindle.recipes.resnet import small_resnet
+from rekindle.recipes.models import small_resnet
 from rekindle.training import process_group
 from rekindle.training.method import Method, Replicas
 from rekindle.training.process_group import World

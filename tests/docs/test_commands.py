@@ -16,12 +16,11 @@ from pathlib import Path
 import pytest
 
 from cli_process import environment
-from doc_pages import blocks, commands, pages
+from doc_pages import ROOT, blocks, commands, pages
 from docs.test_readme import parse
 from e2e.serve_process import ServeProcess
 from e2e.waiting import until
-from file_tree import ROOT
-from rekindle_service.client import Client, rests
+from rekindle_service.client import Client, is_settled
 from rekindle_service.config.settings import Settings
 
 _LONG = 240.0  # seconds: several attempts, on a busy machine
@@ -90,7 +89,7 @@ WHILE_HELD = {
     "rekindle snapshots export digits": Ends("model.safetensors"),
     "rekindle snapshots export digits --step 400 -o digits.pt": Ends("digits.pt"),
     "python -m rekindle.training.export snapshots digits.safetensors": Ends("digits.safetensors"),
-    "rekindle resume digits": Ends("goes on"),
+    "rekindle resume digits": Ends("resumes"),
 }
 
 AT_THE_END = {
@@ -166,7 +165,7 @@ def lab(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator
     with Client.from_home(Settings(home=home)) as client:
         yield Lab(server, folder, client)
         for job in client.jobs():
-            if not rests(job):
+            if not is_settled(job):
                 client.cancel(job["id"])
                 client.wait(job["id"])
     server.stop()
@@ -204,7 +203,7 @@ def test_the_shown_commands_do_what_they_say(lab: Lab, tmp_path: Path) -> None:
     for line, how in TO_HOLD.items():
         lab.type(line, how)
     job_id = lab.digits()
-    until(lambda: rests(lab.client.job(job_id)), "the job is held", timeout=_LONG)
+    until(lambda: is_settled(lab.client.job(job_id)), "the job is held", timeout=_LONG)
     snapshots = lab.folder / "snapshots"
     snapshots.symlink_to(lab.server.home / "runs" / job_id / "snapshots")
     step = str(lab.client.snapshots(job_id)["items"][0]["step"])

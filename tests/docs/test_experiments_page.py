@@ -5,12 +5,12 @@ import tomllib
 
 import pytest
 
-import file_tree
+import doc_pages
 from docs.test_readme import blocks, parse
-from rekindle_service.api.experiment_schemas import ExperimentCreate
+from rekindle_service.api.schemas.experiments import ExperimentCreate
 from rekindle_service.experiments import built_in
 
-PAGE = (file_tree.ROOT / "docs" / "experiments.md").read_text()
+PAGE = (doc_pages.ROOT / "docs" / "experiments.md").read_text()
 
 
 @pytest.mark.parametrize("line", [line for block in blocks("bash", PAGE) for line in block.splitlines() if line])

@@ -1,4 +1,4 @@
-"""What the pages show beside commands: every block is read by a test, or is on a list with the reason why not."""
+"""Blocks of the pages other than commands: a test reads each of them, or a list has the reason why none does."""
 
 import hashlib
 import hmac
@@ -14,9 +14,8 @@ import torch
 from torch.utils.data import TensorDataset
 
 import rekindle
-from doc_pages import Block, blocks
+from doc_pages import ROOT, Block, blocks
 from docs.test_commands import ELSEWHERE
-from file_tree import ROOT
 from rekindle_service.client import Client
 from rekindle_service.config.notification_targets import EventType, NotificationTarget
 from rekindle_service.config.settings import Settings
@@ -30,7 +29,7 @@ HANDLED = {
     "toml": "docs/experiments.md: docs/test_experiments_page.py; docs/notifications.md: here",
     "json": "here",
     "yaml": "configuration of Prometheus, which is not installed for the tests",
-    "text": "pictures and listings; those of deploy/README.md need root and systemd",
+    "text": "diagrams and listings; deploy/README.md needs root and systemd, CONTRIBUTING.md starts the tests",
 }
 
 PROGRAMS = {
@@ -44,7 +43,7 @@ PROGRAMS = {
 
 
 @pytest.mark.parametrize("block", blocks(), ids=str)
-def test_every_block_is_of_a_kind_that_is_cared_for(block: Block) -> None:
+def test_every_block_is_of_a_handled_kind(block: Block) -> None:
     assert block.language in HANDLED
     if block.language == "python":
         compile(block.text, str(block), "exec")
@@ -78,24 +77,24 @@ def test_the_page_on_training_names_every_argument_and_method_of_run() -> None:
 
 
 @pytest.mark.parametrize("block", blocks("python", "docs/training.md"), ids=str)
-def test_a_shown_training_loop_runs_as_it_stands(block: Block, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_shown_training_loop_runs_unchanged(block: Block, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("REKINDLE_SNAPSHOT_DIR", str(tmp_path))
     exec(block.text, {})  # noqa: S102 it is our own page
     assert list(tmp_path.glob("*/manifest.json")) or "import rekindle\n" in block.text
 
 
-def test_the_shown_notice_has_the_fields_of_a_real_one() -> None:
+def test_the_shown_payload_has_the_fields_of_a_real_one() -> None:
     (block,) = blocks("json", "docs/notifications.md")
     shown = json.loads(block.text)
     event = Event(id=142, job_id="k3v9x2m1qa", at=1000.0, kind="state", from_state="running", to_state="recovering")
     attempt = Attempt(job_id="k3v9x2m1qa", number=1, run=1, started_at=1.0, ended_at=9.0, outcome=shown["outcome"])
-    told = json.loads(build_payload(event, EventType.ATTEMPT_FAILED, Job(id="k3v9x2m1qa"), [attempt]).body)
-    assert told.keys() == shown.keys()
-    assert (told["job"].keys(), told["outcome"]) == (shown["job"].keys(), shown["outcome"])
-    assert told["id"] == shown["id"]
+    sent = json.loads(build_payload(event, EventType.ATTEMPT_FAILED, Job(id="k3v9x2m1qa"), [attempt]).body)
+    assert sent.keys() == shown.keys()
+    assert (sent["job"].keys(), sent["outcome"]) == (shown["job"].keys(), shown["outcome"])
+    assert sent["id"] == shown["id"]
 
 
-def test_the_shown_check_of_a_signature_takes_the_right_one_only() -> None:
+def test_the_shown_check_of_a_signature_accepts_only_the_right_one() -> None:
     (block,) = blocks("python", "docs/notifications.md")
     names: dict[str, Any] = {}
     exec(block.text, names)  # noqa: S102 it is our own page
@@ -128,5 +127,5 @@ def test_the_shown_training_in_virtual_shards_runs(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("block", blocks("python", "docs/recipes.md"), ids=str)
-def test_a_shown_piece_of_a_recipe_runs_as_it_stands(block: Block) -> None:
+def test_a_shown_part_of_a_recipe_runs_unchanged(block: Block) -> None:
     exec(block.text, {})  # noqa: S102 it is our own page

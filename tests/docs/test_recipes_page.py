@@ -4,13 +4,13 @@ import re
 import subprocess
 import sys
 
-import file_tree
+import doc_pages
 
 _SHOWN = re.compile(r"```python\n(?P<code>.*?)```\n\n```text\n(?P<output>.*?)```", re.DOTALL)
 
 
 def test_the_order_of_eight_numbers_is_as_shown_repeats_without_shuffling_and_not_with_it() -> None:
-    shown = _SHOWN.search((file_tree.ROOT / "docs" / "recipes.md").read_text())
+    shown = _SHOWN.search((doc_pages.ROOT / "docs" / "recipes.md").read_text())
     assert shown is not None
     ran = subprocess.run([sys.executable, "-c", shown["code"]], stdout=subprocess.PIPE, text=True, check=True)
     assert ran.stdout == shown["output"]

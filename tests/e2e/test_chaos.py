@@ -1,4 +1,4 @@
-"""`rekindle chaos` strikes real jobs of a real server, tells what each fault cost, and the jobs end as they must."""
+"""`rekindle chaos` injects faults into real jobs, reports what each cost, and the jobs end as they must."""
 
 import json
 import os
@@ -43,21 +43,21 @@ def submit(client: Client, home: Path, *, steps: int, script: str = "paced.py") 
 
 
 def chaos(home: Path, job: ServedJob, *words: str) -> list[dict[str, Any]]:
-    """The costs of the faults; the job came back from each."""
+    """The reports of the faults; the job recovered from each."""
     done = rekindle(home, "chaos", job.id, "-o", "json", *words, timeout=_LONG)
     assert done.returncode == 0, done.stdout + done.stderr
     return json.loads(done.stdout)
 
 
-def test_a_job_comes_back_from_every_kind_of_fault_and_each_is_named(
+def test_a_job_recovers_from_every_kind_of_fault_and_each_is_diagnosed(
     home: Path, server: ServeProcess, client: Client
 ) -> None:
     job = submit(client, home, steps=150)
     faults = ["kill", "hang", "agent", "keeper", "corrupt-snapshot", "raise"]
-    costs = chaos(home, job, "--rank", "1", *(word for fault in faults for word in ("--fault", fault)))
-    assert [cost["fault"] for cost in costs] == faults
-    told = [(cost["outcome"]["class"], cost["rank"]) for cost in costs]
-    assert told == [
+    reports = chaos(home, job, "--rank", "1", *(word for fault in faults for word in ("--fault", fault)))
+    assert [report["fault"] for report in reports] == faults
+    diagnoses = [(report["outcome"]["class"], report["rank"]) for report in reports]
+    assert diagnoses == [
         ("signal", 1),
         ("hang", 1),
         ("signal", None),
@@ -65,13 +65,13 @@ def test_a_job_comes_back_from_every_kind_of_fault_and_each_is_named(
         ("signal", 1),
         ("user_error", 1),
     ]
-    for cost in costs:
-        assert cost["came_back"]
-        assert cost["named_rightly"], cost
-        assert cost["attempt_after"] > cost["attempt_before"]
-        assert cost["downtime"] > 0
-        assert cost["steps_repeated"] is not None
-    damaged = costs[4]
+    for report in reports:
+        assert report["recovered"]
+        assert report["diagnosis_correct"], report
+        assert report["attempt_after"] > report["attempt_before"]
+        assert report["downtime"] > 0
+        assert report["replayed_steps"] is not None
+    damaged = reports[4]
     resumed = {record.attempt: record.step for record in job.records(RecordType.RESUMED)}
     assert resumed[damaged["attempt_after"]] not in (0, damaged["snapshot"])  # an older one, or shared memory's
     assert job.finish() == "succeeded"
@@ -82,28 +82,28 @@ def test_a_job_comes_back_from_every_kind_of_fault_and_each_is_named(
     assert reasons == ["kill", "hang", "agent", "keeper", "corrupt-snapshot", "kill", "raise"]
 
 
-def test_the_table_tells_of_each_fault_what_it_cost(home: Path, server: ServeProcess, client: Client) -> None:
+def test_the_table_shows_what_each_fault_cost(home: Path, server: ServeProcess, client: Client) -> None:
     job = submit(client, home, steps=60)
     words = ("--random", "--seed", "5", "--fault", "kill", "--fault", "crash", "--count", "2", "--every", "0.5")
     done = rekindle(home, "chaos", job.id, *words, timeout=_LONG)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "seed 5: the same faults come again with --seed 5" in done.stdout
+    assert "seed 5: repeat the same faults with --seed 5" in done.stdout
     table = done.stdout.splitlines()[-3:]
-    assert table[0].split() == ["FAULT", "ATTEMPT", "BACK", "DOWN", "STEPS", "REPEATED", "TOLD", "AS", "RIGHT"]
+    assert table[0].split() == ["FAULT", "ATTEMPT", "RECOVERED", "DOWN", "REPLAYED", "DIAGNOSIS", "CORRECT"]
     for line in table[1:]:
         assert "signal, rank" in line
         assert line.rstrip().endswith("yes")
     assert job.finish() == "succeeded"
 
 
-def test_ranks_train_on_while_chaos_replaces_the_server(home: Path, server: ServeProcess, client: Client) -> None:
+def test_ranks_keep_training_while_chaos_replaces_the_server(home: Path, server: ServeProcess, client: Client) -> None:
     job = submit(client, home, steps=80)
     job.reach(beyond=1)
     pids, url = job.pids(), server.url
     try:
-        (cost,) = chaos(home, job, "--fault", "server")
-        assert (cost["attempt_before"], cost["attempt_after"], cost["downtime"]) == (1, 1, 0.0)
-        assert "no server for" in cost["remark"]
+        (report,) = chaos(home, job, "--fault", "server")
+        assert (report["attempt_before"], report["attempt_after"], report["downtime"]) == (1, 1, 0.0)
+        assert "no server for" in report["note"]
         assert job.pids() == pids
         announced = json.loads((home / "server.json").read_text())
         assert announced["url"].rstrip("/") == url
@@ -119,22 +119,22 @@ def end_background_server(home: Path) -> None:
     until(lambda: not process.alive(), "the server that chaos has started has ended")
 
 
-def test_a_job_that_ends_before_a_fault_strikes_is_told(home: Path, server: ServeProcess, client: Client) -> None:
+def test_faults_after_the_end_of_a_job_are_reported(home: Path, server: ServeProcess, client: Client) -> None:
     job = submit(client, home, steps=5)
     done = rekindle(home, "chaos", job.id, "--at-step", "1000", "--count", "2", timeout=_LONG)
     assert done.returncode == 1
-    assert "2 of 2 faults did not strike: the job was succeeded before" in done.stdout
-    refused = rekindle(home, "chaos", job.id)
-    assert refused.returncode == 2
-    assert "chaos needs a running job; this one is succeeded" in refused.stderr
+    assert "2 of 2 faults were not injected: the job succeeded before" in done.stdout
+    rejected = rekindle(home, "chaos", job.id)
+    assert rejected.returncode == 2
+    assert "chaos needs a running job; this one is succeeded" in rejected.stderr
 
 
-def test_a_script_that_knows_nothing_of_rekindle_is_back_when_its_ranks_run(
+def test_a_script_without_reports_has_recovered_when_its_ranks_run(
     home: Path, server: ServeProcess, client: Client
 ) -> None:
     job = submit(client, home, steps=100, script="silent.py")
-    (cost,) = chaos(home, job, "--fault", "kill", "--rank", "0")
-    assert cost["named_rightly"]
-    assert (cost["attempt_before"], cost["attempt_after"], cost["steps_repeated"]) == (1, 2, None)
-    assert cost["downtime"] > 0
+    (report,) = chaos(home, job, "--fault", "kill", "--rank", "0")
+    assert report["diagnosis_correct"]
+    assert (report["attempt_before"], report["attempt_after"], report["replayed_steps"]) == (1, 2, None)
+    assert report["downtime"] > 0
     assert job.finish() == "succeeded"

@@ -19,7 +19,7 @@ if rate > 5:
 
 _EXPERIMENT = """
 title = "A rate that is right, and one that is not"
-measure = ["loss", { metric = "loss", take = "lowest", title = "best" }]
+measure = ["loss", { metric = "loss", take = "min", title = "best" }]
 
 [base]
 script = "train.py"

@@ -103,7 +103,7 @@ def test_a_download_without_a_network_ends_all_ranks_with_the_same_words(recipes
     for output in refused.outputs:
         assert f"Fashion-MNIST could not be downloaded to {tmp_path / 'data'} (" in output
         assert "Connection refused" in output
-        assert "bring the files to" in output
+        assert "copy the files to" in output
 
 
 @pytest.mark.parametrize("kind", SETS)

@@ -49,7 +49,7 @@ def said(trained, pattern):
 
 def test_a_batch_of_each_rank_and_a_batch_of_all_ranks_are_the_same_training(train):
     of_each = train("ddp", 2, *LENET[:4], "--batch-size-per-rank", "120")
-    assert "batch of all ranks 240 = 2 ranks x 120" in of_each.outputs[0]
+    assert "global batch 240 = 2 ranks x 120" in of_each.outputs[0]
     assert of_each.weights == train("ddp", 2, *LENET).weights
 
 

@@ -144,7 +144,7 @@ def test_exact_evaluation_is_the_same_on_any_number_of_ranks_and_padded_evaluati
 
 def test_batch_and_learning_rate_are_told_at_the_start(train):
     args = ("--batch-size-per-rank", "240", "--lr-rule", "linear", "--model", "lenet", "--epochs", "1")
-    assert "batch of all ranks 480 = 2 ranks x 240 | lr 0.2000 | " in train("ddp", 2, *args).outputs[0]
+    assert "global batch 480 = 2 ranks x 240 | lr 0.2000 | " in train("ddp", 2, *args).outputs[0]
 
 
 def test_shuffling_changes_what_is_learnt(train):
@@ -168,18 +168,18 @@ def test_a_training_that_diverges_stops_and_says_why(recipes, tmp_path):
     diverged = recipes.run(tmp_path, "ddp", 1, "--lr", "1e30", "--model", "lenet", *SHORT)
     assert diverged.codes == [1]
     assert re.search(r"Error: .*(loss is (nan|-?inf)|is not finite)", diverged.outputs[0])
-    assert "--lr 1e+30: give it a smaller one" in diverged.outputs[0]
+    assert "--lr 1e+30: give a smaller one" in diverged.outputs[0]
     assert "weights sha256" not in diverged.outputs[0]
 
 
 @pytest.mark.parametrize(
     ("recipe", "ranks", "args", "said"),
     [
-        ("single", 2, (), "recipe single is one process, and 2 ranks were started"),
+        ("single", 2, (), "recipe single runs in one process, and 2 ranks were started"),
         ("tensor", 3, (), "4 attention heads cannot be split over 3 ranks: start 1, 2 or 4"),
         ("pipeline", 5, (), "the model has 4 layers, too few for a pipeline of 5 ranks"),
         ("ddp", 2, ("--batch-size", "1"), "too few for 2 ranks"),
-        ("ddp", 1, ("--batch-size", "4", "--accumulate", "5"), "cannot be cut in 5 portions"),
+        ("ddp", 1, ("--batch-size", "4", "--accumulate", "5"), "cannot be split into 5 micro-batches"),
         ("ddp", 1, ("--data", "cifar10"), "CIFAR-10 is not in "),
         ("ddp", 1, ("--bach-size", "4"), "unknown option --bach-size; did you mean --batch-size?"),
     ],

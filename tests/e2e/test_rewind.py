@@ -2,13 +2,10 @@
 
 from pathlib import Path
 
-import httpx2
-
 from e2e.served_job import ServedJob
 from e2e.waiting import until
 from rekindle.contract.run_dir.journal import RecordType
 from rekindle_service.client import Client
-from rekindle_service.client.calls import Call
 
 _LONG = 120.0  # seconds
 
@@ -35,8 +32,8 @@ def test_a_cancelled_training_goes_on_from_the_chosen_snapshot_and_keeps_the_pin
     until(lambda: job.state() == "cancelled", "the job is cancelled", _LONG)
     oldest, *newer = steps_of(job)
     path = f"/jobs/{job.id}"
-    client.send(Call("PUT", f"{path}/snapshots/{oldest}/pin", lambda answer: answer.status_code))
-    client.send(Call("POST", f"{path}/resume", httpx2.Response.json, {"json": {"snapshot": oldest}}))
+    client.request("PUT", f"{path}/snapshots/{oldest}/pin")
+    client.request("POST", f"{path}/resume", json={"snapshot": oldest})
     resumed = until(lambda: job.records(RecordType.RESUMED), "the training goes on", _LONG)
     assert [record.step for record in resumed] == [oldest]
     rewound = job.records(RecordType.ROLLED_BACK)
@@ -44,7 +41,7 @@ def test_a_cancelled_training_goes_on_from_the_chosen_snapshot_and_keeps_the_pin
     until(lambda: len([step for step in steps_of(job) if step > newer[-1]]) == 3, "three newer snapshots", _LONG)
     until(lambda: not list(job.run_dir.snapshots.glob("quarantine-*")), "what was set aside is deleted", _LONG)
     assert oldest in steps_of(job)
-    configuration = client.send(Call("GET", f"{path}/configuration", httpx2.Response.json))
-    assert configuration["surroundings"]["packages"]["torch"]
+    configuration = client.request("GET", f"{path}/configuration")
+    assert configuration["environment"]["packages"]["torch"]
     client.cancel(job.id)
     until(lambda: job.state() == "cancelled", "the job is cancelled again", _LONG)

@@ -10,6 +10,7 @@ from plain_torchrun import EXACT, snapshot_steps, torchrun
 from rekindle.contract.environment import attempt_environment
 from rekindle.contract.files import read_lines, write_json
 from rekindle.contract.job import RunIntent
+from rekindle.contract.run_dir.control import ControlMessage, MessageType, parse_message
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.contract.run_dir.rank_records import RankState, RankStatus
 from rekindle.contract.states import JobIntent
@@ -22,8 +23,8 @@ class PlayedJob:
 
     def __init__(self, root):
         self.run_dir = RunDir(root)
-        os.mkfifo(self.run_dir.bell)
-        self._bell = os.open(self.run_dir.bell, os.O_RDWR | os.O_NONBLOCK)
+        os.mkfifo(self.run_dir.control)
+        self._fifo = os.open(self.run_dir.control, os.O_RDWR | os.O_NONBLOCK)
 
     def want(self, wish):
         write_json(self.run_dir.intent, RunIntent(wish, 1, ["cpu:0", "cpu:1"]).to_json())
@@ -48,14 +49,14 @@ class PlayedJob:
     def metric_lines(self, number):
         return [line for _, line in read_lines(self.run_dir.attempt(number).rank(0).metrics)]
 
-    def rung(self):
+    def messages(self):
         try:
-            return [json.loads(line) for line in os.read(self._bell, 1 << 16).splitlines()]
+            return [parse_message(line) for line in os.read(self._fifo, 1 << 16).splitlines()]
         except BlockingIOError:
             return []
 
     def close(self):
-        os.close(self._bell)
+        os.close(self._fifo)
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +65,7 @@ def job(tmp_path_factory):
     played = PlayedJob(tmp_path_factory.mktemp("job"))
     played.want(JobIntent.DRAIN)
     first = played.attempt(1)
-    played.first_rung = played.rung()
+    played.first_messages = played.messages()
     played.first_snapshots = snapshot_steps(played.run_dir.root)
     assert first.code == 1, first.output
     assert "exitcode  : 75" in first.output
@@ -83,8 +84,8 @@ def test_a_drain_by_the_servers_intent_saves_the_first_step_boundary(job):
 def test_the_next_attempt_says_from_where_it_went_on(job):
     assert [own["resumed_from_step"] for own in job.statuses(1)] == [None, None]
     assert [own["resumed_from_step"] for own in job.statuses(2)] == [1, 1]
-    assert job.first_rung == []
-    assert job.rung() == [{"bell": "resumed", "attempt": 2, "step": 1}]
+    assert job.first_messages == []
+    assert job.messages() == [ControlMessage(MessageType.RESUMED, attempt=2, step=1)]
 
 
 def test_the_status_ends_at_the_last_step_and_expects_no_more(job):

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from doc_pages import ROOT
 from e2e.serve_process import ServeProcess
 from e2e.served_job import ServedJob
-from file_tree import ROOT
 from rekindle_service.client import Client
 from rekindle_service.config.settings import Settings
 

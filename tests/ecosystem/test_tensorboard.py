@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rekindle.contract.run_dir.paths import RunDir
-from rekindle.keeper.scalar_log import ScalarLog
+from rekindle.keeper.observers.tensorboard_import import TensorBoardImport
 from rekindle_service.run_readers.metrics import read_attempt_series
 
 WRITER = """
@@ -35,7 +35,7 @@ writer.close()
 def test_what_a_summary_writer_writes_is_told(tmp_path: Path) -> None:
     run_dir = RunDir(tmp_path)
     run_dir.attempt(1).root.mkdir(parents=True)
-    log = ScalarLog(run_dir.attempt(1).scalars, (run_dir.code,))
+    log = TensorBoardImport(run_dir.attempt(1).scalars, (run_dir.code,))
     subprocess.run([sys.executable, "-c", WRITER, str(run_dir.code / "runs")], check=True, capture_output=True)
     log.finish([])
     told = read_attempt_series(run_dir, 1, names=None, max_points=2000)

@@ -14,9 +14,10 @@ from rekindle.contract.environment import RUN_DIR, clean_environment
 from rekindle.contract.files import read_json, write_json
 from rekindle.contract.job import JobSpec, RunIntent, TargetKind
 from rekindle.contract.processes import ProcessIdentity, boot_id, parent_of
+from rekindle.contract.run_dir.control import ControlMessage, MessageType, notify
 from rekindle.contract.run_dir.journal import Record, RecordType, read_journal
 from rekindle.contract.run_dir.paths import RunDir
-from rekindle.contract.run_dir.rank_records import RankStatus, notify
+from rekindle.contract.run_dir.rank_records import RankStatus
 from rekindle.contract.states import JobIntent
 
 SCRIPTS = Path(__file__).parent / "scripts"
@@ -61,7 +62,7 @@ class FaultyRun:
     def want(self, want: JobIntent, run: int = 1) -> None:
         devices = [f"cpu:{index}" for index in range(self._ranks)]
         write_json(self.run_dir.intent, RunIntent(want, run, devices, self._max_failures).to_json())
-        notify(self.run_dir.bell, {"bell": "intent"})
+        notify(self.run_dir, ControlMessage(MessageType.INTENT))
 
     def signal_rank(self, rank: int, number: int = signal.SIGKILL) -> None:
         """Signal the rank's process, made sure to be itself."""

@@ -5,27 +5,26 @@ import subprocess
 import sys
 
 from e2e.waiting import until
-from rekindle.contract.processes import ProcessIdentity
+from rekindle.contract.run_dir.control import ControlMessage, MessageType, notify
 from rekindle.contract.run_dir.journal import RecordType
-from rekindle.contract.run_dir.rank_records import notify
 from rekindle.contract.states import JobIntent
 
-_DEAFENER = """
+_REMOVES_FIFO = """
 import os, time
-os.unlink(os.environ["REKINDLE_RUN_DIR"] + "/bell")
+os.unlink(os.environ["REKINDLE_RUN_DIR"] + "/control.fifo")
 print("step 1", flush=True)
 time.sleep(600)
 """
 _FLOOD = """
 import os
 print("step 1", flush=True)
-bell = os.open(os.environ["REKINDLE_RUN_DIR"] + "/bell", os.O_WRONLY)
+fifo = os.open(os.environ["REKINDLE_RUN_DIR"] + "/control.fifo", os.O_WRONLY)
 while True:
-    os.write(bell, b"x" * 4096)
+    os.write(fifo, b"x" * 4096)
 """
 
 
-def test_nonsense_on_the_bell_and_in_the_ranks_files_is_passed_over(begin):
+def test_invalid_messages_and_rank_files_are_ignored(begin):
     run = begin("garbage.py", max_failures=1)
     assert run.finish() == "succeeded", run.story()
     assert run.classes() == ["success"]
@@ -35,11 +34,9 @@ def test_nonsense_on_the_bell_and_in_the_ranks_files_is_passed_over(begin):
 def test_a_forged_start_message_puts_no_foreign_process_into_the_job(begin):
     with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]) as innocent:
         try:
-            identity = ProcessIdentity.of(innocent.pid)
             run = begin("stubborn.py", "wait", ranks=1)
             run.reach_record(RecordType.ATTEMPT_STARTED)
-            notify(run.run_dir.bell, {"bell": "rank_started", "attempt": 1, "rank": 0, "local_rank": 0,
-                                    "pid": innocent.pid, "start_time": identity.start_time})  # fmt: skip
+            notify(run.run_dir, ControlMessage(MessageType.RANK_STARTED, attempt=1, rank=0, pid=innocent.pid))
             run.reach_step(1)
             run.reach_record(RecordType.RANKS_RUNNING)
             run.want(JobIntent.CANCEL)
@@ -56,7 +53,7 @@ def test_an_unreadable_intent_changes_nothing_until_a_readable_one_comes(begin):
     run.reach_step(1)
     for nonsense in (b"", b"{", b"[]", b'{"want": "dance", "run": 1, "devices": []}'):
         run.run_dir.intent.write_bytes(nonsense)
-        notify(run.run_dir.bell, {"bell": "intent"})
+        notify(run.run_dir, ControlMessage(MessageType.INTENT))
     run.want(JobIntent.CANCEL)
     assert run.finish() == "cancelled"
 
@@ -88,19 +85,19 @@ def test_files_of_a_newer_version_are_understood(begin, prepare):
     assert run.finish() == "succeeded"
 
 
-def test_a_job_that_floods_the_bell_can_still_be_cancelled(prepare):
+def test_a_job_that_floods_the_control_fifo_can_still_be_cancelled(prepare):
     run = prepare("stubborn.py", "wait", ranks=1)
     (run.run_dir.code / "train.py").write_text(_FLOOD)
     run.start()
     run.reach_step(1)
     run.want(JobIntent.CANCEL)
-    until(lambda: run.keeper.poll() is not None or run.want(JobIntent.CANCEL), "the keeper has heard the wish", 60)
+    until(lambda: run.keeper.poll() is not None or run.want(JobIntent.CANCEL), "the keeper has read the intent", 60)
     assert run.finish() == "cancelled"
 
 
-def test_a_job_that_removes_the_bell_can_still_be_cancelled(prepare):
+def test_a_job_that_removes_the_control_fifo_can_still_be_cancelled(prepare):
     run = prepare("stubborn.py", "wait", ranks=1)
-    (run.run_dir.code / "train.py").write_text(_DEAFENER)
+    (run.run_dir.code / "train.py").write_text(_REMOVES_FIFO)
     run.start()
     run.reach_step(1)
     run.want(JobIntent.CANCEL)

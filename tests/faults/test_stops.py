@@ -35,7 +35,7 @@ def test_a_plain_script_that_saves_on_sigterm_and_exits_with_75_is_drained_and_g
     run.want(JobIntent.DRAIN)
     assert run.finish() == "queued"
     assert run.classes() == ["preempted"]
-    assert run.outcomes()[0]["message"] == "Saved and stopped as asked."
+    assert run.outcomes()[0]["message"] == "Saved and stopped on request."
     assert sorted(path.name for path in run.run_dir.snapshots.iterdir()) == ["saved-0", "saved-1"]
     run.want(JobIntent.RUN, run=2)
     run.start()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-import rekindle.keeper.torchrun
+import rekindle.keeper.torchrun.launcher
 from rekindle.contract.environment import clean_environment
 
 _RANK = """
@@ -29,7 +29,7 @@ def launch(folder: Path, *, warm: bool, **environment: str) -> tuple[subprocess.
     """Run two ranks with the keeper's own arguments: how torchrun ended, its pid, and what each rank has seen."""
     script = folder / "rank.py"
     script.write_text(_RANK)
-    argv = rekindle.keeper.torchrun.torchrun_argv(
+    argv = rekindle.keeper.torchrun.launcher.torchrun_argv(
         world_size=2, rendezvous_id="contract.1", log_dir=folder / "logs", warm=warm
     )
     argv = argv[: argv.index("--run-path" if warm else "-m")] + (["--run-path"] if warm else []) + [str(script)]
@@ -69,7 +69,7 @@ _PRELOADED = """
 import os, sys
 from pathlib import Path
 from rekindle.contract.job import JobSpec
-from rekindle.keeper.preload import preload
+from rekindle.keeper.torchrun.preload import preload
 spec = JobSpec(job_id="x", name="x", kind="script", target="train.py", python=sys.executable, device="cpu",
                min_ranks=1, max_ranks=1)
 before = dict(os.environ)

@@ -4,8 +4,8 @@ import pytest
 from fastapi.routing import iter_route_contexts
 
 from api_server import TOKEN, ApiServer
-from rekindle_service.api.access import OPEN_ROUTES, Credentials
-from rekindle_service.api.security_headers import SECURITY_HEADERS
+from rekindle_service.api.middleware.auth import OPEN_ROUTES, Credentials
+from rekindle_service.api.middleware.responses import SECURITY_HEADERS
 
 SAME_ORIGIN = {"Sec-Fetch-Site": "same-origin"}
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE")
@@ -78,7 +78,7 @@ def test_the_scheme_of_the_bearer_may_have_any_case(server: ApiServer) -> None:
 
 
 def test_the_token_is_not_kept_in_memory(server: ApiServer) -> None:
-    credentials = server.services.credentials
+    credentials = server.state.credentials
     held = [value for value in vars(credentials).values() if isinstance(value, str | bytes)]
     assert held
     assert not any(TOKEN in str(value) for value in held)
@@ -97,7 +97,7 @@ def test_a_login_gives_a_cookie_that_scripts_and_other_sites_cannot_use_and_that
     server: ApiServer,
 ) -> None:
     cookie = log_in(server)
-    assert cookie.startswith(f"{server.services.credentials.cookie}=")
+    assert cookie.startswith(f"{server.state.credentials.cookie}=")
     assert "HttpOnly" in cookie
     assert "SameSite=strict" in cookie
     assert TOKEN not in cookie
@@ -185,7 +185,7 @@ def test_a_change_by_cookie_must_come_from_a_page_of_ours(
 def test_a_forged_cookie_is_refused(server: ApiServer, cookie: str | bytes) -> None:
     value = cookie if isinstance(cookie, bytes) else cookie.encode()
     answer = server.stranger.get(
-        "/api/v1/jobs", headers=[(b"cookie", server.services.credentials.cookie.encode() + b"=" + value)]
+        "/api/v1/jobs", headers=[(b"cookie", server.state.credentials.cookie.encode() + b"=" + value)]
     )
     assert answer.status_code == 401
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from api_server import MOST_BUNDLE_BYTES, ApiServer
+from api_server import MAX_BUNDLE_BYTES, ApiServer
 from job_examples import names_in
 from rekindle.contract.states import JobState
 from rekindle_service.jobs.packaging.bundles import KEPT_SECONDS, Bundles
@@ -49,7 +49,7 @@ def job_of(code: dict[str, Any], **fields: Any) -> dict[str, Any]:
 def refusal(server: ApiServer, body: dict[str, Any]) -> dict[str, Any]:
     answer = server.api.post(JOBS, json=body)
     assert answer.status_code == 422, answer.text
-    assert names_in(server.services.home.runs) == []
+    assert names_in(server.state.home.runs) == []
     (error,) = answer.json()["errors"]
     return error
 
@@ -69,7 +69,7 @@ def test_the_same_upload_again_has_the_same_id_and_is_kept_once(server: ApiServe
     packed = archive()
     first = upload(server, packed)
     assert upload(server, packed, status=200) == first
-    assert names_in(server.services.home.bundles) == [first["id"].removeprefix("sha256:")]
+    assert names_in(server.state.home.bundles) == [first["id"].removeprefix("sha256:")]
 
 
 def test_a_zip_will_do_and_a_type_with_parameters_too(server: ApiServer) -> None:
@@ -96,11 +96,11 @@ def test_what_is_no_sound_archive_is_refused_and_leaves_nothing(server: ApiServe
     (error,) = problem["errors"]
     assert (error["field"], error["rule"]) == ("body", rule)
     assert error["hint"]
-    assert names_in(server.services.home.bundles) == []
+    assert names_in(server.state.home.bundles) == []
 
 
 def test_a_bundle_that_is_too_large_is_refused_with_told_and_with_untold_length(server: ApiServer) -> None:
-    content = os.urandom(MOST_BUNDLE_BYTES + 1)
+    content = os.urandom(MAX_BUNDLE_BYTES + 1)
 
     def pieces() -> Iterator[bytes]:
         for begin in range(0, len(content), 100_000):
@@ -109,7 +109,7 @@ def test_a_bundle_that_is_too_large_is_refused_with_told_and_with_untold_length(
     for sent in (content, pieces()):
         answer = server.api.post(PATH, content=sent, headers=GZIP)
         assert (answer.status_code, "bundle_bytes" in answer.json()["detail"]) == (413, True)
-    bundles = server.services.home.bundles
+    bundles = server.state.home.bundles
     assert not bundles.exists() or names_in(bundles) == []
 
 
@@ -124,7 +124,7 @@ def test_only_archives_are_taken_and_only_from_those_who_have_the_token(server: 
         problem = upload(server, archive(), status=415, **{"Content-Type": wrong})
         assert "application/gzip" in problem["detail"]
     assert server.stranger.post(PATH, content=archive(), headers=GZIP).status_code == 401
-    assert not server.services.home.bundles.exists()
+    assert not server.state.home.bundles.exists()
 
 
 @pytest.mark.parametrize("bundle", [NOBODY, "sha256:xyz", "", "../runs", "0" * 64, "sha256:" + "A" * 64])
@@ -152,7 +152,7 @@ def test_an_experiment_takes_a_bundle_and_names_its_field_as_in_the_request(serv
     request = {"name": "lr", "base": job_of({"bundle": bundle}), "matrix": {"--lr": [1, 2]}}
     answer = server.api.post("/api/v1/experiments", json=request)
     assert answer.status_code == 201, answer.text
-    assert [job.spec.code for job in server.services.store.jobs()] == [{"bundle": bundle}] * 2
+    assert [job.spec.code for job in server.state.store.jobs()] == [{"bundle": bundle}] * 2
     request["base"] = job_of({"bundle": NOBODY})
     (error,) = server.api.post("/api/v1/experiments", json=request).json()["errors"]
     assert error["field"] == "base.code.bundle"
@@ -161,7 +161,7 @@ def test_an_experiment_takes_a_bundle_and_names_its_field_as_in_the_request(serv
 def test_a_bundle_goes_when_no_job_refers_to_it_and_nobody_has_used_it_for_a_while(
     server: ApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    home, store = server.services.home, server.services.store
+    home, store = server.state.home, server.state.store
     used, unused, fresh = (upload(server, archive(content=text))["id"] for text in (b"1", b"2", b"3"))
     job = server.api.post(JOBS, json=job_of({"bundle": used})).json()
     long_ago = time.time() - KEPT_SECONDS - 1
@@ -176,18 +176,18 @@ def test_a_bundle_goes_when_no_job_refers_to_it_and_nobody_has_used_it_for_a_whi
 
 
 def test_using_a_bundle_keeps_it_and_what_a_killed_server_left_half_received_is_swept(server: ApiServer) -> None:
-    home = server.services.home
+    home = server.state.home
     bundle = upload(server, archive())["id"]
     os.utime(home.bundles / bundle.removeprefix("sha256:"), (1, 1))
     assert Bundles(home).directory(bundle) is not None
     (home.bundles / ".half-done-abc" / "code").mkdir(parents=True)
-    recover_on_startup(home, server.services.store)
-    collect_bundles(home, server.services.store)
+    recover_on_startup(home, server.state.store)
+    collect_bundles(home, server.state.store)
     assert names_in(home.bundles) == [bundle.removeprefix("sha256:")]
 
 
 def test_a_disk_that_takes_no_upload_is_a_problem_for_later(server: ApiServer) -> None:
-    server.services.home.bundles.write_text("not a folder")
+    server.state.home.bundles.write_text("not a folder")
     answer = server.api.post(PATH, content=archive(), headers=GZIP)
     assert (answer.status_code, answer.headers["Retry-After"]) == (503, "5")
 
@@ -234,7 +234,7 @@ def test_code_from_git_is_that_of_the_ref_and_the_commit_is_recorded(
     copied = server.run_dir(answer.json()).code
     assert (copied / "train.py").read_text() == ("print('main')\n" if ref is None else "print('wild')\n")
     assert names_in(copied) == ["train.py"]
-    assert names_in(server.services.home.runs) == [answer.json()["id"]]
+    assert names_in(server.state.home.runs) == [answer.json()["id"]]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,3 @@
-import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +9,7 @@ from api_server import ApiServer
 from rekindle.contract.chaos import Fault
 from rekindle.contract.files import write_json
 from rekindle.contract.processes import ProcessIdentity
+from rekindle.contract.run_dir.control import ControlMessage, MessageType, parse_message
 from rekindle.contract.run_dir.journal import Journal, RecordType
 from rekindle.contract.run_dir.rank_records import RankState, RankStatus
 from rekindle.contract.states import JobState
@@ -17,7 +17,7 @@ from rekindle_service.scheduler.run_sync import RunSync
 
 
 class Victim:
-    """A running job of two ranks, both this very process, whose bell the test hears."""
+    """A running job of two ranks, both this very process, whose messages to the keeper the test reads."""
 
     def __init__(self, server: ApiServer, code: Path) -> None:
         self.server = server
@@ -35,8 +35,8 @@ class Victim:
         server.move(self.job, JobState.STARTING, JobState.RUNNING, attempt=1, run=1)
         for rank in (0, 1):
             self.status(rank, RankState.RUNNING)
-        os.mkfifo(self.run_dir.bell)
-        self.bell = os.open(self.run_dir.bell, os.O_RDWR | os.O_NONBLOCK)
+        os.mkfifo(self.run_dir.control)
+        self.fifo = os.open(self.run_dir.control, os.O_RDWR | os.O_NONBLOCK)
 
     def status(self, rank: int, state: RankState) -> None:
         identity = ProcessIdentity.own()
@@ -48,9 +48,9 @@ class Victim:
     def inject(self, body: object) -> Any:
         return self.server.api.post(f"{self.url}/chaos", json=body)
 
-    def heard(self) -> list[dict[str, Any]]:
+    def messages(self) -> list[ControlMessage | None]:
         try:
-            return [json.loads(line) for line in os.read(self.bell, 65536).splitlines()]
+            return [parse_message(line) for line in os.read(self.fifo, 65536).splitlines()]
         except BlockingIOError:
             return []
 
@@ -59,24 +59,24 @@ class Victim:
 def victim(server: ApiServer, code: Path) -> Iterator[Victim]:
     victim = Victim(server, code)
     yield victim
-    os.close(victim.bell)
+    os.close(victim.fifo)
 
 
-def test_a_fault_is_rung_on_the_keepers_bell(victim: Victim) -> None:
+def test_a_fault_is_sent_to_the_keeper(victim: Victim) -> None:
     answer = victim.inject({"fault": "kill", "rank": 1})
     assert (answer.status_code, answer.json()) == (202, {"attempt": 1, "fault": "kill", "rank": 1})
-    assert victim.heard() == [{"bell": "chaos", "attempt": 1, "fault": "kill", "rank": 1}]
+    assert victim.messages() == [ControlMessage(MessageType.CHAOS, 1, 1, fault=Fault.KILL)]
 
 
 @pytest.mark.parametrize("fault", [Fault.AGENT, Fault.KEEPER])
 def test_a_fault_that_strikes_no_rank_names_none(victim: Victim, fault: Fault) -> None:
     assert victim.inject({"fault": fault}).json() == {"attempt": 1, "fault": fault, "rank": None}
-    assert victim.heard()[0]["rank"] is None
+    assert victim.messages()[0] == ControlMessage(MessageType.CHAOS, 1, fault=fault)
 
 
 def test_without_a_rank_any_running_one_is_struck_and_named(victim: Victim) -> None:
     struck = {victim.inject({"fault": "stop", "rank": None}).json()["rank"] for _ in range(40)}
-    assert struck == {0, 1} == {message["rank"] for message in victim.heard()}
+    assert struck == {0, 1} == {message.rank for message in victim.messages() if message is not None}
     victim.status(0, RankState.DONE)
     assert {victim.inject({"fault": "stop"}).json()["rank"] for _ in range(10)} == {1}
 
@@ -87,15 +87,15 @@ def test_without_a_rank_any_running_one_is_struck_and_named(victim: Victim) -> N
         ({"fault": "explode"}, "fault", "'kill', 'stop', 'crash'"),
         ({"fault": ["kill"]}, "fault", "'kill'"),
         ({"fault": None}, "fault", "'kill'"),
-        ({}, "fault", "must be given"),
+        ({}, "fault", "is required"),
         ({"fault": "kill", "rank": 2}, "rank", "0, 1"),
         ({"fault": "kill", "rank": -1}, "rank", "greater than or equal to 0"),
         ({"fault": "kill", "rank": 10**30}, "rank", "less than 4096"),
         ({"fault": "kill", "rank": "1"}, "rank", "integer"),
         ({"fault": "kill", "rank": True}, "rank", "integer"),
         ({"fault": "kill", "rank": 0.5}, "rank", "integer"),
-        ({"fault": "agent", "rank": 0}, "body", "strikes no single rank"),
-        ({"fault": "kill", "ranks": 1}, "ranks", "no such field"),
+        ({"fault": "agent", "rank": 0}, "body", "targets no single rank"),
+        ({"fault": "kill", "ranks": 1}, "ranks", "unknown field"),
         ([], "body", "JSON object"),
     ],
 )
@@ -105,7 +105,7 @@ def test_what_cannot_be_injected_is_told_by_field_and_rule(victim: Victim, body:
     errors = answer.json()["errors"]
     assert [error["field"] for error in errors] == [field]
     assert told in errors[0]["rule"]
-    assert victim.heard() == []
+    assert victim.messages() == []
 
 
 def test_a_job_that_does_not_run_is_left_alone(victim: Victim) -> None:
@@ -114,7 +114,7 @@ def test_a_job_that_does_not_run_is_left_alone(victim: Victim) -> None:
     assert (answer.status_code, answer.json()["detail"]) == (409, "chaos needs a running job; this one is recovering")
     victim.server.move(victim.job, JobState.SUCCEEDED)
     assert victim.inject({"fault": "keeper"}).json()["detail"] == "chaos needs a running job; this one is succeeded"
-    assert victim.heard() == []
+    assert victim.messages() == []
 
 
 def test_a_rank_that_does_not_run_is_not_struck(victim: Victim) -> None:
@@ -122,7 +122,7 @@ def test_a_rank_that_does_not_run_is_not_struck(victim: Victim) -> None:
     assert victim.inject({"fault": "kill", "rank": 1}).status_code == 409
     victim.status(0, RankState.DONE)
     assert victim.inject({"fault": "kill"}).status_code == 409
-    assert victim.heard() == []
+    assert victim.messages() == []
 
 
 def test_a_snapshot_can_only_be_damaged_when_there_is_one(victim: Victim) -> None:
@@ -133,21 +133,21 @@ def test_a_snapshot_can_only_be_damaged_when_there_is_one(victim: Victim) -> Non
 def test_an_unknown_job_and_a_stranger_are_refused(victim: Victim) -> None:
     assert victim.server.api.post("/api/v1/jobs/0000000000/chaos", json={"fault": "kill"}).status_code == 404
     assert victim.server.stranger.post(f"{victim.url}/chaos", json={"fault": "kill"}).status_code == 401
-    assert victim.heard() == []
+    assert victim.messages() == []
 
 
 def test_nobody_listening_is_no_fault_of_the_request(victim: Victim) -> None:
-    victim.run_dir.bell.unlink()
+    victim.run_dir.control.unlink()
     assert victim.inject({"fault": "kill", "rank": 0}).status_code == 202
 
 
 def test_an_injected_fault_is_part_of_the_story(victim: Victim) -> None:
     victim.journal.write(RecordType.FAULT_INJECTED, attempt=1, fault="kill", rank=1, snapshot=None)
     victim.journal.write(RecordType.FAULT_INJECTED, attempt=1, fault="corrupt-snapshot", rank=None, snapshot=40)
-    services = victim.server.services
-    row = services.store.job(victim.job["id"])
+    state = victim.server.state
+    row = state.store.job(victim.job["id"])
     assert row is not None
-    RunSync(services.store, services.home).read_journal(row)
+    RunSync(state.store, state.home).read_journal(row)
     faults = victim.server.api.get(f"{victim.url}/attempts").json()["items"][0]["faults"]
     assert [(fault["fault"], fault["rank"], fault["snapshot"]) for fault in faults] == [
         ("kill", 1, None),

@@ -1,5 +1,8 @@
 """Experiments over HTTP: jobs made from a matrix, and the table of what they log."""
 
+import json
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -35,14 +38,14 @@ def read(server: ApiServer, experiment: dict[str, Any]) -> dict[str, Any]:
 def errors(server: ApiServer, request: Any) -> dict[str, dict[str, Any]]:
     answer = server.api.post(PATH, json=request)
     assert answer.status_code == 422, answer.text
-    assert server.services.store.jobs() == []
+    assert server.state.store.jobs() == []
     assert server.api.get(PATH).json()["items"] == []
-    assert names_in(server.services.home.runs) == []
+    assert names_in(server.state.home.runs) == []
     return {one["field"]: one for one in answer.json()["errors"]}
 
 
 def log(server: ApiServer, job: str, attempt: int, *points: tuple[int, dict[str, float | None]]) -> None:
-    run_dir = server.services.home.run_dir(job)
+    run_dir = server.state.home.run_dir(job)
     journal = Journal(run_dir.journal)
     journal.write(
         RecordType.ATTEMPT_STARTED,
@@ -66,7 +69,7 @@ def test_a_matrix_becomes_jobs_with_their_own_arguments_ranks_and_names(server: 
     ]
     assert jobs[1]["name"] == "lr 2: --lr=0.1 ranks=2"
     assert {job["experiment_id"] for job in jobs} == {experiment["id"]}
-    assert {server.services.store.job(job["id"]).run_after for job in jobs} == {None}
+    assert {server.state.store.job(job["id"]).run_after for job in jobs} == {None}
     assert all((server.run_dir(job).code / "train.py").exists() for job in jobs)
     assert [one["id"] for one in server.api.get(PATH).json()["items"]] == [experiment["id"]]
     machine = experiment["machine"]
@@ -79,7 +82,7 @@ def test_the_table_holds_what_was_logged_last_where_attempts_overlap(server: Api
     request = body(code, matrix={"--lr": [0.1, 0.01]})
     request["measure"] = [
         "loss",
-        {"metric": "loss", "take": "lowest"},
+        {"metric": "loss", "take": "min"},
         {"metric": "loss", "relative_to": {"--lr": 0.1}},
     ]
     experiment = submitted(server, request)
@@ -88,7 +91,7 @@ def test_the_table_holds_what_was_logged_last_where_attempts_overlap(server: Api
     log(server, first, 2, (3, {"loss": 2.0}), (4, {"loss": 2.5}))
     log(server, second, 1, (1, {"loss": 5.0}))
     told = read(server, experiment)
-    assert told["measures"] == ["loss", "lowest loss", "loss / --lr=0.1"]
+    assert told["measures"] == ["loss", "min loss", "loss / --lr=0.1"]
     assert [row["values"] for row in told["rows"]] == [[2.5, 2.0, 1.0], [5.0, 5.0, 2.0]]
     curves = server.api.get(f"{PATH}/{experiment['id']}/curves", params={"name": "loss"}).json()["items"]
     assert [(curve["job"], [point[0] for point in curve["points"]]) for curve in curves] == [
@@ -112,10 +115,25 @@ def test_repeats_get_a_seed_each_and_share_a_row(server: ApiServer, code: Path) 
     assert [row["trials"] for row in experiment["rows"]] == [[0, 1]]
 
 
-def test_one_at_a_time_means_that_each_job_follows_the_one_before(server: ApiServer, code: Path) -> None:
+def test_sequential_means_that_each_job_runs_after_the_one_before(server: ApiServer, code: Path) -> None:
     experiment = submitted(server, body(code, matrix={"--lr": [1, 2, 3]}, sequential=True))
     jobs = [trial["job"] for trial in experiment["trials"]]
-    assert [server.services.store.job(job).run_after for job in jobs] == [None, *jobs[:-1]]
+    assert [server.state.store.job(job).run_after for job in jobs] == [None, *jobs[:-1]]
+
+
+def test_an_experiment_with_the_names_of_the_first_version_is_accepted_and_shown_with_those_of_today(
+    server: ApiServer, code: Path
+) -> None:
+    measure = [{"metric": "loss", "take": "lowest", "relative_to": None, "title": None}]
+    old = {"measure": measure, "one_at_a_time": True}
+    experiment = submitted(server, body(code, **old))
+    assert (experiment["definition"]["sequential"], experiment["measures"]) == (True, ["min loss"])
+    stored = {**experiment["definition"], **old}
+    del stored["sequential"]
+    with closing(sqlite3.connect(server.state.home.database)) as database, database:
+        database.execute("UPDATE experiment SET definition = ?", (json.dumps(stored),))
+    again = read(server, experiment)
+    assert (again["definition"], again["measures"]) == (experiment["definition"], ["min loss"])
 
 
 def test_a_repeat_of_the_key_is_answered_with_the_first_experiment(server: ApiServer, code: Path) -> None:
@@ -123,7 +141,7 @@ def test_a_repeat_of_the_key_is_answered_with_the_first_experiment(server: ApiSe
     first = server.api.post(PATH, json=body(code), headers=header).json()
     again = server.api.post(PATH, json=body(code, name="other"), headers=header).json()
     assert again == first
-    assert len(server.services.store.jobs()) == 4
+    assert len(server.state.store.jobs()) == 4
 
 
 def test_values_of_the_environment_are_never_told(server: ApiServer, code: Path) -> None:
@@ -132,7 +150,7 @@ def test_values_of_the_environment_are_never_told(server: ApiServer, code: Path)
     experiment = submitted(server, request)
     assert experiment["definition"]["base"]["env"] == {"API_KEY": "•••"}
     assert "secret-1234" not in server.api.get(f"{PATH}/{experiment['id']}").text
-    assert server.services.store.job(experiment["trials"][0]["job"]).env == {"API_KEY": "secret-1234"}
+    assert server.state.store.job(experiment["trials"][0]["job"]).spec.env == {"API_KEY": "secret-1234"}
 
 
 def test_cancelling_stops_every_job_that_is_not_over(server: ApiServer, code: Path) -> None:
@@ -140,7 +158,7 @@ def test_cancelling_stops_every_job_that_is_not_over(server: ApiServer, code: Pa
     done = {"id": experiment["trials"][0]["job"]}
     server.move(done, JobState.STARTING, JobState.RUNNING, JobState.SUCCEEDED)
     assert server.api.post(f"{PATH}/{experiment['id']}/cancel").status_code == 202
-    intents = [server.services.store.job(trial["job"]).intent for trial in experiment["trials"]]
+    intents = [server.state.store.job(trial["job"]).intent for trial in experiment["trials"]]
     assert intents == ["run", "cancel", "cancel", "cancel"]
     for trial in experiment["trials"][1:]:
         server.move({"id": trial["job"]}, JobState.CANCELLED)
@@ -169,17 +187,17 @@ def test_a_deleted_job_leaves_the_others_their_places(server: ApiServer, code: P
         ({"matrix": {"--lr": 1}}, "matrix.0.--lr", "list"),
         ({"matrix": {}}, "matrix.0", "at least 1"),
         ({"matrix": []}, "matrix", "at least 1"),
-        ({"matrix": {"--a": list(range(200)), "--b": [1, 2]}}, "matrix", "at most 200 jobs"),
+        ({"matrix": {"--a": list(range(200)), "--b": [1, 2]}}, "matrix", "maximum of 200 jobs"),
         ({"matrix": {"--lr": [1]}, "repeats": 0}, "repeats", "greater than or equal to 1"),
         ({"matrix": {"ranks": [1, 3]}}, "matrix.ranks", "exceeds the 2 CPU slots of this machine"),
         ({"matrix": {"ranks": ["two"]}}, "matrix.ranks", "whole number"),
         ({"matrix": {"recipe": ["dpp"]}}, "base", "exactly one of script, module and recipe"),
         ({"matrix": {"--lr": ["a\0b"]}}, None, "NUL"),
-        ({"measure": [{"metric": "loss", "take": "median"}]}, "measure.0.take", "'lowest', 'highest' or 'mean'"),
+        ({"measure": [{"metric": "loss", "take": "median"}]}, "measure.0.take", "'min', 'max' or 'mean'"),
         ({"measures": ["loss"]}, "measures", "'measure'"),
         ({"size": "small"}, "body", "only a builtin has a size"),
         ({"builtin": "shuffle"}, "body", "exactly one of builtin and matrix"),
-        ({"base": {"script": "train.py", "name": "x"}}, "base.name", "must be left out"),
+        ({"base": {"script": "train.py", "name": "x"}}, "base.name", "must be omitted"),
         ({"base": {"recipe": "dpp"}}, "base.recipe", "did you mean 'dp' or 'ddp'?"),
         ({"base": {"recipe": "ddp", "rank": 2}}, "base.rank", "'ranks'"),
         ({"base": {"recipe": "ddp", "env": {"PET_X": "1"}}}, "base.env", "cannot be set"),
@@ -199,8 +217,8 @@ def test_what_cannot_be_a_set_of_jobs_is_refused_whole_with_the_field_at_fault(
     [
         ({"builtin": "shufle"}, "builtin", "did you mean 'shuffle'?"),
         ({"builtin": "shuffle", "size": "smal"}, "size", "did you mean 'small'?"),
-        ({"builtin": "shuffle", "repeats": 2}, "body", "args may be added"),
-        ({}, "body", "GET /api/v1/experiments/builtin has those of rekindle, to be sent as they are or changed"),
+        ({"builtin": "shuffle", "repeats": 2}, "body", "args may be given"),
+        ({}, "body", "GET /api/v1/experiments/builtin lists the built-in experiments with their definitions"),
     ],
 )
 def test_a_wrong_builtin_is_answered_with_the_right_ones(
@@ -254,8 +272,8 @@ def test_a_disk_that_fails_half_way_leaves_no_job_and_no_folder(
 
     monkeypatch.setattr(submitter_module, "write_json", full_after_two)
     assert server.api.post(PATH, json=body(code)).status_code == 507
-    assert server.services.store.jobs() == []
-    assert names_in(server.services.home.runs) == []
+    assert server.state.store.jobs() == []
+    assert names_in(server.state.home.runs) == []
 
 
 def test_pages_of_the_list_follow_each_other(server: ApiServer, code: Path) -> None:

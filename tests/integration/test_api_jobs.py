@@ -89,7 +89,7 @@ def test_the_same_key_at_the_same_moment_makes_one_job(server: ApiServer, code: 
         thread.join()
     assert len(ids) == 6
     assert len(set(ids)) == 1
-    assert len(list(server.services.home.runs.iterdir())) == 1
+    assert len(list(server.state.home.runs.iterdir())) == 1
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_the_same_key_at_the_same_moment_makes_one_job(server: ApiServer, code: 
         ({"code": {"path": "relative"}}, "code.path", "existing directory"),
         ({"code": {"path": "/" + "y" * 300}}, "code.path", "255 bytes"),
         ({"code": {}}, "code", "exactly one of path, bundle and git must be given, not none"),
-        ({"code": {"path": "/", "ref": "main"}}, "code", "ref goes with git alone"),
+        ({"code": {"path": "/", "ref": "main"}}, "code", "ref requires git"),
         ({"after": ["nonesuch12"]}, "after", "jobs that exist"),
         ({"snapshot": {"keep": 0}}, "snapshot.keep", "greater than or equal to 1"),
         ({"snapshot": {"monitor": "-"}}, "snapshot.monitor", "must be the name of a logged metric"),
@@ -173,12 +173,12 @@ def test_a_misspelt_field_is_refused_with_a_guess(
 @pytest.mark.parametrize(
     ("fields", "field", "hint"),
     [
-        ({"max_failures": -1}, "max_failures", "leave it out for the default, 3"),
-        ({"hang_timeout": 0}, "hang_timeout", "leave it out"),
-        ({"device": "gpu"}, "device", 'leave it out for the default, "auto"'),
-        ({"snapshot": {"keep": 0}}, "snapshot.keep", "leave it out for the default, 3"),
+        ({"max_failures": -1}, "max_failures", "omit it for the default, 3"),
+        ({"hang_timeout": 0}, "hang_timeout", "omit it"),
+        ({"device": "gpu"}, "device", 'omit it for the default, "auto"'),
+        ({"snapshot": {"keep": 0}}, "snapshot.keep", "omit it for the default, 3"),
         ({"nodes": 2}, "nodes", "this version runs a job on one machine"),
-        ({"name": "a\nb"}, "name", "a line break is one, too"),
+        ({"name": "a\nb"}, "name", "line breaks are control characters"),
         ({"env": {"PET_X": "1"}}, "env", "choose a name that begins with none of REKINDLE_, PET_, TORCHELASTIC_"),
     ],
 )
@@ -402,4 +402,4 @@ def test_a_full_disk_is_answered_with_507_and_nothing_half_done(
     (code / "train.py").write_text("")
     body = {"script": str(code / "train.py"), "device": "cpu"}
     assert "no space" in problem(server.api.post(JOBS, json=body), 507)["detail"]
-    assert list(server.services.home.runs.iterdir()) == []
+    assert list(server.state.home.runs.iterdir()) == []

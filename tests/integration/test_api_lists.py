@@ -23,10 +23,10 @@ def job(server: ApiServer, code: Path) -> dict[str, Any]:
     run_dir = server.run_dir(job)
     journal = Journal(run_dir.journal)
     server.move(job, JobState.STARTING, JobState.RUNNING, attempt=2)
-    row = server.services.store.job(job["id"])
+    row = server.state.store.job(job["id"])
     assert row is not None
     attempts = {number: Attempt(job_id=row.id, number=number, run=1, started_at=1.0) for number in (1, 2)}
-    assert server.services.store.apply_journal(row, RowChanges(1, attempts=attempts))
+    assert server.state.store.apply_journal(row, RowChanges(1, attempts=attempts))
     for number in attempts:
         devices = ["cpu:0", "cpu:1"]
         journal.write(RecordType.ATTEMPT_STARTED, attempt=number, run=1, world_size=2, devices=devices, warm=True)

@@ -20,7 +20,7 @@ import itertools
 import json
 from dataclasses import asdict
 from rekindle_service.machine.devices import Slot
-from rekindle_service.machine.gpu_usage import read_gpus
+from rekindle_service.machine.monitor import read_gpus
 gpus = [Slot("cuda:0", "cuda", 0, uuid="GPU-a"), Slot("cuda:1", "cuda", 1, uuid="GPU-of-yesterday")]
 print(json.dumps({name: asdict(usage) for name, usage in read_gpus([*gpus, Slot("cpu:0", "cpu", 0)]).items()}))
 """
@@ -47,7 +47,7 @@ def test_the_processor_is_told_from_the_second_look_on_and_the_last_look_is_the_
     until = time.process_time() + 0.2
     while time.process_time() < until:
         pass
-    server.services.watch.sample()
+    server.state.monitor.sample()
     told = server.api.get("/api/v1/machine").json()
     assert 0 < told["cpu_percent"] <= 100
     assert [point["cpu_percent"] for point in told["history"]] == [None, told["cpu_percent"]]
@@ -62,7 +62,7 @@ def test_a_stranger_is_told_nothing(server: ApiServer) -> None:
 
 
 def test_the_history_stays_bounded_and_keeps_its_ends(server: ApiServer) -> None:
-    (sample,) = server.services.watch.history()
+    (sample,) = server.state.monitor.history()
     samples = []
     for number in range(5 * MAX_SAMPLES):
         samples = downsample([*samples, type(sample)(float(number), *fields_but_time(sample))])
@@ -77,7 +77,7 @@ def test_the_history_stays_bounded_and_keeps_its_ends(server: ApiServer) -> None
 
 def test_the_watch_looks_on_by_itself_until_it_is_closed(server: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rekindle_service.machine.monitor.SAMPLE_INTERVAL", 0.01)
-    watch = MachineMonitor(server.services.machine, server.services.home.root)
+    watch = MachineMonitor(server.state.machine, server.state.home.root)
     watch.start()
     deadline = time.monotonic() + 10
     while len(watch.history()) < 3 and time.monotonic() < deadline:

@@ -34,7 +34,7 @@ def test_jobs_slots_and_the_server_are_told(server: ApiServer, code: Path) -> No
     assert told["rekindle_jobs", "queued"] == told["rekindle_jobs", "running"] == 1
     assert told["rekindle_jobs", "failed"] == 0
     assert told["rekindle_slots", "cpu", "held"] == told["rekindle_slots", "cpu", "free"] == 1
-    assert told["rekindle_engine_up",] == 1
+    assert told["rekindle_scheduler_up",] == 1
     assert told["rekindle_home_free_bytes",] > 0
     assert told["rekindle_job_step", running["id"]] == 40
     assert told["rekindle_job_snapshot_step", running["id"]] == 30
@@ -52,9 +52,9 @@ def test_a_counter_never_goes_back_when_a_job_is_deleted(server: ApiServer, code
     job = server.submit(code, ranks=1)
     server.move(job, *PATH, devices=["cpu:0"])
     attempts = {number: failed_attempt(job["id"], number) for number in (1, 2)}
-    row = server.services.store.job(job["id"])
+    row = server.state.store.job(job["id"])
     assert row is not None
-    assert server.services.store.apply_journal(row, RowChanges(1, attempts=attempts, columns={"restarts": 1}))
+    assert server.state.store.apply_journal(row, RowChanges(1, attempts=attempts, columns={"restarts": 1}))
     server.move(job, JobState.FAILED)
     before = samples(server)
     assert before["rekindle_attempts_ended_total", "signal"] == 2

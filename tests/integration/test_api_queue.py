@@ -79,7 +79,7 @@ def test_a_slot_names_its_job_and_the_jobs_state(server: ApiServer, code: Path) 
 
 def test_recipes_are_listed_with_their_options(server: ApiServer) -> None:
     found = {recipe["name"]: recipe for recipe in server.api.get("/api/v1/recipes").json()["items"]}
-    assert found["ddp"]["title"].startswith("Recipe: ")
+    assert found["ddp"]["title"] == "Train on several ranks with DistributedDataParallel"
     options = {option["name"]: option for option in found["ddp"]["options"]}
     assert options["epochs"]["default"] == "20"
     assert options["model"]["choices"] == ["small-resnet", "resnet34", "lenet", "transformer"]

@@ -11,6 +11,7 @@ import pytest
 from api_server import ApiServer
 from rekindle.contract.files import write_json
 from rekindle.contract.processes import ProcessIdentity
+from rekindle.contract.run_dir.control import ControlMessage, MessageType, parse_message
 from rekindle.contract.run_dir.journal import Journal, RecordType
 from rekindle.contract.run_dir.paths import RankDir
 from rekindle.contract.run_dir.rank_records import RankDone, RankError, RankState, RankStatus
@@ -323,12 +324,11 @@ def test_a_living_rank_leaves_its_stack_through_its_keeper(played: Played) -> No
     played.status(0)
     stacks = played.rank_dir(0).stacks
     stacks.write_text("an older stack\n")
-    os.mkfifo(played.run_dir.bell)
-    bell = os.open(played.run_dir.bell, os.O_RDWR)
+    os.mkfifo(played.run_dir.control)
+    fifo = os.open(played.run_dir.control, os.O_RDWR)
 
     def keeper() -> None:
-        message = json.loads(os.read(bell, 4096))
-        assert message == {"bell": "stack", "attempt": 1, "rank": 0}
+        assert parse_message(os.read(fifo, 4096)) == ControlMessage(MessageType.STACK, attempt=1, rank=0)
         with stacks.open("a") as file:
             file.write("Thread 0x1 (most recent call first):\n")
             file.flush()
@@ -338,7 +338,7 @@ def test_a_living_rank_leaves_its_stack_through_its_keeper(played: Played) -> No
     thread.start()
     answer = played.server.api.post(f"{played.url}/ranks/0/stack")
     thread.join()
-    os.close(bell)
+    os.close(fifo)
     assert answer.json() == {
         "attempt": 1,
         "rank": 0,
@@ -395,8 +395,8 @@ def test_snapshots_are_told_from_their_manifests(played: Played) -> None:
     snapshot("000000000080", {**manifest, "step": 80, "files": {"../../spec.json": {"bytes": 1}}})
     snapshot(".tmp-x.1-90", manifest)
     told = played.server.api.get(f"{played.url}/snapshots").json()
-    items, snapshot_policy = told["items"], told["snapshot_policy"]
-    assert snapshot_policy is None
+    items, policy = told["items"], told["policy"]
+    assert policy is None
     assert [(item["step"], item["verified"]) for item in items] == [(80, False), (60, True), (50, False), (40, True)]
     assert items[1]["created_at"] is None
     assert items[3] == {
@@ -428,7 +428,7 @@ def test_the_best_snapshot_is_told_and_how_often_they_are_taken(played: Played) 
     told = played.server.api.get(f"{played.url}/snapshots").json()
     scores = [(item["step"], item["score"], item["best"]) for item in told["items"]]
     assert scores == [(50, 0.75, False), (40, None, False), (30, None, False), (20, 0.25, True), (10, 0.5, False)]
-    assert told["snapshot_policy"] == "every 42 steps (auto: …)"
+    assert told["policy"] == "every 42 steps (auto: …)"
 
 
 def test_a_journal_that_a_job_has_made_a_fifo_of_blocks_nobody(played: Played) -> None:

@@ -9,23 +9,23 @@ from api_server import ApiServer
 from event_files import EventFile
 from rekindle.contract.run_dir.journal import Journal, RecordType
 from rekindle.contract.states import JobState
-from rekindle.keeper.scalar_log import ScalarLog
-from rekindle_service.api.event_stream import make_feed
+from rekindle.keeper.observers.tensorboard_import import TensorBoardImport
+from rekindle_service.api.routes.events import make_feed
 from rekindle_service.run_readers.metrics import read_run_series
 
 
-def attempt(server: ApiServer, job: dict[str, Any], number: int) -> ScalarLog:
+def attempt(server: ApiServer, job: dict[str, Any], number: int) -> TensorBoardImport:
     run_dir = server.run_dir(job)
     fields = {"run": 1, "generation": "x", "world_size": 1, "devices": ["cpu:0"], "warm": True}
     Journal(run_dir.journal).write(RecordType.ATTEMPT_STARTED, attempt=number, **fields)
     run_dir.attempt(number).ranks.mkdir(parents=True)
-    return ScalarLog(run_dir.attempt(number).scalars, (run_dir.code,))
+    return TensorBoardImport(run_dir.attempt(number).scalars, (run_dir.code,))
 
 
 def test_steps_done_again_are_told_for_each_attempt_and_live(server: ApiServer, code: Path) -> None:
     job = server.submit(code)
     server.move(job, JobState.STARTING, JobState.RUNNING)
-    run_dir, feed = server.run_dir(job), make_feed(server.services, job=[job["id"]])
+    run_dir, feed = server.run_dir(job), make_feed(server.state, job=[job["id"]])
     for number, steps in ((1, (1, 2, 3)), (2, (3, 4))):
         log = attempt(server, job, number)
         feed.poll()

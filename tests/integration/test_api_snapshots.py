@@ -71,7 +71,7 @@ def test_a_job_goes_back_to_a_chosen_snapshot(server: ApiServer, job: dict[str, 
     answer = server.api.post(url(job, "resume"), json={"snapshot": 10})
     assert answer.status_code == 202, answer.text
     assert (answer.json()["state"], answer.json()["snapshot_step"]) == ("queued", 10)
-    row = server.services.store.job(job["id"])
+    row = server.state.store.job(job["id"])
     assert row is not None
     assert row.rewind == {"run": 2, "step": 10}
 
@@ -82,7 +82,7 @@ def test_a_plain_resume_forgets_an_earlier_choice(server: ApiServer, job: dict[s
     server.api.post(url(job, "resume"), json={"snapshot": 10})
     server.move(job, JobState.CANCELLED)
     assert server.api.post(url(job, "resume")).status_code == 202
-    row = server.services.store.job(job["id"])
+    row = server.state.store.job(job["id"])
     assert row is not None
     assert row.rewind == {}
 
@@ -116,7 +116,7 @@ def test_no_job_goes_back_where_something_would_be_lost(
     fail(server, job)
     answer = server.api.post(url(job, "resume"), json=body)
     assert (answer.status_code, answer.json()["type"]) == (status, f"/problems/{slug}")
-    row = server.services.store.job(job["id"])
+    row = server.state.store.job(job["id"])
     assert row is not None
     assert row.state is JobState.FAILED
 
@@ -130,15 +130,15 @@ def test_a_snapshot_comes_as_an_archive(server: ApiServer, job: dict[str, Any], 
     assert server.api.get(url(job, "snapshots/11/files.zip")).status_code == 404
 
 
-def test_the_configuration_tells_code_and_surroundings(server: ApiServer, job: dict[str, Any], code: Path) -> None:
+def test_the_configuration_shows_code_and_environment(server: ApiServer, job: dict[str, Any], code: Path) -> None:
     told = server.api.get(url(job, "configuration")).json()
     assert told["code"]["digest"].startswith("sha256:")
     assert (told["code"]["files"], told["code"]["bytes"]) == (1, 12)
-    assert told["surroundings"] is None
+    assert told["environment"] is None
     server.run_dir(job).surroundings.write_text('{"python": "3.11.2", "packages": {"torch": "2.15"}}')
-    assert server.api.get(url(job, "configuration")).json()["surroundings"]["packages"] == {"torch": "2.15"}
+    assert server.api.get(url(job, "configuration")).json()["environment"]["packages"] == {"torch": "2.15"}
     server.run_dir(job).surroundings.write_text("nonsense")
-    assert server.api.get(url(job, "configuration")).json()["surroundings"] is None
+    assert server.api.get(url(job, "configuration")).json()["environment"] is None
 
 
 def test_the_code_of_two_jobs_is_compared(server: ApiServer, job: dict[str, Any], code: Path) -> None:

@@ -93,15 +93,15 @@ def test_a_rank_or_attempt_that_is_not_there_is_said_to_be_missing(server: ApiSe
 
 def test_a_script_that_writes_over_the_figures_gets_no_other_file_shown(server: ApiServer, job: dict[str, Any]) -> None:
     path = server.run_dir(job).attempt(1).usage
-    path.symlink_to(server.services.home.token)
+    path.symlink_to(server.state.home.token)
     assert server.api.get(f"/api/v1/jobs/{job['id']}/usage").json()["items"] == []
     path.unlink()
     os.mkfifo(path)
     assert [row["usage"] for row in server.api.get(f"/api/v1/jobs/{job['id']}/ranks").json()["items"]] == [None, None]
 
 
-def test_the_time_of_a_job_is_told_in_pieces_that_add_up_to_its_goodput(server: ApiServer, job: dict[str, Any]) -> None:
-    row = server.services.store.job(job["id"])
+def test_the_intervals_of_a_job_add_up_to_its_goodput(server: ApiServer, job: dict[str, Any]) -> None:
+    row = server.state.store.job(job["id"])
     assert row is not None
     began = row.created_at
     ended = {"run": 1, "started_at": began + 2, "ranks_running_at": began + 3, "ended_at": began + 13, "last_step": 100}
@@ -110,14 +110,14 @@ def test_the_time_of_a_job_is_told_in_pieces_that_add_up_to_its_goodput(server: 
         1: Attempt(job_id=row.id, number=2, saving_seconds=None, **running),
         0: Attempt(job_id=row.id, number=1, saving_seconds=4.0, **ended),
     }
-    server.services.store.apply_journal(row, RowChanges(1, attempts=attempts))
+    server.state.store.apply_journal(row, RowChanges(1, attempts=attempts))
     shown = server.run_dir(job).attempt(2).rank(0)
     shown.root.mkdir(parents=True)
     (shown.status).write_text((server.run_dir(job).attempt(1).rank(0).status).read_text())
     told = server.api.get(f"/api/v1/jobs/{job['id']}/time").json()
-    first = [(piece["spending"], piece["seconds"]) for piece in told["pieces"] if piece["attempt"] == 1]
+    first = [(interval["category"], interval["seconds"]) for interval in told["intervals"] if interval["attempt"] == 1]
     assert first == [("starting", 1.0), ("training", 3.0), ("saving", 4.0), ("replayed", 3.0)]
-    second = {piece["spending"]: piece["seconds"] for piece in told["pieces"] if piece["attempt"] == 2}
+    second = {interval["category"]: interval["seconds"] for interval in told["intervals"] if interval["attempt"] == 2}
     assert second["saving"] == 2.0, "as the running rank says itself"
     spent = told["seconds"]
     assert set(spent) == {"queued", "waiting", "starting", "training", "saving", "replayed"}
@@ -128,4 +128,4 @@ def test_the_time_of_a_job_in_the_queue_is_all_queued(server: ApiServer, code: P
     job = server.submit(code)
     told = server.api.get(f"/api/v1/jobs/{job['id']}/time").json()
     assert told["goodput"] is None
-    assert {piece["spending"] for piece in told["pieces"]} == {"queued"}
+    assert {interval["category"] for interval in told["intervals"]} == {"queued"}

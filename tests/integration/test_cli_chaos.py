@@ -1,4 +1,4 @@
-"""`rekindle chaos` before anything is struck: what cannot be done is refused in one sentence."""
+"""`rekindle chaos` before any fault is injected: what is impossible is rejected in one sentence."""
 
 import os
 import pty
@@ -24,10 +24,10 @@ def played(home: Path) -> Iterator[PlayedJob]:
         job.close()
 
 
-def test_bad_chaos_is_refused_in_one_sentence(home: Path, played: PlayedJob) -> None:
+def test_wrong_options_are_rejected_in_one_sentence(home: Path, played: PlayedJob) -> None:
     played.begin_attempt()
     for words, told in (
-        (["--fault", "explode"], "there is no fault 'explode'; known: kill"),
+        (["--fault", "explode"], "unknown fault 'explode'; known: kill"),
         (["--count", "-1"], "--count"),
         (["--count", "0"], "--count"),
         (["--rank", "-1"], "--rank"),
@@ -45,26 +45,26 @@ def test_bad_chaos_is_refused_in_one_sentence(home: Path, played: PlayedJob) -> 
     assert (done.returncode, "only the server of this machine" in done.stderr) == (2, True)
 
 
-def test_a_job_that_is_over_is_refused(home: Path, played: PlayedJob) -> None:
+def test_a_finished_job_is_rejected(home: Path, played: PlayedJob) -> None:
     played.begin_attempt()
     done = Outcome(OutcomeClass.SUCCESS, "every rank was done")
     played.end_attempt(done, last_step=10)
     played.end(JobState.SUCCEEDED, done)
     rekindle(home, "wait", played.id)
-    refused = rekindle(home, "chaos", played.id)
-    assert refused.returncode == 2
-    assert "chaos needs a running job; this one is succeeded" in refused.stderr
+    rejected = rekindle(home, "chaos", played.id)
+    assert rejected.returncode == 2
+    assert "chaos needs a running job; this one is succeeded" in rejected.stderr
 
 
-def test_a_keeper_that_takes_no_notice_is_told(home: Path, played: PlayedJob) -> None:
+def test_a_keeper_that_does_not_respond_is_reported(home: Path, played: PlayedJob) -> None:
     played.begin_attempt()
     played.report(0, step=5)
     done = rekindle(home, "chaos", played.id, "--rank", "1", "--at-step", "5")
     assert done.returncode == 1
-    assert "not injected: the job's keeper took no notice" in done.stdout
+    assert "not injected: the job's keeper did not respond" in done.stdout
 
 
-def test_on_a_terminal_nothing_is_struck_before_a_yes(home: Path, played: PlayedJob) -> None:
+def test_on_a_terminal_nothing_is_injected_before_a_confirmation(home: Path, played: PlayedJob) -> None:
     played.begin_attempt()
     ours, theirs = pty.openpty()
     asking = subprocess.Popen(
@@ -81,4 +81,4 @@ def test_on_a_terminal_nothing_is_struck_before_a_yes(home: Path, played: Played
     os.close(ours)
     assert asking.returncode == 1
     assert "Inject faults into digits" in printed
-    assert "strikes" not in printed
+    assert "into attempt" not in printed

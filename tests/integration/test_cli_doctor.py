@@ -32,7 +32,7 @@ def findings(home: Path, *words: str) -> tuple[int, dict[str, dict[str, Any]]]:
     return done.returncode, {finding["name"]: finding for finding in json.loads(done.stdout)}
 
 
-def test_this_machine_is_fit_and_a_shut_home_is_told_as_shut(home: Path, running: ServeProcess) -> None:
+def test_this_machine_passes_and_so_does_a_private_home(home: Path, running: ServeProcess) -> None:
     code, found = findings(home)
     problems = {name: finding for name, finding in found.items() if finding["level"] == "problem"}
     assert (code, problems) == (0, {})
@@ -55,7 +55,7 @@ def test_an_open_token_and_a_killed_server_are_found(home: Path, running: ServeP
     assert {"python", "token", "server"} <= set(names)
 
 
-def test_a_running_job_is_looked_at_through_server_lock_and_folder(home: Path, played: PlayedJob) -> None:
+def test_a_running_job_is_checked_through_server_lock_and_run_directory(home: Path, played: PlayedJob) -> None:
     played.begin_attempt()
     played.report(0, step=7)
     played.snapshot(5)
@@ -74,7 +74,7 @@ def _running(home: Path, job_id: str) -> str | None:
     return job_id if shown["state"] == "running" and shown["step"] == 7 else None
 
 
-def test_stacks_of_a_rank_that_leaves_none_are_told_with_the_reason(home: Path, played: PlayedJob) -> None:
+def test_a_rank_without_stacks_is_printed_with_the_reason(home: Path, played: PlayedJob) -> None:
     played.begin_attempt()
     done = rekindle(home, "doctor", played.id, "--stacks")
     assert done.returncode == 0, done.stderr
@@ -82,7 +82,7 @@ def test_stacks_of_a_rank_that_leaves_none_are_told_with_the_reason(home: Path, 
     assert "has not got as far as its script" in done.stdout
 
 
-def test_wrong_commands_are_refused_in_one_sentence(home: Path, played: PlayedJob) -> None:
+def test_wrong_commands_are_rejected_in_one_sentence(home: Path, played: PlayedJob) -> None:
     for words in (["no-such-job"], ["--stacks"]):
         done = rekindle(home, "doctor", *words)
         assert done.returncode == 2, done.stdout

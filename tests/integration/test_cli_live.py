@@ -1,4 +1,4 @@
-"""What stays and watches: `rekindle top` on a terminal, followers whose token is revoked, a shell that completes."""
+"""Commands that keep running: `rekindle top` on a terminal, followers whose token is revoked; and shell completion."""
 
 import fcntl
 import json
@@ -57,7 +57,7 @@ def play(server: ServeProcess, shared_home: Path) -> Iterator[Play]:
 
 
 class Terminal:
-    """A terminal with a command in it; ``seen`` is all that was ever written to it."""
+    """A terminal with a command in it; ``seen`` is everything that was written to it."""
 
     def __init__(self, home: Path, *words: str) -> None:
         self._ours, theirs = pty.openpty()
@@ -80,7 +80,7 @@ class Terminal:
         fcntl.ioctl(self._ours, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
 
     def await_text(self, text: bytes) -> None:
-        """Until ``text`` is written anew."""
+        """Until ``text`` is written again."""
         begin = len(self.seen)
         until(lambda: text in self.seen[begin:], f"{text!r} is on the terminal")
 
@@ -89,7 +89,7 @@ class Terminal:
         return self.process.wait(timeout=30)
 
     def _read(self) -> None:
-        """Until the other end is closed, which Linux tells as EIO."""
+        """Until the other end is closed, which Linux reports as EIO."""
         try:
             while data := os.read(self._ours, 4096):
                 self.seen += data
@@ -112,7 +112,7 @@ def terminal(home: Path, *words: str) -> Iterator[Terminal]:
         window.close()
 
 
-def test_top_goes_on_through_a_restart_and_a_resize_and_leaves_the_screen_clean(
+def test_top_continues_through_a_restart_and_a_resize_and_restores_the_screen(
     shared_home: Path, server: ServeProcess, play: Play
 ) -> None:
     job = play("digits\x1b]0;owned\x07")
@@ -121,7 +121,7 @@ def test_top_goes_on_through_a_restart_and_a_resize_and_leaves_the_screen_clean(
         window.await_text(b"500/1000")
         window.await_text(b"cpu:0")
         server.kill()
-        window.await_text(b"The server has been away since")
+        window.await_text(b"Server unreachable since")
         server.start()
         job.report(0, step=600)
         window.await_text(b"600/1000")
@@ -134,7 +134,7 @@ def test_top_goes_on_through_a_restart_and_a_resize_and_leaves_the_screen_clean(
     assert job.wanted() == "run"
 
 
-def test_top_of_a_job_shows_its_ranks_and_without_a_terminal_tells_once(shared_home: Path, play: Play) -> None:
+def test_top_of_a_job_shows_its_ranks_and_prints_once_without_a_terminal(shared_home: Path, play: Play) -> None:
     job = play("ranks")
     job.write(b"loss 0.25\n", rank=1)
     with terminal(shared_home, "top", "ranks") as window:
@@ -164,7 +164,7 @@ def test_logs_and_wait_answer_programs_in_json(shared_home: Path, play: Play) ->
     assert "\x1b" not in printed
 
 
-def test_logs_of_an_attempt_that_there_is_not_are_refused_with_those_there_are(shared_home: Path, play: Play) -> None:
+def test_logs_of_an_unknown_attempt_are_rejected_with_a_list_of_the_known_ones(shared_home: Path, play: Play) -> None:
     job = play("once")
     job.write(b"hello\n")
     assert "hello" in rekindle(shared_home, "logs", "once", "--attempt", "1").stdout
@@ -202,9 +202,7 @@ def test_without_a_server_a_shell_is_offered_nothing_and_sees_no_error(home: Pat
     assert completed(home, "rekindle show d") == []
 
 
-def test_a_token_revoked_in_mid_stream_ends_the_follower_with_what_to_do(
-    shared_home: Path, server: ServeProcess, play: Play
-) -> None:
+def test_a_revoked_token_ends_the_follower_with_advice(shared_home: Path, server: ServeProcess, play: Play) -> None:
     job = play("revoked")
     job.write(b"hello\n")
     following = start(shared_home, "logs", "-f", job.id, REKINDLE_URL=server.url, REKINDLE_TOKEN=server.token)

@@ -30,7 +30,7 @@ def project(tmp_path: Path) -> Path:
     return folder
 
 
-def test_a_folder_is_uploaded_with_the_job_and_may_be_gone_afterwards(
+def test_a_directory_is_uploaded_with_the_job_and_may_be_deleted_afterwards(
     remote: ServeProcess, home: Path, project: Path, tmp_path: Path
 ) -> None:
     server = {"REKINDLE_URL": remote.url, "REKINDLE_TOKEN": remote.token}
@@ -59,9 +59,7 @@ def test_on_the_servers_own_machine_nothing_is_uploaded(remote: ServeProcess, pr
     assert done.stderr == ""
 
 
-def test_an_experiment_of_the_users_own_brings_its_folder_along(
-    remote: ServeProcess, home: Path, project: Path
-) -> None:
+def test_an_experiment_takes_its_directory_along(remote: ServeProcess, home: Path, project: Path) -> None:
     (project / "rates.toml").write_text('base = {script = "train.py", device = "cpu"}\nmatrix = {"--lr" = [1, 2]}\n')
     server = {"REKINDLE_URL": remote.url, "REKINDLE_TOKEN": remote.token}
     done = rekindle(home, "experiment", "--file", str(project / "rates.toml"), "-o", "json", variables=server)
@@ -72,7 +70,7 @@ def test_an_experiment_of_the_users_own_brings_its_folder_along(
         rekindle(home, "cancel", trial["job"], variables=server)
 
 
-def test_what_cannot_be_sent_is_told_and_nothing_is_submitted(remote: ServeProcess, home: Path, project: Path) -> None:
+def test_code_that_cannot_be_sent_is_an_error(remote: ServeProcess, home: Path, project: Path) -> None:
     server = {"REKINDLE_URL": remote.url, "REKINDLE_TOKEN": remote.token}
     wrong = rekindle(home, "submit", "train.py", cwd=project, variables={**server, "REKINDLE_TOKEN": "wrong"})
     assert (wrong.returncode, "does not accept this token" in wrong.stderr) == (2, True)

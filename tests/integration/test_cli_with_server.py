@@ -54,7 +54,7 @@ def state_of(home: Path, job_id: str) -> str:
     return json.loads(rekindle(home, "show", job_id, "-o", "json").stdout)["state"]
 
 
-def test_a_script_is_submitted_from_its_folder_and_controlled_by_name(
+def test_a_script_is_submitted_from_its_directory_and_controlled_by_name(
     home: Path, running: ServeProcess, tmp_path: Path
 ) -> None:
     (tmp_path / "train.py").write_text("import time\ntime.sleep(600)\n")
@@ -65,7 +65,7 @@ def test_a_script_is_submitted_from_its_folder_and_controlled_by_name(
     shown = json.loads(rekindle(home, "show", "long", "-o", "json").stdout)
     assert (shown["id"], shown["target"]["value"]) == (job_id, "train.py")
     assert shown["args"] == ["--lr", "0.1", "--ranks", "9"]
-    assert Path(shown["folder"], "train.py").is_file()
+    assert Path(shown["directory"], "train.py").is_file()
     second = rekindle(home, "submit", "--after", "long", "--priority", "3", *words, cwd=tmp_path)
     assert second.returncode == 0, second.stderr
     listed = json.loads(rekindle(home, "ps", "-o", "json").stdout)
@@ -75,7 +75,7 @@ def test_a_script_is_submitted_from_its_folder_and_controlled_by_name(
     assert rekindle(home, "wait", job_id).returncode == 3
 
 
-def test_code_comes_from_a_repository_and_limits_go_along(home: Path, running: ServeProcess, tmp_path: Path) -> None:
+def test_code_comes_from_a_repository_and_limits_are_sent(home: Path, running: ServeProcess, tmp_path: Path) -> None:
     repository = tmp_path / "repository"
     repository.mkdir()
     (repository / "train.py").write_text("print('trained')\n")
@@ -93,7 +93,7 @@ def test_code_comes_from_a_repository_and_limits_go_along(home: Path, running: S
     assert "trained" in rekindle(home, "logs", "train").stdout
 
 
-def test_a_refused_job_is_told_field_by_field(home: Path, running: ServeProcess, tmp_path: Path) -> None:
+def test_a_rejected_job_is_reported_field_by_field(home: Path, running: ServeProcess, tmp_path: Path) -> None:
     (tmp_path / "train.py").touch()
     done = rekindle(home, "submit", "--ranks", "4000", "--device", "cpu", "train.py", cwd=tmp_path)
     assert done.returncode == 2
@@ -102,7 +102,7 @@ def test_a_refused_job_is_told_field_by_field(home: Path, running: ServeProcess,
     assert rekindle(home, "ps", "-o", "id").stdout == ""
 
 
-def test_a_job_that_nobody_knows_is_told_with_those_there_are(home: Path, play: Play) -> None:
+def test_an_unknown_job_is_rejected_with_a_list_of_the_latest(home: Path, play: Play) -> None:
     play("digits")
     done = rekindle(home, "show", "letters")
     assert done.returncode == 2
@@ -110,13 +110,13 @@ def test_a_job_that_nobody_knows_is_told_with_those_there_are(home: Path, play: 
     assert "digits" in done.stderr
 
 
-def test_jobs_that_are_over_are_deleted_when_that_is_meant(home: Path, play: Play) -> None:
+def test_finished_jobs_are_deleted_after_a_confirmation(home: Path, play: Play) -> None:
     over, running = play("over"), play("running")
     for job in (over, running):
         job.begin_attempt()
     over.end(JobState.FAILED, _RAISED)
     until(lambda: state_of(home, over.id) == "failed", "the job is over")
-    assert "add --yes" in rekindle(home, "delete", "over").stderr
+    assert "stdin is not a terminal; pass --yes" in rekindle(home, "delete", "over").stderr
     assert "No job is called 'letters'" in rekindle(home, "delete", "--yes", "over", "letters").stderr
     assert state_of(home, over.id) == "failed"
     done = rekindle(home, "delete", "--yes", "over", over.id, "running")
@@ -137,7 +137,7 @@ def test_a_hostile_reference_finds_nothing_and_nothing_else_happens(home: Path, 
     ("state", "outcome", "code"),
     [(JobState.SUCCEEDED, _DONE, 0), (JobState.FAILED, _RAISED, 1), (JobState.CANCELLED, _DONE, 3)],
 )
-def test_wait_ends_with_the_fate_of_the_job(
+def test_the_exit_code_of_wait_reflects_the_outcome(
     home: Path, play: Play, state: JobState, outcome: Outcome, code: int
 ) -> None:
     job = play()
@@ -152,17 +152,17 @@ def test_wait_ends_with_the_fate_of_the_job(
         assert "ValueError: boom (train.py:42)" in printed
 
 
-def test_show_tells_the_story_of_the_attempts(home: Path, play: Play) -> None:
+def test_show_prints_the_history_of_the_attempts(home: Path, play: Play) -> None:
     job = play()
     job.begin_attempt()
     job.end_attempt(_KILLED, last_step=133)
     job.retry_in(0)
     job.begin_attempt(resumed_from_step=120)
     until(lambda: state_of(home, job.id) == "running", "the second attempt is known")
-    told = rekindle(home, "show", job.id).stdout
-    assert "ended: signal: rank 1 was killed by SIGKILL" in told
-    assert "reached step 133; 13 steps lost, the newest snapshot is of step 120" in told
-    assert "resumed from step 120" in told
+    shown = rekindle(home, "show", job.id).stdout
+    assert "ended: signal: rank 1 was killed by SIGKILL" in shown
+    assert "reached step 133" in shown
+    assert "resumed from step 120" in shown
 
 
 def test_snapshots_are_listed_with_step_and_size(home: Path, play: Play) -> None:
@@ -194,13 +194,13 @@ def test_a_snapshot_is_exported_by_the_jobs_own_python(
     assert rekindle(home, "snapshots", "list", job.id, "-o", "id").stdout.split() == ["80", "40"]
 
 
-def test_an_export_that_cannot_be_says_why(home: Path, play: Play, tmp_path: Path) -> None:
+def test_an_export_that_fails_names_the_reason(home: Path, play: Play, tmp_path: Path) -> None:
     (tmp_path / "python").write_text("#!/bin/sh\necho 'No module named torch' >&2\nexit 1\n")
     (tmp_path / "python").chmod(0o700)
     without_torch, gone = play("without-torch", python=str(tmp_path / "python")), play("gone", python="/nowhere/python")
     for reference, complaint in (
         ("nobody", "No job is called 'nobody'"),
-        (without_torch.id, f"in {tmp_path}/python, the job's Python. It said: No module named torch"),
+        (without_torch.id, f"in {tmp_path}/python, the job's Python, exited with 1: No module named torch"),
         (gone.id, "The job's Python cannot be started: "),
     ):
         done = rekindle(home, "snapshots", "export", reference, cwd=tmp_path)
@@ -216,10 +216,10 @@ def test_the_best_snapshot_is_marked_and_the_policy_shown(home: Path, play: Play
     for step, accuracy in ((40, 0.5), (80, 0.9375), (120, 0.75)):
         job.snapshot(step, score={"by": "accuracy", "value": accuracy})
     job.report(0, step=130, snapshot_policy="every 42 steps (auto: …)")
-    told = rekindle(home, "snapshots", job.id)
-    assert [line.split()[-1] for line in told.stdout.splitlines()] == ["SCORE", "0.75", "best", "0.5"]
-    assert "0.9375 best" in told.stdout
-    assert "taken every 42 steps (auto: …)" in told.stderr
+    listed = rekindle(home, "snapshots", job.id)
+    assert [line.split()[-1] for line in listed.stdout.splitlines()] == ["SCORE", "0.75", "best", "0.5"]
+    assert "0.9375 best" in listed.stdout
+    assert "taken every 42 steps (auto: …)" in listed.stderr
 
 
 def test_followed_logs_have_every_line_once_although_the_server_is_killed_between(
@@ -250,12 +250,14 @@ def test_followed_logs_have_every_line_once_although_the_server_is_killed_betwee
         "[rank 0] step 3",
         "[rank 0] no line end",
     ]
-    assert "The server is away" in notes
-    assert "The server is back." in notes
+    assert "Server unreachable; the job keeps running; retrying." in notes
+    assert "Server reachable again." in notes
 
 
 @pytest.mark.parametrize("words", [["logs", "-f"], ["wait"]])
-def test_ctrl_c_leaves_the_job_alone_and_says_how_to_come_back(home: Path, play: Play, words: list[str]) -> None:
+def test_ctrl_c_does_not_affect_the_job_and_a_note_tells_how_to_continue(
+    home: Path, play: Play, words: list[str]
+) -> None:
     job = play()
     job.begin_attempt()
     job.write(b"hello\n")

@@ -1,4 +1,4 @@
-"""The command line starts light, and where it can do nothing it says what to do."""
+"""The command line loads little, and where it can do nothing it says what to do."""
 
 import json
 import socket
@@ -45,24 +45,24 @@ def test_without_a_server_a_command_says_how_to_start_one(tmp_path: Path, words:
 
 
 @pytest.mark.parametrize("words", [["ps"], ["doctor"], ["token"]])
-def test_a_home_that_is_no_folder_is_told_as_such(tmp_path: Path, words: list[str]) -> None:
+def test_a_home_that_is_no_directory_is_an_error(tmp_path: Path, words: list[str]) -> None:
     (tmp_path / "file").touch()
     done = rekindle(tmp_path / "file", *words)
     assert done.returncode == 2
-    assert "home: must be a folder" in done.stderr
+    assert "home: must be a directory" in done.stderr
     assert f"given: {tmp_path / 'file'}" in done.stderr
     assert "REKINDLE_HOME" in done.stderr
 
 
 @pytest.mark.parametrize("words", [["ps"], ["token"]])
-def test_what_in_the_home_cannot_be_read_is_told_with_its_place(tmp_path: Path, words: list[str]) -> None:
+def test_what_cannot_be_read_in_the_home_is_named_with_its_path(tmp_path: Path, words: list[str]) -> None:
     for name in ("server.lock", "token"):
         (tmp_path / name).mkdir()
     done = rekindle(tmp_path, *words)
     assert done.returncode == 2
     assert str(tmp_path) in done.stderr
     assert "Is a directory" in done.stderr
-    assert "should not happen" not in done.stderr
+    assert "Internal error" not in done.stderr
 
 
 @pytest.mark.parametrize("lock", ["none", "free", "another's"])
@@ -86,7 +86,7 @@ def test_whoever_listens_on_the_port_of_a_server_that_was_killed_does_not_get_th
     assert f"No server is running in {tmp_path}" in done.stderr
 
 
-def test_another_servers_address_does_not_get_this_homes_token(tmp_path: Path) -> None:
+def test_another_servers_url_does_not_get_this_homes_token(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("secret\n")
     with socket.create_server(("127.0.0.1", 0)) as listener:
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
@@ -98,7 +98,7 @@ def test_another_servers_address_does_not_get_this_homes_token(tmp_path: Path) -
     assert "REKINDLE_TOKEN" in done.stderr
 
 
-def test_something_else_on_the_port_is_told_from_rekindle(tmp_path: Path) -> None:
+def test_another_program_on_the_port_is_not_mistaken_for_rekindle(tmp_path: Path) -> None:
     import http.server
     import threading
 
@@ -125,13 +125,13 @@ def test_the_token_is_printed_alone_so_that_a_shell_can_use_it(tmp_path: Path) -
     assert str(tmp_path / "token") in done.stderr
 
 
-def test_a_token_that_is_not_there_is_an_error_that_names_its_place(tmp_path: Path) -> None:
+def test_a_missing_token_is_an_error_that_names_its_path(tmp_path: Path) -> None:
     done = rekindle(tmp_path, "token")
     assert done.returncode == 2
     assert str(tmp_path / "token") in done.stderr
 
 
-def test_a_wrong_setting_is_told_with_its_name_and_value(tmp_path: Path) -> None:
+def test_a_wrong_setting_is_reported_with_its_name_and_value(tmp_path: Path) -> None:
     done = rekindle(tmp_path, "ps", variables={"REKINDLE_PORT": "many"})
     assert done.returncode == 2
     assert "port: " in done.stderr
@@ -139,7 +139,7 @@ def test_a_wrong_setting_is_told_with_its_name_and_value(tmp_path: Path) -> None
     assert "REKINDLE_PORT" in done.stderr
 
 
-def test_a_broken_settings_file_is_told_with_its_path(tmp_path: Path) -> None:
+def test_a_broken_settings_file_is_reported_with_its_path(tmp_path: Path) -> None:
     (tmp_path / "rekindle.toml").write_text("port = [")
     done = rekindle(tmp_path, "ps")
     assert done.returncode == 2
@@ -153,11 +153,11 @@ def test_a_server_whose_home_cannot_be_made_says_why_and_what_to_do(tmp_path: Pa
     assert f"cannot use {tmp_path / 'file' / 'home'} as home (Not a directory): choose another folder" in done.stderr
 
 
-def test_a_misspelt_setting_in_the_file_is_told_with_what_was_meant(tmp_path: Path) -> None:
+def test_a_misspelt_setting_in_the_file_is_reported_with_a_suggestion(tmp_path: Path) -> None:
     (tmp_path / "rekindle.toml").write_text("prot = 1\n")
     done = rekindle(tmp_path, "ps")
     assert done.returncode == 2
-    assert "prot: there is no such setting" in done.stderr
+    assert "prot: unknown setting" in done.stderr
     assert "did you mean 'port'?" in done.stderr
     assert "REKINDLE_PROT" not in done.stderr
 
@@ -182,9 +182,9 @@ def test_the_home_may_be_given_before_the_verb(tmp_path: Path) -> None:
     ("words", "told"),
     [
         (["submit"], "name a script"),
-        (["submit", "missing.py"], "no such script"),
+        (["submit", "missing.py"], "script not found"),
         (["submit", "--ranks", "two", "missing.py"], "two"),
-        (["submit", "--module", "a", "--recipe", "b"], "only one of them"),
+        (["submit", "--module", "a", "--recipe", "b"], "exclude each other"),
         (["logs", "--stream", "stdin", "x"], "stdin"),
         (["show"], "JOB"),
         (["no-such-verb"], "no-such-verb"),

@@ -17,9 +17,7 @@ from e2e.played_job import PlayedJob
 from e2e.serve_process import ServeProcess
 from rekindle.contract.outcome import Outcome, OutcomeClass
 from rekindle.contract.states import JobState
-from rekindle_service import client as public
-from rekindle_service.api import experiment_schemas, schemas
-from rekindle_service.client import AsyncClient, Client, Event, Job, LogLine, NoServerError, ProblemError
+from rekindle_service.client import AsyncClient, Client, Event, Job, LogLine, NoServerError, ProblemError, Server
 from rekindle_service.config.settings import Settings
 
 _DONE = Outcome(OutcomeClass.SUCCESS, "every rank was done")
@@ -62,24 +60,6 @@ def test_both_clients_have_the_same_methods_with_the_same_parameters() -> None:
     assert methods(Client) == methods(AsyncClient)
 
 
-@pytest.mark.parametrize(
-    ("answer", "schema"),
-    [
-        (public.Job, schemas.JobPublic),
-        (public.Attempt, schemas.AttemptPublic),
-        (public.Configuration, schemas.ConfigurationPublic),
-        (public.Rank, schemas.RankPublic),
-        (public.Snapshot, schemas.SnapshotPublic),
-        (public.StoryEvent, schemas.EventPublic),
-        (public.Device, schemas.DevicePublic),
-        (public.Experiment, experiment_schemas.ExperimentPublic),
-        (public.Trial, experiment_schemas.TrialPublic),
-    ],
-)
-def test_every_field_of_a_typed_answer_is_in_the_servers_answer(answer: Any, schema: Any) -> None:
-    assert answer.__annotations__.keys() <= schema.model_fields.keys()
-
-
 def test_an_asynchronous_client_submits_lists_refuses_and_uploads(server: ServeProcess, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("print('hi')\n")
     packed = io.BytesIO()
@@ -101,14 +81,14 @@ def test_an_asynchronous_client_submits_lists_refuses_and_uploads(server: ServeP
     assert (ended["state"], names) == ("cancelled", ["asynchronous"])
 
 
-def test_logs_and_watching_end_with_the_job(server: ServeProcess, job: PlayedJob) -> None:
+def test_logs_and_watch_end_with_the_job(server: ServeProcess, job: PlayedJob) -> None:
     job.write(b"one\ntwo\n", rank=1)
     job.end_attempt(_DONE, last_step=3)
     job.end(JobState.SUCCEEDED, _DONE)
 
     async def body(client: AsyncClient) -> tuple[list[str], list[str]]:
         states = [each["state"] async for each in client.watch(job.id)]
-        lines = [piece.text async for piece in client.logs(job.id, follow=True) if isinstance(piece, LogLine)]
+        lines = [item.text async for item in client.logs(job.id, follow=True) if isinstance(item, LogLine)]
         return states, lines
 
     states, lines = run(server, body)
@@ -116,17 +96,17 @@ def test_logs_and_watching_end_with_the_job(server: ServeProcess, job: PlayedJob
     with Client.from_home(Settings(home=server.home)) as client:
         assert client.wait(job.id)["state"] == "succeeded"
         assert [each.text for each in client.logs(job.id) if isinstance(each, LogLine)] == lines
-        assert client.story(job.id)[-1]["to_state"] == "succeeded"
+        assert client.job_events(job.id)[-1]["to_state"] == "succeeded"
 
 
 def next_of(events: Iterator[Event], kind: str) -> Event:
     return next(event for event in events if event.kind == kind)
 
 
-def test_events_go_on_through_a_restart_of_the_server(server: ServeProcess, job: PlayedJob) -> None:
-    told: list[bool] = []
+def test_events_resume_after_a_restart_of_the_server(server: ServeProcess, job: PlayedJob) -> None:
+    changes: list[bool] = []
     with Client.from_home(Settings(home=server.home)) as client:
-        events = client.events([job.id], ["0:stdout"], tell=told.append)
+        events = client.events([job.id], ["0:stdout"], on_connection_change=changes.append)
         assert next(events).kind == "hello"
         job.write(b"before\n")
         assert next_of(events, "log").data["text"] == "before\n"
@@ -135,7 +115,7 @@ def test_events_go_on_through_a_restart_of_the_server(server: ServeProcess, job:
         server.start()
         assert next(event for event in events if event.kind == "job" and event.data["step"] == 7).data["id"] == job.id
         events.close()
-    assert told == [False, True]
+    assert changes == [False, True]
 
 
 def test_events_of_an_asynchronous_client_are_the_same(server: ServeProcess, job: PlayedJob) -> None:
@@ -152,12 +132,12 @@ def test_events_of_an_asynchronous_client_are_the_same(server: ServeProcess, job
     assert "job" in kinds
 
 
-def test_a_submission_that_takes_longer_than_any_question_is_waited_for_and_sent_once() -> None:
-    asked = []
+def test_a_submission_may_take_longer_than_the_timeout_and_is_sent_once() -> None:
+    keys = []
 
     class Copying(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
-            asked.append(self.headers["Idempotency-Key"])
+            keys.append(self.headers["Idempotency-Key"])
             time.sleep(0.5)  # a big folder
             self.send_response(201)
             self.send_header("Content-Length", "2")
@@ -168,19 +148,43 @@ def test_a_submission_that_takes_longer_than_any_question_is_waited_for_and_sent
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Copying) as slow:
         threading.Thread(target=slow.serve_forever).start()
-        with Client(lambda: public.Address(f"http://127.0.0.1:{slow.server_port}", "t"), timeout=0.1) as client:
+        with Client(lambda: Server(f"http://127.0.0.1:{slow.server_port}", "t"), timeout=0.1) as client:
             assert client.submit({}) == {}
         slow.shutdown()
-    assert len(asked) == 1
+    assert len(keys) == 1
 
 
-def test_a_server_that_never_was_and_a_wrong_token_are_errors_at_once(server: ServeProcess) -> None:
-    with Client(lambda: public.Address("http://127.0.0.1:1", "t")) as nowhere:
-        for question in (lambda: nowhere.job("x"), lambda: next(nowhere.events()), lambda: nowhere.wait("x")):
+def test_a_missing_server_and_a_wrong_token_are_errors_at_once(server: ServeProcess) -> None:
+    with Client(lambda: Server("http://127.0.0.1:1", "t")) as nowhere:
+        for request in (lambda: nowhere.job("x"), lambda: next(nowhere.events()), lambda: nowhere.wait("x")):
             with pytest.raises(NoServerError, match=r"127\.0\.0\.1:1 does not answer"):
-                question()
-    with Client(lambda: public.Address(server.url, "wrong")) as stranger:
-        for question in (lambda: stranger.job("x"), lambda: next(stranger.events())):
+                request()
+    with Client(lambda: Server(server.url, "wrong")) as stranger:
+        for request in (lambda: stranger.job("x"), lambda: next(stranger.events())):
             with pytest.raises(ProblemError, match="does not accept this token") as refused:
-                question()
+                request()
             assert "wrong" not in str(refused.value)
+
+
+def test_a_reconnecting_client_reads_through_a_restart_and_any_path_can_be_requested(
+    server: ServeProcess, job: PlayedJob
+) -> None:
+    changes: list[bool] = []
+    with Client.from_home(Settings(home=server.home)) as client:
+        patient = client.reconnecting(changes.append)
+        assert patient.job(job.id)["id"] == job.id
+        server.kill()
+        with pytest.raises(NoServerError):
+            client.job(job.id)
+        threading.Timer(1.0, server.start).start()
+        assert [rank["rank"] for rank in patient.ranks(job.id)] == [0, 1]
+        assert client.request("GET", "/jobs", params={"name": "digits", "limit": 1})["items"][0]["name"] == "digits"
+    assert changes == [False, True]
+
+
+def test_a_blocking_client_leaves_a_running_event_loop_alone(server: ServeProcess, job: PlayedJob) -> None:
+    async def body(_: AsyncClient) -> str:
+        with Client.from_home(Settings(home=server.home)) as blocking:
+            return next(blocking.watch(job.id))["name"]
+
+    assert run(server, body) == "digits"

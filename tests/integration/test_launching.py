@@ -129,7 +129,7 @@ def test_a_keeper_is_started_apart_from_the_server(home):
         process.wait()
     log = run_dir.keeper_log.read_text()
     assert "shadowed" not in log
-    assert "the keeper cannot go on" in log  # the real one: this job's spec is empty
+    assert "the keeper cannot continue" in log  # the real one: this job's spec is empty
     assert run_dir.keeper_log.stat().st_mode & 0o777 == 0o600
 
 

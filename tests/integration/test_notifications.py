@@ -88,7 +88,7 @@ def hook() -> Iterator[Hook]:
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
     monkeypatch.setattr(dispatcher, "_POLL_INTERVAL", 0.05)
-    monkeypatch.setattr(dispatcher, "backoff", lambda tries: 0.05)
+    monkeypatch.setattr(dispatcher, "exponential_backoff", lambda *_, **__: 0.05)
     store = open_store(tmp_path)
     yield store
     store.close()

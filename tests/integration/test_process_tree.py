@@ -1,4 +1,4 @@
-"""Ending processes: the right ones, all of them, and no crash over those that are not ours to end."""
+"""Killing processes: the right ones, all of them, and no crash over those of another user."""
 
 import os
 import signal
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rekindle.contract.processes import ProcessIdentity
-from rekindle.keeper.process_tree import descendants, end_all, reap, send_signal
+from rekindle.keeper.ranks.processes import descendants, kill_all, reap_children
 
 _NOBODY = 65534
 _SHARER = """
@@ -22,19 +22,19 @@ _FAMILY = "import os, time\nfor _ in range(3): os.fork()\nprint(flush=True)\ntim
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may become another user")
-def test_a_process_of_another_user_is_left_alone() -> None:
+def test_a_process_of_another_user_is_not_signalled() -> None:
     ours = ProcessIdentity.own()
     pid = os.fork()
     if pid == 0:
         try:
             os.setuid(_NOBODY)
-            os._exit(10 + send_signal(ours, signal.SIGUSR1))
+            os._exit(10 + ours.send_signal(signal.SIGUSR1))
         finally:
             os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 10
 
 
-def test_a_whole_family_is_ended() -> None:
+def test_a_whole_family_is_killed() -> None:
     with subprocess.Popen([sys.executable, "-c", _FAMILY], stdout=subprocess.PIPE) as parent:
         assert parent.stdout is not None
         for _ in range(8):
@@ -42,20 +42,20 @@ def test_a_whole_family_is_ended() -> None:
         family = [parent.pid, *descendants(parent.pid)]
         assert len(family) == 8
         known = [identity for pid in family if (identity := ProcessIdentity.of(pid)) is not None]
-        assert end_all(lambda: family, lambda: None) == []
+        assert kill_all(lambda: family, lambda: None) == []
         assert not any(identity.alive() for identity in known)
 
 
-def test_what_the_killed_held_in_shared_memory_is_freed_by_the_process_that_watches_over_it() -> None:
+def test_what_the_killed_held_in_shared_memory_is_freed_by_its_resource_tracker() -> None:
     with subprocess.Popen([sys.executable, "-c", _SHARER], stdout=subprocess.PIPE) as sharer:
         assert sharer.stdout is not None
         segment = Path("/dev/shm", sharer.stdout.readline().decode().strip())  # noqa: S108  # where Linux has it
         family = [sharer.pid, *descendants(sharer.pid)]
         assert segment.exists()
         assert len(family) == 2
-        assert end_all(lambda: family, sharer.poll) == []
+        assert kill_all(lambda: family, sharer.poll) == []
     assert not segment.exists()
 
 
-def test_nobody_below_is_nothing_to_end() -> None:
-    assert end_all(list, reap) == []
+def test_no_descendants_are_nothing_to_kill() -> None:
+    assert kill_all(list, reap_children) == []

@@ -6,15 +6,12 @@ from torch import nn
 from torchvision import datasets
 
 from rekindle.recipes import cart_pole
-from rekindle.recipes.data import DataError, Shape, load
-from rekindle.recipes.digits import digits
-from rekindle.recipes.dp import refuse_unlinked
-from rekindle.recipes.evaluation import evaluation_batches
-from rekindle.recipes.models import MODELS, build, side_for
-from rekindle.recipes.options import Options
-from rekindle.recipes.pipeline import equal_portions
-from rekindle.recipes.resnet import resnet34
-from rekindle.recipes.stages import Stages, cut
+from rekindle.recipes.catalog import Options
+from rekindle.recipes.data import DataError, digits, evaluation_batches, load
+from rekindle.recipes.dp import validate_peer_access
+from rekindle.recipes.models import Shape, build, resnet34
+from rekindle.recipes.pipeline import PipelineStrategy, count_micro_batches, split_stages
+from rekindle.recipes.training_context import BatchSize, LearningRate
 from rekindle.training.process_group import World
 from small_data import write_cifar10, write_fashion_mnist
 
@@ -23,7 +20,7 @@ ALONE = World(0, 0, 1, torch.device("cpu"), None, owned=False)
 
 @pytest.fixture
 def small_cifar10(tmp_path, monkeypatch):
-    """A folder with a small CIFAR-10; torchvision is told to expect its checksums."""
+    """A directory with a small CIFAR-10, whose checksums torchvision expects."""
     md5 = write_cifar10(tmp_path, per_batch=4)
     monkeypatch.setattr(
         datasets.CIFAR10, "train_list", [[f"data_batch_{n}", md5[f"data_batch_{n}"]] for n in range(1, 6)]
@@ -40,7 +37,7 @@ def test_cifar10_is_read_from_its_own_files(small_cifar10):
     assert (image.shape, image.dtype, label in range(10)) == ((3, 32, 32), torch.float32, True)
 
 
-def test_a_damaged_cifar10_is_refused_and_named(small_cifar10):
+def test_a_damaged_cifar10_is_rejected_by_name(small_cifar10):
     batch = small_cifar10 / "cifar-10-batches-py" / "data_batch_3"
     batch.write_bytes(batch.read_bytes()[:-1])
     with pytest.raises(DataError, match=r"CIFAR-10 in .*cifar-10-batches-py is damaged or incomplete"):
@@ -56,7 +53,7 @@ def test_a_damaged_cifar10_is_refused_and_named(small_cifar10):
         ("t10k-labels-idx1-ubyte", lambda bytes_: bytes_[:7] + b"\2" + bytes_[8:10], "3 images and 2 labels"),
     ],
 )
-def test_a_damaged_fashion_mnist_is_refused_and_named(tmp_path, file, content, reason):
+def test_a_damaged_fashion_mnist_is_rejected_by_name(tmp_path, file, content, reason):
     write_fashion_mnist(tmp_path, train=5, test=3)
     path = tmp_path / "FashionMNIST" / "raw" / file
     path.write_bytes(content(path.read_bytes()))
@@ -64,27 +61,36 @@ def test_a_damaged_fashion_mnist_is_refused_and_named(tmp_path, file, content, r
         load(Options(data="fashion-mnist", data_dir=tmp_path), ALONE)
 
 
-def test_fashion_mnist_is_read_from_its_own_files_in_the_size_that_a_model_needs(tmp_path):
+def test_fashion_mnist_is_read_from_its_own_files(tmp_path):
     write_fashion_mnist(tmp_path, train=5, test=3)
-    found = load(Options(data="fashion-mnist", data_dir=tmp_path, download=True), ALONE, side=32)
-    assert (len(found.train), len(found.test), found.train[0][0].shape) == (5, 3, (1, 32, 32))
+    found = load(Options(data="fashion-mnist", data_dir=tmp_path, download=True), ALONE)
+    assert (len(found.train), len(found.test), found.train[0][0].shape) == (5, 3, (1, 28, 28))
 
 
-def test_a_download_that_fails_is_told_with_its_reason(tmp_path, monkeypatch):
+def test_images_have_the_size_that_the_model_needs(small_cifar10):
+    found = load(Options(data="cifar10", data_dir=small_cifar10, model="lenet"), ALONE)
+    assert (found.shape, found.train[0][0].shape, found.test[0][0].shape) == (
+        Shape(10, 3, 28),
+        (3, 28, 28),
+        (3, 28, 28),
+    )
+
+
+def test_a_failed_download_is_reported_with_its_reason(tmp_path, monkeypatch):
     monkeypatch.setattr(datasets.FashionMNIST, "mirrors", ["http://127.0.0.1:9/"])
     with pytest.raises(DataError, match=r"Fashion-MNIST could not be downloaded to .* \(.*Connection refused"):
         load(Options(data="fashion-mnist", data_dir=tmp_path, download=True), ALONE)
 
 
 @pytest.mark.parametrize("data", ["fashion-mnist", "cifar10"])
-def test_missing_data_is_told_with_the_place_and_the_way_out(tmp_path, data):
+def test_missing_data_is_reported_with_the_directory_and_the_remedy(tmp_path, data):
     with pytest.raises(DataError, match=rf"is not in {tmp_path}.*--data-dir.*--download"):
         load(Options(data=data, data_dir=tmp_path), ALONE)
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_every_model_takes_the_images_that_it_asks_for(name):
-    found = load(Options(), ALONE, side=side_for(name))
+@pytest.mark.parametrize("name", ["small-resnet", "resnet34", "lenet", "transformer"])
+def test_every_model_accepts_the_images_that_are_loaded_for_it(name):
+    found = load(Options(model=name), ALONE)
     model = build(name, found.shape).eval()
     assert model(found.test[:2][0]).shape == (2, 10)
 
@@ -101,7 +107,7 @@ def test_lenet_is_that_of_the_tutorial():
     for layer in model:
         image = layer(image)
         sizes.append(tuple(image.shape[1:]))
-    assert [sizes[place] for place in (0, 2, 3, 5, 6)] == [(20, 26, 26), (20, 13, 13), (50, 9, 9), (50, 4, 4), (800,)]
+    assert [sizes[index] for index in (0, 2, 3, 5, 6)] == [(20, 26, 26), (20, 13, 13), (50, 9, 9), (50, 4, 4), (800,)]
 
 
 def test_resnet34_begins_at_full_size_where_imagenets_begins_at_a_quarter():
@@ -134,52 +140,52 @@ def test_exact_evaluation_sees_each_sample_once_and_padded_evaluation_repeats_so
     assert set(seen("padded")) == set(samples)
 
 
-def test_data_parallel_refuses_gpus_without_a_link_and_names_them():
-    refuse_unlinked(2, lambda one, other: True)
-    refuse_unlinked(1, lambda one, other: False)
+def test_data_parallel_rejects_gpus_without_a_link_and_names_them():
+    validate_peer_access(2, lambda one, other: True)
+    validate_peer_access(1, lambda one, other: False)
     with pytest.raises(RuntimeError, match="links between all 3 GPUs, and there is none from 0 to 2, 2 to 0 "):
-        refuse_unlinked(3, lambda one, other: {one, other} != {0, 2})
+        validate_peer_access(3, lambda one, other: {one, other} != {0, 2})
 
 
 def test_stages_hold_every_layer_once_under_its_own_name():
     model = nn.Sequential(nn.Flatten(), nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 2))
-    stages = [[name for name, _ in cut(model, rank, 3).named_children()] for rank in range(3)]
+    stages = [[name for name, _ in split_stages(model, rank, 3).named_children()] for rank in range(3)]
     assert stages == [["0", "1", "2"], ["3", "4"], ["5"]]
     with pytest.raises(ValueError, match="the model has 3 layers, too few for a pipeline of 4 ranks"):
-        cut(model, 0, 4)
+        split_stages(model, 0, 4)
 
 
-@pytest.mark.parametrize(("samples", "wished", "portions"), [(128, 4, 4), (79, 4, 1), (78, 4, 3), (2, 4, 2)])
-def test_micro_batches_are_of_one_size(samples, wished, portions):
-    assert equal_portions(samples, wished) == portions
+@pytest.mark.parametrize(("samples", "maximum", "count"), [(128, 4, 4), (79, 4, 1), (78, 4, 3), (2, 4, 2)])
+def test_micro_batches_have_the_same_size(samples, maximum, count):
+    assert count_micro_batches(samples, maximum) == count
 
 
-def test_a_pole_that_leans_falls_on_and_a_push_moves_its_cart():
+def test_a_leaning_pole_falls_and_a_push_moves_its_cart():
     state = torch.tensor([[0.0, 0.0, 0.1, 0.0]]).repeat(2, 1)
     for _ in range(5):
-        state = cart_pole.push(state, torch.tensor([0, 1]))
+        state = cart_pole.step(state, torch.tensor([0, 1]))
     left, right = state
     assert left[1] < 0 < right[1]
     assert left[2] > 0.1 > right[2]
-    assert cart_pole.standing(torch.tensor([[2.3, 0, 0.2, 0], [2.5, 0, 0, 0], [0, 0, -0.22, 0]])).tolist() == [
+    assert cart_pole.done(torch.tensor([[2.3, 0, 0.2, 0], [2.5, 0, 0, 0], [0, 0, -0.22, 0]])).tolist() == [
+        False,
         True,
-        False,
-        False,
+        True,
     ]
 
 
 def test_a_stage_with_a_layer_that_was_never_used_is_restored_as_it_was():
-    def begin():
+    def new_stage():
         torch.manual_seed(0)
         stage = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
-        method, optimizer = Stages(), torch.optim.AdamW(stage.parameters())
+        method, optimizer = PipelineStrategy(), torch.optim.AdamW(stage.parameters())
         method.wrap(stage, ALONE)
         return stage, optimizer, method.saved(stage, {"optimizer": optimizer})
 
-    stage, optimizer, (model, parts) = begin()
+    stage, optimizer, (model, parts) = new_stage()
     stage[0](torch.ones(1, 2)).sum().backward()
     optimizer.step()
-    again, its_optimizer, (its_model, its_parts) = begin()
+    again, its_optimizer, (its_model, its_parts) = new_stage()
     its_model.load_state_dict(model.state_dict())
     its_parts["optimizer"].load_state_dict(parts["optimizer"].state_dict())
     assert all(torch.equal(one, other) for one, other in zip(stage.parameters(), again.parameters(), strict=True))
@@ -187,3 +193,47 @@ def test_a_stage_with_a_layer_that_was_never_used_is_restored_as_it_was():
     assert torch.equal(its_optimizer.state[again[0].weight]["exp_avg"], optimizer.state[stage[0].weight]["exp_avg"])
     with pytest.raises(KeyError, match=r"1\.weight"):
         its_model.load_state_dict({"0.weight": stage[0].weight, "0.bias": stage[0].bias})
+
+
+@pytest.mark.parametrize(
+    ("options", "ranks", "global_batch", "scale"),
+    [(Options(batch_size_per_rank=64), 3, 192, 3), (Options(batch_size=64), 3, 64, 1), (Options(), 2, 128, 1)],
+)
+def test_only_a_batch_size_per_rank_scales_the_global_batch_with_the_ranks(options, ranks, global_batch, scale):
+    batch = BatchSize(options, ranks)
+    assert (batch.global_batch, batch.scale) == (global_batch, scale)
+
+
+def test_a_batch_size_is_printed_globally_and_per_rank():
+    assert str(BatchSize(Options(), 2)) == "global batch 128 = 2 ranks x 64"
+    assert str(BatchSize(Options(), 3)) == "global batch 128 = 3 ranks x 42 or 43"
+    assert str(BatchSize(Options(), 1)) == "global batch 128, not divided"
+
+
+def test_the_samples_of_an_epoch_are_counted_though_its_last_batches_are_smaller():
+    batch = BatchSize(Options(), data_parallel_size=2)
+    assert batch.samples_in_last(12, 1438) == 1438  # not 12 * 128
+    assert batch.samples_in_last(2, 1438) == 158
+    assert batch.samples_in_last(0, 1438) == 0
+
+
+@pytest.mark.parametrize(("rule", "lr"), [("none", 0.1), ("linear", 0.4), ("sqrt", 0.2)])
+def test_the_learning_rate_scales_with_the_batch_by_the_rule(rule, lr):
+    assert LearningRate(Options(lr_rule=rule), scale=4).at(0, 0) == pytest.approx(lr)
+
+
+def test_the_learning_rate_warms_up_step_by_step():
+    rate = LearningRate(Options(lr=0.8, warmup_steps=4, lr_steps=(9,)), scale=1)
+    assert [rate.at(step, 0) for step in range(6)] == pytest.approx([0.2, 0.4, 0.6, 0.8, 0.8, 0.8])
+
+
+def test_the_learning_rate_drops_to_a_tenth_at_each_milestone():
+    rate = LearningRate(Options(lr_steps=(2, 3, 5), epochs=6), scale=1)
+    found = [rate.at(100, epoch) for epoch in range(6)]
+    assert found == pytest.approx([0.1, 0.1, 0.01, 0.001, 0.001, 0.0001])
+
+
+def test_without_milestones_the_learning_rate_decays_as_a_cosine():
+    rate = LearningRate(Options(epochs=4), scale=1)
+    assert [rate.at(0, epoch) for epoch in (0, 2)] == pytest.approx([0.1, 0.05])
+    assert 0 < rate.at(0, 3) < rate.at(0, 2)

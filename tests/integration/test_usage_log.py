@@ -1,4 +1,4 @@
-"""What the keeper writes down about real processes and a stand-in for the NVIDIA driver's library."""
+"""What the keeper records about real processes and a stand-in for the NVIDIA driver's library."""
 
 import json
 import os
@@ -13,9 +13,9 @@ import pytest
 from fakes import nvidia_driver
 from rekindle.contract.files import append_line
 from rekindle.contract.processes import ProcessIdentity
-from rekindle.keeper import usage_log
-from rekindle.keeper.facts import RankFacts
-from rekindle.keeper.usage_log import UsageLog
+from rekindle.keeper.attempt_result import RankResult
+from rekindle.keeper.observers import usage
+from rekindle.keeper.observers.usage import UsageLog
 from rekindle_service.run_readers.usage import latest_usage, read_usage
 
 _BUSY = """
@@ -27,29 +27,29 @@ child.wait()
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(usage_log, "LOOK_EVERY", 0.0)
+    monkeypatch.setattr(usage, "INTERVAL", 0.0)
 
 
 @pytest.fixture
-def rank() -> Iterator[RankFacts]:
+def rank() -> Iterator[RankResult]:
     """A rank that does nothing itself; the process that it has started works and holds 60 MiB."""
     process = subprocess.Popen([sys.executable, "-c", _BUSY], stdout=subprocess.PIPE, start_new_session=True)
     assert process.stdout is not None
     process.stdout.readline()
     identity = ProcessIdentity.of(process.pid)
     assert identity is not None
-    yield RankFacts(0, 0, identity.pid, identity.start_time)
+    yield RankResult(0, 0, identity.pid, identity.start_time)
     os.killpg(process.pid, 9)
     process.wait()
     process.stdout.close()
 
 
-def test_what_a_rank_has_started_counts_as_its_own(tmp_path: Path, rank: RankFacts) -> None:
+def test_what_a_rank_has_started_counts_as_its_own(tmp_path: Path, rank: RankResult) -> None:
     path = tmp_path / "usage.jsonl"
     log = UsageLog(path, [])
-    log.look_if_due([rank])
+    log.sample_if_due([rank])
     time.sleep(0.3)
-    log.look_if_due([rank])
+    log.sample_if_due([rank])
     first, second = read_usage(tmp_path, path)
     assert first.ranks[0].cpu_percent is None
     assert 5 < (second.ranks[0].cpu_percent or 0) <= 120
@@ -58,16 +58,16 @@ def test_what_a_rank_has_started_counts_as_its_own(tmp_path: Path, rank: RankFac
     assert latest_usage(tmp_path, path) == second
 
 
-def test_ranks_that_have_ended_are_left_out_though_nobody_has_noticed(tmp_path: Path) -> None:
+def test_ranks_that_have_ended_are_omitted_though_nobody_has_noticed(tmp_path: Path) -> None:
     path = tmp_path / "usage.jsonl"
     own = ProcessIdentity.own()
     zombie = subprocess.Popen([sys.executable, "-c", ""])
     identity = ProcessIdentity.of(zombie.pid)
     assert identity is not None
     os.waitid(os.P_PID, zombie.pid, os.WEXITED | os.WNOWAIT)
-    ended = RankFacts(0, 0, own.pid, own.start_time, ended_at=1.0)
-    UsageLog(path, []).look_if_due(
-        [ended, RankFacts(1, 1, zombie.pid, identity.start_time), RankFacts(2, 2, own.pid, own.start_time)]
+    ended = RankResult(0, 0, own.pid, own.start_time, ended_at=1.0)
+    UsageLog(path, []).sample_if_due(
+        [ended, RankResult(1, 1, zombie.pid, identity.start_time), RankResult(2, 2, own.pid, own.start_time)]
     )
     zombie.wait()
     (sample,) = read_usage(tmp_path, path)
@@ -76,11 +76,11 @@ def test_ranks_that_have_ended_are_left_out_though_nobody_has_noticed(tmp_path: 
 
 @pytest.mark.skipif(not nvidia_driver.HAS_COMPILER, reason="the stand-in is written in C: needs gcc")
 @pytest.mark.parametrize("tells_utilization", [True, False])
-def test_a_gpu_is_told_with_what_its_driver_knows(tmp_path: Path, tells_utilization: bool) -> None:
+def test_a_gpu_is_recorded_with_what_its_driver_reports(tmp_path: Path, tells_utilization: bool) -> None:
     used = tmp_path / "used"
     used.write_text("1000")
     library = nvidia_driver.build(tmp_path, used, tells_utilization=tells_utilization)
-    UsageLog(tmp_path / "usage.jsonl", ["GPU-of-yesterday", "GPU-a"], str(library)).look_if_due([])
+    UsageLog(tmp_path / "usage.jsonl", ["GPU-of-yesterday", "GPU-a"], str(library)).sample_if_due([])
     (sample,) = read_usage(tmp_path, tmp_path / "usage.jsonl")
     (gpu,) = sample.devices
     assert (gpu.index, gpu.memory_used_bytes, gpu.memory_total_bytes) == (1, 1000, nvidia_driver.TOTAL)
@@ -89,38 +89,38 @@ def test_a_gpu_is_told_with_what_its_driver_knows(tmp_path: Path, tells_utilizat
 
 
 def test_without_a_driver_there_are_no_devices(tmp_path: Path) -> None:
-    UsageLog(tmp_path / "usage.jsonl", ["0"], "no-such-library.so").look_if_due([])
+    UsageLog(tmp_path / "usage.jsonl", ["0"], "no-such-library.so").sample_if_due([])
     (sample,) = read_usage(tmp_path, tmp_path / "usage.jsonl")
     assert sample.devices == []
 
 
-def test_the_file_stays_within_its_bound_and_keeps_old_and_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(usage_log, "MOST_BYTES", 2000)
+def test_the_file_stays_within_its_limit_and_keeps_old_and_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(usage, "MAX_BYTES", 2000)
     path = tmp_path / "usage.jsonl"
     log = UsageLog(path, [])
     for _ in range(300):
-        log.look_if_due([])
+        log.sample_if_due([])
         assert path.stat().st_size <= 2000
     times = [sample.at for sample in read_usage(tmp_path, path)]
     assert times == sorted(times)
     assert len(times) > 15
-    assert times[-1] - times[-2] < times[1] - times[0], "what lies long ago is told more coarsely"
+    assert times[-1] - times[-2] < times[1] - times[0], "older usage is coarser"
 
 
 def test_a_keeper_killed_in_the_middle_of_a_line_costs_that_line_only(tmp_path: Path) -> None:
     path = tmp_path / "usage.jsonl"
     log = UsageLog(path, [])
-    log.look_if_due([])
+    log.sample_if_due([])
     with path.open("a") as file:
         file.write('{"at": 17.0, "ranks": [{"rank": 0, "cpu')
     assert latest_usage(tmp_path, path) is not None
-    log.look_if_due([])
+    log.sample_if_due([])
     assert len(list(read_usage(tmp_path, path))) == 2
 
 
 def test_a_disk_that_is_full_costs_the_keeper_nothing(tmp_path: Path) -> None:
-    UsageLog(Path("/dev/full"), []).look_if_due([])
-    UsageLog(tmp_path / "gone" / "usage.jsonl", []).look_if_due([])
+    UsageLog(Path("/dev/full"), []).sample_if_due([])
+    UsageLog(tmp_path / "gone" / "usage.jsonl", []).sample_if_due([])
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_a_disk_that_is_full_costs_the_keeper_nothing(tmp_path: Path) -> None:
         [],
     ],
 )
-def test_what_a_script_writes_over_it_is_passed_over(tmp_path: Path, nonsense: object) -> None:
+def test_what_a_script_writes_over_it_is_skipped(tmp_path: Path, nonsense: object) -> None:
     path = tmp_path / "usage.jsonl"
     append_line(path, nonsense)
     with path.open("ab") as file:

@@ -9,8 +9,8 @@ import pytest
 import typer
 from rich.console import Console
 
-from rekindle_service.cli.comparison_table import comparison, machine_line, value_text
-from rekindle_service.cli.experiment_file import read_experiment
+from rekindle_service.cli.commands.experiment import read_experiment
+from rekindle_service.cli.experiment_tables import comparison_table, machine_line, value_text
 
 
 def test_a_script_is_found_from_the_file_wherever_the_shell_is(tmp_path: Path) -> None:
@@ -42,16 +42,16 @@ def test_a_recipe_brings_its_own_code(tmp_path: Path, target: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "told"),
+    ("name", "text", "message"),
     [
         ("a.toml", "matrix = [", "Invalid value"),
         ("a.json", "{", "Expecting"),
         ("a.json", "[1]", "an object, not a list"),
     ],
 )
-def test_a_file_that_is_no_experiment_is_named(tmp_path: Path, name: str, text: str, told: str) -> None:
+def test_a_file_that_is_no_experiment_is_named_in_the_error(tmp_path: Path, name: str, text: str, message: str) -> None:
     (tmp_path / name).write_text(text)
-    with pytest.raises(typer.BadParameter, match=told) as caught:
+    with pytest.raises(typer.BadParameter, match=message) as caught:
         read_experiment(tmp_path / name)
     assert name in str(caught.value)
 
@@ -78,17 +78,17 @@ def words(shown: Any) -> list[list[str]]:
     return [line.split() for line in captured.get().splitlines()]
 
 
-def test_a_row_tells_its_parameters_and_values() -> None:
-    assert words(comparison(experiment())) == [["--lr", "--flat", "accuracy"], ["0.1", "0.9721"], ["yes", "-"]]
+def test_a_row_shows_its_parameters_and_values() -> None:
+    assert words(comparison_table(experiment())) == [["--lr", "--flat", "accuracy"], ["0.1", "0.9721"], ["yes", "-"]]
 
 
-def test_states_are_shown_once_not_all_is_well() -> None:
+def test_states_are_shown_unless_all_jobs_succeeded() -> None:
     shown = experiment(trials=[{"state": "succeeded"}, {"state": "failed"}], states={"succeeded": 1, "failed": 1})
-    assert [line[-1] for line in words(comparison(shown))] == ["state", "succeeded", "failed"]
+    assert [line[-1] for line in words(comparison_table(shown))] == ["state", "succeeded", "failed"]
 
 
-def test_a_name_with_escapes_does_nothing_to_the_terminal() -> None:
-    shown = words(comparison(experiment(measures=["\x1b]0;owned\x07acc\x1b[31muracy"])))
+def test_a_name_with_escapes_is_sanitized() -> None:
+    shown = words(comparison_table(experiment(measures=["\x1b]0;owned\x07acc\x1b[31muracy"])))
     assert shown[0] == ["--lr", "--flat", "accuracy"]
     assert "\x1b" not in machine_line(experiment(machine={"processor": "\x1b[31mred", "cores": 2, "memory": 1}))
 
@@ -97,5 +97,5 @@ def test_a_name_with_escapes_does_nothing_to_the_terminal() -> None:
     ("value", "spread", "text"),
     [(None, None, "-"), (360.0, None, "360"), (2.0, (1.0, 3.5), "2 (1 to 3.5)"), (1e300, None, "1e+300")],
 )
-def test_values_have_four_digits_that_count(value: float | None, spread: Any, text: str) -> None:
+def test_values_have_four_significant_digits(value: float | None, spread: Any, text: str) -> None:
     assert value_text(value, spread) == text

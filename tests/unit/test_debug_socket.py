@@ -42,18 +42,18 @@ def folder(tmp_path: Path) -> Iterator[RankDir]:
 
 
 @pytest.mark.parametrize(
-    ("entries", "unfinished"),
+    ("entries", "in_flight"),
     [
         ({}, False),
         ({"entries": [{"retired": True}, {"retired": True}]}, False),
         ({"entries": [{"retired": True}, {"retired": False}]}, True),
     ],
 )
-def test_a_rank_that_stands_in_a_collective_is_told_from_one_that_does_not(
-    folder: RankDir, monkeypatch: pytest.MonkeyPatch, entries: dict[str, object], unfinished: bool
+def test_a_rank_that_stands_in_a_collective_is_distinguished_from_one_that_does_not(
+    folder: RankDir, monkeypatch: pytest.MonkeyPatch, entries: dict[str, object], in_flight: bool
 ) -> None:
     monkeypatch.setattr(Answer, "body", json.dumps({"pg_status": _GROUPS, **entries}).encode())
-    assert collectives(folder) == Collectives(7, 7, unfinished)
+    assert collectives(folder) == Collectives(7, 7, in_flight)
 
 
 @pytest.mark.parametrize(
@@ -78,8 +78,8 @@ def test_nonsense_is_no_answer(folder: RankDir, monkeypatch: pytest.MonkeyPatch,
 def test_the_collectives_of_all_groups_count(folder: RankDir, monkeypatch: pytest.MonkeyPatch) -> None:
     counts = {str(number): {"last_enqueued_collective": begun} for number, begun in enumerate((500, 3))}
     monkeypatch.setattr(Answer, "body", json.dumps({"pg_status": counts}).encode())
-    assert collectives(folder) == Collectives(begun=500, in_all=503, unfinished=False)
+    assert collectives(folder) == Collectives(last_enqueued=500, total_enqueued=503, in_flight=False)
 
 
-def test_where_nobody_listens_nothing_is_told(tmp_path: Path) -> None:
+def test_where_nobody_listens_nothing_is_known(tmp_path: Path) -> None:
     assert collectives(RankDir(tmp_path)) is None

@@ -1,26 +1,151 @@
+"""Planted failures and their diagnosis. A rank that only followed another is never blamed."""
+
+import signal
+
+import pytest
+
 from rekindle.contract.outcome import OutcomeClass
 from rekindle.contract.run_dir.rank_records import RankError
-from rekindle.keeper.diagnosis import diagnose
-from rekindle.keeper.facts import AttemptFacts, Ending, RankFacts
-from rekindle.keeper.verdict import Ended, Stop, decide
+from rekindle.keeper.attempt_result import AttemptResult, Culprit, Ending, Hang, RankResult
+from rekindle.keeper.diagnosis import diagnose, root_cause, signal_name
+
+RESET = ("RuntimeError", "[../gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:1")
+BUG = ("ValueError", "boom\nmore")
+FULL = ("OSError", "[Errno 28] No space left on device: 'x'")
+REFUSED = ("ConnectionError", "HTTPConnectionPool(host='data', port=80): [Errno 111] Connection refused")
+NCCL = ("DistBackendError", "NCCL error in: ProcessGroupNCCL.cpp: remote process exited or there was a network error")
 
 
-def failed_attempt(exception, message):
-    error = RankError(1, exception, message, "train.py", 7, "", None, 0.0, 0.0)
-    ranks = {0: RankFacts(0, 0, 10, 1, done=True), 1: RankFacts(1, 1, 11, 1, ended_at=1.0, exit_code=1, error=error)}
-    return AttemptFacts(attempt=1, world_size=2, ending=Ending.RANK_FAILED, ranks=ranks)
+def rank(
+    number,
+    *,
+    ended_at=None,
+    code=None,
+    by=None,
+    stopped=False,
+    raised=None,
+    at=None,
+    killed=False,
+    done=False,
+    oom=None,
+):
+    error = None
+    if raised is not None:
+        kind, message = raised
+        place = ("train.py", 7) if kind != "SystemExit" else ("train.py", 9)
+        status = 3 if kind == "SystemExit" else None
+        error = RankError(number, kind, message, *place, "Traceback …", status, 0.0, at if at is not None else 1.0)
+    return RankResult(number, number, 100 + number, 1, ended_at=ended_at, exit_code=code, signal=by, killed=killed,
+                     done=done, error=error, oom=oom, stopped_by_torchrun=stopped)  # fmt: skip
 
 
-def test_a_training_gone_bad_is_told_as_such_and_not_tried_again():
-    outcome = diagnose(failed_attempt("NonFiniteError", "loss is nan at step 47; on_nan='rollback' would go on"))
-    assert (outcome.klass, outcome.rank) == (OutcomeClass.NAN, 1)
-    assert "loss is nan at step 47" in outcome.message
-    assert isinstance(decide([Ended(outcome, progressed=True)], max_failures=3), Stop)
+def result(*ranks, ending=Ending.RANK_FAILED, world=2, **more):
+    return AttemptResult(1, world, ending, ranks={each.rank: each for each in ranks}, **more)
 
 
-def test_progress_counts_wherever_it_is_kept():
-    facts = failed_attempt("ValueError", "no")
-    facts.resumed_from_step, facts.memory_step = 40, 47
-    assert facts.progressed
-    facts.memory_step = 40
-    assert not facts.progressed
+STOPPED = rank(0, ended_at=1.0, by=15, stopped=True)
+KILLED_BY_US = rank(1, ended_at=9.0, by=9, killed=True)
+
+
+@pytest.mark.parametrize(
+    ("facts", "klass", "blamed", "message"),
+    [
+        (result(rank(0, ended_at=1.0, by=9), KILLED_BY_US), "signal", 0, "Rank 0 was killed by SIGKILL."),
+        (result(rank(0, ended_at=1.0, by=11), KILLED_BY_US), "signal", 0, "Rank 0 was killed by SIGSEGV."),
+        (result(rank(0, ended_at=1.0, by=9, oom="oom-kill"), KILLED_BY_US), "oom", 0, "out-of-memory killer"),
+        (result(rank(0, ended_at=1.0, code=0), KILLED_BY_US), "user_error", 0, "os._exit and os.exec bypass"),
+        (result(rank(0, ended_at=1.0, code=17), KILLED_BY_US), "user_error", 0, "ended with exit code 17"),
+        (result(rank(0, ended_at=1.0), KILLED_BY_US), "user_error", 0, "an unknown exit code"),
+        (result(rank(0, ended_at=1.0, code=1), KILLED_BY_US, disk_full=True), "disk_full", 0, "could not record why"),
+        (result(rank(0, raised=BUG), KILLED_BY_US, disk_full=True), "user_error", 0, "ValueError"),
+        (result(rank(0), ending=Ending.LAUNCH_STALLED, agent_signal=9), "launch_error", None, "first of them is rank"),
+        (result(rank(0), rank(1), ending=Ending.LAUNCH_STALLED), "launch_error", None, "some of 2 ranks had not"),
+        (result(rank(0, raised=BUG), KILLED_BY_US), "user_error", 0,
+         "Rank 0 raised ValueError at train.py:7: boom"),
+        (result(rank(0, raised=("SystemExit", "3")), KILLED_BY_US), "user_error", 0,
+         "Rank 0 exited with code 3 at train.py:9; the end of its output may show why."),
+        (result(rank(0, raised=("AssertionError", "")), KILLED_BY_US), "user_error", 0,
+         "Rank 0 raised AssertionError at train.py:7."),
+        (result(rank(0, raised=("OutOfMemoryError", "CUDA out of memory.")), KILLED_BY_US), "oom", 0, "OutOfMemory"),
+        (result(rank(0, raised=("MemoryError", "")), KILLED_BY_US), "oom", 0, "MemoryError"),
+        (result(rank(0, raised=("RuntimeError", "CUDA error: out of memory")), KILLED_BY_US), "oom", 0, "CUDA error"),
+        (result(rank(0, raised=FULL), KILLED_BY_US), "disk_full", 0, "[Errno 28]"),
+        # the first failure by time is the cause, whichever was noticed first
+        (result(rank(0, raised=("KeyError", "late"), at=4.0), rank(1, raised=BUG, at=3.9)), "user_error", 1, "boom"),
+        (result(rank(0, ended_at=3.0, by=9), rank(1, raised=("ValueError", "x"), at=3.1)), "signal", 0, "SIGKILL"),
+        (result(rank(0, raised=("A", "x"), at=3.0), rank(1, raised=("B", "y"), at=3.0)), "user_error", 0, "raised A"),
+        # cascades, even where they were noticed first
+        (result(rank(0, raised=RESET, at=1.0), rank(1, ended_at=2.0, by=9)), "signal", 1, "Rank 1 was"),
+        (result(rank(0, raised=NCCL, at=1.0), rank(1, raised=BUG, at=2.0)), "user_error", 1, "ValueError"),
+        (result(STOPPED, rank(1, ended_at=2.0, code=1)), "user_error", 1, "exit code 1"),
+        (result(rank(0, raised=RESET, at=1.0), rank(1, raised=REFUSED, at=2.0)), "user_error", 1, "Connection refused"),
+        # nobody but cascades: the first of them stands for what nobody saw
+        (result(rank(0, raised=RESET, at=2.0), rank(1, raised=RESET, at=1.0)), "comm", 1, "Connection closed by peer"),
+        (result(rank(0, raised=NCCL), KILLED_BY_US), "comm", 0, "NCCL"),
+        (result(rank(0, ended_at=1.0, by=15), rank(1, ended_at=1.5, by=15, stopped=True)), "signal", 0, "SIGTERM"),
+        (result(STOPPED, rank(1, ended_at=0.5, by=15, stopped=True), agent_log_tail="Received 15 …"), "signal", None,
+         "torchrun stopped its ranks by SIGTERM though none had failed"),
+        (result(rank(0, ended_at=1.0, by=6, done=True), rank(1, ended_at=2.0, by=15, stopped=True)), "signal", None,
+         "a rank crashed after it was done"),
+        # a rank that is done is not to blame for what comes after
+        (result(rank(0, ended_at=1.0, by=6, done=True), rank(1, ended_at=2.0, code=1)), "user_error", 1, "exit code 1"),
+        # somebody else killed torchrun: its ranks die with it and none is to blame
+        (result(rank(0, ended_at=1.0, by=9), rank(1, ended_at=1.0, by=9), agent_signal=9), "signal", None,
+         "The torchrun agent was killed by SIGKILL"),
+        # torchrun did not get as far as the script
+        (result(ending=Ending.AGENT_ENDED, agent_exit_code=1), "launch_error", None, "after 0 of 2 ranks"),
+        (result(STOPPED, ending=Ending.AGENT_ENDED, agent_exit_code=1), "launch_error", None, "after 1 of 2 ranks"),
+        (result(rank(0, raised=("ValueError", "x")), ending=Ending.AGENT_ENDED), "user_error", 0, "ValueError"),
+        # endings on request
+        (result(rank(0, done=True), rank(1, done=True), ending=Ending.DONE), "success", None, "Every rank finished."),
+        (result(rank(0), rank(1), ending=Ending.CANCEL), "cancelled", None, "Stopped on request."),
+        (result(rank(0), rank(1), ending=Ending.TIME_LIMIT), "cancelled", None, "time limit"),
+        (result(rank(0), rank(1), ending=Ending.DRAIN), "preempted", None, "did not report that it saved"),
+    ],
+)  # fmt: skip
+def test_a_failure_is_attributed_to(facts, klass, blamed, message):
+    outcome = diagnose(facts)
+    assert (outcome.klass, outcome.rank) == (klass, blamed)
+    assert message in outcome.message
+    assert blamed not in outcome.evidence.get("cascades", []) or klass in ("comm", "signal")
+
+
+@pytest.mark.parametrize("ending", [Ending.DRAIN, Ending.DONE])
+def test_ranks_that_saved_and_stopped_are_preempted_not_finished(ending):
+    saved = rank(0, done=True)
+    saved.drained = True
+    outcome = diagnose(result(saved, rank(1, done=True), ending=ending))
+    assert (outcome.klass, outcome.message) == (OutcomeClass.PREEMPTED, "Saved and stopped on request.")
+
+
+@pytest.mark.parametrize("name", ["SyntaxError", "IndentationError", "ImportError", "ModuleNotFoundError"])
+def test_what_no_retry_can_cure_is_not_retryable(name):
+    assert not diagnose(result(rank(0, raised=(name, "x")))).retryable
+    assert diagnose(result(rank(0, raised=("ValueError", "x")))).retryable
+
+
+def test_a_hang_names_who_and_where():
+    hang = Hang(41.7, Culprit(1, "rank 1 is stopped", "train.py", 5), {"stacks": {}})
+    outcome = diagnose(result(rank(0), rank(1), ending=Ending.HANG, hang=hang))
+    assert (outcome.klass, outcome.rank, outcome.file, outcome.line) == (OutcomeClass.HANG, 1, "train.py", 5)
+    assert outcome.message == "No progress for 42 s: rank 1 is stopped."
+
+
+def test_the_evidence_names_the_cascades():
+    outcome = diagnose(result(rank(0, raised=RESET), rank(1, ended_at=0.5, by=9), rank(2, raised=NCCL), world=3))
+    assert outcome.evidence["cascades"] == [0, 2]
+
+
+def test_the_tail_of_torchruns_log_is_evidence_of_a_launch_that_failed():
+    outcome = diagnose(result(ending=Ending.AGENT_ENDED, agent_log_tail="no such option"))
+    assert outcome.evidence["agent_log"] == "no such option"
+
+
+def test_ranks_that_still_run_or_were_killed_by_us_have_no_blame():
+    assert root_cause(result(rank(0), KILLED_BY_US)) is None
+
+
+def test_signals_have_the_names_that_people_know():
+    assert [signal_name(number) for number in (signal.SIGKILL, 9999, 0, None)] == [
+        "SIGKILL", "signal 9999", "signal 0", "signal None",
+    ]  # fmt: skip

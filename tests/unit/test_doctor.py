@@ -1,4 +1,4 @@
-"""Each check of `rekindle doctor` judges what it has seen, and says what to do."""
+"""Each check of `rekindle doctor` returns a level and what to do."""
 
 import time
 from pathlib import Path
@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from cli_examples import job
-from rekindle_service.cli.checks import home, kernel, network, software, storage
 from rekindle_service.cli.checks import job as job_checks
+from rekindle_service.cli.checks import software, storage, system
 from rekindle_service.cli.checks.finding import Finding, Level, at_least, ok, problem, warning
-from rekindle_service.cli.checks.gpus import belongs_to, judge_gpu
-from rekindle_service.cli.doctor import finding_text, verdict
+from rekindle_service.cli.checks.gpus import check_gpu, is_of_job
+from rekindle_service.cli.commands.doctor import finding_text, summary
 from rekindle_service.config.home import Home
 
 MOUNTS = """21 1 8:1 / / rw - ext4 /dev/sda1 rw
@@ -19,8 +19,8 @@ MOUNTS = """21 1 8:1 / / rw - ext4 /dev/sda1 rw
 """
 
 
-def test_bounds_part_ok_from_warning_from_problem() -> None:
-    levels = [at_least("x", value, enough=10, least=5, detail="", advice="").level for value in (10, 9, 5, 4)]
+def test_two_limits_separate_ok_from_warning_from_problem() -> None:
+    levels = [at_least("x", value, enough=10, minimum=5, detail="", advice="").level for value in (10, 9, 5, 4)]
     assert levels == [Level.OK, Level.WARNING, Level.WARNING, Level.PROBLEM]
 
 
@@ -28,7 +28,7 @@ def test_bounds_part_ok_from_warning_from_problem() -> None:
 
 
 def test_the_supported_versions_are_those_of_the_distribution() -> None:
-    assert set(software.PACKAGES) <= set(software.oldest_versions())
+    assert set(software.PACKAGES) <= set(software.minimum_versions())
     assert software.version_numbers("2.15.0+cu130") == (2, 15, 0)
 
 
@@ -42,23 +42,23 @@ def test_the_supported_versions_are_those_of_the_distribution() -> None:
         ({"version": "2.15.0", "error": "ImportError: libc10.so"}, Level.PROBLEM),
     ],
 )
-def test_torch_must_be_there_loadable_and_new_enough(found: dict[str, str | None], level: Level) -> None:
-    finding = software.judge_package("torch", found, (2, 11))
+def test_torch_must_be_installed_loadable_and_new_enough(found: dict[str, str | None], level: Level) -> None:
+    finding = software.check_package("torch", found, (2, 11))
     assert finding.level is level
     assert bool(finding.advice) is (level is not Level.OK)
 
 
 def test_what_only_recipes_need_is_a_warning() -> None:
-    assert software.judge_package("torchmetrics", {"version": None, "error": ""}, (1, 8)).level is Level.WARNING
+    assert software.check_package("torchmetrics", {"version": None, "error": ""}, (1, 8)).level is Level.WARNING
 
 
 def test_a_gpu_that_torch_cannot_use_is_a_problem() -> None:
-    assert software.judge_cuda({"built": None, "usable": 0}, there=0).level is Level.OK
-    assert software.judge_cuda({"built": "13.0", "usable": 2}, there=2).level is Level.OK
-    assert software.judge_cuda({"built": None, "usable": 0}, there=2).level is Level.PROBLEM
+    assert software.check_cuda({"built": None, "usable": 0}, present=0).level is Level.OK
+    assert software.check_cuda({"built": "13.0", "usable": 2}, present=2).level is Level.OK
+    assert software.check_cuda({"built": None, "usable": 0}, present=2).level is Level.PROBLEM
 
 
-def test_an_interpreter_that_is_none_is_told(tmp_path: Path) -> None:
+def test_an_interpreter_that_cannot_be_run_is_a_problem(tmp_path: Path) -> None:
     script = tmp_path / "python"
     script.write_text("#!/bin/sh\necho no such thing >&2\nexit 3\n")
     for python in (str(tmp_path / "missing"), str(script)):
@@ -70,30 +70,30 @@ def test_an_interpreter_that_is_none_is_told(tmp_path: Path) -> None:
 # --- GPUs, network, storage, kernel
 
 
-def test_strangers_on_a_gpu_are_named() -> None:
-    assert judge_gpu(0, "H200", 10**9, 10**11, []).level is Level.OK
-    finding = judge_gpu(0, "H200", 10**9, 10**11, ["process 7 (python, 3.0 GB)"])
+def test_foreign_processes_on_a_gpu_are_named() -> None:
+    assert check_gpu(0, "H200", 10**9, 10**11, []).level is Level.OK
+    finding = check_gpu(0, "H200", 10**9, 10**11, ["process 7 (python, 3.0 GB)"])
     assert (finding.level, "process 7" in finding.detail) == (Level.WARNING, True)
 
 
 def test_a_process_belongs_to_the_home_whose_run_directory_it_has() -> None:
     runs = Path("/home/me/.rekindle/runs")
-    assert belongs_to(runs, ["A=1", f"REKINDLE_RUN_DIR={runs}/abc"])
-    assert not belongs_to(runs, [f"REKINDLE_RUN_DIR={runs}-of-another/abc"])
-    assert not belongs_to(runs, [])
+    assert is_of_job(runs, ["A=1", f"REKINDLE_RUN_DIR={runs}/abc"])
+    assert not is_of_job(runs, [f"REKINDLE_RUN_DIR={runs}-of-another/abc"])
+    assert not is_of_job(runs, [])
 
 
 def test_a_host_name_that_does_not_resolve_is_a_problem() -> None:
     for name in ("no such host", "a..b", "x" * 64):
-        finding = network.host_name(name)
+        finding = system.host_name(name)
         assert finding.level is Level.PROBLEM
         assert name in finding.advice
-    assert network.host_name("localhost").level is Level.OK
+    assert system.host_name("localhost").level is Level.OK
 
 
 def test_an_address_that_is_not_ours_cannot_be_listened_on() -> None:
-    assert network.loopback().level is Level.OK
-    assert network.loopback("192.0.2.1").level is Level.PROBLEM
+    assert system.loopback().level is Level.OK
+    assert system.loopback("192.0.2.1").level is Level.PROBLEM
 
 
 @pytest.mark.parametrize(
@@ -107,10 +107,10 @@ def test_an_address_that_is_not_ours_cannot_be_listened_on() -> None:
 )
 def test_the_file_system_is_that_of_the_innermost_mount(place: str, kind: str, level: Level) -> None:
     assert storage.filesystem_of(Path(place), MOUNTS) == kind
-    assert storage.judge_filesystem(kind).level is level
+    assert storage.check_filesystem(kind).level is level
 
 
-def test_a_home_that_is_not_there_yet_is_judged_by_its_parent_and_left_unmade(tmp_path: Path) -> None:
+def test_a_home_that_does_not_exist_yet_is_checked_by_its_parent_and_not_created(tmp_path: Path) -> None:
     place = tmp_path / "new" / "home"
     findings = storage.storage(place)
     assert [finding.name for finding in findings] == ["disk", "file system", "disk writes", "shared memory"]
@@ -121,51 +121,51 @@ def test_a_folder_that_cannot_be_written_is_a_problem() -> None:
     assert storage.write_speed(Path("/proc")).level is Level.PROBLEM
 
 
-def test_missing_shared_memory_is_told(tmp_path: Path) -> None:
+def test_missing_shared_memory_is_a_warning(tmp_path: Path) -> None:
     assert storage.shared_memory(tmp_path / "shm").level is Level.WARNING
 
 
-def test_the_kernels_evidence_is_looked_for(tmp_path: Path) -> None:
+def test_evidence_of_the_kernel_is_checked(tmp_path: Path) -> None:
     vmstat = tmp_path / "vmstat"
-    assert kernel.oom_count(vmstat).level is Level.WARNING
+    assert system.oom_count(vmstat).level is Level.WARNING
     vmstat.write_text("nr_free_pages 1\noom_kill 3\n")
-    assert "3 since boot" in kernel.oom_count(vmstat).detail
-    assert kernel.kernel_log(tmp_path / "kmsg").level is Level.WARNING
+    assert "3 since boot" in system.oom_count(vmstat).detail
+    assert system.kernel_log(tmp_path / "kmsg").level is Level.WARNING
 
 
-def test_few_open_files_are_told() -> None:
-    levels = [kernel.open_files(limit).level for limit in (-1, 65536, 512, 100)]
+def test_few_open_files_are_a_warning() -> None:
+    levels = [system.open_files(limit).level for limit in (-1, 65536, 512, 100)]
     assert levels == [Level.OK, Level.OK, Level.WARNING, Level.PROBLEM]
 
 
-def test_a_clock_that_was_set_back_or_never_set_is_told() -> None:
+def test_a_clock_that_was_set_back_or_never_set_is_a_warning() -> None:
     now = time.time()
-    assert kernel.clock(now, now - 3600).level is Level.OK
-    assert kernel.clock(now, None).level is Level.OK
-    assert kernel.clock(now, now + 3600).level is Level.WARNING
-    assert kernel.clock(0.0, None).level is Level.WARNING
+    assert system.clock(now, now - 3600).level is Level.OK
+    assert system.clock(now, None).level is Level.OK
+    assert system.clock(now, now + 3600).level is Level.WARNING
+    assert system.clock(0.0, None).level is Level.WARNING
 
 
 # --- the home
 
 
-def test_what_others_can_read_is_a_problem_with_the_command_that_shuts_it(tmp_path: Path) -> None:
+def test_what_others_can_read_is_a_problem_with_the_command_that_restricts_it(tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("secret")
     token.chmod(0o600)
-    assert home.private("token", token).level is Level.OK
+    assert storage.private("token", token).level is Level.OK
     token.chmod(0o644)
-    finding = home.private("token", token)
-    assert (finding.level, finding.advice) == (Level.PROBLEM, f"Shut it: chmod 600 {token}")
+    finding = storage.private("token", token)
+    assert (finding.level, finding.advice) == (Level.PROBLEM, f"Restrict it: chmod 600 {token}")
 
 
-def test_a_server_that_was_killed_is_told_by_what_it_left(tmp_path: Path) -> None:
+def test_a_killed_server_is_found_by_the_files_that_it_left(tmp_path: Path) -> None:
     place = Home(tmp_path / "home")
-    assert [finding.level for finding in home.home_folder(place)] == [Level.OK]
+    assert [finding.level for finding in storage.home_access(place)] == [Level.OK]
     place.create()
-    assert home.server(place).detail == "none runs"
+    assert storage.server(place).detail == "none runs"
     place.server_json.write_text('{"url": "http://127.0.0.1:9", "pid": 1}')
-    assert (home.server(place).level, "stale" in home.server(place).detail) == (Level.WARNING, True)
+    assert (storage.server(place).level, "stale" in storage.server(place).detail) == (Level.WARNING, True)
 
 
 # --- a job
@@ -177,7 +177,7 @@ def rank(**changes: object) -> dict[str, object]:
 
 
 @pytest.mark.parametrize(
-    ("changes", "level", "told"),
+    ("changes", "level", "text"),
     [
         ({}, Level.OK, "step 5"),
         ({"process_state": "T"}, Level.PROBLEM, "stopped by a signal"),
@@ -187,21 +187,21 @@ def rank(**changes: object) -> dict[str, object]:
         ({"step": None, "heartbeat_age": None, "process_state": None}, Level.OK, "running"),
     ],
 )
-def test_a_rank_is_judged_by_its_process_and_its_signs_of_life(changes: object, level: Level, told: str) -> None:
-    finding = job_checks.judge_rank(rank(**changes))
-    assert (finding.level, told in finding.detail) == (level, True)
+def test_a_rank_is_checked_by_its_process_and_its_heartbeat(changes: object, level: Level, text: str) -> None:
+    finding = job_checks.check_rank(rank(**changes))
+    assert (finding.level, text in finding.detail) == (level, True)
 
 
-def test_a_stopped_rank_can_be_woken_as_told() -> None:
-    assert job_checks.judge_rank(rank(process_state="T")).advice == "Wake it: kill -CONT 77"
+def test_a_stopped_rank_can_be_continued() -> None:
+    assert job_checks.check_rank(rank(process_state="T")).advice == "Continue it: kill -CONT 77"
 
 
-def test_a_job_is_judged_by_its_state() -> None:
+def test_a_job_is_checked_by_its_state() -> None:
     states = {"running": Level.OK, "succeeded": Level.OK, "recovering": Level.WARNING, "failed": Level.PROBLEM}
     assert {name: job_checks.state(job(state=name)).level for name in states} == states
 
 
-def test_the_newest_whole_snapshot_is_told_and_damaged_ones_are_warned_of() -> None:
+def test_the_latest_verified_snapshot_is_named_and_damaged_ones_are_a_warning() -> None:
     taken = {"epoch": 0, "bytes": 1, "world_size": 2, "created_at": None}
     good, bad = {"step": 40, "verified": True, **taken}, {"step": 45, "verified": False, **taken}
     assert job_checks.snapshots([]).level is Level.WARNING
@@ -223,12 +223,12 @@ def test_a_rank_whose_recorder_is_silent_stands_out() -> None:
 # --- how it is shown
 
 
-def test_findings_are_told_harmlessly_with_what_to_do() -> None:
+def test_findings_are_printed_sanitized_with_the_advice() -> None:
     text = finding_text(Finding("na\x1b[31mme", Level.PROBLEM, "bro\nken", "Mend it.")).plain
     assert text.splitlines()[0].split() == ["problem", "name", "bro", "ken"]
     assert text.splitlines()[1].strip() == "Mend it."
 
 
-def test_the_verdict_counts_problems_and_warnings() -> None:
-    assert verdict([ok("a", "")]) == "All well."
-    assert verdict([warning("a", "", ""), problem("b", "", ""), problem("c", "", "")]) == "2 problems, 1 warning."
+def test_the_summary_counts_problems_and_warnings() -> None:
+    assert summary([ok("a", "")]) == "All checks passed."
+    assert summary([warning("a", "", ""), problem("b", "", ""), problem("c", "", "")]) == "2 problems, 1 warning."

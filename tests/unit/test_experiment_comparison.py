@@ -10,20 +10,18 @@ def values_of(trials, numbers, *measures):
     return [row.values for row in compare(trials, numbers, measures)]
 
 
-@pytest.mark.parametrize(
-    ("take", "taken"), [("last", 2.0), ("lowest", 1.0), ("highest", 4.0), ("mean", pytest.approx(7 / 3))]
-)
-def test_a_measure_takes_one_number_of_a_series(take, taken):
+@pytest.mark.parametrize(("take", "taken"), [("last", 2.0), ("min", 1.0), ("max", 4.0), ("mean", pytest.approx(7 / 3))])
+def test_a_measure_aggregates_a_series(take, taken):
     assert Measure("loss", take).of([1.0, None, 4.0, 2.0]) == taken
 
 
-@pytest.mark.parametrize("take", ["last", "lowest", "highest", "mean"])
-def test_a_series_without_numbers_has_none(take):
+@pytest.mark.parametrize("take", ["last", "min", "max", "mean"])
+def test_a_series_without_numbers_has_no_aggregate(take):
     assert Measure("loss", take).of([]) is None
     assert Measure("loss", take).of([None]) is None
 
 
-def test_a_last_value_that_was_not_finite_hides_behind_no_earlier_one():
+def test_a_last_value_that_was_not_finite_is_not_replaced_by_an_earlier_one():
     assert Measure("loss").of([1.0, None]) is None
 
 
@@ -42,7 +40,7 @@ def test_a_relative_measure_is_divided_by_the_row_that_agrees_in_everything_else
     assert values_of(trials, [[10.0], [20.0], [15.0], [40.0]], speed_up) == [[1.0], [1.0], [1.5], [2.0]]
 
 
-def test_a_row_may_be_referred_to_by_rows_with_more_parameters():
+def test_a_baseline_may_have_fewer_parameters():
     trials = [Trial({"recipe": "dp", "ranks": 1}, 0), Trial({"recipe": "ddp", "ranks": 2, "--lr-rule": "sqrt"}, 0)]
     measure = Measure("speed", relative_to={"recipe": "dp", "ranks": 1})
     assert values_of(trials, [[10.0], [15.0]], measure) == [[1.0], [1.5]]
@@ -65,8 +63,8 @@ def test_without_measures_the_last_of_every_metric_is_shown():
     assert [(measure.metric, measure.take) for measure in found] == [("loss", "last"), ("accuracy", "last")]
 
 
-def test_a_heading_says_how_the_number_came_about():
+def test_a_heading_names_metric_aggregation_and_baseline():
     assert Measure("loss").heading == "loss"
-    assert Measure("speed", "highest").heading == "highest speed"
+    assert Measure("speed", "max").heading == "max speed"
     assert Measure("speed", relative_to={"ranks": 1}).heading == "speed / ranks=1"
     assert Measure("speed", title="speed-up").heading == "speed-up"

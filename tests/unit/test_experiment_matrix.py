@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rekindle_service.experiments import built_in
-from rekindle_service.experiments.matrix import JOB_FIELDS, Trial, count, expand, job_request, label
+from rekindle_service.experiments.matrix import JOB_FIELDS, Trial, count, expand, job_request, label, upgrade_definition
 
 _VALUES = st.lists(st.integers() | st.booleans() | st.text(max_size=3), min_size=1, max_size=3)
 _MATRICES = st.lists(st.dictionaries(st.sampled_from(["--a", "--b", "ranks"]), _VALUES, min_size=1), max_size=3)
@@ -29,7 +29,7 @@ def test_matrices_follow_each_other():
 
 
 @given(_MATRICES, st.integers(1, 3))
-def test_the_count_is_known_before_the_cells(matrices, repeats):
+def test_trials_are_counted_without_making_them(matrices, repeats):
     assert count(matrices, repeats) == len(expand(matrices, repeats))
 
 
@@ -58,10 +58,18 @@ def test_the_seed_option_gets_the_number_of_the_repeat():
     assert args == [["--seed", "0", "--lr", "0.1"], ["--seed", "1", "--lr", "0.1"]]
 
 
-def test_a_label_tells_switches_as_words():
+def test_a_label_shows_flags_as_words():
     assert label({"ranks": 2, "--sync": True, "--flat": False, "--x": None}) == (
-        "ranks=2 --sync=yes --flat=no --x=not given"
+        "ranks=2 --sync=yes --flat=no --x=not set"
     )
+
+
+def test_a_definition_of_the_first_version_gets_the_names_of_today():
+    old = {"one_at_a_time": True, "measure": ["loss", {"metric": "lr", "take": "highest"}, {"metric": "x"}], "base": {}}
+    new = {"sequential": True, "measure": ["loss", {"metric": "lr", "take": "max"}, {"metric": "x"}], "base": {}}
+    assert upgrade_definition(old) == new
+    assert upgrade_definition(new) == new
+    assert upgrade_definition({"measure": [{"take": ["lowest"]}]}) == {"measure": [{"take": ["lowest"]}]}
 
 
 def test_no_builtin_varies_what_is_neither_an_option_nor_a_field():

@@ -2,9 +2,9 @@ import pytest
 
 from rekindle.contract.outcome import OutcomeClass
 from rekindle.contract.run_dir.rank_records import MetricPoint, RankError
+from rekindle.keeper.attempt_result import AttemptResult, Ending, RankResult
 from rekindle.keeper.diagnosis import diagnose
-from rekindle.keeper.facts import AttemptFacts, Ending, RankFacts
-from rekindle.keeper.verdict import Ended, Stop, decide
+from rekindle.keeper.retry_policy import AttemptRecord, Stop, decide
 from rekindle.training.non_finite import NonFiniteError, NonFinitePolicy, first_non_finite_loss
 
 
@@ -36,15 +36,15 @@ def test_going_back_has_an_end_unless_a_new_snapshot_shows_progress():
 
 def test_a_training_gone_bad_is_told_as_such_and_not_tried_again():
     error = RankError(1, "NonFiniteError", "loss is nan at step 47", "train.py", 7, "", None, 0.0, 0.0)
-    ranks = {0: RankFacts(0, 0, 10, 1, done=True), 1: RankFacts(1, 1, 11, 1, ended_at=1.0, exit_code=1, error=error)}
-    outcome = diagnose(AttemptFacts(1, 2, Ending.RANK_FAILED, ranks))
+    ranks = {0: RankResult(0, 0, 10, 1, done=True), 1: RankResult(1, 1, 11, 1, ended_at=1.0, exit_code=1, error=error)}
+    outcome = diagnose(AttemptResult(1, 2, Ending.RANK_FAILED, ranks))
     assert (outcome.klass, outcome.rank) == (OutcomeClass.NAN, 1)
     assert "loss is nan at step 47" in outcome.message
-    assert isinstance(decide([Ended(outcome, progressed=True)], max_failures=3), Stop)
+    assert isinstance(decide([AttemptRecord(outcome, progressed=True)], max_failures=3), Stop)
 
 
 def test_a_copy_in_shared_memory_is_progress_too():
-    facts = AttemptFacts(1, 2, Ending.RANK_FAILED, resumed_from_step=40, memory_step=47)
+    facts = AttemptResult(1, 2, Ending.RANK_FAILED, resumed_from_step=40, memory_step=47)
     assert facts.progressed
     facts.memory_step = 40
     assert not facts.progressed

@@ -13,7 +13,6 @@ from rekindle_service.config.notification_targets import EventType, Notification
 from rekindle_service.config.settings import Settings
 from rekindle_service.notifications.command_hook import hook_environment
 from rekindle_service.notifications.delivery import DeliveryResult
-from rekindle_service.notifications.dispatcher import backoff
 from rekindle_service.notifications.payload import build_payload, event_type
 from rekindle_service.notifications.webhook import delivery_of, signature
 from rekindle_service.store.tables import Attempt, Event
@@ -94,10 +93,6 @@ def test_the_signature_covers_the_moment_and_the_body() -> None:
 )
 def test_an_answer_says_whether_trying_again_makes_sense(status: int, verdict: str) -> None:
     assert delivery_of(status).result is DeliveryResult[verdict]
-
-
-def test_pauses_double_up_to_five_minutes() -> None:
-    assert [backoff(tries) for tries in (0, 1, 2, 8, 9, 10_000)] == [1, 2, 4, 256, 300, 300]
 
 
 def test_a_hook_gets_the_event_and_none_of_the_servers_settings() -> None:

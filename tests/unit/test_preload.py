@@ -4,8 +4,8 @@ import sys
 import pytest
 
 from rekindle.contract.job import JobSpec, TargetKind
-from rekindle.keeper import preload as preloading
-from rekindle.keeper.preload import preload, safe_imports
+from rekindle.keeper.torchrun import preload as preloading
+from rekindle.keeper.torchrun.preload import preload, safe_imports
 
 
 def named(source):

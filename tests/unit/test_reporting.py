@@ -6,6 +6,7 @@ import pytest
 
 from rekindle.contract.environment import RankEnv
 from rekindle.contract.files import read_lines, write_json
+from rekindle.contract.run_dir.control import ControlMessage, MessageType, parse_message
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.contract.run_dir.rank_records import MetricPoint, RankState, RankStatus
 from rekindle.training.reporting import Reporter
@@ -124,15 +125,15 @@ def test_a_forked_child_writes_nothing(tmp_path):
     assert not rank_dir.metrics.exists()
 
 
-def test_resuming_rings_the_keepers_bell_once_for_all_ranks(tmp_path):
-    os.mkfifo(RunDir(tmp_path).bell)
-    bell = os.open(RunDir(tmp_path).bell, os.O_RDWR | os.O_NONBLOCK)
+def test_resuming_is_reported_to_the_keeper_once_for_all_ranks(tmp_path):
+    os.mkfifo(RunDir(tmp_path).control)
+    fifo = os.open(RunDir(tmp_path).control, os.O_RDWR | os.O_NONBLOCK)
     try:
         for rank in (0, 1):
             reporter, rank_dir = begin(tmp_path, rank)
             reporter.resumed(40)
             assert status_of(rank_dir)["resumed_from_step"] == 40
-        rung = os.read(bell, 4096).splitlines()
+        sent = os.read(fifo, 4096).splitlines()
     finally:
-        os.close(bell)
-    assert [json.loads(line) for line in rung] == [{"bell": "resumed", "attempt": 2, "step": 40}]
+        os.close(fifo)
+    assert [parse_message(line) for line in sent] == [ControlMessage(MessageType.RESUMED, attempt=2, step=40)]

@@ -1,36 +1,31 @@
-"""A job's time limit, and a clock on the wall that somebody sets."""
+"""A job's time limit, and a wall clock that somebody sets."""
 
 import time
 
 import pytest
 
-from rekindle.keeper.time_limit import TimeLimit
+from rekindle.keeper.supervisor import deadline
 
 DAY = 86_400.0
 
 
-def left(limit: TimeLimit) -> float:
-    assert limit.deadline is not None
-    return limit.deadline - time.monotonic()
+def left(deadline: float) -> float:
+    return deadline - time.monotonic()
 
 
-def test_what_an_earlier_keeper_has_used_is_gone() -> None:
-    assert left(TimeLimit(100.0, None)) == pytest.approx(100.0, abs=1)
-    assert left(TimeLimit(100.0, time.time() - 60.0)) == pytest.approx(40.0, abs=1)
+def test_the_time_of_earlier_keepers_counts() -> None:
+    assert left(deadline(100.0, None)) == pytest.approx(100.0, abs=1)
+    assert left(deadline(100.0, time.time() - 60.0)) == pytest.approx(40.0, abs=1)
 
 
 @pytest.mark.parametrize("jump", [DAY, -DAY])
 def test_a_clock_that_is_set_while_the_keeper_lives_changes_nothing(
     monkeypatch: pytest.MonkeyPatch, jump: float
 ) -> None:
-    limit, now = TimeLimit(100.0, None), time.time
+    end, now = deadline(100.0, None), time.time
     monkeypatch.setattr(time, "time", lambda: now() + jump)
-    assert left(limit) == pytest.approx(100.0, abs=1)
+    assert left(end) == pytest.approx(100.0, abs=1)
 
 
 def test_a_clock_that_was_set_back_between_two_keepers_adds_no_time() -> None:
-    assert left(TimeLimit(100.0, time.time() + DAY)) == pytest.approx(100.0, abs=1)
-
-
-def test_without_a_limit_there_is_no_deadline() -> None:
-    assert TimeLimit(None, None).deadline is None
+    assert left(deadline(100.0, time.time() + DAY)) == pytest.approx(100.0, abs=1)

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from rekindle.keeper.torchrun import torchrun_argv
+from rekindle.keeper.torchrun.launcher import torchrun_argv
 
 
 def argv(*, warm, world_size=3):

@@ -5,6 +5,7 @@ import pytest
 from job_examples import a_submission as asked
 from job_examples import cpu_machine, gpu_machine
 from rekindle.contract.job import TargetKind
+from rekindle.recipes.catalog import RECIPES
 from rekindle_service.jobs import validation
 from rekindle_service.jobs.validation import resolve_device, validate
 
@@ -66,7 +67,7 @@ def test_a_module_is_a_dotted_name(name, fine):
 
 
 def test_only_known_recipes_can_be_named(monkeypatch):
-    monkeypatch.setattr(validation, "recipes", lambda: {"ddp": "Recipe: …"})
+    monkeypatch.setattr(validation, "RECIPES", {"ddp": RECIPES["ddp"]})
     assert broken(asked(kind=TargetKind.RECIPE, target="ddp")) == []
     (error,) = validate(asked(kind=TargetKind.RECIPE, target="../../secret"), MACHINE, lambda _: True)
     assert (error.field, error.hint) == ("recipe", "known here: ddp")

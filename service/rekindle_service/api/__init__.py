@@ -1,4 +1,4 @@
-"""The HTTP face: routes, who may use them, and what they show of rows and run directories.
+"""The HTTP API: routes, the middleware around them, and the JSON of requests and responses.
 
-Routes write intent into rows and read; they start nothing. API and engine meet only in the database.
+Routes write intents into rows and read rows and run directories; they start no process and never call the scheduler.
 """

@@ -1,21 +1,21 @@
-"""The ``Range`` header (RFC 9110, section 14), as far as a log needs it: one range of bytes."""
+"""The ``Range`` header (RFC 9110, section 14), restricted to what a log needs: one range of bytes."""
 
 import re
 
-_ONE_RANGE = re.compile(r"bytes=\s*(?:(\d{1,18})-(\d{1,18})?|-(\d{1,18}))\s*", re.ASCII | re.IGNORECASE)
+_SINGLE_RANGE = re.compile(r"bytes=\s*(?:(\d{1,18})-(\d{1,18})?|-(\d{1,18}))\s*", re.ASCII | re.IGNORECASE)
 
 
 class UnsatisfiableRangeError(Exception):
-    """The range lies wholly behind the end."""
+    """The range starts after the last byte."""
 
 
 def parse_range(header: str, size: int) -> tuple[int, int] | None:
-    """First byte and the byte behind the last one; None where the header must be ignored.
+    """The first byte and the byte after the last one; None where the header must be ignored.
 
-    That is so for several ranges, other units and bad syntax: the answer is then the ordinary one.
-    Raises UnsatisfiableRangeError.
+    Several ranges, other units and invalid syntax are ignored: the response is then the ordinary one. Raises
+    UnsatisfiableRangeError.
     """
-    match = _ONE_RANGE.fullmatch(header)
+    match = _SINGLE_RANGE.fullmatch(header)
     if match is None:
         return None
     first, last, suffix = match.groups()

@@ -1,1 +1,1 @@
-"""The command line: a thin reader and writer of the REST interface, plus ``serve`` and ``demo``."""
+"""The command line: a thin client of the REST API, plus ``serve``, ``demo`` and ``doctor``."""

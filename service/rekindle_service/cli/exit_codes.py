@@ -1,26 +1,29 @@
-"""What ``$?`` says after a command."""
+"""The exit codes of the commands."""
 
 from enum import IntEnum
 
-from rekindle_service.client import Job, Trial
+from rekindle.contract.states import JobState
+from rekindle_service.client import Job, Trial, is_settled
 
 
 class ExitCode(IntEnum):
-    """``wait`` and ``--follow`` end with the fate of the jobs, every other command with 0 or 2."""
+    """``wait`` and ``--follow`` exit with the outcome of the jobs, every other command with 0, 1 or 2."""
 
     SUCCEEDED = 0
-    FAILED = 1  # the job failed or did not come back, the demo did not show what it promises, or there is a problem
-    USAGE = 2  # the command is wrong, the server refused it, or no server runs
-    CANCELLED = 3  # somebody cancelled the job
-    HELD = 4  # the job was drained and waits for `rekindle resume`
-    INTERRUPTED = 130  # Ctrl-C; the job goes on
+    FAILED = 1  # the job failed or did not recover, the demo did not show what it promises, or a check found a problem
+    USAGE = 2  # the command is wrong, the server rejected it, or no server runs
+    CANCELLED = 3  # the job was cancelled
+    HELD = 4  # the job was drained; `rekindle resume` continues it
+    INTERRUPTED = 130  # Ctrl-C; the job keeps running
 
 
-_FATES = {"succeeded": ExitCode.SUCCEEDED, "failed": ExitCode.FAILED, "cancelled": ExitCode.CANCELLED}
+_OF_STATE: dict[str, ExitCode] = {
+    JobState.SUCCEEDED: ExitCode.SUCCEEDED,
+    JobState.FAILED: ExitCode.FAILED,
+    JobState.CANCELLED: ExitCode.CANCELLED,
+}
 
 
-def fate(job: Job | Trial) -> ExitCode | None:
-    """How the job ended, or None while it may still go on by itself."""
-    if job["state"] == "queued" and job["intent"] == "hold":
-        return ExitCode.HELD
-    return _FATES.get(job["state"])
+def exit_code_for(job: Job | Trial) -> ExitCode | None:
+    """The outcome of a settled job, None while it may still continue by itself."""
+    return _OF_STATE.get(job["state"], ExitCode.HELD) if is_settled(job) else None

@@ -1,7 +1,7 @@
 """The command `rekindle`.
 
-A command line that people type all day has to start at once: nothing here or below loads torch, and only `serve`
-and `demo` load the server.
+It must start fast, since people type it all day: no module of this package loads torch, and only `serve` loads the
+server.
 """
 
 import sys
@@ -14,25 +14,25 @@ from typing import Annotated
 
 import typer
 
-from rekindle_service.cli.chaos import chaos
-from rekindle_service.cli.complaint import complaint, problem_text
-from rekindle_service.cli.control import cancel, drain, resume
-from rekindle_service.cli.deletion import delete
-from rekindle_service.cli.demo import demo
-from rekindle_service.cli.doctor import doctor
+from rekindle_service.cli.commands.cancel_drain_resume import cancel, drain, resume
+from rekindle_service.cli.commands.chaos import chaos
+from rekindle_service.cli.commands.delete import delete
+from rekindle_service.cli.commands.demo import demo
+from rekindle_service.cli.commands.doctor import doctor
+from rekindle_service.cli.commands.experiment import experiment
+from rekindle_service.cli.commands.logs import logs
+from rekindle_service.cli.commands.ps import ps
+from rekindle_service.cli.commands.serve import serve, token
+from rekindle_service.cli.commands.show import show
+from rekindle_service.cli.commands.snapshots import snapshots
+from rekindle_service.cli.commands.submit import CONTEXT as SUBMIT_CONTEXT
+from rekindle_service.cli.commands.submit import submit
+from rekindle_service.cli.commands.top import top
+from rekindle_service.cli.commands.wait import wait
+from rekindle_service.cli.context import GlobalOptions
+from rekindle_service.cli.errors import format_error, format_problem
 from rekindle_service.cli.exit_codes import ExitCode
-from rekindle_service.cli.experiment import experiment
-from rekindle_service.cli.job_list import ps
-from rekindle_service.cli.logs import logs
-from rekindle_service.cli.output import err
-from rekindle_service.cli.serving import serve, token
-from rekindle_service.cli.session import Invocation
-from rekindle_service.cli.snapshots import snapshots
-from rekindle_service.cli.story import show
-from rekindle_service.cli.submit import CONTEXT as SUBMIT_CONTEXT
-from rekindle_service.cli.submit import submit
-from rekindle_service.cli.top import top
-from rekindle_service.cli.watch import wait
+from rekindle_service.cli.formatting import err
 from rekindle_service.client import NoServerError, ProblemError
 
 app = typer.Typer(
@@ -45,17 +45,9 @@ app = typer.Typer(
 
 _SERVER_COMMANDS: tuple[Callable[..., None], ...] = (serve, demo, doctor, token)
 _JOB_COMMANDS: tuple[Callable[..., None], ...] = (
-    ps,
-    top,
-    show,
-    logs,
-    wait,
-    cancel,
-    drain,
-    resume,
-    delete,
-    chaos,
-    experiment,
+    *(ps, top, show, logs, wait),
+    *(cancel, drain, resume, delete),
+    *(chaos, experiment),
 )
 
 app.command(context_settings=SUBMIT_CONTEXT, rich_help_panel="Jobs")(submit)
@@ -66,8 +58,8 @@ for _command in _SERVER_COMMANDS:
     app.command(rich_help_panel="Server")(_command)
 
 
-def _print_version(asked: bool) -> None:
-    if asked:
+def _print_version(requested: bool) -> None:
+    if requested:
         typer.echo(f"rekindle {version('rekindle')}")
         raise typer.Exit
 
@@ -76,42 +68,41 @@ def _print_version(asked: bool) -> None:
 def options(
     context: typer.Context,
     home: Annotated[
-        Path | None, typer.Option(help="Folder of database, token and runs. (default: REKINDLE_HOME or ~/.rekindle)")
+        Path | None, typer.Option(help="Directory of database, token and runs. (default: REKINDLE_HOME or ~/.rekindle)")
     ] = None,
     url: Annotated[
-        str | None, typer.Option(help="Server to talk to; its token is in REKINDLE_TOKEN. (default: REKINDLE_URL)")
+        str | None, typer.Option(help="URL of the server; REKINDLE_TOKEN is its token. (default: REKINDLE_URL)")
     ] = None,
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
     """A fault-tolerant job service for torchrun."""
-    context.obj = Invocation(home, url)
+    context.obj = GlobalOptions(home, url)
 
 
 def main() -> None:
     """End the process with an ``ExitCode``, never with a traceback."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal that cannot show a character is no reason to stop
+            stream.reconfigure(errors="replace")  # for a terminal that cannot show a character
     sys.exit(run())
 
 
 def run() -> int:
-    """Carry out the command line. Commands end by SystemExit; what returns is the code of a command that could not."""
+    """Run the command line. A command ends with SystemExit; the returned code is that of one that failed to."""
     try:
         app(prog_name="rekindle")
     except ProblemError as error:
-        err().print(problem_text(error.problem))
+        err().print(format_problem(error.problem))
     except NoServerError as error:
-        err().print(complaint(str(error), "Start one with: rekindle serve"))
-    except Exception as error:  # noqa: BLE001 - the last line of defence: a person gets one sentence, not a traceback
-        err().print(
-            complaint(f"{type(error).__name__}: {error}", f"This should not happen; it did in {_place(error)}.")
-        )
+        err().print(format_error(str(error), "Start one with: rekindle serve"))
+    except Exception as error:  # noqa: BLE001 - a person should read one sentence, not a traceback
+        hint = f"Internal error; please report it with this position: {_position(error)}"
+        err().print(format_error(f"{type(error).__name__}: {error}", hint))
     return ExitCode.USAGE
 
 
-def _place(error: Exception) -> str:
+def _position(error: Exception) -> str:
     frame = traceback.extract_tb(error.__traceback__)[-1]
     return f"{frame.filename}, line {frame.lineno}"

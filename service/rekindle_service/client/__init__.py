@@ -1,41 +1,43 @@
-"""The REST interface from Python: ``Client``, which the command line uses, and ``AsyncClient``.
+"""The REST API from Python: ``Client``, which the command line uses, and ``AsyncClient``.
 
-Answers are the server's JSON as it is, described as typed dictionaries: nothing is lost between the server and
-``-o json``, and a field that a newer server adds does no harm.
+Answers are the server's JSON, described by typed dictionaries: ``-o json`` prints it unchanged, and a field that a
+newer server adds does no harm.
 """
 
-from rekindle_service.client.absence import Absence, Tell
-from rekindle_service.client.address import Address, find_server, server_in, shares_disk
-from rekindle_service.client.asynchronous import AsyncClient
-from rekindle_service.client.blocking import Client
-from rekindle_service.client.event import Event
-from rekindle_service.client.experiment_answers import BuiltIn, Experiment, ExperimentSummary, Row, Trial
-from rekindle_service.client.job_answers import (
+from rekindle_service.client.async_client import AsyncClient
+from rekindle_service.client.blocking_client import Client
+from rekindle_service.client.discovery import Server, find_server, is_local, local_server
+from rekindle_service.client.errors import FieldProblem, NoServerError, Problem, ProblemError
+from rekindle_service.client.log_follower import AttemptHeader, LogChunk, LogFilter, LogLine
+from rekindle_service.client.models import (
     Attempt,
+    BuiltIn,
     Configuration,
     Device,
     Devices,
+    Experiment,
+    ExperimentSummary,
     Fault,
-    Injection,
+    FaultInjection,
+    Interval,
     Job,
-    JobTime,
-    LogPart,
+    JobEvent,
     MetricSeries,
     Outcome,
     Rank,
+    Row,
     Snapshot,
     SnapshotList,
-    StoryEvent,
-    rests,
+    TimeBreakdown,
+    Trial,
 )
-from rekindle_service.client.log_follower import Headline, LogChoice, LogLine
-from rekindle_service.client.problems import FieldProblem, NoServerError, Problem, ProblemError
+from rekindle_service.client.reconnect import OnConnectionChange, ReconnectPolicy, is_settled
+from rekindle_service.client.transport import Event
 
 __all__ = [
-    "Absence",
-    "Address",
     "AsyncClient",
     "Attempt",
+    "AttemptHeader",
     "BuiltIn",
     "Client",
     "Configuration",
@@ -45,28 +47,30 @@ __all__ = [
     "Experiment",
     "ExperimentSummary",
     "Fault",
+    "FaultInjection",
     "FieldProblem",
-    "Headline",
-    "Injection",
+    "Interval",
     "Job",
-    "JobTime",
-    "LogChoice",
+    "JobEvent",
+    "LogChunk",
+    "LogFilter",
     "LogLine",
-    "LogPart",
     "MetricSeries",
     "NoServerError",
+    "OnConnectionChange",
     "Outcome",
     "Problem",
     "ProblemError",
     "Rank",
+    "ReconnectPolicy",
     "Row",
+    "Server",
     "Snapshot",
     "SnapshotList",
-    "StoryEvent",
-    "Tell",
+    "TimeBreakdown",
     "Trial",
     "find_server",
-    "rests",
-    "server_in",
-    "shares_disk",
+    "is_local",
+    "is_settled",
+    "local_server",
 ]

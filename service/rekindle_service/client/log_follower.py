@@ -1,35 +1,33 @@
-"""All ranks' output, across attempts and restarts of the server, with nothing lost and nothing twice.
+"""The output of all ranks, across attempts and restarts of the server, each line exactly once.
 
-What has been shown is counted in bytes of each log file, and those files only grow: whatever connection is lost in
-between, the next read begins where the last one ended.
+Progress is counted in bytes of each log file, and those files only grow: after a lost connection the next read starts
+where the last one ended.
 """
 
+import re
 import time
-from collections.abc import Generator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Protocol
 
-from rekindle_service.client.dialogue import Ask, Dialogue, Pause
-from rekindle_service.client.job_answers import Attempt, Job, LogPart, Rank, rests
-from rekindle_service.client.line_cutter import LineCutter
+from rekindle_service.client.models import Attempt, Job, Rank
+from rekindle_service.client.reconnect import is_settled
 from rekindle_service.sanitize import strip_control
 
-_POLL = 0.3  # seconds
-_RESUME_KNOWN_AFTER = 2.0  # seconds that the first lines of an attempt wait for the step it resumed from
-
-T = TypeVar("T")
-Answered = Generator[Any, Any, T]
-"""A part of a dialogue that ends with a result."""
+_POLL_INTERVAL = 0.3  # seconds
+_RESUME_STEP_TIMEOUT = 2.0  # seconds that the header of an attempt waits for the step that it resumed from
+_LINE_END = re.compile(rb"\r?\n|\r(?=[^\n])")
+_MAX_LINE = 1 << 16  # bytes; a longer line without an end is shown in parts
 
 
 @dataclass(frozen=True, slots=True)
-class LogChoice:
-    """Which logs of a job: None means every one."""
+class LogFilter:
+    """Which logs of a job; None selects all."""
 
     rank: int | None = None
     stream: str | None = None
     attempt: int | None = None
-    tail: int | None = None  # begin so many lines before the end
+    tail: int | None = None  # start with the last N lines of the latest attempt
 
     @property
     def streams(self) -> tuple[str, ...]:
@@ -37,8 +35,16 @@ class LogChoice:
 
 
 @dataclass(frozen=True, slots=True)
+class LogChunk:
+    """Raw bytes of a log; the next chunk starts at ``next_offset``."""
+
+    data: bytes
+    next_offset: int
+
+
+@dataclass(frozen=True, slots=True)
 class LogLine:
-    """As it was written, with its end."""
+    """``raw`` is the line as it was written, with its end."""
 
     rank: int
     stream: str
@@ -46,128 +52,155 @@ class LogLine:
 
     @property
     def text(self) -> str:
-        """Harmless on a terminal, without its end."""
+        """The line without its end, safe on a terminal."""
         return strip_control(self.raw.rstrip(b"\r\n").decode(errors="replace"))
 
 
 @dataclass(frozen=True, slots=True)
-class Headline:
-    """Here an attempt begins."""
+class AttemptHeader:
+    """The lines of an attempt follow."""
 
     attempt: int
     resumed_from_step: int | None
 
 
+LogItem = LogLine | AttemptHeader
+
+
+class LineBuffer:
+    """Splits bytes into whole lines, wherever the chunks are cut.
+
+    A carriage return ends a line too, since progress bars write no other end; as the last byte it may be half of a
+    Windows line end, and waits for the next one.
+    """
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """The lines that ``data`` completes, each with its end."""
+        self._rest += data
+        lines, taken = [], 0
+        for end in _LINE_END.finditer(self._rest):
+            lines.append(self._rest[taken : end.end()])
+            taken = end.end()
+        self._rest = self._rest[taken:]
+        if len(self._rest) > _MAX_LINE:
+            lines.append(self.flush())
+        return lines
+
+    def flush(self) -> bytes:
+        """The last bytes without a line end; call it when no more bytes will come."""
+        rest, self._rest = self._rest, b""
+        return rest
+
+
 @dataclass(slots=True)
 class _Cursor:
-    """How much of one log has been read."""
+    """How much of one log has been read; ``offset`` is None before the first read."""
 
-    offset: int | None = None  # None: nothing yet
-    cutter: LineCutter = field(default_factory=LineCutter)
+    offset: int | None = None
+    lines: LineBuffer = field(default_factory=LineBuffer)
+
+
+class LogSource(Protocol):
+    """The methods of ``AsyncClient`` that following needs."""
+
+    async def job(self, job_id: str) -> Job: ...
+    async def attempts(self, job_id: str) -> list[Attempt]: ...
+    async def ranks(self, job_id: str, attempt: int | None = None) -> list[Rank]: ...
+    async def log(self, job_id: str, rank: int, stream: str, attempt: int, *, offset: int) -> LogChunk: ...
+    async def log_tail(self, job_id: str, rank: int, stream: str, attempt: int, lines: int) -> LogChunk: ...
 
 
 class LogFollower:
-    """The chosen logs of one job, read once."""
+    """The selected logs of one job, read once."""
 
-    def __init__(self, job_id: str, choice: LogChoice) -> None:
-        self._job_id = job_id
-        self._choice = choice
+    def __init__(
+        self, source: LogSource, job_id: str, choice: LogFilter, sleep: Callable[[float], Awaitable[None]]
+    ) -> None:
+        self._source, self._job_id, self._filter, self._sleep = source, job_id, choice, sleep
         self._cursors: dict[tuple[int, int, str], _Cursor] = {}
         self._first_seen: dict[int, float] = {}  # attempt → monotonic seconds
-        self._begun: set[int] = set()
+        self._started: set[int] = set()
         self._finished: set[int] = set()
 
-    def so_far(self) -> Dialogue[LogLine | Headline]:
-        """What has been written until now."""
-        for attempt in (yield from self._attempts()):
-            yield from self._begin(attempt)
-            yield from self._fresh(attempt["number"])
-            yield from self._rests(attempt["number"])
-        yield from self._require_chosen()
+    async def read_all(self) -> AsyncGenerator[LogItem, None]:
+        """Everything that has been written so far."""
+        for attempt in await self._attempts():
+            async for item in self._read(attempt, ended=True):
+                yield item
+        await self._require_attempt()
 
-    def follow(self) -> Dialogue[LogLine | Headline]:
-        """What has been and will be written, until no more can come.
+    async def follow(self) -> AsyncGenerator[LogItem, None]:
+        """Everything that has been and will be written.
 
-        Order matters: a job that was over before its attempts were read has no further attempt, and an attempt that
-        had ended before its logs were read has no further line.
+        The order of reads matters: a job that was settled before its attempts were read has no further attempt, and
+        an attempt that had ended before its logs were read has no further line.
         """
         while True:
-            job: Job = yield Ask(lambda client: client.job(self._job_id))
-            over = rests(job)
-            for attempt in (yield from self._attempts()):
-                yield from self._news(attempt, over)
-            if over:
-                yield from self._require_chosen()
+            settled = is_settled(await self._source.job(self._job_id))
+            for attempt in await self._attempts():
+                ended = settled or attempt["state"] == "ended"
+                if ended or self._has_resume_step(attempt):
+                    async for item in self._read(attempt, ended=ended):
+                        yield item
+            if settled:
+                await self._require_attempt()
                 return
-            yield Pause(_POLL)
+            await self._sleep(_POLL_INTERVAL)
 
-    def _require_chosen(self) -> Answered[None]:
-        """Have the server refuse a chosen attempt that there is not: it tells those that there are."""
-        chosen = self._choice.attempt
-        if chosen is not None and chosen not in self._begun:
-            yield Ask(lambda client: client.ranks(self._job_id, chosen))
+    async def _require_attempt(self) -> None:
+        """Let the server reject a selected attempt that does not exist: its error lists those that do."""
+        selected = self._filter.attempt
+        if selected is not None and selected not in self._started:
+            await self._source.ranks(self._job_id, selected)
 
-    def _attempts(self) -> Answered[list[Attempt]]:
-        """The attempts to show and not shown to their end yet; ``tail`` begins with the newest."""
-        attempts: list[Attempt] = yield Ask(lambda client: client.attempts(self._job_id))
-        if self._choice.attempt is not None:
-            attempts = [attempt for attempt in attempts if attempt["number"] == self._choice.attempt]
-        elif self._choice.tail is not None and not self._begun:
+    async def _attempts(self) -> list[Attempt]:
+        """The selected attempts that may have unread lines; with ``tail`` the first of them is the latest."""
+        attempts = await self._source.attempts(self._job_id)
+        if self._filter.attempt is not None:
+            attempts = [attempt for attempt in attempts if attempt["number"] == self._filter.attempt]
+        elif self._filter.tail is not None and not self._started:
             attempts = attempts[-1:]
-        started = min(self._begun, default=0)
-        return [each for each in attempts if each["number"] >= started and each["number"] not in self._finished]
+        first = min(self._started, default=0)
+        return [each for each in attempts if each["number"] >= first and each["number"] not in self._finished]
 
-    def _news(self, attempt: Attempt, over: bool) -> Dialogue[LogLine | Headline]:
-        number, ended = attempt["number"], over or attempt["state"] == "ended"
-        if not (ended or self._may_begin(attempt)):
-            return
-        yield from self._begin(attempt)
-        yield from self._fresh(number)
-        if ended:
-            yield from self._rests(number)
-            self._finished.add(number)
-
-    def _may_begin(self, attempt: Attempt) -> bool:
-        """Whether the headline can say where the attempt resumed from, or has waited long enough for it."""
+    def _has_resume_step(self, attempt: Attempt) -> bool:
+        """Whether the header can name the step that the attempt resumed from, or has waited long enough for it."""
         first_seen = self._first_seen.setdefault(attempt["number"], time.monotonic())
         known = attempt["number"] == 1 or attempt["resumed_from_step"] is not None
-        return known or time.monotonic() - first_seen > _RESUME_KNOWN_AFTER
+        return known or time.monotonic() - first_seen > _RESUME_STEP_TIMEOUT
 
-    def _begin(self, attempt: Attempt) -> Dialogue[LogLine | Headline]:
-        if attempt["number"] in self._begun:
-            return
-        self._begun.add(attempt["number"])
-        yield Headline(attempt["number"], attempt["resumed_from_step"])
+    async def _read(self, attempt: Attempt, *, ended: bool) -> AsyncGenerator[LogItem, None]:
+        """The unread lines of an attempt, after its header; ``ended``: also a last line without an end."""
+        number = attempt["number"]
+        if number not in self._started:
+            self._started.add(number)
+            yield AttemptHeader(number, attempt["resumed_from_step"])
+        for rank in await self._ranks(number):
+            for stream in self._filter.streams:
+                cursor = self._cursors.setdefault((number, rank, stream), _Cursor())
+                while data := await self._chunk(number, rank, stream, cursor):
+                    for line in cursor.lines.feed(data):
+                        yield LogLine(rank, stream, line)
+        if ended:
+            self._finished.add(number)
+            for (of, rank, stream), cursor in self._cursors.items():
+                if of == number and (rest := cursor.lines.flush()):
+                    yield LogLine(rank, stream, rest)
 
-    def _fresh(self, attempt: int) -> Dialogue[LogLine | Headline]:
-        """The whole lines that have come since the last look."""
-        for rank in (yield from self._ranks(attempt)):
-            for stream in self._choice.streams:
-                cursor = self._cursors.setdefault((attempt, rank, stream), _Cursor())
-                while part := (yield from self._read(attempt, rank, stream, cursor)):
-                    yield from (LogLine(rank, stream, line) for line in cursor.cutter.cut(part))
+    async def _ranks(self, attempt: int) -> list[int]:
+        if self._filter.rank is not None:
+            return [self._filter.rank]
+        return sorted(rank["rank"] for rank in await self._source.ranks(self._job_id, attempt))
 
-    def _rests(self, attempt: int) -> Dialogue[LogLine | Headline]:
-        """Last lines without an end, once nothing more will come."""
-        for (number, rank, stream), cursor in self._cursors.items():
-            rest = cursor.cutter.rest() if number == attempt else b""
-            if rest:
-                yield LogLine(rank, stream, rest)
-
-    def _ranks(self, attempt: int) -> Answered[list[int]]:
-        if self._choice.rank is not None:
-            return [self._choice.rank]
-        ranks: list[Rank] = yield Ask(lambda client: client.ranks(self._job_id, attempt))
-        return sorted(rank["rank"] for rank in ranks)
-
-    def _read(self, attempt: int, rank: int, stream: str, cursor: _Cursor) -> Answered[bytes]:
-        """The next bytes of one log; empty at its end."""
-        part: LogPart = yield self._part(attempt, rank, stream, cursor.offset)
-        cursor.offset = part.next_offset
-        return part.data
-
-    def _part(self, attempt: int, rank: int, stream: str, offset: int | None) -> Ask:
-        if offset is None and self._choice.tail is not None and attempt == min(self._begun):
-            lines = self._choice.tail
-            return Ask(lambda client: client.log_tail(self._job_id, rank, stream, attempt, lines))
-        return Ask(lambda client: client.log(self._job_id, rank, stream, attempt, offset=offset or 0))
+    async def _chunk(self, attempt: int, rank: int, stream: str, cursor: _Cursor) -> bytes:
+        """The next bytes of one log; empty at its current end."""
+        log, tail = (self._job_id, rank, stream, attempt), self._filter.tail
+        if cursor.offset is None and tail is not None and attempt == min(self._started):
+            chunk = await self._source.log_tail(*log, tail)
+        else:
+            chunk = await self._source.log(*log, offset=cursor.offset or 0)
+        cursor.offset = chunk.next_offset
+        return chunk.data

@@ -2,26 +2,26 @@
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from rekindle_service.experiments.matrix import Parameters, Trial, label
 
-Take = Literal["last", "lowest", "highest", "mean"]
+Aggregation = Literal["last", "min", "max", "mean"]
 
-_MOST_FOUND = 12  # measures, where the experiment names none
+_MAX_DEFAULT_MEASURES = 12
 
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """A column: which metric, which of its values, and by what it is divided.
+    """A column: the metric, the aggregation of its values over the steps (``take``), and what it is divided by.
 
     ``relative_to`` names parameters of another row: the one that has these values and agrees in all other parameters
     that both have.
     """
 
     metric: str
-    take: Take = "last"
+    take: Aggregation = "last"
     relative_to: Parameters | None = None
     title: str | None = None
 
@@ -31,76 +31,70 @@ class Measure:
         return self.title or (value if self.relative_to is None else f"{value} / {label(self.relative_to)}")
 
     def of(self, values: Sequence[float | None]) -> float | None:
-        """The one number of a series; None where it has none."""
-        finite = [value for value in values if value is not None]
+        """The aggregate of a series, in which None is a value that was not finite; None where it has none."""
         if self.take == "last":
             return values[-1] if values else None
-        return _TAKES[self.take](finite) if finite else None
+        finite = [value for value in values if value is not None]
+        return _AGGREGATIONS[self.take](finite) if finite else None
 
 
-_TAKES: dict[str, Callable[[list[float]], float]] = {
-    "lowest": min,
-    "highest": max,
-    "mean": lambda values: sum(values) / len(values),
-}
+def _mean(values: list[float]) -> float:
+    return sum(values) / len(values)
+
+
+_AGGREGATIONS: dict[str, Callable[[list[float]], float]] = {"min": min, "max": max, "mean": _mean}
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One combination of parameters; a value is the mean of its repeats, ``spread`` their lowest and highest."""
+    """One combination of parameters; a value is the mean over its repeats, ``spread`` their minimum and maximum."""
 
     parameters: Parameters
     trials: list[int]  # indices
-    values: list[float | None] = field(default_factory=list)
-    spread: list[tuple[float, float] | None] = field(default_factory=list)
+    values: list[float | None]
+    spread: list[tuple[float, float] | None]
 
 
 def default_measures(metrics: Iterable[Mapping[str, Any]]) -> list[Measure]:
-    """The last value of every metric that any cell has logged, for an experiment that names no measure."""
+    """The last value of the first metrics that the trials have logged, for an experiment that names no measure."""
     names = dict.fromkeys(name for each in metrics for name in each)
-    return [Measure(name) for name in list(names)[:_MOST_FOUND]]
+    return [Measure(name) for name in list(names)[:_MAX_DEFAULT_MEASURES]]
 
 
 def compare(
     trials: Sequence[Trial], values: Sequence[Sequence[float | None]], measures: Sequence[Measure]
 ) -> list[Row]:
-    """Rows in the order of the matrix. ``values`` has a number for each cell and measure, before any division."""
+    """Rows in the order of the matrix. ``values`` has a number for each trial and measure, before any division."""
     groups: dict[str, list[int]] = {}
     for index, trial in enumerate(trials):
         groups.setdefault(json.dumps(trial.parameters, sort_keys=True), []).append(index)
-    rows = [_row(trials[members[0]].parameters, members, values, len(measures)) for members in groups.values()]
-    return [_divided(row, rows, measures) for row in rows]
+    rows = [_mean_row(trials[group[0]].parameters, group, values, len(measures)) for group in groups.values()]
+    return [_relative(row, rows, measures) for row in rows]
 
 
-def _row(parameters: Parameters, members: list[int], values: Sequence[Sequence[float | None]], columns: int) -> Row:
-    row = Row(parameters, members)
-    for column in range(columns):
-        told = [value for index in members if (value := values[index][column]) is not None]
-        row.values.append(sum(told) / len(told) if told else None)
-        row.spread.append((min(told), max(told)) if len(told) > 1 else None)
-    return row
+def _mean_row(parameters: Parameters, group: list[int], values: Sequence[Sequence[float | None]], columns: int) -> Row:
+    known = [[v for index in group if (v := values[index][column]) is not None] for column in range(columns)]
+    means = [_mean(each) if each else None for each in known]
+    return Row(parameters, group, means, [(min(each), max(each)) if len(each) > 1 else None for each in known])
 
 
-def _divided(row: Row, rows: Sequence[Row], measures: Sequence[Measure]) -> Row:
+def _relative(row: Row, rows: Sequence[Row], measures: Sequence[Measure]) -> Row:
     """``row`` with the relative measures divided by those of the rows that they refer to."""
-    divided = Row(row.parameters, row.trials)
+    values, spread = list(row.values), list(row.spread)
     for column, measure in enumerate(measures):
-        value, spread = row.values[column], row.spread[column]
         if measure.relative_to is not None:
-            reference = _reference(row, rows, measure.relative_to)
-            divisor = None if reference is None else reference.values[column]
-            value = value / divisor if value is not None and divisor else None
-            spread = None
-        divided.values.append(value)
-        divided.spread.append(spread)
-    return divided
+            baseline = _baseline(row, rows, measure.relative_to)
+            value, divisor = values[column], None if baseline is None else baseline.values[column]
+            values[column] = value / divisor if value is not None and divisor else None
+            spread[column] = None
+    return replace(row, values=values, spread=spread)
 
 
-def _reference(row: Row, rows: Sequence[Row], wanted: Parameters) -> Row | None:
-    def fits(other: Row) -> bool:
-        shared = other.parameters.keys() & row.parameters.keys() - wanted.keys()
-        return all(key in other.parameters and other.parameters[key] == value for key, value in wanted.items()) and all(
-            other.parameters[key] == row.parameters[key] for key in shared
-        )
-
-    return next(filter(fits, rows), None)
+def _baseline(row: Row, rows: Sequence[Row], relative_to: Parameters) -> Row | None:
+    """The first row with the parameters ``relative_to`` that agrees with ``row`` in all others that both have."""
+    for other in rows:
+        shared = other.parameters.keys() & row.parameters.keys()
+        expected = {key: row.parameters[key] for key in shared} | relative_to
+        if expected.items() <= other.parameters.items():
+            return other
+    return None

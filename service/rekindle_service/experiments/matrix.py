@@ -1,4 +1,4 @@
-"""From lists of values to the cells of an experiment, and from a cell to the request for its job. Pure."""
+"""From the definition of an experiment to its trials, and from a trial to the request for its job. Pure."""
 
 import itertools
 import math
@@ -9,11 +9,14 @@ from typing import Any
 MAX_JOBS = 200
 
 JOB_FIELDS = ("ranks", "recipe", "script", "module", "device", "python", "warm")
-"""Fields of a job that a matrix may vary. Whatever begins with a dash is an option of the script."""
+"""Fields of a job that a matrix may vary. A key that begins with a dash is an option of the script."""
 
 Value = str | int | float | bool | None
 Parameters = dict[str, Value]
 Matrix = Mapping[str, Sequence[Value]]
+
+_OLD_KEYS = {"one_at_a_time": "sequential"}
+_OLD_AGGREGATIONS = {"lowest": "min", "highest": "max"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,15 +30,29 @@ class Trial:
         return asdict(self)
 
 
+def upgrade_definition(definition: Mapping[str, Any]) -> dict[str, Any]:
+    """A stored or submitted definition without the names of the first version, which only this function knows."""
+    upgraded = {_OLD_KEYS.get(key, key): value for key, value in definition.items()}
+    if isinstance(measures := upgraded.get("measure"), list):
+        upgraded["measure"] = [_upgrade_measure(measure) for measure in measures]
+    return upgraded
+
+
+def _upgrade_measure(measure: Any) -> Any:
+    """What is no valid measure stays as it is, to be rejected by the validation."""
+    take = measure.get("take") if isinstance(measure, dict) else None
+    return {**measure, "take": _OLD_AGGREGATIONS.get(take, take)} if isinstance(take, str) else measure
+
+
 def count(matrices: Sequence[Matrix], repeats: int) -> int:
-    """How many cells ``expand`` would give."""
+    """How many trials ``expand`` would return."""
     return repeats * sum(math.prod(map(len, matrix.values())) for matrix in matrices)
 
 
 def expand(matrices: Sequence[Matrix], repeats: int) -> list[Trial]:
     """Every combination of the values of each matrix, one matrix after the other.
 
-    All combinations come once before any is repeated: a machine that grows busy is then unfair to none of them.
+    All combinations come once before any is repeated, so that a changing load of the machine affects all alike.
     """
     once = [
         dict(zip(matrix, values, strict=True)) for matrix in matrices for values in itertools.product(*matrix.values())
@@ -46,11 +63,11 @@ def expand(matrices: Sequence[Matrix], repeats: int) -> list[Trial]:
 def job_request(
     base: Mapping[str, Any], args: Sequence[str], trial: Trial, *, name: str, seed_option: str | None
 ) -> dict[str, Any]:
-    """The body of ``POST /jobs`` for a cell; of an argument that is given more than once, the cell's comes last."""
+    """The body of ``POST /jobs`` for a trial, whose own arguments come last and so override others."""
     fields = {key: value for key, value in trial.parameters.items() if not is_option(key)}
     seed = [] if seed_option is None else [seed_option, str(trial.repeat)]
-    given = [*base.get("args", []), *args, *seed, *_options(trial.parameters)]
-    return {**base, **fields, "args": given, "name": name}
+    all_args = [*base.get("args", []), *args, *seed, *_options(trial.parameters)]
+    return {**base, **fields, "args": all_args, "name": name}
 
 
 def is_option(key: str) -> bool:
@@ -69,16 +86,13 @@ def format_value(value: Value) -> str:
         case False:
             return "no"
         case None:
-            return "not given"
+            return "not set"
         case _:
             return str(value)
 
 
 def _options(parameters: Mapping[str, Value]) -> Iterator[str]:
-    """True gives an option without a value; False and None leave it out."""
+    """True gives an option without a value; False and None omit it."""
     for key, value in parameters.items():
-        if not is_option(key) or value is False or value is None:
-            continue
-        yield key
-        if value is not True:
-            yield str(value)
+        if is_option(key) and value is not False and value is not None:
+            yield from (key,) if value is True else (key, str(value))

@@ -1,7 +1,7 @@
-"""From the cells of an experiment to queued jobs: all of them or none."""
+"""From the trials of an experiment to queued jobs: all of them or none."""
 
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
 from rekindle_service.experiments.matrix import Trial
@@ -32,16 +32,26 @@ class ExperimentSubmitter:
     ) -> Experiment:
         """The new experiment with all its jobs, or the one that a concurrent request with the same key has made.
 
-        Every cell is checked before anything is copied. Raises SubmissionError, which names fields as in the
+        Every trial is validated before anything is copied. Raises SubmissionError, which names fields as in the
         request for the experiment, and StorageError.
         """
         with ExitStack() as stack:
             stack.enter_context(self.submitter.in_flight.lock(idempotency_key))
             if (known := self.known(idempotency_key)) is not None:
                 return known
-            trials = self._fetched(trials, stack)
-            self._check(trials)
+            with _fields_of_experiment(trials[0][0]):  # the code is that of ``base``, the same for all trials
+                local = stack.enter_context(self.submitter.with_code([submission for _, submission in trials]))
+            trials = [(trial, submission) for (trial, _), submission in zip(trials, local, strict=True)]
+            self._validate(trials)
             return self._insert(experiment, trials, sequential, idempotency_key)
+
+    def _validate(self, trials: Sequence[TrialSubmission]) -> None:
+        errors: list[FieldError] = []
+        for trial, submission in trials:
+            found = (in_experiment(error, trial) for error in self.submitter.validate(submission))
+            errors += [error for error in found if error not in errors]
+        if errors:
+            raise SubmissionError(errors)
 
     def _insert(
         self, experiment: Experiment, trials: Sequence[TrialSubmission], sequential: bool, idempotency_key: str | None
@@ -50,7 +60,8 @@ class ExperimentSubmitter:
         inserted: Experiment | None = None
         try:
             for trial, submission in trials:
-                job = self._prepare(trial, submission)
+                with _fields_of_experiment(trial):
+                    job = self.submitter.prepare(submission)
                 job.experiment_id, job.trial = experiment.id, trial.to_json()
                 job.run_after = jobs[-1].id if jobs and sequential else None
                 jobs.append(job)
@@ -61,31 +72,17 @@ class ExperimentSubmitter:
                     self.submitter.discard(job)
         return inserted
 
-    def _fetched(self, trials: Sequence[TrialSubmission], stack: ExitStack) -> list[TrialSubmission]:
-        """The cells with their code on this machine until ``stack`` is closed; what they share is with_code once."""
-        try:
-            fetching = self.submitter.with_code([submission for _, submission in trials])
-            here = stack.enter_context(fetching)
-        except SubmissionError as error:
-            raise SubmissionError([in_experiment(each, trials[0][0]) for each in error.errors]) from error
-        return [(trial, submission) for (trial, _), submission in zip(trials, here, strict=True)]
 
-    def _check(self, trials: Sequence[TrialSubmission]) -> None:
-        errors: list[FieldError] = []
-        for trial, submission in trials:
-            found = (in_experiment(error, trial) for error in self.submitter.validate(submission))
-            errors += [error for error in found if error not in errors]
-        if errors:
-            raise SubmissionError(errors)
-
-    def _prepare(self, trial: Trial, submission: Submission) -> Job:
-        try:
-            return self.submitter.prepare(submission)
-        except SubmissionError as error:
-            raise SubmissionError([in_experiment(each, trial) for each in error.errors]) from error
+@contextmanager
+def _fields_of_experiment(trial: Trial) -> Iterator[None]:
+    """Within, a SubmissionError names the fields of the request for the experiment."""
+    try:
+        yield
+    except SubmissionError as error:
+        raise SubmissionError([in_experiment(each, trial) for each in error.errors]) from error
 
 
 def in_experiment(error: FieldError, trial: Trial) -> FieldError:
     """``matrix.ranks`` for a field that the trial has set, else ``base.ranks``; ``base`` for the request as a whole."""
-    place = "matrix" if error.field.partition(".")[0] in trial.parameters else "base"
-    return replace(error, field=f"{place}.{error.field}" if error.field else place)
+    parent = "matrix" if error.field.partition(".")[0] in trial.parameters else "base"
+    return replace(error, field=f"{parent}.{error.field}" if error.field else parent)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
 from rekindle.contract.job import TargetKind
-from rekindle_service.jobs.recipe_catalog import recipe_options, recipes
+from rekindle.recipes.catalog import RECIPES
 from rekindle_service.jobs.submission import FieldError, Submission
 from rekindle_service.machine.devices import Machine
 from rekindle_service.suggestions import did_you_mean
@@ -50,16 +50,15 @@ def _target_rules(submission: Submission) -> Iterator[FieldError]:
             if not _MODULE.fullmatch(target):
                 yield FieldError("module", "must be a module's dotted name", target, 'such as "package.train"')
         case TargetKind.RECIPE:
-            known = recipes()
-            if target in known:
+            if target in RECIPES:
                 yield from _option_rules(target, submission.spec.args)
             else:
-                yield FieldError("recipe", "unknown recipe", target, did_you_mean(target, list(known)))
+                yield FieldError("recipe", "unknown recipe", target, did_you_mean(target, list(RECIPES)))
 
 
 def _option_rules(recipe: str, args: Sequence[str]) -> Iterator[FieldError]:
-    """A misspelt option: the recipe itself would reject it, too, but only after the job has waited in the queue."""
-    offered = [f"--{option.name}" for option in recipe_options(recipe)]
+    """Unknown options: the recipe would reject them as well, but only after the job has left the queue."""
+    offered = [f"--{option.name}" for option in RECIPES[recipe].options]
     for option in (arg.partition("=")[0] for arg in args if arg.startswith("--")):
         if option not in (*offered, "--", "--help"):
             yield FieldError("args", f"must be options of the recipe {recipe}", option, did_you_mean(option, offered))

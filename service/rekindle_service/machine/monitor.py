@@ -4,15 +4,20 @@ import os
 import shutil
 import threading
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import psutil
 import structlog
 
-from rekindle_service.machine.devices import Machine
-from rekindle_service.machine.gpu_usage import GpuUsage, read_gpus
+from rekindle.contract import nvml
+from rekindle.contract.nvml import GpuReading
+from rekindle_service.machine.devices import Machine, Slot
+
+T = TypeVar("T")
 
 _log = structlog.get_logger(__name__)
 
@@ -41,7 +46,7 @@ class MachineSample:
     memory_total_bytes: int
     home: Space
     shared_memory: Space | None  # None on a machine without any
-    gpus: dict[str, GpuUsage]  # by slot name
+    gpus: dict[str, GpuReading]  # by slot name
 
     @property
     def disk_free_bytes(self) -> int:
@@ -118,14 +123,21 @@ class MachineMonitor:
         return sum(sum(each) - each.guest - each.guest_nice for each in times) - idle, idle
 
 
+def read_gpus(slots: Iterable[Slot]) -> dict[str, GpuReading]:
+    """A sample of each GPU among ``slots`` by slot name; one that the driver has lost is omitted."""
+    gpus = [slot for slot in slots if slot.device == "cuda"]
+    readings = nvml.read_gpus([gpu.uuid or str(gpu.index) for gpu in gpus])
+    return {gpu.name: reading for gpu, reading in zip(gpus, readings, strict=True) if reading is not None}
+
+
 def downsample(samples: list[MachineSample]) -> list[MachineSample]:
     """Every second one where there are too many: old samples stay, at greater and greater distances."""
     return samples if len(samples) <= MAX_SAMPLES else [*samples[:-1:2], samples[-1]]
 
 
-def evenly_spaced(samples: list[MachineSample], maximum: int) -> list[MachineSample]:
+def evenly_spaced(samples: list[T], maximum: int) -> list[T]:
     """At most ``maximum`` of ``samples``, evenly spaced, always with the last."""
-    step = -(-len(samples) // maximum)
+    step = max(1, -(-len(samples) // maximum))
     return samples[::-1][::step][::-1]
 
 

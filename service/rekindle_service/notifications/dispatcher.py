@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 import structlog
 
+from rekindle.contract.backoff import exponential_backoff
 from rekindle_service.config.notification_targets import NotificationTarget
 from rekindle_service.notifications.command_hook import CommandHook
 from rekindle_service.notifications.delivery import Channel, Delivery, DeliveryResult
@@ -95,17 +96,12 @@ class Dispatcher:
                 return True
             if tries == 0:
                 self._warn("A notification could not be delivered; retrying", payload, delivery)
-            self._stopping.wait(backoff(tries))
             tries += 1
+            self._stopping.wait(exponential_backoff(tries, first=1.0, maximum=_MAX_BACKOFF))
         return False
 
     def _warn(self, message: str, payload: Payload, delivery: Delivery) -> None:
         _log.warning(message, channel=self._target.label, id=payload.id, job=payload.job_id, reason=delivery.reason)
-
-
-def backoff(tries: int) -> float:
-    """Seconds to the next try: 1, 2, 4 … 300."""
-    return min(_MAX_BACKOFF, 2.0 ** min(tries, 10))
 
 
 def start_dispatchers(store: Store, targets: Sequence[NotificationTarget]) -> Callable[[], None]:

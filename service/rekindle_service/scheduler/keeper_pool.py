@@ -7,7 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from rekindle.contract.files import atomic_write
+from rekindle.contract.backoff import exponential_backoff
+from rekindle.contract.disk_space import check_free_space
 from rekindle.contract.locks import lock_holder
 from rekindle.contract.states import JobState
 from rekindle_service.config.home import Home
@@ -26,7 +27,6 @@ TRANSIENT_ERRNOS = frozenset(
     }
 )
 """What this machine lacks now and may have later: no job fails for it."""
-_PROBE = bytes(4096)  # with less space, a keeper cannot record that it has started
 
 
 @dataclass(slots=True)
@@ -74,12 +74,12 @@ class KeeperPool:
 
     def _count(self, launch: _Launch, job: Job) -> None:
         launch.host_failures += 1
-        launch.next_at = time.monotonic() + _delay(launch.host_failures + 1)
-        check_free_space(self._home.run_dir(job.id).root)
+        launch.next_at = time.monotonic() + _delay(launch.host_failures)
+        _check_host(self._home.run_dir(job.id).root)
         launch.host_failures = 0
         launch.deaths = 1 if job.state is JobState.RUNNING else launch.deaths + 1
         launch.startup_failures = launch.startup_failures + 1 if launch.journal_offset == job.journal_offset else 0
-        launch.next_at = time.monotonic() + _delay(launch.deaths)
+        launch.next_at = time.monotonic() + _delay(launch.deaths - 1)  # the first is followed at once
 
     def launch(self, job: Job) -> None:
         """Start the keeper unless it is too early to try again. Precondition: it is not alive. Raises OSError."""
@@ -96,7 +96,7 @@ class KeeperPool:
             if error.errno in TRANSIENT_ERRNOS:
                 following.counted = True
                 following.host_failures += 1
-                following.next_at = time.monotonic() + _delay(following.host_failures + 1)
+                following.next_at = time.monotonic() + _delay(following.host_failures)
             raise
 
     def reap(self, holding: set[str]) -> None:
@@ -114,18 +114,15 @@ class KeeperPool:
         self._launches.clear()
 
 
-def check_free_space(directory: Path) -> None:
+def _check_host(run_dir: Path) -> None:
     """Raises OSError where the machine, not the directory, prevents a small file from being written there."""
-    probe = directory / ".room"
     try:
-        atomic_write(probe, _PROBE, durable=False)
-        probe.unlink()
+        check_free_space(run_dir)
     except OSError as error:
         if error.errno in TRANSIENT_ERRNOS:
-            error.filename = str(directory)
             raise
 
 
-def _delay(deaths: int) -> float:
-    """Seconds to wait after so many deaths in a row: 0, 1, 2, 4 … 60."""
-    return 0 if deaths < 2 else min(_LONGEST_DELAY, 2 ** (deaths - 2))
+def _delay(failures: int) -> float:
+    """Seconds: 1, 2, 4 … 60."""
+    return exponential_backoff(failures, first=1.0, maximum=_LONGEST_DELAY)

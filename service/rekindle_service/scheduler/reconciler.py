@@ -13,7 +13,7 @@ import structlog
 from rekindle.contract.files import read_json, write_json
 from rekindle.contract.job import RunIntent
 from rekindle.contract.outcome import Outcome, OutcomeClass
-from rekindle.contract.run_dir.rank_records import notify
+from rekindle.contract.run_dir.control import ControlMessage, MessageType, notify
 from rekindle.contract.states import HOLDING_SLOTS, JobIntent, JobState
 from rekindle_service.config.home import Home
 from rekindle_service.machine.devices import Machine
@@ -128,7 +128,7 @@ class Reconciler:
         if changed:
             write_json(run_dir.intent, intent.to_json())
         if changed or intent.intent is not JobIntent.RUN:
-            notify(run_dir.bell, {"bell": "intent"})
+            notify(run_dir, ControlMessage(MessageType.INTENT))
 
     def _relaunch_keeper(self, job: Job) -> None:
         """Launch the keeper of a job that has none: the first, or the next after a lost one."""

@@ -21,26 +21,27 @@ from torch.utils.data import DataLoader, Dataset, DistributedSampler
 from torchmetrics.classification import MulticlassAccuracy
 
 from rekindle import Run
-from rekindle.recipes import ddp, models
-from rekindle.recipes.loop import Plan, fit
+from rekindle.recipes import ddp, models, training_context
+from rekindle.recipes.loop import fit
+from rekindle.recipes.training_context import TrainingContext
 
 
 class PlainLoop:
     """As the tutorials of PyTorch have it."""
 
-    def __init__(self, plan: Plan) -> None:
-        self._device, chosen, images = plan.device, plan.options, plan.data
+    def __init__(self, context: TrainingContext) -> None:
+        self._device, options, images = context.device, context.options, context.data
         on_gpu = self._device.type == "cuda"
-        module = models.build(chosen.model, images.shape).to(self._device)
+        module = models.build(options.model, images.shape).to(self._device)
         self._model = DistributedDataParallel(module, device_ids=[self._device.index] if on_gpu else None)
-        self._optimizer = torch.optim.SGD(module.parameters(), lr=chosen.lr, momentum=0.9, weight_decay=5e-4)
+        self._optimizer = torch.optim.SGD(module.parameters(), lr=options.lr, momentum=0.9, weight_decay=5e-4)
         self._accuracy = MulticlassAccuracy(images.shape.classes, average="micro").to(self._device)
-        self._sampler = DistributedSampler(images.train, seed=chosen.seed)
-        of_each = plan.batch.of_all // plan.batch.sharers
+        self._sampler = DistributedSampler(images.train, seed=options.seed)
+        per_rank = context.batch.global_batch // context.batch.data_parallel_size
         self._batches = DataLoader(
-            images.train, of_each, sampler=self._sampler, num_workers=chosen.workers, pin_memory=on_gpu
+            images.train, per_rank, sampler=self._sampler, num_workers=options.workers, pin_memory=on_gpu
         )
-        self._precision = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(chosen.amp)
+        self._precision = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(options.amp)
 
     def train_epoch(self, epoch: int) -> None:
         self._sampler.set_epoch(epoch)
@@ -95,11 +96,11 @@ def as_torch_comes() -> Iterator[None]:
     torch.use_deterministic_algorithms(True)
 
 
-def fit_in_turns(run: InTurns, plan: Plan) -> None:
-    run.plain = PlainLoop(plan)
-    fit(run, plan)
+def fit_in_turns(run: InTurns, context: TrainingContext) -> None:
+    run.plain = PlainLoop(context)
+    fit(run, context)
 
 
 if __name__ == "__main__":
-    ddp.Run, ddp.fit = InTurns, fit_in_turns
+    training_context.Run, ddp.fit = InTurns, fit_in_turns
     ddp.main()

@@ -13,7 +13,7 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from rekindle import Run, SnapshotPolicy, Snapshots
-from rekindle.recipes.group import joined
+from rekindle.recipes.training_context import process_group
 from rekindle.training import memory_copy, snapshot_writer
 from rekindle.training.method import Sharded
 from rekindle.training.process_group import World
@@ -41,7 +41,7 @@ def draws() -> None:
 
 
 def snapshots() -> None:
-    with joined() as world:
+    with process_group() as world:
         saved = Snapshots("snapshots", memory=Path("memory"))
         told = {"together": [copied(saved, 1, free=5), copied(saved, 2, free=3)]}
         save(saved, world, 10)

@@ -22,7 +22,7 @@ from torchmetrics.classification import MulticlassAccuracy
 
 from rekindle import DeterministicElastic, Run, SnapshotPolicy
 from rekindle.contract.run_dir.rank_records import MetricPoint
-from rekindle.recipes.digest import weights_sha256
+from rekindle.recipes.metrics import weight_hash
 from rekindle.training.method import Replicas
 from rekindle.training.reporting import Reporter
 
@@ -143,7 +143,7 @@ def finish(run: Run, optimizer: torch.optim.Optimizer, accuracies: list[float]) 
         for name, value in state.items()
         if isinstance(value, Tensor)
     ]
-    digest = weights_sha256([*run.module.state_dict().items(), *momenta])
+    digest = weight_hash([*run.module.state_dict().items(), *momenta])
     Path("digest.json").write_text(json.dumps({"weights": digest, "step": run.step, "accuracy": accuracies}))
     sys.stdout.write(f"weights sha256 {digest}\n")
 

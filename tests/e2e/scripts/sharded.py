@@ -15,7 +15,7 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 from torch.utils.data import TensorDataset
 
 from rekindle import Run, SnapshotPolicy
-from rekindle.recipes.group import joined
+from rekindle.recipes.training_context import process_group
 from rekindle.training.method import Replicas, Sharded
 
 
@@ -89,7 +89,7 @@ def main() -> None:
     options = read_options()
     x = torch.randn(48, 7, generator=torch.Generator().manual_seed(1))
     data = TensorDataset(x, x.sum(1, keepdim=True))
-    with joined() as world:
+    with process_group() as world:
         model = build(options.width, spare=options.spare)
         divide(model, options.way, world.size)
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, foreach=False)

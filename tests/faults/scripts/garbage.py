@@ -13,14 +13,14 @@ KINDS = ["rank_started", "rank_exited", "rank_done", "rank_failed", "resumed", "
 VALUES = [None, -1, 0, 1, 10**30, 1.5, "x", [], {}, True]
 
 
-def rung():
+def messages():
     yield from (line + b"\n" for line in NONSENSE)
     for kind in KINDS:
         for value in VALUES:
             names = ("rank", "local_rank", "pid", "start_time", "exit_code", "signal", "step", "fault")
             if not (kind in ("rank_failed", "rank_done", "stack") and value in (0, 1)):
-                yield json.dumps({"bell": kind, "attempt": ATTEMPT, **dict.fromkeys(names, value)}).encode() + b"\n"
-    yield from (b'{"bell": "no such", "attempt": 1}\n' for _ in range(20_000))
+                yield json.dumps({"type": kind, "attempt": ATTEMPT, **dict.fromkeys(names, value)}).encode() + b"\n"
+    yield from (b'{"type": "no such", "attempt": 1}\n' for _ in range(20_000))
     yield b"half a line"
 
 
@@ -28,10 +28,10 @@ def main():
     if os.environ["RANK"] != "0":
         time.sleep(1)
         return
-    bell = os.open(RUN / "bell", os.O_WRONLY)
-    for line in rung():
-        os.write(bell, line)
-    os.close(bell)
+    fifo = os.open(RUN / "control.fifo", os.O_WRONLY)
+    for line in messages():
+        os.write(fifo, line)
+    os.close(fifo)
     for rank in ("0", "1"):
         folder = RUN / "attempts" / str(ATTEMPT) / "ranks" / rank
         for name in ("status.json", "done.json", "error.json"):

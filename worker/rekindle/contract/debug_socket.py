@@ -1,4 +1,4 @@
-"""Questions to torch's debug server in a rank, over the socket in its folder."""
+"""Queries to torch's debug server in a rank, over the socket in its directory."""
 
 import http.client
 import json
@@ -9,53 +9,53 @@ from dataclasses import dataclass
 
 from rekindle.contract.run_dir.paths import RankDir
 
-_ANSWER_WITHIN = 1.0  # seconds; a rank that holds the GIL or is stopped may not answer
-_LONGEST_ANSWER = 64 << 20  # bytes
+_TIMEOUT = 1.0  # seconds; a rank that holds the GIL or is stopped may not answer
+_MAX_ANSWER = 64 << 20  # bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Collectives:
-    """Where a rank is in the order of its collectives."""
+    """Where a rank is in the order of its collectives, by torch's flight recorder."""
 
-    begun: int  # sequence number of the last one, in the group that has begun most
-    in_all: int  # begun in all its groups together; not for comparing ranks, whose groups may differ
-    unfinished: bool  # it stands in one
+    last_enqueued: int  # sequence number of the last one, in the process group that has enqueued most
+    total_enqueued: int  # in all its groups together; not for comparing ranks, whose groups may differ
+    in_flight: bool  # one of them has not completed
 
 
-def collectives(folder: RankDir) -> Collectives | None:
-    """What torch's recorder in the rank tells, where it answers and a group has been made."""
-    trace = ask(folder, "fr_trace_json?onlyactive=true")
+def collectives(rank_dir: RankDir) -> Collectives | None:
+    """What the flight recorder of a rank holds; None where it does not answer or no group has been made."""
+    trace = query(rank_dir, "fr_trace_json?onlyactive=true")
     if trace is None:
         return None
     try:
-        told = json.loads(trace)
-        begun = [max(int(group["last_enqueued_collective"]), 0) for group in told["pg_status"].values()]
-        unfinished = any(not entry["retired"] for entry in told.get("entries", ()))
-        return Collectives(max(begun), sum(begun), unfinished) if begun else None
+        answer = json.loads(trace)
+        enqueued = [max(int(group["last_enqueued_collective"]), 0) for group in answer["pg_status"].values()]
+        in_flight = any(not entry["retired"] for entry in answer.get("entries", ()))
+        return Collectives(max(enqueued), sum(enqueued), in_flight) if enqueued else None
     except (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError):
         return None  # a script may put anything where the socket was
 
 
-def last_collective(folder: RankDir) -> int | None:
-    """Sequence number of the last collective that the rank has begun, where that is told."""
-    told = collectives(folder)
-    return None if told is None else told.begun
+def last_collective(rank_dir: RankDir) -> int | None:
+    """Sequence number of the last collective that the rank has enqueued, where it is known."""
+    found = collectives(rank_dir)
+    return None if found is None else found.last_enqueued
 
 
-def ask(folder: RankDir, handler: str) -> bytes | None:
+def query(rank_dir: RankDir, handler: str) -> bytes | None:
     """The answer of the rank's debug server, or None where none listens or it does not answer in time."""
     try:
-        directory = os.open(folder.root, os.O_PATH | os.O_DIRECTORY)
+        directory = os.open(rank_dir.root, os.O_PATH | os.O_DIRECTORY)
     except OSError:
         return None
     try:
-        with closing(http.client.HTTPConnection("rank", timeout=_ANSWER_WITHIN)) as connection:
+        with closing(http.client.HTTPConnection("rank", timeout=_TIMEOUT)) as connection:
             connection.sock = socket.socket(socket.AF_UNIX)
-            connection.sock.settimeout(_ANSWER_WITHIN)
+            connection.sock.settimeout(_TIMEOUT)
             # Through /proc: a socket's own path may have 107 bytes at most, a run directory's may be longer.
-            connection.sock.connect(f"/proc/self/fd/{directory}/{folder.debug_socket.name}")
+            connection.sock.connect(f"/proc/self/fd/{directory}/{rank_dir.debug_socket.name}")
             connection.request("POST", f"/handler/{handler}")
-            return connection.getresponse().read(_LONGEST_ANSWER)
+            return connection.getresponse().read(_MAX_ANSWER)
     except (OSError, http.client.HTTPException):
         return None
     finally:

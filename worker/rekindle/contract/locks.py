@@ -1,7 +1,7 @@
-"""Exclusive ownership of a folder by one live process, proven by the kernel.
+"""Exclusive ownership of a directory by one live process, proven by the kernel.
 
 POSIX record locks (``lockf``): they die with their owner and are not inherited by its children, as ``flock`` is
-(a dead owner's data-loader worker would go on holding it). The price: the owner must never open and close the lock
+(a dead owner's data-loader worker would keep holding it). The price: the owner must never open and close the lock
 file a second time, since any close drops the lock.
 """
 
@@ -14,7 +14,7 @@ _FLOCK = struct.Struct("hhqqi4x")
 
 
 class LockHeldError(Exception):
-    """Somebody else owns it; ``pid`` is the owner."""
+    """Another process owns it: ``pid``."""
 
     def __init__(self, path: Path, pid: int | None) -> None:
         super().__init__(f"{path} is held by process {pid}")
@@ -38,7 +38,7 @@ class ExclusiveLock:
 
 
 def lock_holder(path: Path) -> int | None:
-    """Pid of the live process that owns ``path``, or None. Takes nothing, so it never disturbs a starting owner.
+    """Pid of the live process that owns ``path``, or None. It takes no lock, so it never disturbs a starting owner.
 
     Must not be called by the owner itself (see above).
     """
@@ -53,6 +53,6 @@ def lock_holder(path: Path) -> int | None:
 
 
 def _holder(fd: int) -> int | None:
-    question = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
-    kind, _, _, _, pid = _FLOCK.unpack(fcntl.fcntl(fd, fcntl.F_GETLK, question))
+    query = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+    kind, _, _, _, pid = _FLOCK.unpack(fcntl.fcntl(fd, fcntl.F_GETLK, query))
     return None if kind == fcntl.F_UNLCK else pid

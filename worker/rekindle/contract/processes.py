@@ -1,10 +1,20 @@
-"""Who a process is: a pid alone is reused, so identity is (pid, start time, boot id)."""
+"""Linux processes: who one is (a pid alone is reused), how to signal exactly that one, and what ties it to others."""
 
+import ctypes
 import os
+import resource
+import select
+import signal
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Self
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_NAME = 15
+_PR_SET_CHILD_SUBREAPER = 36
+_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 
 @cache
@@ -13,42 +23,39 @@ def boot_id() -> str:
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
-def _stat_fields(pid: int) -> list[str]:
-    """Fields of ``/proc/PID/stat`` from field 3 (state) on; the command name before it may hold any byte."""
-    return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+def stat_fields(pid: int) -> list[str] | None:
+    """Fields of ``/proc/PID/stat`` from field 3 (state) on, or None when there is no such process."""
+    try:  # the command name before them may hold any byte
+        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
 
 
 def start_time(pid: int) -> int | None:
     """Start of ``pid`` in clock ticks since boot (field 22), or None when there is no such process."""
-    try:
-        return int(_stat_fields(pid)[19])
-    except (FileNotFoundError, ProcessLookupError):
-        return None
+    fields = stat_fields(pid)
+    return None if fields is None else int(fields[19])
 
 
 def process_state(pid: int) -> str | None:
     """The kernel's one-letter state of ``pid`` (R, S, D, T, Z …), or None when there is no such process."""
-    try:
-        return _stat_fields(pid)[0]
-    except (FileNotFoundError, ProcessLookupError):
-        return None
+    fields = stat_fields(pid)
+    return None if fields is None else fields[0]
 
 
 def parent_of(pid: int) -> int | None:
     """Pid of the parent of ``pid``, or None when there is no such process."""
-    try:
-        return int(_stat_fields(pid)[1])
-    except (FileNotFoundError, ProcessLookupError):
-        return None
+    fields = stat_fields(pid)
+    return None if fields is None else int(fields[1])
 
 
-def cpu_seconds(pid: int) -> float:
-    """Processor time that ``pid`` has used so far, in seconds; 0 when there is no such process."""
-    try:
-        fields = _stat_fields(pid)
-    except (FileNotFoundError, ProcessLookupError):
-        return 0.0
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+def cpu_seconds(pid: int, *, with_children: bool = False) -> float:
+    """Processor time that ``pid`` has used so far, in seconds; 0 when there is no such process.
+
+    ``with_children`` adds that of its children which have ended and were waited for.
+    """
+    ticks = (stat_fields(pid) or [])[11 : 15 if with_children else 13]
+    return sum(map(int, ticks)) / _TICKS_PER_SECOND
 
 
 def has_signal_handler(pid: int, number: int) -> bool:
@@ -87,6 +94,53 @@ class ProcessIdentity:
 
     def alive(self) -> bool:
         """True while this very process runs; a zombie has ended, and another process with its pid is not it."""
-        if self.boot_id != boot_id() or start_time(self.pid) != self.start_time:
-            return False
-        return process_state(self.pid) not in (None, "Z", "X")
+        fields = stat_fields(self.pid) if self.boot_id == boot_id() else None
+        return fields is not None and int(fields[19]) == self.start_time and fields[0] not in ("Z", "X")
+
+    def send_signal(self, number: int, *, wait: bool = False) -> bool:
+        """Signal exactly this process; False where it has ended, or is another user's.
+
+        The descriptor is opened first and the identity checked afterwards: the kernel cannot give the pid of an open
+        descriptor to another process. ``wait`` returns only once the process has ended.
+        """
+        with suppress(ProcessLookupError, PermissionError):
+            fd = os.pidfd_open(self.pid)
+            try:
+                if self.alive():
+                    signal.pidfd_send_signal(fd, number)
+                    if wait:
+                        ended = select.poll()
+                        ended.register(fd, select.POLLIN)
+                        ended.poll()
+                    return True
+            finally:
+                os.close(fd)
+        return False
+
+
+def _prctl(option: int, argument: int | bytes) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(option, argument, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), f"prctl({option}) failed")
+
+
+def die_with_parent(parent: int) -> None:
+    """Have the kernel SIGKILL this process when ``parent``, the process that started it, dies; at once if it has."""
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def set_child_subreaper() -> None:
+    """Make descendants whose parent dies children of this process, so that none escapes it."""
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def set_process_name(name: str) -> None:
+    """What ``ps -o comm`` and ``top`` show, at most 15 bytes: forked processes would all be called ``python``."""
+    _prctl(_PR_SET_NAME, name.encode()[:15])
+
+
+def forbid_core_dumps() -> None:
+    """A rank's core file has the size of its memory (1.4 GB on CPU) and lands in the user's code directory."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

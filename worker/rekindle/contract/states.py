@@ -32,6 +32,12 @@ HOLDING_SLOTS = frozenset({JobState.STARTING, JobState.RUNNING, JobState.RECOVER
 
 ACTIVE = HOLDING_SLOTS | {JobState.QUEUED}
 
+
+def is_settled(state: str, intent: str) -> bool:
+    """Whether nothing more happens to the job by itself: it has ended, or is held in the queue."""
+    return state in TERMINAL or (state == JobState.QUEUED and intent == JobIntent.HOLD)
+
+
 _ENDINGS = TERMINAL | {JobState.QUEUED}
 
 TRANSITIONS: dict[JobState, frozenset[JobState]] = {

@@ -7,22 +7,21 @@ from functools import partial
 from pathlib import Path
 
 from rekindle.contract.locks import ExclusiveLock, LockHeldError
-from rekindle.contract.process_ties import forbid_core_dumps, set_child_subreaper, set_process_name
+from rekindle.contract.processes import forbid_core_dumps, set_child_subreaper, set_process_name
 from rekindle.contract.run_dir.paths import RunDir
-from rekindle.keeper.bell import ControlFifo
-from rekindle.keeper.preload import preload
-from rekindle.keeper.process_tree import descendants, end_all, reap
-from rekindle.keeper.supervision import Keeper, UnreadableError
-from rekindle.keeper.surroundings import note_surroundings
-from rekindle.keeper.watch import Watch
+from rekindle.keeper.environment_info import write_environment_info
+from rekindle.keeper.event_loop import ControlFifo, EventLoop
+from rekindle.keeper.ranks.processes import descendants, kill_all, reap_children
+from rekindle.keeper.supervisor import Keeper, UnreadableError
+from rekindle.keeper.torchrun.preload import preload
 
 
 def main(run_dir: RunDir) -> int:
-    """Keep the job of ``run_dir`` until it is over. 0 also when another keeper has it already."""
+    """Keep the job of ``run_dir`` until it is over. 0 also when another keeper owns it."""
     try:
         lock = ExclusiveLock(run_dir.keeper_lock)
     except LockHeldError as error:
-        _say(f"{error}: leaving the job to it")
+        _log(f"{error}: leaving the job to it")
         return 0
     set_process_name("rekindle-keeper")
     set_child_subreaper()
@@ -30,27 +29,27 @@ def main(run_dir: RunDir) -> int:
     try:
         _keep(run_dir)
     except (OSError, UnreadableError) as error:
-        _say(f"the keeper cannot go on: {error}; it has stopped the ranks, and the server starts another")
+        _log(f"the keeper cannot continue: {error}; it has stopped the ranks, and the server starts another")
         return 1
     finally:
-        end_all(partial(descendants, os.getpid()), reap)
+        kill_all(partial(descendants, os.getpid()), reap_children)
         lock.release()
     return 0
 
 
 def _keep(run_dir: RunDir) -> None:
-    keeper = Keeper(run_dir, Watch(ControlFifo(run_dir.bell)))
+    keeper = Keeper(run_dir, EventLoop(ControlFifo(run_dir.control)))
     if keeper.begin():
-        note_surroundings(run_dir, keeper.run)
+        write_environment_info(run_dir, keeper.run)
         if keeper.spec.warm:
             for failure in preload(keeper.spec, run_dir.code):
-                _say(f"not preloaded: {failure}")
+                _log(f"not preloaded: {failure}")
         keeper.supervise()
 
 
-def _say(sentence: str) -> None:
-    with suppress(OSError):  # the log may lie on the disk whose being full is to be told
-        print(sentence, file=sys.stderr)  # noqa: T201  # stderr is the keeper's log
+def _log(message: str) -> None:
+    with suppress(OSError):  # the log may be on the disk whose being full is reported
+        print(message, file=sys.stderr)  # noqa: T201  # stderr is the keeper's log
 
 
 if __name__ == "__main__":

@@ -1,8 +1,10 @@
-"""The torchrun agent of one attempt: stock torchrun, which also tells the keeper how each rank ended.
+"""The torchrun agent of one attempt: stock torchrun, which also reports to the keeper how each rank ended.
 
-torchrun reports only the first failing rank, and only when it has stopped the others. The kernel tells us at once:
-on SIGCHLD the status of a dead rank is looked at without reaping it (WNOWAIT), so torchrun notices nothing. Where
-torchrun waits for a rank and so reaps it before that, what it was given is told.
+torchrun reports only the first failing rank, and only when it has stopped the others. The kernel reports at once: on
+SIGCHLD the status of a dead rank is read without reaping it (WNOWAIT), so torchrun notices nothing. Where torchrun
+waits for a rank and so reaps it before that, the status that it received is reported.
+
+Its module path is fixed: a keeper that outlives an upgrade starts cold agents of the new version by it.
 """
 
 import os
@@ -12,19 +14,19 @@ from collections.abc import Callable
 from pathlib import Path
 
 from rekindle.contract.environment import RankEnv
-from rekindle.contract.process_ties import die_with_parent, set_process_name
-from rekindle.contract.run_dir.rank_records import notify
+from rekindle.contract.processes import die_with_parent, set_process_name
+from rekindle.contract.run_dir.control import ControlMessage, MessageType, notify
 
 
-def run_warm(argv: list[str], gate: int) -> None:
-    """Run torchrun up to the start of its ranks, wait there for the release from the pipe ``gate``, and go on."""
+def run_warm(argv: list[str], latch: int) -> None:
+    """Run torchrun up to the start of its ranks, and wait there until the pipe ``latch`` brings ``Go``."""
     from torch.distributed.launcher.api import elastic_launch
     from torch.distributed.run import config_from_args, get_args_parser
 
-    from rekindle.keeper.gate import GatedLogs
+    from rekindle.keeper.torchrun.latch import LatchedLogs
 
     config, entrypoint, arguments = config_from_args(get_args_parser().parse_args(argv))
-    config.logs_specs = GatedLogs(gate)
+    config.logs_specs = LatchedLogs(latch)
     _run_and_exit(lambda: elastic_launch(config, entrypoint)(*arguments))
 
 
@@ -45,7 +47,7 @@ def _run_and_exit(torchrun: Callable[[], object]) -> None:
         torchrun()
     except ChildFailedError as error:
         for failure in error.failures.values():
-            _ring_exit(failure.pid, failure.exitcode)
+            _report_exit(failure.pid, failure.exitcode)
         print(error, file=sys.stderr)  # noqa: T201  # stderr is the agent's log
         code = 1
     except SystemExit as error:
@@ -58,41 +60,37 @@ def _run_and_exit(torchrun: Callable[[], object]) -> None:
 
 
 def _report_dead_ranks() -> None:
-    for pid in _children():
+    for pid in map(int, Path("/proc/thread-self/children").read_text().split()):
         try:
             ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         except ChildProcessError:
             continue
         if ended is not None:
             by_signal = ended.si_code in (os.CLD_KILLED, os.CLD_DUMPED)
-            _ring_exit(pid, -ended.si_status if by_signal else ended.si_status)
+            _report_exit(pid, -ended.si_status if by_signal else ended.si_status)
 
 
 def _report_reaped_ranks() -> None:
-    """From now on, and in this process only, also tell what ``os.waitpid`` returns."""
+    """From now on, and in this process only, also report what ``os.waitpid`` returns."""
     waitpid = os.waitpid
 
-    def waitpid_and_tell(pid: int, options: int, /) -> tuple[int, int]:
+    def waitpid_and_report(pid: int, options: int, /) -> tuple[int, int]:
         reaped, status = waitpid(pid, options)
         if reaped:
-            _ring_exit(reaped, os.waitstatus_to_exitcode(status))
+            _report_exit(reaped, os.waitstatus_to_exitcode(status))
         return reaped, status
 
-    os.waitpid = waitpid_and_tell
+    os.waitpid = waitpid_and_report
     os.register_at_fork(after_in_child=lambda: setattr(os, "waitpid", waitpid))
 
 
-def _ring_exit(pid: int, exit_code: int) -> None:
+def _report_exit(pid: int, exit_code: int) -> None:
     """``exit_code`` as Python's process classes give it: negative for a signal."""
     env = RankEnv.read(os.environ)
     if env.run_dir is not None:
         code, number = (exit_code, None) if exit_code >= 0 else (None, -exit_code)
-        message = {"bell": "rank_exited", "attempt": env.attempt, "pid": pid, "exit_code": code, "signal": number}
-        notify(env.run_dir.bell, message)
-
-
-def _children() -> list[int]:
-    return [int(pid) for pid in Path("/proc/thread-self/children").read_text().split()]
+        exited = ControlMessage(MessageType.RANK_EXITED, env.attempt, pid=pid, exit_code=code, signal=number)
+        notify(env.run_dir, exited)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from rekindle.contract.run_dir.json_records import read_record
 from rekindle.contract.run_dir.paths import AttemptDir, RankDir, RunDir
 from rekindle.contract.run_dir.rank_records import RankDone, RankError, RankStatus
 from rekindle.contract.safe_open import open_regular
-from rekindle.keeper.facts import AttemptFacts, Ending, RankFacts
+from rekindle.keeper.attempt_result import AttemptResult, Ending, RankResult
 
 N = TypeVar("N", int, float)
 
@@ -16,44 +16,44 @@ _TAIL = 4000  # bytes of torchrun's output that are evidence
 _MAX_TAIL = 256 << 10  # bytes in which torchrun may report on each of many ranks
 
 
-def read_rank_result(rank_dir: RankDir, rank: int) -> RankFacts | None:
+def read_rank_result(rank_dir: RankDir, rank: int) -> RankResult | None:
     """A rank as its own files describe it, or None where it has not started."""
     status = read_record(rank_dir.status, RankStatus)
     if status is None:
         return None
-    facts = RankFacts(rank, status.local_rank, status.pid, status.start_time)
-    read_markers(rank_dir, facts)
-    return facts
+    result = RankResult(rank, status.local_rank, status.pid, status.start_time)
+    read_markers(rank_dir, result)
+    return result
 
 
-def read_markers(rank_dir: RankDir, rank: RankFacts) -> None:
+def read_markers(rank_dir: RankDir, rank: RankResult) -> None:
     """Update ``rank`` by the done marker and the error that it may have written."""
     if (done := read_record(rank_dir.done, RankDone)) is not None:
         rank.done, rank.drained = True, done.drained
     rank.error = read_record(rank_dir.error, RankError) or rank.error
 
 
-def read_lost_attempt(run_dir: RunDir, number: int, world_size: int) -> AttemptFacts:
+def read_lost_attempt(run_dir: RunDir, number: int, world_size: int) -> AttemptResult:
     """An attempt whose keeper died before it could write the end. Done markers of all ranks make it a success."""
     attempt_dir = run_dir.attempt(number)
-    ranks = {rank: RankFacts(rank, rank, pid=0, start_time=0) for rank in range(world_size)}
+    ranks = {rank: RankResult(rank, rank, pid=0, start_time=0) for rank in range(world_size)}
     for rank in ranks.values():
         read_markers(attempt_dir.rank(rank.rank), rank)
     ending = Ending.DONE if all(rank.done for rank in ranks.values()) else Ending.KEEPER_LOST
-    facts = AttemptFacts(attempt=number, world_size=world_size, ending=ending, ranks=ranks)
-    read_steps(facts, attempt_dir)
-    return facts
+    result = AttemptResult(attempt=number, world_size=world_size, ending=ending, ranks=ranks)
+    read_steps(result, attempt_dir)
+    return result
 
 
-def read_steps(facts: AttemptFacts, attempt_dir: AttemptDir) -> None:
+def read_steps(result: AttemptResult, attempt_dir: AttemptDir) -> None:
     """Fill in how far the ranks came, as they last reported."""
     found = (read_record(attempt_dir.rank(number).status, RankStatus) for number in attempt_dir.rank_numbers())
     statuses = [status for status in found if status is not None]
-    facts.resumed_from_step = _highest(status.resumed_from_step for status in statuses)
-    facts.last_step = _highest(status.step for status in statuses)
-    facts.snapshot_step = _highest(status.snapshot_step for status in statuses)
-    facts.memory_step = _highest(status.memory_step for status in statuses)
-    facts.saving_seconds = _highest(status.saving_seconds for status in statuses)
+    result.resumed_from_step = _highest(status.resumed_from_step for status in statuses)
+    result.last_step = _highest(status.step for status in statuses)
+    result.snapshot_step = _highest(status.snapshot_step for status in statuses)
+    result.memory_step = _highest(status.memory_step for status in statuses)
+    result.saving_seconds = _highest(status.saving_seconds for status in statuses)
 
 
 def _highest(values: Iterable[N | None]) -> N | None:

@@ -7,7 +7,7 @@ from rekindle.contract.failure_stats import FailureStats
 from rekindle.contract.outcome import Outcome, OutcomeClass
 from rekindle.contract.processes import boot_id
 from rekindle.contract.run_dir.attempt_history import AttemptHistory
-from rekindle.keeper.verdict import Ended
+from rekindle.keeper.retry_policy import AttemptRecord
 
 _NO_FAILURE = {OutcomeClass.SUCCESS, OutcomeClass.PREEMPTED, OutcomeClass.CANCELLED}
 _END_NOT_SEEN = {OutcomeClass.KEEPER_LOST, OutcomeClass.HOST_LOST}
@@ -18,7 +18,7 @@ class History:
     """``ended`` are the attempts of the current run only: a resume by the user begins a new budget."""
 
     last_attempt: int = 0
-    ended: list[Ended] = field(default_factory=list)
+    ended: list[AttemptRecord] = field(default_factory=list)
     open_attempt: int | None = None  # started, and its keeper died before it could write the end
     open_world_size: int = 0
     went_cold: bool = False  # an attempt was started in a fresh interpreter
@@ -44,7 +44,7 @@ def read_history(journal: Path, run: int) -> History:
     attempts = AttemptHistory.read(journal)
     this_run, last = attempts.run(run), attempts.latest
     history = History(
-        ended=[Ended(each.outcome, each.progressed) for each in this_run.ended if each.outcome is not None],
+        ended=[AttemptRecord(each.outcome, each.progressed) for each in this_run.ended if each.outcome is not None],
         went_cold=not all(attempt.warm for attempt in attempts.attempts.values()),
         last_keeper_boot=None if attempts.keeper is None else attempts.keeper.keeper.boot_id,
         run_started_at=this_run.started_at,

@@ -1,1 +1,1 @@
-"""The wrapper around the user's script inside every rank: it changes nothing that the script can see."""
+"""The wrapper around the user's script inside every rank: it changes nothing that the script can observe."""

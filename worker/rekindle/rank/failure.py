@@ -8,21 +8,21 @@ from types import TracebackType
 
 from rekindle.contract.run_dir.rank_records import RankError
 
-_MESSAGE_LIMIT = 4000
-_TRACEBACK_LIMIT = 64_000
+_MAX_MESSAGE = 4000  # characters
+_MAX_TRACEBACK = 64_000  # characters
 
 
 def describe(rank: int, error: BaseException, code: Path) -> RankError:
-    """The record of ``error``; its file is relative to ``code``, the user's code directory, where it lies in it."""
-    file, line = _place(error, code)
+    """The record of ``error``; its file is relative to ``code``, the user's code directory, where it is in it."""
+    file, line = _position(error, code)
     text = "".join(traceback.format_exception(type(error), error, user_frames(error.__traceback__)))
     return RankError(
         rank=rank,
         exception=type(error).__name__,
-        message=_message(error)[:_MESSAGE_LIMIT],
+        message=_message(error)[:_MAX_MESSAGE],
         file=file,
         line=line,
-        traceback=text[-_TRACEBACK_LIMIT:],
+        traceback=text[-_MAX_TRACEBACK:],
         exit_code=exit_code(error) if isinstance(error, SystemExit) else None,
         at=time.time(),
         at_monotonic=time.monotonic(),
@@ -72,22 +72,19 @@ def _is_ours(frame: TracebackType) -> bool:
     return name.startswith("<frozen ") or Path(name).parent == Path(__file__).parent
 
 
-def _place(error: BaseException, code: Path) -> tuple[str | None, int | None]:
+def relative_to_code(file: str, code: Path) -> str | None:
+    """``file`` relative to the user's code directory; None where it is not in it, or no file, such as ``<string>``."""
+    path, root = Path(file), code.resolve()
+    inside = path.is_absolute() and path.resolve().is_relative_to(root)
+    return str(path.resolve().relative_to(root)) if inside else None
+
+
+def _position(error: BaseException, code: Path) -> tuple[str | None, int | None]:
     """The innermost line of the user's own code, else of any code."""
     if isinstance(error, SyntaxError) and isinstance(error.filename, str):
-        return _relative(error.filename, code), error.lineno
-    summary = traceback.extract_tb(user_frames(error.__traceback__))
-    if not summary:
-        return None, None
-    own = [frame for frame in summary if _lies_in(frame.filename, code)]
-    place = (own or summary)[-1]
-    return _relative(place.filename, code), place.lineno
-
-
-def _lies_in(name: str, code: Path) -> bool:
-    """False for what is no file, such as ``<string>``."""
-    return Path(name).is_absolute() and Path(name).resolve().is_relative_to(code.resolve())
-
-
-def _relative(name: str, code: Path) -> str:
-    return str(Path(name).resolve().relative_to(code.resolve())) if _lies_in(name, code) else name
+        return relative_to_code(error.filename, code) or error.filename, error.lineno
+    frames = traceback.extract_tb(user_frames(error.__traceback__))
+    for frame in reversed(frames):
+        if (file := relative_to_code(frame.filename, code)) is not None:
+            return file, frame.lineno
+    return (frames[-1].filename, frames[-1].lineno) if frames else (None, None)

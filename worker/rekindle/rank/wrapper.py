@@ -1,4 +1,4 @@
-"""Runs the user's script as ``__main__`` with its own arguments, folder and exit code, and records how it ended."""
+"""Runs the user's script as ``__main__`` with its own arguments, directory and exit code, and records how it ended."""
 
 import atexit
 import gc
@@ -18,18 +18,15 @@ from typing import NoReturn
 from rekindle.contract.environment import RankEnv, tracker_environment
 from rekindle.contract.files import write_json
 from rekindle.contract.job import DRAINED_EXIT_CODE, JobSpec
-from rekindle.contract.process_ties import die_with_parent, forbid_core_dumps, set_process_name
-from rekindle.contract.processes import ProcessIdentity
+from rekindle.contract.processes import ProcessIdentity, die_with_parent, forbid_core_dumps, set_process_name
+from rekindle.contract.run_dir.control import ControlMessage, MessageType, notify
 from rekindle.contract.run_dir.json_records import read_record
 from rekindle.contract.run_dir.paths import RankDir, RunDir
-from rekindle.contract.run_dir.rank_records import RankDone, RankState, RankStatus, notify
-from rekindle.rank.capture import capture_output, leave_stacks_on_request
-from rekindle.rank.debug_server import open_debug_server
+from rekindle.contract.run_dir.rank_records import RankDone, RankState, RankStatus
+from rekindle.rank.entrypoint import reset_multiprocessing, run_target
 from rekindle.rank.failure import describe, exit_code, print_like_python
-from rekindle.rank.fresh_start import forget_being_forked
-from rekindle.rank.open_files import write_out_open_files
-from rekindle.rank.self_harm import obey_chaos
-from rekindle.rank.target import run_target
+from rekindle.rank.handlers import install_fault_handler, open_debug_server, register_stack_dump
+from rekindle.rank.output import capture_output, flush_open_files
 
 
 def main() -> None:
@@ -44,22 +41,22 @@ def main() -> None:
     rank_pid = os.getpid()
     error = _run_target(spec, env.run_dir.code)
     code = exit_code(error)
-    if os.getpid() != rank_pid:  # a child that the script forked came to the script's end: not ours to judge
+    if os.getpid() != rank_pid:  # a child that the script forked reached the script's end: it is no rank
         _leave(error, code)
     if error is not None and code not in (0, DRAINED_EXIT_CODE):
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # torchrun's, which would cut the exit functions short
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # torchrun's, which would interrupt the exit functions
         record.failed(error)
         _leave(error, code)
     _run_exit_functions()
     try:
         record.done(drained=code == DRAINED_EXIT_CODE)
-    except OSError as full:  # the disk, as a rule: nobody could know that this rank is done
+    except OSError as full:  # the disk, as a rule: without the marker this rank is not done
         record.failed(full)
         _leave(full, 1)
 
 
 def _become_a_rank(env: RankEnv) -> None:
-    """Shed what the agent left in this process, and tie its life to the agent's."""
+    """Reset what the agent has set in this process, and end it when the agent ends."""
     die_with_parent(os.getppid())
     forbid_core_dumps()
     set_process_name(f"rank {env.rank}")
@@ -72,18 +69,18 @@ def _become_a_rank(env: RankEnv) -> None:
         env.rank_dir.root.mkdir(parents=True, exist_ok=True)
         open_debug_server(env.rank_dir)
         capture_output(env.rank_dir)
-        leave_stacks_on_request(env.rank_dir)
-        obey_chaos(env.rank_dir)
+        register_stack_dump(env.rank_dir)
+        install_fault_handler(env.rank_dir)
     os.environ.update(tracker_environment(env, os.environ))
-    forget_being_forked()
-    gc.freeze()  # what is loaded already stays shared with the keeper, and is no file of the script's
+    reset_multiprocessing()
+    gc.freeze()  # what is loaded already stays shared with the keeper, and is not the script's
 
 
 def _run_target(spec: JobSpec, code: Path) -> BaseException | None:
     """The exception that ended the script, SystemExit among them."""
     try:
         run_target(spec, code)
-    except BaseException as error:  # noqa: BLE001  # every way to end is judged by the caller
+    except BaseException as error:  # noqa: BLE001  # every way to end is handled by the caller
         return error
     finally:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # a data loader's handler raises where a worker's death finds us
@@ -103,17 +100,17 @@ def _run_exit_functions() -> None:
     """What the interpreter does between the last line and the end; a forked process would skip it."""
     try:
         threading._shutdown()  # type: ignore[attr-defined]  # joins the script's non-daemon threads
-    except BaseException:  # noqa: BLE001  # such as Ctrl-C: the interpreter, too, shows it and goes on to its end
+    except BaseException:  # noqa: BLE001  # such as Ctrl-C: the interpreter, too, shows it and then ends
         traceback.print_exc()
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):  # the script may have closed or replaced them
         with suppress(AttributeError, ValueError, OSError):
             stream.flush()
-    write_out_open_files()
+    flush_open_files()
 
 
 class _Record:
-    """This rank's own files and its words to the keeper."""
+    """This rank's own files and its messages to the keeper."""
 
     def __init__(self, env: RankEnv, run_dir: RunDir, rank_dir: RankDir, spec: JobSpec) -> None:
         self._env, self._run_dir, self._rank_dir = env, run_dir, rank_dir
@@ -131,30 +128,29 @@ class _Record:
         )
 
     def started(self) -> None:
-        first = self._first
-        self._write(first)
-        self._ring("rank_started", local_rank=first.local_rank, pid=first.pid, start_time=first.start_time)
+        self._write(self._first)
+        self._notify(MessageType.RANK_STARTED)
 
     def done(self, *, drained: bool) -> None:
         status = self._status()
         done = RankDone(self._env.rank, drained, status.step, time.time())
         write_json(self._rank_dir.done, done.to_json())
         self._write(replace(status, state=RankState.DRAINED if drained else RankState.DONE))
-        self._ring("rank_done", drained=drained)
+        self._notify(MessageType.RANK_DONE)
 
     def failed(self, error: BaseException) -> None:
         with suppress(OSError):  # a full disk must not hide why the script failed: it is on stderr too
             write_json(self._rank_dir.error, describe(self._env.rank, error, self._run_dir.code).to_json())
             self._write(replace(self._status(), state=RankState.FAILED))
-        self._ring("rank_failed")
+        self._notify(MessageType.RANK_FAILED)
 
     def _status(self) -> RankStatus:
-        """As the script has reported it since; as it was at the start where the file is nonsense."""
+        """As the script has reported it since; as it was at the start where the file is invalid."""
         return read_record(self._rank_dir.status, RankStatus) or self._first
 
     def _write(self, status: RankStatus) -> None:
         now = replace(status, updated_at=time.time(), updated_monotonic=time.monotonic())
         write_json(self._rank_dir.status, now.to_json(), durable=False)
 
-    def _ring(self, bell: str, **fields: object) -> None:
-        notify(self._run_dir.bell, {"bell": bell, "attempt": self._env.attempt, "rank": self._env.rank, **fields})
+    def _notify(self, message_type: MessageType) -> None:
+        notify(self._run_dir, ControlMessage(message_type, self._env.attempt, self._env.rank))

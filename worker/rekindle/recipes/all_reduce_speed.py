@@ -1,9 +1,9 @@
-"""How long the ways of ``all_reduce`` take, by the amount of data; a measurement, not a training.
+"""Benchmark of the algorithms of ``all_reduce`` by the amount of data; not a training.
 
     torchrun --nproc-per-node 2 -m rekindle.recipes.all_reduce_speed --all-reduce ring --kilobytes 64,1024
 
-Logs ``ms_of_64_kB`` and so on: milliseconds from when all ranks are ready until this rank has the sum, the mean over
-the ranks, once for each of the rounds.
+Logs ``ms_of_64_kB`` and so on for each round: milliseconds from when all ranks are ready until a rank has the sum, as
+the mean over the ranks.
 """
 
 import argparse
@@ -13,39 +13,39 @@ from collections.abc import Callable
 
 import torch
 
-from rekindle.recipes.all_reduce import WAYS, AllReduce
-from rekindle.recipes.group import joined
+from rekindle.recipes.all_reduce import ALGORITHMS, AllReduce
+from rekindle.recipes.training_context import process_group
 from rekindle.training.process_group import World
 from rekindle.training.reporting import report
 
 ROUNDS = 20
-_WARM_UP = 2  # rounds that are not counted: connections are made in the first
-_TENSORS = 8  # as of a small model, of which the buckets are filled
+_WARM_UP = 2  # rounds that are not counted: the first ones connect
+_TENSORS = 8  # like a small model, whose tensors fill the buckets
 
 
 def main() -> None:
-    chosen = _arguments()
-    with joined() as world:
-        for size in chosen.kilobytes:
-            for step, milliseconds in enumerate(measure(world, WAYS[chosen.all_reduce], size)):
+    arguments = _parse_arguments()
+    with process_group() as world:
+        for size in arguments.kilobytes:
+            for step, milliseconds in enumerate(measure(world, ALGORITHMS[arguments.all_reduce], size)):
                 report(step=step, **{f"ms_of_{size}_kB": milliseconds})
             report(load=os.getloadavg()[0])
 
 
-def measure(world: World, way: AllReduce, kilobytes: int) -> list[float]:
-    """The mean over the ranks, of each round."""
+def measure(world: World, algorithm: AllReduce, kilobytes: int) -> list[float]:
+    """Milliseconds of each round, as the mean over the ranks."""
     gradients = [torch.ones(kilobytes * 1024 // 4 // _TENSORS, device=world.device) for _ in range(_TENSORS)]
-    own = [_milliseconds(world, lambda: way(gradients)) for _ in range(_WARM_UP + ROUNDS)][_WARM_UP:]
+    own = [_milliseconds(world, lambda: algorithm(gradients)) for _ in range(_WARM_UP + ROUNDS)][_WARM_UP:]
     return [sum(one) / len(one) for one in zip(*world.gather(own), strict=True)]
 
 
 def _milliseconds(world: World, action: Callable[[], None]) -> float:
     world.barrier()
     _wait_for_device(world)
-    began = time.perf_counter()
+    started = time.perf_counter()
     action()
     _wait_for_device(world)
-    return 1000 * (time.perf_counter() - began)
+    return 1000 * (time.perf_counter() - started)
 
 
 def _wait_for_device(world: World) -> None:
@@ -53,9 +53,9 @@ def _wait_for_device(world: World) -> None:
         torch.cuda.synchronize(world.device)
 
 
-def _arguments() -> argparse.Namespace:
+def _parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(allow_abbrev=False)
-    parser.add_argument("--all-reduce", choices=list(WAYS), default="ring")
+    parser.add_argument("--all-reduce", choices=list(ALGORITHMS), default="ring")
     parser.add_argument(
         "--kilobytes", type=lambda text: [int(size) for size in text.split(",")], default=[64, 1024], metavar="N,…"
     )

@@ -1,58 +1,38 @@
-"""Recipe: train on several ranks with DistributedDataParallel, and lose nothing to a kill.
+"""Recipe: train on several ranks with DistributedDataParallel.
 
     torchrun --nproc-per-node 2 -m rekindle.recipes.ddp --epochs 20
     rekindle submit --recipe ddp --ranks 2
 
-Every rank has the whole model and a share of each batch; the backward pass averages the gradients. Against recipe
-``single`` there is nothing new in the loop: a step on k ranks computes what one rank would on the same batch.
-Kill it whenever you like and start it again: it ends with the same weights to the last bit.
+Every rank has the whole model and a shard of each batch; the backward pass averages the gradients. The loop is that of
+recipe ``single``: a step on k ranks computes what one rank would on the same batch. Kill it at any time and start it
+again: it ends with bit-identical weights.
 """
 
-from rekindle.recipes import data, models, options
-from rekindle.recipes.batch_norm import synchronise
-from rekindle.recipes.group import joined
-from rekindle.recipes.loop import Plan, fit, make_repeatable, sgd
+from rekindle.recipes import data, models
+from rekindle.recipes.catalog import Options
+from rekindle.recipes.loop import fit
+from rekindle.recipes.sync_batchnorm import convert_sync_batchnorm
+from rekindle.recipes.training_context import TrainingContext, sgd, start_recipe
 from rekindle.training.deterministic_elastic import DeterministicElastic
 from rekindle.training.method import Method, Replicas
-from rekindle.training.run import Run
 
 
 def main() -> None:
-    chosen = options.read_options(
-        __doc__,
-        *options.DATA,
-        *options.SCHEDULE,
-        *options.SHARED_BATCH,
-        "accumulate",
-        "sync-batchnorm",
-        "find-unused-parameters",
-        "deterministic-elastic",
-        models=models.MODELS,
-        precisions=("no", "bf16", "fp16"),
-    )
-    make_repeatable(chosen.seed)
-    with joined() as world:
-        images = data.load(chosen, world, side=models.side_for(chosen.model))
-        model = models.build(chosen.model, images.shape)
-        if chosen.sync_batchnorm:
-            synchronise(model)
-        plan = Plan(chosen, images, sgd(model, chosen), world.device, sharers=world.size)
-        with Run(
-            model=model,
-            optimizer=plan.optimizer,
-            scaler=plan.scaler,
-            metrics=plan.tally.metrics,
-            seed=chosen.seed,
-            method=choose_method(chosen),
-        ) as run:
-            fit(run, plan)
+    with start_recipe("ddp") as (options, world):
+        images = data.load(options, world)
+        model = models.build(options.model, images.shape)
+        if options.sync_batchnorm:
+            convert_sync_batchnorm(model)
+        context = TrainingContext(options, images, sgd(model, options), world.device, data_parallel_size=world.size)
+        with context.run(model, choose_method(options), scaler=context.scaler) as run:
+            fit(run, context)
 
 
-def choose_method(chosen: options.Options) -> Method:
-    """With virtual shards even the last bits do not depend on the number of ranks."""
-    if chosen.deterministic_elastic is not None:
-        return DeterministicElastic(chosen.deterministic_elastic)
-    return Replicas(find_unused_parameters=chosen.find_unused_parameters)
+def choose_method(options: Options) -> Method:
+    """With virtual shards the weights are bit-identical on any number of ranks."""
+    if options.deterministic_elastic is not None:
+        return DeterministicElastic(options.deterministic_elastic)
+    return Replicas(find_unused_parameters=options.find_unused_parameters)
 
 
 if __name__ == "__main__":

@@ -1,109 +1,195 @@
-"""Recipe: train a model whose layers are spread over the ranks; micro-batches pass from rank to rank.
+"""Recipe: train with pipeline parallelism: each rank has some of the layers, micro-batches pass from rank to rank.
 
     torchrun --nproc-per-node 2 -m rekindle.recipes.pipeline --micro-batches 4
     rekindle submit --recipe pipeline --ranks 2
 
-Rank 0 has the first layers and feeds the images, the last rank has the last layers and knows the loss. While one
+Rank 0 has the first layers and gets the images, the last rank has the last layers and computes the loss. While one
 micro-batch is on rank 1, the next is on rank 0: with few micro-batches the ranks mostly wait for each other.
 """
 
+from collections import OrderedDict
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    get_optimizer_state_dict,
+    set_optimizer_state_dict,
+)
 from torch.distributed.pipelining import PipelineStage, ScheduleGPipe
 from torch.nn.functional import cross_entropy
 
-from rekindle.recipes import data, models, options
-from rekindle.recipes.digest import weights_sha256
-from rekindle.recipes.group import joined
-from rekindle.recipes.loop import Plan, count_correct, fit, make_repeatable, sgd
-from rekindle.recipes.stages import Stages, cut
+from rekindle.recipes import data, models
+from rekindle.recipes.loop import accuracy_of, fit
+from rekindle.recipes.metrics import weight_hash
+from rekindle.recipes.training_context import TrainingContext, sgd, start_recipe
 from rekindle.training.evaluating import evaluating
+from rekindle.training.method import Bare
+from rekindle.training.process_group import World
 from rekindle.training.run import Run
+from rekindle.training.sample_order import share
+from rekindle.training.training_state import Stateful
 
 
 def main() -> None:
-    chosen = options.read_options(
-        __doc__, *options.DATA, *options.SCHEDULE, "micro-batches", models=("transformer", "small-resnet", "resnet34")
-    )
-    make_repeatable(chosen.seed)
-    with joined() as world:
-        images = data.load(chosen, world)
-        stage = cut(models.build(chosen.model, images.shape), world.rank, world.size).to(world.device)
-        plan = Plan(chosen, images, sgd(stage, chosen), world.device, sharers=1)
-        with Run(
-            model=stage, optimizer=plan.optimizer, metrics=plan.tally.metrics, seed=chosen.seed, method=Stages()
-        ) as run:
-            pipeline = Pipeline(run, chosen.micro_batches)
-            fit(run, plan, pipeline.train_step, pipeline.test_accuracy, whole_digest)
+    with start_recipe("pipeline") as (options, world):
+        images = data.load(options, world)
+        stage = split_stages(models.build(options.model, images.shape), world.rank, world.size).to(world.device)
+        context = TrainingContext(options, images, sgd(stage, options), world.device, data_parallel_size=1)
+        with context.run(stage, PipelineStrategy()) as run:
+            pipeline = Pipeline(run, context, world)
+            fit(run, context, pipeline.train_step, pipeline.evaluate, pipeline.weight_hash)
+
+
+def split_stages(model: nn.Sequential, rank: int, ranks: int) -> nn.Sequential:
+    """The consecutive layers of ``rank``, under the names that they have in the full model.
+
+    A layer without parameters belongs to the stage of the one before it. Raises ValueError for more ranks than layers.
+    """
+    starts = [index for index, layer in enumerate(model) if next(layer.parameters(), None) is not None]
+    if len(starts) < ranks:
+        raise ValueError(f"the model has {len(starts)} layers, too few for a pipeline of {ranks} ranks")
+    own = share(len(starts), rank, ranks)
+    start = 0 if rank == 0 else starts[own.start]
+    stop = len(model) if rank == ranks - 1 else starts[own.stop]
+    return nn.Sequential(OrderedDict((str(index), model[index]) for index in range(start, stop)))
 
 
 class Pipeline:
     """The stages of all ranks as one model."""
 
-    def __init__(self, run: Run, micro_batches: int) -> None:
-        self._run, self._micro_batches = run, micro_batches
+    def __init__(self, run: Run, context: TrainingContext, world: World) -> None:
+        self._run, self._context, self._world = run, context, world
         self._last = run.world_size - 1
         self._schedules: dict[tuple[int, bool], ScheduleGPipe] = {}
 
-    def train_step(self, run: Run, plan: Plan, batch: Any) -> None:
+    def train_step(self, run: Run, context: TrainingContext, batch: Any) -> None:
         images, labels = batch
-        plan.optimizer.zero_grad()
-        logits = self._shared(self._schedule(labels, trains=True).step(**self._fed(images, labels)), labels, plan)
-        plan.optimizer.step()
+        context.optimizer.zero_grad()
+        logits = self._broadcast(self._schedule(labels, trains=True).step(**self._inputs(images, labels)), labels)
+        context.optimizer.step()
         loss = cross_entropy(logits, labels)
-        plan.tally.add(loss, logits, labels)
+        context.metrics.update(loss, logits, labels)
         run.log(loss=loss)
 
-    def test_accuracy(self, run: Run, plan: Plan) -> float:
+    def evaluate(self, run: Run, context: TrainingContext) -> float:
         with run.phase("evaluate"), evaluating(run.module):
-            return count_correct(
-                run,
-                plan,
-                lambda x, y: self._shared(self._schedule(y, trains=False).eval(**self._fed(x, y)), y, plan),
-            )
+            return accuracy_of(run, context, self._predict)
 
-    def _fed(self, images: Tensor, labels: Tensor) -> dict[str, Any]:
-        """What this rank's end of the pipeline takes in: rank 0 images, the last rank labels, in micro-batches."""
-        count = equal_portions(len(labels), self._micro_batches)
-        fed: dict[str, Any] = {}
+    def weight_hash(self, run: Run) -> str:
+        """That of all stages as one model."""
+        return weight_hash(_merge(self._world.gather(_on_cpu(dict(run.module.named_parameters())))).items())
+
+    def _predict(self, images: Tensor, labels: Tensor) -> Tensor:
+        return self._broadcast(self._schedule(labels, trains=False).eval(**self._inputs(images, labels)), labels)
+
+    def _inputs(self, images: Tensor, labels: Tensor) -> dict[str, Any]:
+        """The micro-batches that this rank feeds into the schedule: images on rank 0, labels on the last rank."""
+        count = count_micro_batches(len(labels), self._context.options.micro_batches)
+        inputs: dict[str, Any] = {}
         if self._run.rank == 0:
-            fed["arg_mbs"] = [(portion,) for portion in images.tensor_split(count)]
+            inputs["arg_mbs"] = [(chunk,) for chunk in images.tensor_split(count)]
         if self._run.rank == self._last:
-            fed["target_mbs"] = list(labels.tensor_split(count))
-        return fed
+            inputs["target_mbs"] = list(labels.tensor_split(count))
+        return inputs
 
-    def _shared(self, logits: Tensor | None, labels: Tensor, plan: Plan) -> Tensor:
-        """The logits of the last rank, on every rank: they are small, and then all can tell loss and accuracy."""
+    def _broadcast(self, logits: Tensor | None, labels: Tensor) -> Tensor:
+        """The logits of the last rank, on every rank: they are small, and then all can compute loss and accuracy."""
         if logits is None:
-            logits = torch.empty(len(labels), plan.data.shape.classes, device=self._run.device)
+            logits = torch.empty(len(labels), self._context.data.shape.classes, device=self._run.device)
         logits = logits.detach().contiguous()
         dist.broadcast(logits, src=self._last)
         return logits
 
     def _schedule(self, labels: Tensor, *, trains: bool) -> ScheduleGPipe:
-        """A schedule is made for one size of batch."""
+        """A schedule works for one batch size only."""
         key = len(labels), trains
         if key not in self._schedules:
             stage = PipelineStage(self._run.module, self._run.rank, self._run.world_size, self._run.device)
-            count = equal_portions(len(labels), self._micro_batches)
+            count = count_micro_batches(len(labels), self._context.options.micro_batches)
             self._schedules[key] = ScheduleGPipe(stage, count, loss_fn=cross_entropy)
         return self._schedules[key]
 
 
-def equal_portions(samples: int, wished: int) -> int:
-    """The largest number up to ``wished`` that divides ``samples``: micro-batches must be of one size."""
-    return max(count for count in range(1, wished + 1) if samples % count == 0)
+def count_micro_batches(samples: int, maximum: int) -> int:
+    """The largest number up to ``maximum`` that divides ``samples``: micro-batches must have the same size."""
+    return max(count for count in range(1, maximum + 1) if samples % count == 0)
 
 
-def whole_digest(run: Run) -> str:
-    """Of all stages as one model. All ranks call it."""
-    stages: list[dict[str, Tensor]] = [{}] * run.world_size
-    own = {name: parameter.detach().cpu() for name, parameter in run.module.named_parameters()}
-    dist.all_gather_object(stages, own)
-    return weights_sha256(item for stage in stages for item in stage.items())
+class PipelineStrategy(Bare):
+    """Every rank has a stage of the model and sees every whole batch; a snapshot holds the full model."""
+
+    divides_state = True
+
+    def wrap(self, model: nn.Module, world: World) -> nn.Module:
+        self._world = world
+        return model
+
+    def seat(self, world: World) -> tuple[int, int]:
+        return 0, 1
+
+    def saved(self, model: nn.Module, parts: dict[str, Stateful]) -> tuple[Stateful, dict[str, Stateful]]:
+        full = {
+            name: _FullOptimizer(model, part, self._world) if isinstance(part, torch.optim.Optimizer) else part
+            for name, part in parts.items()
+        }
+        return _FullModel(model, self._world), full
+
+
+class _FullModel:
+    """Stateful for the stages of all ranks, as one model."""
+
+    def __init__(self, stage: nn.Module, world: World) -> None:
+        self._stage, self._world = stage, world
+
+    def state_dict(self) -> dict[str, Any]:
+        return _merge(self._world.gather(_on_cpu(dict(self._stage.state_dict()))))
+
+    def load_state_dict(self, state: dict[str, Any], /) -> None:
+        self._stage.load_state_dict({name: state[name] for name in self._stage.state_dict()})
+
+
+class _FullOptimizer:
+    """Stateful for the optimizers of all stages; states are keyed by the parameters' names in the full model."""
+
+    def __init__(self, stage: nn.Module, optimizer: torch.optim.Optimizer, world: World) -> None:
+        self._stage, self._optimizer, self._world = stage, optimizer, world
+
+    def state_dict(self) -> dict[str, Any]:
+        own = get_optimizer_state_dict(self._stage, self._optimizer)
+        stages: list[dict[str, Any]] = self._world.gather(_on_cpu(dict(own)))
+        groups = [{**group} for group in stages[0]["param_groups"]]
+        for index, group in enumerate(groups):
+            group["params"] = [name for stage in stages for name in stage["param_groups"][index]["params"]]
+        return {"state": _merge([stage["state"] for stage in stages]), "param_groups": groups}
+
+    def load_state_dict(self, state: dict[str, Any], /) -> None:
+        own = {name for name, _ in self._stage.named_parameters()}
+        groups = [
+            {**group, "params": [name for name in group["params"] if name in own]} for group in state["param_groups"]
+        ]
+        states = {name: value for name, value in state["state"].items() if name in own}
+        set_optimizer_state_dict(
+            self._stage,
+            self._optimizer,
+            {"state": states, "param_groups": groups},
+            options=StateDictOptions(strict=False),  # a parameter that never had a gradient has no state
+        )
+
+
+def _on_cpu(value: Any) -> Any:
+    """Otherwise every rank would unpickle the tensors of the others onto their GPUs, and hold memory there."""
+    if isinstance(value, torch.Tensor):
+        return value.detach().cpu()
+    if isinstance(value, dict):
+        return {key: _on_cpu(item) for key, item in value.items()}
+    return [_on_cpu(item) for item in value] if isinstance(value, list) else value
+
+
+def _merge(states: list[dict[str, Any]]) -> dict[str, Any]:
+    return {name: value for state in states for name, value in state.items()}
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
-"""Recipe: train LeNet from first principles: plain tensors, hand-made all-reduce, hand-made SGD.
+"""Recipe: train LeNet with plain tensors, a hand-written all-reduce and a hand-written SGD.
 
     torchrun --nproc-per-node 2 -m rekindle.recipes.scratch --all-reduce ring
     rekindle submit --recipe scratch --ranks 2 --all-reduce naive
 
-The batch is cut in k portions, one for each rank. Each rank computes the gradient of its portion, the gradients are
-added up, and every rank takes the same step: this is what DistributedDataParallel does, and the weights agree with
-those of recipe ``ddp --model lenet`` up to rounding.
+The batch is split into k shards, one per rank. Each rank computes the gradient of its shard, the gradients are summed,
+and every rank takes the same step. This is what DistributedDataParallel does, and the weights agree with those of
+recipe ``ddp --model lenet`` up to rounding.
 """
 
 from typing import Any
@@ -14,11 +14,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import avg_pool2d, conv2d, cross_entropy, linear
 
-from rekindle.recipes import data, options
-from rekindle.recipes.all_reduce import WAYS
-from rekindle.recipes.group import joined
-from rekindle.recipes.lenet import SIDE, lenet
-from rekindle.recipes.loop import Plan, fit, make_repeatable
+from rekindle.recipes import data
+from rekindle.recipes.all_reduce import ALGORITHMS
+from rekindle.recipes.loop import fit
+from rekindle.recipes.models import lenet
+from rekindle.recipes.training_context import TrainingContext, start_recipe
 from rekindle.training.method import Bare
 from rekindle.training.run import Run
 
@@ -26,12 +26,12 @@ NAMES = ("w1", "b1", "w2", "b2", "w3", "b3", "w4", "b4")
 
 
 class PlainLeNet(nn.Module):
-    """Plain tensors and a function of them; a module only so far as ``Run`` needs one to move and save it."""
+    """Plain tensors and a function of them; a module only because ``Run`` moves and saves one."""
 
     def __init__(self, classes: int, channels: int) -> None:
         super().__init__()
-        drawn = lenet(classes, channels).parameters()  # the same first weights as the other recipes have
-        for name, tensor in zip(NAMES, drawn, strict=True):
+        initial = lenet(classes, channels).parameters()  # the same initial weights as in the other recipes
+        for name, tensor in zip(NAMES, initial, strict=True):
             self.register_parameter(name, nn.Parameter(tensor.detach().clone()))
 
     def forward(self, x: Tensor) -> Tensor:
@@ -74,29 +74,25 @@ class PlainSGD:
 
 
 def main() -> None:
-    chosen = options.read_options(
-        __doc__, *options.DATA, *options.SCHEDULE, *options.SHARED_BATCH, "all-reduce", model="lenet"
-    )
-    make_repeatable(chosen.seed)
-    with joined() as world:
-        images = data.load(chosen, world, side=SIDE)
+    with start_recipe("scratch") as (options, world):
+        images = data.load(options, world)
         model = PlainLeNet(images.shape.classes, images.shape.channels).to(world.device)
-        optimizer = PlainSGD(list(model.parameters()), chosen.lr)
-        plan = Plan(chosen, images, optimizer, world.device, sharers=world.size)
-        with Run(model=model, optimizer=optimizer, metrics=plan.tally.metrics, seed=chosen.seed, method=Bare()) as run:
-            fit(run, plan, lambda run, plan, batch: scratch_step(run, plan, optimizer, *batch))
+        optimizer = PlainSGD(list(model.parameters()), options.lr)
+        context = TrainingContext(options, images, optimizer, world.device, data_parallel_size=world.size)
+        with context.run(model, Bare()) as run:
+            fit(run, context, lambda run, context, batch: train_step(run, context, optimizer, *batch))
 
 
-def scratch_step(run: Run, plan: Plan, optimizer: PlainSGD, images: Tensor, labels: Tensor) -> None:
-    """Gradient of this rank's portion, sum over all ranks, step."""
+def train_step(run: Run, context: TrainingContext, optimizer: PlainSGD, images: Tensor, labels: Tensor) -> None:
+    """Gradient of this rank's shard, sum over all ranks, step."""
     optimizer.zero_grad()
     logits = run.model(images)
     loss = cross_entropy(logits, labels)
-    portion = loss * run.batch_weight / run.world_size
-    portion.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
-    WAYS[plan.options.all_reduce](optimizer.gradients())
+    weighted = loss * run.batch_weight / run.world_size
+    weighted.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+    ALGORITHMS[context.options.all_reduce](optimizer.gradients())
     optimizer.step()
-    plan.tally.add(loss, logits, labels)
+    context.metrics.update(loss, logits, labels)
     run.log(loss=loss)
 
 

@@ -1,42 +1,24 @@
-"""Recipe: train on one device; the first rung of the ladder, with which every other recipe should agree.
+"""Recipe: train on one device, as the reference that every other recipe should reproduce.
 
     python -m rekindle.recipes.single --epochs 20
     rekindle submit --recipe single --ranks 1
 
-There is nothing distributed here. ``Run`` brings snapshots and exact resume, ``loop.py`` holds the training loop.
+Nothing is distributed here. ``Run`` adds snapshots and exact resume; the training loop is in ``loop.py``.
 """
 
-from rekindle.recipes import data, models, options
-from rekindle.recipes.group import joined, require_one_rank
-from rekindle.recipes.loop import Plan, fit, make_repeatable, sgd
+from rekindle.recipes import data, models
+from rekindle.recipes.loop import fit
+from rekindle.recipes.training_context import TrainingContext, sgd, start_recipe
 from rekindle.training.method import Bare
-from rekindle.training.run import Run
 
 
 def main() -> None:
-    chosen = options.read_options(
-        __doc__,
-        *options.DATA,
-        *options.SCHEDULE,
-        "accumulate",
-        models=models.MODELS,
-        precisions=("no", "bf16", "fp16"),
-    )
-    make_repeatable(chosen.seed)
-    with joined() as world:
-        require_one_rank(world, "single")
-        images = data.load(chosen, world, side=models.side_for(chosen.model))
-        model = models.build(chosen.model, images.shape)
-        plan = Plan(chosen, images, sgd(model, chosen), world.device, sharers=1)
-        with Run(
-            model=model,
-            optimizer=plan.optimizer,
-            scaler=plan.scaler,
-            metrics=plan.tally.metrics,
-            seed=chosen.seed,
-            method=Bare(),
-        ) as run:
-            fit(run, plan)
+    with start_recipe("single", single_process=True) as (options, world):
+        images = data.load(options, world)
+        model = models.build(options.model, images.shape)
+        context = TrainingContext(options, images, sgd(model, options), world.device, data_parallel_size=1)
+        with context.run(model, Bare(), scaler=context.scaler) as run:
+            fit(run, context)
 
 
 if __name__ == "__main__":

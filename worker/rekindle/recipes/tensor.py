@@ -1,27 +1,25 @@
-"""Recipe: train a transformer whose layers are split: every rank computes some outputs of each layer.
+"""Recipe: train a transformer with tensor parallelism: every rank computes some outputs of each layer.
 
     torchrun --nproc-per-node 2 -m rekindle.recipes.tensor
     rekindle submit --recipe tensor --ranks 2
 
 All ranks see the whole batch. Linear layers come in pairs: the first is split by columns (a rank computes some of the
-outputs), the second by rows (a rank takes just those as inputs), so that one all-reduce a pair brings the parts
-together. Attention splits between heads.
+outputs), the second by rows (a rank uses exactly those as inputs), so that one all-reduce per pair combines them.
+Attention is split by heads.
 """
 
-import torch
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, RowwiseParallel, parallelize_module
 
-from rekindle.recipes import data, models, options
-from rekindle.recipes.group import joined
-from rekindle.recipes.loop import Plan, fit, make_repeatable
-from rekindle.recipes.transformer import HEADS, Block
+from rekindle.recipes import data, models
+from rekindle.recipes.loop import fit
+from rekindle.recipes.models import HEADS, TransformerBlock
+from rekindle.recipes.training_context import TrainingContext, sgd, start_recipe
 from rekindle.training.method import Sharded
 from rekindle.training.process_group import World
-from rekindle.training.run import Run
 
-SPLIT: dict[str, ParallelStyle] = {
+PARALLEL_STYLES: dict[str, ParallelStyle] = {
     "attention.query": ColwiseParallel(),
     "attention.key": ColwiseParallel(),
     "attention.value": ColwiseParallel(),
@@ -32,28 +30,25 @@ SPLIT: dict[str, ParallelStyle] = {
 
 
 def main() -> None:
-    chosen = options.read_options(__doc__, *options.DATA, *options.SCHEDULE, "accumulate", models=("transformer",))
-    make_repeatable(chosen.seed)
-    with joined() as world:
-        images = data.load(chosen, world)
-        model = models.build(chosen.model, images.shape).to(world.device)
-        split(model, world)
-        # foreach would mix split and whole parameters in one call, which torch refuses
-        optimizer = torch.optim.SGD(model.parameters(), chosen.lr, momentum=0.9, weight_decay=5e-4, foreach=False)
-        plan = Plan(chosen, images, optimizer, world.device, sharers=1)
-        method = Sharded(same_batch=True)
-        with Run(model=model, optimizer=optimizer, metrics=plan.tally.metrics, seed=chosen.seed, method=method) as run:
-            fit(run, plan)
+    with start_recipe("tensor") as (options, world):
+        images = data.load(options, world)
+        model = models.build(options.model, images.shape).to(world.device)
+        parallelize(model, world)
+        # foreach would mix sharded and replicated parameters in one call, which torch rejects
+        optimizer = sgd(model, options, foreach=False)
+        context = TrainingContext(options, images, optimizer, world.device, data_parallel_size=1)
+        with context.run(model, Sharded(same_batch=True)) as run:
+            fit(run, context)
 
 
-def split(model: nn.Sequential, world: World) -> None:
-    """Raises ValueError where the heads cannot be shared out evenly."""
+def parallelize(model: nn.Sequential, world: World) -> None:
+    """Raises ValueError where the number of ranks does not divide the attention heads."""
     if HEADS % world.size:
         raise ValueError(f"{HEADS} attention heads cannot be split over {world.size} ranks: start 1, 2 or {HEADS}")
     mesh = init_device_mesh(world.device.type, (world.size,))
     for layer in model:
-        if isinstance(layer, Block):
-            parallelize_module(layer, mesh, SPLIT)
+        if isinstance(layer, TransformerBlock):
+            parallelize_module(layer, mesh, PARALLEL_STYLES)
 
 
 if __name__ == "__main__":

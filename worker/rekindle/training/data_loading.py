@@ -10,7 +10,7 @@ from typing import Any, cast
 import torch
 from torch.utils.data import DataLoader, Dataset, Subset, get_worker_info
 
-from rekindle.contract.process_ties import die_with_parent
+from rekindle.contract.processes import die_with_parent
 from rekindle.training import rng
 from rekindle.training.process_group import World
 from rekindle.training.sample_order import derived_seed, share

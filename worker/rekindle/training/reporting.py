@@ -11,7 +11,8 @@ from typing import Any
 
 from rekindle.contract.environment import RankEnv
 from rekindle.contract.files import read_json, write_json
-from rekindle.contract.run_dir.rank_records import MetricPoint, RankStatus, notify
+from rekindle.contract.run_dir.control import ControlMessage, MessageType, notify
+from rekindle.contract.run_dir.rank_records import MetricPoint, RankStatus
 from rekindle.training.metric_log import MetricLog
 
 STATUS_INTERVAL = 0.2  # seconds between two writes when nothing but the step has changed
@@ -135,17 +136,17 @@ class Reporter:
     def skipped(self, step: int, reason: str) -> None:
         """Say that the snapshot of ``step`` is damaged and was passed over."""
         self.warn(f"snapshot {step} skipped: {reason}")
-        self._ring({"bell": "snapshot_skipped", "step": step, "reason": reason[:_LONGEST_REASON]})
+        self._notify(MessageType.SNAPSHOT_SKIPPED, step=step, reason=reason[:_LONGEST_REASON])
 
     def resumed(self, step: int) -> None:
         """Say that training goes on from the snapshot of ``step``."""
         self.place(resumed_from_step=step, step=step)
-        self._ring({"bell": "resumed", "step": step})
+        self._notify(MessageType.RESUMED, step=step)
 
-    def _ring(self, message: dict[str, Any]) -> None:
-        """Tell the keeper, where there is one, in the name of all ranks."""
+    def _notify(self, message_type: MessageType, **fields: Any) -> None:
+        """Send the keeper, where there is one, a message in the name of all ranks."""
         if self._env.rank == 0 and self._env.run_dir is not None:
-            notify(self._env.run_dir.bell, {"attempt": self._env.attempt, **message})
+            notify(self._env.run_dir, ControlMessage(message_type, self._env.attempt, **fields))
 
     def flush(self) -> None:
         """Write what has waited."""

@@ -1,1 +1,1 @@
-"""What `rekindle doctor` looks at: each check looks once and returns findings, and prints nothing."""
+"""The checks of `rekindle doctor`: each returns what it found and what to do about it."""

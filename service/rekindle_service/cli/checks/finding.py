@@ -1,4 +1,4 @@
-"""What a check has found."""
+"""The result of a check."""
 
 from dataclasses import asdict, dataclass
 from enum import StrEnum
@@ -6,16 +6,14 @@ from typing import Any
 
 
 class Level(StrEnum):
-    """How bad it is."""
-
     OK = "ok"
-    WARNING = "warning"  # it works, but not as well or as surely as it could
+    WARNING = "warning"  # it works, but not as well or as safely as it could
     PROBLEM = "problem"  # it does not work, or work is in danger
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """``advice`` says what to do, and is empty where there is nothing to do."""
+    """``advice`` is what to do, and empty where there is nothing to do."""
 
     name: str
     level: Level
@@ -38,8 +36,8 @@ def problem(name: str, detail: str, advice: str) -> Finding:
     return Finding(name, Level.PROBLEM, detail, advice)
 
 
-def at_least(name: str, value: float, *, enough: float, least: float, detail: str, advice: str) -> Finding:
-    """A problem below ``least``, a warning below ``enough``."""
+def at_least(name: str, value: float, *, enough: float, minimum: float, detail: str, advice: str) -> Finding:
+    """A problem below ``minimum``, a warning below ``enough``."""
     if value >= enough:
         return ok(name, detail)
-    return (problem if value < least else warning)(name, detail, advice)
+    return (problem if value < minimum else warning)(name, detail, advice)

@@ -1,4 +1,4 @@
-"""The GPUs, as the NVIDIA driver tells of them."""
+"""The GPUs, as the NVIDIA driver reports them."""
 
 import os
 from pathlib import Path
@@ -8,49 +8,49 @@ import pynvml
 
 from rekindle.contract.environment import RUN_DIR
 from rekindle_service.cli.checks.finding import Finding, ok, problem, warning
-from rekindle_service.cli.wording import size
+from rekindle_service.cli.formatting import size
 
 
 def gpus(runs: Path) -> list[Finding]:
-    """The driver and each GPU; processes whose run directory does not lie in ``runs`` are strangers."""
+    """The driver and each GPU; processes whose run directory is not in ``runs`` are foreign."""
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError_LibraryNotFound:
         return [ok("gpu", "there is no NVIDIA driver: jobs run on the CPU")]
     except pynvml.NVMLError as error:
-        return [_driver_trouble(error)]
+        return [_driver_problem(error)]
     try:
         found = [ok("gpu driver", str(pynvml.nvmlSystemGetDriverVersion()))]
         return found + [_gpu(index, runs) for index in range(pynvml.nvmlDeviceGetCount())]
     except pynvml.NVMLError as error:
-        return [_driver_trouble(error)]
+        return [_driver_problem(error)]
     finally:
         pynvml.nvmlShutdown()
 
 
-def _driver_trouble(error: Exception) -> Finding:
-    return problem("gpu driver", f"it answers: {error}", "See nvidia-smi and dmesg; after an update, reboot.")
+def _driver_problem(error: Exception) -> Finding:
+    return problem("gpu driver", f"it reports: {error}", "See nvidia-smi and dmesg; reboot after an update.")
 
 
 def _gpu(index: int, runs: Path) -> Finding:
     handle = pynvml.nvmlDeviceGetHandleByIndex(index)
     memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
     processes = pynvml.nvmlDeviceGetComputeRunningProcesses(handle)
-    strangers = [_describe(process) for process in processes if not belongs_to(runs, _environment(process.pid))]
-    return judge_gpu(index, str(pynvml.nvmlDeviceGetName(handle)), int(memory.used), int(memory.total), strangers)
+    foreign = [_describe(process) for process in processes if not is_of_job(runs, _environment(process.pid))]
+    return check_gpu(index, str(pynvml.nvmlDeviceGetName(handle)), int(memory.used), int(memory.total), foreign)
 
 
-def judge_gpu(index: int, model: str, used: int, total: int, strangers: list[str]) -> Finding:
-    """``used`` and ``total`` in bytes; ``strangers`` are processes that belong to no job of this home."""
+def check_gpu(index: int, model: str, used: int, total: int, foreign: list[str]) -> Finding:
+    """``used`` and ``total`` in bytes; ``foreign``: processes that belong to no job of this home."""
     detail = f"{model}, {size(used)} of {size(total)} used"
     name = f"gpu {index}"
-    if strangers:
+    if foreign:
         advice = "Jobs share this GPU with them: end them, or hide it with CUDA_VISIBLE_DEVICES at `rekindle serve`."
-        return warning(name, f"{detail}; not rekindle's: {', '.join(strangers)}", advice)
+        return warning(name, f"{detail}; processes of others: {', '.join(foreign)}", advice)
     return ok(name, detail)
 
 
-def belongs_to(runs: Path, environment: list[str]) -> bool:
+def is_of_job(runs: Path, environment: list[str]) -> bool:
     """Whether a process with this environment is part of a job in ``runs``."""
     return any(variable.startswith(f"{RUN_DIR}={runs}{os.sep}") for variable in environment)
 

@@ -1,28 +1,28 @@
-"""One job: is somebody in charge of it, are its ranks alive and getting anywhere, could it go on from a snapshot?"""
+"""One job: does a keeper supervise it, are its ranks alive and making progress, could it resume from a snapshot?"""
 
 from collections.abc import Sequence
 
 from rekindle.contract.debug_socket import last_collective
 from rekindle.contract.locks import lock_holder
-from rekindle_service.cli import wording
-from rekindle_service.cli.checks.finding import Finding, Level, ok, problem, warning
+from rekindle.contract.states import HOLDING_SLOTS
+from rekindle_service.cli import formatting
+from rekindle_service.cli.checks.finding import Finding, ok, problem, warning
 from rekindle_service.client import Client, Job, ProblemError, Rank, Snapshot
 from rekindle_service.config.home import Home
 from rekindle_service.sanitize import sanitize_line
 
-_SILENT = 60.0  # seconds without a sign of life after which a rank is worth a look
-_LEVELS = {"recovering": Level.WARNING, "failed": Level.PROBLEM}
-_IN_CHARGE = ("starting", "running", "recovering")
+_MAX_HEARTBEAT_AGE = 60.0  # seconds
 _STOPPED = {"T": "stopped by a signal", "t": "stopped by a debugger"}
 
 
-def examine(client: Client, job: Job, home: Home | None) -> list[Finding]:
-    """``home`` is None where the server is on another machine: what only this machine can see is left out."""
+def check_job(client: Client, job: Job, home: Home | None) -> list[Finding]:
+    """``home`` is None where the server is on another machine: checks that need this machine are omitted."""
     findings = [state(job)]
-    if home is not None and job["state"] in _IN_CHARGE:
+    holds_slots = job["state"] in HOLDING_SLOTS
+    if home is not None and holds_slots:
         findings.append(keeper(lock_holder(home.run_dir(job["id"]).keeper_lock)))
-    ranks = client.ranks(job["id"]) if job["state"] in _IN_CHARGE else []
-    findings += [judge_rank(rank) for rank in ranks]
+    ranks = client.ranks(job["id"]) if holds_slots else []
+    findings += [check_rank(rank) for rank in ranks]
     if home is not None and ranks:
         attempt = home.run_dir(job["id"]).attempt(job["attempt"])
         findings.append(collectives({rank["rank"]: last_collective(attempt.rank(rank["rank"])) for rank in ranks}))
@@ -30,73 +30,78 @@ def examine(client: Client, job: Job, home: Home | None) -> list[Finding]:
 
 
 def stacks(client: Client, job: Job) -> list[tuple[int, str]]:
-    """The stacks of all ranks; for one that leaves none, the reason."""
-    told = []
+    """The stacks of all ranks, or the reason why a rank has none."""
+    found = []
     for rank in client.ranks(job["id"]):
         try:
-            told.append((rank["rank"], client.stack(job["id"], rank["rank"])))
+            found.append((rank["rank"], client.stack(job["id"], rank["rank"])))
         except ProblemError as error:
-            told.append((rank["rank"], str(error)))
-    return told
+            found.append((rank["rank"], str(error)))
+    return found
 
 
 def state(job: Job) -> Finding:
-    detail = "; ".join(part for part in (job["state"], wording.steps(job), wording.situation(job)) if part)
-    advice = {
-        "failed": f"See `rekindle show {job['id']}`; when it is cured: rekindle resume {job['id']}",
-        "recovering": f"Nothing: the next attempt follows by itself; `rekindle show {job['id']}` tells the story.",
-    }
-    return Finding("state", _LEVELS.get(job["state"], Level.OK), sanitize_line(detail), advice.get(job["state"], ""))
+    detail = sanitize_line(formatting.join([job["state"], formatting.progress(job), formatting.status_line(job)]))
+    match job["state"]:
+        case "failed":
+            advice = f"See `rekindle show {job['id']}`; once it is fixed: rekindle resume {job['id']}"
+            return problem("state", detail, advice)
+        case "recovering":
+            advice = f"Nothing: the next attempt starts by itself; `rekindle show {job['id']}` lists all attempts."
+            return warning("state", detail, advice)
+    return ok("state", detail)
 
 
 def keeper(pid: int | None) -> Finding:
     """``pid`` holds the keeper's lock of the run directory."""
     if pid is None:
-        advice = "The server starts another within seconds; if this stays, see keeper.log in the run directory."
+        advice = "The server starts another within seconds; if this persists, see keeper.log in the run directory."
         return warning("keeper", "no live keeper holds the job's lock", advice)
     return ok("keeper", f"process {pid} holds the job's lock")
 
 
-def judge_rank(rank: Rank) -> Finding:
+def check_rank(rank: Rank) -> Finding:
     name, letter, age = f"rank {rank['rank']}", rank["process_state"], rank["heartbeat_age"]
     step = "" if rank["step"] is None else f", step {rank['step']}"
-    sign = "" if age is None else f", last sign of life {wording.duration(age)} ago"
-    detail = f"{sanitize_line(rank['state'])}{step}{sign}"
+    heartbeat = "" if age is None else f", last heartbeat {formatting.duration(age)} ago"
+    detail = f"{sanitize_line(rank['state'])}{step}{heartbeat}"
     if letter in _STOPPED:
-        return problem(name, f"{_STOPPED[letter]}; {detail}", f"Wake it: kill -CONT {rank['pid']}")
+        return problem(name, f"{_STOPPED[letter]}; {detail}", f"Continue it: kill -CONT {rank['pid']}")
     if letter == "D":
-        return warning(
-            name, f"waits in the kernel (D); {detail}", "A disk, a network disk or a driver does not answer."
-        )
-    if age is not None and age > _SILENT:
-        return warning(name, detail, "Where does it stand? Add --stacks.")
+        advice = "A disk, a network disk or a driver does not answer."
+        return warning(name, f"waits in the kernel (D); {detail}", advice)
+    if age is not None and age > _MAX_HEARTBEAT_AGE:
+        return warning(name, detail, "Pass --stacks to see what it is doing.")
     if rank["straggler"] is not None:
         waits = f"straggler: the others wait for it {rank['straggler']:.0%} of the time"
-        return warning(name, f"{waits}; {detail}", "Has it a slower device, more data, or other work beside it?")
+        return warning(
+            name, f"{waits}; {detail}", "Does it have a slower device, more data, or other load on its CPU or GPU?"
+        )
     return ok(name, detail)
 
 
 def collectives(counts: dict[int, int | None]) -> Finding:
-    """By torch's flight recorder: the last collective that each rank has begun, as far as it answers."""
+    """The last collective that each rank has enqueued, by torch's flight recorder, for the ranks that answer."""
     known = {rank: count for rank, count in counts.items() if count is not None}
     if not known:
         return ok("collectives", "torch's flight recorder does not answer in any rank")
-    told = ", ".join(f"rank {rank}: {count}" for rank, count in sorted(known.items()))
+    listed = ", ".join(f"rank {rank}: {count}" for rank, count in sorted(known.items()))
     silent = [rank for rank in counts if rank not in known]
     if silent:
-        detail = f"{told}; no answer from rank {', '.join(map(str, silent))}"
+        detail = f"{listed}; no answer from rank {', '.join(map(str, silent))}"
         return warning("collectives", detail, "A rank that does not answer is stopped or stuck in C code.")
-    return ok("collectives", told)
+    return ok("collectives", listed)
 
 
 def snapshots(found: Sequence[Snapshot]) -> Finding:
-    """``found``: newest first."""
+    """``found``: latest first."""
     good = next((snapshot for snapshot in found if snapshot["verified"]), None)
     if good is None:
-        return warning("snapshot", "none that is whole", "After a failure the job begins anew, unless it saves itself.")
-    detail = f"the newest whole one is of step {good['step']}, {wording.clock(good['created_at'])}"
+        advice = "After a failure the job restarts from the beginning, unless its script saves checkpoints itself."
+        return warning("snapshot", "no verified snapshot", advice)
+    detail = f"the latest verified one is of step {good['step']}, {formatting.clock(good['created_at'])}"
     bad = [str(snapshot["step"]) for snapshot in found if not snapshot["verified"]]
     if bad:
-        advice = "They are passed over; is the disk full or failing?"
+        advice = "They are skipped; is the disk full or failing?"
         return warning("snapshot", f"{detail}; damaged: step {', '.join(bad)}", advice)
     return ok("snapshot", detail)

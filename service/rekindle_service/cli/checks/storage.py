@@ -1,95 +1,148 @@
-"""Room and speed where jobs are kept, and the kind of file system that is."""
+"""Space and speed of the disk where jobs are stored, its file system, and who may read the home."""
 
 import os
 import shutil
+import stat
 import statistics
 import time
 from pathlib import Path
 
+from rekindle.contract.files import read_json
+from rekindle.contract.locks import lock_holder
+from rekindle_service.cli.background_server import running_server
 from rekindle_service.cli.checks.finding import Finding, at_least, ok, problem, warning
-from rekindle_service.cli.wording import size
+from rekindle_service.cli.formatting import size
+from rekindle_service.config.home import Home
 
 _MB = 10**6
 _WRITES = 7
 _NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs", "lustre", "glusterfs", "ceph"})
 _MEMORY = frozenset({"tmpfs", "ramfs"})
+_MIN_FREE_FILES = 10_000
+_OTHER_USERS = 0o077
+
+# --- the disk
 
 
 def storage(home: Path) -> list[Finding]:
-    """``home`` need not exist yet: its nearest existing parent stands for it."""
-    place = nearest_folder(home)
-    filesystem = filesystem_of(place, Path("/proc/self/mountinfo").read_text(errors="replace"))
-    return [disk_space(place), judge_filesystem(filesystem), write_speed(place), shared_memory()]
+    """``home`` need not exist yet: its closest existing parent is checked instead."""
+    directory = existing_parent(home)
+    filesystem = filesystem_of(directory, Path("/proc/self/mountinfo").read_text(errors="replace"))
+    return [disk_space(directory), check_filesystem(filesystem), write_speed(directory), shared_memory()]
 
 
-def nearest_folder(path: Path) -> Path:
-    return next(folder for folder in (path, *path.parents) if folder.is_dir())
+def existing_parent(path: Path) -> Path:
+    return next(directory for directory in (path, *path.parents) if directory.is_dir())
 
 
-def disk_space(place: Path) -> Finding:
-    free = shutil.disk_usage(place).free
-    inodes = os.statvfs(place)
-    if inodes.f_files and inodes.f_favail < 10_000:
-        return problem("disk", f"{inodes.f_favail} files may still be made in {place}", "Delete what is not needed.")
+def disk_space(directory: Path) -> Finding:
+    free = shutil.disk_usage(directory).free
+    inodes = os.statvfs(directory)
+    if inodes.f_files and inodes.f_favail < _MIN_FREE_FILES:
+        detail = f"only {inodes.f_favail} more files can be created in {directory}"
+        return problem("disk", detail, "Delete old jobs: rekindle delete JOB")
     advice = "Delete old jobs (rekindle delete JOB) or move REKINDLE_HOME to a larger disk."
-    detail = f"{size(free)} free in {place}"
-    return at_least("disk", free, enough=5_000 * _MB, least=200 * _MB, detail=detail, advice=advice)
+    detail = f"{size(free)} free in {directory}"
+    return at_least("disk", free, enough=5_000 * _MB, minimum=200 * _MB, detail=detail, advice=advice)
 
 
-def filesystem_of(place: Path, mountinfo: str) -> str:
-    """The type of the file system that holds ``place``: that of the longest mount point above it."""
+def filesystem_of(directory: Path, mountinfo: str) -> str:
+    """The type of the file system that contains ``directory``: that of the longest mount point above it."""
     best = ("", "unknown")
     for line in mountinfo.splitlines():
         before, _, after = line.partition(" - ")
         point = before.split()[4].encode().decode("unicode_escape")
-        if place.resolve().is_relative_to(point) and len(point) >= len(best[0]):
+        if directory.resolve().is_relative_to(point) and len(point) >= len(best[0]):
             best = (point, after.split()[0])
     return best[1]
 
 
-def judge_filesystem(kind: str) -> Finding:
+def check_filesystem(kind: str) -> Finding:
     if kind in _NETWORK:
-        advice = "Put REKINDLE_HOME on a local disk: SQLite and file locks cannot be relied on over a network."
+        advice = "Move REKINDLE_HOME to a local disk: SQLite and file locks are unreliable over a network."
         return problem("file system", f"{kind}, a network file system", advice)
     if kind in _MEMORY:
-        return warning("file system", f"{kind}: gone after a reboot", "Put REKINDLE_HOME on a disk.")
+        return warning("file system", f"{kind}: lost at a reboot", "Move REKINDLE_HOME to a disk.")
     return ok("file system", kind)
 
 
-def write_speed(place: Path) -> Finding:
+def write_speed(directory: Path) -> Finding:
     """Time to write a page so that it survives a power cut; every journal record and row costs about one."""
-    probe = place / f".rekindle-doctor-{os.getpid()}"
+    probe = directory / f".rekindle-doctor-{os.getpid()}"
     try:
         seconds = _time_writes(probe)
     except OSError as error:
-        return problem("disk writes", f"{place} cannot be written: {error.strerror}", "Check owner and mount options.")
+        detail = f"{directory} cannot be written: {error.strerror}"
+        return problem("disk writes", detail, "Check its owner and the mount options.")
     finally:
         probe.unlink(missing_ok=True)
     detail = f"4 kB are durable within {seconds * 1000:.1f} ms"
     advice = "Snapshots and submits will be slow: use a local disk."
-    return at_least("disk writes", -seconds, enough=-0.05, least=-1.0, detail=detail, advice=advice)
+    return at_least("disk writes", -seconds, enough=-0.05, minimum=-1.0, detail=detail, advice=advice)
 
 
 def _time_writes(probe: Path) -> float:
     """Seconds of the median write with fsync."""
-    taken = []
+    durations = []
     fd = os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         for _ in range(_WRITES):
-            begun = time.monotonic()
+            start = time.monotonic()
             os.write(fd, b"x" * 4096)
             os.fsync(fd)
-            taken.append(time.monotonic() - begun)
+            durations.append(time.monotonic() - start)
     finally:
         os.close(fd)
-    return statistics.median(taken)
+    return statistics.median(durations)
 
 
-def shared_memory(place: Path = Path("/dev/shm")) -> Finding:  # noqa: S108  # looked at, nothing is written there
-    """Data-loader workers hand batches over in it; a container often has 64 MB only."""
-    if not place.is_dir():
-        return warning("shared memory", f"there is no {place}", "Data-loader workers need it: mount a tmpfs there.")
-    usage = shutil.disk_usage(place)
+def shared_memory(directory: Path = Path("/dev/shm")) -> Finding:  # noqa: S108  # only inspected, never written
+    """Data-loader workers pass batches through it; a container often has only 64 MB."""
+    if not directory.is_dir():
+        return warning(
+            "shared memory", f"{directory} does not exist", "Data-loader workers need it: mount a tmpfs there."
+        )
+    usage = shutil.disk_usage(directory)
     advice = "Data-loader workers may die with SIGBUS: give the container more (docker run --shm-size=8g)."
-    detail = f"{size(usage.free)} of {size(usage.total)} free in {place}"
-    return at_least("shared memory", usage.free, enough=500 * _MB, least=16 * _MB, detail=detail, advice=advice)
+    detail = f"{size(usage.free)} of {size(usage.total)} free in {directory}"
+    return at_least("shared memory", usage.free, enough=500 * _MB, minimum=16 * _MB, detail=detail, advice=advice)
+
+
+# --- the home
+
+
+def home_access(home: Home) -> list[Finding]:
+    """Who may read the home of this machine's server, and whether its server.json is right."""
+    if not home.root.exists():
+        return [ok("home", f"{home.root} does not exist yet: the first `rekindle serve` creates it")]
+    paths = {"home": home.root, "token": home.token, "server.json": home.server_json}
+    return [*(private(name, path) for name, path in paths.items() if path.exists()), server(home)]
+
+
+def private(name: str, path: Path) -> Finding:
+    """Whoever can read the token can run code as this user. Precondition: ``path`` exists."""
+    status = path.stat()
+    mode = stat.S_IMODE(status.st_mode)
+    if status.st_uid != os.getuid():
+        return problem(name, f"{path} belongs to user {status.st_uid}", "Use your own home: set REKINDLE_HOME.")
+    if mode & _OTHER_USERS:
+        advice = f"Restrict it: chmod {mode & ~_OTHER_USERS:o} {path}"
+        return problem(name, f"other users can access {path}: its mode is {mode:04o}", advice)
+    return ok(name, f"only you can access {path} ({mode:04o})")
+
+
+def server(home: Home) -> Finding:
+    """Whether the process that locks the home is the server in server.json, and answers."""
+    owner, announced = lock_holder(home.server_lock), read_json(home.server_json)
+    pid = announced.get("pid") if isinstance(announced, dict) else None
+    if owner is None and announced is None:
+        return ok("server", "none runs")
+    if owner is None:
+        detail = f"{home.server_json} is stale: no server owns the home, process {pid} was killed"
+        return warning("server", detail, "Start one, it finds all jobs again: rekindle serve")
+    if owner != pid:
+        detail = f"process {owner} owns the home, but {home.server_json} names {pid}"
+        return warning("server", detail, "It may be starting: check again. If this persists, restart it.")
+    if running_server(home) is None:
+        return problem("server", f"process {pid} owns the home but does not answer", f"End and restart it: kill {pid}")
+    return ok("server", f"process {pid} answers")

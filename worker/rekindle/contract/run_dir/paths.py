@@ -105,8 +105,8 @@ class RunDir:
 
     keeper_log = _Child("keeper.log")
 
-    bell = _Child("bell")
-    """FIFO on which ranks, the agent and the server wake the keeper."""
+    control = _Child("control.fifo")
+    """FIFO through which ranks, the agent and the server send the keeper a ``ControlMessage``."""
 
     fence = _Child("fence.json")
     """``{"generation": …}``: the only generation that may commit a snapshot now."""

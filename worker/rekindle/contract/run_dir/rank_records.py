@@ -1,13 +1,8 @@
-"""What a rank writes about itself into its folder, and what is rung on the keeper's bell."""
+"""What a rank writes about itself into its directory."""
 
-import json
-import os
 import signal
-from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
-from pathlib import Path
-from typing import Any
 
 from rekindle.contract.run_dir.json_records import JsonRecord
 
@@ -16,10 +11,6 @@ STACK_SIGNAL = signal.SIGRTMIN + 7
 
 A real-time signal, since scripts, Slurm and Lightning use SIGUSR1 and SIGUSR2 themselves.
 """
-
-
-MAX_MESSAGE_BYTES = 4096
-"""Bytes of a message on the bell: Linux's PIPE_BUF, up to which writes of several processes never mix."""
 
 
 class RankState(StrEnum):
@@ -100,22 +91,3 @@ class MetricPoint(JsonRecord):
     epoch: int | None
     at: float  # seconds since the epoch
     values: dict[str, float | None] = field(default_factory=dict)
-
-
-def notify(bell: Path, message: dict[str, Any]) -> None:
-    """Wake the keeper that listens on ``bell``; nothing happens when none does.
-
-    A message is one JSON line of at most ``MAX_MESSAGE_BYTES`` bytes. Kinds, beside ``attempt`` in all but the last:
-    ``rank_started`` (rank, local_rank, pid, start_time), ``rank_done`` (rank), ``rank_failed`` (rank), ``rank_exited``
-    (pid, exit_code or signal, the other null), ``resumed`` (step), ``snapshot_skipped`` (step, reason), ``stack``
-    (rank), ``chaos`` (fault, rank), ``intent``.
-    """
-    line = json.dumps(message).encode() + b"\n"
-    if len(line) > MAX_MESSAGE_BYTES:
-        raise ValueError(f"a bell message has at most {MAX_MESSAGE_BYTES} bytes, this one has {len(line)}")
-    with suppress(OSError):
-        fd = os.open(bell, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        try:
-            os.write(fd, line)
-        finally:
-            os.close(fd)

@@ -1,0 +1,239 @@
+"""What one client of the event stream has not received yet: changes of all jobs, and followed jobs in depth."""
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from fastapi.sse import ServerSentEvent
+from pydantic import BaseModel
+
+from rekindle.contract.run_dir.attempt_history import AttemptInfo
+from rekindle.contract.run_dir.paths import RunDir
+from rekindle.contract.safe_open import open_beneath
+from rekindle_service.api.dependencies import AppState
+from rekindle_service.api.schemas.ranks import RankPublic
+from rekindle_service.api.serializers import job_public, ranks_public
+from rekindle_service.run_readers.logs import read_chunk, tail_offset
+from rekindle_service.run_readers.metrics import metric_files, read_metric_lines
+from rekindle_service.run_readers.ranks import read_attempts
+from rekindle_service.store import Store
+from rekindle_service.store.tables import Job
+
+_MAX_CHANGES = 100
+_MAX_POINTS = 500
+_MAX_METRIC_BYTES = 256 * 1024
+_MAX_LOG_BYTES = 64 * 1024
+_LOG_HISTORY = 16 * 1024  # bytes and lines of a log that are sent first
+_RANKS_REFRESH = 5.0  # seconds after which unchanged ranks are sent again, for the age of their heartbeats
+
+
+@dataclass(frozen=True, slots=True)
+class LogSubscription:
+    """The output of one rank, attempt after attempt."""
+
+    rank: int
+    stream: str
+
+
+class RanksEvent(BaseModel):
+    """Data of a `ranks` event."""
+
+    job: str
+    attempt: int
+    items: list[RankPublic]
+
+
+@dataclass(frozen=True, slots=True)
+class RanksView:
+    """The ranks of an attempt. ``stable_fields`` has no field that changes by the passing of time alone."""
+
+    stable_fields: list[RankPublic]
+    alive: bool
+    event: ServerSentEvent
+
+
+@dataclass(slots=True)
+class _Position:
+    """How far a file that exists in every attempt was sent: up to ``offset`` in that of ``attempt``."""
+
+    attempt: int
+    offset: int
+
+
+@dataclass(slots=True)
+class JobFeed:
+    """Each poll sends at most one chunk of each file, so that a client that starts late gets bounded events."""
+
+    state: AppState
+    job_id: str
+    logs: list[LogSubscription]
+    _attempts: dict[int, AttemptInfo] = field(default_factory=dict)  # by number, ascending
+    _journal_stat: tuple[int, int] | None = None
+    _ranks: list[RankPublic] | None = None
+    _ranks_sent_at: float = 0.0
+    _metrics: dict[int, _Position] = field(default_factory=dict)  # by index in ``metric_files``
+    _positions: dict[LogSubscription, _Position] = field(default_factory=dict)
+
+    def poll(self, not_before: float) -> Iterator[ServerSentEvent]:
+        """``not_before``: see ``SingleFlightCache``."""
+        polls = self.state.polls
+        job = polls.get(("job", self.job_id), lambda: self.state.store.job(self.job_id), not_before)
+        if job is None:
+            return
+        run_dir = self.state.home.run_dir(self.job_id)
+        attempt = self._latest_attempt(run_dir)
+        if attempt is None:
+            return
+        key = ("ranks", self.job_id, attempt.number)
+        yield from self._ranks_events(polls.get(key, lambda: _ranks_view(job, run_dir, attempt), not_before))
+        for index, path in enumerate(metric_files(run_dir, attempt.number)):
+            yield from self._metrics_events(run_dir, attempt.number, index, path)
+        for subscription in self.logs:
+            yield from self._log_events(run_dir, attempt.number, subscription)
+
+    def _latest_attempt(self, run_dir: RunDir) -> AttemptInfo | None:
+        """Reads the journal only when it has changed."""
+        try:
+            stat = run_dir.journal.stat()
+        except OSError:
+            return None
+        version = stat.st_size, stat.st_mtime_ns
+        if version != self._journal_stat:
+            self._attempts = read_attempts(run_dir)
+            self._journal_stat = version
+        return self._attempts[max(self._attempts)] if self._attempts else None
+
+    def _ranks_events(self, view: RanksView) -> Iterator[ServerSentEvent]:
+        now = time.monotonic()
+        refresh = now - self._ranks_sent_at >= _RANKS_REFRESH and view.alive
+        if view.stable_fields == self._ranks and not refresh:
+            return
+        self._ranks, self._ranks_sent_at = view.stable_fields, now
+        yield view.event
+
+    def _metrics_events(self, run_dir: RunDir, latest: int, index: int, path: Path) -> Iterator[ServerSentEvent]:
+        position = self._metrics.get(index)
+        if position is None:
+            position = self._metrics[index] = _Position(latest, _last_line_offset(run_dir.root, path))
+        yield from self._next_event(position, lambda: self._next_points(run_dir, index, position))
+
+    def _log_events(self, run_dir: RunDir, latest: int, log: LogSubscription) -> Iterator[ServerSentEvent]:
+        position = self._positions.get(log)
+        if position is None:
+            start = _tail_offset(run_dir.root, _log_path(run_dir, latest, log), _LOG_HISTORY, _LOG_HISTORY)
+            position = self._positions[log] = _Position(latest, start)
+        yield from self._next_event(position, lambda: self._next_chunk(run_dir, log, position))
+
+    def _next_event(self, position: _Position, read: Callable[[], ServerSentEvent | None]) -> Iterator[ServerSentEvent]:
+        """At most one; the file of an attempt is sent to its end before that of the next attempt begins."""
+        while (event := read()) is None:
+            later = [number for number in self._attempts if number > position.attempt]
+            if not later:
+                return
+            position.attempt, position.offset = min(later), 0
+        yield event
+
+    def _next_points(self, run_dir: RunDir, index: int, position: _Position) -> ServerSentEvent | None:
+        """The points after ``position``, which is advanced; None where there are none yet."""
+        points, start = [], position.offset
+        path = metric_files(run_dir, position.attempt)[index]
+        for line in read_metric_lines(run_dir.root, path, position.offset):
+            points.append({"step": line.step, "epoch": line.epoch, "at": line.at, "values": line.values})
+            position.offset = line.end
+            if len(points) == _MAX_POINTS or position.offset - start > _MAX_METRIC_BYTES:
+                break
+        if not points:
+            return None
+        span = {"file": path.name, "offset": start, "next_offset": position.offset}
+        return _event("metrics", {"job": self.job_id, "attempt": position.attempt, **span, "points": points})
+
+    def _next_chunk(self, run_dir: RunDir, log: LogSubscription, position: _Position) -> ServerSentEvent | None:
+        """The output after ``position``, which is advanced; None where there is none yet."""
+        file = open_beneath(run_dir.root, _log_path(run_dir, position.attempt, log))
+        if file is None:
+            return None
+        with file:
+            chunk = read_chunk(file, position.offset, _MAX_LOG_BYTES)
+        if chunk.next_offset == chunk.offset:
+            return None
+        position.offset = chunk.next_offset
+        source = {"job": self.job_id, "attempt": position.attempt, "rank": log.rank, "stream": log.stream}
+        span = {"offset": chunk.offset, "next_offset": chunk.next_offset}
+        return _event("log", {**source, **span, "text": chunk.text})
+
+
+@dataclass(frozen=True, slots=True)
+class RowChanges:
+    """Events of all changes of rows up to the version ``latest``."""
+
+    latest: int
+    events: list[ServerSentEvent]
+
+
+class Feed:
+    """Pull-based: nothing is queued for a client, so one that reads slowly or not at all costs no memory.
+
+    Each poll reads rows and files as they are. Clients that poll at about the same time share the results, serialised
+    once. Not thread-safe: one poll at a time.
+    """
+
+    def __init__(self, state: AppState, jobs: dict[str, list[LogSubscription]], since: int | None) -> None:
+        """Follows ``jobs``, by id, with some of their logs. ``since``: the last version that the client received."""
+        self._state = state
+        self._jobs = [JobFeed(state, job_id, logs) for job_id, logs in jobs.items()]
+        latest = state.store.version()
+        self.version = latest if since is None else min(since, latest)
+        self._polled_at = time.monotonic()
+
+    def poll(self) -> list[ServerSentEvent]:
+        """The events since the last poll, oldest first; an id is the version up to which all changes were sent."""
+        store, since = self._state.store, self.version
+        changes = self._state.polls.get(("rows", since), lambda: _row_changes(store, since), self._polled_at)
+        self.version = changes.latest
+        events = list(changes.events)
+        for job in self._jobs:
+            events += job.poll(self._polled_at)
+        self._polled_at = time.monotonic()
+        return events
+
+
+def _row_changes(store: Store, since: int) -> RowChanges:
+    changes = store.changes(since, _MAX_CHANGES)
+    events = [_event("deleted", {"id": job_id}) for job_id in changes.deleted]
+    events += [_event("job", job_public(job), str(job.version)) for job in changes.jobs]
+    return RowChanges(changes.latest, events)
+
+
+def _event(kind: str, data: BaseModel | dict[str, Any], version: str | None = None) -> ServerSentEvent:
+    """Its data is JSON already: serialised once for all clients, and not in the event loop."""
+    text = data.model_dump_json() if isinstance(data, BaseModel) else json.dumps(data, allow_nan=False)
+    return ServerSentEvent(event=kind, raw_data=text, id=version)
+
+
+def _ranks_view(job: Job, run_dir: RunDir, attempt: AttemptInfo) -> RanksView:
+    ranks = ranks_public(job, run_dir, attempt)
+    return RanksView(
+        stable_fields=[replace(rank, heartbeat_age=None, process_state=None) for rank in ranks],
+        alive=any(rank.heartbeat_age is not None for rank in ranks),
+        event=_event("ranks", RanksEvent(job=job.id, attempt=attempt.number, items=ranks)),
+    )
+
+
+def _log_path(run_dir: RunDir, attempt: int, log: LogSubscription) -> Path:
+    return run_dir.attempt(attempt).rank(log.rank).log(log.stream)
+
+
+def _last_line_offset(root: Path, path: Path) -> int:
+    """Where the last line of a file begins, so that a line that is still being written is not missed."""
+    return _tail_offset(root, path, 1, _MAX_LOG_BYTES)
+
+
+def _tail_offset(root: Path, path: Path, lines: int, limit: int) -> int:
+    file = open_beneath(root, path)
+    if file is None:
+        return 0
+    with file:
+        return tail_offset(file, lines, limit)

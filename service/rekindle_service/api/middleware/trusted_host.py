@@ -1,0 +1,61 @@
+"""Check of the ``Host`` header, against DNS rebinding.
+
+A hostile page can point its own host name at 127.0.0.1, which makes it same-origin with this server in the browser's
+eyes. The ``Host`` header of its requests still holds its name.
+"""
+
+import ipaddress
+import socket
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from rekindle_service.api.problem_details import ProblemError
+
+_LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
+_ANY_ADDRESS = frozenset({"0.0.0.0", "::"})  # noqa: S104 compared with, not bound to
+
+
+class TrustedHostMiddleware:
+    """Responds 400 to every request whose ``Host`` does not name this server, before any other check.
+
+    Trusted names are those of loopback and ``host``, the address the server listens on. A server that listens on all
+    addresses also trusts the machine's name and bare IP addresses, which cannot be rebound. The port is ignored, since
+    a tunnel has its own.
+    """
+
+    def __init__(self, app: ASGIApp, host: str) -> None:
+        self._app = app
+        self._any_address = host in _ANY_ADDRESS
+        own = socket.gethostname() if self._any_address else f"[{host}]" if ":" in host else host
+        self._names = _LOOPBACK | {own.lower()}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        app = self._app
+        hosts = [value for name, value in scope.get("headers", ()) if name == b"host"]
+        if scope["type"] != "lifespan" and not (len(hosts) == 1 and self._is_trusted(hosts[0].decode("latin-1"))):
+            detail = (
+                f"the Host header must be given once and name this server: {', '.join(sorted(self._names))}, with "
+                "any port; the setting host allows another name"
+            )
+            app = ProblemError(400, "wrong-host", detail).response()
+        await app(scope, receive, send)
+
+    def _is_trusted(self, header: str) -> bool:
+        name = host_name(header)
+        return name in self._names or (self._any_address and _is_address(name))
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name.removeprefix("[").removesuffix("]"))
+    except ValueError:
+        return False
+    return True
+
+
+def host_name(header: str) -> str:
+    """The name in a ``Host`` header, in lower case and without the port; an IPv6 address keeps its brackets."""
+    name, colon, port = header.rpartition(":")
+    if colon and (port.isdecimal() or not port) and (":" not in name or name.endswith("]")):
+        return name.lower()
+    return header.lower()

@@ -1,0 +1,148 @@
+"""Every error as RFC 9457 ``application/problem+json``: what failed, the rule that was broken, and what to do next."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from http import HTTPStatus
+from typing import Any
+
+import structlog
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.routing import iter_route_contexts
+from pydantic import BaseModel
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from rekindle_service.api.middleware.responses import SECURITY_HEADERS
+from rekindle_service.api.validation_errors import field_errors, truncate
+from rekindle_service.jobs.submission import FieldError, SubmissionError
+from rekindle_service.store import StorageError
+
+_log = structlog.get_logger(__name__)
+
+MEDIA_TYPE = "application/problem+json"
+TOO_LARGE = ("too-large", "the body exceeds 10 MB")
+PROBLEM_CONTENT: dict[str, Any] = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
+
+
+class Problem(BaseModel):
+    """Body of every error response."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    errors: list[FieldError] = []
+
+
+class ProblemError(Exception):
+    """Raised by a route to respond with a problem: ``slug`` names its kind for programs, ``detail`` explains it."""
+
+    def __init__(
+        self,
+        status: int,
+        slug: str,
+        detail: str,
+        *,
+        errors: Sequence[FieldError] = (),
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.slug = slug
+        self.detail = detail
+        self.errors = errors
+        self.headers = headers
+
+    def response(self) -> Response:
+        title = HTTPStatus(self.status).phrase
+        body = {"type": f"/problems/{self.slug}", "title": title, "status": self.status, "detail": self.detail}
+        if self.errors:
+            errors = [asdict(replace(error, value=truncate(error.value))) for error in self.errors]
+            body = {**body, "errors": errors}
+        # ASCII only: a value in it may contain an unpaired surrogate, which UTF-8 cannot encode.
+        return Response(json.dumps(body, default=repr).encode(), self.status, self.headers, MEDIA_TYPE)
+
+
+def invalid_field(field: str, rule: str, value: Any, detail: str, hint: str = "") -> ProblemError:
+    """The problem of a request with one invalid field that no schema could find."""
+    return ProblemError(422, "invalid-request", detail, errors=[FieldError(field, rule, value, hint)])
+
+
+RESPONSES: dict[int | str, dict[str, Any]] = {
+    status: {"description": description, "content": PROBLEM_CONTENT}
+    for status, description in {
+        400: "The request is malformed, or its Host header does not name this server",
+        401: "The token is missing or wrong",
+        403: "The request comes from a page of another site",
+        404: "Not found",
+        405: "The path does not support this method",
+        409: "The state of the job does not allow this",
+        413: "The body exceeds 10 MB",
+        416: "The offset or range starts after the end of the log",
+        422: "A field is invalid; `errors` lists the invalid fields",
+        503: "The database is unavailable",
+        507: "The disk is full",
+    }.items()
+}
+"""Error responses that every route of the API may give, for OpenAPI."""
+
+
+def install_problem_handlers(app: FastAPI) -> None:
+    app.exception_handler(ProblemError)(_on_problem)
+    app.exception_handler(RequestValidationError)(_on_invalid_request)
+    app.exception_handler(SubmissionError)(_on_submission_error)
+    app.exception_handler(StorageError)(_on_storage_error)
+    app.exception_handler(HTTPException)(_on_http_exception)
+    app.exception_handler(Exception)(_on_internal_error)
+
+
+async def _on_problem(_: Request, error: ProblemError) -> Response:
+    return error.response()
+
+
+async def _on_invalid_request(request: Request, error: RequestValidationError) -> Response:
+    body = getattr(request.scope.get("route"), "body_field", None)
+    errors = field_errors(error.errors(), None if body is None else body.field_info.annotation)
+    detail = "; ".join(f"{one.field}: {one.rule}" for one in errors[:3])
+    return ProblemError(422, "invalid-request", detail, errors=errors).response()
+
+
+async def _on_submission_error(_: Request, error: SubmissionError) -> Response:
+    return ProblemError(422, "invalid-request", str(error), errors=error.errors).response()
+
+
+async def _on_storage_error(_: Request, error: StorageError) -> Response:
+    """The client may retry later."""
+    status, slug = (507, "disk-full") if error.full else (503, "storage-unavailable")
+    return ProblemError(status, slug, str(error), headers={"Retry-After": "5"}).response()
+
+
+_EXPLAINED = {
+    404: ("not-found", "there is no route {method} {path}; /openapi.json lists all routes"),
+    405: ("method-not-allowed", "{path} does not support {method}; the Allow header lists the methods it supports"),
+    413: TOO_LARGE,
+}
+
+
+async def _on_http_exception(request: Request, error: HTTPException) -> Response:
+    slug, detail = _EXPLAINED.get(error.status_code, ("http-error", error.detail))
+    detail = detail.replace("{method}", request.method).replace("{path}", request.url.path)
+    headers = {"Allow": _allowed_methods(request)} if error.status_code == 405 else error.headers
+    return ProblemError(error.status_code, slug, detail, headers=headers).response()
+
+
+def _allowed_methods(request: Request) -> str:
+    """All methods of the path; the framework reports only those of the first route with this path."""
+    methods: set[str] = set()
+    for route in iter_route_contexts(request.app.routes):
+        if route.path_regex.match(request.url.path):
+            methods |= route.methods or {"GET", "HEAD"}  # a mount, which serves files
+    return ", ".join(sorted(methods))
+
+
+async def _on_internal_error(request: Request, error: Exception) -> Response:
+    _log.error("A request failed", method=request.method, path=request.url.path, exc_info=error)
+    detail = "internal server error; the server's log has the traceback"
+    return ProblemError(500, "internal-error", detail, headers=SECURITY_HEADERS).response()

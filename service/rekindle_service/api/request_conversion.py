@@ -1,0 +1,154 @@
+"""From the JSON of a request to submissions, with defaults filled in; an experiment's matrix is expanded to trials."""
+
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from pydantic import ValidationError
+
+from rekindle.contract.job import JobSpec, TargetKind
+from rekindle_service.api.schemas.experiments import ExperimentCreate
+from rekindle_service.api.schemas.requests import MAX_NAME_LENGTH, JobCreate, JobOptions
+from rekindle_service.api.serializers import HIDDEN
+from rekindle_service.api.validation_errors import field_errors
+from rekindle_service.experiments import built_in
+from rekindle_service.experiments.matrix import MAX_JOBS, Trial, count, expand, job_request, label
+from rekindle_service.experiments.submitter import TrialSubmission, in_experiment
+from rekindle_service.jobs.submission import CodeOrigin, FieldError, Submission, SubmissionError
+from rekindle_service.machine.devices import Machine
+from rekindle_service.suggestions import did_you_mean
+
+
+def submission_of(body: JobCreate) -> Submission:
+    """The default interpreter is the server's own."""
+    kind, target = next((kind, target) for kind in TargetKind if (target := getattr(body, kind)) is not None)
+    spec = JobSpec.from_json(
+        {
+            **body.model_dump(include=set(JobOptions.model_fields)),
+            "name": body.name or _default_name(kind, target),
+            "kind": kind,
+            "target": target,
+            "python": body.python or sys.executable,
+            "min_ranks": body.ranks.min,
+            "max_ranks": body.ranks.max,
+        }
+    )
+    code = body.code
+    path = None if code is None or code.path is None else Path(code.path)
+    fetched = None if code is None or path else CodeOrigin(bundle=code.bundle, git=code.git, ref=code.ref)
+    return Submission(spec, path, fetched)
+
+
+def _default_name(kind: TargetKind, target: str) -> str:
+    """``train`` for ``/code/train.py``; modules and recipes give their own name."""
+    name = PurePosixPath(target).stem if kind is TargetKind.SCRIPT else target
+    return name[:MAX_NAME_LENGTH] if name.isprintable() and name.strip() else "job"
+
+
+@dataclass(frozen=True, slots=True)
+class ExperimentPlan:
+    """What an experiment runs. ``notes`` list the trials that this machine has too few slots for."""
+
+    name: str
+    body: ExperimentCreate
+    request: ExperimentCreate  # ``body``, where a builtin is replaced by its definition
+    trials: list[TrialSubmission]
+    notes: list[str]
+
+    def command(self) -> str | None:
+        """The command that repeats a builtin; None for other experiments, whose ``definition`` says everything."""
+        if self.body.builtin is None:
+            return None
+        size = [] if self.body.size == "small" else ["--size", self.body.size]
+        args = ["--", *self.body.args] if self.body.args else []
+        return shlex.join(["rekindle", "experiment", self.body.builtin, *size, "--follow", *args])
+
+    def definition(self) -> dict[str, Any]:
+        """The whole request without the values of environment variables, any of which may be a secret."""
+        definition = self.request.model_dump(mode="json", exclude={"builtin", "size", "name"})
+        env = definition["base"].get("env")
+        if isinstance(env, dict):
+            definition["base"]["env"] = dict.fromkeys(env, HIDDEN)
+        return definition
+
+
+def plan_experiment(body: ExperimentCreate, machine: Machine) -> ExperimentPlan:
+    """Raises SubmissionError, with the fields of the request, for what cannot be a set of jobs."""
+    request = body if body.builtin is None else _built_in(body)
+    matrices = request.matrix or []
+    size = count(matrices, request.repeats)
+    if size > MAX_JOBS:
+        hint = "give fewer values, or submit several experiments"
+        raise SubmissionError([FieldError("matrix", f"exceeds the maximum of {MAX_JOBS} jobs", size, hint)])
+    if "name" in request.base:
+        hint = "jobs are named after the experiment and their parameters"
+        raise SubmissionError([FieldError("base.name", "must be omitted", request.base["name"], hint)])
+    trials = expand(matrices, request.repeats)
+    notes: list[str] = []
+    if body.builtin is not None:
+        trials, notes = filter_by_capacity(trials, machine)
+    name = body.name or body.builtin or "experiment"
+    return ExperimentPlan(name, body, request, _submissions(name, request, trials), notes)
+
+
+def filter_by_capacity(trials: Sequence[Trial], machine: Machine) -> tuple[list[Trial], list[str]]:
+    """The trials that this machine has slots for, and a note about the others; all of them if none would remain."""
+    kind = "cuda" if machine.count("cuda") else "cpu"
+    slots = machine.count(kind)
+    kept = [trial for trial in trials if _ranks(trial) <= slots]
+    omitted = sorted({_ranks(trial) for trial in trials} - {_ranks(trial) for trial in kept})
+    if not omitted or not kept:
+        return list(trials), []
+    hint = f"; start the server with REKINDLE_CPU_SLOTS={omitted[-1]} to include them" if kind == "cpu" else ""
+    ranks = " and ".join(map(str, omitted))
+    return kept, [f"Omitted: {ranks} ranks, since this server has {slots} {kind} slots{hint}."]
+
+
+def _ranks(trial: Trial) -> int:
+    ranks = trial.parameters.get("ranks", 1)
+    return ranks if isinstance(ranks, int) else 1
+
+
+def _built_in(body: ExperimentCreate) -> ExperimentCreate:
+    name = str(body.builtin)
+    if name not in built_in.names():
+        hint = did_you_mean(name, built_in.names())
+        raise SubmissionError([FieldError("builtin", f"unknown built-in experiment {name[:100]!r}", name, hint)])
+    if body.size not in built_in.SIZES:
+        rule = f"must be {' or '.join(built_in.SIZES)}"
+        raise SubmissionError([FieldError("size", rule, body.size, did_you_mean(body.size, built_in.SIZES))])
+    return ExperimentCreate.model_validate({**built_in.definition(name, body.size), "args": body.args})
+
+
+def _submissions(name: str, request: ExperimentCreate, trials: Sequence[Trial]) -> list[TrialSubmission]:
+    submissions: list[TrialSubmission] = []
+    errors: list[FieldError] = []
+    for number, trial in enumerate(trials, start=1):
+        job = job_request(
+            request.base, request.args, trial, name=_job_name(name, number, trial), seed_option=request.seed_option
+        )
+        try:
+            submissions.append((trial, submission_of(JobCreate.model_validate(job))))
+        except ValidationError as error:
+            found = [in_experiment(each, trial) for each in _job_errors(error)]
+            errors += [each for each in found if each not in errors]
+    if errors:
+        raise SubmissionError(errors)
+    return submissions
+
+
+def _job_errors(error: ValidationError) -> list[FieldError]:
+    """``field`` is empty for the job as a whole."""
+    located: list[Mapping[str, Any]] = [{**each, "loc": ("body", *each["loc"])} for each in error.errors()]
+    return [
+        replace(each, field="" if each.field == "body" else each.field) for each in field_errors(located, JobCreate)
+    ]
+
+
+def _job_name(experiment: str, number: int, trial: Trial) -> str:
+    """``shuffle 2: --no-shuffle=yes``, as far as it is printable."""
+    full = f"{experiment[: MAX_NAME_LENGTH // 2]} {number}: {label(trial.parameters)}"[:MAX_NAME_LENGTH]
+    return full if full.isprintable() else f"{experiment[: MAX_NAME_LENGTH // 2]} {number}"

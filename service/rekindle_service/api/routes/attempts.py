@@ -1,0 +1,45 @@
+"""The history of a job: its attempts, its events, and what its time was spent on."""
+
+import time
+
+from fastapi import APIRouter
+
+from rekindle_service.api.dependencies import AppStateDep, JobDep, RunDirDep
+from rekindle_service.api.pagination import Page, PageParamsDep, paginate
+from rekindle_service.api.schemas.jobs import AttemptPublic, EventPublic, IntervalPublic, TimeBreakdown
+from rekindle_service.api.serializers import attempts_public, rank_zero_status
+from rekindle_service.jobs.time_breakdown import goodput, time_breakdown, totals
+
+router = APIRouter(tags=["attempts"])
+
+
+@router.get("/jobs/{job_id}/attempts")
+def list_attempts(state: AppStateDep, job: JobDep, params: PageParamsDep) -> Page[AttemptPublic]:
+    """List the attempts of a job, oldest first: each is one launch of torchrun."""
+    return paginate(attempts_public(state.store.attempts(job.id)), params, lambda attempt: attempt.number)
+
+
+@router.get("/jobs/{job_id}/events")
+def list_events(state: AppStateDep, job: JobDep, params: PageParamsDep) -> Page[EventPublic]:
+    """List the events in the history of a job, oldest first."""
+    return paginate(state.store.events(job.id), params, lambda event: event.id).map(EventPublic.model_validate)
+
+
+@router.get("/jobs/{job_id}/time")
+def read_time_breakdown(state: AppStateDep, job: JobDep, run_dir: RunDirDep) -> TimeBreakdown:
+    """Break down the time of a job: queued, waiting, starting, training, saving, replayed."""
+    attempts = state.store.attempts(job.id)
+    for running in [attempt for attempt in attempts if attempt.ended_at is None]:
+        status = rank_zero_status(run_dir, running.number)
+        running.saving_seconds = None if status is None else status.saving_seconds
+    intervals = time_breakdown(job, attempts, time.time())
+    return TimeBreakdown(
+        goodput=goodput(intervals),
+        seconds=totals(intervals),
+        intervals=[
+            IntervalPublic(
+                category=each.category, attempt=each.attempt, started_at=each.started_at, seconds=round(each.seconds, 3)
+            )
+            for each in intervals
+        ],
+    )

@@ -1,0 +1,90 @@
+"""Bundles: code archives, uploaded once and submitted by id, from a machine that shares no disk with the server."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import ClientDisconnect
+
+from rekindle_service.api.dependencies import AppStateDep
+from rekindle_service.api.middleware.max_body_size import content_length
+from rekindle_service.api.problem_details import PROBLEM_CONTENT, ProblemError
+from rekindle_service.api.schemas.jobs import Bundle
+from rekindle_service.jobs.packaging.bundles import Bundles, Upload
+from rekindle_service.jobs.packaging.unpack import UnpackingError
+from rekindle_service.jobs.submission import FieldError
+from rekindle_service.jobs.submitter import storage_error
+
+router = APIRouter(tags=["bundles"])
+
+PATH = "/bundles"
+
+_TYPES = (
+    "application/gzip",
+    "application/zip",
+    "application/octet-stream",
+    "application/x-gzip",
+    "application/x-tar+gzip",
+    "application/x-compressed-tar",
+    "application/x-zip",
+    "application/x-zip-compressed",
+)
+"""Accepted content types. The format is detected by the first bytes, so a body without a type is accepted, too."""
+
+_DOCUMENTED_TYPES = _TYPES[:3]
+_BINARY = {"schema": {"type": "string", "format": "binary"}}
+_BODY: dict[str, Any] = {"requestBody": {"required": True, "content": dict.fromkeys(_DOCUMENTED_TYPES, _BINARY)}}
+
+
+@router.post(
+    PATH,
+    status_code=201,
+    openapi_extra=_BODY,
+    responses={
+        200: {"model": Bundle, "description": "The archive was uploaded before"},
+        415: {"description": "The content type is neither gzip nor zip", "content": PROBLEM_CONTENT},
+    },
+)
+async def upload_bundle(state: AppStateDep, request: Request, response: Response) -> Bundle:
+    """Upload a code archive: a tar.gz or zip as the body, sent as `application/gzip` or `application/zip`.
+
+    It is validated and unpacked at once, whole or not at all; the same archive gets the same id.
+    """
+    _check_headers(request.headers, state.max_bundle_bytes)
+    bundles = Bundles(state.home)
+    try:
+        with bundles.upload() as upload:
+            await _receive(request, upload, state.max_bundle_bytes)
+            is_new = await run_in_threadpool(bundles.commit, upload)
+    except UnpackingError as error:
+        errors = [FieldError("body", error.rule, None, error.hint)]
+        raise ProblemError(422, "invalid-bundle", f"the archive {error}", errors=errors) from error
+    except ClientDisconnect as error:
+        raise ProblemError(400, "incomplete", "the connection closed before the archive was complete") from error
+    except OSError as error:
+        raise storage_error(state.home.bundles, error) from error
+    response.status_code = 201 if is_new else 200
+    return Bundle(id=upload.id, bytes=upload.size)
+
+
+def _check_headers(headers: Mapping[str, str], max_bytes: int) -> None:
+    content_type = headers.get("content-type", "").partition(";")[0].strip().lower()
+    if content_type and content_type not in _TYPES:
+        detail = f"Content-Type must be one of {', '.join(_TYPES)}, not {content_type[:100]}"
+        raise ProblemError(415, "unsupported-type", detail)
+    if content_length(headers.get("content-length")) > max_bytes:
+        raise _too_large(max_bytes)
+
+
+async def _receive(request: Request, upload: Upload, max_bytes: int) -> None:
+    async for chunk in request.stream():
+        if upload.size + len(chunk) > max_bytes:
+            raise _too_large(max_bytes)
+        if chunk:
+            await run_in_threadpool(upload.write, chunk)
+
+
+def _too_large(max_bytes: int) -> ProblemError:
+    detail = f"the bundle exceeds {max_bytes / 1e6:.0f} MB (setting bundle_bytes): keep data outside the code"
+    return ProblemError(413, "too-large", detail)

@@ -1,0 +1,52 @@
+"""What a job runs with beyond its request: code, packages, machine; and how its code differs from another job's."""
+
+import json
+from dataclasses import asdict
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query
+
+from rekindle.contract.run_dir.paths import RunDir
+from rekindle.contract.safe_open import read_small
+from rekindle_service.api.dependencies import AppStateDep, JobDep, RunDirDep, find_job
+from rekindle_service.api.pagination import Page, PageParamsDep, paginate
+from rekindle_service.api.problem_details import ProblemError
+from rekindle_service.api.schemas.jobs import CodePublic, ConfigurationPublic, FileDifferencePublic
+from rekindle_service.jobs.packaging.code_diff import differences, read_manifest
+
+router = APIRouter(tags=["environment"])
+
+
+@router.get("/jobs/{job_id}/configuration")
+def read_configuration(run_dir: RunDirDep) -> ConfigurationPublic:
+    """Get the working directory, the digest of the code, and the packages and machine of the latest run."""
+    manifest = read_manifest(run_dir)
+    code = None
+    if manifest is not None:
+        code = CodePublic(digest=manifest.digest, files=len(manifest.files), bytes=manifest.bytes)
+    return ConfigurationPublic(directory=str(run_dir.code), code=code, environment=_environment(run_dir))
+
+
+@router.get("/jobs/{job_id}/code/differences")
+def compare_code(
+    state: AppStateDep,
+    job: JobDep,
+    run_dir: RunDirDep,
+    params: PageParamsDep,
+    other: Annotated[str, Query(max_length=64, description="Id of the job to compare with")],
+) -> Page[FileDifferencePublic]:
+    """List the files of a job's code that differ from those of another job, with the changed lines."""
+    found = differences(state.home.run_dir(find_job(state, other).id), run_dir)
+    if found is None:
+        detail = f"the code of job {job.id} or {other} was not recorded: recipes and very old jobs have no code"
+        raise ProblemError(409, "no-code", detail)
+    return paginate(found, params).map(lambda difference: FileDifferencePublic(**asdict(difference)))
+
+
+def _environment(run_dir: RunDir) -> dict[str, Any] | None:
+    data = read_small(run_dir.root, run_dir.surroundings)
+    try:
+        value = json.loads(data or b"")
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None

@@ -1,0 +1,137 @@
+"""Experiments: sets of jobs that differ in some parameters, and a table of their results."""
+
+import time
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Path, Query, Response
+
+from rekindle.contract.states import TERMINAL
+from rekindle_service.api.dependencies import AppState, AppStateDep, IdempotencyKey
+from rekindle_service.api.pagination import Page, PageParamsDep, RowPageParamsDep, paginate
+from rekindle_service.api.problem_details import ProblemError
+from rekindle_service.api.request_conversion import plan_experiment
+from rekindle_service.api.schemas.experiments import (
+    BuiltIn,
+    CurvePublic,
+    ExperimentCreate,
+    ExperimentPublic,
+    ExperimentSummary,
+)
+from rekindle_service.api.serializers import experiment_public, experiment_summary
+from rekindle_service.config.home import is_job_id, new_job_id
+from rekindle_service.experiments import built_in
+from rekindle_service.experiments.matrix import count
+from rekindle_service.experiments.submitter import ExperimentSubmitter
+from rekindle_service.jobs import actions
+from rekindle_service.machine.hardware import describe
+from rekindle_service.run_readers.metrics import read_run_series
+from rekindle_service.store.tables import Experiment
+
+router = APIRouter(tags=["experiments"])
+
+
+def find_experiment(
+    state: AppStateDep, experiment_id: Annotated[str, Path(description="Id of the experiment")]
+) -> Experiment:
+    """The experiment of this id. Raises ProblemError (404)."""
+    found = state.store.experiments.get(experiment_id) if is_job_id(experiment_id) else None
+    if found is None:
+        detail = f"there is no experiment {experiment_id[:64]!r}; GET /api/v1/experiments lists all experiments"
+        raise ProblemError(404, "unknown-experiment", detail)
+    return found
+
+
+ExperimentDep = Annotated[Experiment, Depends(find_experiment)]
+
+
+@router.post("/experiments", status_code=201)
+def submit_experiment(
+    state: AppStateDep, body: ExperimentCreate, response: Response, idempotency_key: IdempotencyKey = None
+) -> ExperimentPublic:
+    """Submit jobs that differ in some parameters: all of them, or none."""
+    submitter = ExperimentSubmitter(state.submitter)
+    experiment = submitter.known(idempotency_key)
+    if experiment is None:
+        plan = plan_experiment(body, state.machine)
+        row = Experiment(
+            id=new_job_id(),
+            name=plan.name,
+            title=plan.request.title,
+            command=plan.command(),
+            definition=plan.definition(),
+            machine=describe(state.machine),
+            notes=plan.notes,
+            created_at=time.time(),
+        )
+        experiment = submitter.submit(
+            row, plan.trials, sequential=plan.request.sequential, idempotency_key=idempotency_key
+        )
+        state.wake()
+    response.headers["Location"] = f"/api/v1/experiments/{experiment.id}"
+    return _public(state, experiment)
+
+
+@router.get("/experiments")
+def list_experiments(
+    state: AppStateDep,
+    params: RowPageParamsDep,
+    name: Annotated[str | None, Query(max_length=200, description="Exact name")] = None,
+) -> Page[ExperimentSummary]:
+    """List experiments, latest first, without their results."""
+    store = state.store.experiments
+    page = params.page(store.page(params.limit + 1, before=params.cursor, name=name))
+    return page.map(lambda experiment: experiment_summary(experiment, store.jobs(experiment.id)))
+
+
+@router.get("/experiments/builtin")
+def list_builtin_experiments(params: PageParamsDep) -> Page[BuiltIn]:
+    """List the built-in experiments with their definitions, which can be submitted as they are."""
+    variants = [(name, size) for name in built_in.names() for size in built_in.SIZES]
+    return paginate([_built_in(name, size) for name, size in variants], params)
+
+
+def _built_in(name: str, size: str) -> BuiltIn:
+    definition = built_in.definition(name, size)
+    request = ExperimentCreate.model_validate(definition)
+    jobs = count(request.matrix or [], request.repeats)
+    return BuiltIn(name=name, size=size, title=request.title, jobs=jobs, definition=definition)
+
+
+@router.get("/experiments/{experiment_id}")
+def read_experiment(state: AppStateDep, experiment: ExperimentDep) -> ExperimentPublic:
+    """Get an experiment with its jobs and the table of their current results."""
+    return _public(state, experiment)
+
+
+@router.get("/experiments/{experiment_id}/curves")
+def list_curves(
+    state: AppStateDep,
+    experiment: ExperimentDep,
+    params: PageParamsDep,
+    name: Annotated[str | None, Query(max_length=200, description="Only this metric")] = None,
+) -> Page[CurvePublic]:
+    """List the metrics of all jobs of an experiment over their steps."""
+    curves = [
+        CurvePublic(job=job.id, name=metric, points=points)
+        for job in state.store.experiments.jobs(experiment.id)
+        for metric, points in read_run_series(state.home.run_dir(job.id)).items()
+        if name in (None, metric)
+    ]
+    return paginate(curves, params)
+
+
+@router.post("/experiments/{experiment_id}/cancel", status_code=202)
+def cancel_experiment(state: AppStateDep, experiment: ExperimentDep) -> ExperimentPublic:
+    """Cancel all unfinished jobs of an experiment."""
+    jobs = state.store.experiments.jobs(experiment.id)
+    if all(job.state in TERMINAL for job in jobs):
+        detail = f"all jobs of experiment {experiment.id} have ended, so it cannot be cancelled"
+        raise ProblemError(409, "wrong-state", detail)
+    for job in reversed(jobs):  # the last one first, so that none starts on the slots of another
+        actions.cancel(state.store, job.id)
+    state.wake()
+    return _public(state, experiment)
+
+
+def _public(state: AppState, experiment: Experiment) -> ExperimentPublic:
+    return experiment_public(experiment, state.store.experiments.jobs(experiment.id), state.home)

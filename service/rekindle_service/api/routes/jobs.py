@@ -1,0 +1,122 @@
+"""Jobs: submit, list, read, change, delete; cancel, drain and resume write an intent that the reconciler acts on."""
+
+from collections.abc import Callable
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Response
+
+from rekindle.contract.states import HOLDING_SLOTS, TERMINAL, JobIntent, JobState
+from rekindle_service.api.dependencies import AppState, AppStateDep, IdempotencyKey, JobDep, RunDirDep
+from rekindle_service.api.pagination import Page, RowPageParamsDep
+from rekindle_service.api.problem_details import ProblemError
+from rekindle_service.api.request_conversion import submission_of
+from rekindle_service.api.routes.snapshots import require_resumable
+from rekindle_service.api.schemas.jobs import JobPublic, QueueStats, SlotCount
+from rekindle_service.api.schemas.requests import JobCreate, JobPatch, ResumeRequest
+from rekindle_service.api.serializers import job_public
+from rekindle_service.jobs import actions
+from rekindle_service.store import Store
+from rekindle_service.store.tables import Job
+
+router = APIRouter(tags=["jobs"])
+
+_PENDING = {JobIntent.HOLD: "held", JobIntent.DRAIN: "drained", JobIntent.CANCEL: "cancelled"}
+
+
+@router.post("/jobs", status_code=201)
+def submit_job(
+    state: AppStateDep, body: JobCreate, response: Response, idempotency_key: IdempotencyKey = None
+) -> JobPublic:
+    """Submit a job. Its code is copied now: later edits do not affect it."""
+    job = state.submitter.submit(submission_of(body), idempotency_key)
+    state.wake()
+    response.headers["Location"] = f"/api/v1/jobs/{job.id}"
+    return job_public(job)
+
+
+@router.get("/jobs")
+def list_jobs(
+    app: AppStateDep,
+    params: RowPageParamsDep,
+    state: JobState | None = None,
+    name: Annotated[str | None, Query(max_length=200, description="Exact name")] = None,
+    q: Annotated[str | None, Query(max_length=200, description="Part of the name, ignoring case")] = None,
+    experiment: Annotated[str | None, Query(max_length=200, description="Id of an experiment")] = None,
+) -> Page[JobPublic]:
+    """List jobs, latest first."""
+    jobs = app.store.jobs(
+        state=state, name=name, name_part=q, experiment_id=experiment, limit=params.limit + 1, before=params.cursor
+    )
+    return params.page(jobs).map(job_public)
+
+
+@router.get("/jobs/{job_id}")
+def read_job(job: JobDep) -> JobPublic:
+    """Get a job with its current state."""
+    return job_public(job)
+
+
+@router.patch("/jobs/{job_id}")
+def patch_job(state: AppStateDep, job: JobDep, body: JobPatch) -> JobPublic:
+    """Change the name, priority or failure limit of a job; the queue is reordered at once."""
+    changed = state.store.patch_job(job.id, **body.model_dump(exclude_none=True))
+    state.wake()
+    return job_public(changed or job)
+
+
+@router.delete("/jobs/{job_id}", status_code=204)
+def delete_job(state: AppStateDep, job: JobDep) -> None:
+    """Delete a finished job and its files."""
+    if job.state not in TERMINAL or not state.store.delete_job(job.id):
+        detail = f"job {job.id} is {job.state}; only a finished job can be deleted: cancel it first"
+        raise ProblemError(409, "wrong-state", detail)
+
+
+@router.post("/jobs/{job_id}/cancel", status_code=202)
+def cancel_job(state: AppStateDep, job: JobDep) -> JobPublic:
+    """Cancel a job. It can still be resumed from its latest snapshot."""
+    return _act(state, job, job.state not in TERMINAL, "cancelled", actions.cancel)
+
+
+@router.post("/jobs/{job_id}/drain", status_code=202)
+def drain_job(state: AppStateDep, job: JobDep) -> JobPublic:
+    """Save a snapshot, release the slots and return to the queue, held until resumed."""
+    allowed = job.state not in TERMINAL and job.intent is not JobIntent.CANCEL
+    return _act(state, job, allowed, "drained", actions.drain)
+
+
+@router.post("/jobs/{job_id}/resume", status_code=202)
+def resume_job(state: AppStateDep, job: JobDep, run_dir: RunDirDep, body: ResumeRequest | None = None) -> JobPublic:
+    """Release a held job, or continue a failed or cancelled one, from its latest snapshot or from a given one."""
+    if body is not None and body.snapshot is not None:
+        require_resumable(job, run_dir, body.snapshot)
+        return _changed(state, job, actions.resume_from(state.store, job, body.snapshot))
+    return _act(state, job, job.state is not JobState.SUCCEEDED, "resumed", actions.resume)
+
+
+def _act(state: AppState, job: Job, allowed: bool, verb: str, action: Callable[[Store, str], Job | None]) -> JobPublic:
+    """Raises ProblemError (409) where the state of the job does not allow the action."""
+    if not allowed:
+        is_pending = job.intent in _PENDING and job.state not in TERMINAL
+        pending = f" and about to be {_PENDING[job.intent]}" if is_pending else ""
+        raise ProblemError(409, "wrong-state", f"job {job.id} is {job.state}{pending}, so it cannot be {verb}")
+    return _changed(state, job, action(state.store, job.id))
+
+
+def _changed(state: AppState, job: Job, changed: Job | None) -> JobPublic:
+    if changed is None:
+        raise ProblemError(409, "wrong-state", f"job {job.id} was changed or deleted by another request; read it again")
+    state.wake()
+    return job_public(changed)
+
+
+@router.get("/summary")
+def read_queue_stats(state: AppStateDep) -> QueueStats:
+    """Count the jobs by state and the slots in use, with the mean goodput of all jobs."""
+    held = sum(len(job.devices) for job in state.store.jobs_in(HOLDING_SLOTS))
+    stats = state.store.queue_stats()
+    return QueueStats(
+        jobs={job_state: stats.jobs.get(job_state, 0) for job_state in JobState},
+        slots=SlotCount(held=held, total=len(state.machine.slots)),
+        goodput=stats.goodput,
+    )

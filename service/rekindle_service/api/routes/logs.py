@@ -1,0 +1,220 @@
+"""Logs of the ranks: read by byte offset, search on the server, download."""
+
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, nullcontext
+from pathlib import Path
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Header, Query, Response
+from pydantic import StringConstraints
+from starlette.responses import StreamingResponse
+
+from rekindle.contract.run_dir.attempt_history import AttemptInfo
+from rekindle.contract.run_dir.paths import RunDir
+from rekindle.contract.safe_open import open_beneath
+from rekindle_service.api.byte_range import UnsatisfiableRangeError, parse_range
+from rekindle_service.api.dependencies import AttemptDep, AttemptNumber, JobDep, RankDep, RunDirDep, find_attempt
+from rekindle_service.api.pagination import Page, PageParamsDep, paginate
+from rekindle_service.api.problem_details import ProblemError, invalid_field
+from rekindle_service.api.schemas.ranks import LogMatches, RankMatches
+from rekindle_service.run_readers.log_search import SearchLimits, search
+from rekindle_service.run_readers.logs import LogChunk, iter_bytes, read_chunk, size_of, tail_offset
+from rekindle_service.run_readers.ranks import STREAMS, rank_numbers, read_attempts
+from rekindle_service.run_readers.zip_stream import Member, zip_stream
+
+router = APIRouter(tags=["logs"])
+
+ZIP = "application/zip"
+_TEXT = "text/plain; charset=utf-8"
+_RAW = "application/octet-stream"
+_MAX_BYTES = 1 << 20
+_MAX_OFFSET = (1 << 63) - 1
+_SEARCH_SECONDS = 0.5
+
+StreamName = Literal["stdout", "stderr"]
+Stream = Annotated[StreamName, Query(description="Output of the rank")]
+Offset = Annotated[int | None, Query(ge=0, le=_MAX_OFFSET, description="First byte")]
+Limit = Annotated[int, Query(ge=1, le=_MAX_BYTES, description="Maximum number of bytes")]
+Tail = Annotated[int | None, Query(ge=0, le=1_000_000, description="Number of last lines, within `limit` bytes")]
+RangeHeader = Annotated[str | None, Header(alias="Range", description="One range of raw bytes")]
+SearchText = Annotated[
+    str, StringConstraints(min_length=1, max_length=200), Query(description="Text; ignores case if it has no capitals")
+]
+
+
+@router.get(
+    "/jobs/{job_id}/ranks/{rank}/log",
+    response_class=Response,
+    responses={200: {"content": {"text/plain": {}}}, 206: {"content": {"text/plain": {}}}},
+)
+def read_log(
+    run_dir: RunDirDep,
+    attempt: AttemptDep,
+    rank: RankDep,
+    stream: Stream = "stdout",
+    offset: Offset = None,
+    limit: Limit = 64 * 1024,
+    tail: Tail = None,
+    byte_range: RangeHeader = None,
+) -> Response:
+    """Read a chunk of a rank's log as text, by byte offset; `X-Offset` and `X-Next-Offset` give its position.
+
+    A chunk ends between two characters. Bytes that are not UTF-8 are replaced by `?`, so a chunk has as many bytes as
+    its part of the file. With `Range` the bytes are returned raw. A log that does not exist yet is empty.
+    """
+    if tail is not None and offset is not None:
+        raise invalid_field("tail", "cannot be combined with offset", tail, "tail and offset cannot be combined")
+    path = _log_path(run_dir, attempt, rank, stream)
+    if byte_range is not None and (response := _raw_range(run_dir.root, path, byte_range)) is not None:
+        return response
+    return _text_chunk(run_dir.root, path, offset or 0, limit, tail)
+
+
+def _log_path(run_dir: RunDir, attempt: AttemptInfo, rank: int, stream: str) -> Path:
+    return run_dir.attempt(attempt.number).rank(rank).log(stream)
+
+
+def _text_chunk(root: Path, path: Path, offset: int, limit: int, tail: int | None) -> Response:
+    chunk = LogChunk("", 0, 0)
+    file = open_beneath(root, path)
+    with file or nullcontext():
+        if file is not None and tail is not None:
+            offset = tail_offset(file, tail, limit)
+        if offset > (size := 0 if file is None else size_of(file)):
+            raise _beyond_end(f"offset {offset}", size)
+        if file is not None:
+            chunk = read_chunk(file, offset, limit)
+    headers = {"X-Offset": str(chunk.offset), "X-Next-Offset": str(chunk.next_offset), "Accept-Ranges": "bytes"}
+    return Response(chunk.text, headers=headers, media_type=_TEXT)
+
+
+def _raw_range(root: Path, path: Path, header: str) -> Response | None:
+    """The response to a ``Range`` header, None where it must be ignored. The body is streamed: memory stays flat."""
+    file = open_beneath(root, path)
+    with ExitStack() as stack:
+        size = 0 if file is None else size_of(stack.enter_context(file))
+        try:
+            span = parse_range(header, size)
+        except UnsatisfiableRangeError:
+            raise _beyond_end(f"the range {header[:100]!r}", size) from None
+        if file is None or span is None:
+            return None
+        stack.pop_all()  # the response closes the file
+    start, end = span
+    headers = {
+        "Content-Range": f"bytes {start}-{end - 1}/{size}",
+        "Content-Length": str(end - start),
+        "X-Next-Offset": str(end),
+    }
+    return StreamingResponse(iter_bytes(file, start, end), 206, headers, _TEXT)
+
+
+def _beyond_end(position: str, size: int) -> ProblemError:
+    detail = f"{position} is after the end: the log has {size} bytes so far"
+    return ProblemError(416, "beyond-end", detail, headers={"Content-Range": f"bytes */{size}"})
+
+
+@router.get("/jobs/{job_id}/ranks/{rank}/log/search")
+def search_log(
+    run_dir: RunDirDep,
+    attempt: AttemptDep,
+    rank: RankDep,
+    q: SearchText,
+    stream: Stream = "stdout",
+    start: Annotated[int | None, Query(alias="from", ge=0, le=_MAX_OFFSET, description="Byte to start at")] = None,
+    backwards: Annotated[bool, Query(description="Search towards the beginning, by default from the end")] = False,
+    limit: Annotated[int, Query(ge=1, le=1000, description="Maximum number of matches")] = 100,
+) -> LogMatches:
+    """Search a log; the matches are byte offsets.
+
+    One request takes at most half a second and searches at most 256 MiB: `next` is the byte at which to continue, null
+    when the search is complete.
+    """
+    default = _MAX_OFFSET if backwards else 0
+    file = open_beneath(run_dir.root, _log_path(run_dir, attempt, rank, stream))
+    if file is None:
+        return LogMatches(items=[], next=None, size=0)
+    with file:
+        limits = SearchLimits(matches=limit, seconds=_SEARCH_SECONDS)
+        found = search(file, _encode(q), default if start is None else start, backwards=backwards, limits=limits)
+    return LogMatches(items=found.matches, next=found.next, size=found.size)
+
+
+@router.get("/jobs/{job_id}/logs/search")
+def search_logs(
+    run_dir: RunDirDep,
+    attempt: AttemptDep,
+    q: SearchText,
+    params: PageParamsDep,
+    stream: Annotated[StreamName | None, Query(description="Only this output")] = None,
+) -> Page[RankMatches]:
+    """Search all logs of an attempt: the number of matches, up to 100, and the first match, by rank.
+
+    This takes at most half a second altogether: `complete` is false for a log that was searched only in part.
+    """
+    deadline = time.monotonic() + _SEARCH_SECONDS
+    query, streams = _encode(q), STREAMS if stream is None else (stream,)
+    logs = [(rank, name) for rank in rank_numbers(run_dir, attempt) for name in streams]
+    found = [_search_rank(run_dir, attempt, rank, name, query, deadline) for rank, name in logs]
+    return paginate([matches for matches in found if matches is not None], params)
+
+
+def _search_rank(
+    run_dir: RunDir, attempt: AttemptInfo, rank: int, stream: str, query: bytes, deadline: float
+) -> RankMatches | None:
+    """None where there is no log, or it was searched to its end without a match."""
+    file = open_beneath(run_dir.root, _log_path(run_dir, attempt, rank, stream))
+    if file is None:
+        return None
+    with file:
+        limits = SearchLimits(seconds=max(deadline - time.monotonic(), 0))
+        found = search(file, query, 0, backwards=False, limits=limits)
+    if not found.matches and found.next is None:
+        return None
+    first = next(iter(found.matches), None)
+    complete = found.next is None
+    return RankMatches(rank=rank, stream=stream, count=len(found.matches), complete=complete, first=first)
+
+
+def _encode(query: str) -> bytes:
+    try:
+        return query.encode()
+    except UnicodeEncodeError as error:
+        raise invalid_field("q", "must be valid Unicode", query, "q contains an unpaired surrogate") from error
+
+
+@router.get("/jobs/{job_id}/ranks/{rank}/log/file", response_class=Response, responses={200: {"content": {_RAW: {}}}})
+def download_log(
+    job: JobDep, run_dir: RunDirDep, attempt: AttemptDep, rank: RankDep, stream: Stream = "stdout"
+) -> Response:
+    """Download a rank's log as a file, byte by byte as it was written."""
+    headers = attachment(f"job-{job.number}-attempt-{attempt.number}-rank-{rank}-{stream}.log")
+    file = open_beneath(run_dir.root, _log_path(run_dir, attempt, rank, stream))
+    if file is None:
+        return Response(b"", headers=headers, media_type=_RAW)
+    size = size_of(file)
+    return StreamingResponse(iter_bytes(file, 0, size), 200, {**headers, "Content-Length": str(size)}, _RAW)
+
+
+@router.get("/jobs/{job_id}/logs.zip", response_class=Response, responses={200: {"content": {ZIP: {}}}})
+def download_logs(job: JobDep, run_dir: RunDirDep, attempt: AttemptNumber = None) -> Response:
+    """Download all logs of a job, or of one attempt: those of the ranks, of torchrun's agents and of the keeper."""
+    attempts = read_attempts(run_dir).values() if attempt is None else [find_attempt(job, run_dir, attempt)]
+    archive = zip_stream(run_dir.root, _log_files(run_dir, list(attempts)), compress=True)
+    return StreamingResponse(archive, 200, attachment(f"job-{job.number}-logs.zip"), ZIP)
+
+
+def _log_files(run_dir: RunDir, attempts: list[AttemptInfo]) -> Iterator[Member]:
+    yield Member("keeper.log", run_dir.keeper_log)
+    for attempt in attempts:
+        directory = f"attempt-{attempt.number}"
+        yield Member(f"{directory}/agent.log", run_dir.attempt(attempt.number).agent_log)
+        for rank in rank_numbers(run_dir, attempt):
+            for stream in STREAMS:
+                yield Member(f"{directory}/rank-{rank}/{stream}.log", _log_path(run_dir, attempt, rank, stream))
+
+
+def attachment(name: str) -> dict[str, str]:
+    """Headers that make a browser save the response as a file."""
+    return {"Content-Disposition": f'attachment; filename="{name}"'}

@@ -1,0 +1,148 @@
+"""Monitoring of the server: liveness and readiness, without a token, and metrics for Prometheus."""
+
+import shutil
+from collections.abc import Iterable, Iterator
+from importlib.metadata import version
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Header, Response
+from fastapi.security import HTTPBearer
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
+
+from rekindle.contract.outcome import OutcomeClass
+from rekindle.contract.states import HOLDING_SLOTS, JobState
+from rekindle_service.api.dependencies import AppState, AppStateDep
+from rekindle_service.api.problem_details import RESPONSES
+from rekindle_service.api.schemas.machine import Health, Readiness
+from rekindle_service.sanitize import sanitize_line
+from rekindle_service.store import StorageError
+from rekindle_service.store.tables import Job
+from rekindle_service.store.totals import Totals
+
+router = APIRouter(tags=["health"])
+
+BEARER = Depends(HTTPBearer(auto_error=False, description="The token that `rekindle token` prints"))
+"""Documents the token; ``AuthMiddleware`` checks it."""
+
+_MIN_FREE_BYTES = 100 << 20
+
+_JOB_GAUGES = {
+    "rekindle_job_step": ("Optimizer steps that the job has completed", "step"),
+    "rekindle_job_snapshot_step": ("Step of the latest committed snapshot of the job", "snapshot_step"),
+    "rekindle_job_progress_ratio": ("Progress of the job, 0 to 1", "progress"),
+    "rekindle_job_goodput_ratio": (
+        "Share of the job's time in training that was not replayed, 0 to 1",
+        "goodput",
+    ),
+    "rekindle_job_steps_per_second": ("Optimizer steps per second", "steps_per_second"),
+}
+
+
+@router.get("/healthz")
+def healthz() -> Health:
+    """Check that the server responds."""
+    return Health(status="ok", version=version("rekindle"))
+
+
+@router.get("/readyz", responses={503: {"model": Readiness}})
+def readyz(state: AppStateDep, response: Response) -> Readiness:
+    """Check that the server can accept jobs: the database responds, the scheduler runs, the disk has free space."""
+    checks = {
+        "database": _database(state),
+        "scheduler": "ok" if state.reconciler_alive() else "its thread has ended; see the server's log",
+        "disk": _disk(state),
+    }
+    ready = all(result == "ok" for result in checks.values())
+    response.status_code = 200 if ready else 503
+    return Readiness(status="ready" if ready else "not ready", checks=checks)
+
+
+def _database(state: AppState) -> str:
+    try:
+        state.store.version()
+    except StorageError as error:
+        return "full" if error.full else "unavailable"
+    return "ok"
+
+
+def _disk(state: AppState) -> str:
+    free = shutil.disk_usage(state.home.root).free
+    return "ok" if free >= _MIN_FREE_BYTES else f"{free >> 20} MB free, at least {_MIN_FREE_BYTES >> 20} MB are needed"
+
+
+@router.get(
+    "/metrics",
+    response_class=Response,
+    dependencies=[BEARER],
+    responses={**RESPONSES, 200: {"content": {"text/plain": {}}}},
+)
+def prometheus_metrics(state: AppStateDep, accept: Annotated[str, Header()] = "") -> Response:
+    """Metrics of jobs, slots and this server for Prometheus, which sends the token as a bearer token."""
+    registry = CollectorRegistry()
+    registry.register(MetricsCollector(state))
+    encode, content_type = choose_encoder(accept)
+    return Response(encode(registry), headers={"Content-Type": content_type})
+
+
+class MetricsCollector(Collector):
+    """Reads all values from the rows on each scrape. Labels have few values: only jobs that hold slots have series."""
+
+    def __init__(self, state: AppState) -> None:
+        self._state = state
+
+    def describe(self) -> Iterable[Metric]:
+        return ()
+
+    def collect(self) -> Iterator[Metric]:
+        holding = self._state.store.jobs_in(HOLDING_SLOTS)
+        yield from _server(self._state)
+        yield from _totals(self._state.store.totals())
+        yield _slots(self._state, holding)
+        yield from _jobs(holding)
+
+
+def _server(state: AppState) -> Iterator[Metric]:
+    yield InfoMetricFamily("rekindle_build", "Version of rekindle", {"version": version("rekindle")})
+    yield GaugeMetricFamily("rekindle_start_time_seconds", "Start time of the server since the epoch", state.started_at)
+    alive = state.reconciler_alive()
+    yield GaugeMetricFamily("rekindle_scheduler_up", "Whether the loop that schedules and monitors jobs runs", alive)
+    free = shutil.disk_usage(state.home.root).free
+    yield GaugeMetricFamily("rekindle_home_free_bytes", "Free space on the disk of all runs", free)
+
+
+def _totals(totals: Totals) -> Iterator[Metric]:
+    jobs = GaugeMetricFamily("rekindle_jobs", "Jobs by state", labels=["state"])
+    for state in JobState:
+        jobs.add_metric([state], totals.jobs.get(state, 0))
+    yield jobs
+    yield CounterMetricFamily("rekindle_job_restarts", "Attempts that followed a failure", totals.restarts)
+    ended = CounterMetricFamily("rekindle_attempts_ended", "Ended attempts by outcome class", labels=["class"])
+    for name in OutcomeClass:
+        ended.add_metric([name], totals.endings.get(name, 0))
+    yield ended
+
+
+def _slots(state: AppState, holding: Iterable[Job]) -> Metric:
+    held = {name for job in holding for name in job.devices}
+    slots = GaugeMetricFamily("rekindle_slots", "Slots of this machine", labels=["device", "state"])
+    for device in sorted({slot.device for slot in state.machine.slots}):
+        names = {slot.name for slot in state.machine.slots if slot.device == device}
+        slots.add_metric([device, "held"], len(names & held))
+        slots.add_metric([device, "free"], len(names - held))
+    return slots
+
+
+def _jobs(holding: list[Job]) -> Iterator[Metric]:
+    info = InfoMetricFamily("rekindle_job", "Jobs that hold slots", labels=["job_id"])
+    for job in holding:
+        info.add_metric([job.id], {"name": sanitize_line(job.name)})
+    yield info
+    for name, (help_text, column) in _JOB_GAUGES.items():
+        gauge = GaugeMetricFamily(name, help_text, labels=["job_id"])
+        for job in holding:
+            if (value := getattr(job, column)) is not None:
+                gauge.add_metric([job.id], value)
+        yield gauge

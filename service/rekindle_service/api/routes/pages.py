@@ -1,0 +1,107 @@
+"""The web pages, all but the login page in one shell, and the static files they load."""
+
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+
+from fastapi import APIRouter, FastAPI, Request, Response
+from jinja2 import Environment, FileSystemLoader
+from starlette.responses import RedirectResponse
+from starlette.staticfiles import StaticFiles
+from starlette.templating import Jinja2Templates
+from starlette.types import Scope
+
+from rekindle_service.api.dependencies import AppStateDep
+from rekindle_service.api.middleware.auth import is_same_origin
+from rekindle_service.api.problem_details import ProblemError
+from rekindle_service.api.schemas.requests import Login
+
+_PACKAGE = Path(__file__).parents[2]
+_TEMPLATES = Jinja2Templates(
+    env=Environment(
+        loader=FileSystemLoader(_PACKAGE / "pages"),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+)
+
+_SESSION_SECONDS = 30 * 24 * 3600
+
+_PAGES = {
+    "/": "index.html",
+    "/jobs/{job_id}": "job.html",
+    "/submit": "submit.html",
+    "/compare": "compare.html",
+    "/machine": "machine.html",
+    "/experiments": "experiments.html",
+    "/experiments/{experiment_id}": "experiment.html",
+    "/login": "login.html",
+}
+"""Templates by path. A page reads ids from its URL and gets everything else from the API."""
+
+router = APIRouter(include_in_schema=False)
+
+
+def install_pages(app: FastAPI) -> None:
+    app.include_router(router)
+    for path, template in _PAGES.items():
+        app.get(path, include_in_schema=False)(_page(template))
+    app.mount("/static", _Files(directory=_PACKAGE / "web"))
+
+
+class _Files(StaticFiles):
+    """Files that a browser caches and revalidates on each use (ETag, 304), so that an upgrade takes effect at once."""
+
+    async def get_response(self, path: str, scope: Scope) -> Response:
+        response = await super().get_response(path, scope)
+        response.headers["Cache-Control"] = "private, no-cache"
+        return response
+
+
+def _page(template: str) -> Callable[[Request], Response]:
+    def page(request: Request) -> Response:
+        return _TEMPLATES.TemplateResponse(request, template, headers={"Cache-Control": "private, no-cache"})
+
+    return page
+
+
+@router.get("/jobs")
+@router.get("/jobs/")
+def shortened_job_url() -> RedirectResponse:
+    """The URL of a job without its id leads to the list of jobs."""
+    return RedirectResponse("/")
+
+
+@router.post("/login", status_code=204)
+def login(state: AppStateDep, request: Request, body: Login) -> Response:
+    """Give a session cookie to a browser that sends the token. Raises ProblemError (401, 403)."""
+    if not is_same_origin(request.headers) and _from_browser(request):
+        raise ProblemError(403, "foreign-origin", "a page of another site cannot log in here")
+    if not state.credentials.is_token(body.token.encode()):
+        raise ProblemError(401, "unauthorized", "this is not the server's token; `rekindle token` prints it")
+    response = Response(status_code=204)
+    response.set_cookie(
+        state.credentials.cookie,
+        state.credentials.session,
+        max_age=_SESSION_SECONDS,
+        httponly=True,
+        samesite="strict",
+        secure=request.url.scheme == "https",
+    )
+    return response
+
+
+@router.get("/static/vendor/plotly.min.js")
+async def plotly_script(request: Request) -> Response:
+    """The script in the installed plotly package; importing plotly for its path would take a second."""
+    spec = find_spec("plotly")
+    if spec is None or spec.origin is None:
+        raise ProblemError(404, "not-found", "plotly is not installed in the server's environment")
+    files = _Files(directory=Path(spec.origin).parent / "package_data")
+    return await files.get_response("plotly.min.js", request.scope)
+
+
+def _from_browser(request: Request) -> bool:
+    return "sec-fetch-site" in request.headers or "origin" in request.headers

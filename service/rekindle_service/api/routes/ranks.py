@@ -1,0 +1,96 @@
+"""Ranks of an attempt: their state, their Python stacks, and fault injection, which the keeper carries out."""
+
+import random
+
+from fastapi import APIRouter
+
+from rekindle.contract.chaos import RANK_FAULTS, Fault
+from rekindle.contract.run_dir.control import ControlMessage, MessageType, notify
+from rekindle.contract.run_dir.paths import RunDir
+from rekindle.contract.run_dir.rank_records import RankState
+from rekindle.contract.states import JobState
+from rekindle_service.api.dependencies import AttemptDep, AttemptNumber, JobDep, RankDep, RunDirDep, find_attempt
+from rekindle_service.api.pagination import Page, PageParamsDep, paginate
+from rekindle_service.api.problem_details import ProblemError, invalid_field
+from rekindle_service.api.schemas.jobs import ChaosPublic
+from rekindle_service.api.schemas.ranks import RankPublic, StackPublic
+from rekindle_service.api.schemas.requests import ChaosRequest
+from rekindle_service.api.serializers import ranks_public
+from rekindle_service.run_readers.snapshots import read_snapshots
+from rekindle_service.run_readers.stacks import stacks_size, wait_for_stack
+from rekindle_service.store.tables import Job
+
+router = APIRouter(tags=["ranks"])
+
+_STACK_TIMEOUT = 3.0  # seconds
+
+
+@router.get("/jobs/{job_id}/ranks")
+def list_ranks(
+    job: JobDep, run_dir: RunDirDep, params: PageParamsDep, attempt: AttemptNumber = None
+) -> Page[RankPublic]:
+    """List the ranks of an attempt; none for a job that has not been launched yet."""
+    if attempt is None and job.attempt == 0:
+        return Page(items=[])
+    ranks = ranks_public(job, run_dir, find_attempt(job, run_dir, attempt))
+    return paginate(ranks, params, lambda rank: rank.rank)
+
+
+@router.post("/jobs/{job_id}/ranks/{rank}/stack")
+def read_stack(job: JobDep, run_dir: RunDirDep, attempt: AttemptDep, rank: RankDep) -> StackPublic:
+    """Get the Python stacks of all threads of a running rank, requested through its keeper.
+
+    This works while the rank hangs in a collective or holds the GIL, and takes a moment. Only ranks of the latest
+    attempt can be running.
+    """
+    state = next(each.state for each in ranks_public(job, run_dir, attempt) if each.rank == rank)
+    if state not in (RankState.STARTING, RankState.RUNNING):
+        raise _no_stack(f"rank {rank} of attempt {attempt.number} of job {job.id} is not running: it is {state}")
+    path = run_dir.attempt(attempt.number).rank(rank).stacks
+    before = stacks_size(run_dir.root, path)
+    if before is None:
+        raise _no_stack(f"rank {rank} of job {job.id} has not started its script yet")
+    notify(run_dir, ControlMessage(MessageType.STACK, attempt.number, rank))
+    stack = wait_for_stack(run_dir.root, path, before, _STACK_TIMEOUT)
+    if stack is None:
+        raise _no_stack(
+            f"rank {rank} of job {job.id} wrote no stack within {_STACK_TIMEOUT:g} s: the process is stopped, or its "
+            "keeper is gone; GET …/ranks shows its state"
+        )
+    return StackPublic(attempt=attempt.number, rank=rank, stack=stack)
+
+
+def _no_stack(detail: str) -> ProblemError:
+    return ProblemError(409, "no-stack", detail)
+
+
+@router.post("/jobs/{job_id}/chaos", status_code=202)
+def inject_fault(job: JobDep, run_dir: RunDirDep, body: ChaosRequest) -> ChaosPublic:
+    """Inject a fault into a running job; the response names the target rank.
+
+    `GET …/attempts` lists it under `faults` as soon as the keeper has injected it.
+    """
+    if job.state is not JobState.RUNNING:
+        raise ProblemError(409, "wrong-state", f"chaos needs a running job; this one is {job.state}")
+    if body.fault is Fault.CORRUPT_SNAPSHOT and not read_snapshots(run_dir.root, run_dir.snapshots):
+        raise ProblemError(409, "no-snapshot", f"job {job.id} has no snapshot to corrupt yet")
+    rank = _target_rank(job, run_dir, body.rank) if body.fault in RANK_FAULTS else None
+    notify(run_dir, ControlMessage(MessageType.CHAOS, job.attempt, rank, fault=body.fault))
+    return ChaosPublic(attempt=job.attempt, fault=body.fault, rank=rank)
+
+
+def _target_rank(job: Job, run_dir: RunDir, requested: int | None) -> int:
+    """The requested rank if it is running, by default a random running one. Raises ProblemError (422 or 409)."""
+    ranks = ranks_public(job, run_dir, find_attempt(job, run_dir, job.attempt))
+    known = [each.rank for each in ranks]
+    if requested is not None and requested not in known:
+        rule = f"must be a rank of the running attempt: {', '.join(map(str, known))}"
+        raise invalid_field(
+            "rank", rule, requested, f"job {job.id} has no rank {requested}", hint="omit it for a random rank"
+        )
+    running = [each.rank for each in ranks if each.state is RankState.RUNNING and requested in (None, each.rank)]
+    if not running:
+        found = "no rank is" if requested is None else f"rank {requested} is not"
+        detail = f"chaos needs a running rank; {found} running in attempt {job.attempt}"
+        raise ProblemError(409, "wrong-state", detail)
+    return random.choice(running)  # noqa: S311  not security-relevant

@@ -1,0 +1,210 @@
+"""JSON of jobs, their attempts, timeline, snapshots and code."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from pydantic import BaseModel, Field
+
+from rekindle.contract.states import JobState
+from rekindle_service.api.pagination import Page
+from rekindle_service.api.schemas.common import JsonObject, ResponseModel, Timestamp, Utf8Str
+from rekindle_service.api.schemas.requests import JobOptions, RankRange
+from rekindle_service.jobs.packaging.code_diff import FileDifference
+from rekindle_service.jobs.time_breakdown import TimeCategory
+
+
+class Target(BaseModel):
+    """What torchrun runs: a script, a module or a recipe."""
+
+    kind: str
+    value: str
+
+
+class JobPublic(JobOptions):
+    """A job and its current state. Values of `env` are hidden, since any of them may be a secret."""
+
+    id: str
+    number: int
+    name: str
+    state: str
+    phase: Utf8Str | None
+    intent: str
+    attempt: int
+    world_size: int | None
+    ranks: RankRange
+    devices: list[str]
+    epoch: int | None
+    epochs: int | None
+    step: int | None
+    steps: int | None
+    progress: float | None
+    eta_seconds: float | None
+    steps_per_second: float | None
+    restarts: int
+    outcome: JsonObject | None
+    next_try_at: Timestamp | None
+    queue_position: int | None
+    waiting_for: str | None
+    target: Target
+    code: dict[str, str]
+    snapshot_step: int | None
+    notice: Utf8Str | None
+    created_at: Timestamp
+    started_at: Timestamp | None
+    ended_at: Timestamp | None
+    goodput: float | None
+    version: int
+    python: str
+    experiment_id: str | None
+
+
+class SlotCount(BaseModel):
+    """Slots of this machine that jobs hold, and all slots."""
+
+    held: int
+    total: int
+
+
+class QueueStats(BaseModel):
+    """Statistics of all jobs. Their goodput is a mean, weighted by the duration and the world size of each job."""
+
+    jobs: dict[JobState, int] = Field(description="Jobs by state", examples=[{"queued": 3, "running": 1}])
+    slots: SlotCount
+    goodput: float | None = Field(description="0 to 1; null before the first job has run")
+
+
+class FaultPublic(BaseModel):
+    """A fault that was injected on request; `snapshot` is the step of the snapshot that it damaged."""
+
+    at: Timestamp
+    fault: Utf8Str | None
+    rank: int | None
+    snapshot: int | None
+
+
+class AttemptPublic(ResponseModel):
+    """One launch of torchrun.
+
+    `replayed_steps`: how many of its steps were lost, so that later attempts repeat them; null where not known (yet).
+    """
+
+    number: int
+    state: Literal["running", "ended"]
+    started_at: Timestamp
+    ranks_running_at: Timestamp | None
+    ended_at: Timestamp | None
+    outcome: JsonObject | None
+    resumed_from_step: int | None
+    last_step: int | None
+    snapshot_step: int | None
+    replayed_steps: int | None
+    world_size: int | None
+    devices: list[str]
+    next_try_at: Timestamp | None
+    reason: Utf8Str | None
+    faults: list[FaultPublic]
+
+
+class IntervalPublic(BaseModel):
+    """A span of a job's time; `attempt` is null between attempts."""
+
+    category: TimeCategory
+    attempt: int | None
+    started_at: Timestamp
+    seconds: float
+
+
+class TimeBreakdown(BaseModel):
+    """Seconds by category; `goodput` is the share of training in all time but `queued`, null before there is any.
+
+    The intervals follow each other without gaps from submission to the end, or to now. Within an attempt training
+    comes first, then all saving, then what was replayed later: they show how long each took, not when.
+    """
+
+    goodput: float | None
+    seconds: dict[TimeCategory, float]
+    intervals: list[IntervalPublic]
+
+
+class EventPublic(ResponseModel):
+    """One event in the history of a job."""
+
+    id: int
+    at: Timestamp
+    kind: str
+    from_state: str | None
+    to_state: str | None
+    reason: Utf8Str | None
+
+
+class SnapshotPublic(ResponseModel):
+    """A committed snapshot.
+
+    `verified`: every file of its manifest exists with the right size. `score`: the value that the metric
+    `snapshot.monitor` of the job had at this step. `pinned`: never deleted to free space.
+    """
+
+    step: int
+    epoch: int | None
+    bytes: int
+    verified: bool
+    world_size: int
+    created_at: Timestamp
+    score: float | None
+    best: bool
+    pinned: bool = False
+
+
+class SnapshotList(Page[SnapshotPublic]):
+    """Page of snapshots; `policy` describes when they are taken, as of the latest attempt, null before the first."""
+
+    policy: Utf8Str | None
+
+
+class CodePublic(BaseModel):
+    """The code of a job as it was submitted. Equal digests mean equal files."""
+
+    digest: str
+    files: int
+    bytes: int
+
+
+class ConfigurationPublic(BaseModel):
+    """What a job runs with; null is what was not recorded.
+
+    `directory`: working directory of the script, on the server's machine. `environment`: host, system, processor,
+    cores, memory (bytes), Python and packages, as recorded by the keeper.
+    """
+
+    directory: Utf8Str
+    code: CodePublic | None
+    environment: JsonObject | None
+
+
+@dataclass(frozen=True, slots=True)
+class FileDifferencePublic(FileDifference):
+    """A file that differs; `diff` has the changed lines in unified format, null where they are not available."""
+
+    path: Utf8Str
+
+
+class Bundle(BaseModel):
+    """An uploaded code archive; `id` goes into `code.bundle` of a job."""
+
+    id: str = Field(pattern="^sha256:[0-9a-f]{64}$", examples=["sha256:" + "0" * 64])
+    bytes: int = Field(description="Size of the archive")
+
+
+class ChaosPublic(BaseModel):
+    """A fault that was sent to the keeper; `rank` is its target, null for a fault that targets no single rank."""
+
+    attempt: int
+    fault: str
+    rank: int | None
+
+
+class Hello(BaseModel):
+    """First event of the stream; `version` is the version from which changes are reported."""
+
+    version: int
+    server_started_at: Timestamp

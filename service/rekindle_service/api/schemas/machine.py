@@ -1,0 +1,99 @@
+"""JSON of this machine, its slots and the health of the server. Percentages run from 0 to 100; null is unknown."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from pydantic import BaseModel
+
+from rekindle.contract.nvml import GpuReading
+from rekindle_service.api.pagination import Page
+from rekindle_service.api.schemas.common import ResponseModel, Timestamp
+from rekindle_service.machine.devices import Link, Slot
+from rekindle_service.machine.monitor import Space
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DevicePublic(Slot):
+    """A slot, room for one rank; `job` is the id of the job that holds it, `memory` is in bytes."""
+
+    title: str
+    job: str | None
+    job_name: str | None
+    job_state: str | None
+
+
+class Devices(Page[DevicePublic]):
+    """Page of slots, with the links between the GPUs by the names of `nvidia-smi topo`."""
+
+    links: list[Link]
+
+
+class Memory(BaseModel):
+    """Main memory; `used_bytes` is what is not available to programs."""
+
+    used_bytes: int
+    total_bytes: int
+
+
+class Disk(ResponseModel):
+    """Space on the disk of all runs, and in shared memory, where ranks keep copies of snapshots."""
+
+    home: Space
+    shared_memory: Space | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceUsagePublic(GpuReading):
+    """A slot and its usage, which is known for GPUs only; `held_by` is the id of the job that holds it."""
+
+    name: str
+    kind: str
+    model: str | None
+    held_by: str | None
+
+
+class GpuSample(BaseModel):
+    """Earlier usage of a GPU."""
+
+    name: str
+    utilization_percent: float | None
+    memory_used_bytes: int | None
+
+
+class MachineSample(BaseModel):
+    """An earlier sample; `devices` are the GPUs."""
+
+    at: Timestamp
+    cpu_percent: float | None
+    memory_used_bytes: int
+    disk_free_bytes: int
+    devices: list[GpuSample]
+
+
+class MachinePublic(BaseModel):
+    """The latest sample, taken `at`; `history` has the earlier ones and, last, the latest one.
+
+    `cpu_percent` is the share of `cores` (those that the server may use) since the previous sample, null in the first.
+    """
+
+    at: Timestamp
+    cpu_percent: float | None
+    cores: int
+    memory: Memory
+    disk: Disk
+    devices: list[DeviceUsagePublic]
+    history: list[MachineSample]
+
+
+class Health(BaseModel):
+    """The server responds."""
+
+    status: Literal["ok"]
+    version: str
+
+
+class Readiness(BaseModel):
+    """Whether the server can accept jobs; `checks` has `ok` or what is wrong, by check."""
+
+    status: Literal["ready", "not ready"]
+    checks: dict[str, str]

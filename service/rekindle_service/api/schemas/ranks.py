@@ -1,0 +1,96 @@
+"""JSON of ranks: their state, resource usage, metrics, logs and stacks."""
+
+from dataclasses import dataclass
+
+from pydantic import BaseModel
+
+from rekindle.contract.run_dir.usage import GpuUsage
+from rekindle_service.api.schemas.common import MetricPoint, Timestamp, Utf8Str
+from rekindle_service.run_readers.log_search import Match
+from rekindle_service.run_readers.ranks import RankRow
+
+
+class UsagePublic(BaseModel):
+    """Resources that a rank and its child processes use.
+
+    `cpu_percent`: 100 is one core, null in the first sample. Bytes read and written are those from and to disks since
+    the rank started.
+    """
+
+    at: Timestamp
+    cpu_percent: float | None
+    rss_bytes: int
+    read_bytes: int
+    written_bytes: int
+    devices: list[GpuUsage]
+
+
+class UsageSeries(BaseModel):
+    """Resource usage of one rank over time."""
+
+    attempt: int
+    rank: int
+    points: list[UsagePublic]
+
+
+@dataclass(frozen=True, slots=True)
+class RankPublic(RankRow):
+    """One rank of one attempt.
+
+    `heartbeat_age` is in seconds; `process_state` is the kernel's letter (R, S, D, T …); `straggler` is the share of
+    time (0 to 1) that the other ranks wait for this one, null where it is small.
+    """
+
+    host: Utf8Str | None
+    signal: Utf8Str | None
+    phase: Utf8Str | None
+    notice: Utf8Str | None
+    device: Utf8Str | None
+    last_line: Utf8Str | None
+    usage: UsagePublic | None = None
+
+
+class StackPublic(BaseModel):
+    """Python stacks of all threads of a rank, as text."""
+
+    attempt: int
+    rank: int
+    stack: str
+
+
+class LogMatches(BaseModel):
+    """Matches in the order of the search.
+
+    `next` is the byte offset at which to continue, null when the search is complete; `size` is the size of the log.
+    `line_offset` of a match is that of its line, or close to the match in a long line.
+    """
+
+    items: list[Match]
+    next: int | None
+    size: int
+
+
+class RankMatches(BaseModel):
+    """A log with matches, or one that was searched only in part."""
+
+    rank: int
+    stream: str
+    count: int
+    complete: bool
+    first: Match | None
+
+
+class MetricSeries(BaseModel):
+    """A metric of one attempt. Points are step, epoch, seconds since the epoch, value (null where not finite)."""
+
+    attempt: int
+    name: str
+    points: list[MetricPoint]
+
+
+class MetricName(BaseModel):
+    """A metric that a job has logged, with its latest value (null where not finite)."""
+
+    name: str
+    step: int
+    value: float | None

@@ -1,0 +1,136 @@
+"""Rows and run directories as responses."""
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from rekindle.contract.run_dir.attempt_history import AttemptInfo, replayed_steps
+from rekindle.contract.run_dir.paths import RunDir
+from rekindle.contract.run_dir.rank_records import RankStatus
+from rekindle.contract.run_dir.usage import UsageSample
+from rekindle.contract.states import HOLDING_SLOTS, TERMINAL
+from rekindle_service.api.schemas.common import replace_surrogates
+from rekindle_service.api.schemas.experiments import ExperimentPublic, ExperimentSummary, TrialPublic
+from rekindle_service.api.schemas.jobs import AttemptPublic, JobPublic
+from rekindle_service.api.schemas.ranks import RankPublic, UsagePublic
+from rekindle_service.config.home import Home
+from rekindle_service.experiments.comparison import Measure, compare, default_measures
+from rekindle_service.experiments.matrix import Trial, upgrade_definition
+from rekindle_service.run_readers.metrics import Series, read_run_series
+from rekindle_service.run_readers.ranks import read_ranks, read_status
+from rekindle_service.run_readers.usage import latest_usage
+from rekindle_service.store.tables import Attempt, Experiment, Job
+
+HIDDEN = "•••"
+"""Stands for the value of an environment variable, which may be a secret."""
+
+_RANK_ZERO = 0
+_MAX_USAGE_AGE = 20.0  # seconds for which a sample shows what a rank uses now
+
+
+def job_public(job: Job) -> JobPublic:
+    """The columns of a job take precedence over its spec: a person may have changed them since submission."""
+    spec = job.spec.to_json()
+    columns = job.model_dump(include=set(JobPublic.model_fields))
+    return JobPublic.model_validate(
+        {
+            **replace_surrogates(spec),
+            **columns,
+            "env": dict.fromkeys(spec["env"], HIDDEN),
+            "ranks": {"min": spec["min_ranks"], "max": spec["max_ranks"]},
+            "target": {"kind": spec["kind"], "value": spec["target"]},
+        }
+    )
+
+
+def attempts_public(attempts: Sequence[Attempt]) -> list[AttemptPublic]:
+    """All attempts of a job: how many steps of one were replayed follows from those after it."""
+    replayed = replayed_steps(attempts)
+    return [_attempt_public(attempt, replayed[attempt.number]) for attempt in attempts]
+
+
+def _attempt_public(attempt: Attempt, replayed: int | None) -> AttemptPublic:
+    columns = attempt.model_dump(include=set(AttemptPublic.model_fields))
+    more = {"state": "running" if attempt.ended_at is None else "ended", "replayed_steps": replayed}
+    return AttemptPublic.model_validate({**columns, **more})
+
+
+def rank_zero_status(run_dir: RunDir, attempt: int) -> RankStatus | None:
+    return read_status(run_dir.root, run_dir.attempt(attempt).rank(_RANK_ZERO))
+
+
+def ranks_public(job: Job, run_dir: RunDir, attempt: AttemptInfo) -> list[RankPublic]:
+    """Every rank of an attempt; none is running where the job holds no slots."""
+    ended = job.state not in HOLDING_SLOTS
+    sample = None if ended else latest_usage(run_dir.root, run_dir.attempt(attempt.number).usage)
+    if sample is not None and time.time() - sample.at >= _MAX_USAGE_AGE:
+        sample = None
+    return [
+        RankPublic(
+            **asdict(row),
+            usage=None if sample is None or row.process_state is None else usage_public(sample, row.rank),
+        )
+        for row in read_ranks(run_dir, attempt, over=ended)
+    ]
+
+
+def usage_public(sample: UsageSample, rank: int) -> UsagePublic | None:
+    """What one rank uses; None where the sample does not cover it."""
+    usage = sample.of_rank(rank)
+    if usage is None:
+        return None
+    return UsagePublic(
+        at=sample.at,
+        cpu_percent=usage.cpu_percent,
+        rss_bytes=usage.rss_bytes,
+        read_bytes=usage.read_bytes,
+        written_bytes=usage.written_bytes,
+        devices=sample.devices_of(rank),
+    )
+
+
+def experiment_summary(experiment: Experiment, jobs: Sequence[Job]) -> ExperimentSummary:
+    return ExperimentSummary.model_validate(_summary(experiment, jobs))
+
+
+def experiment_public(experiment: Experiment, jobs: Sequence[Job], home: Home) -> ExperimentPublic:
+    """With a table of the current results: running jobs are included with their latest values."""
+    series = [read_run_series(home.run_dir(job.id)) for job in jobs]
+    definition = upgrade_definition(experiment.definition)
+    measures = [Measure(**each) for each in definition.get("measure", [])] or default_measures(series)
+    values = [[measure.of(_values(each, measure.metric)) for measure in measures] for each in series]
+    trials = [Trial(job.trial["parameters"], job.trial["repeat"]) for job in jobs]
+    return ExperimentPublic.model_validate(
+        {
+            **_summary(experiment, jobs),
+            "definition": definition,
+            "machine": experiment.machine,
+            "notes": experiment.notes,
+            "parameters": list(dict.fromkeys(key for trial in trials for key in trial.parameters)),
+            "measures": [measure.heading for measure in measures],
+            "rows": compare(trials, values, measures),
+            "trials": [_trial_public(job, each) for job, each in zip(jobs, values, strict=True)],
+        }
+    )
+
+
+def _summary(experiment: Experiment, jobs: Sequence[Job]) -> dict[str, Any]:
+    return {
+        **experiment.model_dump(include={"id", "number", "name", "title", "command", "created_at"}),
+        "over": all(job.state in TERMINAL for job in jobs),
+        "jobs": len(jobs),
+        "states": dict(Counter(job.state.value for job in jobs)),
+    }
+
+
+def _values(series: Series, metric: str) -> list[float | None]:
+    return [point.value for point in series.get(metric, [])]
+
+
+def _trial_public(job: Job, values: list[float | None]) -> TrialPublic:
+    end = time.time() if job.ended_at is None else job.ended_at
+    seconds = None if job.started_at is None else max(0.0, end - job.started_at)
+    columns = job.model_dump(include={"number", "name", "state", "intent", "restarts", "outcome"})
+    return TrialPublic.model_validate({**columns, **job.trial, "job": job.id, "seconds": seconds, "values": values})

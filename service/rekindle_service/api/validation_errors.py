@@ -1,0 +1,93 @@
+"""Pydantic's errors as ``FieldError``: field, rule, value and a hint on what to do."""
+
+import json
+import reprlib
+import typing
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from rekindle_service.jobs.submission import FieldError
+from rekindle_service.suggestions import did_you_mean
+
+_MAX_VALUE_LENGTH = 200  # characters of an invalid value in a response
+_MAX_ERRORS = 20
+
+
+def field_errors(errors: Sequence[Mapping[str, Any]], body: Any = None) -> list[FieldError]:
+    """One entry per broken rule, at most 20. ``body`` is the type that the request body should have."""
+    return [
+        FieldError(_field_name(error["loc"]), _rule(error), error.get("input"), _hint(error, body))
+        for error in errors[:_MAX_ERRORS]
+    ]
+
+
+def _field_name(location: Sequence[int | str]) -> str:
+    """``ranks.max`` for ``("body", "ranks", "max")``, and ``body`` for the body itself."""
+    parts = [str(part) for part in location if part != "[key]"]
+    if parts[0] in ("body", "query", "path", "header", "cookie") and len(parts) > 1:
+        parts = parts[1:]
+    return ".".join(parts)
+
+
+def _rule(error: Mapping[str, Any]) -> str:
+    match error["type"]:
+        case "extra_forbidden":
+            return "unknown field"
+        case "missing":
+            return "is required"
+        case "json_invalid":
+            return f"must be valid JSON: {(error.get('ctx') or {}).get('error', 'cannot be parsed')}"
+        case "model_attributes_type":
+            return "must be a JSON object, sent as application/json"
+        case _:
+            return str(error["msg"]).removeprefix("Value error, ").removeprefix("Input ")
+
+
+def _hint(error: Mapping[str, Any], body: Any) -> str:
+    *parents, name = error["loc"][1:] or [""]
+    fields = _fields(body if error["loc"][0] == "body" else None, parents)
+    if error["type"] == "extra_forbidden":
+        return did_you_mean(str(name), list(fields))
+    hint = (error.get("ctx") or {}).get("hint")
+    return str(hint) if hint is not None else _default_hint(fields.get(str(name)))
+
+
+def _default_hint(field: FieldInfo | None) -> str:
+    """What omitting a field means, where it may be omitted."""
+    if field is None or field.is_required():
+        return ""
+    default = field.get_default()
+    return "omit it" + ("" if default is None else f" for the default, {json.dumps(default, default=str)}")
+
+
+def _fields(annotation: Any, parents: Sequence[int | str]) -> Mapping[str, FieldInfo]:
+    """The fields of the model at the key path ``parents`` of ``annotation``."""
+    model = _model_in(annotation)
+    if model is None:
+        return {}
+    if not parents:
+        return model.model_fields
+    field = model.model_fields.get(str(parents[0]))
+    return _fields(field.annotation, parents[1:]) if field is not None else {}
+
+
+def _model_in(annotation: Any) -> type[BaseModel] | None:
+    """The model that ``annotation`` is or has as an alternative (``Model | None``)."""
+    for candidate in (annotation, *typing.get_args(annotation)):
+        if isinstance(candidate, type) and issubclass(candidate, BaseModel):
+            return candidate
+    return None
+
+
+def truncate(value: Any) -> Any:
+    """An invalid value as a response shows it: unchanged when small and plain, else its beginning."""
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, int) and abs(value) < 1 << 63:
+        return value
+    if isinstance(value, str):
+        return value if len(value) <= _MAX_VALUE_LENGTH else value[:_MAX_VALUE_LENGTH] + "…"
+    return reprlib.repr(value)

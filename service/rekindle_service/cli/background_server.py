@@ -1,0 +1,120 @@
+"""A server in the background, for commands that need one: `rekindle demo`, and `rekindle chaos --fault server`."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from rekindle.contract.files import read_json
+from rekindle.contract.locks import lock_holder
+from rekindle.contract.processes import ProcessIdentity
+from rekindle_service.client import Client, NoServerError, Server, local_server
+from rekindle_service.config.home import Home
+
+_START_TIMEOUT = 60.0  # seconds, for a cold start on a busy machine
+_POLL_INTERVAL = 0.1  # seconds
+_LOG_LINES = 15  # of the log in an error
+
+
+@dataclass(frozen=True, slots=True)
+class RunningServer:
+    access: Server
+    pid: int
+
+
+@dataclass(frozen=True, slots=True)
+class ServerProcess:
+    """How a server was started, so that it can be started again in the same way."""
+
+    command: list[str]
+    environment: dict[str, str]
+    cwd: Path
+
+    @classmethod
+    def of(cls, pid: int) -> "ServerProcess":
+        process = Path("/proc", str(pid))
+        command = process.joinpath("cmdline").read_bytes().rstrip(b"\0").split(b"\0")
+        variables = process.joinpath("environ").read_bytes().rstrip(b"\0").split(b"\0")
+        pairs = (os.fsdecode(variable).partition("=") for variable in variables)
+        environment = {name: value for name, _, value in pairs}
+        return cls([os.fsdecode(word) for word in command], environment, process.joinpath("cwd").readlink())
+
+
+def running_server(home: Home) -> RunningServer | None:
+    """The server of this home, if one answers; ``REKINDLE_URL`` is ignored, since only this machine counts."""
+    try:
+        access = local_server(home)
+        with Client(lambda: access) as client:
+            list(client.jobs(limit=1))
+    except NoServerError:
+        return None
+    server = read_json(home.server_json)
+    return RunningServer(access, int(server["pid"])) if isinstance(server, dict) else None
+
+
+def start_server(home: Home, log: Path) -> RunningServer:
+    """Start a server on a free port, in its own session so that it outlives this terminal.
+
+    Raises NoServerError with the last lines of its log when it does not start.
+    """
+    home.root.mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, "-m", "rekindle_service", "--home", str(home.root), "serve", "--port", "0"]
+    return _start(home, ServerProcess(command, dict(os.environ), Path.cwd()), log)
+
+
+def replace_server(home: Home, log: Path) -> RunningServer:
+    """Kill -9 the server of this home and start it again in the same way, on the same port, in the background.
+
+    Raises NoServerError when there is none, or it does not start again.
+    """
+    server = running_server(home)
+    if server is None:
+        raise NoServerError(f"No server is running in {home.root}.")
+    process = ServerProcess.of(server.pid)
+    _kill(home, server.pid)
+    port = urlsplit(server.access.url).port
+    process.command.extend(["--port", str(port)])  # the last --port counts
+    return _start(home, process, log)
+
+
+def _kill(home: Home, pid: int) -> None:
+    """SIGKILL the process that owns the home, and wait until it has ended.
+
+    Its identity is taken first and the ownership checked afterwards, so that a process that reuses the pid is spared.
+    """
+    server = ProcessIdentity.of(pid)
+    if server is not None and lock_holder(home.server_lock) != pid:
+        raise NoServerError(f"Process {pid} is not the server of {home.root}: {home.server_json} is stale.")
+    if server is None or not server.send_signal(signal.SIGKILL, wait=True):
+        raise NoServerError(f"The server of {home.root} has just ended, or belongs to another user.")
+
+
+def _start(home: Home, server: ServerProcess, log: Path) -> RunningServer:
+    """Start a server and wait until one of this home answers: this one, or one that a supervisor started faster."""
+    with log.open("ab") as output:
+        process = subprocess.Popen(
+            server.command,
+            cwd=server.cwd,
+            env=server.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
+    deadline = time.monotonic() + _START_TIMEOUT
+    while time.monotonic() < deadline:
+        ended = process.poll() is not None  # polled first: a server that lost the race leaves another one running
+        running = running_server(home)
+        if running is not None:
+            return running
+        if ended:
+            break
+        time.sleep(_POLL_INTERVAL)
+    process.kill()
+    process.wait()
+    lines = "\n".join(log.read_text(errors="replace").splitlines()[-_LOG_LINES:])
+    raise NoServerError(f"The server did not start. The last lines of {log}:\n{lines}")

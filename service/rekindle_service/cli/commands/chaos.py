@@ -1,0 +1,133 @@
+"""`rekindle chaos`: inject faults into a job, and report what each of them cost."""
+
+import math
+import secrets
+import sys
+from collections.abc import Callable
+from functools import partial
+from random import Random
+from typing import Annotated
+
+import typer
+
+from rekindle_service.cli import formatting
+from rekindle_service.cli.background_server import replace_server
+from rekindle_service.cli.chaos.report import COLUMNS, FaultReport, all_recovered, row, sentence
+from rekindle_service.cli.chaos.runner import FaultRun, JobSettledError
+from rekindle_service.cli.chaos.schedule import KNOWN_FAULTS, SERVER, ChaosOptions, PlannedFault, parse_fault, schedule
+from rekindle_service.cli.context import JobArgument, YesOption, connect, find_job, settings_of
+from rekindle_service.cli.exit_codes import ExitCode
+from rekindle_service.cli.formatting import (
+    Output,
+    OutputOption,
+    note,
+    note_connection,
+    out,
+    print_ids,
+    print_json,
+    table,
+)
+from rekindle_service.client import Job, ProblemError, is_settled
+from rekindle_service.config.settings import Settings
+
+_SEEDS = 1_000_000
+
+
+def chaos(
+    context: typer.Context,
+    job: JobArgument,
+    fault: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FAULT", help=f"May be repeated: {', '.join(KNOWN_FAULTS)}. (default: kill)"),
+    ] = None,
+    rank: Annotated[int | None, typer.Option(min=0, help="Target rank. (default: the server chooses)")] = None,
+    count: Annotated[int | None, typer.Option(min=1, help="Number of faults. (default: each once)")] = None,
+    every: Annotated[
+        float | None, typer.Option(min=0, metavar="SECONDS", help="Seconds between faults. (default: 0)")
+    ] = None,
+    at_step: Annotated[int | None, typer.Option(min=0, help="Inject the first fault at this step.")] = None,
+    at_random: Annotated[bool, typer.Option("--random", help="Randomise faults, ranks and times.")] = False,
+    seed: Annotated[int | None, typer.Option(help="Random seed.")] = None,
+    yes: YesOption = False,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Inject faults into a running job, and report what each of them cost.
+
+    Each fault waits until the job trains and has made progress since the last one. corrupt-snapshot damages the latest
+    snapshot and then kills a rank, so that the snapshot is read; server kills this machine's server and starts it
+    again. Exits with 0 only if the job recovered from every fault.
+    """
+    if every is not None and not math.isfinite(every):
+        raise typer.BadParameter(f"--every takes a number of seconds, not {every}")
+    options = ChaosOptions([parse_fault(each) for each in fault or []], rank, count, every, at_random)
+    settings = _settings(context, options)
+    with connect(context) as client:
+        found = find_job(client, job)
+        _require_active(found)
+        if sys.stdin.isatty() and not yes:
+            typer.confirm(f"Inject faults into {formatting.job_name(found)}?", abort=True)
+        replace = partial(replace_server, settings.home_dir, settings.home / "server.log")
+        run = FaultRun(client.reconnecting(note_connection), found["id"], replace)
+        campaign = Campaign(run, typer.echo if output is Output.TABLE else note)
+        code = campaign.run(options, at_step, secrets.randbelow(_SEEDS) if seed is None else seed)
+    _print(found, campaign.reports, output)
+    raise typer.Exit(code)
+
+
+def _settings(context: typer.Context, options: ChaosOptions) -> Settings:
+    settings = settings_of(context)
+    if SERVER in options.faults and settings.url is not None:
+        raise typer.BadParameter(f"--fault server: only the server of this machine can be killed, not {settings.url}")
+    return settings
+
+
+def _require_active(job: Job) -> None:
+    if is_settled(job):
+        detail = f"chaos needs a running job; this one is {formatting.state_name(job)}"
+        raise ProblemError({"title": "Wrong state", "detail": detail})
+
+
+class Campaign:
+    """The faults of one command, one after the other; ``reports`` are those of the injected ones."""
+
+    def __init__(self, faults: FaultRun, print_line: Callable[[str], None]) -> None:
+        self._faults, self._print = faults, print_line
+        self.reports: list[FaultReport] = []
+
+    def run(self, options: ChaosOptions, at_step: int | None, seed: int) -> ExitCode:
+        """Ends early when the job does. Raises typer.BadParameter for a rank that the job does not have."""
+        try:
+            self._inject_all(options, at_step, seed)
+        except JobSettledError as settled:
+            missed = options.total - len(self.reports)
+            self._print(f"{missed} of {options.total} faults were not injected: the job {settled.job['state']} before")
+        except KeyboardInterrupt:
+            note("The job keeps running.")
+            return ExitCode.INTERRUPTED
+        return ExitCode.SUCCEEDED if all_recovered(self.reports, options.total) else ExitCode.FAILED
+
+    def _inject_all(self, options: ChaosOptions, at_step: int | None, seed: int) -> None:
+        world_size = self._faults.wait_ready().job["world_size"] or 1
+        plan = schedule(options, world_size, Random(seed))  # noqa: S311  # repeatable, protects nothing
+        if options.random:
+            self._print(f"seed {seed}: repeat the same faults with --seed {seed}")
+        for planned in plan:
+            self._inject(planned, at_step)
+            at_step = None
+
+    def _inject(self, planned: PlannedFault, at_step: int | None) -> None:
+        before = self._faults.wait_ready(planned.delay, at_step, needs_progress=at_step is None)
+        position = "" if before.step is None else f" at step {before.step}"
+        self._print(f"{formatting.fault(planned.fault, planned.rank)}: into attempt {before.attempt}{position}")
+        self.reports.append(self._faults.inject(planned, before))
+        self._print(f"    {sentence(self.reports[-1])}")
+
+
+def _print(job: Job, reports: list[FaultReport], output: Output) -> None:
+    match output:
+        case Output.JSON:
+            print_json([report.to_json() for report in reports])
+        case Output.ID:
+            print_ids([job["id"]])
+        case Output.TABLE if reports:
+            out().print(table(COLUMNS, (row(report) for report in reports)))

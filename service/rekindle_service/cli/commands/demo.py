@@ -1,0 +1,157 @@
+"""`rekindle demo`: train, kill a rank, and show how the job resumes."""
+
+import signal
+import time
+from collections.abc import Callable
+from itertools import pairwise
+
+import typer
+from rich.text import Text
+
+from rekindle.contract.files import read_json
+from rekindle.contract.processes import ProcessIdentity, boot_id
+from rekindle.contract.run_dir.paths import RankDir
+from rekindle.contract.run_dir.rank_records import RankStatus
+from rekindle_service.cli import formatting
+from rekindle_service.cli.background_server import RunningServer, running_server, start_server
+from rekindle_service.cli.commands.wait import job_display
+from rekindle_service.cli.context import HomeOption, settings_of
+from rekindle_service.cli.exit_codes import ExitCode
+from rekindle_service.cli.formatting import err, out
+from rekindle_service.client import Attempt, Client, Job, is_settled
+from rekindle_service.config.home import Home
+
+_KILLED_RANK = 1
+_MIN_ACCURACY = 0.95
+_POLL_INTERVAL = 0.1  # seconds
+_REQUEST = {"name": "demo", "recipe": "ddp", "ranks": 2, "device": "cpu", "snapshot": {"every_steps": 20}}
+
+
+def demo(context: typer.Context, home: HomeOption = None) -> None:
+    """Train on two ranks, kill -9 one of them, and show how the job resumes from its latest snapshot.
+
+    Starts a server in the background if none runs in this home, and leaves it running. Exits with 0 only if the job
+    succeeded after a restart from a snapshot, with a test accuracy of at least 0.95.
+    """
+    directory = settings_of(context, home=home).home_dir
+    server = _server(directory)
+    with Client(lambda: server.access) as client:
+        job = _submit(client, server)
+        job, killed_at = _kill_after_snapshot(client, job, directory)
+        job = _poll_until(client, job["id"], is_settled)
+        attempts, accuracy = client.attempts(job["id"]), _test_accuracy(client, job["id"])
+    _report_recovery(attempts, killed_at)
+    _report_end(job, accuracy, server)
+    missing = shortfalls(job, attempts, accuracy)
+    for each in missing:
+        err().print(Text.assemble(("not shown: ", "bold red"), each))
+    raise typer.Exit(ExitCode.FAILED if missing else ExitCode.SUCCEEDED)
+
+
+def _server(home: Home) -> RunningServer:
+    server = running_server(home)
+    if server is not None:
+        _report("server", f"already runs in {home.root} (pid {server.pid})")
+        return server
+    server = start_server(home, home.root / "server.log")
+    _report("server", f"started in {home.root} (pid {server.pid}); it keeps running, end it with: kill {server.pid}")
+    return server
+
+
+def _submit(client: Client, server: RunningServer) -> Job:
+    job = client.submit(dict(_REQUEST))
+    _report("job", f"{job['number']} ({job['id']}): {formatting.target(job)} on 2 ranks")
+    _report("watch", page(server, job))
+    return job
+
+
+def _kill_after_snapshot(client: Client, job: Job, home: Home) -> tuple[Job, float]:
+    """Wait until steps after a snapshot are finished, so that the kill has a cost, and kill a rank.
+
+    Returns the job as it was then and the time in seconds since the epoch.
+    """
+    while True:
+        job = _poll_until(client, job["id"], lambda now: is_past_snapshot(now) or is_settled(now))
+        if is_settled(job):
+            status = formatting.status_line(job)
+            err().print(Text(f"The job ended before a rank could be killed: {job['state']}. {status}"))
+            raise typer.Exit(ExitCode.FAILED)
+        ranks = client.ranks(job["id"], job["attempt"])
+        pid = next((rank["pid"] for rank in ranks if rank["rank"] == _KILLED_RANK), None)
+        rank_dir = home.run_dir(job["id"]).attempt(job["attempt"]).rank(_KILLED_RANK)
+        if pid is not None and kill_rank(rank_dir, pid):
+            _report("snapshot", f"of step {job['snapshot_step']} is on disk; training is at step {job['step']}")
+            _report("kill -9", f"rank {_KILLED_RANK} (pid {pid})")
+            return job, time.time()
+
+
+def is_past_snapshot(job: Job) -> bool:
+    """Whether a kill now loses some steps but not all."""
+    return job["state"] == "running" and 0 < (job["snapshot_step"] or 0) < (job["step"] or 0)
+
+
+def kill_rank(rank_dir: RankDir, pid: int) -> bool:
+    """SIGKILL the process that wrote ``rank_dir``, if it is ``pid`` and still runs; False when it does not."""
+    value = read_json(rank_dir.status)
+    if value is None:
+        return False
+    status = RankStatus.from_json(value)
+    if status.pid != pid:
+        return False
+    return ProcessIdentity(pid, status.start_time, boot_id()).send_signal(signal.SIGKILL)
+
+
+def _poll_until(client: Client, job_id: str, reached: Callable[[Job], bool]) -> Job:
+    """Poll the job until ``reached``, and show its progress."""
+    with job_display() as display:
+        while True:
+            job = client.job(job_id)
+            display.show(job)
+            if reached(job):
+                return job
+            time.sleep(_POLL_INTERVAL)
+
+
+def _report_recovery(attempts: list[Attempt], killed_at: float) -> None:
+    for before, attempt in pairwise(attempts):
+        if before["outcome"] is not None:
+            _report("noticed", formatting.outcome(before["outcome"]))
+        running, took = formatting.local_time(attempt["ranks_running_at"]), ""
+        if running is not None and before is attempts[0]:  # later attempts do not follow this kill
+            took = f", its ranks ran {max(0.0, running.timestamp() - killed_at):.1f} s after the kill"
+        _report("resumed", f"attempt {attempt['number']} from step {attempt['resumed_from_step']}{took}")
+
+
+def _test_accuracy(client: Client, job_id: str) -> float | None:
+    """The last test accuracy that the recipe reported."""
+    points = [point for series in client.metrics(job_id, "test_accuracy") for point in series["points"]]
+    return points[-1][3] if points else None
+
+
+def shortfalls(job: Job, attempts: list[Attempt], accuracy: float | None) -> list[str]:
+    """What the demo promises and this run did not show."""
+    missing = []
+    if job["state"] != "succeeded":
+        missing.append(f"the job should succeed; it is {job['state']}: {formatting.status_line(job)}")
+    if job["restarts"] < 1:
+        missing.append("the kill should cause a restart; there was none")
+    if not any((attempt["resumed_from_step"] or 0) > 0 for attempt in attempts[1:]):
+        missing.append("an attempt should resume from a step after 0; none did")
+    if accuracy is None or accuracy < _MIN_ACCURACY:
+        missing.append(f"the test accuracy should be at least {_MIN_ACCURACY}; it is {accuracy}")
+    return missing
+
+
+def _report_end(job: Job, accuracy: float | None, server: RunningServer) -> None:
+    reached = "unknown" if accuracy is None else f"{accuracy:.4f}"
+    _report(job["state"], f"at step {job['step']}; restarts {job['restarts']}; accuracy on the test set {reached}")
+    _report("page", page(server, job))
+
+
+def page(server: RunningServer, job: Job) -> str:
+    """The URL of the job's page; browsers never send the token, which is after the #."""
+    return f"{server.access.url}/jobs/{job['id']}#token={server.access.token}"
+
+
+def _report(label: str, text: str) -> None:
+    out().print(Text.assemble((f"{label:<10} ", "bold"), text))

@@ -1,0 +1,85 @@
+"""`rekindle doctor`: check this machine or a job, and advise what to do about each problem."""
+
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from rekindle_service.cli.checks import job as job_checks
+from rekindle_service.cli.checks.finding import Finding, Level
+from rekindle_service.cli.checks.software import software
+from rekindle_service.cli.checks.storage import home_access, storage
+from rekindle_service.cli.checks.system import system
+from rekindle_service.cli.context import OptionalJobArgument, connect, find_job, settings_of
+from rekindle_service.cli.exit_codes import ExitCode
+from rekindle_service.cli.formatting import Output, OutputOption, out, print_ids, print_json
+from rekindle_service.config.home import Home
+from rekindle_service.sanitize import sanitize_line, strip_control
+
+_STYLES = {Level.OK: "green", Level.WARNING: "yellow", Level.PROBLEM: "bold red"}
+
+
+def doctor(
+    context: typer.Context,
+    job: OptionalJobArgument = None,
+    python: Annotated[str | None, typer.Option(help="Interpreter that runs jobs. (default: this one)")] = None,
+    stacks: Annotated[bool, typer.Option("--stacks", help="With JOB: print the Python stacks of every rank.")] = False,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Check this machine, or one job, and advise what to do about each problem.
+
+    Exits with 1 when there is a problem; a warning alone is none. -o id prints the names of all failed checks.
+    """
+    settings = settings_of(context)
+    if job is None:
+        if stacks:
+            raise typer.BadParameter("--stacks needs a job")
+        findings = check_machine(settings.home_dir, python or sys.executable)
+        _print(findings, [], output)
+    else:
+        with connect(context) as client:
+            found = find_job(client, job)
+            findings = job_checks.check_job(client, found, settings.home_dir if settings.url is None else None)
+            _print(findings, job_checks.stacks(client, found) if stacks else [], output)
+    failed = any(finding.level is Level.PROBLEM for finding in findings)
+    raise typer.Exit(ExitCode.FAILED if failed else ExitCode.SUCCEEDED)
+
+
+def check_machine(home: Home, python: str) -> list[Finding]:
+    """All checks that need no job."""
+    from rekindle_service.cli.checks.gpus import gpus  # loads NVML, which no other command needs
+
+    return [*software(python), *gpus(home.runs), *system(home.root), *storage(home.root), *home_access(home)]
+
+
+def _print(findings: list[Finding], stacks: list[tuple[int, str]], output: Output) -> None:
+    match output:
+        case Output.JSON:
+            listed = [finding.to_json() for finding in findings]
+            print_json({"findings": listed, "stacks": dict(stacks)} if stacks else listed)
+        case Output.ID:
+            print_ids(finding.name for finding in findings if finding.level is not Level.OK)
+        case Output.TABLE:
+            for finding in findings:
+                out().print(finding_text(finding))
+            for rank, stack in stacks:
+                out().print(Text(f"\nrank {rank}\n{strip_control(stack)}"))
+            out().print(summary(findings))
+
+
+def finding_text(finding: Finding) -> Text:
+    """``problem  host name      'box' does not resolve``, and the advice on the next line."""
+    level = (f"{finding.level:<8} ", _STYLES[finding.level])
+    text = Text.assemble(level, (f"{sanitize_line(finding.name):<14} ", "bold"), sanitize_line(finding.detail))
+    if finding.advice:
+        text.append(f"\n{'':<24}{sanitize_line(finding.advice)}")
+    return text
+
+
+def summary(findings: Sequence[Finding]) -> str:
+    """``All checks passed.`` or the numbers of problems and warnings."""
+    counts = [(level, sum(finding.level is level for finding in findings)) for level in (Level.PROBLEM, Level.WARNING)]
+    failed = ", ".join(f"{count} {level}{'s' if count > 1 else ''}" for level, count in counts if count)
+    return (failed or "All checks passed") + "."

@@ -1,0 +1,196 @@
+"""`rekindle experiment`: a set of jobs that differ in some parameters, and the table that compares them."""
+
+import json
+import sys
+import time
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from rekindle_service.cli import experiment_tables, formatting
+from rekindle_service.cli.context import connect, settings_of
+from rekindle_service.cli.exit_codes import ExitCode, exit_code_for
+from rekindle_service.cli.formatting import Output, OutputOption, note, note_connection, out, print_ids, print_json
+from rekindle_service.cli.source_code import interpreter, send_directory
+from rekindle_service.client import Client, Experiment, ExperimentSummary, ProblemError, Trial, is_settled
+from rekindle_service.config.settings import Settings
+from rekindle_service.experiments.matrix import label
+from rekindle_service.sanitize import sanitize_line
+
+_POLL_INTERVAL = 1.0  # seconds
+_SEARCHED_EXPERIMENTS = 200
+
+
+def experiment(
+    context: typer.Context,
+    name: Annotated[str | None, typer.Argument(help="A built-in experiment; see --list.")] = None,
+    args: Annotated[list[str] | None, typer.Argument(help="Arguments added to those of every job, after --.")] = None,
+    size: Annotated[str | None, typer.Option(metavar="small|full", help="full needs GPUs. (default: small)")] = None,
+    file: Annotated[Path | None, typer.Option(help="Definition of an experiment, as TOML or JSON.")] = None,
+    show: Annotated[
+        str | None, typer.Option(metavar="EXPERIMENT", help="Show this one, by id, number or name.")
+    ] = None,
+    cancel: Annotated[
+        str | None, typer.Option(metavar="EXPERIMENT", help="Cancel this one, by id, number or name.")
+    ] = None,
+    list_all: Annotated[bool, typer.Option("--list", help="List the built-in and the submitted experiments.")] = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Wait for completion of all jobs, then print the table.")
+    ] = False,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Run a set of jobs that differ in some parameters, and compare their results.
+
+    rekindle experiment shuffle --follow
+
+    rekindle experiment --file my.toml --follow
+    """
+    _require_one({"NAME": name, "--file": file, "--show": show, "--cancel": cancel, "--list": list_all})
+    with connect(context) as client:
+        if list_all:
+            return _list(client, output)
+        if cancel is not None:
+            found = client.cancel_experiment(find_experiment(client, cancel)["id"])
+        elif show is not None:
+            found = client.experiment(find_experiment(client, show)["id"])
+        else:
+            body = {"builtin": name} if file is None else read_experiment(file)
+            body |= {key: value for key, value in (("size", size), ("args", args)) if value}
+            found = client.submit_experiment(_with_code(client, settings_of(context), body))
+        if follow:
+            raise typer.Exit(_follow(client, found, output))
+    return _print(found, output, with_table=show is not None)
+
+
+def _require_one(given: dict[str, Any]) -> None:
+    named = [word for word, value in given.items() if value]
+    if len(named) != 1:
+        raise typer.BadParameter(f"pass one of {', '.join(given)}" + (f", not {' and '.join(named)}" if named else ""))
+
+
+def find_experiment(client: Client, reference: str) -> ExperimentSummary:
+    """The experiment with this number, id or name (the latest). Raises ProblemError when there is none."""
+    known = client.experiments(limit=_SEARCHED_EXPERIMENTS)
+    for one in known:
+        if reference in (str(one["number"]), f"#{one['number']}", one["id"], one["name"]):
+            return one
+    latest = ", ".join(f"{one['number']} {sanitize_line(one['name'])}" for one in known[:5]) or "none"
+    detail = f"No experiment is called {reference!r}. Latest: {latest}."
+    raise ProblemError({"title": "Unknown experiment", "status": 404, "detail": detail})
+
+
+# --- the definition
+
+
+def read_experiment(path: Path) -> dict[str, Any]:
+    """The body of ``POST /experiments`` from a file; paths in it are relative to its directory.
+
+    A script without ``code`` takes the whole directory along. Raises BadParameter for a file that cannot be read.
+    """
+    try:
+        text = path.read_text()
+        body = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
+    except (OSError, ValueError) as error:
+        raise typer.BadParameter(f"--file {path}: {error}") from None
+    if not isinstance(body, dict):
+        raise typer.BadParameter(f"--file {path}: must contain an object, not a {type(body).__name__}")
+    base = body.get("base", {})
+    return {"name": path.stem, **body, "base": _absolute(base, path.parent)} if isinstance(base, dict) else body
+
+
+def _absolute(base: dict[str, Any], directory: Path) -> dict[str, Any]:
+    """``base`` with absolute paths."""
+    code, python = base.get("code"), base.get("python")
+    absolute = dict(base)
+    if isinstance(code, dict) and isinstance(code.get("path"), str):
+        absolute["code"] = {**code, "path": str((directory / code["path"]).resolve())}
+    elif code is None and not {"recipe", "module"} & base.keys():
+        absolute["code"] = {"path": str(directory.resolve())}
+    if isinstance(python, str):
+        absolute["python"] = interpreter(python, directory)
+    return absolute
+
+
+def _with_code(client: Client, settings: Settings, body: dict[str, Any]) -> dict[str, Any]:
+    """``body`` with code that the server can read: a directory is uploaded to a server on another machine."""
+    match body:
+        case {"base": {"code": {"path": str(path)}} as base}:
+            return {**body, "base": {**base, "code": send_directory(client, settings, Path(path))}}
+    return body
+
+
+# --- output
+
+
+def _list(client: Client, output: Output) -> None:
+    builtins, submitted = client.builtin_experiments(), client.experiments()
+    match output:
+        case Output.JSON:
+            print_json({"builtin": builtins, "started": submitted})
+        case Output.ID:
+            print_ids(one["id"] for one in submitted)
+        case Output.TABLE:
+            out().print(experiment_tables.builtin_table(builtins))
+            if submitted:
+                out().print()
+                out().print(experiment_tables.summary_table(submitted))
+
+
+def _follow(client: Client, found: Experiment, output: Output) -> ExitCode:
+    """Note each job that has ended, then print the table. Ctrl-C does not affect the jobs."""
+    client, reported, experiment_id = client.reconnecting(note_connection), set[str](), found["id"]
+    try:
+        note(_submitted(found))
+        while True:
+            for trial in found["trials"]:
+                if trial["job"] not in reported and is_settled(trial):
+                    reported.add(trial["job"])
+                    note(f"{len(reported)} of {found['jobs']}: {_ended(trial)}")
+            if all(map(is_settled, found["trials"])):
+                break
+            time.sleep(_POLL_INTERVAL)
+            found = client.experiment(experiment_id)
+    except KeyboardInterrupt:
+        note(f"The jobs keep running. Follow them again with: rekindle experiment --show {experiment_id} --follow")
+        return ExitCode.INTERRUPTED
+    _print(found, output, with_table=True)
+    return _worst(found)
+
+
+def _worst(experiment: Experiment) -> ExitCode:
+    codes = {exit_code_for(trial) for trial in experiment["trials"]}
+    order = (ExitCode.FAILED, ExitCode.CANCELLED, ExitCode.HELD)
+    return next((code for code in order if code in codes), ExitCode.SUCCEEDED)
+
+
+def _submitted(experiment: Experiment) -> str:
+    jobs = "1 job" if experiment["jobs"] == 1 else f"{experiment['jobs']} jobs"
+    return f"{sanitize_line(experiment['name'])} is experiment {experiment['number']} ({experiment['id']}): {jobs}"
+
+
+def _ended(trial: Trial) -> str:
+    took = "" if trial["seconds"] is None else f" in {formatting.duration(trial['seconds'])}"
+    ending = trial["outcome"]
+    why = "" if ending is None or trial["state"] == "succeeded" else f": {formatting.outcome(ending)}"
+    return sanitize_line(f"{label(trial['parameters'])} {trial['state']}{took}{why}")
+
+
+def _print(experiment: Experiment, output: Output, *, with_table: bool) -> None:
+    match output:
+        case Output.JSON:
+            print_json(experiment)
+        case Output.ID:
+            print_ids([experiment["id"]])
+        case Output.TABLE if with_table:
+            if experiment["title"]:
+                out().print(sanitize_line(experiment["title"]))
+            out().print(experiment_tables.comparison_table(experiment))
+            for each in experiment["notes"]:
+                out().print(sanitize_line(each))
+            out().print(f"Measured on {experiment_tables.machine_line(experiment)}.")
+        case Output.TABLE:
+            out().print(_submitted(experiment))
+            out().print(f"Print its table with: rekindle experiment --show {experiment['id']} --follow")
+    sys.stdout.flush()

@@ -1,0 +1,129 @@
+"""`rekindle logs`: the output of the ranks."""
+
+import json
+import sys
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from rekindle_service.cli import formatting
+from rekindle_service.cli.collapse_redraws import LogItem, collapse_redraws
+from rekindle_service.cli.context import JobArgument, connect, find_job
+from rekindle_service.cli.exit_codes import ExitCode
+from rekindle_service.cli.formatting import note, note_connection, out
+from rekindle_service.client import AttemptHeader, LogFilter, LogLine
+
+_RANK_COLOURS = ("36", "33", "32", "35", "34", "96", "93", "92", "95", "94")  # SGR foregrounds
+_DIM, _RESET = "\x1b[2m", "\x1b[0m"
+
+
+class LogOutput(StrEnum):
+    TEXT = "text"
+    JSON = "json"
+
+
+class Stream(StrEnum):
+    STDOUT = "stdout"
+    STDERR = "stderr"
+    BOTH = "both"
+
+
+def logs(
+    context: typer.Context,
+    job: JobArgument,
+    follow: Annotated[bool, typer.Option("-f", "--follow", help="Follow the logs until the job has ended.")] = False,
+    rank: Annotated[int | None, typer.Option(min=0, help="Only this rank. (default: all)")] = None,
+    attempt: Annotated[int | None, typer.Option(min=1, help="Only this attempt. (default: all)")] = None,
+    stream: Annotated[Stream, typer.Option(help="Only this output stream of the ranks.")] = Stream.BOTH,
+    tail: Annotated[
+        int | None, typer.Option("-n", "--tail", min=1, help="Start with the last N lines of the latest attempt.")
+    ] = None,
+    output: Annotated[
+        LogOutput, typer.Option("-o", "--output", help="text for people; json prints one object per line.")
+    ] = LogOutput.TEXT,
+    raw: Annotated[bool, typer.Option("--raw", help="Keep control characters, which act on this terminal.")] = False,
+) -> None:
+    """Show the output of the ranks. Neither Ctrl-C nor a restart of the server affects the job.
+
+    Only the latest drawing of a progress bar is shown, with -f one every 5 seconds; --raw and -o json show all.
+    """
+    choice = LogFilter(rank, None if stream is Stream.BOTH else stream.value, attempt, tail)
+    with connect(context) as client:
+        job_id = find_job(client, job)["id"]
+        printer = _printer(output, raw=raw, prefixed=rank is None)
+        try:
+            items = client.logs(job_id, choice, follow=follow, on_connection_change=note_connection)
+            everything = raw or output is LogOutput.JSON
+            for item in items if everything else collapse_redraws(items, follow=follow):
+                printer.write(item)
+        except KeyboardInterrupt:
+            note(f"The job keeps running. Follow it again with: rekindle logs -f {job_id}")
+            raise typer.Exit(ExitCode.INTERRUPTED) from None
+        if follow:
+            last = client.job(job_id)
+            note(f"── {last['state']} {formatting.status_line(last)}".rstrip() + " ──")
+
+
+def _printer(output: LogOutput, *, raw: bool, prefixed: bool) -> "TextPrinter | JsonPrinter":
+    if output is LogOutput.JSON:
+        return JsonPrinter()
+    return TextPrinter(raw=raw, prefixed=prefixed, coloured=out().is_terminal and not out().no_color)
+
+
+class JsonPrinter:
+    """Log lines as JSON, in ASCII, so that no text in it can control a terminal."""
+
+    def __init__(self) -> None:
+        self._attempt = 0
+
+    def write(self, item: LogItem) -> None:
+        if isinstance(item, AttemptHeader):
+            self._attempt = item.attempt
+            return
+        text = item.raw.rstrip(b"\r\n").decode(errors="replace")
+        line = {"attempt": self._attempt, "rank": item.rank, "stream": item.stream, "text": text}
+        sys.stdout.write(json.dumps(line) + "\n")
+        sys.stdout.flush()
+
+
+class TextPrinter:
+    """Log lines for people."""
+
+    def __init__(self, *, raw: bool, prefixed: bool, coloured: bool) -> None:
+        self._raw = raw
+        self._prefixed = prefixed
+        self._coloured = coloured
+
+    def write(self, item: LogItem) -> None:
+        """Print at once; raw output contains only what the job wrote."""
+        if isinstance(item, AttemptHeader):
+            if item.attempt > 1:
+                (note if self._raw else self._print)(header(item))
+        elif self._raw:
+            sys.stdout.buffer.write(self._prefix(item).encode() + item.raw)
+            sys.stdout.buffer.flush()
+        else:
+            for line in item.text.split("\n"):
+                self._print(self._prefix(item) + self._dimmed(item, line))
+
+    def _print(self, line: str) -> None:
+        sys.stdout.write(line + "\n")
+        sys.stdout.flush()
+
+    def _prefix(self, item: LogLine) -> str:
+        if not self._prefixed:
+            return ""
+        prefix = f"[rank {item.rank}]"
+        if self._coloured:
+            prefix = f"\x1b[{_RANK_COLOURS[item.rank % len(_RANK_COLOURS)]}m{prefix}{_RESET}"
+        return prefix + " "
+
+    def _dimmed(self, item: LogLine, line: str) -> str:
+        return f"{_DIM}{line}{_RESET}" if self._coloured and item.stream == "stderr" else line
+
+
+def header(item: AttemptHeader) -> str:
+    """``── attempt 2, resumed from step 120 ──``."""
+    resumed = f", resumed from step {item.resumed_from_step}" if item.resumed_from_step else ""
+    return f"── attempt {item.attempt}{resumed} ──"

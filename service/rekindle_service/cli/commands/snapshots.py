@@ -1,0 +1,123 @@
+"""`rekindle snapshots`: list the snapshots of a job, or export one.
+
+The job's own Python exports plain weights, since no command of rekindle may load torch.
+"""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from rekindle.contract.environment import clean_environment
+from rekindle_service.cli import formatting
+from rekindle_service.cli.context import JobArgument, connect, find_job, settings_of
+from rekindle_service.cli.formatting import Output, OutputOption, note, out, print_ids, print_json, table
+from rekindle_service.client import Job, ProblemError, Snapshot
+from rekindle_service.config.home import Home
+from rekindle_service.sanitize import sanitize_line
+
+_COLUMNS = ("STEP", "EPOCH", "SIZE", "VERIFIED", "RANKS", "TAKEN", "SCORE")
+_EXPORT_REJECTED = 2
+"""Exit code of the export when it knows what is wrong; its standard error is a sentence for people then."""
+
+
+class _Verbs(TyperGroup):
+    """``rekindle snapshots JOB`` is short for ``rekindle snapshots list JOB``."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        is_explicit = not args or args[0] in (*self.commands, *ctx.help_option_names)
+        return super().parse_args(ctx, args if is_explicit else ["list", *args])
+
+
+snapshots = typer.Typer(cls=_Verbs, no_args_is_help=True, help="List the snapshots of a job, or export one.")
+
+
+@snapshots.command("list")
+def list_snapshots(context: typer.Context, job: JobArgument, output: OutputOption = Output.TABLE) -> None:
+    """List the snapshots that a job can resume from; ``list`` may be omitted."""
+    with connect(context) as client:
+        answer = client.snapshots(find_job(client, job)["id"])
+    match output:
+        case Output.JSON:
+            print_json(answer["items"])
+        case Output.ID:
+            print_ids(each["step"] for each in answer["items"])
+        case Output.TABLE:
+            out().print(table(_COLUMNS, (_row(each) for each in answer["items"])))
+            if answer["policy"] is not None:
+                note(f"taken {sanitize_line(answer['policy'])}")
+
+
+def _row(snapshot: Snapshot) -> list[str]:
+    score = formatting.ABSENT if snapshot["score"] is None else f"{snapshot['score']:.6g}"
+    return [
+        str(snapshot["step"]),
+        formatting.ABSENT if snapshot["epoch"] is None else str(snapshot["epoch"]),
+        formatting.size(snapshot["bytes"]),
+        "yes" if snapshot["verified"] else "no",
+        str(snapshot["world_size"]),
+        formatting.clock(snapshot["created_at"]),
+        f"{score} best" if snapshot["best"] else score,
+    ]
+
+
+@snapshots.command()
+def export(
+    context: typer.Context,
+    job: JobArgument,
+    output: Annotated[
+        Path, typer.Option("-o", "--output", metavar="FILE", help="File to write: .safetensors or .pt.")
+    ] = Path("model.safetensors"),
+    step: Annotated[
+        int | None, typer.Option(min=0, help="Step of the snapshot. (default: the latest verified)")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing FILE.")] = False,
+) -> None:
+    """Write the plain weights of a snapshot to a file that other programs can read."""
+    settings = settings_of(context)
+    if settings.url is not None:
+        raise _problem("Snapshots are exported on the machine that stores them: run this there, without REKINDLE_URL")
+    with connect(context) as client:
+        found = find_job(client, job)
+    report = _export(settings.home_dir, found, output.absolute(), step, force=force)
+    for each in report["passed_over"]:
+        note(sanitize_line(each))
+    size = formatting.size(report["bytes"])
+    out().print(sanitize_line(f"{output}: {report['tensors']} tensors, {size}, of step {report['step']}"))
+
+
+def _export(home: Home, job: Job, target: Path, step: int | None, *, force: bool) -> dict[str, Any]:
+    """What the export reports on standard output. Raises ProblemError."""
+    command = [job["python"], "-P", "-m", "rekindle.training.export"]
+    command += [str(home.run_dir(job["id"]).snapshots), str(target), "--job", job["id"]]
+    command += [] if step is None else ["--step", str(step)]
+    command += ["--force"] if force else []
+    environment = {**clean_environment(os.environ), "PYTHONPATH": str(home.worker_path), "CUDA_VISIBLE_DEVICES": ""}
+    try:
+        done = subprocess.run(
+            command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            check=False,
+        )
+    except OSError as error:
+        raise _problem(f"The job's Python cannot be started: {error}") from error
+    stderr = done.stderr.strip() or "(no output)"
+    if done.returncode == _EXPORT_REJECTED:
+        raise _problem(stderr.removeprefix("error: "))
+    if done.returncode != 0:
+        last = stderr.splitlines()[-1]
+        raise _problem(f"The export in {job['python']}, the job's Python, exited with {done.returncode}: {last}")
+    report: dict[str, Any] = json.loads(done.stdout)
+    return report
+
+
+def _problem(detail: str) -> ProblemError:
+    return ProblemError({"title": "Nothing exported", "detail": detail})

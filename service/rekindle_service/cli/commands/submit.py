@@ -1,0 +1,149 @@
+"""`rekindle submit`: a script, from the user's directory to the queue."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from rekindle.contract.job import SnapshotPolicy
+from rekindle_service.cli import formatting, source_code
+from rekindle_service.cli.commands.wait import follow as follow_job
+from rekindle_service.cli.context import connect, find_job, settings_of
+from rekindle_service.cli.formatting import Output, OutputOption, note, print_job
+from rekindle_service.client import Job
+from rekindle_service.sanitize import sanitize_line
+
+CONTEXT = {"allow_interspersed_args": False}
+"""The first word that is no option is the script; all words after it are passed to the script."""
+
+FOLLOW_HELP = "Wait for completion; the exit code reflects the outcome."
+RANKS_HELP = "Number of ranks; MIN:MAX makes the job elastic. (default: 1)"
+PYTHON_HELP = "Python interpreter of the job; active: that of this shell. (default: the server's)"
+HANG_HELP = "Seconds without progress before a rank counts as hung. (default: learned from the job's steps)"
+MONITOR_HELP = "Also keep the best snapshot by this logged metric; -loss: lower is better."
+
+Text = str | None
+Int = int | None
+Float = float | None
+Flag = bool | None
+Words = list[str] | None
+option = typer.Option
+
+_OWN_OPTIONS = ("--ranks", "--follow", "--max-failures")  # that scripts hardly ever have
+
+
+def parse_ranks(text: str) -> int | dict[str, int]:
+    """``2`` or ``1:4``."""
+    low, colon, high = text.partition(":")
+    try:
+        return {"min": int(low), "max": int(high)} if colon else int(low)
+    except ValueError:
+        raise typer.BadParameter(f"must be a number or MIN:MAX, as in 2 or 1:4, not {text!r}") from None
+
+
+def _parse_python(text: str) -> str:
+    return source_code.interpreter(text, Path.cwd())
+
+
+def submit(
+    context: typer.Context,
+    command: Annotated[Words, typer.Argument(metavar="[SCRIPT] [ARGS]", help="The script and its arguments.")] = None,
+    module: Annotated[Text, option("-m", "--module", help="Run a module, as `python -m` does.")] = None,
+    recipe: Annotated[Text, option(help="Run one of rekindle's recipes, such as ddp.")] = None,
+    code: Annotated[Path | None, option(help="Directory to copy. (default: the current one, or the script's)")] = None,
+    git: Annotated[Text, option(metavar="URL", help="Git repository to take the code from.")] = None,
+    ref: Annotated[Text, option(help="Branch, tag or commit of the repository. (default: its head)")] = None,
+    env: Annotated[Words, option(metavar="K[=V]", help="Environment variable; K alone copies its value.")] = None,
+    after: Annotated[Words, option(metavar="JOB", help="Start only after this job has succeeded.")] = None,
+    follow: Annotated[bool, option("--follow", help=FOLLOW_HELP)] = False,
+    output: OutputOption = Output.TABLE,
+    # Each option below is sent as the field of its name, or as that of the snapshot policy; see ``job_fields``.
+    name: Annotated[Text, option(help="Job name. (default: that of the script)")] = None,
+    ranks: Annotated[Text, option(metavar="N|MIN:MAX", parser=parse_ranks, help=RANKS_HELP)] = None,
+    device: Annotated[Text, option(metavar="auto|cpu|cuda", help="Device of the ranks. (default: auto)")] = None,
+    python: Annotated[Text, option(metavar="PATH|active", parser=_parse_python, help=PYTHON_HELP)] = None,
+    priority: Annotated[Int, option(help="Jobs of higher priority start first. (default: 0)")] = None,
+    max_failures: Annotated[Int, option(help="Failures without progress before giving up. (default: 3)")] = None,
+    hang_timeout: Annotated[Float, option(help=HANG_HELP)] = None,
+    time_limit: Annotated[Float, option(help="Maximum seconds of all attempts together. (default: no limit)")] = None,
+    every_steps: Annotated[Int, option(help="Take a snapshot every N steps.")] = None,
+    every_seconds: Annotated[Float, option(help="Take a snapshot every N seconds.")] = None,
+    every_epochs: Annotated[Int, option(help="Take a snapshot every N epochs.")] = None,
+    auto: Annotated[Flag, option("--every-auto", help="Take snapshots at the automatic interval.")] = None,
+    keep: Annotated[Int, option(help="Number of latest snapshots to keep. (default: 3)")] = None,
+    monitor: Annotated[Text, option(metavar="METRIC|-METRIC", help=MONITOR_HELP)] = None,
+    warm: Annotated[Flag, option("--warm/--cold", help="Fork attempts from a warm Python. (default: warm)")] = None,
+) -> None:
+    """Submit a training script; its code is copied now, so later edits do not affect the job.
+
+    rekindle submit --ranks 2 train.py --lr 0.1
+
+    Options of rekindle come first; arguments after SCRIPT are passed to it. With --module or --recipe, put -- before
+    arguments that start with a dash.
+    """
+    kind, target, args = target_and_args(command or [], module, recipe)
+    for each in misplaced_options(args):
+        note(f"{each} is passed to {sanitize_line(target)}: rekindle's own options come before it")
+    body = {**job_fields(context.params), "args": args, "env": environment(env or [], os.environ)}
+    directory, body[kind], body["code"] = source_code.locate(kind, target, code, git=git, ref=ref)
+    with connect(context) as client:
+        if directory is not None:
+            body["code"] = source_code.send_directory(client, settings_of(context), directory)
+        body["after"] = [find_job(client, each)["id"] for each in after or []]
+        job = client.submit(drop_unset(body))
+        if not follow or output is Output.TABLE:
+            print_job(job, output, _submitted(job))
+        if follow:
+            raise typer.Exit(follow_job(client, job["id"], output))
+
+
+_OTHER_PARAMETERS = frozenset({"command", "module", "recipe", "code", "git", "ref", "env", "after", "follow", "output"})
+_POLICY_FIELDS = SnapshotPolicy().to_json().keys()
+
+
+def job_fields(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of the request body that options set one to one; ``parameters`` are those of the command line."""
+    fields = {name: value for name, value in parameters.items() if name not in _OTHER_PARAMETERS}
+    policy = {name: fields.pop(name) for name in _POLICY_FIELDS if name in fields}
+    return drop_unset({**fields, "snapshot": drop_unset(policy)})
+
+
+def drop_unset(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields that were given; the server has the default of every other."""
+    return {name: value for name, value in fields.items() if value not in (None, [], {})}
+
+
+def target_and_args(command: list[str], module: str | None, recipe: str | None) -> tuple[str, str, list[str]]:
+    """What to run, as (kind, target, arguments): the first word is the script unless an option names the target."""
+    if module is not None and recipe is not None:
+        raise typer.BadParameter(f"--module {module} and --recipe {recipe} exclude each other")
+    if module is not None:
+        return "module", module, command
+    if recipe is not None:
+        return "recipe", recipe, command
+    if not command:
+        raise typer.BadParameter("name a script, as in `rekindle submit train.py`, or pass --module or --recipe")
+    return "script", command[0], command[1:]
+
+
+def misplaced_options(args: list[str]) -> list[str]:
+    """Options of `rekindle submit` among the arguments of a script, which hardly ever has such options."""
+    return [option for option in _OWN_OPTIONS if any(arg.partition("=")[0] == option for arg in args)]
+
+
+def environment(assignments: list[str], own: Mapping[str, str]) -> dict[str, str]:
+    """``K=V`` sets a variable, ``K`` alone copies its value from ``own``, the environment of this command."""
+    variables = {}
+    for assignment in assignments:
+        name, equals, value = assignment.partition("=")
+        if not equals and name not in own:
+            raise typer.BadParameter(f"--env {name}: not set in this shell; pass --env {name}=VALUE")
+        variables[name] = value if equals else own[name]
+    return variables
+
+
+def _submitted(job: Job) -> str:
+    name, state = sanitize_line(job["name"]), sanitize_line(job["state"])
+    return formatting.join([f"{name} is job {job['number']} ({job['id']}), {state}", formatting.status_line(job)], ": ")

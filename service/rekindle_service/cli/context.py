@@ -1,0 +1,119 @@
+"""From the command line's arguments to settings, a server and a job."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+from pydantic_settings import SettingsError
+
+from rekindle_service.cli.shell_completion import complete_job
+from rekindle_service.client import Client, FieldProblem, Job, ProblemError
+from rekindle_service.config.settings import Settings
+from rekindle_service.sanitize import sanitize_line
+from rekindle_service.suggestions import did_you_mean
+
+_SEARCHED_JOBS = 500
+_MIN_PREFIX = 4  # characters of an id
+_SECRET = ("notify", "token")  # settings whose values are not printed
+
+JobArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="JOB",
+        help="Id, prefix of an id, number, or name (the latest job of that name).",
+        autocompletion=complete_job,
+    ),
+]
+OptionalJobArgument = Annotated[
+    str | None,
+    typer.Argument(metavar="[JOB]", help="Show this job instead of the machine.", autocompletion=complete_job),
+]
+HomeOption = Annotated[Path | None, typer.Option(help="Directory of database, token and runs.")]
+YesOption = Annotated[bool, typer.Option("-y", "--yes", help="Do not ask for confirmation.")]
+
+
+@dataclass(frozen=True, slots=True)
+class GlobalOptions:
+    """The options before the verb."""
+
+    home: Path | None = None
+    url: str | None = None
+
+
+def settings_of(context: typer.Context, **flags: Any) -> Settings:
+    """The settings of this command; flags that were not given are None. Raises ProblemError for a wrong one."""
+    options = context.ensure_object(GlobalOptions)
+    given = {"home": options.home, "url": options.url} | {
+        name: value for name, value in flags.items() if value is not None
+    }
+    try:
+        settings = Settings(**{name: value for name, value in given.items() if value is not None})
+    except ValidationError as error:
+        raise wrong_settings("The settings are wrong", *map(_field_problem, error.errors(include_url=False))) from error
+    except SettingsError as error:
+        raise wrong_settings(str(error)) from error
+    _require_directory(settings.home)
+    return settings
+
+
+def wrong_settings(detail: str, *errors: FieldProblem) -> ProblemError:
+    return ProblemError({"title": "Wrong settings", "detail": detail, "errors": list(errors)})
+
+
+def _require_directory(home: Path) -> None:
+    """Raises ProblemError for a home that is not a directory; the server creates a missing one."""
+    try:
+        usable = home.is_dir() or not home.exists()
+    except OSError:
+        usable = False
+    if not usable:
+        hint = "set --home or REKINDLE_HOME to another one"
+        raise wrong_settings(
+            "The home is not a directory",
+            {"field": "home", "rule": "must be a directory", "value": str(home), "hint": hint},
+        )
+
+
+def _field_problem(error: ErrorDetails) -> FieldProblem:
+    name = ".".join(str(part) for part in error["loc"])
+    if error["type"] == "extra_forbidden" and name.isidentifier():
+        hint = did_you_mean(name, list(Settings.model_fields))
+        return {"field": name, "rule": "unknown setting in rekindle.toml", "hint": hint}
+    setting = name.partition(".")[0]
+    source = f"a flag, REKINDLE_{setting.upper()} or rekindle.toml sets it"
+    problem: FieldProblem = {"field": name, "rule": error["msg"], "hint": source}
+    return problem if setting in _SECRET else {**problem, "value": error["input"]}
+
+
+def connect(context: typer.Context) -> Client:
+    """A client of this command's server, which is located at the first request."""
+    return Client.from_home(settings_of(context))
+
+
+def find_job(client: Client, reference: str) -> Job:
+    """The job that ``reference`` names. Raises ProblemError when there is none, or more than one."""
+    if re.fullmatch(r"[A-Za-z0-9_-]+", reference):
+        try:
+            return client.job(reference)
+        except ProblemError as error:
+            if error.problem.get("status") != 404:
+                raise
+    recent = list(client.jobs(limit=_SEARCHED_JOBS))
+    matches = matching(recent, reference)
+    if len(matches) == 1:
+        return matches[0]
+    known = ", ".join(f"{job['number']} {sanitize_line(job['name'])}" for job in (matches or recent)[:5])
+    detail = f"{len(matches)} jobs match {reference!r}" if matches else f"No job is called {reference!r}"
+    raise ProblemError({"title": "Unknown job", "status": 404, "detail": f"{detail}. Latest: {known or 'none'}."})
+
+
+def matching(jobs: list[Job], reference: str) -> list[Job]:
+    """The jobs with this number, else the latest of this name, else those whose id starts with ``reference``."""
+    numbered = [job for job in jobs if str(job["number"]) == reference.removeprefix("#")]
+    named = [job for job in jobs if job["name"] == reference][:1]
+    prefixed = [job for job in jobs if len(reference) >= _MIN_PREFIX and job["id"].startswith(reference)]
+    return numbered or named or prefixed

@@ -1,0 +1,245 @@
+"""Figures, states and outcomes in words, and where they are printed; text that users wrote comes out sanitized."""
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from rekindle_service.cli.exit_codes import ExitCode, exit_code_for
+from rekindle_service.client import Job, Outcome, Rank, TimeBreakdown
+from rekindle_service.sanitize import sanitize_line
+
+ABSENT = "-"  # the cell of a value that there is not
+STATE_STYLES = {
+    "queued": "dim",
+    "starting": "cyan",
+    "running": "blue",
+    "recovering": "yellow",
+    "succeeded": "green",
+    "failed": "bold red",
+    "cancelled": "magenta",
+}
+
+_UNLIMITED_WIDTH = 100_000  # columns
+
+# --- printing
+
+
+class Output(StrEnum):
+    """The forms of an answer."""
+
+    TABLE = "table"  # for people
+    JSON = "json"  # the server's answer unchanged
+    ID = "id"  # one id per line
+
+
+OutputOption = Annotated[Output, typer.Option("-o", "--output", help="table for people; json or id for programs.")]
+
+
+def out() -> Console:
+    """Standard output; lines of any length when it is no terminal. Text is neither markup nor highlighted."""
+    width = None if sys.stdout.isatty() else _UNLIMITED_WIDTH
+    return Console(highlight=False, markup=False, emoji=False, soft_wrap=True, width=width)
+
+
+def err() -> Console:
+    """Standard error: notes and errors, so that output can be piped."""
+    return Console(stderr=True, highlight=False, markup=False, emoji=False, soft_wrap=True)
+
+
+def note(message: str) -> None:
+    """One line on standard error."""
+    err().print(Text(message, style="dim"))
+
+
+def note_connection(reachable: bool) -> None:
+    """Note that the server became unreachable, or reachable again; for ``on_connection_change``."""
+    note(
+        "Server reachable again." if reachable else "Server unreachable; the job keeps running; retrying (Ctrl-C ends)."
+    )
+
+
+def print_json(value: Any) -> None:
+    """ASCII only, so that no text in it can control a terminal."""
+    typer.echo(json.dumps(value, indent=2))
+
+
+def print_ids(ids: Iterable[object]) -> None:
+    for each in ids:
+        typer.echo(sanitize_line(each))
+
+
+def print_job(job: Job, output: Output, sentence: str) -> None:
+    """One job; ``sentence`` is what a person reads about it."""
+    match output:
+        case Output.JSON:
+            print_json(job)
+        case Output.ID:
+            print_ids([job["id"]])
+        case Output.TABLE:
+            out().print(sentence)
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> Table:
+    """A table without borders; cells hold sanitized text."""
+    grid = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for column in columns:
+        grid.add_column(column, overflow="fold")
+    for row in rows:
+        grid.add_row(*(cell if isinstance(cell, Text) else Text(cell) for cell in row))
+    return grid
+
+
+# --- figures
+
+
+def duration(seconds: float) -> str:
+    """``75`` → ``1 min 15 s``: the two largest units."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    if whole < 86400:
+        return f"{whole // 3600} h {whole % 3600 // 60} min"
+    return f"{whole // 86400} d {whole % 86400 // 3600} h"
+
+
+def size(count: int) -> str:
+    """Bytes in the unit that leaves at most three digits before the point."""
+    amount = float(count)
+    for unit in ("B", "kB", "MB", "GB"):
+        if amount < 1000:
+            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
+        amount /= 1000
+    return f"{amount:.1f} TB"
+
+
+def local_time(time: str | None) -> datetime | None:
+    """An ISO 8601 time of the API in the reader's time zone."""
+    return None if time is None else datetime.fromisoformat(time).astimezone()
+
+
+def clock(time: str | None) -> str:
+    """``14:02:11`` of today, with the date on another day, or ``-`` for None."""
+    when = local_time(time)
+    if when is None:
+        return ABSENT
+    today = datetime.now(when.tzinfo).date()
+    return f"{when:%H:%M:%S}" if when.date() == today else f"{when:%Y-%m-%d %H:%M:%S}"
+
+
+def join(parts: Iterable[str], separator: str = "; ") -> str:
+    """The parts that are not empty."""
+    return separator.join(part for part in parts if part)
+
+
+# --- jobs
+
+
+def job_name(job: Job) -> str:
+    return f"{sanitize_line(job['name'])} (job {job['number']})"
+
+
+def state_text(state: str) -> Text:
+    return Text(sanitize_line(state), style=STATE_STYLES.get(state, ""))
+
+
+def state_name(job: Job) -> str:
+    """The job's state, with ``held`` for a job that is held in the queue."""
+    return "held" if exit_code_for(job) is ExitCode.HELD else sanitize_line(job["state"])
+
+
+def target(job: Job) -> str:
+    """``train.py --lr 0.1``, ``-m pkg.train`` or ``recipe ddp``."""
+    prefix = {"module": "-m ", "recipe": "recipe "}.get(job["target"]["kind"], "")
+    return sanitize_line(" ".join([prefix + job["target"]["value"], *job["args"]]))
+
+
+def requested_ranks(job: Job) -> str:
+    low, high = job["ranks"]["min"], job["ranks"]["max"]
+    return str(low) if low == high else f"{low} to {high}"
+
+
+def progress(job: Job) -> str:
+    """``step 120 of 400 (30%)``, or an empty text for a script that reports no steps."""
+    if job["step"] is None:
+        return ""
+    of = "" if job["steps"] is None else f" of {job['steps']}"
+    share = "" if job["progress"] is None else f" ({job['progress']:.0%})"
+    return f"step {job['step']}{of}{share}"
+
+
+def epoch_and_speed(job: Job) -> Iterable[str]:
+    """``epoch 1 of 4``, ``10 steps/s`` and ``about 28 s left``, as far as they are known."""
+    if job["epoch"] is not None:
+        yield f"epoch {job['epoch']}" + ("" if job["epochs"] is None else f" of {job['epochs']}")
+    if job["steps_per_second"] is not None:
+        yield f"{job['steps_per_second']:.3g} steps/s"
+    if job["eta_seconds"] is not None:
+        yield f"about {duration(job['eta_seconds'])} left"
+
+
+def step_cell(job: Job | Rank) -> str:
+    """``120/400`` in a table."""
+    if job["step"] is None:
+        return ABSENT
+    return f"{job['step']}" + ("" if job["steps"] is None else f"/{job['steps']}")
+
+
+def time_breakdown(time: TimeBreakdown) -> str:
+    """``training 2 min 5 s, replayed 4 s``: every category of at least a second, training first."""
+    order = ("training", "saving", "replayed", "starting", "waiting", "queued")
+    spent = ((category, time["seconds"][category]) for category in order)
+    return ", ".join(f"{category} {duration(seconds)}" for category, seconds in spent if seconds >= 1)
+
+
+def on_devices(devices: list[str]) -> str:
+    return f" on {sanitize_line(', '.join(devices))}" if devices else ""
+
+
+def outcome(ending: Outcome) -> str:
+    """``rank 1: ValueError: boom (train.py:42)``, with rank and position only where the message omits them."""
+    message = sanitize_line(ending["message"])
+    rank, position = f"rank {ending.get('rank')}", sanitize_line(f"{ending.get('file')}:{ending.get('line')}")
+    if ending.get("rank") is not None and rank not in message.lower():
+        message = f"{rank}: {message}"
+    if ending.get("file") is not None and position not in message:
+        message = f"{message} ({position})"
+    return message
+
+
+def classified_outcome(ending: Outcome) -> str:
+    """``user_error: rank 1: ValueError: boom (train.py:42)``."""
+    return f"{sanitize_line(ending['class'])}: {outcome(ending)}"
+
+
+def fault(name: str | None, rank: int | None, snapshot: int | None = None) -> str:
+    """``kill rank 1``, ``corrupt-snapshot of step 40`` or ``agent``."""
+    of_rank = "" if rank is None else f" rank {rank}"
+    return sanitize_line(name) + of_rank + ("" if snapshot is None else f" of step {snapshot}")
+
+
+def status_line(job: Job) -> str:
+    """What is happening to the job now, in addition to its state."""
+    match job["state"]:
+        case "queued" if job["intent"] == "hold":
+            return "held: `rekindle resume` continues it"
+        case "queued":
+            position = "" if job["queue_position"] is None else f"position {job['queue_position']} in the queue"
+            waits = "" if job["waiting_for"] is None else f"waits for {sanitize_line(job['waiting_for'])}"
+            return join([position, waits])
+        case "recovering":
+            why = "" if job["outcome"] is None else outcome(job["outcome"])
+            return join([why, "" if job["next_try_at"] is None else f"next try at {clock(job['next_try_at'])}"])
+        case "failed" if job["outcome"] is not None:
+            return outcome(job["outcome"])
+        case _:
+            return sanitize_line(job["notice"] or job["phase"] or "")

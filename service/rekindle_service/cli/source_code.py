@@ -1,0 +1,112 @@
+"""Which code a job takes along: a directory by its path, as an uploaded bundle, or a git repository."""
+
+import os
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import Any
+
+import typer
+
+from rekindle_service.cli.formatting import note, size
+from rekindle_service.client import Client, FieldProblem, ProblemError, is_local
+from rekindle_service.config.settings import Settings
+from rekindle_service.jobs.packaging.archive import pack_code
+from rekindle_service.jobs.packaging.code_copy import CodeCopyError
+from rekindle_service.sanitize import sanitize_line
+
+Code = dict[str, Any]
+"""The ``code`` of a job in the API."""
+
+
+def locate(
+    kind: str, target: str, code: Path | None, *, git: str | None, ref: str | None
+) -> tuple[Path | None, str, Code | None]:
+    """The directory to copy if any, what to run in it, and the ``code`` of a job if it comes from git."""
+    repository = _repository(kind, git, ref, code)
+    if repository is not None:
+        return None, target, repository
+    return (*directory_and_target(kind, target, code, Path.cwd()), None)
+
+
+def _repository(kind: str, git: str | None, ref: str | None, code: Path | None) -> Code | None:
+    if git is None:
+        if ref is not None:
+            raise typer.BadParameter(f"--ref {ref} needs --git URL")
+        return None
+    if code is not None:
+        raise typer.BadParameter(f"--code {code} and --git {git} exclude each other")
+    if kind == "recipe":
+        raise typer.BadParameter("--git: a recipe brings its own code")
+    return {"git": git} if ref is None else {"git": git, "ref": ref}
+
+
+def directory_and_target(kind: str, target: str, code: Path | None, cwd: Path) -> tuple[Path | None, str]:
+    """The directory to copy (None for a recipe, which needs none), and what to run in it."""
+    if kind == "script":
+        return directory_and_script(target, code, cwd)
+    if kind == "module":
+        if code is None:
+            _require_project(cwd.resolve())
+        return (cwd / (code or "")).resolve(), target
+    if code is not None:
+        raise typer.BadParameter("--code: a recipe brings its own code")
+    return None, target
+
+
+def directory_and_script(script: str, code: Path | None, cwd: Path) -> tuple[Path, str]:
+    """The directory to copy, and the script relative to it.
+
+    Without ``--code`` it is the current directory when that contains the script, so that `rekindle submit
+    src/train.py` takes the whole project along; else the script's own. A person's home is no project: it contains
+    everything private.
+    """
+    path = (cwd / script).resolve()
+    if not path.is_file():
+        raise typer.BadParameter(f"script not found: {path}")
+    if code is not None:
+        directory = (cwd / code).resolve()
+        if not path.is_relative_to(directory):
+            raise typer.BadParameter(f"the script {path} is not in --code {directory}")
+        return directory, str(path.relative_to(directory))
+    _require_project(path.parent)
+    directory = cwd.resolve()
+    if directory in _no_projects() or not path.is_relative_to(directory):
+        directory = path.parent
+    return directory, str(path.relative_to(directory))
+
+
+def _require_project(directory: Path) -> None:
+    if directory in _no_projects():
+        raise typer.BadParameter(
+            f"all of {directory} would be copied: move the code to its own directory, or pass --code {directory}"
+        )
+
+
+def _no_projects() -> tuple[Path, Path]:
+    return Path("/"), Path.home().resolve()
+
+
+def interpreter(python: str, cwd: Path) -> str:
+    """The job's Python; ``active`` means that of the virtual environment of this shell."""
+    if python != "active":
+        return os.path.normpath(cwd / python) if os.sep in python else python
+    prefix = os.environ.get("VIRTUAL_ENV") or os.environ.get("CONDA_PREFIX")
+    if prefix is None:
+        raise typer.BadParameter("--python active: no environment is active in this shell (VIRTUAL_ENV is not set)")
+    return str(Path(prefix, "bin", "python"))
+
+
+def send_directory(client: Client, settings: Settings, directory: Path) -> Code:
+    """The ``code`` of a job: the path for a server on this machine, else an uploaded bundle. Raises ProblemError."""
+    if is_local(settings):
+        return {"path": str(directory)}
+    with TemporaryFile() as archive:
+        try:
+            packed = pack_code(directory, archive, exclude=settings.home)
+        except CodeCopyError as error:
+            wrong: FieldProblem = {"field": "code", "rule": error.rule, "value": str(directory), "hint": error.hint}
+            raise ProblemError({"title": "Cannot pack the code", "detail": str(error), "errors": [wrong]}) from error
+        sizes = f"{packed.files} files, {size(packed.bytes)}, packed {size(archive.tell())}"
+        note(f"Uploading {sanitize_line(str(directory))} ({sizes})")
+        archive.seek(0)
+        return {"bundle": client.upload_bundle(archive)}

@@ -1,0 +1,170 @@
+"""What `rekindle top` draws: a view of the server that fits the terminal, each line cut at its edge. Pure."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import groupby
+from typing import Any
+
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from rekindle_service.cli import formatting
+from rekindle_service.cli.formatting import ABSENT, STATE_STYLES, state_text
+from rekindle_service.client import Attempt, Device, Job, Rank
+from rekindle_service.sanitize import sanitize_line
+
+_JOB_COLUMNS = ("#", "NAME", "STATE", "STEP", "DONE", "SPEED", "LEFT", "RANKS", "RESTARTS", "STATUS")
+_RANK_COLUMNS = ("RANK", "STATE", "PHASE", "STEP", "SPEED", "HEARTBEAT", "STRAGGLER", "LAST LINE")
+_RANK_STYLES = {"running": "blue", "done": "green", "failed": "bold red"}
+_SLOT_LINES = 4
+_MAX_NAME, _MAX_PHASE = 32, 24  # cells
+_UNLIMITED_WIDTH = 100_000  # columns
+
+
+@dataclass(frozen=True, slots=True)
+class MachineView:
+    """Slots, the jobs that are live or held, and the latest settled ones."""
+
+    slots: list[Device]
+    jobs: list[Job]
+    settled: list[Job]
+
+    def to_json(self) -> Any:
+        return {"devices": self.slots, "jobs": [*self.jobs, *self.settled]}
+
+    def ids(self) -> list[str]:
+        return [job["id"] for job in self.jobs]
+
+    def head(self, width: int) -> Iterator[Text]:
+        counts = {state: len(list(jobs)) for state, jobs in groupby(sorted(job["state"] for job in self.jobs))}
+        jobs = ", ".join(f"{count} {sanitize_line(state)}" for state, count in counts.items()) or "no jobs"
+        taken = sum(slot["job"] is not None for slot in self.slots)
+        yield _line(f"{jobs}; {taken} of {len(self.slots)} slots in use")
+        yield from list(_slots(self.slots).wrap(Console(width=width), width))[:_SLOT_LINES]
+
+    def rows(self) -> tuple[Sequence[str], list[list[str | Text]]]:
+        return _JOB_COLUMNS, [_job_row(job) for job in (*self.jobs, *self.settled)]
+
+
+@dataclass(frozen=True, slots=True)
+class JobView:
+    """One job, its attempts and the ranks of the latest one."""
+
+    job: Job
+    attempts: list[Attempt]
+    ranks: list[Rank]
+
+    def to_json(self) -> Any:
+        return {**self.job, "attempts": self.attempts, "rank_states": self.ranks}
+
+    def ids(self) -> list[str]:
+        return [self.job["id"]]
+
+    def head(self, width: int) -> Iterator[Text]:
+        job = self.job
+        yield Text.assemble((sanitize_line(job["name"]), "bold"), "  ", state_text(job["state"]), no_wrap=True)
+        saved = "" if job["snapshot_step"] is None else f"snapshot of step {job['snapshot_step']}"
+        progress = formatting.join([formatting.progress(job), *formatting.epoch_and_speed(job), saved], ", ")
+        for text in (progress, formatting.status_line(job), _last_failure(self.attempts)):
+            if text:
+                yield _line(text)
+
+    def rows(self) -> tuple[Sequence[str], list[list[str | Text]]]:
+        return _RANK_COLUMNS, [_rank_row(rank) for rank in self.ranks]
+
+
+View = MachineView | JobView
+
+
+def frame(view: View, warning: str, width: int, height: int) -> RenderableType:
+    """``view`` in at most ``height`` lines of ``width`` columns, with a count of the rows that did not fit."""
+    lines = [_title(width), *([_line(warning, "bold yellow")] if warning else []), *view.head(width), Text("")]
+    columns, rows = view.rows()
+    space = height - len(lines) - 1
+    if not rows or space < 1:
+        return Group(*lines[:height])
+    if len(rows) <= space:
+        return Group(*lines, _grid(columns, rows))
+    return Group(*lines, _grid(columns, rows[: space - 1]), _line(f"… and {len(rows) - space + 1} more", "dim"))
+
+
+def full_view(view: View) -> RenderableType:
+    """``view`` with all its rows, for a file or a pipe."""
+    return Group(*view.head(_UNLIMITED_WIDTH), _grid(*view.rows()))
+
+
+def _title(width: int) -> Text:
+    now = f"{datetime.now():%H:%M:%S}"
+    return Text(f"{now}  rekindle top (Ctrl-C ends it)"[:width], style="dim", no_wrap=True)
+
+
+def _line(text: str, style: str = "") -> Text:
+    return Text(text, style=style, no_wrap=True, overflow="ellipsis")
+
+
+def _grid(columns: Sequence[str], rows: Sequence[Sequence[str | Text]]) -> Table:
+    """A table of one line per row, whatever the cells contain; the last column is cut first."""
+    grid = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for column in columns[:-1]:
+        grid.add_column(column, no_wrap=True, overflow="ellipsis")
+    grid.add_column(columns[-1], overflow="ellipsis")
+    for row in rows:
+        grid.add_row(*(cell if isinstance(cell, Text) else _line(cell) for cell in row))
+    return grid
+
+
+def _slots(slots: list[Device]) -> Text:
+    """``cpu:0 cpu:1 digits   cpu:2 free``: adjacent slots of one job together."""
+    text = Text()
+    for _, group in groupby(slots, key=lambda slot: slot["job"]):
+        together = list(group)
+        holder, state = together[0]["job_name"], together[0]["job_state"]
+        text.append(" ".join(sanitize_line(slot["name"]) for slot in together) + " ", style="dim")
+        text.append(sanitize_line(holder or "free"), style=STATE_STYLES.get(state or "", "dim"))
+        text.append("   ")
+    return text
+
+
+def _job_row(job: Job) -> list[str | Text]:
+    return [
+        str(job["number"]),
+        sanitize_line(job["name"])[:_MAX_NAME],
+        state_text(formatting.state_name(job)),
+        formatting.step_cell(job),
+        ABSENT if job["progress"] is None else f"{job['progress']:.0%}",
+        _rate(job["steps_per_second"]),
+        ABSENT if job["eta_seconds"] is None else formatting.duration(job["eta_seconds"]),
+        str(job["world_size"] or formatting.requested_ranks(job)),
+        str(job["restarts"]),
+        formatting.status_line(job),
+    ]
+
+
+def _rank_row(rank: Rank) -> list[str | Text]:
+    age, straggler = rank["heartbeat_age"], rank["straggler"]
+    return [
+        str(rank["rank"]),
+        Text(sanitize_line(rank["state"]), style=_RANK_STYLES.get(rank["state"], "")),
+        sanitize_line(rank["phase"] or ABSENT)[:_MAX_PHASE],
+        formatting.step_cell(rank),
+        _rate(rank["steps_per_second"]),
+        ABSENT if age is None else f"{age:.1f} s ago" if age < 60 else f"{formatting.duration(age)} ago",
+        ABSENT if straggler is None else Text(f"{straggler:.0%} of the time", style="bold yellow"),
+        sanitize_line(rank["last_line"] or ""),
+    ]
+
+
+def _rate(steps_per_second: float | None) -> str:
+    return ABSENT if steps_per_second is None else f"{steps_per_second:.3g}/s"
+
+
+def _last_failure(attempts: list[Attempt]) -> str:
+    """Why the latest ended attempt has ended, unless it succeeded."""
+    for attempt in reversed(attempts):
+        if attempt["outcome"] is not None:
+            ending = attempt["outcome"]
+            failed = ending["class"] != "success"
+            return f"attempt {attempt['number']} ended: {formatting.classified_outcome(ending)}" if failed else ""
+    return ""

@@ -1,0 +1,407 @@
+"""What the server answers, generated from its OpenAPI document by ``make models``: do not edit.
+
+Times are ISO 8601 in UTC, durations are seconds, sizes are bytes.
+"""
+
+from typing import Any, Literal, TypedDict
+
+
+class SnapshotPolicyOptions(TypedDict):
+    """When to take a snapshot, whichever is due first. Without any rule: as the script says, else `auto`.
+
+    `auto`: the interval with the lowest expected cost, even if the script sets another one. `keep`: number of latest
+    snapshots to keep. `monitor`: the best snapshot by this metric is kept as well.
+    """
+
+    every_steps: int | None
+    every_seconds: float | None
+    every_epochs: int | None
+    keep: int
+    auto: bool
+    monitor: str | None
+
+
+class RankRange(TypedDict):
+    """Minimum and maximum number of ranks."""
+
+    min: int
+    max: int
+
+
+OutcomeClass = Literal[
+    "success",
+    "user_error",
+    "oom",
+    "signal",
+    "hang",
+    "comm",
+    "nan",
+    "disk_full",
+    "preempted",
+    "cancelled",
+    "launch_error",
+    "keeper_lost",
+    "host_lost",
+]
+
+Outcome = TypedDict(
+    "Outcome",
+    {
+        "class": OutcomeClass,
+        "message": str,
+        "rank": int | None,
+        "exit_code": int | None,
+        "signal": str | None,
+        "exception": str | None,
+        "file": str | None,
+        "line": int | None,
+        "retryable": bool,
+        "evidence": dict[str, Any],
+    },
+)
+"""The verdict's input and the user's answer to "why?". Fields that do not apply are None."""
+
+
+class Target(TypedDict):
+    """What torchrun runs: a script, a module or a recipe."""
+
+    kind: str
+    value: str
+
+
+class Job(TypedDict):
+    """A job and its current state. Values of `env` are hidden, since any of them may be a secret."""
+
+    args: list[str]
+    env: dict[str, str]
+    nodes: int
+    device: Literal["auto", "cpu", "cuda"]
+    priority: int
+    after: list[str]
+    max_failures: int
+    hang_timeout: float | None
+    time_limit: float | None
+    snapshot: SnapshotPolicyOptions
+    warm: bool
+    id: str
+    number: int
+    name: str
+    state: str
+    phase: str | None
+    intent: str
+    attempt: int
+    world_size: int | None
+    ranks: RankRange
+    devices: list[str]
+    epoch: int | None
+    epochs: int | None
+    step: int | None
+    steps: int | None
+    progress: float | None
+    eta_seconds: float | None
+    steps_per_second: float | None
+    restarts: int
+    outcome: Outcome | None
+    next_try_at: str | None
+    queue_position: int | None
+    waiting_for: str | None
+    target: Target
+    code: dict[str, str]
+    snapshot_step: int | None
+    notice: str | None
+    created_at: str | None
+    started_at: str | None
+    ended_at: str | None
+    goodput: float | None
+    version: int
+    python: str
+    experiment_id: str | None
+
+
+class Fault(TypedDict):
+    """A fault that was injected on request; `snapshot` is the step of the snapshot that it damaged."""
+
+    at: str | None
+    fault: str | None
+    rank: int | None
+    snapshot: int | None
+
+
+class Attempt(TypedDict):
+    """One launch of torchrun.
+
+    `replayed_steps`: how many of its steps were lost, so that later attempts repeat them; null where not known (yet).
+    """
+
+    number: int
+    state: Literal["running", "ended"]
+    started_at: str | None
+    ranks_running_at: str | None
+    ended_at: str | None
+    outcome: Outcome | None
+    resumed_from_step: int | None
+    last_step: int | None
+    snapshot_step: int | None
+    replayed_steps: int | None
+    world_size: int | None
+    devices: list[str]
+    next_try_at: str | None
+    reason: str | None
+    faults: list[Fault]
+
+
+TimeCategory = Literal["queued", "waiting", "starting", "training", "saving", "replayed"]
+
+
+class Interval(TypedDict):
+    """A span of a job's time; `attempt` is null between attempts."""
+
+    category: TimeCategory
+    attempt: int | None
+    started_at: str | None
+    seconds: float
+
+
+class TimeBreakdown(TypedDict):
+    """Seconds by category; `goodput` is the share of training in all time but `queued`, null before there is any.
+
+    The intervals follow each other without gaps from submission to the end, or to now. Within an attempt training
+    comes first, then all saving, then what was replayed later: they show how long each took, not when.
+    """
+
+    goodput: float | None
+    seconds: dict[str, float]
+    intervals: list[Interval]
+
+
+class Code(TypedDict):
+    """The code of a job as it was submitted. Equal digests mean equal files."""
+
+    digest: str
+    files: int
+    bytes: int
+
+
+class Configuration(TypedDict):
+    """What a job runs with; null is what was not recorded.
+
+    `directory`: working directory of the script, on the server's machine. `environment`: host, system, processor,
+    cores, memory (bytes), Python and packages, as recorded by the keeper.
+    """
+
+    directory: str
+    code: Code | None
+    environment: dict[str, Any] | None
+
+
+class GpuUsage(TypedDict):
+    """A whole GPU, whoever uses it; null where its driver has no value. ``index`` is as the job's ranks count."""
+
+    index: int
+    utilization_percent: float | None
+    memory_used_bytes: int | None
+    memory_total_bytes: int | None
+    temperature_celsius: float | None
+    power_watts: float | None
+
+
+class Usage(TypedDict):
+    """Resources that a rank and its child processes use.
+
+    `cpu_percent`: 100 is one core, null in the first sample. Bytes read and written are those from and to disks since
+    the rank started.
+    """
+
+    at: str | None
+    cpu_percent: float | None
+    rss_bytes: int
+    read_bytes: int
+    written_bytes: int
+    devices: list[GpuUsage]
+
+
+RankState = Literal["starting", "running", "done", "drained", "failed", "killed"]
+
+
+class Rank(TypedDict):
+    """One rank of one attempt.
+
+    `heartbeat_age` is in seconds; `process_state` is the kernel's letter (R, S, D, T …); `straggler` is the share of
+    time (0 to 1) that the other ranks wait for this one, null where it is small.
+    """
+
+    host: str | None
+    signal: str | None
+    phase: str | None
+    notice: str | None
+    device: str | None
+    last_line: str | None
+    usage: Usage | None
+    rank: int
+    local_rank: int | None
+    pid: int | None
+    state: RankState
+    exit_code: int | None
+    epoch: int | None
+    step: int | None
+    steps: int | None
+    steps_per_second: float | None
+    resumed_from_step: int | None
+    snapshot_step: int | None
+    process_state: str | None
+    heartbeat_age: float | None
+    straggler: float | None
+
+
+class Snapshot(TypedDict):
+    """A committed snapshot.
+
+    `verified`: every file of its manifest exists with the right size. `score`: the value that the metric
+    `snapshot.monitor` of the job had at this step. `pinned`: never deleted to free space.
+    """
+
+    step: int
+    epoch: int | None
+    bytes: int
+    verified: bool
+    world_size: int
+    created_at: str | None
+    score: float | None
+    best: bool
+    pinned: bool
+
+
+class SnapshotList(TypedDict):
+    """Page of snapshots; `policy` describes when they are taken, as of the latest attempt, null before the first."""
+
+    items: list[Snapshot]
+    next: str | None
+    policy: str | None
+
+
+class MetricSeries(TypedDict):
+    """A metric of one attempt. Points are step, epoch, seconds since the epoch, value (null where not finite)."""
+
+    attempt: int
+    name: str
+    points: list[tuple[int, int | None, float, float | None]]
+
+
+class JobEvent(TypedDict):
+    """One event in the history of a job."""
+
+    id: int
+    at: str | None
+    kind: str
+    from_state: str | None
+    to_state: str | None
+    reason: str | None
+
+
+class FaultInjection(TypedDict):
+    """A fault that was sent to the keeper; `rank` is its target, null for a fault that targets no single rank."""
+
+    attempt: int
+    fault: str
+    rank: int | None
+
+
+class Device(TypedDict):
+    """A slot, room for one rank; `job` is the id of the job that holds it, `memory` is in bytes."""
+
+    name: str
+    device: str
+    index: int
+    model: str | None
+    memory: int | None
+    uuid: str | None
+    title: str
+    job: str | None
+    job_name: str | None
+    job_state: str | None
+
+
+class Link(TypedDict):
+    """How two GPUs reach each other; ``first`` and ``second`` are slot names."""
+
+    first: str
+    second: str
+    kind: str
+
+
+class Devices(TypedDict):
+    """Page of slots, with the links between the GPUs by the names of `nvidia-smi topo`."""
+
+    items: list[Device]
+    next: str | None
+    links: list[Link]
+
+
+class Row(TypedDict):
+    """One combination of parameters; a value is the mean over its repeats, ``spread`` their minimum and maximum."""
+
+    parameters: dict[str, str | int | float | bool | None]
+    trials: list[int]
+    values: list[float | None]
+    spread: list[tuple[float, float] | None]
+
+
+class Trial(TypedDict):
+    """One job of an experiment. `values` are in the order of the measures, before any division."""
+
+    job: str
+    number: int
+    name: str
+    state: str
+    intent: str
+    parameters: dict[str, Any]
+    repeat: int
+    seconds: float | None
+    restarts: int
+    outcome: Outcome | None
+    values: list[float | None]
+
+
+class Experiment(TypedDict):
+    """An experiment with its results. `measures` are the headings of the values of rows and trials."""
+
+    id: str
+    number: int
+    name: str
+    title: str
+    command: str | None
+    created_at: str | None
+    over: bool
+    jobs: int
+    states: dict[str, int]
+    definition: dict[str, Any]
+    machine: dict[str, Any]
+    notes: list[str]
+    parameters: list[str]
+    measures: list[str]
+    rows: list[Row]
+    trials: list[Trial]
+
+
+class ExperimentSummary(TypedDict):
+    """An experiment; `states` counts its jobs by state, `over` is true when all of them have ended."""
+
+    id: str
+    number: int
+    name: str
+    title: str
+    command: str | None
+    created_at: str | None
+    over: bool
+    jobs: int
+    states: dict[str, int]
+
+
+class BuiltIn(TypedDict):
+    """A built-in experiment and its definition, which can be submitted as it is."""
+
+    name: str
+    size: str
+    title: str
+    jobs: int
+    definition: dict[str, Any]

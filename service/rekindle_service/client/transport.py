@@ -1,0 +1,148 @@
+"""HTTP to one server that is located again after a lost connection, for an event loop or blocking."""
+
+import json
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, BinaryIO
+
+import httpx2
+
+from rekindle_service.client.discovery import Server
+from rekindle_service.client.errors import NoServerError, rejection, unreachable
+
+_CHUNK = 1 << 20  # bytes of an upload
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One message of the server's event stream.
+
+    ``kind``: hello, job, deleted, and of followed jobs ranks, metrics and log; ``data`` is the JSON of that kind.
+    ``version``: the stream resumes after this event with ``since=version``; None where it cannot.
+    """
+
+    kind: str
+    data: dict[str, Any]
+    version: int | None
+
+
+class AsyncHttp:
+    """HTTP in an event loop of asyncio or trio."""
+
+    def __init__(self, server: Server, timeout: float) -> None:
+        self._http = httpx2.AsyncClient(**server.http_options(timeout))
+
+    async def request(
+        self, method: str, url: str, *, upload: BinaryIO | None = None, **options: Any
+    ) -> httpx2.Response:
+        content = None if upload is None else self._chunks(upload)
+        return await self._http.request(method, url, content=content, **options)
+
+    async def events(self, url: str, **options: Any) -> AsyncGenerator[httpx2.ServerSentEvent, None]:
+        async with self._http.stream("GET", url, **options) as response:
+            if response.is_error:
+                await response.aread()
+                raise rejection(response)
+            async for event in httpx2.EventSource(response):
+                yield event
+
+    async def close(self) -> None:
+        await self._http.aclose()
+
+    @staticmethod
+    async def sleep(seconds: float) -> None:
+        import anyio  # imported on use: the command line starts without an event loop
+
+        await anyio.sleep(seconds)
+
+    @staticmethod
+    async def _chunks(file: BinaryIO) -> AsyncIterator[bytes]:
+        """The rest of ``file``, read in a thread so that the event loop continues."""
+        import anyio.to_thread
+
+        while chunk := await anyio.to_thread.run_sync(file.read, _CHUNK):
+            yield chunk
+
+
+class BlockingHttp:
+    """The same coroutines for blocking use: they block the thread and never suspend, so they need no event loop."""
+
+    def __init__(self, server: Server, timeout: float) -> None:
+        self._http = httpx2.Client(**server.http_options(timeout))
+
+    async def request(
+        self, method: str, url: str, *, upload: BinaryIO | None = None, **options: Any
+    ) -> httpx2.Response:
+        return self._http.request(method, url, content=upload, **options)
+
+    async def events(self, url: str, **options: Any) -> AsyncGenerator[httpx2.ServerSentEvent, None]:
+        with self._http.stream("GET", url, **options) as response:
+            if response.is_error:
+                response.read()
+                raise rejection(response)
+            for event in httpx2.EventSource(response):
+                yield event
+
+    async def close(self) -> None:
+        self._http.close()
+
+    @staticmethod
+    async def sleep(seconds: float) -> None:
+        time.sleep(seconds)
+
+
+class Connection:
+    """The connection of one client; ``locate`` finds the server before the first request and after a lost one."""
+
+    def __init__(
+        self, locate: Callable[[], Server], timeout: float, http: type[AsyncHttp] | type[BlockingHttp]
+    ) -> None:
+        self._locate, self._timeout, self._http_type = locate, timeout, http
+        self._http: AsyncHttp | BlockingHttp | None = None
+        self.sleep = http.sleep
+
+    async def send(self, method: str, path: str, *, repeatable: bool = False, **options: Any) -> httpx2.Response:
+        """The response to a request. ``repeatable``: send it again once after a lost connection."""
+        try:
+            return await self._send(method, path, options)
+        except NoServerError:
+            if not repeatable:
+                raise
+            return await self._send(method, path, options)
+
+    async def _send(self, method: str, path: str, options: dict[str, Any]) -> httpx2.Response:
+        async with self._open() as http:
+            response = await http.request(method, f"/api/v1{path}", **options)
+        if response.is_error:
+            raise rejection(response)
+        return response
+
+    async def events(self, path: str, **options: Any) -> AsyncGenerator[Event, None]:
+        async with self._open() as http:
+            async for sent in http.events(f"/api/v1{path}", **options):
+                yield _event(sent)
+
+    async def close(self) -> None:
+        if self._http is not None:
+            http, self._http = self._http, None
+            await http.close()
+
+    @asynccontextmanager
+    async def _open(self) -> AsyncIterator[AsyncHttp | BlockingHttp]:
+        """Raises NoServerError where no server is found, or the connection is lost."""
+        if self._http is None:
+            self._server = self._locate()
+            self._http = self._http_type(self._server, self._timeout)
+        try:
+            yield self._http
+        except httpx2.TransportError as error:
+            await self.close()
+            raise unreachable(self._server.url, error) from error
+
+
+def _event(sent: httpx2.ServerSentEvent) -> Event:
+    data: dict[str, Any] = json.loads(sent.data)
+    version = sent.id or str(data.get("version", ""))
+    return Event(sent.event, data, int(version) if version.isdigit() else None)

@@ -1,0 +1,30 @@
+"""docs/architecture.md and CONTRIBUTING.md name files that exist, and functions that these files define or use."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from doc_pages import ROOT
+
+BASES = (ROOT / "service" / "rekindle_service", ROOT / "worker" / "rekindle", ROOT / "tests", ROOT)
+NAMED = re.compile(r"`(?P<path>[\w./-]+\.(?:py|js|ts|html|md))(?:: (?P<names>[\w., ]+))?`")
+"""``package/module.py``, or ``package/module.py: Class.method, function``."""
+
+
+def named_files() -> list[tuple[str, str]]:
+    pages = (ROOT / "docs" / "architecture.md", ROOT / "CONTRIBUTING.md")
+    found = {match.groups(default="") for page in pages for match in NAMED.finditer(page.read_text())}
+    return sorted((path, names) for path, names in found)
+
+
+def file_of(path: str) -> Path | None:
+    return next((base / path for base in BASES if (base / path).is_file()), None)
+
+
+@pytest.mark.parametrize(("path", "names"), named_files())
+def test_a_named_file_exists_and_has_the_named_functions(path: str, names: str) -> None:
+    file = file_of(path)
+    assert file is not None, f"{path} is in none of the directories"
+    words = set(re.findall(r"\w+", file.read_text()))
+    assert set(re.findall(r"\w+", names)) - words == set()

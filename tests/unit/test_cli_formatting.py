@@ -1,0 +1,200 @@
+"""Figures, outcomes and attempts are shown so that a person understands them, and sanitized."""
+
+import re
+from typing import Any
+
+import pytest
+
+from cli_examples import attempt, job, outcome
+from rekindle_service.cli import formatting
+from rekindle_service.cli.commands.demo import is_past_snapshot, shortfalls
+from rekindle_service.cli.commands.show import facts, history
+from rekindle_service.cli.commands.wait import change_line, summary
+from rekindle_service.cli.context import matching
+from rekindle_service.cli.errors import format_problem
+from rekindle_service.cli.exit_codes import exit_code_for
+
+CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+CATEGORIES = ("queued", "waiting", "starting", "training", "saving", "replayed")
+NO_TIME: Any = {"goodput": None, "seconds": dict.fromkeys(CATEGORIES, 0.0), "intervals": []}
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, "0 s"), (59.4, "59 s"), (59.6, "1 min 0 s"), (75, "1 min 15 s"), (3600, "1 h 0 min"), (90000, "1 d 1 h")],
+)
+def test_a_duration_has_its_two_largest_units(seconds: float, text: str) -> None:
+    assert formatting.duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [(0, "0 B"), (999, "999 B"), (1000, "1.0 kB"), (170_000_000, "170.0 MB"), (10**15, "1000.0 TB")],
+)
+def test_a_size_is_shown_in_a_fitting_unit(count: int, text: str) -> None:
+    assert formatting.size(count) == text
+
+
+def test_progress_is_shown_as_far_as_it_is_known() -> None:
+    assert formatting.progress(job()) == "step 120 of 400 (30%)"
+    assert formatting.progress(job(steps=None, progress=None)) == "step 120"
+    assert formatting.progress(job(step=None)) == ""
+
+
+def test_the_rank_of_an_outcome_is_named_once() -> None:
+    assert formatting.outcome(outcome()) == "rank 1 was killed by SIGKILL"
+    raised = outcome(message="ValueError: boom", file="train.py", line=42)
+    assert formatting.outcome(raised) == "rank 1: ValueError: boom (train.py:42)"
+    complete = outcome(message="Rank 1 raised ValueError at train.py:42: boom", file="train.py", line=42)
+    assert formatting.outcome(complete) == "Rank 1 raised ValueError at train.py:42: boom"
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        (
+            {"state": "queued", "queue_position": 2, "waiting_for": "slots"},
+            "position 2 in the queue; waits for slots",
+        ),
+        ({"state": "queued", "intent": "hold"}, "held: `rekindle resume` continues it"),
+        ({"state": "recovering", "outcome": outcome()}, "rank 1 was killed by SIGKILL"),
+        ({"state": "failed", "outcome": outcome(message="no space left", rank=None)}, "no space left"),
+        ({"state": "running", "phase": "evaluate"}, "evaluate"),
+        ({"state": "running", "notice": "snapshot 40 skipped: checksum"}, "snapshot 40 skipped: checksum"),
+    ],
+)
+def test_a_status_line_is_what_a_person_would_ask_for(changes: dict[str, object], expected: str) -> None:
+    assert formatting.status_line(job(**changes)) == expected
+
+
+def test_a_recovering_job_says_when_the_next_try_is() -> None:
+    text = formatting.status_line(job(state="recovering", next_try_at="2026-01-02T03:04:05Z"))
+    assert re.fullmatch(r"next try at 2026-01-0\d \d\d:\d\d:\d\d", text)
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"state": "succeeded"}, 0),
+        ({"state": "failed"}, 1),
+        ({"state": "cancelled"}, 3),
+        ({"state": "queued", "intent": "hold"}, 4),
+        ({"state": "queued"}, None),
+        ({"state": "recovering"}, None),
+        ({"state": "running", "intent": "cancel"}, None),
+    ],
+)
+def test_the_outcome_of_a_job_is_its_exit_code(changes: dict[str, object], code: int | None) -> None:
+    assert exit_code_for(job(**changes)) == code
+
+
+def test_a_line_is_printed_only_for_a_change_and_each_tenth_of_the_steps() -> None:
+    first = job()
+    assert change_line(None, first) == "running: step 120 of 400 (30%); train"
+    assert change_line(first, job(step=130, progress=0.325)) is None
+    assert change_line(first, job(step=160, progress=0.4)) == "running: step 160 of 400 (40%); train"
+    recovering = job(state="recovering", outcome=outcome(), restarts=1)
+    assert change_line(first, recovering) == (
+        "recovering: step 120 of 400 (30%); restarts 1; rank 1 was killed by SIGKILL"
+    )
+
+
+def test_the_summary_names_outcome_attempts_and_time() -> None:
+    over = job(state="succeeded", attempt=2, phase=None, ended_at="2026-01-02T03:07:08Z")
+    assert summary(over) == "digits succeeded after 2 attempts, in 3 min 2 s"
+    assert summary(job(state="queued", intent="hold", started_at=None)).startswith("digits held: held")
+
+
+def test_the_history_shows_how_every_attempt_started_and_why_it_ended() -> None:
+    second = attempt(2, state="running", ended_at=None, outcome=None, resumed_from_step=120)
+    lines = list(history([attempt(reason="first failure after progress: again at once"), second]))
+    assert lines[0].endswith("ranks 2 on cpu:0, cpu:1, from the start")
+    assert lines[1:4] == [
+        "    ended: signal: rank 1 was killed by SIGKILL",
+        "    reached step 133; 13 steps replayed",
+        "    then: first failure after progress: again at once",
+    ]
+    assert lines[4].endswith("resumed from step 120")
+    assert lines[5] == "    running"
+
+
+def test_replayed_steps_are_shown_as_far_as_they_are_known() -> None:
+    assert "    reached step 133; 13 steps replayed" in history([attempt()])
+    assert "    reached step 133" in history([attempt(replayed_steps=None)])
+    assert not any("reached" in line for line in history([attempt(last_step=None)]))
+
+
+def test_facts_omit_what_is_not_known() -> None:
+    labels = dict(facts(job(snapshot_step=None, started_at=None), NO_TIME, "/home/me/code"))
+    assert labels["runs"] == "train.py --lr 0.1"
+    assert labels["progress"] == "step 120 of 400 (30%), epoch 1 of 4, 10 steps/s, about 28 s left"
+    assert not {"goodput", "time", "snapshot", "started", "ended"} & labels.keys()
+
+
+def test_the_time_breakdown_starts_with_training_and_omits_what_took_none() -> None:
+    seconds = {"queued": 3.0, "waiting": 0.2, "starting": 2.0, "training": 125.0, "saving": 0.0, "replayed": 4.4}
+    labels = dict(facts(job(), {"goodput": 0.95, "seconds": seconds, "intervals": []}, "/home/me/code"))
+    assert labels["goodput"] == "95% of the time trained"
+    assert labels["time"] == "training 2 min 5 s, replayed 4 s, starting 2 s, queued 3 s"
+
+
+def test_a_job_is_found_by_number_then_by_name_then_by_a_prefix_of_its_id() -> None:
+    latest, older = job(id="bbbbbbbbbb", number=4), job(id="aaaaaaaaaa", number=3)
+    jobs = [latest, older, job(id="aaaabbbbbb", number=2, name="3")]
+    assert matching(jobs, "3") == [older]
+    assert matching(jobs, "#4") == [latest]
+    assert matching(jobs, "digits") == [latest]
+    assert matching(jobs, "bbbb") == [latest]
+    assert len(matching(jobs, "aaaa")) == 2
+    assert matching(jobs, "aaa") == []
+
+
+def test_a_problem_names_field_rule_value_and_hint() -> None:
+    text = format_problem(
+        {
+            "title": "The request is not valid",
+            "status": 422,
+            "detail": "1 field is wrong",
+            "errors": [{"field": "ranks", "rule": "at most 2, the slots", "value": 5, "hint": "REKINDLE_CPU_SLOTS"}],
+        }
+    )
+    assert text.plain == (
+        "error: request rejected\n  ranks: at most 2, the slots\n    given: 5\n    hint:  REKINDLE_CPU_SLOTS"
+    )
+
+
+def test_no_text_of_a_user_reaches_the_terminal_unsanitized() -> None:
+    evil = "\x1b]52;c;AAAA\x07\x1b[2J\x9b31m[red]x"
+    bad = job(
+        name=evil, phase=evil, notice=evil, waiting_for=evil, args=[evil], devices=[evil], outcome=outcome(message=evil)
+    )
+    printed = [
+        *(formatting.status_line({**bad, "state": state}) for state in ("queued", "recovering", "failed", "running")),
+        *(value for _, value in facts(bad, NO_TIME, evil)),
+        *history([attempt(outcome=outcome(message=evil, file=evil), reason=evil, devices=[evil])]),
+        change_line(None, bad) or "",
+        summary(bad),
+        format_problem({"detail": evil, "errors": [{"field": evil, "rule": evil, "value": evil, "hint": evil}]}).plain,
+    ]
+    for text in printed:
+        assert not CONTROLS.search(text.replace("\n", "")), text
+    assert any("[red]x" in text for text in printed)
+
+
+def test_the_demo_kills_only_after_a_snapshot_and_before_the_next() -> None:
+    assert is_past_snapshot(job(step=120, snapshot_step=100))
+    assert not is_past_snapshot(job(step=100, snapshot_step=100))
+    assert not is_past_snapshot(job(step=120, snapshot_step=0))
+    assert not is_past_snapshot(job(step=120, snapshot_step=None))
+    assert not is_past_snapshot(job(state="recovering", step=120, snapshot_step=100))
+
+
+def test_the_demo_reports_what_it_could_not_show() -> None:
+    over = job(state="succeeded", restarts=1)
+    attempts = [attempt(), attempt(2, resumed_from_step=120)]
+    assert shortfalls(over, attempts, 0.97) == []
+    assert "it is failed" in shortfalls({**over, "state": "failed"}, attempts, 0.97)[0]
+    assert "there was none" in shortfalls({**over, "restarts": 0}, attempts, 0.97)[0]
+    assert "none did" in shortfalls(over, [attempt(), attempt(2, resumed_from_step=0)], 0.97)[0]
+    assert "it is 0.9" in shortfalls(over, attempts, 0.9)[0]
+    assert "it is None" in shortfalls(over, attempts, None)[0]

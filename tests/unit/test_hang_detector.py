@@ -1,0 +1,64 @@
+"""When the keeper itself was kept from sampling: what it did not observe is no hang."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from rekindle.contract.files import write_json
+from rekindle.contract.processes import ProcessIdentity
+from rekindle.contract.run_dir.paths import AttemptDir
+from rekindle.contract.run_dir.rank_records import RankState, RankStatus
+from rekindle.keeper.attempt_result import RankResult
+from rekindle.keeper.hangs.detector import HangDetector
+
+_LIMIT = 10.0  # seconds
+
+
+class Watched:
+    """This very process as the one rank of an attempt, in which time is what the test says."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._dir, own = AttemptDir(folder), ProcessIdentity.own()
+        self._rank = RankResult(0, 0, own.pid, own.start_time)
+        self._dir.rank(0).root.mkdir(parents=True)
+        self._now = 1000.0
+        monkeypatch.setattr(time, "monotonic", lambda: self._now)
+        self._detector = HangDetector(self._dir, folder, _LIMIT)
+
+    def report(self, step: int) -> None:
+        status = RankStatus(0, 0, 1, "host", self._rank.pid, self._rank.start_time, "cpu", RankState.RUNNING, 0.0)
+        status.step = step
+        write_json(self._dir.rank(0).status, status.to_json(), durable=False)
+
+    def detected_within(self, seconds: int) -> bool:
+        """Whether one of ``seconds`` samples, a second apart, reports a hang."""
+        return any(self.sample_after(1.0) for _ in range(seconds))
+
+    def sample_after(self, seconds: float) -> bool:
+        self._now += seconds
+        return self._detector.poll([self._rank], self._pass) is not None
+
+    def _pass(self, seconds: float) -> None:
+        self._now += seconds
+
+
+@pytest.fixture
+def watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Watched:
+    watched = Watched(tmp_path, monkeypatch)
+    for step in range(10):
+        watched.report(step)
+        watched.sample_after(1.0)
+    return watched
+
+
+def test_a_tree_that_was_frozen_with_its_keeper_is_no_hang(watched: Watched) -> None:
+    assert not watched.sample_after(600.0)
+    assert not watched.detected_within(5)
+    watched.report(10)
+    assert not watched.detected_within(5)
+
+
+def test_a_tree_that_stalls_after_it_was_frozen_is_one(watched: Watched) -> None:
+    watched.sample_after(600.0)
+    assert watched.detected_within(int(_LIMIT) + 2)

@@ -1,0 +1,319 @@
+"""Logs are followed by byte offsets: no line is lost and none comes twice, whatever happens in between."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx2
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import own_loop
+from cli_examples import attempt, job
+from rekindle_service.client import (
+    AsyncClient,
+    AttemptHeader,
+    Client,
+    LogFilter,
+    LogLine,
+    NoServerError,
+    ProblemError,
+    Server,
+    log_follower,
+    transport,
+)
+from rekindle_service.client.log_follower import LineBuffer
+
+_CHUNK = 7  # bytes in one answer: small, so that lines and characters are cut everywhere
+
+Serve = Callable[["FakeServer"], "FakeServer"]
+
+UNREACHABLE = httpx2.ConnectError("connection refused")
+
+
+@dataclass
+class FakeServer:
+    """Answers as a server does; each step of ``script`` changes it before an answer about the job."""
+
+    script: list[Callable[["FakeServer"], None]]
+    state: str = "running"
+    attempts: list[Any] = field(default_factory=list)
+    files: dict[tuple[int, int, str], bytes] = field(default_factory=dict)
+    failures: list[httpx2.TransportError | int] = field(default_factory=list)  # of the next requests; int: a status
+    reads: int = 0
+
+    def answer(self, method: str, url: str, **options: Any) -> httpx2.Response:
+        request = httpx2.Request(method, f"http://server{url}")
+        if self.failures:
+            failure = self.failures.pop(0)
+            if isinstance(failure, httpx2.TransportError):
+                raise failure
+            headers = {"content-type": "application/problem+json"}
+            return httpx2.Response(failure, json={"status": failure}, headers=headers, request=request)
+        match url.split("/")[5:]:
+            case []:
+                if self.script:
+                    self.script.pop(0)(self)
+                return httpx2.Response(200, json=job(state=self.state), request=request)
+            case ["attempts"]:
+                return httpx2.Response(200, json={"items": self.attempts}, request=request)
+            case ["ranks"]:
+                number = options["params"]["attempt"]
+                ranks = sorted({rank for attempt, rank, _ in self.files if attempt == number})
+                return httpx2.Response(200, json={"items": [{"rank": rank} for rank in ranks]}, request=request)
+            case ["ranks", rank, "log"]:
+                data, end = self._read(int(rank), **options["params"])
+                return httpx2.Response(200, content=data, headers={"X-Next-Offset": str(end)}, request=request)
+        raise AssertionError(url)
+
+    def _read(
+        self, rank: int, stream: str, attempt: int, offset: int = 0, limit: int = 0, tail: int | None = None
+    ) -> tuple[bytes, int]:
+        self.reads += 1
+        data = self.files.get((attempt, rank, stream), b"")
+        if tail is not None:
+            return b"".join(data.splitlines(keepends=True)[-tail:]), len(data)
+        part = data[offset : offset + _CHUNK]
+        return part, offset + len(part)
+
+    # steps of a script
+
+    def write(self, number: int, rank: int, data: bytes, stream: str = "stdout") -> None:
+        key = (number, rank, stream)
+        self.files[key] = self.files.get(key, b"") + data
+
+    def begin(self, number: int, **changes: Any) -> None:
+        self.attempts.append(attempt(number, state="running", ended_at=None, outcome=None, **changes))
+
+    def end(self, state: str | None = None) -> None:
+        self.attempts[-1] = self.attempts[-1] | {"state": "ended"}
+        self.state = state or self.state
+
+
+@pytest.fixture
+def serve(monkeypatch: pytest.MonkeyPatch) -> Serve:
+    """Let both kinds of client send their requests to a fake server, without pauses."""
+
+    def connect(server: FakeServer) -> FakeServer:
+        async def request(_: object, method: str, url: str, **options: Any) -> httpx2.Response:
+            return server.answer(method, url, **options)
+
+        for http in (transport.BlockingHttp, transport.AsyncHttp):
+            monkeypatch.setattr(http, "request", request)
+        return server
+
+    async def without_pause(_: float) -> None: ...
+
+    for http in (transport.BlockingHttp, transport.AsyncHttp):
+        monkeypatch.setattr(http, "sleep", staticmethod(without_pause))
+    return connect
+
+
+def locate() -> Server:
+    return Server("http://server", "token")
+
+
+def followed(changes: list[bool] | None = None, *, follow: bool = True, **choice: Any) -> list[str]:
+    """Every item as text; ``changes`` receives those of the connection."""
+    on_change = None if changes is None else changes.append
+    with Client(locate) as client:
+        items = client.logs("abcdefghij", LogFilter(**choice), follow=follow, on_connection_change=on_change)
+        return [text(item) for item in items]
+
+
+def followed_of(serve: Serve, server: FakeServer, **choice: Any) -> list[str]:
+    serve(server)
+    return followed(**choice)
+
+
+def text(item: LogLine | AttemptHeader) -> str:
+    if isinstance(item, LogLine):
+        return f"{item.rank} {item.text}"
+    return f"attempt {item.attempt}" + (f" from {item.resumed_from_step}" if item.resumed_from_step else "")
+
+
+def two_attempts() -> FakeServer:
+    """Rank 1 dies in the first attempt; the second goes on from step 120."""
+
+    def first(server: FakeServer) -> None:
+        server.begin(1)
+        server.write(1, 0, b"step 1\nstep ")
+        server.write(1, 1, b"step 1\n")
+
+    def more(server: FakeServer) -> None:
+        server.write(1, 0, b"2\n")
+
+    def crash(server: FakeServer) -> None:
+        server.write(1, 1, b"unfinished", "stderr")
+        server.end()
+        server.begin(2, resumed_from_step=120)
+        server.write(2, 0, b"step 121\n")
+
+    def over(server: FakeServer) -> None:
+        server.write(2, 0, b"done")
+        server.end("succeeded")
+
+    return FakeServer([first, more, crash, over])
+
+
+ALL = [
+    "attempt 1",
+    "0 step 1",
+    "1 step 1",
+    "0 step 2",
+    "1 unfinished",
+    "attempt 2 from 120",
+    "0 step 121",
+    "0 done",
+]
+
+
+def test_every_line_of_every_rank_and_attempt_comes_once_and_in_order(serve: Serve) -> None:
+    serve(two_attempts())
+    assert followed() == ALL
+
+
+def failing(*failures: httpx2.TransportError | int) -> FakeServer:
+    server = two_attempts()
+    server.script.insert(1, lambda self: self.failures.extend(failures))
+    return server
+
+
+def test_an_asynchronous_client_follows_the_same(serve: Serve) -> None:
+    serve(failing(UNREACHABLE))
+
+    async def follow() -> list[str]:
+        async with AsyncClient(locate) as client:
+            return [text(item) async for item in client.logs("abcdefghij", follow=True)]
+
+    assert own_loop.run(follow) == ALL
+
+
+def test_an_unreachable_server_costs_no_line_and_is_reported_once(serve: Serve) -> None:
+    serve(failing(UNREACHABLE, UNREACHABLE, UNREACHABLE))
+    changes: list[bool] = []
+    assert followed(changes) == ALL
+    assert changes == [False, True]
+
+
+def test_a_server_that_is_stopping_is_retried_as_well(serve: Serve) -> None:
+    serve(failing(503))
+    assert followed() == ALL
+
+
+def test_a_server_that_never_answered_is_an_error(serve: Serve) -> None:
+    serve(two_attempts()).failures.append(UNREACHABLE)
+    with pytest.raises(NoServerError):
+        followed()
+
+
+def test_a_rejected_request_is_not_retried(serve: Serve) -> None:
+    serve(failing(404))
+    with pytest.raises(ProblemError):
+        followed()
+
+
+def test_one_rank_one_stream_or_one_attempt_can_be_selected(serve: Serve) -> None:
+    assert followed_of(serve, two_attempts(), rank=1) == [
+        "attempt 1",
+        "1 step 1",
+        "1 unfinished",
+        "attempt 2 from 120",
+    ]
+    assert followed_of(serve, two_attempts(), stream="stderr") == [
+        "attempt 1",
+        "1 unfinished",
+        "attempt 2 from 120",
+    ]
+    assert followed_of(serve, two_attempts(), attempt=2) == ALL[5:]
+
+
+def test_a_tail_starts_with_the_latest_attempt_and_then_follows(serve: Serve) -> None:
+    def second(server: FakeServer) -> None:
+        server.begin(1)
+        server.write(1, 0, b"old\n")
+        server.end()
+        server.begin(2, resumed_from_step=120)
+        server.write(2, 0, b"a\nb\nc\n")
+
+    def third(server: FakeServer) -> None:
+        server.end()
+        server.begin(3, resumed_from_step=140)
+        server.write(3, 0, b"d\ne\nf\n")
+
+    server = FakeServer([second, third, lambda self: self.end("failed")])
+    assert followed_of(serve, server, tail=2) == [
+        "attempt 2 from 120",
+        "0 b",
+        "0 c",
+        "attempt 3 from 140",
+        "0 d",
+        "0 e",
+        "0 f",
+    ]
+
+
+def test_an_attempt_that_resumed_from_nothing_is_shown_after_a_short_wait(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_follower, "_RESUME_STEP_TIMEOUT", 0)
+
+    def second(server: FakeServer) -> None:
+        server.begin(1)
+        server.end()
+        server.begin(2)
+        server.write(2, 0, b"hello\n")
+
+    server = FakeServer([second, lambda self: None, lambda self: self.end("succeeded")])
+    assert followed_of(serve, server) == ["attempt 1", "attempt 2", "0 hello"]
+
+
+def test_an_ended_attempt_is_not_read_again_and_again(serve: Serve) -> None:
+    def rest(server: FakeServer) -> None:
+        pass
+
+    short, long = two_attempts(), two_attempts()
+    long.script[3:3] = [rest] * 50
+    followed_of(serve, short)
+    followed_of(serve, long)
+    assert long.reads - short.reads <= 50 * 2  # of the one live log of attempt 2, both streams
+
+
+def test_without_follow_everything_written_so_far_is_shown(serve: Serve) -> None:
+    server = serve(two_attempts())
+    for step in server.script:
+        step(server)
+    assert followed(follow=False) == [
+        "attempt 1",
+        "0 step 1",
+        "0 step 2",
+        "1 step 1",
+        "1 unfinished",
+        "attempt 2 from 120",
+        "0 step 121",
+        "0 done",
+    ]
+
+
+@given(st.binary(max_size=300), st.integers(min_value=1, max_value=20))
+def test_however_the_bytes_are_cut_the_lines_join_to_the_same_bytes(data: bytes, size: int) -> None:
+    buffer = LineBuffer()
+    lines = [line for at in range(0, len(data), size) for line in buffer.feed(data[at : at + size])]
+    whole = LineBuffer()
+    assert [*lines, buffer.flush()] == [*whole.feed(data), whole.flush()]
+    assert b"".join(lines) == data[: len(b"".join(lines))]
+
+
+def test_a_progress_bar_is_cut_at_its_carriage_returns() -> None:
+    buffer = LineBuffer()
+    assert buffer.feed(b"10%\r20%\r") == [b"10%\r"]
+    assert buffer.feed(b"\nnext\r") == [b"20%\r\n"]
+    assert buffer.feed(b"\n") == [b"next\r\n"]
+
+
+def test_a_line_without_an_end_does_not_fill_the_memory() -> None:
+    buffer = LineBuffer()
+    lines = [line for _ in range(100) for line in buffer.feed(b"x" * 10_000)]
+    assert all(len(line) < 100_000 for line in lines)
+    assert len(b"".join(lines)) + len(buffer.flush()) == 1_000_000

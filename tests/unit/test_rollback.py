@@ -1,0 +1,46 @@
+from pathlib import Path
+
+import pytest
+
+from rekindle.contract.run_dir.paths import RunDir
+from rekindle.keeper.rollback import roll_back
+
+
+@pytest.fixture
+def run_dir(tmp_path: Path) -> RunDir:
+    run_dir = RunDir(tmp_path)
+    for step in (10, 20, 30):
+        folder = run_dir.snapshots / f"{step:012}"
+        folder.mkdir(parents=True)
+        (folder / "manifest.json").write_text(str(step))
+    (run_dir.snapshots / ".tmp-1-000000000040").mkdir()
+    return run_dir
+
+
+def names(run_dir: RunDir) -> list[str]:
+    return sorted(entry.name for entry in run_dir.snapshots.iterdir() if not entry.name.startswith("."))
+
+
+def test_later_snapshots_are_quarantined_whole(run_dir: RunDir) -> None:
+    assert roll_back(run_dir, 10) == [20, 30]
+    assert names(run_dir) == ["000000000010", "quarantine-000000000020", "quarantine-000000000030"]
+    assert (run_dir.snapshots / "quarantine-000000000030" / "manifest.json").read_text() == "30"
+
+
+def test_repeating_it_after_a_kill_in_the_middle_ends_the_same(run_dir: RunDir) -> None:
+    (run_dir.snapshots / "000000000020").rename(run_dir.snapshots / "quarantine-000000000020")
+    assert roll_back(run_dir, 10) == [30]
+    assert roll_back(run_dir, 10) == []
+    assert names(run_dir) == ["000000000010", "quarantine-000000000020", "quarantine-000000000030"]
+
+
+def test_without_the_chosen_snapshot_nothing_is_quarantined(run_dir: RunDir) -> None:
+    assert roll_back(run_dir, 15) == []
+    assert names(run_dir) == ["000000000010", "000000000020", "000000000030"]
+
+
+def test_what_was_quarantined_before_is_replaced(run_dir: RunDir) -> None:
+    (run_dir.snapshots / "quarantine-000000000020").mkdir()
+    (run_dir.snapshots / "quarantine-000000000020" / "manifest.json").write_text("older")
+    roll_back(run_dir, 10)
+    assert (run_dir.snapshots / "quarantine-000000000020" / "manifest.json").read_text() == "20"

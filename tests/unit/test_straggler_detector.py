@@ -1,0 +1,55 @@
+"""Which rank delays the others: found by shares of samples, and only where the ranks run in lockstep."""
+
+from itertools import chain, repeat
+
+from rekindle.keeper.hangs.straggler import WINDOW, CollectiveSample, StragglerDetector, StragglerEvent, ranks_behind
+
+
+def samples(count, behind, *, per_sample=(4, 4), start=0):
+    """``behind``: by sample, the ranks that the others wait for; ``per_sample``: collectives of each rank."""
+    for sample, late in zip(range(start, start + count), behind, strict=False):
+        yield CollectiveSample({rank: sample * made for rank, made in enumerate(per_sample)}, frozenset(late))
+
+
+def events(detector, samples_added):
+    return list(chain.from_iterable(detector.add(each) for each in samples_added))
+
+
+def test_a_rank_that_the_others_wait_for_most_of_the_time_is_marked_once():
+    assert events(StragglerDetector(), samples(3 * WINDOW, repeat({1}))) == [StragglerEvent(1, 1.0)]
+
+
+def test_equal_ranks_that_are_behind_in_turns_are_not_marked():
+    assert events(StragglerDetector(), samples(3 * WINDOW, [{0}, {1}, set()] * WINDOW)) == []
+
+
+def test_a_mark_is_cleared_when_the_rank_has_kept_up_for_a_while():
+    detector = StragglerDetector()
+    events(detector, samples(WINDOW, repeat({1})))
+    assert events(detector, samples(WINDOW, repeat(set()), start=WINDOW)) == [StragglerEvent(1, None)]
+
+
+def test_nothing_is_reported_before_a_whole_window_was_sampled():
+    assert events(StragglerDetector(), samples(WINDOW - 1, repeat({1}))) == []
+
+
+def test_a_world_without_progress_has_no_straggler():
+    assert events(StragglerDetector(), samples(3 * WINDOW, repeat({1}), per_sample=(0, 0))) == []
+
+
+def test_ranks_that_never_make_as_many_collectives_are_not_compared():
+    assert events(StragglerDetector(), samples(3 * WINDOW, repeat({1}), per_sample=(5, 4))) == []
+
+
+def test_a_rank_that_has_ended_restarts_the_window():
+    detector = StragglerDetector()
+    events(detector, samples(WINDOW - 1, repeat({1}), per_sample=(4, 4, 4)))
+    assert events(detector, samples(WINDOW - 1, repeat({1}), start=WINDOW)) == []
+
+
+def test_the_rank_that_is_queried_first_is_not_behind_when_it_has_moved_on_meanwhile():
+    assert ranks_behind({0: 10, 1: 11}, {0: 11}) == frozenset()
+
+
+def test_a_rank_that_still_has_not_enqueued_what_another_had_is_behind():
+    assert ranks_behind({0: 10, 1: 11, 2: 11}, {0: 10}) == {0}

@@ -1,0 +1,105 @@
+"""What `rekindle top` draws fits the terminal, whatever there is to draw."""
+
+import re
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from cli_examples import attempt, job
+from rekindle_service.cli.shell_completion import candidates
+from rekindle_service.cli.top_view import JobView, MachineView, View, frame, full_view
+
+_HOSTILE = "\x1b]0;owned\x07\x1b[2J[bold]x[/bold]\r\nnext\u202e" + "wide " * 60
+
+
+def slot(index: int, holder: Any = None) -> Any:
+    job_id, name, state = (None,) * 3 if holder is None else (holder["id"], holder["name"], holder["state"])
+    fields = {"name": f"cpu:{index}", "device": "cpu", "index": index, "title": "CPU slot", "memory": None}
+    return {**fields, "uuid": None, "job": job_id, "job_name": name, "job_state": state}
+
+
+def rank(number: int, **changes: Any) -> Any:
+    fields = {
+        "rank": number,
+        "state": "running",
+        "phase": "train",
+        "step": 120,
+        "steps": 400,
+        "steps_per_second": 10.0,
+        "heartbeat_age": 0.4,
+        "straggler": None,
+        "last_line": "loss 0.1",
+    }
+    return fields | changes
+
+
+def drawn(view: View, width: int, height: int, warning: str = "") -> list[str]:
+    console = Console(width=width, height=height, markup=False, highlight=False, color_system=None)
+    with console.capture() as capture:
+        console.print(frame(view, warning, width, height))
+    return capture.get().splitlines()
+
+
+def machine(jobs: int = 3, slots: int = 4, **changes: Any) -> MachineView:
+    made = [job(id=f"job{number:07}", number=number, **changes) for number in range(jobs)]
+    return MachineView([slot(index, made[0] if made and index < 2 else None) for index in range(slots)], made, [])
+
+
+@pytest.mark.parametrize("size", [(120, 40), (80, 24), (40, 10), (20, 5), (10, 3)])
+@pytest.mark.parametrize(
+    "view",
+    [
+        machine(jobs=200, slots=64),
+        machine(name=_HOSTILE, notice=_HOSTILE, phase=_HOSTILE),
+        JobView(job(name=_HOSTILE), [attempt()], [rank(each, last_line=_HOSTILE) for each in range(64)]),
+        MachineView([], [], []),
+        JobView(job(state="queued"), [], []),
+    ],
+)
+def test_no_frame_is_larger_than_the_terminal_nor_acts_on_it(view: View, size: tuple[int, int]) -> None:
+    lines = drawn(view, *size, warning="Server unreachable")
+    assert len(lines) <= size[1]
+    assert all(len(line) <= size[0] for line in lines)
+    assert not re.search("[\x00-\x1f\x7f-\x9f\u202e]", "".join(lines))
+
+
+def test_rows_that_do_not_fit_are_counted() -> None:
+    lines = drawn(machine(jobs=50), 120, 20)
+    shown = sum("digits" in line and "running" in line for line in lines[4:])
+    assert lines[-1] == f"… and {50 - shown} more"
+
+
+def test_a_job_is_shown_with_its_progress_and_its_outcome() -> None:
+    recovering = job(state="recovering", restarts=2, outcome=attempt()["outcome"], steps_per_second=None)
+    lines = drawn(MachineView([slot(0, recovering), slot(1)], [recovering], []), 140, 20)
+    assert "1 recovering; 1 of 2 slots in use" in lines[1]
+    assert lines[2].split() == ["cpu:0", "digits", "cpu:1", "free"]
+    assert lines[5].split()[:8] == ["3", "digits", "recovering", "120/400", "30%", "-", "28", "s"]
+    assert "rank 1 was killed by SIGKILL" in lines[5]
+
+
+def test_a_job_shows_its_ranks_and_marks_the_straggler() -> None:
+    ranks = [rank(0), rank(1, straggler=0.45, heartbeat_age=75, last_line=None)]
+    lines = drawn(JobView(job(), [attempt()], ranks), 140, 20)
+    assert "attempt 1 ended: signal: rank 1 was killed by SIGKILL" in "".join(lines)
+    assert lines[-2].split() == ["0", "running", "train", "120/400", "10/s", "0.4", "s", "ago", "-", "loss", "0.1"]
+    assert "1 min 15 s ago" in lines[-1]
+    assert "45% of the time" in lines[-1]
+
+
+def test_without_a_terminal_every_row_is_printed() -> None:
+    console = Console(width=100_000, markup=False, color_system=None)
+    with console.capture() as capture:
+        console.print(full_view(machine(jobs=50)))
+    assert capture.get().count("digits") == 50 + 1
+
+
+def test_only_plain_words_are_offered_to_a_shell() -> None:
+    names = ["digits", "$(reboot)", "two words", "digits", "-rf", "dig;ls", "x`y`"]
+    jobs = [job(id=f"abcdefgh{number:02}", number=number, name=name) for number, name in enumerate(names)]
+    offered = [word for word, _ in candidates(jobs, "")]
+    assert offered[0] == "digits"
+    assert set(offered[1:]) == {each["id"] for each in jobs[1:]}
+    assert [word for word, _ in candidates(jobs, "di")] == ["digits"]
+    assert [word for word, _ in candidates(jobs, "abcdefgh05")] == ["abcdefgh05"]

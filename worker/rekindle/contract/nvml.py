@@ -1,0 +1,87 @@
+"""What GPUs use, as the NVIDIA driver's own library (NVML) reports it, called through ctypes.
+
+Keeper and server read usage here. Which GPUs, links and processes there are, only the server asks, by nvidia-ml-py: a
+job's interpreter need have nothing but torch. NVML makes no CUDA context. It is opened for each reading only, so that
+nothing of it is loaded when the keeper forks.
+"""
+
+import ctypes
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+
+LIBRARY = "libnvidia-ml.so.1"
+_CORE_SENSOR = 0  # NVML_TEMPERATURE_GPU
+
+
+class _MemoryInfo(ctypes.Structure):
+    """``nvmlMemory_t``, in bytes."""
+
+    _fields_ = (("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong))
+
+
+class _Utilization(ctypes.Structure):
+    """``nvmlUtilization_t``, in percent of the driver's last sampling period."""
+
+    _fields_ = (("gpu", ctypes.c_uint), ("memory", ctypes.c_uint))
+
+
+@dataclass(frozen=True, slots=True)
+class GpuReading:
+    """One sample of a whole GPU, whoever uses it. What its driver does not report is None: MIG has no utilization."""
+
+    utilization_percent: int | None = None
+    memory_used_bytes: int | None = None
+    memory_total_bytes: int | None = None
+    temperature_celsius: int | None = None
+    power_watts: float | None = None
+
+
+def read_gpus(devices: Sequence[str], library: str = LIBRARY) -> list[GpuReading | None]:
+    """A sample of each of ``devices`` (UUIDs or indices, as in CUDA_VISIBLE_DEVICES); None for one that is lost.
+
+    All are None where there is no driver, or it does not answer.
+    """
+    readings: list[GpuReading | None] = [None] * len(devices)
+    with suppress(OSError):
+        if devices:
+            with _opened(library) as nvml:
+                readings = [_read(nvml, device) for device in devices]
+    return readings
+
+
+@contextmanager
+def _opened(library: str) -> Iterator[ctypes.CDLL]:
+    """Raises OSError where there is no driver or it does not answer."""
+    nvml = ctypes.CDLL(library)
+    if nvml.nvmlInit_v2() != 0:
+        raise OSError(f"{library} cannot be initialized")
+    try:
+        yield nvml
+    finally:
+        nvml.nvmlShutdown()
+
+
+def _read(nvml: ctypes.CDLL, device: str) -> GpuReading | None:
+    gpu = ctypes.c_void_p()
+    by_index = device.isdecimal()
+    find = nvml.nvmlDeviceGetHandleByIndex_v2 if by_index else nvml.nvmlDeviceGetHandleByUUID
+    if find(ctypes.c_uint(int(device)) if by_index else device.encode(), ctypes.byref(gpu)) != 0:
+        return None
+    rates = _ask(nvml.nvmlDeviceGetUtilizationRates, gpu, answer=_Utilization())
+    memory = _ask(nvml.nvmlDeviceGetMemoryInfo, gpu, answer=_MemoryInfo())
+    degrees = _ask(nvml.nvmlDeviceGetTemperature, gpu, _CORE_SENSOR, answer=ctypes.c_uint())
+    milliwatts = _ask(nvml.nvmlDeviceGetPowerUsage, gpu, answer=ctypes.c_uint())
+    return GpuReading(
+        utilization_percent=None if rates is None else rates.gpu,
+        memory_used_bytes=None if memory is None else memory.used,
+        memory_total_bytes=None if memory is None else memory.total,
+        temperature_celsius=None if degrees is None else degrees.value,
+        power_watts=None if milliwatts is None else milliwatts.value / 1000,
+    )
+
+
+def _ask(function: Any, *arguments: Any, answer: Any) -> Any:
+    """``answer`` as the driver has filled it in, or None where this GPU does not support the call."""
+    return answer if function(*arguments, ctypes.byref(answer)) == 0 else None

@@ -1,0 +1,83 @@
+"""Messages by which ranks, agent and server wake a job's keeper, through the control FIFO of the run directory."""
+
+import json
+import os
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from signal import NSIG
+from typing import Annotated, Any
+
+from rekindle.contract.chaos import Fault
+from rekindle.contract.run_dir.json_records import Count, JsonRecord, Range
+from rekindle.contract.run_dir.paths import RunDir
+
+MAX_MESSAGE_BYTES = 4096
+"""Linux's PIPE_BUF, up to which writes of several processes never mix."""
+
+
+class MessageType(StrEnum):
+    """What happened, or what is requested, with the fields of ``ControlMessage`` that belong to it."""
+
+    RANK_STARTED = "rank_started"  # attempt, rank
+    RANK_DONE = "rank_done"  # attempt, rank
+    RANK_FAILED = "rank_failed"  # attempt, rank
+    RANK_EXITED = "rank_exited"  # attempt, pid, and exit_code or signal
+    RESUMED = "resumed"  # attempt, step: the snapshot that training resumed from
+    SNAPSHOT_SKIPPED = "snapshot_skipped"  # attempt, step, reason
+    STACK = "stack"  # attempt, rank: dump its stacks
+    CHAOS = "chaos"  # attempt, fault, and rank where the fault needs one
+    INTENT = "intent"  # intent.json has changed
+
+
+@dataclass(frozen=True, slots=True)
+class ControlMessage(JsonRecord):
+    """One JSON line; fields that do not belong to ``type`` are None. A script may send anything: see ``Range``."""
+
+    type: MessageType
+    attempt: int | None = None
+    rank: int | None = None
+    pid: int | None = None
+    exit_code: Annotated[int, Range(0, 255)] | None = None
+    signal: Annotated[int, Range(1, NSIG - 1)] | None = None
+    step: Count | None = None
+    reason: str | None = None
+    fault: Fault | None = None
+
+
+def parse_message(line: bytes) -> ControlMessage | None:
+    """None for a line that is no valid message."""
+    try:
+        return ControlMessage.from_json(json.loads(line)) if len(line) <= MAX_MESSAGE_BYTES else None
+    except (ValueError, RecursionError):
+        return None
+
+
+def notify(run_dir: RunDir, message: ControlMessage) -> None:
+    """Wake the keeper of ``run_dir``; nothing happens when none listens. Raises ValueError for too long a message."""
+    value = message.to_json()
+    if not _send(run_dir.control, value):
+        _notify_keeper_of_0_1(run_dir, value)
+
+
+def _notify_keeper_of_0_1(run_dir: RunDir, value: dict[str, Any]) -> None:
+    """Keepers of version 0.1.0, which outlive an upgrade, read the FIFO ``bell`` and the key ``bell`` for ``type``."""
+    _send(run_dir.root / "bell", {"bell": value.pop("type"), **value})
+
+
+def _send(fifo: Path, value: dict[str, Any]) -> bool:
+    """False where nobody listens, or the FIFO is full: no sender ever waits for the keeper."""
+    line = json.dumps(value).encode() + b"\n"
+    if len(line) > MAX_MESSAGE_BYTES:
+        raise ValueError(f"a control message has at most {MAX_MESSAGE_BYTES} bytes, this one has {len(line)}")
+    try:
+        fd = os.open(fifo, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        os.write(fd, line)
+    except OSError:
+        return False
+    finally:
+        os.close(fd)
+    return True

@@ -1,0 +1,48 @@
+"""What a run is executed with: interpreter, packages and machine. Written once, when its keeper begins."""
+
+import os
+import platform
+import time
+from contextlib import suppress
+from importlib.metadata import distributions
+from pathlib import Path
+from typing import Any
+
+from rekindle.contract.files import write_json
+from rekindle.contract.run_dir.paths import RunDir
+
+
+def write_environment_info(run_dir: RunDir, run: int) -> None:
+    """A disk that is full costs the file, not the run."""
+    with suppress(OSError):
+        write_json(run_dir.surroundings, {"run": run, "at": time.time(), **_info()}, durable=False)
+
+
+def _info() -> dict[str, Any]:
+    return {
+        "host": platform.node(),
+        "system": f"{platform.system()} {platform.release()}",
+        "processor": _processor(),
+        "cores": len(os.sched_getaffinity(0)),
+        "memory": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        "python": platform.python_version(),
+        "packages": _packages(),
+    }
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
+    except OSError:
+        lines = []
+    models = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(models, platform.machine())
+
+
+def _packages() -> dict[str, str]:
+    """Name and version of everything that is installed, as ``pip list`` has it. A damaged package is omitted."""
+    found: dict[str, str] = {}
+    for package in distributions():
+        with suppress(Exception):  # whatever a broken installation raises, it must not stop a training
+            found.setdefault(str(package.metadata["Name"]), str(package.version))
+    return dict(sorted(found.items(), key=lambda item: item[0].lower()))

@@ -1,0 +1,60 @@
+"""The keeper's part of ``rekindle chaos``: injects the fault that a user requested, and records it first."""
+
+import os
+import signal
+from contextlib import suppress
+from pathlib import Path
+
+from rekindle.contract.chaos import CHAOS_SIGNAL, RANK_FAULTS, SELF_INFLICTED, Fault
+from rekindle.contract.files import atomic_write
+from rekindle.contract.run_dir.control import ControlMessage
+from rekindle.contract.run_dir.journal import RecordType
+from rekindle.contract.run_dir.paths import RunDir
+from rekindle.keeper.buffered_journal import BufferedJournal
+from rekindle.keeper.ranks.table import RankTable, send_signal
+
+_SIGNALS = {Fault.KILL: signal.SIGKILL, Fault.STOP: signal.SIGSTOP, Fault.CRASH: signal.SIGSEGV}
+
+
+def inject_fault(
+    message: ControlMessage, run_dir: RunDir, attempt: int, ranks: RankTable, agent: int, journal: BufferedJournal
+) -> None:
+    """Do what a chaos message requests; nothing where its target does not exist."""
+    fault = message.fault
+    rank = ranks.ranks.get(message.rank) if message.rank is not None and fault in RANK_FAULTS else None
+    snapshot = latest_snapshot(run_dir.snapshots) if fault is Fault.CORRUPT_SNAPSHOT else None
+    if fault is None or (rank is None and snapshot is None and fault not in (Fault.AGENT, Fault.KEEPER)):
+        return
+    journal.write_nowait(
+        RecordType.FAULT_INJECTED,
+        attempt=attempt,
+        fault=fault,
+        rank=None if rank is None else rank.rank,
+        snapshot=None if snapshot is None else int(snapshot.name),
+    )
+    if snapshot is not None:
+        corrupt(snapshot)
+    elif rank is None:
+        os.kill(agent if fault is Fault.AGENT else os.getpid(), signal.SIGKILL)
+    elif fault in SELF_INFLICTED:
+        atomic_write(run_dir.attempt(attempt).rank(rank.rank).chaos, fault.encode(), durable=False)
+        send_signal(rank, CHAOS_SIGNAL)
+    else:
+        send_signal(rank, _SIGNALS[fault])
+
+
+def latest_snapshot(snapshots: Path) -> Path | None:
+    """The directory of the latest committed snapshot."""
+    committed = (path.parent for path in snapshots.glob("*/manifest.json"))
+    return max((path for path in committed if path.name.isdecimal()), default=None)
+
+
+def corrupt(snapshot: Path) -> None:
+    """Flip one bit in the middle of its largest file; nothing where it has just been deleted for a later one."""
+    with suppress(OSError):
+        target = max((path for path in snapshot.iterdir() if path.is_file()), key=lambda path: path.stat().st_size)
+        with target.open("r+b") as file:
+            file.seek(target.stat().st_size // 2)
+            byte = file.read(1)[0]
+            file.seek(-1, os.SEEK_CUR)
+            file.write(bytes([byte ^ 1]))

@@ -1,0 +1,102 @@
+"""Which rank the others wait for, and where: from the stacks and samples of all ranks to one sentence. Pure."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rekindle.keeper.attempt_result import Culprit
+from rekindle.keeper.ranks.probe import RankSample
+from rekindle.rank.failure import relative_to_code
+
+_FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+) in (?P<function>.*)$')
+_THREAD = re.compile(r"^(Current thread|Thread) 0x[0-9a-f]+")
+_WAITING = re.compile(
+    r"torch/distributed/(distributed_c10d|_functional_collectives|c10d_logger|rendezvous|nn/functional)\.py$"
+    r"|torch/autograd/(graph|__init__)\.py$"
+)
+_LOADER = "torch/utils/data/dataloader.py"
+_ENTRYPOINT = "rekindle/rank/entrypoint.py"
+_STATES = {"T": "is stopped (SIGSTOP)", "t": "is stopped by a debugger", "D": "is in uninterruptible sleep"}
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One level of a Python stack."""
+
+    file: str
+    line: int
+    function: str
+
+
+@dataclass(frozen=True, slots=True)
+class RankObservation:
+    """One rank of a world that makes no progress."""
+
+    sample: RankSample
+    frames: Sequence[Frame]  # main thread, innermost first; empty where they are not known
+    position: Frame | None  # innermost line of the user's own code
+
+
+def main_stack(dump: str) -> list[Frame]:
+    """The main thread's frames of the last dump of faulthandler in ``dump``, innermost first, down to the script's."""
+    threads: list[list[Frame]] = []
+    for text in dump.splitlines():
+        if _THREAD.match(text):
+            threads.append([])
+        elif threads and (match := _FRAME.match(text)):
+            threads[-1].append(Frame(match["file"], int(match["line"]), match["function"]))
+    frames = threads[-1] if threads else []
+    wrapper = [index for index, frame in enumerate(frames) if frame.file.endswith(_ENTRYPOINT)]
+    return frames[: wrapper[0]] if wrapper else frames
+
+
+def position_in_code(frames: Sequence[Frame], code: Path) -> Frame | None:
+    """The innermost frame in the user's own code, its file relative to ``code``; else the innermost of all."""
+    for frame in frames:
+        if (file := relative_to_code(frame.file, code)) is not None:
+            return Frame(file, frame.line, frame.function)
+    return frames[0] if frames else None
+
+
+def find_culprit(world: Sequence[RankObservation]) -> Culprit:
+    """The rank that the others wait for, by the strongest evidence there is."""
+    for rank in world:
+        if (state := _STATES.get(rank.sample.state or "")) is not None:
+            return _blame(rank, state)
+    if (behind := _behind(world)) is not None:
+        return _blame(behind, _activity(behind))
+    absent = [rank for rank in world if rank.frames and not _waits_for_peers(rank.frames)]
+    if absent and (len(absent) < len(world) or len(world) == 1):
+        return _blame(absent[0], _activity(absent[0]))
+    positions = sorted({f"{rank.position.file}:{rank.position.line}" for rank in world if rank.position is not None})
+    return Culprit(None, "all ranks wait at " + (", ".join(positions) or "unknown positions"))
+
+
+def _waits_for_peers(frames: Sequence[Frame]) -> bool:
+    """True where the innermost frames are inside a collective, or in a backward pass that ends in one."""
+    return any(_WAITING.search(frame.file) for frame in frames[:6])
+
+
+def _behind(world: Sequence[RankObservation]) -> RankObservation | None:
+    """The one rank that has enqueued fewer collectives than the rest, if there is exactly one."""
+    known = [rank.sample.collectives for rank in world if rank.sample.collectives is not None]
+    if len(known) < 2 or min(known) == max(known):
+        return None
+    least = [rank for rank in world if rank.sample.collectives == min(known)]
+    return least[0] if len(least) == 1 else None
+
+
+def _activity(rank: RankObservation) -> str:
+    if any(frame.file.endswith(_LOADER) for frame in rank.frames[:8]):
+        return "waits for its data loader"
+    count = rank.sample.collectives
+    return "has not reached the next collective" + (f" (the last one was number {count})" if count is not None else "")
+
+
+def _blame(rank: RankObservation, what: str) -> Culprit:
+    who = f"rank {rank.sample.rank} {what}"
+    if rank.position is None:
+        return Culprit(rank.sample.rank, who)
+    file, line = rank.position.file, rank.position.line
+    return Culprit(rank.sample.rank, f"{who} at {file}:{line}", file, line)

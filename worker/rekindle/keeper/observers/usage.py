@@ -1,0 +1,113 @@
+"""What an attempt's ranks and GPUs use: logged while it runs, and the GPU memory that is still held after it.
+
+All of it is read from /proc and from the GPU driver: it disturbs no rank.
+"""
+
+import os
+import time
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import astuple
+from pathlib import Path
+
+from rekindle.contract import nvml
+from rekindle.contract.files import append_line, atomic_write
+from rekindle.contract.processes import cpu_seconds, stat_fields
+from rekindle.contract.run_dir.usage import GpuUsage, RankUsage, UsageSample
+from rekindle.keeper.attempt_result import RankResult
+from rekindle.keeper.ranks.processes import descendants
+
+INTERVAL = 5.0  # seconds
+MAX_BYTES = 2 << 20
+"""Of the log. When it has more, every second line is dropped: the older the usage, the coarser its history."""
+
+RELEASE_TIMEOUT = 10.0  # seconds; a driver takes longest when it writes a dump of a failed kernel
+RELEASE_STEADY = 2.0  # seconds without a byte less, after which the memory is assumed to belong to somebody else
+_TOLERANCE = 64 << 20  # bytes that the driver's own bookkeeping may grow by
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+_RSS = 21  # of ``stat_fields``
+
+
+class UsageLog:
+    """One per attempt, written by its keeper only. No fsync: it means nothing to a resume."""
+
+    def __init__(self, path: Path, gpus: Sequence[str], library: str = nvml.LIBRARY) -> None:
+        """``gpus``: those of the job, as in CUDA_VISIBLE_DEVICES."""
+        self._path, self._gpus, self._library = path, gpus, library
+        self._next_sample = 0.0  # seconds of CLOCK_MONOTONIC
+        self._before: dict[int, tuple[float, float]] = {}  # pid → time of its last sample, its processor seconds then
+
+    def sample_if_due(self, ranks: Iterable[RankResult]) -> None:
+        """Append a line about the running ranks. One that cannot be written (a full disk) is a gap, no failure."""
+        now = time.monotonic()
+        if now < self._next_sample:
+            return
+        self._next_sample = now + INTERVAL
+        running = [rank for rank in ranks if rank.ended_at is None and rank.identity.alive()]
+        gpus = enumerate(nvml.read_gpus(self._gpus, self._library))
+        devices = [GpuUsage(index, *astuple(reading)) for index, reading in gpus if reading is not None]
+        sample = UsageSample(time.time(), [self._of_rank(rank) for rank in running], devices)
+        with suppress(OSError):
+            append_line(self._path, sample.to_json(), durable=False)
+            if self._path.stat().st_size > MAX_BYTES:
+                lines = self._path.read_bytes().splitlines(keepends=True)
+                atomic_write(self._path, b"".join(lines[1::2]), durable=False)
+
+    def _of_rank(self, rank: RankResult) -> RankUsage:
+        """Of the rank's process and everything that it has started."""
+        tree = (rank.pid, *descendants(rank.pid))
+        cpu, now = sum(cpu_seconds(pid, with_children=True) for pid in tree), time.monotonic()
+        sampled_at, cpu_before = self._before.get(rank.pid, (now, cpu))
+        self._before[rank.pid] = now, cpu
+        percent = round(100 * max(0.0, cpu - cpu_before) / (now - sampled_at), 1) if now > sampled_at else None
+        disk = [_disk_bytes(pid) for pid in tree]
+        read, written = sum(bytes_read for bytes_read, _ in disk), sum(bytes_written for _, bytes_written in disk)
+        return RankUsage(rank.rank, percent, sum(map(_rss_bytes, tree)), read, written)
+
+
+class GpuMemory:
+    """The memory of some GPUs, measured from what was in use when this was made."""
+
+    def __init__(self, devices: Sequence[str], library: str = nvml.LIBRARY) -> None:
+        """``devices``: UUIDs or indices, as in CUDA_VISIBLE_DEVICES. Make it while nothing of the job runs."""
+        self._devices, self._library = devices, library
+        self._before = self._used()
+
+    def wait_released(self) -> int:
+        """Wait until no more is in use than at first: a rank that starts earlier runs out of memory.
+
+        Returns the bytes that are still held, 0 where nothing is known.
+        """
+        began = shrunk_at = time.monotonic()
+        held = least = self._held()
+        while held and (now := time.monotonic()) < min(began + RELEASE_TIMEOUT, shrunk_at + RELEASE_STEADY):
+            if held < least:
+                least, shrunk_at = held, now
+            time.sleep(0.05)
+            held = self._held()
+        return held
+
+    def _held(self) -> int:
+        more = [now - before for now, before in zip(self._used(), self._before, strict=False)]
+        return sum(each for each in more if each > _TOLERANCE)
+
+    def _used(self) -> list[int]:
+        """Bytes in use on each device; nothing where the driver does not answer for all of them."""
+        readings = nvml.read_gpus(self._devices, self._library)
+        used = [reading.memory_used_bytes for reading in readings if reading is not None]
+        known = [each for each in used if each is not None]
+        return known if len(known) == len(self._devices) else []
+
+
+def _rss_bytes(pid: int) -> int:
+    fields = stat_fields(pid)
+    return 0 if fields is None else int(fields[_RSS]) * _PAGE
+
+
+def _disk_bytes(pid: int) -> tuple[int, int]:
+    """Bytes read from and written to disks for ``pid``; zeros where the kernel does not show them."""
+    with suppress(OSError, ValueError, KeyError):
+        lines = Path(f"/proc/{pid}/io").read_text().splitlines()
+        counters = dict(line.split(": ") for line in lines)
+        return int(counters["read_bytes"]), int(counters["write_bytes"])
+    return 0, 0

@@ -1,0 +1,96 @@
+"""Finding and killing every process of a run, whatever it did to escape."""
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from rekindle.contract.environment import RUN_DIR
+from rekindle.contract.processes import ProcessIdentity
+
+CLEANUP_GRACE = 2.0  # seconds for processes that clean up after others that have died
+CLEANUP_HELPERS = (b"multiprocessing.resource_tracker", b"torch_shm_manager")
+
+
+def descendants(pid: int) -> list[int]:
+    """Every process below ``pid``, nearest first. The keeper adopts orphans, so none of a run's can leave its tree."""
+    found: list[int] = []
+    level = [pid]
+    while level:
+        level = [child for parent in level for child in _children(parent)]
+        found += level
+    return found
+
+
+def orphans_of(run_dir: Path) -> list[int]:
+    """Processes of this run that an earlier keeper left, found by their environment; our own tree is excluded."""
+    key = f"{RUN_DIR}={run_dir}".encode()
+    own = {os.getpid(), *descendants(os.getpid())}
+    pids = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal()]
+    return [pid for pid in pids if pid not in own and key in _read(pid, "environ").split(b"\0")]
+
+
+def kill_all(find: Callable[[], list[int]], reap: Callable[[], object], timeout: float = 10.0) -> list[int]:
+    """SIGKILL all that ``find`` finds until it finds no more; returns the pids still alive after ``timeout`` seconds.
+
+    Once is not enough: a process may fork between being found and its end, and one whose parent ends during the walk
+    is found below neither. So nothing is left only when two walks in a row have found nothing.
+    Helpers that free what the others held in shared memory, once they are gone, get ``CLEANUP_GRACE`` seconds for it.
+    ``reap`` collects those that are this process's own children. A process in uninterruptible sleep (a wedged device
+    or network file system) cannot be killed by anybody, one of another user (``sudo``) not by us.
+    """
+    started = time.monotonic()
+    empty_walks = 0
+    while empty_walks < 2:
+        alive = _alive(find())
+        empty_walks = 0 if alive else empty_walks + 1
+        elapsed = time.monotonic() - started
+        if alive and elapsed >= timeout:
+            break
+        for identity in alive:
+            if elapsed >= CLEANUP_GRACE or not _is_cleanup_helper(identity.pid):
+                identity.send_signal(signal.SIGKILL)
+        reap()
+        time.sleep(0.002 if alive else 0)
+    return [identity.pid for identity in alive]
+
+
+def reap_children() -> dict[int, int]:
+    """Collect every child that has ended (adopted orphans too): pid → wait status."""
+    ended: dict[int, int] = {}
+    with suppress(ChildProcessError):
+        while True:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if pid == 0:
+                break
+            ended[pid] = status
+    return ended
+
+
+def _alive(pids: list[int]) -> list[ProcessIdentity]:
+    known = (ProcessIdentity.of(pid) for pid in pids)
+    return [identity for identity in known if identity is not None and identity.alive()]
+
+
+def _is_cleanup_helper(pid: int) -> bool:
+    command = _read(pid, "cmdline")
+    return any(name in command for name in CLEANUP_HELPERS)
+
+
+def _children(pid: int) -> list[int]:
+    children: list[int] = []
+    with suppress(FileNotFoundError, ProcessLookupError):
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            with suppress(FileNotFoundError, ProcessLookupError):
+                children += [int(child) for child in (task / "children").read_text().split()]
+    return children
+
+
+def _read(pid: int, name: str) -> bytes:
+    """The file ``name`` of /proc/PID; nothing where the process has ended or is another user's."""
+    try:
+        return Path(f"/proc/{pid}/{name}").read_bytes()
+    except OSError:
+        return b""

@@ -1,0 +1,128 @@
+"""The ranks of the running attempt: which have started, which have ended and how, and how to signal exactly them."""
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+
+from rekindle.contract.processes import has_signal_handler
+from rekindle.contract.run_dir.paths import AttemptDir
+from rekindle.contract.run_dir.rank_records import STACK_SIGNAL
+from rekindle.keeper.attempt_files import read_markers, read_rank_result, stopped_by_torchrun
+from rekindle.keeper.attempt_result import RankResult
+from rekindle.keeper.diagnosis import is_cascade
+from rekindle.keeper.ranks.oom_killer import oom_evidence, oom_kills
+
+
+class RankTable:
+    """Filled from control messages, the ranks' own files and the ends of processes."""
+
+    def __init__(self, attempt_dir: AttemptDir, world_size: int) -> None:
+        self._dir, self._world_size = attempt_dir, world_size
+        self.ranks: dict[int, RankResult] = {}
+        self._exits: dict[int, tuple[int | None, int | None]] = {}  # pid → exit code, signal
+        self._oom_kills_before = oom_kills()
+
+    def __iter__(self) -> Iterator[RankResult]:
+        return iter(self.ranks.values())
+
+    def add(self, rank: RankResult) -> None:
+        self.ranks[rank.rank] = rank
+        self._explain(rank)
+
+    def missing(self) -> list[int]:
+        """The ranks of the world that have not started yet, as far as known."""
+        return [number for number in range(self._world_size) if number not in self.ranks]
+
+    def add_unannounced(self) -> None:
+        """Add ranks that have left their files but whose start message did not arrive."""
+        for number in self.missing():
+            if (rank := read_rank_result(self._dir.rank(number), number)) is not None:
+                self.add(rank)
+
+    def record_exit(self, pid: int, exit_code: int | None, signal_number: int | None) -> None:
+        """The first report counts: torchrun's own comes later and has less detail. One of both numbers is None."""
+        if (exit_code is None) == (signal_number is None):
+            return  # sent by a script
+        self._exits.setdefault(pid, (exit_code, signal_number))
+        for rank in self:
+            if rank.pid == pid:
+                self._explain(rank)
+
+    def _explain(self, rank: RankResult) -> None:
+        rank.exit_code, rank.signal = self._exits.get(rank.pid, (None, None))
+        if rank.signal == signal.SIGTERM:
+            rank.stopped_by_torchrun = stopped_by_torchrun(self._dir, rank.pid)
+
+    def record_status(self, pid: int, status: int) -> None:
+        """``status`` as of ``os.waitpid``."""
+        code = os.waitstatus_to_exitcode(status)
+        self.record_exit(pid, *((code, None) if code >= 0 else (None, -code)))
+
+    def record_death(self, pid: int) -> None:
+        for rank in self:
+            if rank.pid == pid and rank.ended_at is None:
+                rank.ended_at = time.monotonic()
+                self.refresh(rank)
+
+    def refresh(self, rank: RankResult) -> None:
+        """Read what the rank itself has left: a done marker, an error."""
+        read_markers(self._dir.rank(rank.rank), rank)
+
+    def complete(self) -> bool:
+        return len(self.ranks) == self._world_size
+
+    def all(self, holds: Callable[[RankResult], bool]) -> bool:
+        """True when every rank of the world has started and ``holds`` is true of each."""
+        return self.complete() and all(holds(rank) for rank in self)
+
+    def all_ended(self) -> bool:
+        """True when none of the ranks that have started is left."""
+        return all(rank.ended_at is not None for rank in self)
+
+    def all_explained(self) -> bool:
+        """True when all have ended and it is known of each how."""
+        return all(rank.ended_at is not None and rank.explained for rank in self)
+
+    def failed(self) -> list[RankResult]:
+        return [rank for rank in self if rank.failed]
+
+    def failed_by_sigterm_only(self) -> bool:
+        """True where a machine that goes down may have caused all failures: it sends SIGTERM to everybody at once."""
+        return all(rank.signal == signal.SIGTERM and rank.error is None for rank in self.failed())
+
+    def root_cause_is_known(self) -> bool:
+        """True once a failure is known that is not the consequence of another's."""
+        return any(not is_cascade(rank) and (rank.error is not None or rank.explained) for rank in self.failed())
+
+    def close(self, *, torchrun_succeeded: bool) -> None:
+        """Everything has ended: fill in how. torchrun succeeds only when every rank's exit code is 0."""
+        for rank in self:
+            rank.ended_at = time.monotonic() if rank.ended_at is None else rank.ended_at
+            if rank.killed and not rank.explained:
+                rank.signal = signal.SIGKILL  # torchrun had reaped it and ended before it could report
+            if torchrun_succeeded and not rank.explained:
+                rank.exit_code = 0
+            if rank.signal == signal.SIGKILL and not rank.killed:
+                rank.oom = oom_evidence(rank.pid, self._oom_kills_before)
+            self.refresh(rank)
+
+    def kill_unfinished(self, *, spared: RankResult | None = None) -> None:
+        """SIGKILL every rank that has neither ended nor finished; their ends are then no evidence of a cause."""
+        for rank in self:
+            if rank is not spared and rank.ended_at is None and not rank.done:
+                rank.killed = send_signal(rank, signal.SIGKILL) or rank.killed
+
+
+def send_signal(rank: RankResult, number: int) -> bool:
+    """Signal this rank's own process, not its group: a data-loader worker must outlive the save it feeds.
+
+    False where the rank has ended, even if the keeper has not noticed yet.
+    """
+    return rank.ended_at is None and rank.identity.send_signal(number)
+
+
+def request_stacks(rank: RankResult) -> None:
+    """Nothing where no handler is installed any more, as after ``os.exec``: the signal would kill the rank."""
+    if has_signal_handler(rank.pid, STACK_SIGNAL):
+        send_signal(rank, STACK_SIGNAL)

@@ -1,0 +1,232 @@
+"""The keeper's loop: attempt, outcome, decision, and again, until the job is over or a stop is requested."""
+
+import json
+import os
+import random
+import secrets
+import shutil
+import signal
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+from rekindle.contract.environment import attempt_environment
+from rekindle.contract.files import write_json
+from rekindle.contract.job import JobSpec, RunIntent
+from rekindle.contract.outcome import Outcome, OutcomeClass
+from rekindle.contract.processes import ProcessIdentity
+from rekindle.contract.run_dir.control import MessageType
+from rekindle.contract.run_dir.journal import RecordType
+from rekindle.contract.run_dir.paths import RunDir
+from rekindle.contract.states import JobIntent
+from rekindle.keeper.attempt import Attempt, AttemptPlan
+from rekindle.keeper.attempt_files import read_lost_attempt
+from rekindle.keeper.attempt_result import AttemptResult, Ending
+from rekindle.keeper.buffered_journal import BufferedJournal
+from rekindle.keeper.diagnosis import diagnose
+from rekindle.keeper.event_loop import EventLoop, Events
+from rekindle.keeper.history import failure_stats, read_history
+from rekindle.keeper.observers.usage import GpuMemory
+from rekindle.keeper.ranks.processes import kill_all, orphans_of, reap_children
+from rekindle.keeper.retry_policy import AttemptRecord, Retry, Stop, cannot_be_forked, decide
+from rekindle.keeper.rollback import roll_back
+from rekindle.keeper.torchrun.launcher import AgentLauncher
+
+T = TypeVar("T")
+
+_ENDINGS = {JobIntent.DRAIN: Ending.DRAIN, JobIntent.CANCEL: Ending.CANCEL}
+
+
+class UnreadableError(Exception):
+    """A file that the server writes for the keeper is missing or invalid; the message names it."""
+
+
+class DiskFullError(OSError):
+    """The disk was full until the keeper was asked to leave."""
+
+
+def deadline(time_limit: float, started_at: float | None) -> float:
+    """The end of a run's time limit in seconds of CLOCK_MONOTONIC: later changes of the wall clock do not move it.
+
+    ``started_at``: seconds since the epoch when the run's first attempt began; None where it is about to.
+    """
+    elapsed = 0.0 if started_at is None else max(time.time() - started_at, 0.0)
+    return time.monotonic() - elapsed + time_limit
+
+
+class Keeper:
+    """Owns the run directory (its caller holds the lock) from ``begin`` to the end of ``supervise``."""
+
+    def __init__(self, run_dir: RunDir, events: EventLoop) -> None:
+        self._run_dir, self._events = run_dir, events
+        self.spec = _read(run_dir.spec, JobSpec.from_json)
+        self._intent = self._read_intent()
+        self.run = self._intent.run
+        self._journal = BufferedJournal(run_dir.journal, self._wait_for_space)
+        self._history = read_history(run_dir.journal, self.run)
+        self._launcher = AgentLauncher(run_dir, len(self._intent.devices), events.close)
+        self._warm = self.spec.warm and not self._history.went_cold
+        self._deadline: float | None = None  # of the time limit, from the first attempt on
+        self._terminated = False  # this keeper received SIGTERM
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES", "") if self.spec.device == "cuda" else ""
+        self._gpus = [name for name in visible.split(",") if name]  # the job's own, as the server has named them
+
+    def begin(self) -> bool:
+        """Kill what an earlier keeper left and record that this one has started; False when the job is over."""
+        kill_all(partial(orphans_of, self._run_dir.root), reap_children)
+        self._gpu_memory = GpuMemory(self._gpus)
+        if self._history.job_ended:
+            return False
+        self._run_dir.snapshots.mkdir(exist_ok=True)
+        identity = asdict(ProcessIdentity.own())
+        lost = self._history.lost_outcome()
+        self._journal.write(RecordType.KEEPER_STARTED, run=self.run, keeper=identity)
+        step = self._intent.snapshot
+        if step is not None and not self._history.attempted:  # harmless if it is repeated by the next keeper
+            quarantined = roll_back(self._run_dir, step)
+            self._journal.write(RecordType.ROLLED_BACK, run=self.run, step=step, quarantined=quarantined)
+        if self._history.open_attempt is not None:
+            result = read_lost_attempt(self._run_dir, self._history.open_attempt, self._history.open_world_size)
+            self._history.open_attempt = None
+            return not self._is_over(result, diagnose(result) if result.ending is Ending.DONE else lost)
+        if self._history.unjudged:
+            return not self._decide(self._history.last_attempt, self._history.ended[-1].outcome)
+        return True
+
+    def supervise(self) -> None:
+        """Run attempts until the decision is to stop. Signals are events meanwhile."""
+        with self._events.signals(signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            try:
+                self._run_attempts()
+            finally:
+                self._launcher.discard()
+
+    def _run_attempts(self) -> None:
+        while (ending := self._requested_stop(self._events.wait(0))) is None:
+            result = self._attempt()
+            if self._is_over(result, diagnose(result)):
+                return
+        if not self._terminated:
+            state = "queued" if ending is Ending.DRAIN else "cancelled"
+            self._end_job(state, "stopped on request before an attempt", None)
+
+    def _attempt(self) -> AttemptResult:
+        number = self._history.last_attempt = self._history.last_attempt + 1
+        generation = f"{number}-{secrets.token_hex(4)}"
+        write_json(self._run_dir.fence, {"generation": generation})
+        devices = self._intent.devices
+        self._journal.write(
+            RecordType.ATTEMPT_STARTED,
+            attempt=number,
+            run=self.run,
+            generation=generation,
+            world_size=len(devices),
+            devices=devices,
+            warm=self._warm,
+        )
+        if self._deadline is None and self.spec.time_limit is not None:
+            self._deadline = deadline(self.spec.time_limit, self._history.run_started_at)
+        environment = attempt_environment(
+            job_id=self._run_dir.job_id,
+            run_dir=self._run_dir,
+            attempt=number,
+            generation=generation,
+            snapshot_policy=json.dumps(self.spec.snapshot.to_json()),
+            failures=failure_stats(self._run_dir.journal),
+        )
+        plan = AttemptPlan(
+            number=number,
+            world_size=len(devices),
+            gpus=self._gpus,
+            environment=environment,
+            warm=self._warm,
+            hang_timeout=self.spec.hang_timeout,
+            deadline=self._deadline,
+            requested_stop=self._requested_stop,
+        )
+        result = Attempt(plan, self._run_dir, self._journal, self._events, self._launcher).run()
+        result.gpu_memory_held = self._gpu_memory.wait_released()
+        return result
+
+    def _is_over(self, result: AttemptResult, outcome: Outcome) -> bool:
+        """Record the end of an attempt and decide; when another is to follow, wait until it is due."""
+        self._history.ended.append(AttemptRecord(outcome, result.progressed))
+        self._journal.write(
+            RecordType.ATTEMPT_ENDED,
+            attempt=result.attempt,
+            outcome=outcome.to_json(),
+            resumed_from_step=result.resumed_from_step,
+            last_step=result.last_step,
+            snapshot_step=result.snapshot_step,
+            saving_seconds=result.saving_seconds,
+            progressed=result.progressed,
+        )
+        return self._decide(result.attempt, outcome)
+
+    def _decide(self, attempt: int, outcome: Outcome) -> bool:
+        """True when the job is over after ``attempt``, whose end is in the journal; else wait for the next one."""
+        if outcome.klass is OutcomeClass.CANCELLED:
+            state = "cancelled" if self._intent.intent is JobIntent.CANCEL else "failed"
+            return self._end_job(state, outcome.message, outcome)
+        if outcome.klass is OutcomeClass.PREEMPTED and self._requested_stop(Events()) is Ending.DRAIN:
+            return self._terminated or self._end_job("queued", "drained on request", outcome)
+        if self._warm and cannot_be_forked(outcome):
+            self._warm = False
+            reason = "the script cannot run in a fork: starting torchrun in a fresh interpreter from now on"
+            self._wait_for_next(attempt, Retry(0.0, reason))
+            return False
+        jitter = random.random()  # noqa: S311  # spreads restarts, guards nothing
+        decision = decide(self._history.ended, self._intent.max_failures, jitter)
+        if isinstance(decision, Stop):
+            return self._end_job("succeeded" if decision.succeeded else "failed", decision.reason, outcome)
+        self._wait_for_next(attempt, decision)
+        return False
+
+    def _end_job(self, state: str, reason: str, outcome: Outcome | None) -> bool:
+        if state != "queued":
+            shutil.rmtree(self._run_dir.memory, ignore_errors=True)
+        last = None if outcome is None else outcome.to_json()
+        self._journal.write(RecordType.JOB_ENDED, run=self.run, state=state, reason=reason, outcome=last)
+        return True
+
+    def _wait_for_next(self, attempt: int, retry: Retry) -> None:
+        self._journal.write(
+            RecordType.RETRY_DECIDED,
+            attempt=attempt,
+            reason=retry.reason,
+            delay=retry.delay,
+            next_try_at=time.time() + retry.delay,
+        )
+        due = time.monotonic() + retry.delay
+        events = Events()
+        while self._requested_stop(events) is None and (left := due - time.monotonic()) > 0:
+            events = self._events.wait(left)
+
+    def _wait_for_space(self, seconds: float) -> None:
+        """While the disk is full. Raises DiskFullError when this keeper is asked to leave."""
+        self._requested_stop(self._events.wait(seconds))
+        if self._terminated:
+            raise DiskFullError(f"{self._run_dir.journal} cannot be written: its disk is full")
+
+    def _requested_stop(self, events: Events) -> Ending | None:
+        changed = any(message.type is MessageType.INTENT for message in events.messages)
+        if changed or not self._run_dir.control.exists():  # removed by the script, so that no message can arrive
+            with suppress(UnreadableError):  # then the known intent stays in force
+                self._intent = self._read_intent()
+        if events.signals:
+            self._terminated = True
+        return Ending.DRAIN if self._terminated else _ENDINGS.get(self._intent.intent)
+
+    def _read_intent(self) -> RunIntent:
+        return _read(self._run_dir.intent, RunIntent.from_json)
+
+
+def _read(path: Path, from_json: Callable[[Any], T]) -> T:
+    try:
+        return from_json(json.loads(path.read_bytes()))
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise UnreadableError(f"{path} is not what the server writes there: {error!r}") from error

@@ -1,0 +1,158 @@
+"""Starts the torchrun agents of a job's attempts: the warm keeper forks them, the next one before it is needed."""
+
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import rekindle.rank
+from rekindle.contract.processes import die_with_parent, set_process_name
+from rekindle.contract.run_dir.paths import RunDir
+from rekindle.keeper.agent import run_warm
+
+
+@dataclass(frozen=True, slots=True)
+class _Standby:
+    """An agent that waits at its latch."""
+
+    attempt: int
+    pid: int
+    latch: int  # pipe's writing end
+
+
+class AgentLauncher:
+    """The keeper's only way to start torchrun. The keeper must be single-threaded when it forks."""
+
+    def __init__(self, run_dir: RunDir, world_size: int, close: Callable[[], None]) -> None:
+        """``close`` closes in a forked child what only the keeper may keep open."""
+        self._run_dir, self._world_size, self._close = run_dir, world_size, close
+        self._standby: _Standby | None = None
+
+    @property
+    def standby(self) -> int | None:
+        """Pid of the agent that waits for the next attempt, which must not be killed with this one."""
+        return None if self._standby is None else self._standby.pid
+
+    def start_warm(self, attempt: int, environment: dict[str, str]) -> int:
+        """Release the agent that waits for ``attempt``, or a new one; its pid."""
+        from rekindle.keeper.torchrun.latch import Go
+
+        if self._standby is None or self._standby.attempt != attempt or not _runs(self._standby.pid):
+            self.discard()
+            self._standby = self._fork(attempt)
+        agent, self._standby = self._standby, None
+        attempt_dir = self._run_dir.attempt(attempt)
+        go = Go(environment, str(attempt_dir.agent_log), str(attempt_dir.root / "torchrun"))
+        with suppress(BrokenPipeError), os.fdopen(agent.latch, "wb") as latch:  # killed just now: it ends the attempt
+            latch.write(go.to_line())
+        return agent.pid
+
+    def start_cold(self, attempt: int, environment: dict[str, str]) -> int:
+        """Start an agent in a fresh interpreter; its pid. One that waits in a fork will never be needed again."""
+        self.discard()
+        # PYTHONSAFEPATH: the user's directory must not shadow the standard library for torchrun and the wrapper; the
+        # wrapper removes it before the script runs.
+        full = {**os.environ, **environment, "PYTHONSAFEPATH": "1"}
+        argv = self._argv(attempt, warm=False)
+        command = [sys.executable, "-P", "-m", "rekindle.keeper.agent", str(os.getpid()), *argv]
+        log = os.open(self._run_dir.attempt(attempt).agent_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        try:
+            actions = [(os.POSIX_SPAWN_DUP2, log, 1), (os.POSIX_SPAWN_DUP2, log, 2)]
+            return os.posix_spawn(sys.executable, command, full, file_actions=actions, setsid=True)
+        finally:
+            os.close(log)
+
+    def prefork(self, attempt: int) -> None:
+        """Have an agent ready for ``attempt``, which then only has to fork the ranks.
+
+        Where the machine cannot start another process now, the running ones are not affected.
+        """
+        if self._standby is None:
+            with suppress(OSError):
+                self._standby = self._fork(attempt)
+
+    def discard(self) -> None:
+        """Kill the waiting agent, if there is one."""
+        if self._standby is None:
+            return
+        os.close(self._standby.latch)
+        if _runs(self._standby.pid):  # our own child and not reaped: the pid is still its own
+            os.kill(self._standby.pid, signal.SIGKILL)
+            os.waitpid(self._standby.pid, 0)
+        self._standby = None
+
+    def _fork(self, attempt: int) -> _Standby:
+        argv = self._argv(attempt, warm=True)
+        keeper = os.getpid()
+        reader, writer = os.pipe()
+        try:
+            pid = os.fork()
+        except OSError:
+            os.close(reader)
+            os.close(writer)
+            raise
+        if pid == 0:
+            try:
+                os.close(writer)
+                self._close()
+                _become_agent(keeper)
+                run_warm(argv, reader)
+            except BaseException:  # noqa: BLE001  # nothing may return into the keeper's own code
+                traceback.print_exc()
+            finally:
+                os._exit(1)
+        os.close(reader)
+        return _Standby(attempt, pid, writer)
+
+    def _argv(self, attempt: int, *, warm: bool) -> list[str]:
+        # A warm agent learns its directory at the latch: until then the attempt has not begun and has none.
+        log_dir = Path(os.devnull) if warm else self._run_dir.attempt(attempt).root / "torchrun"
+        rendezvous_id = f"{self._run_dir.job_id}.{attempt}"
+        return torchrun_argv(world_size=self._world_size, rendezvous_id=rendezvous_id, log_dir=log_dir, warm=warm)
+
+
+def torchrun_argv(*, world_size: int, rendezvous_id: str, log_dir: Path, warm: bool) -> list[str]:
+    """Arguments for ``torch.distributed.run``: one node, a store of its own, and no restarts inside torchrun.
+
+    Every flag is given, so that no ``PET_*`` variable can change one. torchrun's restarts reuse one store, so that
+    restarted ranks can read a dead attempt's addresses; the keeper makes a fresh attempt instead. ``warm`` forks the
+    ranks from the agent, which must have imported torch and nothing that starts threads; otherwise each is a fresh
+    interpreter.
+    """
+    common = [
+        "--nnodes=1",
+        f"--nproc-per-node={world_size}",
+        "--rdzv-backend=c10d",
+        "--rdzv-endpoint=localhost:0",
+        f"--rdzv-id={rendezvous_id}",
+        "--max-restarts=0",
+        "--monitor-interval=0.1",
+        f"--log-dir={log_dir}",
+        "--redirects=0",
+        "--tee=0",
+    ]
+    if warm:
+        wrapper = Path(rekindle.rank.__file__).with_name("__main__.py")
+        return [*common, "--start-method=fork", "--run-path", str(wrapper)]
+    return [*common, "-m", "rekindle.rank"]
+
+
+def _become_agent(keeper: int) -> None:
+    die_with_parent(keeper)
+    set_process_name("torchrun")
+    os.setsid()
+    signal.set_wakeup_fd(-1)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+
+
+def _runs(pid: int) -> bool:
+    """Whether our child ``pid`` has not ended; it is not reaped by this."""
+    try:
+        return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
+    except ChildProcessError:
+        return False

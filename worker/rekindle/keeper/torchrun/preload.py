@@ -1,0 +1,77 @@
+"""What the keeper imports once so that no attempt has to: a fork inherits it.
+
+Only packages known to start no thread and touch no device when imported. The keeper must stay single-threaded, since
+a fork copies only the forking thread, and every lock that another one held stays locked for ever.
+"""
+
+import ast
+import importlib
+import importlib.util
+import os
+from pathlib import Path
+
+from rekindle.contract.job import JobSpec, TargetKind
+
+_ALWAYS = (
+    "encodings.idna",
+    "multiprocessing.popen_fork",
+    "multiprocessing.queues",
+    "torch.distributed.run",
+    "torch.distributed.elastic.rendezvous.c10d_rendezvous_backend",
+    "torch.nn.parallel",
+    "torch.utils.data",
+    "torch._subclasses.schema_check_mode",
+    "torch._dynamo",  # optimizers import it at their first step
+    "rekindle.rank.wrapper",
+)
+_SAFE = {"numpy", "torchvision", "torchmetrics", "sklearn", "scipy", "rekindle"}
+
+
+def preload(spec: JobSpec, code: Path) -> list[str]:
+    """Import torch and what the job's script names, as far as that is safe; returns what could not be imported."""
+    failed: list[str] = []
+    before = dict(os.environ)
+    for name in [*_ALWAYS, *_named_by(spec, code)]:
+        try:
+            importlib.import_module(name)
+        except Exception as error:  # noqa: BLE001  # a preload that fails costs only time
+            failed.append(f"{name}: {error}")
+    for name in os.environ.keys() - before:  # torch sets some of its own, which the script must not inherit
+        del os.environ[name]
+    return failed
+
+
+def _named_by(spec: JobSpec, code: Path) -> list[str]:
+    source = _source(spec, code)
+    if source is None:
+        return []
+    try:
+        tree = ast.parse(source.read_bytes())
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+        return []
+    return safe_imports(tree, recipe=spec.kind is TargetKind.RECIPE)
+
+
+def safe_imports(tree: ast.AST, *, recipe: bool = False) -> list[str]:
+    """Modules that ``tree`` imports from packages on the safe list, in order, torch's included."""
+    names: list[str] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
+            names.append(node.module)
+    safe = _SAFE | {"torch"}
+    modules = [name for name in names if name.partition(".")[0] in safe]
+    if "rekindle" in modules or recipe:
+        modules.append("rekindle.training.run")
+    return list(dict.fromkeys(modules))
+
+
+def _source(spec: JobSpec, code: Path) -> Path | None:
+    """The file of the job's target, found without importing the user's code."""
+    if spec.kind is TargetKind.SCRIPT:
+        return code / spec.target
+    if spec.kind is TargetKind.RECIPE:
+        found = importlib.util.find_spec(f"rekindle.recipes.{spec.target}")
+        return None if found is None or found.origin is None else Path(found.origin)
+    return code / Path(*spec.target.split(".")).with_suffix(".py")

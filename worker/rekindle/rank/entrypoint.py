@@ -1,0 +1,105 @@
+"""The user's script, module or recipe, run as ``__main__`` as torchrun would have run it in a fresh interpreter.
+
+Not by ``runpy``, which restores the old ``__main__`` at the end: exit functions and threads would not find there what
+they pickle, and multiprocessing would mistake the wrapper for the script.
+"""
+
+import importlib.util
+import inspect
+import multiprocessing
+import os
+import sys
+from collections.abc import Sequence
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from multiprocessing import process
+from pathlib import Path
+from types import CodeType, ModuleType
+from typing import Any
+
+from rekindle.contract.job import JobSpec, TargetKind
+
+_MAIN = multiprocessing.current_process()  # the warm agent has imported this module before it forks
+_LOADED_BEFORE_ANY_SCRIPT = {"__main__", "encodings"}
+
+
+def reset_multiprocessing() -> None:
+    """Undo what multiprocessing has set in this process, by which torchrun forks ranks from a warm agent.
+
+    Else a script could not choose its start method, and libraries would take the main process for a worker. numpy's
+    generator gets a new seed, or every rank of every attempt would draw the same numbers.
+    """
+    multiprocessing.set_start_method(None, force=True)
+    process._current_process = _MAIN  # type: ignore[attr-defined]  # there is no public way
+    process._parent_process = None  # type: ignore[attr-defined]  # as above
+    if (numpy_random := sys.modules.get("numpy.random")) is not None:
+        numpy_random.seed()
+
+
+def run_target(spec: JobSpec, code: Path) -> None:
+    """Raises whatever ends the script, SystemExit too."""
+    os.environ.pop("PYTHONSAFEPATH", None)
+    os.chdir(code)
+    if spec.kind is TargetKind.SCRIPT:
+        _run_script(code / spec.target, spec.args)
+    else:
+        module = spec.target if spec.kind is TargetKind.MODULE else f"rekindle.recipes.{spec.target}"
+        _run_module(module, code, spec.args)
+
+
+def _run_script(script: Path, arguments: Sequence[str]) -> None:
+    _put_first_on_path(script.parent)
+    program = compile(script.read_bytes(), str(script), "exec", dont_inherit=True)
+    loader = SourceFileLoader("__main__", str(script))
+    _run(program, [str(script), *arguments], __file__=str(script), __loader__=loader, __package__=None, __cached__=None)
+
+
+def _run_module(name: str, code: Path, arguments: Sequence[str]) -> None:
+    _put_first_on_path(code)
+    sys.argv = ["-m", *arguments]  # what the packages above the module see while they are imported
+    spec = _find(name)
+    loader: Any = spec.loader
+    program = loader.get_code(spec.name)
+    if program is None:
+        raise ImportError(f"{spec.name} has no code to run")
+    file = str(spec.origin)
+    _run(
+        program, [file, *arguments], __file__=file, __loader__=loader, __package__=spec.parent, __cached__=spec.cached,
+        __spec__=spec,
+    )  # fmt: skip
+
+
+def _find(name: str) -> ModuleSpec:
+    """The module ``name``; of a package its ``__main__``."""
+    spec = importlib.util.find_spec(name)
+    if spec is not None and spec.submodule_search_locations is not None:
+        spec = importlib.util.find_spec(f"{name}.__main__")
+    if spec is None or spec.loader is None:
+        raise ModuleNotFoundError(f"No module named {name}", name=name)
+    return spec
+
+
+def _put_first_on_path(directory: Path) -> None:
+    sys.path.insert(0, str(directory))
+    _evict_shadowed_modules(directory)
+
+
+def _evict_shadowed_modules(directory: Path) -> None:
+    """Drop loaded modules that have the same name as a module in ``directory``, the first of ``sys.path``.
+
+    A script next to a ``profile.py`` means that one, though torch has loaded the standard library's before.
+    """
+    packages = {path.parent.name for path in directory.glob("*/__init__.py")}
+    files = {inspect.getmodulename(path.name) for path in directory.iterdir() if path.is_file()}
+    for name in (packages | files) - {None, *_LOADED_BEFORE_ANY_SCRIPT}:
+        spec = getattr(sys.modules.get(str(name)), "__spec__", None)
+        if spec is not None and spec.origin not in ("built-in", "frozen"):
+            for loaded in [each for each in sys.modules if each == name or each.startswith(f"{name}.")]:
+                del sys.modules[loaded]
+
+
+def _run(program: CodeType, argv: list[str], **attributes: object) -> None:
+    main = ModuleType("__main__")
+    main.__dict__.update(__builtins__=sys.modules["builtins"], **attributes)
+    sys.modules["__main__"] = sys.modules["__mp_main__"] = main  # the second is multiprocessing's name for it
+    sys.argv = argv
+    exec(program, main.__dict__)  # noqa: S102  # running the user's code is what a rank is for

@@ -1,0 +1,178 @@
+"""What a recipe sets up before its first step: process group, batch size, learning rate, optimizer."""
+
+import math
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+from torch import nn
+
+from rekindle.contract.environment import RankEnv
+from rekindle.recipes.catalog import RECIPES, Options
+from rekindle.recipes.data import Data
+from rekindle.recipes.metrics import EpochMetrics
+from rekindle.training import process_group as groups
+from rekindle.training.drain import Drained
+from rekindle.training.method import Method
+from rekindle.training.process_group import World
+from rekindle.training.reporting import reporter
+from rekindle.training.run import Run
+from rekindle.training.sample_order import batch_sizes
+from rekindle.training.training_state import Stateful
+
+_GAMMA = 0.1  # factor of the learning rate at each of --lr-steps
+
+
+def make_deterministic(seed: int) -> None:
+    """Call it before the model is built: weights are drawn from ``seed``, the same on every rank."""
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it, cuBLAS refuses to be deterministic
+    torch.use_deterministic_algorithms(True)
+    # filling memory costs some percent, and nothing here reads uninitialized memory
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # set up at run time
+    torch.backends.cudnn.benchmark = False
+    torch.manual_seed(seed)
+
+
+@contextmanager
+def start_recipe(name: str, *, single_process: bool = False) -> Iterator[tuple[Options, World]]:
+    """Read the options from the command line, seed torch and join the other ranks.
+
+    Raises ValueError where a recipe of a ``single_process`` has several ranks, each of which would train all samples.
+    """
+    options = RECIPES[name].parse()
+    make_deterministic(options.seed)
+    with process_group() as world:
+        if single_process and world.size > 1:
+            raise ValueError(
+                f"recipe {name} runs in one process, and {world.size} ranks were started: start one, or use recipe ddp"
+            )
+        yield options, world
+
+
+@contextmanager
+def process_group() -> Iterator[World]:
+    """Join the other ranks before the model is built, since some strategies shard it first; ``Run`` uses this group."""
+    world = groups.join(RankEnv.read(os.environ), reporter().device_kind or "auto")
+    try:
+        yield world
+    except Drained:
+        groups.leave(world)
+        raise
+    except BaseException:
+        groups.abandon(world)
+        raise
+    groups.leave(world)
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSize:
+    """Samples per step, which ``data_parallel_size`` ranks divide; that is 1 where all ranks train the same samples.
+
+    ``default`` is the global batch where the options set none.
+    """
+
+    options: Options
+    data_parallel_size: int
+    default: int = 128
+
+    @property
+    def scale(self) -> int:
+        """How many times larger the global batch is than that of one rank alone would be."""
+        return 1 if self.options.batch_size_per_rank is None else self.data_parallel_size
+
+    @property
+    def global_batch(self) -> int:
+        """Samples per step of all ranks."""
+        return (self.options.batch_size_per_rank or self.options.batch_size or self.default) * self.scale
+
+    def samples_in_last(self, steps: int, length: int) -> int:
+        """Of all ranks, in the last ``steps`` batches of an epoch of ``length`` samples; batches differ in size."""
+        sizes = batch_sizes(length, self.global_batch)
+        return sum(sizes[max(0, len(sizes) - steps) :])
+
+    def __str__(self) -> str:
+        if self.data_parallel_size == 1:
+            return f"global batch {self.global_batch}, not divided"
+        smallest, rest = divmod(self.global_batch, self.data_parallel_size)
+        per_rank = f"{smallest} or {smallest + 1}" if rest else f"{smallest}"
+        return f"global batch {self.global_batch} = {self.data_parallel_size} ranks x {per_rank}"
+
+
+@dataclass(frozen=True, slots=True)
+class LearningRate:
+    """A function of step and epoch alone, so a snapshot need not hold it.
+
+    It rises to ``peak`` over the warm-up steps; then it drops at each of ``--lr-steps`` or, without those, decays as a
+    cosine over all epochs. ``scale`` is that of the batch; ``--lr`` is meant for the batch of one rank.
+    """
+
+    options: Options
+    scale: int
+
+    @property
+    def peak(self) -> float:
+        factor = {"none": 1.0, "linear": float(self.scale), "sqrt": math.sqrt(self.scale)}[self.options.lr_rule]
+        return self.options.lr * factor
+
+    def at(self, step: int, epoch: int) -> float:
+        """``step`` and ``epoch`` count from 0."""
+        return self.peak * self._warmup_factor(step) * self._decay_factor(epoch)
+
+    def _warmup_factor(self, step: int) -> float:
+        steps = self.options.warmup_steps
+        return min(1.0, (step + 1) / steps) if steps > 0 else 1.0
+
+    def _decay_factor(self, epoch: int) -> float:
+        milestones = self.options.lr_steps
+        if milestones:
+            return float(_GAMMA ** sum(epoch >= milestone for milestone in milestones))
+        return (1 + math.cos(math.pi * epoch / self.options.epochs)) / 2
+
+
+class Optimizer(Stateful, Protocol):
+    """What the training loop needs of torch's optimizers, and of a hand-written one."""
+
+    param_groups: list[dict[str, Any]]
+
+    def zero_grad(self) -> None: ...
+    def step(self) -> Any: ...
+
+
+def sgd(model: nn.Module, options: Options, **settings: Any) -> torch.optim.SGD:
+    """The optimizer of most recipes; the training loop sets its learning rate at every step."""
+    return torch.optim.SGD(model.parameters(), lr=options.lr, momentum=0.9, weight_decay=5e-4, **settings)
+
+
+@dataclass(slots=True)
+class TrainingContext:
+    """What the training loop needs. ``data_parallel_size`` ranks divide each batch."""
+
+    options: Options
+    data: Data
+    optimizer: Optimizer
+    device: torch.device
+    data_parallel_size: int
+    scaler: torch.amp.GradScaler = field(init=False)
+    metrics: EpochMetrics = field(init=False)
+    batch: BatchSize = field(init=False)
+    learning_rate: LearningRate = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.scaler = torch.amp.GradScaler(self.device.type, enabled=self.options.amp == "fp16")
+        self.metrics = EpochMetrics(self.data.shape.classes)
+        self.batch = BatchSize(self.options, self.data_parallel_size)
+        self.learning_rate = LearningRate(self.options, self.batch.scale)
+
+    def run(self, model: nn.Module, method: Method, scaler: Stateful | None = None) -> Run:
+        """The run that trains ``model`` by ``method``; its snapshots hold optimizer, scaler and metrics as well."""
+        return Run(
+            model=model,
+            optimizer=self.optimizer,
+            scaler=scaler,
+            metrics=self.metrics.torchmetrics,
+            seed=self.options.seed,
+            method=method,
+        )
