@@ -19,6 +19,7 @@ from rekindle.contract.outcome import Outcome, OutcomeClass
 from rekindle.contract.processes import ProcessIdentity
 from rekindle.contract.run_dir.journal import Journal, RecordType, read_journal
 from rekindle.contract.run_dir.paths import RunDir
+from rekindle.contract.run_dir.rank_records import RankState, RankStatus
 from rekindle.contract.states import JobIntent
 
 _FAILURE = Outcome(OutcomeClass.SIGNAL, "Rank 1 was killed by SIGKILL.", rank=1, signal="SIGKILL").to_json()
@@ -54,7 +55,8 @@ class Play:
     def report(self, number: int, **told: object) -> None:
         rank_dir = self.run_dir.attempt(number).rank(0)
         rank_dir.root.mkdir(parents=True, exist_ok=True)
-        write_json(rank_dir.status, {"steps": 100, "steps_per_second": 2.0, "phase": "train", **told})
+        status = RankStatus(0, 0, 1, "host", os.getpid(), 0, "cpu:0", RankState.RUNNING, 0.0, phase="train", steps=100)
+        write_json(rank_dir.status, {**status.to_json(), "steps_per_second": 2.0, **told})
 
     def end_attempt(self, number: int, outcome: dict) -> None:
         self.journal.write(
