@@ -124,7 +124,7 @@ def test_a_full_disk_stops_saving_and_not_training_and_its_last_snapshot_is_good
         leftovers = [entry.name for entry in disk.iterdir() if not entry.name.isdecimal()]
         shutil.copytree(disk, saved)
     assert ended.code == 0, ended.output
-    assert "not saved, training goes on: the disk takes no more" in ended.output
+    assert "not saved, training continues: the disk is full or read-only" in ended.output
     assert (kept, leftovers) == ([3, 6], [])
     assert_same_training(tmp_path, undisturbed)
     shutil.copytree(saved, disk, dirs_exist_ok=True)
@@ -164,7 +164,7 @@ def test_a_kill_while_a_snapshot_is_written_costs_that_snapshot_at_most(tmp_path
 def test_when_snapshots_are_due_too_often_some_are_skipped_and_the_page_shows_it(tmp_path, undisturbed):
     ended = torchrun(2, [EXACT], tmp_path, LEAD="5")
     assert ended.code == 0, ended.output
-    assert "snapshots are due faster than they can be written: one was left out" in ended.output
+    assert "snapshots are due faster than they can be written: one was skipped" in ended.output
     assert [step for step, _ in lines(tmp_path / "leads-1.jsonl")] == [
         step for step, _ in lines(tmp_path / "leads-0.jsonl")
     ]

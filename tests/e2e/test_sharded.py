@@ -168,4 +168,4 @@ def test_what_goes_wrong_on_one_rank_is_known_to_all(told):
     assert one == other
     assert one["together"] == [True, False]  # half of the memory is enough for each, and not for both
     assert one["restored"] == [10, [20]]
-    assert one["problem"] == "on rank 1, an unforeseen error: ZeroDivisionError: odd"
+    assert one["problem"] == "on rank 1, an unexpected error: ZeroDivisionError: odd"

@@ -82,7 +82,7 @@ def test_a_disk_that_fails_at_any_call_costs_that_snapshot_at_most(failures: lis
         at_hand = (OLD[case], NEW[case]) if each["problem"] is not None else (NEW[case],)
         assert tuple(each["back"]) in at_hand, each
         assert each["next"] is None, each
-        assert each["fault"] != "EDQUOT" or each["problem"] is None or "takes no more" in each["problem"], each
+        assert each["fault"] != "EDQUOT" or each["problem"] is None or "full or read-only" in each["problem"], each
         assert found(Path(each["folder"])) == (3, 0)
 
 
