@@ -38,7 +38,11 @@ class ServeProcess:
         environment = {**os.environ, "REKINDLE_HOME": str(self.home), "REKINDLE_CPU_SLOTS": str(self._cpu_slots)}
         with (self.home / "server.log").open("ab") as log:
             self._process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
-        announced = until(self._announced, "the server has written server.json")
+        try:
+            announced = until(self._announced, "the server has written server.json")
+        except BaseException:
+            self.kill()
+            raise
         self.url = announced["url"].rstrip("/")
         self._port = self.url.rpartition(":")[2]
 

@@ -19,8 +19,8 @@ class Watcher:
 
     def request(self, request: Request) -> None:
         """Nothing that a page loads or sends leaves the machine."""
-        address = urlsplit(request.url)
-        if address.scheme not in ("data", "blob") and address.hostname != "127.0.0.1":
+        url = urlsplit(request.url)
+        if url.scheme not in ("data", "blob") and url.hostname != "127.0.0.1":
             self.complaints.append(f"a request to {request.url}")
 
     def expect(self, text: str) -> None:
