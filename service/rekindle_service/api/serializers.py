@@ -3,7 +3,6 @@
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Any
 
 from rekindle.contract.run_dir.attempt_history import AttemptInfo, replayed_steps
@@ -64,16 +63,12 @@ def rank_zero_status(run_dir: RunDir, attempt: int) -> RankStatus | None:
 def ranks_public(job: Job, run_dir: RunDir, attempt: AttemptInfo) -> list[RankPublic]:
     """Every rank of an attempt; none is running where the job holds no slots."""
     ended = job.state not in HOLDING_SLOTS
+    ranks = [RankPublic.model_validate(row) for row in read_ranks(run_dir, attempt, over=ended)]
     sample = None if ended else latest_usage(run_dir.root, run_dir.attempt(attempt.number).usage)
-    if sample is not None and time.time() - sample.at >= _MAX_USAGE_AGE:
-        sample = None
-    return [
-        RankPublic(
-            **asdict(row),
-            usage=None if sample is None or row.process_state is None else usage_public(sample, row.rank),
-        )
-        for row in read_ranks(run_dir, attempt, over=ended)
-    ]
+    if sample is not None and time.time() - sample.at < _MAX_USAGE_AGE:
+        for rank in ranks:
+            rank.usage = None if rank.process_state is None else usage_public(sample, rank.rank)
+    return ranks
 
 
 def usage_public(sample: UsageSample, rank: int) -> UsagePublic | None:
