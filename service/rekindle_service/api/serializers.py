@@ -7,7 +7,6 @@ from typing import Any
 
 from rekindle.contract.run_dir.attempt_history import AttemptInfo, replayed_steps
 from rekindle.contract.run_dir.paths import RunDir
-from rekindle.contract.run_dir.rank_records import RankStatus
 from rekindle.contract.run_dir.usage import UsageSample
 from rekindle.contract.states import HOLDING_SLOTS, TERMINAL
 from rekindle_service.api.schemas.common import replace_surrogates
@@ -18,14 +17,13 @@ from rekindle_service.config.home import Home
 from rekindle_service.experiments.comparison import Measure, compare, default_measures
 from rekindle_service.experiments.matrix import Trial, upgrade_definition
 from rekindle_service.run_readers.metrics import Series, read_run_series
-from rekindle_service.run_readers.ranks import read_ranks, read_status
+from rekindle_service.run_readers.ranks import read_ranks
 from rekindle_service.run_readers.usage import latest_usage
 from rekindle_service.store.tables import Attempt, Experiment, Job
 
 HIDDEN = "•••"
 """Stands for the value of an environment variable, which may be a secret."""
 
-_RANK_ZERO = 0
 _MAX_USAGE_AGE = 20.0  # seconds for which a sample shows what a rank uses now
 
 
@@ -54,10 +52,6 @@ def _attempt_public(attempt: Attempt, replayed: int | None) -> AttemptPublic:
     columns = attempt.model_dump(include=set(AttemptPublic.model_fields))
     more = {"state": "running" if attempt.ended_at is None else "ended", "replayed_steps": replayed}
     return AttemptPublic.model_validate({**columns, **more})
-
-
-def rank_zero_status(run_dir: RunDir, attempt: int) -> RankStatus | None:
-    return read_status(run_dir.root, run_dir.attempt(attempt).rank(_RANK_ZERO))
 
 
 def ranks_public(job: Job, run_dir: RunDir, attempt: AttemptInfo) -> list[RankPublic]:

@@ -103,7 +103,7 @@ class AttemptPublic(ResponseModel):
     faults: list[FaultPublic]
 
 
-class IntervalPublic(BaseModel):
+class IntervalPublic(ResponseModel):
     """A span of a job's time; `attempt` is null between attempts."""
 
     category: TimeCategory
