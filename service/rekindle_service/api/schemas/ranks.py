@@ -69,18 +69,6 @@ class StackPublic(BaseModel):
     stack: str
 
 
-class LogMatches(BaseModel):
-    """Matches in the order of the search.
-
-    `next` is the byte offset at which to continue, null when the search is complete; `size` is the size of the log.
-    `line_offset` of a match is that of its line, or close to the match in a long line.
-    """
-
-    items: list[Match]
-    next: int | None
-    size: int
-
-
 class RankMatches(BaseModel):
     """A log with matches, or one that was searched only in part."""
 
