@@ -24,7 +24,7 @@ def log(tmp_path: Path):
 
 
 def offsets(found: SearchPage) -> list[int]:
-    return [match.offset for match in found.matches]
+    return [match.offset for match in found.items]
 
 
 @pytest.mark.parametrize("block", [1, 2, 3, 5, 1000])
@@ -74,16 +74,16 @@ def test_a_call_stops_at_its_bytes_and_at_its_time(log, monkeypatch) -> None:
 
 def test_a_match_comes_with_its_line_free_of_control_characters(log) -> None:
     file = log(b"first\n\x1b[31mred\x1b[0m needle \xff\x00 end\nlast\n")
-    match = search(file, b"needle", 0, backwards=False, limits=ALL).matches[0]
+    match = search(file, b"needle", 0, backwards=False, limits=ALL).items[0]
     assert (match.line_offset, match.text) == (6, "red needle \N{REPLACEMENT CHARACTER} end")
 
 
 def test_of_a_line_without_end_only_the_neighbourhood_is_told(log) -> None:
-    match = search(log(b"y" * 10_000 + b"needle" + b"z" * 10_000), b"needle", 0, backwards=False, limits=ALL).matches[0]
+    match = search(log(b"y" * 10_000 + b"needle" + b"z" * 10_000), b"needle", 0, backwards=False, limits=ALL).items[0]
     assert match.line_offset == 9_800
     assert len(match.text) == 500
 
 
 def test_what_lies_behind_the_end_is_not_searched(log) -> None:
     found = search(log(b"abc"), b"a", 1000, backwards=False, limits=ALL)
-    assert (found.matches, found.next, found.size) == ([], None, 3)
+    assert (found.items, found.next, found.size) == ([], None, 3)

@@ -3,12 +3,10 @@
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Any
 
 from rekindle.contract.run_dir.attempt_history import AttemptInfo, replayed_steps
 from rekindle.contract.run_dir.paths import RunDir
-from rekindle.contract.run_dir.rank_records import RankStatus
 from rekindle.contract.run_dir.usage import UsageSample
 from rekindle.contract.states import HOLDING_SLOTS, TERMINAL
 from rekindle_service.api.schemas.common import replace_surrogates
@@ -19,14 +17,13 @@ from rekindle_service.config.home import Home
 from rekindle_service.experiments.comparison import Measure, compare, default_measures
 from rekindle_service.experiments.matrix import Trial, upgrade_definition
 from rekindle_service.run_readers.metrics import Series, read_run_series
-from rekindle_service.run_readers.ranks import read_ranks, read_status
+from rekindle_service.run_readers.ranks import read_ranks
 from rekindle_service.run_readers.usage import latest_usage
 from rekindle_service.store.tables import Attempt, Experiment, Job
 
 HIDDEN = "•••"
 """Stands for the value of an environment variable, which may be a secret."""
 
-_RANK_ZERO = 0
 _MAX_USAGE_AGE = 20.0  # seconds for which a sample shows what a rank uses now
 
 
@@ -57,23 +54,15 @@ def _attempt_public(attempt: Attempt, replayed: int | None) -> AttemptPublic:
     return AttemptPublic.model_validate({**columns, **more})
 
 
-def rank_zero_status(run_dir: RunDir, attempt: int) -> RankStatus | None:
-    return read_status(run_dir.root, run_dir.attempt(attempt).rank(_RANK_ZERO))
-
-
 def ranks_public(job: Job, run_dir: RunDir, attempt: AttemptInfo) -> list[RankPublic]:
     """Every rank of an attempt; none is running where the job holds no slots."""
     ended = job.state not in HOLDING_SLOTS
+    ranks = [RankPublic.model_validate(row) for row in read_ranks(run_dir, attempt, over=ended)]
     sample = None if ended else latest_usage(run_dir.root, run_dir.attempt(attempt.number).usage)
-    if sample is not None and time.time() - sample.at >= _MAX_USAGE_AGE:
-        sample = None
-    return [
-        RankPublic(
-            **asdict(row),
-            usage=None if sample is None or row.process_state is None else usage_public(sample, row.rank),
-        )
-        for row in read_ranks(run_dir, attempt, over=ended)
-    ]
+    if sample is not None and time.time() - sample.at < _MAX_USAGE_AGE:
+        for rank in ranks:
+            rank.usage = None if rank.process_state is None else usage_public(sample, rank.rank)
+    return ranks
 
 
 def usage_public(sample: UsageSample, rank: int) -> UsagePublic | None:

@@ -194,6 +194,9 @@ class Configuration(TypedDict):
     environment: dict[str, Any] | None
 
 
+RankState = Literal["starting", "running", "done", "drained", "failed", "killed"]
+
+
 class GpuUsage(TypedDict):
     """A whole GPU, whoever uses it; null where its driver has no value. ``index`` is as the job's ranks count."""
 
@@ -220,9 +223,6 @@ class Usage(TypedDict):
     devices: list[GpuUsage]
 
 
-RankState = Literal["starting", "running", "done", "drained", "failed", "killed"]
-
-
 class Rank(TypedDict):
     """One rank of one attempt.
 
@@ -230,27 +230,27 @@ class Rank(TypedDict):
     time (0 to 1) that the other ranks wait for this one, null where it is small.
     """
 
-    host: str | None
-    signal: str | None
-    phase: str | None
-    notice: str | None
-    device: str | None
-    last_line: str | None
-    usage: Usage | None
     rank: int
     local_rank: int | None
+    host: str | None
     pid: int | None
     state: RankState
     exit_code: int | None
+    signal: str | None
+    phase: str | None
     epoch: int | None
     step: int | None
     steps: int | None
     steps_per_second: float | None
     resumed_from_step: int | None
     snapshot_step: int | None
+    notice: str | None
+    device: str | None
     process_state: str | None
     heartbeat_age: float | None
     straggler: float | None
+    last_line: str | None
+    usage: Usage | None
 
 
 class Snapshot(TypedDict):

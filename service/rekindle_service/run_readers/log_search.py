@@ -25,7 +25,7 @@ class SearchLimits:
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """Where the text was found; ``line_offset`` is where its line begins, or at most 200 bytes before the match."""
+    """A match at a byte offset; `line_offset` is where its line begins, or at most 200 bytes before the match."""
 
     offset: int
     line_offset: int
@@ -34,9 +34,12 @@ class Match:
 
 @dataclass(frozen=True, slots=True)
 class SearchPage:
-    """``next`` is where the search continues in the same direction, None where nothing is left to be searched."""
+    """Matches in the order of the search, and the size of the log in bytes.
 
-    matches: list[Match]
+    `next` is the byte at which the search continues in the same direction, null when it is complete.
+    """
+
+    items: list[Match]
     next: int | None
     size: int
 

@@ -14,9 +14,8 @@ from rekindle.contract.files import json_lines
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.contract.safe_open import file_version, open_beneath
 from rekindle_service.run_readers.downsampling import DownsampledSeries, Point
-from rekindle_service.run_readers.ranks import read_attempts
+from rekindle_service.run_readers.ranks import RANK_ZERO, read_attempts
 
-_RANK_ZERO = 0
 _MAX_LINE = 1 << 20  # bytes: metrics by the thousand; a job may write anything here
 _MAX_SERIES = 200
 _MAX_NAMES = 20_000
@@ -48,7 +47,7 @@ class LatestValue(NamedTuple):
 def metric_files(run_dir: RunDir, attempt: int) -> list[Path]:
     """Where an attempt's metrics are; the last of these files wins where a name is in several."""
     attempt_dir = run_dir.attempt(attempt)
-    return [attempt_dir.scalars, attempt_dir.rank(_RANK_ZERO).metrics]
+    return [attempt_dir.scalars, attempt_dir.rank(RANK_ZERO).metrics]
 
 
 def read_metric_lines(root: Path, path: Path, offset: int) -> Iterator[MetricLine]:

@@ -17,6 +17,9 @@ from rekindle.contract.safe_open import file_version, list_numbers, modified_at,
 from rekindle_service.run_readers.logs import last_line
 
 STREAMS = ("stdout", "stderr")
+RANK_ZERO = 0
+"""The rank that reports metrics, progress and snapshots of the whole job."""
+
 _MAX_ATTEMPT = 1 << 31  # that a directory name may have
 _AS_REPORTED = (
     "local_rank", "host", "pid", "phase", "epoch", "step", "steps", "resumed_from_step", "snapshot_step", "notice",
@@ -78,6 +81,10 @@ def read_ranks(run_dir: RunDir, attempt: AttemptInfo, *, over: bool) -> list[Ran
 def read_status(root: Path, rank_dir: RankDir) -> RankStatus | None:
     """What a rank last reported, or None where it has reported nothing that is a status."""
     return read_record(rank_dir.status, RankStatus, root)
+
+
+def read_rank_zero_status(run_dir: RunDir, attempt: int) -> RankStatus | None:
+    return read_status(run_dir.root, run_dir.attempt(attempt).rank(RANK_ZERO))
 
 
 def _read_rank(root: Path, attempt_dir: AttemptDir, attempt: AttemptInfo, rank: int, over: bool) -> RankRow:

@@ -9,7 +9,7 @@ from rekindle.contract.safe_open import regular_size
 from rekindle.contract.states import HOLDING_SLOTS
 from rekindle_service.config.home import Home
 from rekindle_service.jobs.time_breakdown import goodput, time_breakdown
-from rekindle_service.run_readers.ranks import read_status
+from rekindle_service.run_readers.ranks import read_rank_zero_status
 from rekindle_service.store import Store
 from rekindle_service.store.projection import RowChanges, project
 from rekindle_service.store.tables import Attempt, Job
@@ -61,7 +61,7 @@ class RunSync:
     def _read_progress(self, job_id: str, attempt: int) -> RankStatus | None:
         """The status of rank 0, or None where there is none, or the script has reported values that no row can hold."""
         run_dir = self._home.run_dir(job_id)
-        status = read_status(run_dir.root, run_dir.attempt(attempt).rank(0))
+        status = read_rank_zero_status(run_dir, attempt)
         if status is None:
             return None
         numbers = (status.epoch, status.epochs, status.step, status.steps, status.snapshot_step)

@@ -3,7 +3,8 @@
 import json
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ _MAX_POINTS = 500
 _MAX_METRIC_BYTES = 256 * 1024
 _MAX_LOG_BYTES = 64 * 1024
 _LOG_HISTORY = 16 * 1024  # bytes and lines of a log that are sent first
+_STABLE_FIELDS = attrgetter(*(RankPublic.model_fields.keys() - {"heartbeat_age", "process_state"}))
 _RANKS_REFRESH = 5.0  # seconds after which unchanged ranks are sent again, for the age of their heartbeats
 
 
@@ -50,7 +52,7 @@ class RanksEvent(BaseModel):
 class RanksView:
     """The ranks of an attempt. ``stable_fields`` has no field that changes by the passing of time alone."""
 
-    stable_fields: list[RankPublic]
+    stable_fields: list[tuple[Any, ...]]
     alive: bool
     event: ServerSentEvent
 
@@ -72,7 +74,7 @@ class JobFeed:
     logs: list[LogSubscription]
     _attempts: dict[int, AttemptInfo] = field(default_factory=dict)  # by number, ascending
     _journal_stat: tuple[int, int] | None = None
-    _ranks: list[RankPublic] | None = None
+    _ranks: list[tuple[Any, ...]] | None = None
     _ranks_sent_at: float = 0.0
     _metrics: dict[int, _Position] = field(default_factory=dict)  # by index in ``metric_files``
     _positions: dict[LogSubscription, _Position] = field(default_factory=dict)
@@ -216,7 +218,7 @@ def _event(kind: str, data: BaseModel | dict[str, Any], version: str | None = No
 def _ranks_view(job: Job, run_dir: RunDir, attempt: AttemptInfo) -> RanksView:
     ranks = ranks_public(job, run_dir, attempt)
     return RanksView(
-        stable_fields=[replace(rank, heartbeat_age=None, process_state=None) for rank in ranks],
+        stable_fields=[_STABLE_FIELDS(rank) for rank in ranks],
         alive=any(rank.heartbeat_age is not None for rank in ranks),
         event=_event("ranks", RanksEvent(job=job.id, attempt=attempt.number, items=ranks)),
     )

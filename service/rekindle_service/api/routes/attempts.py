@@ -7,8 +7,9 @@ from fastapi import APIRouter
 from rekindle_service.api.dependencies import AppStateDep, JobDep, RunDirDep
 from rekindle_service.api.pagination import Page, PageParamsDep, paginate
 from rekindle_service.api.schemas.jobs import AttemptPublic, EventPublic, IntervalPublic, TimeBreakdown
-from rekindle_service.api.serializers import attempts_public, rank_zero_status
+from rekindle_service.api.serializers import attempts_public
 from rekindle_service.jobs.time_breakdown import goodput, time_breakdown, totals
+from rekindle_service.run_readers.ranks import read_rank_zero_status
 
 router = APIRouter(tags=["attempts"])
 
@@ -30,16 +31,11 @@ def read_time_breakdown(state: AppStateDep, job: JobDep, run_dir: RunDirDep) -> 
     """Break down the time of a job: queued, waiting, starting, training, saving, replayed."""
     attempts = state.store.attempts(job.id)
     for running in [attempt for attempt in attempts if attempt.ended_at is None]:
-        status = rank_zero_status(run_dir, running.number)
+        status = read_rank_zero_status(run_dir, running.number)
         running.saving_seconds = None if status is None else status.saving_seconds
     intervals = time_breakdown(job, attempts, time.time())
     return TimeBreakdown(
         goodput=goodput(intervals),
         seconds=totals(intervals),
-        intervals=[
-            IntervalPublic(
-                category=each.category, attempt=each.attempt, started_at=each.started_at, seconds=round(each.seconds, 3)
-            )
-            for each in intervals
-        ],
+        intervals=[IntervalPublic.model_validate(interval) for interval in intervals],
     )

@@ -1,7 +1,6 @@
 """What a job runs with beyond its request: code, packages, machine; and how its code differs from another job's."""
 
 import json
-from dataclasses import asdict
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
@@ -40,7 +39,7 @@ def compare_code(
     if found is None:
         detail = f"the code of job {job.id} or {other} was not recorded: recipes and very old jobs have no code"
         raise ProblemError(409, "no-code", detail)
-    return paginate(found, params).map(lambda difference: FileDifferencePublic(**asdict(difference)))
+    return paginate(found, params).map(FileDifferencePublic.model_validate)
 
 
 def _environment(run_dir: RunDir) -> dict[str, Any] | None:

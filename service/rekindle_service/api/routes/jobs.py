@@ -74,7 +74,7 @@ def delete_job(state: AppStateDep, job: JobDep) -> None:
 
 @router.post("/jobs/{job_id}/cancel", status_code=202)
 def cancel_job(state: AppStateDep, job: JobDep) -> JobPublic:
-    """Cancel a job. It can still be resumed from its latest snapshot."""
+    """Cancel a job; it can still be resumed from its latest snapshot."""
     return _act(state, job, job.state not in TERMINAL, "cancelled", actions.cancel)
 
 

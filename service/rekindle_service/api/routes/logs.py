@@ -17,8 +17,8 @@ from rekindle_service.api.byte_range import UnsatisfiableRangeError, parse_range
 from rekindle_service.api.dependencies import AttemptDep, AttemptNumber, JobDep, RankDep, RunDirDep, find_attempt
 from rekindle_service.api.pagination import Page, PageParamsDep, paginate
 from rekindle_service.api.problem_details import ProblemError, invalid_field
-from rekindle_service.api.schemas.ranks import LogMatches, RankMatches
-from rekindle_service.run_readers.log_search import SearchLimits, search
+from rekindle_service.api.schemas.ranks import RankMatches
+from rekindle_service.run_readers.log_search import SearchLimits, SearchPage, search
 from rekindle_service.run_readers.logs import LogChunk, iter_bytes, read_chunk, size_of, tail_offset
 from rekindle_service.run_readers.ranks import STREAMS, rank_numbers, read_attempts
 from rekindle_service.run_readers.zip_stream import Member, zip_stream
@@ -125,7 +125,7 @@ def search_log(
     start: Annotated[int | None, Query(alias="from", ge=0, le=_MAX_OFFSET, description="Byte to start at")] = None,
     backwards: Annotated[bool, Query(description="Search towards the beginning, by default from the end")] = False,
     limit: Annotated[int, Query(ge=1, le=1000, description="Maximum number of matches")] = 100,
-) -> LogMatches:
+) -> SearchPage:
     """Search a log; the matches are byte offsets.
 
     One request takes at most half a second and searches at most 256 MiB: `next` is the byte at which to continue, null
@@ -134,11 +134,10 @@ def search_log(
     default = _MAX_OFFSET if backwards else 0
     file = open_beneath(run_dir.root, _log_path(run_dir, attempt, rank, stream))
     if file is None:
-        return LogMatches(items=[], next=None, size=0)
+        return SearchPage([], next=None, size=0)
     with file:
         limits = SearchLimits(matches=limit, seconds=_SEARCH_SECONDS)
-        found = search(file, _encode(q), default if start is None else start, backwards=backwards, limits=limits)
-    return LogMatches(items=found.matches, next=found.next, size=found.size)
+        return search(file, _encode(q), default if start is None else start, backwards=backwards, limits=limits)
 
 
 @router.get("/jobs/{job_id}/logs/search")
@@ -170,11 +169,11 @@ def _search_rank(
     with file:
         limits = SearchLimits(seconds=max(deadline - time.monotonic(), 0))
         found = search(file, query, 0, backwards=False, limits=limits)
-    if not found.matches and found.next is None:
+    if not found.items and found.next is None:
         return None
-    first = next(iter(found.matches), None)
+    first = next(iter(found.items), None)
     complete = found.next is None
-    return RankMatches(rank=rank, stream=stream, count=len(found.matches), complete=complete, first=first)
+    return RankMatches(rank=rank, stream=stream, count=len(found.items), complete=complete, first=first)
 
 
 def _encode(query: str) -> bytes:

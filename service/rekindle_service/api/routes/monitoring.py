@@ -80,7 +80,7 @@ def _disk(state: AppState) -> str:
     responses={**RESPONSES, 200: {"content": {"text/plain": {}}}},
 )
 def prometheus_metrics(state: AppStateDep, accept: Annotated[str, Header()] = "") -> Response:
-    """Metrics of jobs, slots and this server for Prometheus, which sends the token as a bearer token."""
+    """Get metrics of jobs, slots and the server for Prometheus, which sends the token as a bearer token."""
     registry = CollectorRegistry()
     registry.register(MetricsCollector(state))
     encode, content_type = choose_encoder(accept)

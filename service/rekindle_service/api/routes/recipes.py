@@ -1,31 +1,17 @@
 """The recipes that come with rekindle, with their command-line options."""
 
 from fastapi import APIRouter
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from rekindle.recipes.catalog import RECIPES
+from rekindle.recipes.catalog import RECIPES, RecipeOption
 from rekindle_service.api.pagination import Page, PageParamsDep, paginate
+from rekindle_service.api.schemas.common import ResponseModel
 
 router = APIRouter(tags=["recipes"])
 
 
-class RecipeOption(BaseModel):
-    """An option; `is_flag`: it takes no value. `choices`: the values that it accepts, empty where any is possible."""
-
-    model_config = ConfigDict(from_attributes=True)
-
-    name: str = Field(description="Without the dashes", examples=["batch-size"])
-    help: str
-    metavar: str | None
-    choices: list[str]
-    is_flag: bool
-    default: str | None
-
-
-class Recipe(BaseModel):
+class Recipe(ResponseModel):
     """A recipe; `name` is the `recipe` of a job, the options are for its `args`."""
-
-    model_config = ConfigDict(from_attributes=True)
 
     name: str = Field(examples=["ddp"])
     title: str

@@ -13,9 +13,8 @@ from rekindle_service.api.pagination import PageParamsDep, paginate
 from rekindle_service.api.problem_details import ProblemError
 from rekindle_service.api.routes.logs import ZIP, attachment
 from rekindle_service.api.schemas.jobs import SnapshotList, SnapshotPublic
-from rekindle_service.api.serializers import rank_zero_status
 from rekindle_service.jobs import actions
-from rekindle_service.run_readers.ranks import read_attempts
+from rekindle_service.run_readers.ranks import read_attempts, read_rank_zero_status
 from rekindle_service.run_readers.snapshots import read_snapshots, snapshot_files
 from rekindle_service.run_readers.zip_stream import Member, zip_stream
 from rekindle_service.store.tables import Job
@@ -35,7 +34,7 @@ def list_snapshots(run_dir: RunDirDep, params: PageParamsDep) -> SnapshotList:
     pinned = read_pins(run_dir.pins)
     for snapshot in snapshots:
         snapshot.pinned = snapshot.step in pinned
-    status = rank_zero_status(run_dir, max(read_attempts(run_dir), default=0))
+    status = read_rank_zero_status(run_dir, max(read_attempts(run_dir), default=0))
     return SnapshotList(items=snapshots, next=page.next, policy=None if status is None else status.snapshot_policy)
 
 

@@ -36,8 +36,8 @@ def replace_surrogates(value: Any) -> Any:
 Timestamp = Annotated[float, PlainSerializer(as_datetime, return_type=datetime | None)]
 """Seconds since the epoch, in JSON an ISO 8601 date and time in UTC."""
 
-Utf8Str = Annotated[str, BeforeValidator(replace_surrogates), PlainSerializer(replace_surrogates, return_type=str)]
-"""Text from a job's files. Replaced on output as well: pydantic does not validate the fields of a given dataclass."""
+Utf8Str = Annotated[str, BeforeValidator(replace_surrogates)]
+"""Text from a job's files."""
 
 MetricPoint = tuple[int, int | None, float, float | None]
 """Step, epoch, seconds since the epoch, value (null where it is not finite)."""

@@ -1,6 +1,5 @@
 """JSON of jobs, their attempts, timeline, snapshots and code."""
 
-from dataclasses import dataclass
 from typing import Literal
 
 from pydantic import BaseModel, Field
@@ -9,7 +8,6 @@ from rekindle.contract.states import JobState
 from rekindle_service.api.pagination import Page
 from rekindle_service.api.schemas.common import JsonObject, ResponseModel, Timestamp, Utf8Str
 from rekindle_service.api.schemas.requests import JobOptions, RankRange
-from rekindle_service.jobs.packaging.code_diff import FileDifference
 from rekindle_service.jobs.time_breakdown import TimeCategory
 
 
@@ -105,7 +103,7 @@ class AttemptPublic(ResponseModel):
     faults: list[FaultPublic]
 
 
-class IntervalPublic(BaseModel):
+class IntervalPublic(ResponseModel):
     """A span of a job's time; `attempt` is null between attempts."""
 
     category: TimeCategory
@@ -181,11 +179,12 @@ class ConfigurationPublic(BaseModel):
     environment: JsonObject | None
 
 
-@dataclass(frozen=True, slots=True)
-class FileDifferencePublic(FileDifference):
+class FileDifferencePublic(ResponseModel):
     """A file that differs; `diff` has the changed lines in unified format, null where they are not available."""
 
     path: Utf8Str
+    change: Literal["added", "removed", "changed"]
+    diff: str | None
 
 
 class Bundle(BaseModel):

@@ -81,7 +81,6 @@ export interface JobPublic {
 }
 export type JobState = "queued" | "starting" | "running" | "recovering" | "succeeded" | "failed" | "cancelled";
 export interface Link { first: string; second: string; kind: string; }
-export interface LogMatches { items: Match[]; next: number | null; size: number; }
 export interface MachinePublic {
   at: string | null; cpu_percent: number | null; cores: number; memory: Memory; disk: Disk;
   devices: DeviceUsagePublic[]; history: MachineSample[];
@@ -104,11 +103,11 @@ export interface Problem { type: string; title: string; status: number; detail: 
 export interface QueueStats { jobs: Record<JobState, number>; slots: SlotCount; goodput: number | null; }
 export interface RankMatches { rank: number; stream: string; count: number; complete: boolean; first: Match | null; }
 export interface RankPublic {
-  host: string | null; signal: string | null; phase: string | null; notice: string | null; device: string | null;
-  last_line: string | null; usage: UsagePublic | null; rank: number; local_rank: number | null; pid: number | null;
-  state: RankState; exit_code: number | null; epoch: number | null; step: number | null; steps: number | null;
-  steps_per_second: number | null; resumed_from_step: number | null; snapshot_step: number | null;
-  process_state: string | null; heartbeat_age: number | null; straggler: number | null;
+  rank: number; local_rank: number | null; host: string | null; pid: number | null; state: RankState;
+  exit_code: number | null; signal: string | null; phase: string | null; epoch: number | null; step: number | null;
+  steps: number | null; steps_per_second: number | null; resumed_from_step: number | null; snapshot_step: number | null;
+  notice: string | null; device: string | null; process_state: string | null; heartbeat_age: number | null;
+  straggler: number | null; last_line: string | null; usage: UsagePublic | null;
 }
 export interface RankRange { min: number; max: number; }
 export type RankState = "starting" | "running" | "done" | "drained" | "failed" | "killed";
@@ -121,6 +120,7 @@ export interface Row {
   parameters: Record<string, string | number | boolean | null>; trials: number[]; values: (number | null)[];
   spread: ([number, number] | null)[];
 }
+export interface SearchPage { items: Match[]; next: number | null; size: number; }
 export interface SlotCount { held: number; total: number; }
 export interface SnapshotList { items: SnapshotPublic[]; next: string | null; policy: string | null; }
 export interface SnapshotPolicyOptions {
@@ -181,7 +181,7 @@ export interface Routes {
   }
   "GET /jobs/{job_id}/ranks/{rank}/log/search": {
     values: { job_id: Value; rank: Value; q: Value; stream?: Value; from?: Value; backwards?: Value; limit?: Value;
-    attempt?: Value; }; answer: LogMatches;
+    attempt?: Value; }; answer: SearchPage;
   }
   "GET /jobs/{job_id}/logs/search": {
     values: { job_id: Value; q: Value; stream?: Value; attempt?: Value; limit?: Value; cursor?: Value; };
