@@ -1,4 +1,4 @@
-"""How often a job has failed so far: the keeper tells the ranks, which choose by it how often to save."""
+"""How often a job has failed so far: the keeper passes it to the ranks, which choose the snapshot interval by it."""
 
 from dataclasses import dataclass
 from typing import Self

@@ -35,7 +35,7 @@ def metric_of(by: str) -> str:
 
 
 def best_step(scores: Mapping[int, Score]) -> int | None:
-    """The step of the best snapshot by the metric of the newest one that has a score; of equal ones the oldest."""
+    """The step of the best snapshot by the metric of the latest one that has a score; of equal ones the oldest."""
     best: int | None = None
     for step in sorted(scores):
         if scores[step].is_better_than(None if best is None else scores[best]):

@@ -4,7 +4,7 @@ from enum import StrEnum
 
 
 class JobState(StrEnum):
-    """Where a job is; its outcome tells how it ended."""
+    """Where a job is; how it ended is its outcome."""
 
     QUEUED = "queued"  # waits for slots, for another job, or is held
     STARTING = "starting"  # has its slots; its keeper brings up torchrun

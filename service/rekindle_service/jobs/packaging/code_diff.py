@@ -18,7 +18,7 @@ _MAX_MANIFEST = 16 << 20  # bytes
 
 @dataclass(frozen=True, slots=True)
 class FileDifference:
-    """``diff`` has the lines that differ, None where they cannot be told: no text, too long, or not as submitted."""
+    """``diff`` has the lines that differ, None where they cannot be shown: no text, too long, or not as submitted."""
 
     path: str
     change: Literal["added", "removed", "changed"]
