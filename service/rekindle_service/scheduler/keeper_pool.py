@@ -19,7 +19,7 @@ Launcher = Callable[[Job], "subprocess.Popen[bytes]"]
 
 _MAX_STARTUP_FAILURES = 3  # in a row without a single journal record: such a keeper cannot start
 _MAX_DEATHS = 10  # in a row without all ranks running once
-_LONGEST_DELAY = 60  # seconds
+_MAX_DELAY = 60  # seconds
 TRANSIENT_ERRNOS = frozenset(
     {
         *(errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO),  # the disk
@@ -125,4 +125,4 @@ def _check_host(run_dir: Path) -> None:
 
 def _delay(failures: int) -> float:
     """Seconds: 1, 2, 4 … 60."""
-    return exponential_backoff(failures, first=1.0, maximum=_LONGEST_DELAY)
+    return exponential_backoff(failures, first=1.0, maximum=_MAX_DELAY)
