@@ -73,7 +73,7 @@ def test_a_keeper_that_cannot_write_its_journal_says_so_and_leaves_nobody_behind
     run.run_dir.journal.mkdir()  # as good as a full disk: every write fails
     os.kill(victim, signal.SIGKILL)
     assert run.leave() == 1
-    assert "cannot go on" in run.run_dir.keeper_log.read_text()
+    assert "cannot continue" in run.run_dir.keeper_log.read_text()
     assert str(run.run_dir.journal) in run.run_dir.keeper_log.read_text()
     run.run_dir.journal.rmdir()
 
