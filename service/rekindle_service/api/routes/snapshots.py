@@ -7,7 +7,7 @@ from starlette.responses import StreamingResponse
 
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.contract.run_dir.pins import read_pins
-from rekindle.contract.states import JobIntent, JobState
+from rekindle.contract.states import TERMINAL, JobIntent, JobState
 from rekindle_service.api.dependencies import JobDep, RunDirDep
 from rekindle_service.api.pagination import PageParamsDep, paginate
 from rekindle_service.api.problem_details import ProblemError
@@ -21,7 +21,7 @@ from rekindle_service.store.tables import Job
 
 router = APIRouter(tags=["snapshots"])
 
-_RESUMABLE = frozenset({JobState.FAILED, JobState.CANCELLED})
+_RESUMABLE = TERMINAL - {JobState.SUCCEEDED}
 
 Step = Annotated[int, Path(ge=0, lt=10**12, description="Step of the snapshot")]
 
