@@ -10,9 +10,9 @@ from typing import Any, BinaryIO
 from rekindle.contract.safe_open import open_beneath, open_regular
 
 
-def fsync_directory(folder: Path) -> None:
-    """Make renames and new names in ``folder`` durable: without it a renamed file is gone after a power cut."""
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+def fsync_directory(directory: Path) -> None:
+    """Make renames and new names in ``directory`` durable: without it a renamed file is gone after a power cut."""
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(fd)
     finally:
