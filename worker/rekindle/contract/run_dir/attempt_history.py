@@ -80,7 +80,7 @@ class AttemptHistory:
         return self.runs.setdefault(number, RunInfo(number))
 
     def attempt(self, number: int, started_at: float) -> AttemptInfo:
-        """The attempt of this number; one whose start is not in the journal began at ``started_at``."""
+        """The attempt of this number; one without a record of its start began at ``started_at``."""
         if number not in self.attempts:
             boot_id = None if self.keeper is None else self.keeper.keeper.boot_id
             self.attempts[number] = AttemptInfo(number, self._run_number, started_at, boot_id)
