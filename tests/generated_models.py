@@ -1,6 +1,6 @@
 """The client's typed dictionaries, generated from the OpenAPI document of the server.
 
-``python tests/generated_models.py`` (or ``make models``) writes ``client/models.py``; ``test_client_models.py``
+``python tests/generated_models.py`` (or ``make generate``) writes ``client/models.py``; ``test_client_models.py``
 compares it.
 """
 
@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import TypeAdapter
+
+from generated_types import document
 
 ROOT = Path(__file__).resolve().parent.parent
 MODELS = ROOT / "service" / "rekindle_service" / "client" / "models.py"
@@ -37,7 +39,7 @@ NAMES = {"Event": "JobEvent", "Piece": "Interval", "Chaos": "FaultInjection"}
 """Names of the client for schemas that are named otherwise, without their ``Public``."""
 
 _SCALARS = {"string": "str", "integer": "int", "number": "float", "boolean": "bool", "null": "None"}
-_HEAD = '''"""What the server answers, generated from its OpenAPI document by ``make models``: do not edit.
+_HEAD = '''"""What the server answers, generated from its OpenAPI document by ``make generate``: do not edit.
 
 Times are ISO 8601 in UTC, durations are seconds, sizes are bytes.
 """
@@ -48,17 +50,11 @@ from typing import Any, Literal, TypedDict
 
 def openapi() -> dict[str, Any]:
     """The document of the API's routers, with the schema of outcomes, which rows store as plain JSON."""
-    from fastapi import FastAPI
-
     from rekindle.contract.outcome import Outcome
-    from rekindle_service.api.app import API_ROUTERS
 
-    app = FastAPI()
-    for router in API_ROUTERS:
-        app.include_router(router, prefix="/api/v1")
-    document = app.openapi()
+    found = document()
     outcome = TypeAdapter(Outcome).json_schema(ref_template="#/components/schemas/{model}")
-    schemas = document["components"]["schemas"]
+    schemas = found["components"]["schemas"]
     schemas.update(outcome.pop("$defs"))
     outcome["properties"] = {"class": outcome["properties"].pop("klass"), **outcome["properties"]}
     schemas["Outcome"] = outcome
@@ -66,15 +62,15 @@ def openapi() -> dict[str, Any]:
         for option in schema.get("properties", {}).get("outcome", {}).get("anyOf", ()):
             if option.get("type") == "object":
                 option["$ref"] = "#/components/schemas/Outcome"
-    return document
+    return found
 
 
-def models(document: dict[str, Any]) -> str:
+def models(found: dict[str, Any]) -> str:
     """The module: every schema in the answers, each after those that it refers to."""
-    schemas = document["components"]["schemas"]
+    schemas = found["components"]["schemas"]
     ordered: dict[str, None] = {}
     for path in ANSWERS:
-        for operation in document["paths"][f"/api/v1{path}"].values():
+        for operation in found["paths"][f"/api/v1{path}"].values():
             for status, response in operation["responses"].items():
                 if status.startswith("2") and "content" in response:
                     _visit(response["content"]["application/json"]["schema"], schemas, ordered)

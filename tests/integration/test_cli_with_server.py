@@ -161,7 +161,7 @@ def test_show_prints_the_history_of_the_attempts(home: Path, play: Play) -> None
     until(lambda: state_of(home, job.id) == "running", "the second attempt is known")
     shown = rekindle(home, "show", job.id).stdout
     assert "ended: signal: rank 1 was killed by SIGKILL" in shown
-    assert "reached step 133" in shown
+    assert "reached step 133; 13 steps replayed" in shown
     assert "resumed from step 120" in shown
 
 

@@ -6,7 +6,7 @@ from rekindle_service.client import models
 
 
 def test_the_models_are_generated_from_the_document_of_the_server() -> None:
-    assert generated_models.MODELS.read_text() == generated_models.models(generated_models.openapi()), "`make models`"
+    assert generated_models.MODELS.read_text() == generated_models.models(generated_models.openapi()), "`make generate`"
 
 
 def test_every_model_of_an_answer_is_public() -> None:

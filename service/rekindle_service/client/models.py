@@ -1,4 +1,4 @@
-"""What the server answers, generated from its OpenAPI document by ``make models``: do not edit.
+"""What the server answers, generated from its OpenAPI document by ``make generate``: do not edit.
 
 Times are ISO 8601 in UTC, durations are seconds, sizes are bytes.
 """

@@ -158,12 +158,11 @@ class FaultRun:
             status = formatting.status_line(after.job)
             return replace(report, note=f"the job is {after.job['state']}: {status}")
         damaged = injected.snapshot is not None and injected.snapshot == after.resumed_from_step
-        replayed = failed.get("replayed_steps")
         return replace(
             report,
             recovered=not damaged,
             downtime=seconds,
-            replayed_steps=replayed if isinstance(replayed, int) else None,
+            replayed_steps=failed["replayed_steps"],
             diagnosis_correct=diagnosis_correct(fault, rank, failed["outcome"]),
             note="it resumed from the damaged snapshot" if damaged else "",
         )
@@ -173,7 +172,7 @@ class FaultRun:
         deadline = time.monotonic() + _REPORT_TIMEOUT
         while True:
             attempt = next(one for one in self._client.attempts(self._job_id) if one["number"] == number)
-            known = attempt["last_step"] is None or attempt.get("replayed_steps") is not None
+            known = attempt["last_step"] is None or attempt["replayed_steps"] is not None
             if known or time.monotonic() > deadline:
                 return attempt
             time.sleep(_POLL_INTERVAL)

@@ -82,5 +82,5 @@ def _steps(attempt: Attempt) -> str:
     """``reached step 133; 13 steps replayed``, as far as it is known."""
     if attempt["last_step"] is None or attempt["state"] == "running":
         return ""
-    replayed = attempt.get("replayed_steps")
+    replayed = attempt["replayed_steps"]
     return f"reached step {attempt['last_step']}" + ("" if replayed is None else f"; {replayed} steps replayed")
