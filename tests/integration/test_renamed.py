@@ -13,10 +13,9 @@ def test_the_old_names_of_policy_and_options_are_accepted_with_a_warning(tmp_pat
         policy = rekindle.Cadence(4, keep=2, best="-loss")
     assert policy == SnapshotPolicy(every_steps=4, keep_last=2, monitor="-loss")
     data = torch.utils.data.TensorDataset(torch.arange(8.0).unsqueeze(1))
-    with (
-        pytest.warns(FutureWarning, match=r"cadence= is now called snapshot_policy=|best= is now called monitor="),
-        Run(model=torch.nn.Linear(1, 1), device="cpu", cadence=policy, best="accuracy") as run,
-    ):
+    with pytest.warns(FutureWarning, match=r"(cadence|best)= is now called (snapshot_policy|monitor)="):
+        training = Run(model=torch.nn.Linear(1, 1), device="cpu", cadence=policy, best="accuracy")
+    with training as run:
         for _ in run.epochs(1):
             for (batch,) in run.batches(data, global_batch=2):
                 with pytest.warns(FutureWarning, match=r"Run.parts is now called Run.microbatches"):

@@ -1,4 +1,4 @@
-"""Public names of version 0.1.0: the code copies in run directories use them when an upgraded server resumes their jobs.
+"""Public names of version 0.1.0: code copies in run directories use them when an upgraded server resumes jobs.
 
 Each use warns and names the new name. This is the only place that knows the old ones.
 """

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 import torch.distributed as dist
@@ -117,8 +117,10 @@ class Run:
             self._saver.finish(succeeded=succeeded)
             self._leave(succeeded=succeeded)
 
-    def __getattr__(self, name: str) -> Any:
-        return old_method(self, name, RUN_METHODS)
+    if not TYPE_CHECKING:  # else type checkers would accept any attribute
+
+        def __getattr__(self, name: str) -> Any:
+            return old_method(self, name, RUN_METHODS)
 
     @property
     def model(self) -> nn.Module:

@@ -8,7 +8,7 @@ from concurrent.futures import Future, wait
 from functools import partial
 from pathlib import Path
 from threading import Thread
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rekindle.contract.environment import RankEnv
 from rekindle.contract.run_dir.snapshots import MODEL, rank_file, shard_file
@@ -70,8 +70,10 @@ class Snapshots:
         self._to_shm = False  # where ``_write`` goes
         self._notice = ""  # of the last failure
 
-    def __getattr__(self, name: str) -> Any:
-        return old_method(self, name, SNAPSHOTS_METHODS)
+    if not TYPE_CHECKING:  # else type checkers would accept any attribute
+
+        def __getattr__(self, name: str) -> Any:
+            return old_method(self, name, SNAPSHOTS_METHODS)
 
     @property
     def is_coordinator(self) -> bool:
