@@ -23,7 +23,7 @@ class Member:
 
 
 def zip_stream(root: Path, members: Iterable[Member], *, compress: bool) -> Iterator[bytes]:
-    """The bytes of the archive. Each file has the length that it has when its turn comes; one that is gone is omitted.
+    """The bytes of the archive. Each file has the length that it has when its turn comes; an absent one is omitted.
 
     Nothing but regular files without a link on the way is packed, see ``open_beneath``.
     """
