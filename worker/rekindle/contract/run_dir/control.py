@@ -56,13 +56,8 @@ def parse_message(line: bytes) -> ControlMessage | None:
 def notify(run_dir: RunDir, message: ControlMessage) -> None:
     """Wake the keeper of ``run_dir``; nothing happens when none listens. Raises ValueError for too long a message."""
     value = message.to_json()
-    if not _send(run_dir.control, value):
-        _notify_keeper_of_0_1(run_dir, value)
-
-
-def _notify_keeper_of_0_1(run_dir: RunDir, value: dict[str, Any]) -> None:
-    """Keepers of version 0.1.0, which outlive an upgrade, read the FIFO ``bell`` and the key ``bell`` for ``type``."""
-    _send(run_dir.root / "bell", {"bell": value.pop("type"), **value})
+    if not _send(run_dir.control, value):  # keepers of version 0.1.0 outlive an upgrade; they read another FIFO and key
+        _send(run_dir.root / "bell", {"bell": value.pop("type"), **value})
 
 
 def _send(fifo: Path, value: dict[str, Any]) -> bool:

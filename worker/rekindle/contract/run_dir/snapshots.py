@@ -93,8 +93,8 @@ class FileRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class _Header:
-    """All of a manifest that is a plain value."""
+class Manifest:
+    """``manifest.json``: written last, it marks the snapshot as whole and records what its bytes must be."""
 
     job_id: str | None
     step: int
@@ -103,12 +103,6 @@ class _Header:
     created_at: float  # seconds since the epoch
     generation: str
     torch: str
-
-
-@dataclass(frozen=True, slots=True)
-class Manifest(_Header):
-    """``manifest.json``: written last, it marks the snapshot as whole and records what its bytes must be."""
-
     files: dict[str, FileRecord]
     score: Score | None = None  # not written where there is none
 
@@ -139,13 +133,13 @@ class Manifest(_Header):
                 raise BadSnapshotError(f"its format is {fields['format']!r}, this rekindle reads {_FORMAT}")
             if checksum != _checksum(fields):
                 raise BadSnapshotError(f"{MANIFEST} fails its checksum")
-            files = {name: structure(FileRecord, record) for name, record in fields["files"].items()}
-            score = None if fields.get("score") is None else structure(Score, fields["score"])
-            manifest = cls(**asdict(structure(_Header, fields)), files=files, score=score)
+            manifest = structure(cls, fields)
         except (TypeError, ValueError, KeyError, AttributeError, RecursionError) as error:
             raise BadSnapshotError(f"{MANIFEST} is not a manifest: {error!r}") from error
         if not manifest._lists_all_files():
-            raise BadSnapshotError(f"{MANIFEST} lists {sorted(files)}, not the files of {manifest.world_size} ranks")
+            raise BadSnapshotError(
+                f"{MANIFEST} lists {sorted(manifest.files)}, not the files of {manifest.world_size} ranks"
+            )
         if data != manifest.encoded():
             raise BadSnapshotError(f"{MANIFEST} is not as it was written")
         return manifest

@@ -73,15 +73,9 @@ def masked_crc(data: bytes) -> int:
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
-def _table() -> list[int]:
-    table = list(range(256))
-    for _ in range(8):
-        table = [crc >> 1 ^ _CASTAGNOLI * (crc & 1) for crc in table]
-    return table
-
-
-_TABLE = _table()
-
+_TABLE = list(range(256))
+for _ in range(8):
+    _TABLE = [crc >> 1 ^ _CASTAGNOLI * (crc & 1) for crc in _TABLE]
 
 _Message = dict[tuple[int, int], list[Any]]  # (field number, wire type) → values, in their order
 
