@@ -13,15 +13,6 @@ _QUIET = 0.15  # seconds without a new byte after which a stack counts as comple
 _MAX_BYTES = 256 * 1024
 
 
-def stacks_size(root: Path, path: Path) -> int | None:
-    """Bytes of stacks that the rank has written so far; None where it never opened the file, so cannot write any."""
-    file = open_beneath(root, path)
-    if file is None:
-        return None
-    with file:
-        return size_of(file)
-
-
 def wait_for_stack(root: Path, path: Path, offset: int, timeout: float) -> str | None:
     """What the rank writes after ``offset`` within ``timeout`` seconds; None where it writes nothing.
 

@@ -9,7 +9,6 @@ import signal
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -78,9 +77,8 @@ class Keeper:
         if self._history.job_ended:
             return False
         self._run_dir.snapshots.mkdir(exist_ok=True)
-        identity = asdict(ProcessIdentity.own())
         lost = self._history.lost_outcome()
-        self._journal.write(RecordType.KEEPER_STARTED, run=self.run, keeper=identity)
+        self._journal.write(RecordType.KEEPER_STARTED, run=self.run, keeper=ProcessIdentity.own().to_json())
         step = self._intent.snapshot
         if step is not None and not self._history.attempted:  # harmless if it is repeated by the next keeper
             quarantined = roll_back(self._run_dir, step)
@@ -224,5 +222,5 @@ class Keeper:
 def _read(path: Path, from_json: Callable[[Any], T]) -> T:
     try:
         return from_json(json.loads(path.read_bytes()))
-    except (OSError, ValueError, TypeError, KeyError) as error:
+    except (OSError, ValueError) as error:
         raise UnreadableError(f"{path} is not what the server writes there: {error!r}") from error
