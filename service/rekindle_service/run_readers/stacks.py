@@ -18,8 +18,7 @@ def wait_for_stack(root: Path, path: Path, offset: int, timeout: float) -> str |
 
     A stack comes in many small writes with no end mark: it is complete when nothing more has come for a moment.
     """
-    file = open_beneath(root, path)
-    if file is None:
+    if (file := open_beneath(root, path)) is None:
         return None
     with file:
         size = _settled_size(file, offset, time.monotonic() + timeout)

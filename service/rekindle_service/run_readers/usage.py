@@ -16,16 +16,14 @@ _MAX_BYTES = 8 << 20  # of a file that the keeper holds at a fraction of it
 
 def read_usage(root: Path, path: Path) -> Iterator[UsageSample]:
     """Every sample of the file at ``path`` beneath ``root``, oldest first; lines that are no sample are skipped."""
-    file = open_beneath(root, path)
-    if file is not None:
+    if (file := open_beneath(root, path)) is not None:
         with file:
             yield from _samples(file, 0)
 
 
 def latest_usage(root: Path, path: Path) -> UsageSample | None:
     """The last sample, read from the end, since it is needed several times a second."""
-    file = open_beneath(root, path)
-    if file is None:
+    if (file := open_beneath(root, path)) is None:
         return None
     with file:
         size = size_of(file)

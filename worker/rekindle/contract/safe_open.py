@@ -52,8 +52,7 @@ def open_beneath(root: Path, path: Path) -> BinaryIO | None:
 
 def read_small(root: Path, path: Path, limit: int = 1 << 20) -> bytes | None:
     """The whole of a small file, or None where there is none or it has more than ``limit`` bytes."""
-    file = open_beneath(root, path)
-    if file is None:
+    if (file := open_beneath(root, path)) is None:
         return None
     with file:
         data = file.read(limit + 1)
@@ -62,8 +61,7 @@ def read_small(root: Path, path: Path, limit: int = 1 << 20) -> bytes | None:
 
 def stat_beneath(root: Path, path: Path) -> os.stat_result | None:
     """Size and times of a regular file, or None where there is none."""
-    file = open_beneath(root, path)
-    if file is None:
+    if (file := open_beneath(root, path)) is None:
         return None
     with file:
         return os.fstat(file.fileno())

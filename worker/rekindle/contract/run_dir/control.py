@@ -2,6 +2,7 @@
 
 import json
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -69,10 +70,6 @@ def _send(fifo: Path, value: dict[str, Any]) -> bool:
         fd = os.open(fifo, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return False
-    try:
-        os.write(fd, line)
-    except OSError:
-        return False
-    finally:
-        os.close(fd)
-    return True
+    with suppress(OSError), os.fdopen(fd, "wb", buffering=0) as pipe:
+        return pipe.write(line) == len(line)
+    return False

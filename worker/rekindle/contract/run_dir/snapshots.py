@@ -9,10 +9,12 @@
 
 import hashlib
 import json
+from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
 
+from rekindle.contract.files import read_json, write_json
 from rekindle.contract.run_dir.json_records import structure
 from rekindle.contract.score import Score
 
@@ -78,6 +80,18 @@ class SnapshotDir:
         names = (entry.name for entry in self.root.iterdir())
         steps = (step_of(name.removeprefix(prefix)) for name in names if name.startswith(prefix))
         return sorted((step for step in steps if step is not None), reverse=True)
+
+
+def read_pins(path: Path) -> frozenset[int]:
+    """The steps of the snapshots that a person wants kept for good."""
+    value = read_json(path)
+    steps = value.get("steps") if isinstance(value, dict) else None
+    return frozenset(step for step in steps if isinstance(step, int)) if isinstance(steps, list) else frozenset()
+
+
+def write_pins(path: Path, steps: Collection[int]) -> None:
+    """In force for every deletion that begins after the return."""
+    write_json(path, {"steps": sorted(steps)})
 
 
 class BadSnapshotError(Exception):

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from rekindle.contract.debug_socket import last_collective
-from rekindle.contract.disk_space import has_free_space
+from rekindle.contract.files import has_free_space
 from rekindle.contract.run_dir.paths import AttemptDir
 from rekindle.contract.safe_open import read_text_from, regular_size
 from rekindle.keeper.attempt_result import Hang, RankResult
