@@ -17,8 +17,7 @@ from rekindle.contract.safe_open import file_version, list_numbers, open_beneath
 from rekindle_service.run_readers.logs import last_line
 
 STREAMS = ("stdout", "stderr")
-RANK_ZERO = 0
-"""The rank that reports metrics, progress and snapshots of the whole job."""
+RANK_ZERO = 0  # the rank that reports metrics, progress and snapshots of the whole job
 
 _MAX_ATTEMPT = 1 << 31  # that a directory name may have
 _AS_REPORTED = (

@@ -27,11 +27,6 @@ class History:
     unjudged: bool = False  # the journal has the end of the last attempt, but not what follows from it
     job_ended: bool = False
 
-    @property
-    def attempted(self) -> bool:
-        """Whether an attempt of the current run was started."""
-        return self.run_started_at is not None
-
     def lost_outcome(self) -> Outcome:
         """How the open attempt ended: nobody saw it, but the boot id shows whether the whole machine went down."""
         if self.last_keeper_boot != boot_id():

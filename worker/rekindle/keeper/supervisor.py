@@ -80,7 +80,7 @@ class Keeper:
         lost = self._history.lost_outcome()
         self._journal.write(RecordType.KEEPER_STARTED, run=self.run, keeper=ProcessIdentity.own().to_json())
         step = self._intent.snapshot
-        if step is not None and not self._history.attempted:  # harmless if it is repeated by the next keeper
+        if step is not None and self._history.run_started_at is None:  # harmless if repeated by the next keeper
             quarantined = roll_back(self._run_dir, step)
             self._journal.write(RecordType.ROLLED_BACK, run=self.run, step=step, quarantined=quarantined)
         if self._history.open_attempt is not None:

@@ -13,8 +13,7 @@ from rekindle.contract.chaos import Fault
 from rekindle.contract.run_dir.json_records import Count, JsonRecord, Range
 from rekindle.contract.run_dir.paths import RunDir
 
-MAX_MESSAGE_BYTES = 4096
-"""Linux's PIPE_BUF, up to which writes of several processes never mix."""
+MAX_MESSAGE_BYTES = 4096  # Linux's PIPE_BUF, up to which writes of several processes never mix
 
 
 class MessageType(StrEnum):

@@ -19,8 +19,7 @@ from rekindle.contract.run_dir.json_records import structure
 from rekindle.contract.score import Score
 
 MANIFEST = "manifest.json"
-MODEL = "model.pt"
-"""The state that all ranks share, saved once."""
+MODEL = "model.pt"  # the state that all ranks share, saved once
 
 _FORMAT = 1
 _DIGITS = 12

@@ -8,8 +8,7 @@ import struct
 from collections.abc import Iterator
 from typing import Any, BinaryIO, NamedTuple
 
-MAX_RECORD_BYTES = 64 * 1024
-"""Longer records hold images, audio and graphs, and are skipped unread."""
+MAX_RECORD_BYTES = 64 * 1024  # longer records hold images, audio and graphs, and are skipped unread
 
 _HEADER = struct.Struct("<QI")  # length of the data, its masked CRC; then the data, and its own masked CRC
 _CRC = struct.Struct("<I")
