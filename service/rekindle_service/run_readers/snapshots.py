@@ -6,11 +6,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rekindle.contract.safe_open import list_numbers, open_beneath, read_small
+from rekindle.contract.run_dir.snapshots import MANIFEST, step_name
+from rekindle.contract.safe_open import list_numbers, read_small, stat_beneath
 from rekindle.contract.score import Score, best_step
-from rekindle_service.run_readers.logs import size_of
 
-_MANIFEST = "manifest.json"
 _MANIFEST_FORMAT = 1
 
 
@@ -34,7 +33,7 @@ class SnapshotInfo:
 
 def read_snapshots(root: Path, snapshots: Path) -> list[SnapshotInfo]:
     """The snapshots in ``snapshots`` beneath ``root``, latest step first; unreadable ones are omitted."""
-    directories = [snapshots / f"{step:012d}" for step in reversed(list_numbers(snapshots))]
+    directories = [snapshots / step_name(step) for step in reversed(list_numbers(snapshots))]
     found = [info for directory in directories if (info := _read_snapshot(root, directory)) is not None]
     best = best_step({info.step: info.scored for info in found if info.scored is not None})
     return [replace(info, best=info.step == best) for info in found]
@@ -42,17 +41,17 @@ def read_snapshots(root: Path, snapshots: Path) -> list[SnapshotInfo]:
 
 def snapshot_files(root: Path, snapshots: Path, step: int) -> list[Path] | None:
     """The files of the committed snapshot of ``step``, its manifest last; None where there is none."""
-    directory = snapshots / f"{step:012d}"
-    data = read_small(root, directory / _MANIFEST)
+    directory = snapshots / step_name(step)
+    data = read_small(root, directory / MANIFEST)
     try:
         names = [str(name) for name in json.loads(data or b"")["files"]]
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
-    return [directory / name for name in [*names, _MANIFEST] if name not in (".", "..") and "/" not in name]
+    return [directory / name for name in [*names, MANIFEST] if name not in (".", "..") and "/" not in name]
 
 
 def _read_snapshot(root: Path, directory: Path) -> SnapshotInfo | None:
-    data = read_small(root, directory / _MANIFEST)
+    data = read_small(root, directory / MANIFEST)
     try:
         manifest: dict[str, Any] = json.loads(data or b"")
         files = {str(name): int(entry["bytes"]) for name, entry in manifest["files"].items()}
@@ -79,10 +78,5 @@ def _score(value: Any) -> Score | None:
 
 
 def _has_size(root: Path, directory: Path, name: str, size: int) -> bool:
-    if name in (".", "..") or "/" in name:
-        return False
-    file = open_beneath(root, directory / name)
-    if file is None:
-        return False
-    with file:
-        return size_of(file) == size
+    found = None if name in (".", "..") or "/" in name else stat_beneath(root, directory / name)
+    return found is not None and found.st_size == size

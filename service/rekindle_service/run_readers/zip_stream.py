@@ -36,8 +36,7 @@ def zip_stream(root: Path, members: Iterable[Member], *, compress: bool) -> Iter
 
 
 def _pack(archive: zipfile.ZipFile, sink: "_Sink", root: Path, member: Member, method: int) -> Iterator[bytes]:
-    file = open_beneath(root, member.path)
-    if file is None:
+    if (file := open_beneath(root, member.path)) is None:
         return
     with file:
         entry = zipfile.ZipInfo(member.name, _time_of(os.fstat(file.fileno()).st_mtime))
