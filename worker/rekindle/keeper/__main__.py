@@ -53,4 +53,7 @@ def _log(message: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(RunDir(Path(sys.argv[1]).absolute())))
+    exit_code = main(RunDir(Path(sys.argv[1]).absolute()))
+    with suppress(OSError):
+        sys.stderr.flush()
+    os._exit(exit_code)  # to finalize an interpreter that has imported torch takes seconds on a busy machine
