@@ -74,7 +74,9 @@ def models(found: dict[str, Any]) -> str:
             for status, response in operation["responses"].items():
                 if status.startswith("2") and "content" in response:
                     _visit(response["content"]["application/json"]["schema"], schemas, ordered)
-    text = "\n\n".join([_HEAD, *(_definition(name, schemas[name]) for name in ordered if not _is_page(name))])
+    names = [name for name in ordered if not _is_page(name)]
+    public = f"__all__ = {sorted(map(class_name, names))}"
+    text = "\n\n".join([f"{_HEAD}\n{public}", *(_definition(name, schemas[name]) for name in names)])
     return subprocess.run(
         [sys.executable, "-m", "ruff", "format", "--stdin-filename", str(MODELS), "-"],
         input=text,

@@ -70,7 +70,7 @@ import os, sys
 from pathlib import Path
 from rekindle.contract.job import JobSpec
 from rekindle.keeper.torchrun.preload import preload
-spec = JobSpec(job_id="x", name="x", kind="script", target="train.py", python=sys.executable, device="cpu",
+spec = JobSpec(name="x", kind="script", target="train.py", python=sys.executable, device="cpu",
                min_ranks=1, max_ranks=1)
 before = dict(os.environ)
 failed = preload(spec, Path(sys.argv[1]))

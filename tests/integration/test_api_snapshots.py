@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from api_server import ApiServer
-from rekindle.contract.run_dir.pins import read_pins
+from rekindle.contract.run_dir.snapshots import read_pins
 from rekindle.contract.states import JobState
 from snapshot_files import write_snapshot
 

@@ -79,7 +79,7 @@ def test_a_rank_without_stacks_is_printed_with_the_reason(home: Path, played: Pl
     done = rekindle(home, "doctor", played.id, "--stacks")
     assert done.returncode == 0, done.stderr
     assert "rank 0\n" in done.stdout
-    assert "has not got as far as its script" in done.stdout
+    assert "has not started its script yet" in done.stdout
 
 
 def test_wrong_commands_are_rejected_in_one_sentence(home: Path, played: PlayedJob) -> None:

@@ -121,7 +121,7 @@ def test_finished_jobs_are_deleted_after_a_confirmation(home: Path, play: Play) 
     assert state_of(home, over.id) == "failed"
     done = rekindle(home, "delete", "--yes", "over", over.id, "running")
     assert (done.returncode, done.stdout) == (2, "over (job 1) is deleted\n")
-    assert "only one that is over can be deleted: cancel it first" in done.stderr
+    assert "only a finished job can be deleted: cancel it first" in done.stderr
     assert rekindle(home, "ps", "-o", "id").stdout.split() == [running.id]
 
 
@@ -187,7 +187,7 @@ def test_a_snapshot_is_exported_by_the_jobs_own_python(
     assert re.fullmatch(r"model.safetensors: 1 tensors, \d+ B, of step 80\n", done.stdout), done.stderr
     assert load_file(tmp_path / "model.safetensors")["weight"].tolist() == [80.0] * 3
     again = rekindle(home, "snapshots", "export", job.id, cwd=tmp_path)
-    assert (again.returncode, "is there already: --force replaces it" in again.stderr) == (2, True)
+    assert (again.returncode, "exists already: --force replaces it" in again.stderr) == (2, True)
     older = rekindle(home, "snapshots", "export", "digits", "--step", "40", "-o", "old.pt", cwd=tmp_path)
     assert older.returncode == 0, older.stderr
     assert torch.load(tmp_path / "old.pt", weights_only=True)["weight"].tolist() == [40.0] * 3

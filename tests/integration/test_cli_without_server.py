@@ -150,7 +150,7 @@ def test_a_server_whose_home_cannot_be_made_says_why_and_what_to_do(tmp_path: Pa
     (tmp_path / "file").write_text("")
     done = rekindle(tmp_path / "file" / "home", "serve", "--port", "0")
     assert done.returncode == 2
-    assert f"cannot use {tmp_path / 'file' / 'home'} as home (Not a directory): choose another folder" in done.stderr
+    assert f"cannot use {tmp_path / 'file' / 'home'} as home (Not a directory): choose another directory" in done.stderr
 
 
 def test_a_misspelt_setting_in_the_file_is_reported_with_a_suggestion(tmp_path: Path) -> None:

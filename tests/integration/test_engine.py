@@ -2,11 +2,11 @@ import json
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
+from e2e.waiting import until
 from fakes.launching import launch_fake
 from job_examples import cpu_machine, open_store, queued_job
 from rekindle.contract.files import write_json
@@ -19,12 +19,7 @@ from rekindle_service.scheduler.reconciler import Reconciler
 
 def await_(condition, what, seconds=60):
     """The first true value of ``condition``."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if value := condition():
-            return value
-        time.sleep(0.01)
-    raise AssertionError(f"waited {seconds} s in vain for {what}")
+    return until(condition, what, seconds)
 
 
 class Bench:

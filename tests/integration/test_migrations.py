@@ -1,4 +1,4 @@
-"""A database of every earlier version opens, with what it holds."""
+"""A database of version 0.1.0 opens, with what it holds; an older one is refused."""
 
 import json
 import sqlite3
@@ -10,16 +10,17 @@ from sqlalchemy import create_engine
 
 from job_examples import a_job, an_experiment
 from rekindle.contract.job import SnapshotPolicy, TargetKind
-from rekindle_service.store import Store, migrations
+from rekindle_service.store import CorruptDatabaseError, Store, migrations
 from rekindle_service.store.tables import Job
 
 POLICY = {"every_steps": 5, "every_seconds": None, "every_epochs": None, "keep": 2, "auto": False, "best": "-loss"}
-JOB = {
+JOB: dict[str, Any] = {
     "id": "abcdefghij", "number": 1, "version": 1, "name": "digits", "kind": "script", "target": "train.py",
     "args": ["--lr", "1"], "env": {"A": "b"}, "python": "/usr/bin/python3", "device": "cpu", "min_ranks": 1,
     "max_ranks": 2, "priority": 7, "after": [], "max_failures": 4, "hang_timeout": 60.0, "time_limit": None,
     "cadence": POLICY, "warm": False, "state": "failed", "intent": "run", "run": 1, "devices": [],
     "journal_offset": 0, "attempt": 1, "restarts": 0, "created_at": 1.0,
+    "cell": {"parameters": {"ranks": 2}, "repeat": 0}, "follows": "zzzzzzzzzz", "code": {"bundle": "sha256:0"},
 }  # fmt: skip
 ATTEMPT = {
     "job_id": "abcdefghij",
@@ -30,23 +31,16 @@ ATTEMPT = {
     "world_size": 2,
     "devices": [],
 }
-BY_VERSION: dict[str, dict[str, Any]] = {
-    "0003": {"cell": {"parameters": {"ranks": 2}, "repeat": 0}, "follows": "zzzzzzzzzz"},
-    "0004": {"code": {"bundle": "sha256:0"}},
-}
 
 
-def written_by(version: str, path: Path) -> None:
-    """A database as the migration ``version`` left it, with a job that had one attempt."""
+def write_old_database(path: Path) -> None:
+    """A database as version 0.1.0 left it, with a job that had one attempt."""
     engine = create_engine(f"sqlite:///{path}")
     with engine.begin() as connection:
-        migrations.upgrade(connection, version)
+        migrations.upgrade(connection, "0006")
     engine.dispose()
-    added = {
-        name: value for since, columns in BY_VERSION.items() if since <= version for name, value in columns.items()
-    }
     with sqlite3.connect(path) as old:
-        for table, row in (("job", {**JOB, **added}), ("attempt", ATTEMPT)):
+        for table, row in (("job", JOB), ("attempt", ATTEMPT)):
             values = [json.dumps(value) if isinstance(value, dict | list) else value for value in row.values()]
             names = ", ".join(f'"{name}"' for name in row)
             old.execute(f"INSERT INTO {table} ({names}) VALUES ({', '.join('?' * len(row))})", values)  # noqa: S608
@@ -61,19 +55,15 @@ def migrated(path: Path) -> Store:
     return store
 
 
-@pytest.mark.parametrize("version", ["0001", "0002", "0003", "0004", "0005", "0006"])
-def test_a_job_of_an_earlier_version_keeps_all_that_was_requested(tmp_path: Path, version: str) -> None:
-    written_by(version, tmp_path / "rekindle.db")
+def test_a_job_of_version_0_1_keeps_all_that_was_requested(tmp_path: Path) -> None:
+    write_old_database(tmp_path / "rekindle.db")
     store = migrated(tmp_path / "rekindle.db")
     try:
         job = store.job("abcdefghij")
         assert job is not None
         _check_request(job)
-        has_trial, has_code = version >= "0003", version >= "0004"
-        assert (job.trial != {}, job.run_after) == (has_trial, "zzzzzzzzzz" if has_trial else None)
-        assert (job.spec.code, store.bundles_in_use()) == (
-            ({"bundle": "sha256:0"}, {"sha256:0"}) if has_code else ({}, set())
-        )
+        assert (job.trial, job.run_after) == (JOB["cell"], "zzzzzzzzzz")
+        assert (job.spec.code, store.bundles_in_use()) == ({"bundle": "sha256:0"}, {"sha256:0"})
         (attempt,) = store.attempts(job.id)
         assert (attempt.world_size, attempt.snapshot_step, attempt.faults) == (2, 9, [])
         assert store.deliveries.cursor("hook") == 3
@@ -92,8 +82,24 @@ def _check_request(job: Job) -> None:
 
 
 def test_a_migration_that_has_run_changes_nothing_when_it_is_asked_for_again(tmp_path: Path) -> None:
-    written_by("0006", tmp_path / "rekindle.db")
+    write_old_database(tmp_path / "rekindle.db")
     migrated(tmp_path / "rekindle.db").close()
     store = migrated(tmp_path / "rekindle.db")
     assert [job.id for job in store.jobs()] == ["abcdefghij"]
     store.close()
+
+
+@pytest.mark.parametrize("version", ["0001", "0002", "0003", "0004", "0005"])
+def test_a_database_from_before_version_0_1_is_refused_and_not_changed(tmp_path: Path, version: str) -> None:
+    path = tmp_path / "rekindle.db"
+    write_old_database(path)
+    with sqlite3.connect(path) as old:
+        old.execute("UPDATE alembic_version SET version_num = ?", (version,))
+    old.close()
+    store = Store(path)
+    with pytest.raises(CorruptDatabaseError, match=rf"rekindle\.db: written by .* before 0\.1\.0 .*'{version}'"):
+        store.migrate()
+    store.close()
+    with sqlite3.connect(path) as old:
+        assert old.execute("SELECT version_num, count(*) FROM alembic_version, job").fetchone() == (version, 1)
+    old.close()

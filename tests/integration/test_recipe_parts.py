@@ -178,9 +178,9 @@ def test_a_stage_with_a_layer_that_was_never_used_is_restored_as_it_was():
     def new_stage():
         torch.manual_seed(0)
         stage = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
-        strategy, optimizer = PipelineStrategy(), torch.optim.AdamW(stage.parameters())
-        strategy.wrap(stage, ALONE)
-        return stage, optimizer, strategy.stateful_parts(stage, {"optimizer": optimizer})
+        method, optimizer = PipelineStrategy(), torch.optim.AdamW(stage.parameters())
+        method.wrap(stage, ALONE)
+        return stage, optimizer, method.stateful_parts(stage, {"optimizer": optimizer})
 
     stage, optimizer, (model, parts) = new_stage()
     stage[0](torch.ones(1, 2)).sum().backward()

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from rekindle.contract.disk_space import check_free_space, has_free_space
+from rekindle.contract.files import check_free_space, has_free_space
 
 
 def test_the_probe_leaves_nothing_behind(tmp_path: Path) -> None:

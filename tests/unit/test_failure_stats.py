@@ -2,8 +2,7 @@ import json
 
 import pytest
 
-from rekindle.contract.environment import RankEnv, attempt_environment
-from rekindle.contract.failure_stats import FailureStats
+from rekindle.contract.environment import FailureStats, RankEnv, attempt_environment
 from rekindle.contract.outcome import OutcomeClass
 from rekindle.contract.run_dir.journal import RecordType
 from rekindle.contract.run_dir.paths import RunDir

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from rekindle.contract.failure_stats import FailureStats
+from rekindle.contract.environment import FailureStats
 from rekindle.contract.job import SnapshotPolicy
 from rekindle.training.snapshots.policy import snapshot_interval
 from rekindle.training.snapshots.policy.schedule import SnapshotSchedule, effective_policy

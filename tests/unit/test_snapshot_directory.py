@@ -1,6 +1,6 @@
 import pytest
 
-from rekindle.contract.run_dir.pins import write_pins
+from rekindle.contract.run_dir.snapshots import write_pins
 from rekindle.training.snapshots.storage import directory
 from rekindle.training.snapshots.storage.directory import SnapshotStorage
 

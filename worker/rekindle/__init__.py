@@ -36,10 +36,14 @@ _MODULES = {
     "StaleGenerationError": "rekindle.training.snapshots.engine.writer",
     "report": "rekindle.training.reporting.reporter",
 }
+_OLD_NAMES = {"Cadence": ("rekindle.training.renamed", "cadence")}  # of version 0.1.0
 __all__ = list(_MODULES)  # one list of the names
 
 
 def __getattr__(name: str) -> Any:
+    if name in _OLD_NAMES:
+        module, new = _OLD_NAMES[name]
+        return getattr(import_module(module), new)
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has {', '.join(_MODULES)}")
     return getattr(import_module(_MODULES[name]), name)

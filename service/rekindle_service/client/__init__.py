@@ -4,73 +4,17 @@ Answers are the server's JSON, described by typed dictionaries: ``-o json`` prin
 newer server adds does no harm.
 """
 
+from rekindle_service.client import models
 from rekindle_service.client.async_client import AsyncClient
 from rekindle_service.client.blocking_client import Client
 from rekindle_service.client.discovery import Server, find_server, is_local, local_server
 from rekindle_service.client.errors import FieldProblem, NoServerError, Problem, ProblemError
-from rekindle_service.client.log_follower import AttemptHeader, LogChunk, LogFilter, LogLine
-from rekindle_service.client.models import (
-    Attempt,
-    BuiltIn,
-    Configuration,
-    Device,
-    Devices,
-    Experiment,
-    ExperimentSummary,
-    Fault,
-    FaultInjection,
-    Interval,
-    Job,
-    JobEvent,
-    MetricSeries,
-    Outcome,
-    Rank,
-    Row,
-    Snapshot,
-    SnapshotList,
-    TimeBreakdown,
-    Trial,
-)
+from rekindle_service.client.log_follower import AttemptHeader, LogChunk, LogFilter, LogItem, LogLine
+from rekindle_service.client.models import *  # noqa: F403
 from rekindle_service.client.reconnect import OnConnectionChange, ReconnectPolicy, is_settled
 from rekindle_service.client.transport import Event
 
-__all__ = [
-    "AsyncClient",
-    "Attempt",
-    "AttemptHeader",
-    "BuiltIn",
-    "Client",
-    "Configuration",
-    "Device",
-    "Devices",
-    "Event",
-    "Experiment",
-    "ExperimentSummary",
-    "Fault",
-    "FaultInjection",
-    "FieldProblem",
-    "Interval",
-    "Job",
-    "JobEvent",
-    "LogChunk",
-    "LogFilter",
-    "LogLine",
-    "MetricSeries",
-    "NoServerError",
-    "OnConnectionChange",
-    "Outcome",
-    "Problem",
-    "ProblemError",
-    "Rank",
-    "ReconnectPolicy",
-    "Row",
-    "Server",
-    "Snapshot",
-    "SnapshotList",
-    "TimeBreakdown",
-    "Trial",
-    "find_server",
-    "is_local",
-    "is_settled",
-    "local_server",
-]
+__all__ = ["AsyncClient", "Client", "Event", "Server", "find_server", "is_local", "local_server"]
+__all__ += ["FieldProblem", "NoServerError", "OnConnectionChange", "Problem", "ProblemError", "ReconnectPolicy"]
+__all__ += ["AttemptHeader", "LogChunk", "LogFilter", "LogItem", "LogLine", "is_settled"]
+__all__ += models.__all__

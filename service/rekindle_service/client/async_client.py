@@ -7,7 +7,6 @@ import uuid
 from collections.abc import AsyncGenerator, Callable, Collection
 from contextlib import aclosing
 from copy import copy
-from types import TracebackType
 from typing import Any, BinaryIO, Self
 from urllib.parse import quote
 
@@ -73,9 +72,7 @@ class AsyncClient:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self.close()
 
     async def close(self) -> None:
@@ -209,8 +206,7 @@ class AsyncClient:
     ) -> AsyncGenerator[LogLine | AttemptHeader, None]:
         """The output of the ranks, attempt by attempt; ``follow`` continues until the job is settled."""
         client = self.reconnecting(on_connection_change)
-        follower = LogFollower(client, job_id, choice or LogFilter(), self._connection.sleep)
-        return follower.follow() if follow else follower.read_all()
+        return LogFollower(client, job_id, choice or LogFilter(), self._connection.sleep).read(follow=follow)
 
     async def events(
         self,

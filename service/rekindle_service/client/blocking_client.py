@@ -3,7 +3,6 @@
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from copy import copy
 from functools import update_wrapper
-from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from rekindle_service.client.async_client import TIMEOUT, AsyncClient
@@ -83,9 +82,7 @@ class Client:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     close = _blocking(AsyncClient.close)

@@ -34,15 +34,6 @@ class NoServerError(Exception):
     """No server answers. One may be started or come back: the same call can succeed later."""
 
 
-def is_transient(error: NoServerError | ProblemError) -> bool:
-    """Whether a retry may help: a server that is starting or stopping answers 503."""
-    return isinstance(error, NoServerError) or error.problem.get("status") == 503
-
-
-def unreachable(url: str, error: httpx2.TransportError) -> NoServerError:
-    return NoServerError(f"The server at {url} does not answer ({error or type(error).__name__}).")
-
-
 def rejection(response: httpx2.Response) -> ProblemError:
     """The error in a response whose body has been read; a proxy or another program may have sent it."""
     url, status = response.request.url, response.status_code

@@ -7,12 +7,15 @@ where the last one ended.
 import re
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from dataclasses import dataclass, field
-from typing import Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from rekindle_service.client.models import Attempt, Job, Rank
+from rekindle_service.client.models import Attempt
 from rekindle_service.client.reconnect import is_settled
 from rekindle_service.sanitize import strip_control
+
+if TYPE_CHECKING:
+    from rekindle_service.client.async_client import AsyncClient
 
 _POLL_INTERVAL = 0.3  # seconds
 _RESUME_STEP_TIMEOUT = 2.0  # seconds that the header of an attempt waits for the step that it resumed from
@@ -67,15 +70,16 @@ class AttemptHeader:
 LogItem = LogLine | AttemptHeader
 
 
+@dataclass(slots=True)
 class LineBuffer:
-    """Splits bytes into whole lines, wherever the chunks are cut.
+    """Splits the bytes of one log into whole lines, wherever the chunks are cut.
 
     A carriage return ends a line too, since progress bars write no other end; as the last byte it may be half of a
     Windows line end, and waits for the next one.
     """
 
-    def __init__(self) -> None:
-        self._rest = b""
+    offset: int | None = None  # of the next chunk in the log, None before the first one
+    _rest: bytes = b""
 
     def feed(self, data: bytes) -> list[bytes]:
         """The lines that ``data`` completes, each with its end."""
@@ -95,70 +99,41 @@ class LineBuffer:
         return rest
 
 
-@dataclass(slots=True)
-class _Cursor:
-    """How much of one log has been read; ``offset`` is None before the first read."""
-
-    offset: int | None = None
-    lines: LineBuffer = field(default_factory=LineBuffer)
-
-
-class LogSource(Protocol):
-    """The methods of ``AsyncClient`` that following needs."""
-
-    async def job(self, job_id: str) -> Job: ...
-    async def attempts(self, job_id: str) -> list[Attempt]: ...
-    async def ranks(self, job_id: str, attempt: int | None = None) -> list[Rank]: ...
-    async def log(self, job_id: str, rank: int, stream: str, attempt: int, *, offset: int) -> LogChunk: ...
-    async def log_tail(self, job_id: str, rank: int, stream: str, attempt: int, lines: int) -> LogChunk: ...
-
-
 class LogFollower:
     """The selected logs of one job, read once."""
 
     def __init__(
-        self, source: LogSource, job_id: str, choice: LogFilter, sleep: Callable[[float], Awaitable[None]]
+        self, client: "AsyncClient", job_id: str, choice: LogFilter, sleep: Callable[[float], Awaitable[None]]
     ) -> None:
-        self._source, self._job_id, self._filter, self._sleep = source, job_id, choice, sleep
-        self._cursors: dict[tuple[int, int, str], _Cursor] = {}
+        self._client, self._job_id, self._filter, self._sleep = client, job_id, choice, sleep
+        self._buffers: dict[tuple[int, int, str], LineBuffer] = {}
         self._first_seen: dict[int, float] = {}  # attempt → monotonic seconds
         self._started: set[int] = set()
         self._finished: set[int] = set()
 
-    async def read_all(self) -> AsyncGenerator[LogItem, None]:
-        """Everything that has been written so far."""
-        for attempt in await self._attempts():
-            async for item in self._read(attempt, ended=True):
-                yield item
-        await self._require_attempt()
-
-    async def follow(self) -> AsyncGenerator[LogItem, None]:
-        """Everything that has been and will be written.
+    async def read(self, *, follow: bool) -> AsyncGenerator[LogItem, None]:
+        """Everything that has been written so far; ``follow``: also what will be written until the job is settled.
 
         The order of reads matters: a job that was settled before its attempts were read has no further attempt, and
         an attempt that had ended before its logs were read has no further line.
         """
         while True:
-            settled = is_settled(await self._source.job(self._job_id))
+            settled = not follow or is_settled(await self._client.job(self._job_id))
             for attempt in await self._attempts():
                 ended = settled or attempt["state"] == "ended"
                 if ended or self._has_resume_step(attempt):
-                    async for item in self._read(attempt, ended=ended):
+                    async for item in self._read_attempt(attempt, ended=ended):
                         yield item
             if settled:
-                await self._require_attempt()
-                return
+                break
             await self._sleep(_POLL_INTERVAL)
-
-    async def _require_attempt(self) -> None:
-        """Let the server reject a selected attempt that does not exist: its error lists those that do."""
         selected = self._filter.attempt
-        if selected is not None and selected not in self._started:
-            await self._source.ranks(self._job_id, selected)
+        if selected is not None and selected not in self._started:  # the server's error lists those that exist
+            await self._client.ranks(self._job_id, selected)
 
     async def _attempts(self) -> list[Attempt]:
         """The selected attempts that may have unread lines; with ``tail`` the first of them is the latest."""
-        attempts = await self._source.attempts(self._job_id)
+        attempts = await self._client.attempts(self._job_id)
         if self._filter.attempt is not None:
             attempts = [attempt for attempt in attempts if attempt["number"] == self._filter.attempt]
         elif self._filter.tail is not None and not self._started:
@@ -172,7 +147,7 @@ class LogFollower:
         known = attempt["number"] == 1 or attempt["resumed_from_step"] is not None
         return known or time.monotonic() - first_seen > _RESUME_STEP_TIMEOUT
 
-    async def _read(self, attempt: Attempt, *, ended: bool) -> AsyncGenerator[LogItem, None]:
+    async def _read_attempt(self, attempt: Attempt, *, ended: bool) -> AsyncGenerator[LogItem, None]:
         """The unread lines of an attempt, after its header; ``ended``: also a last line without an end."""
         number = attempt["number"]
         if number not in self._started:
@@ -180,27 +155,27 @@ class LogFollower:
             yield AttemptHeader(number, attempt["resumed_from_step"])
         for rank in await self._ranks(number):
             for stream in self._filter.streams:
-                cursor = self._cursors.setdefault((number, rank, stream), _Cursor())
-                while data := await self._chunk(number, rank, stream, cursor):
-                    for line in cursor.lines.feed(data):
+                buffer = self._buffers.setdefault((number, rank, stream), LineBuffer())
+                while data := await self._chunk(number, rank, stream, buffer):
+                    for line in buffer.feed(data):
                         yield LogLine(rank, stream, line)
         if ended:
             self._finished.add(number)
-            for (of, rank, stream), cursor in self._cursors.items():
-                if of == number and (rest := cursor.lines.flush()):
+            for (of, rank, stream), buffer in self._buffers.items():
+                if of == number and (rest := buffer.flush()):
                     yield LogLine(rank, stream, rest)
 
     async def _ranks(self, attempt: int) -> list[int]:
         if self._filter.rank is not None:
             return [self._filter.rank]
-        return sorted(rank["rank"] for rank in await self._source.ranks(self._job_id, attempt))
+        return sorted(rank["rank"] for rank in await self._client.ranks(self._job_id, attempt))
 
-    async def _chunk(self, attempt: int, rank: int, stream: str, cursor: _Cursor) -> bytes:
+    async def _chunk(self, attempt: int, rank: int, stream: str, buffer: LineBuffer) -> bytes:
         """The next bytes of one log; empty at its current end."""
         log, tail = (self._job_id, rank, stream, attempt), self._filter.tail
-        if cursor.offset is None and tail is not None and attempt == min(self._started):
-            chunk = await self._source.log_tail(*log, tail)
+        if buffer.offset is None and tail is not None and attempt == min(self._started):
+            chunk = await self._client.log_tail(*log, tail)
         else:
-            chunk = await self._source.log(*log, offset=cursor.offset or 0)
-        cursor.offset = chunk.next_offset
+            chunk = await self._client.log(*log, offset=buffer.offset or 0)
+        buffer.offset = chunk.next_offset
         return chunk.data

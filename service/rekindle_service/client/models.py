@@ -5,6 +5,39 @@ Times are ISO 8601 in UTC, durations are seconds, sizes are bytes.
 
 from typing import Any, Literal, TypedDict
 
+__all__ = [
+    "Attempt",
+    "BuiltIn",
+    "Code",
+    "Configuration",
+    "Device",
+    "Devices",
+    "Experiment",
+    "ExperimentSummary",
+    "Fault",
+    "FaultInjection",
+    "GpuUsage",
+    "Interval",
+    "Job",
+    "JobEvent",
+    "Link",
+    "MetricSeries",
+    "Outcome",
+    "OutcomeClass",
+    "Rank",
+    "RankRange",
+    "RankState",
+    "Row",
+    "Snapshot",
+    "SnapshotList",
+    "SnapshotPolicyOptions",
+    "Target",
+    "TimeBreakdown",
+    "TimeCategory",
+    "Trial",
+    "Usage",
+]
+
 
 class SnapshotPolicyOptions(TypedDict):
     """When to take a snapshot, whichever is due first. Without any rule: as the script says, else `auto`.

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from rekindle.contract import states
-from rekindle_service.client.errors import NoServerError, ProblemError, is_transient
+from rekindle_service.client.errors import NoServerError, ProblemError
 from rekindle_service.client.models import Job, Trial
 
 OnConnectionChange = Callable[[bool], None]
@@ -17,24 +17,22 @@ class ReconnectPolicy:
 
     def __init__(self, on_connection_change: OnConnectionChange | None = None) -> None:
         self._on_change = on_connection_change
-        self._was_reachable = False
-        self._reachable = True
+        self._reachable: bool | None = None  # None: never answered
 
     def on_success(self) -> None:
-        self._was_reachable = True
         self._set_reachable(True)
 
     def on_error(self, error: NoServerError | ProblemError) -> None:
-        """Retry after ``RETRY_INTERVAL``. Raises ``error`` where a retry would not help."""
-        if not (self._was_reachable and is_transient(error)):
+        """Retry after ``RETRY_INTERVAL``. Raises ``error`` where no retry would help; a starting server sends 503."""
+        is_transient = isinstance(error, NoServerError) or error.problem.get("status") == 503
+        if self._reachable is None or not is_transient:
             raise error
         self._set_reachable(False)
 
     def _set_reachable(self, reachable: bool) -> None:
-        if reachable != self._reachable:
-            self._reachable = reachable
-            if self._on_change is not None:
-                self._on_change(reachable)
+        changed, self._reachable = self._reachable is (not reachable), reachable
+        if changed and self._on_change is not None:
+            self._on_change(reachable)
 
 
 def is_settled(job: Job | Trial) -> bool:

@@ -10,7 +10,7 @@ from typing import Any, BinaryIO
 import httpx2
 
 from rekindle_service.client.discovery import Server
-from rekindle_service.client.errors import NoServerError, rejection, unreachable
+from rekindle_service.client.errors import NoServerError, rejection
 
 _CHUNK = 1 << 20  # bytes of an upload
 
@@ -122,7 +122,9 @@ class Connection:
     async def events(self, path: str, **options: Any) -> AsyncGenerator[Event, None]:
         async with self._open() as http:
             async for sent in http.events(f"/api/v1{path}", **options):
-                yield _event(sent)
+                data: dict[str, Any] = json.loads(sent.data)
+                version = sent.id or str(data.get("version", ""))
+                yield Event(sent.event, data, int(version) if version.isdigit() else None)
 
     async def close(self) -> None:
         if self._http is not None:
@@ -139,10 +141,5 @@ class Connection:
             yield self._http
         except httpx2.TransportError as error:
             await self.close()
-            raise unreachable(self._server.url, error) from error
-
-
-def _event(sent: httpx2.ServerSentEvent) -> Event:
-    data: dict[str, Any] = json.loads(sent.data)
-    version = sent.id or str(data.get("version", ""))
-    return Event(sent.event, data, int(version) if version.isdigit() else None)
+            detail = f"The server at {self._server.url} does not answer ({error or type(error).__name__})."
+            raise NoServerError(detail) from error

@@ -15,10 +15,7 @@ def configure_logging() -> None:
 
     Tracebacks have no local variables, since tokens and cookies are among them.
     """
-    structlog.configure(
-        processors=[*_METADATA, *_AS_JSON],
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-    )
+    structlog.configure(processors=[*_METADATA, *_AS_JSON], logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     of_libraries = logging.StreamHandler(sys.stderr)
     of_libraries.setFormatter(
         structlog.stdlib.ProcessorFormatter(

@@ -35,12 +35,7 @@ class NotificationTarget(BaseModel):
     url: str | None = None
     secret: SecretStr | None = None
     command: tuple[str, ...] | None = None
-    events: tuple[EventType, ...] = (
-        EventType.ATTEMPT_FAILED,
-        EventType.SUCCEEDED,
-        EventType.FAILED,
-        EventType.DRAINED,
-    )
+    events: tuple[EventType, ...] = (EventType.ATTEMPT_FAILED, EventType.SUCCEEDED, EventType.FAILED, EventType.DRAINED)
     time_limit: float = Field(10, gt=0, le=600)  # seconds for one try
 
     @field_validator("url")

@@ -44,10 +44,7 @@ def _all_reduce(kilobytes: list[int], ranks: list[int]) -> Body:
     ratio = {**times[-1], "title": f"{kilobytes[-1]} kB relative to naive", "relative_to": {"--all-reduce": "naive"}}
     return {
         "title": "All-reduce: everything to rank 0 and back, a ring, and torch's own",
-        "base": {
-            "module": "rekindle.recipes.all_reduce_speed",
-            "args": ["--kilobytes", ",".join(map(str, kilobytes))],
-        },
+        "base": {"module": "rekindle.recipes.all_reduce_speed", "args": ["--kilobytes", ",".join(map(str, kilobytes))]},
         "matrix": {"ranks": ranks, "--all-reduce": ["naive", "ring", "bucketed"]},
         "measure": [*times, ratio, _LOAD],
         "sequential": True,

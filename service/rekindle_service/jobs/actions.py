@@ -4,7 +4,7 @@ import time
 from threading import Lock
 
 from rekindle.contract.run_dir.paths import RunDir
-from rekindle.contract.run_dir.pins import read_pins, write_pins
+from rekindle.contract.run_dir.snapshots import read_pins, write_pins
 from rekindle.contract.states import TERMINAL, JobIntent, JobState
 from rekindle_service.run_readers.snapshots import snapshot_files
 from rekindle_service.store import Store

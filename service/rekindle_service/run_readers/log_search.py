@@ -57,12 +57,12 @@ def search(file: BinaryIO, query: bytes, start: int, *, backwards: bool, limits:
         for hit in _hits(file, query, begin, end, backwards=backwards):
             hits.append(hit)
             if len(hits) == limits.matches:
-                return _page(file, hits, hit if backwards else hit + 1, size)
+                return SearchPage([_match(file, hit) for hit in hits], hit if backwards else hit + 1, size)
         position, searched = (begin if backwards else end), searched + end - begin
         if searched >= limits.bytes or time.monotonic() > deadline:
             break
     finished = position <= 0 if backwards else position >= size
-    return _page(file, hits, None if finished else position, size)
+    return SearchPage([_match(file, hit) for hit in hits], None if finished else position, size)
 
 
 def _blocks(start: int, size: int, *, backwards: bool) -> Iterator[tuple[int, int]]:
@@ -83,10 +83,6 @@ def _hits(file: BinaryIO, query: bytes, begin: int, end: int, *, backwards: bool
     while at >= 0:
         yield begin + at
         at = data.rfind(query, 0, at + len(query) - 1) if backwards else data.find(query, at + 1)
-
-
-def _page(file: BinaryIO, hits: list[int], position: int | None, size: int) -> SearchPage:
-    return SearchPage([_match(file, hit) for hit in hits], position, size)
 
 
 def _match(file: BinaryIO, hit: int) -> Match:

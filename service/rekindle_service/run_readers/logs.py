@@ -72,7 +72,7 @@ def tail_offset(file: BinaryIO, lines: int, limit: int) -> int:
     if lines == 0:
         return size
     start = floor = max(size - limit, 0)
-    end, wanted = size, lines + (1 if _ends_with_newline(file, size) else 0)
+    end, wanted = size, lines + (os.pread(file.fileno(), 1, max(size - 1, 0)) == b"\n")
     while end > floor:
         begin = max(end - _BLOCK, floor)
         block = os.pread(file.fileno(), end - begin, begin)
@@ -82,10 +82,6 @@ def tail_offset(file: BinaryIO, lines: int, limit: int) -> int:
         wanted -= found
         end = begin
     return start + _continuation_bytes(file, start)
-
-
-def _ends_with_newline(file: BinaryIO, size: int) -> bool:
-    return size > 0 and os.pread(file.fileno(), 1, size - 1) == b"\n"
 
 
 def _nth_newline_from_the_end(block: bytes, n: int) -> int:

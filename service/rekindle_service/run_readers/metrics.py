@@ -52,13 +52,11 @@ def metric_files(run_dir: RunDir, attempt: int) -> list[Path]:
 
 def read_metric_lines(root: Path, path: Path, offset: int) -> Iterator[MetricLine]:
     """Every complete, well-formed line from byte ``offset`` on of the file at ``path`` beneath ``root``."""
-    file = open_beneath(root, path)
-    if file is None:
+    if (file := open_beneath(root, path)) is None:
         return
     with file:
         for end, value in json_lines(file, offset, max_line=_MAX_LINE):
-            line = _parse(value, end)
-            if line is not None:
+            if (line := _parse(value, end)) is not None:
                 yield line
 
 

@@ -13,12 +13,11 @@ from rekindle.contract.run_dir.journal import RankExited, RankProcess
 from rekindle.contract.run_dir.json_records import read_record
 from rekindle.contract.run_dir.paths import AttemptDir, RankDir, RunDir
 from rekindle.contract.run_dir.rank_records import RankDone, RankError, RankState, RankStatus
-from rekindle.contract.safe_open import file_version, list_numbers, modified_at, open_beneath
+from rekindle.contract.safe_open import file_version, list_numbers, open_beneath, stat_beneath
 from rekindle_service.run_readers.logs import last_line
 
 STREAMS = ("stdout", "stderr")
-RANK_ZERO = 0
-"""The rank that reports metrics, progress and snapshots of the whole job."""
+RANK_ZERO = 0  # the rank that reports metrics, progress and snapshots of the whole job
 
 _MAX_ATTEMPT = 1 << 31  # that a directory name may have
 _AS_REPORTED = (
@@ -78,18 +77,13 @@ def read_ranks(run_dir: RunDir, attempt: AttemptInfo, *, over: bool) -> list[Ran
     return [_read_rank(run_dir.root, attempt_dir, attempt, rank, over) for rank in rank_numbers(run_dir, attempt)]
 
 
-def read_status(root: Path, rank_dir: RankDir) -> RankStatus | None:
-    """What a rank last reported, or None where it has reported nothing that is a status."""
-    return read_record(rank_dir.status, RankStatus, root)
-
-
 def read_rank_zero_status(run_dir: RunDir, attempt: int) -> RankStatus | None:
-    return read_status(run_dir.root, run_dir.attempt(attempt).rank(RANK_ZERO))
+    return read_record(run_dir.attempt(attempt).rank(RANK_ZERO).status, RankStatus, run_dir.root)
 
 
 def _read_rank(root: Path, attempt_dir: AttemptDir, attempt: AttemptInfo, rank: int, over: bool) -> RankRow:
     rank_dir = attempt_dir.rank(rank)
-    status = read_status(root, rank_dir)
+    status, done = read_record(rank_dir.status, RankStatus, root), read_record(rank_dir.done, RankDone, root)
     error = read_record(rank_dir.error, RankError, root)
     process, exited = attempt.processes.get(rank), attempt.exits.get(rank)
     alive = not over and attempt.ended_at is None and _is_alive(status or process, attempt.boot_id)
@@ -97,9 +91,7 @@ def _read_rank(root: Path, attempt_dir: AttemptDir, attempt: AttemptInfo, rank: 
     exit_code = None if exited is None else exited.exit_code
     return RankRow(
         rank=rank,
-        state=rank_state(
-            status=status, done=read_record(rank_dir.done, RankDone, root), error=error, exited=exited, alive=alive
-        ),
+        state=_state(status, done, exited, failed=error is not None or not alive),
         exit_code=error.exit_code if exit_code is None and error is not None else exit_code,
         signal=None if exited is None else exited.signal,
         steps_per_second=status.steps_per_second if status and alive else None,
@@ -119,14 +111,7 @@ def _known_of(status: RankStatus | None, process: RankProcess | None) -> dict[st
     return {} if process is None else {"local_rank": process.local_rank, "pid": process.pid}
 
 
-def rank_state(
-    *,
-    status: RankStatus | None,
-    done: RankDone | None,
-    error: RankError | None,
-    exited: RankExited | None,
-    alive: bool,
-) -> RankState:
+def _state(status: RankStatus | None, done: RankDone | None, exited: RankExited | None, *, failed: bool) -> RankState:
     """Where a rank is. Its own done marker beats any exit code; a dead process is never shown as running."""
     if done is not None:
         return RankState.DRAINED if done.drained else RankState.DONE
@@ -134,7 +119,7 @@ def rank_state(
         if exited.killed:
             return RankState.KILLED
         return RankState.DRAINED if exited.exit_code == DRAINED_EXIT_CODE else RankState.FAILED
-    if error is not None or not alive:
+    if failed:
         return RankState.FAILED
     return RankState.STARTING if status is None else status.state
 
@@ -146,10 +131,10 @@ def _is_alive(process: RankStatus | RankProcess | None, boot: str | None) -> boo
 
 def _heartbeat_age(root: Path, rank_dir: RankDir, status: RankStatus | None) -> float | None:
     """Seconds since the rank last wrote a status or a byte of output."""
-    signs = [modified_at(root, rank_dir.log(stream)) for stream in STREAMS]
-    signs.append(status.updated_at if status is not None and status.updated_at > 0 else None)
-    latest = max((sign for sign in signs if sign is not None), default=None)
-    return None if latest is None else max(time.time() - latest, 0.0)
+    logs = [stat_beneath(root, rank_dir.log(stream)) for stream in STREAMS]
+    signs = [log.st_mtime for log in logs if log is not None]
+    signs += [status.updated_at] if status is not None and status.updated_at > 0 else []
+    return max(time.time() - max(signs), 0.0) if signs else None
 
 
 def _last_line(root: Path, rank_dir: RankDir) -> str | None:

@@ -4,9 +4,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rekindle.contract.run_dir.snapshots import MANIFEST, BadSnapshotError, Manifest, SnapshotDir
-from rekindle.contract.safe_open import list_numbers, open_beneath, read_small
+from rekindle.contract.safe_open import list_numbers, read_small, stat_beneath
 from rekindle.contract.score import Score, best_step
-from rekindle_service.run_readers.logs import size_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +64,5 @@ def _read(root: Path, snapshots: Path, step: int) -> SnapshotInfo | None:
 
 
 def _has_size(root: Path, path: Path, size: int) -> bool:
-    file = open_beneath(root, path)
-    if file is None:
-        return False
-    with file:
-        return size_of(file) == size
+    found = stat_beneath(root, path)
+    return found is not None and found.st_size == size

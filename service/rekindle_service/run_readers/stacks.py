@@ -13,22 +13,12 @@ _QUIET = 0.15  # seconds without a new byte after which a stack counts as comple
 _MAX_BYTES = 256 * 1024
 
 
-def stacks_size(root: Path, path: Path) -> int | None:
-    """Bytes of stacks that the rank has written so far; None where it never opened the file, so cannot write any."""
-    file = open_beneath(root, path)
-    if file is None:
-        return None
-    with file:
-        return size_of(file)
-
-
 def wait_for_stack(root: Path, path: Path, offset: int, timeout: float) -> str | None:
     """What the rank writes after ``offset`` within ``timeout`` seconds; None where it writes nothing.
 
     A stack comes in many small writes with no end mark: it is complete when nothing more has come for a moment.
     """
-    file = open_beneath(root, path)
-    if file is None:
+    if (file := open_beneath(root, path)) is None:
         return None
     with file:
         size = _settled_size(file, offset, time.monotonic() + timeout)

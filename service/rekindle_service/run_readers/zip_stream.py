@@ -23,7 +23,7 @@ class Member:
 
 
 def zip_stream(root: Path, members: Iterable[Member], *, compress: bool) -> Iterator[bytes]:
-    """The bytes of the archive. Each file has the length that it has when its turn comes; one that is gone is omitted.
+    """The bytes of the archive. Each file has the length that it has when its turn comes; an absent one is omitted.
 
     Nothing but regular files without a link on the way is packed, see ``open_beneath``.
     """
@@ -36,8 +36,7 @@ def zip_stream(root: Path, members: Iterable[Member], *, compress: bool) -> Iter
 
 
 def _pack(archive: zipfile.ZipFile, sink: "_Sink", root: Path, member: Member, method: int) -> Iterator[bytes]:
-    file = open_beneath(root, member.path)
-    if file is None:
+    if (file := open_beneath(root, member.path)) is None:
         return
     with file:
         entry = zipfile.ZipInfo(member.name, _time_of(os.fstat(file.fileno()).st_mtime))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rekindle.contract.backoff import exponential_backoff
-from rekindle.contract.disk_space import check_free_space
+from rekindle.contract.files import check_free_space
 from rekindle.contract.locks import lock_holder
 from rekindle.contract.states import JobState
 from rekindle_service.config.home import Home

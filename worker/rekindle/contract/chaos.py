@@ -21,8 +21,6 @@ class Fault(StrEnum):
     CORRUPT_SNAPSHOT = "corrupt-snapshot"  # one bit of the latest snapshot flips
 
 
-SELF_INFLICTED = frozenset({Fault.RAISE, Fault.HANG, Fault.OOM})
-"""Faults that the rank injects into itself."""
+SELF_INFLICTED = frozenset({Fault.RAISE, Fault.HANG, Fault.OOM})  # faults that the rank injects into itself
 
-RANK_FAULTS = SELF_INFLICTED | {Fault.KILL, Fault.STOP, Fault.CRASH}
-"""Faults that need a rank."""
+RANK_FAULTS = SELF_INFLICTED | {Fault.KILL, Fault.STOP, Fault.CRASH}  # faults that need a rank

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from rekindle.contract.failure_stats import FailureStats
 from rekindle.contract.run_dir.paths import AttemptDir, RankDir, RunDir
 
 JOB_ID = "REKINDLE_JOB_ID"
@@ -17,8 +16,6 @@ SNAPSHOT_POLICY = "REKINDLE_SNAPSHOT_POLICY"
 FAILURE_STATS = "REKINDLE_PAST_FAILURES"
 WANDB_RUN_ID = "WANDB_RUN_ID"
 WANDB_RESUME = "WANDB_RESUME"
-
-_NONE_YET = FailureStats()
 
 _SCRUBBED_PREFIXES = ("PET_", "TORCHELASTIC_", "REKINDLE_", "GROUP_", "ROLE_")
 _SCRUBBED = {
@@ -48,6 +45,29 @@ def clean_environment(environment: Mapping[str, str]) -> dict[str, str]:
         for name, value in environment.items()
         if name not in _SCRUBBED and not name.startswith(_SCRUBBED_PREFIXES)
     }
+
+
+@dataclass(frozen=True, slots=True)
+class FailureStats:
+    """Of all attempts that are over; ``seconds`` is how long their ranks have run, all attempts together."""
+
+    count: int = 0
+    seconds: float = 0.0
+
+    def to_text(self) -> str:
+        return f"{self.count} {self.seconds:.1f}"
+
+    @classmethod
+    def from_text(cls, text: str) -> Self:
+        """Nothing has failed where ``text`` is not what ``to_text`` makes."""
+        try:
+            count, seconds = text.split()
+            return cls(int(count), float(seconds))
+        except ValueError:
+            return cls()
+
+
+_NONE_YET = FailureStats()
 
 
 @dataclass(frozen=True, slots=True)

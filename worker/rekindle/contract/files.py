@@ -9,6 +9,9 @@ from typing import Any, BinaryIO
 
 from rekindle.contract.safe_open import open_beneath, open_regular
 
+NO_SPACE_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT})
+_PROBE = bytes(4096)  # less space than this, and no status, marker or journal record fits
+
 
 def fsync_directory(directory: Path) -> None:
     """Make renames and new names in ``directory`` durable: without it a renamed file is gone after a power cut."""
@@ -120,3 +123,23 @@ def json_lines(file: BinaryIO, offset: int = 0, *, max_line: int = 16 << 20) -> 
             continue
         if isinstance(value, dict):
             yield offset, value
+
+
+def check_free_space(directory: Path) -> None:
+    """Write a small file into ``directory`` and remove it. Raises OSError, naming ``directory``, where that fails."""
+    probe = directory / ".space-probe"
+    try:
+        atomic_write(probe, _PROBE, durable=False)
+        probe.unlink()
+    except OSError as error:
+        error.filename = str(directory)
+        raise
+
+
+def has_free_space(directory: Path) -> bool:
+    """True where a small file can be written into ``directory``."""
+    try:
+        check_free_space(directory)
+    except OSError:
+        return False
+    return True

@@ -2,9 +2,9 @@
 
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
-from typing import Any, Self
+from typing import Any, ClassVar
 
-from rekindle.contract.run_dir.json_records import known_fields
+from rekindle.contract.run_dir.json_records import JsonRecord
 from rekindle.contract.states import JobIntent
 
 DRAINED_EXIT_CODE = 75
@@ -20,7 +20,7 @@ class TargetKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class SnapshotPolicy:
+class SnapshotPolicy(JsonRecord):
     """When to take a snapshot, whichever is due first, and which to keep. Without any rule for when: ``auto``.
 
     ``auto``: the interval that costs least, from the cost of a snapshot and the rate of failures; also at the end of
@@ -28,6 +28,7 @@ class SnapshotPolicy:
     kept in addition to the latest ``keep_last``.
     """
 
+    keys: ClassVar = {"keep_last": "keep"}
     every_steps: int | None = None
     every_seconds: float | None = None
     every_epochs: int | None = None
@@ -35,20 +36,9 @@ class SnapshotPolicy:
     auto: bool = False
     monitor: str | None = None
 
-    def to_json(self) -> dict[str, Any]:
-        """As in the REST API, where ``keep_last`` is called ``keep``."""
-        value = asdict(self)
-        return {"keep": value.pop("keep_last"), **value}
-
-    @classmethod
-    def from_json(cls, value: dict[str, Any]) -> Self:
-        """What ``to_json`` makes, or version 0.1.0 did: it wrote ``best`` for ``monitor``."""
-        renamed = {"keep": "keep_last", "best": "monitor"}
-        return cls(**known_fields(cls, {renamed.get(name, name): item for name, item in value.items()}))
-
 
 @dataclass(frozen=True, slots=True)
-class JobSpec:
+class JobSpec(JsonRecord):
     """All that a person asks for, with every default filled in. ``spec.json``; written once.
 
     ``code`` is where the code came from: ``path``, ``bundle``, or ``git`` with ``ref`` and ``commit``.
@@ -76,18 +66,9 @@ class JobSpec:
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "snapshot": self.snapshot.to_json()}
 
-    @classmethod
-    def from_json(cls, value: dict[str, Any]) -> Self:
-        """Ignores fields of a newer version: a keeper outlives the upgrade of its server, and the reverse.
-
-        Version 0.1.0 wrote ``cadence`` for ``snapshot``. Raises KeyError, TypeError or ValueError for other values.
-        """
-        policy = SnapshotPolicy.from_json(value["snapshot"] if "snapshot" in value else value["cadence"])
-        return cls(**{**known_fields(cls, value), "kind": TargetKind(value["kind"]), "snapshot": policy})
-
 
 @dataclass(frozen=True, slots=True)
-class RunIntent:
+class RunIntent(JsonRecord):
     """``intent.json``: the server's only message to a keeper.
 
     ``run`` counts how often the job left the queue; a keeper relaunched because the last one died continues the same
@@ -96,18 +77,9 @@ class RunIntent:
     has chosen another than the latest.
     """
 
+    keys: ClassVar = {"intent": "want"}  # as keepers of version 0.1.0 read it, which outlive an upgrade
     intent: JobIntent
     run: int
     devices: list[str]
     max_failures: int = 3
     snapshot: int | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        """``intent`` is stored as ``want``: the key that keepers of version 0.1.0 read, which outlive an upgrade."""
-        value = asdict(self)
-        return {"want": value.pop("intent"), **value}
-
-    @classmethod
-    def from_json(cls, value: dict[str, Any]) -> Self:
-        """Ignores fields of a newer version, as ``JobSpec`` does."""
-        return cls(**{**known_fields(cls, value), "intent": JobIntent(value["want"])})

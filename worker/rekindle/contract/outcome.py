@@ -1,10 +1,10 @@
 """How an attempt or a job ended."""
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Self
+from typing import Any, ClassVar
 
-from rekindle.contract.run_dir.json_records import structure
+from rekindle.contract.run_dir.json_records import JsonRecord
 
 
 class OutcomeClass(StrEnum):
@@ -26,9 +26,10 @@ class OutcomeClass(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(JsonRecord):
     """The verdict's input and the user's answer to "why?". Fields that do not apply are None."""
 
+    keys: ClassVar = {"klass": "class"}
     klass: OutcomeClass
     message: str  # one sentence a person understands
     rank: int | None = None
@@ -39,13 +40,3 @@ class Outcome:
     line: int | None = None
     retryable: bool = True
     evidence: dict[str, Any] = field(default_factory=dict)
-
-    def to_json(self) -> dict[str, Any]:
-        """The JSON form of the REST contract, in which the class is called ``class``."""
-        value = asdict(self)
-        return {"class": value.pop("klass"), **value}
-
-    @classmethod
-    def from_json(cls, value: dict[str, Any]) -> Self:
-        """Raises KeyError, TypeError or ValueError where ``value`` is not what ``to_json`` makes."""
-        return structure(cls, {**value, "klass": value["class"]})

@@ -9,7 +9,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
+
+from rekindle.contract.run_dir.json_records import JsonRecord
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_NAME = 15
@@ -69,7 +71,7 @@ def has_signal_handler(pid: int, number: int) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class ProcessIdentity:
+class ProcessIdentity(JsonRecord):
     """One process of one boot of this machine."""
 
     pid: int
@@ -87,10 +89,6 @@ class ProcessIdentity:
         if identity is None:
             raise RuntimeError("/proc has no entry for this very process: is /proc mounted?")
         return identity
-
-    @classmethod
-    def from_json(cls, value: dict[str, Any]) -> Self:
-        return cls(int(value["pid"]), int(value["start_time"]), str(value["boot_id"]))
 
     def alive(self) -> bool:
         """True while this very process runs; a zombie has ended, and another process with its pid is not it."""

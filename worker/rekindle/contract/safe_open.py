@@ -52,21 +52,29 @@ def open_beneath(root: Path, path: Path) -> BinaryIO | None:
 
 def read_small(root: Path, path: Path, limit: int = 1 << 20) -> bytes | None:
     """The whole of a small file, or None where there is none or it has more than ``limit`` bytes."""
-    file = open_beneath(root, path)
-    if file is None:
+    if (file := open_beneath(root, path)) is None:
         return None
     with file:
         data = file.read(limit + 1)
     return data if len(data) <= limit else None
 
 
-def modified_at(root: Path, path: Path) -> float | None:
-    """When a regular file was last written, in seconds since the epoch, or None where there is none."""
-    file = open_beneath(root, path)
-    if file is None:
+def stat_beneath(root: Path, path: Path) -> os.stat_result | None:
+    """Size and times of a regular file, or None where there is none."""
+    if (file := open_beneath(root, path)) is None:
         return None
     with file:
-        return os.fstat(file.fileno()).st_mtime
+        return os.fstat(file.fileno())
+
+
+def read_text_from(path: Path, offset: int) -> str:
+    """What a log holds from byte ``offset`` on; nothing where it cannot be read."""
+    try:
+        with open_regular(path) as file:
+            file.seek(offset)
+            return file.read().decode(errors="replace")
+    except OSError:
+        return ""
 
 
 def file_version(path: Path) -> tuple[int, int, int] | None:

@@ -19,7 +19,7 @@ from rekindle.contract.run_dir.control import ControlMessage, MessageType, notif
 
 
 def run_warm(argv: list[str], latch: int) -> None:
-    """Run torchrun up to the start of its ranks, and wait there until the pipe ``latch`` brings ``Go``."""
+    """Run torchrun up to the start of its ranks, and wait there until the pipe ``latch`` brings its attempt."""
     from torch.distributed.launcher.api import elastic_launch
     from torch.distributed.run import config_from_args, get_args_parser
 

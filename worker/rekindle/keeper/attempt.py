@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from rekindle.contract.disk_space import has_free_space
+from rekindle.contract.files import has_free_space
 from rekindle.contract.processes import parent_of, process_state
 from rekindle.contract.run_dir.control import ControlMessage, MessageType
 from rekindle.contract.run_dir.journal import RecordType
@@ -54,13 +54,8 @@ class Attempt:
     def __init__(
         self, plan: AttemptPlan, run_dir: RunDir, journal: BufferedJournal, events: EventLoop, launcher: AgentLauncher
     ) -> None:
-        self._plan, self._run_dir, self._journal, self._events, self._launcher = (
-            plan,
-            run_dir,
-            journal,
-            events,
-            launcher,
-        )
+        self._plan, self._run_dir, self._journal = plan, run_dir, journal
+        self._events, self._launcher = events, launcher
         self._dir = run_dir.attempt(plan.number)
         self._ranks = RankTable(self._dir, plan.world_size)
         self._agent: int | None = None

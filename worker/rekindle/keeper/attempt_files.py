@@ -7,7 +7,7 @@ from typing import TypeVar
 from rekindle.contract.run_dir.json_records import read_record
 from rekindle.contract.run_dir.paths import AttemptDir, RankDir, RunDir
 from rekindle.contract.run_dir.rank_records import RankDone, RankError, RankStatus
-from rekindle.contract.safe_open import open_regular
+from rekindle.contract.safe_open import read_text_from, regular_size
 from rekindle.keeper.attempt_result import AttemptResult, Ending, RankResult
 
 N = TypeVar("N", int, float)
@@ -62,13 +62,8 @@ def _highest(values: Iterable[N | None]) -> N | None:
 
 def agent_log_tail(attempt_dir: AttemptDir, max_bytes: int = _TAIL) -> str:
     """The end of torchrun's own output."""
-    try:
-        with open_regular(attempt_dir.agent_log) as file:
-            size = file.seek(0, 2)
-            file.seek(max(0, size - max_bytes))
-            return file.read().decode(errors="replace")
-    except OSError:
-        return ""
+    log = attempt_dir.agent_log
+    return read_text_from(log, max(0, regular_size(log) - max_bytes))
 
 
 def stopped_by_torchrun(attempt_dir: AttemptDir, pid: int) -> bool:

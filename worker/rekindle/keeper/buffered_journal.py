@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from rekindle.contract.disk_space import NO_SPACE_ERRNOS
+from rekindle.contract.files import NO_SPACE_ERRNOS
 from rekindle.contract.run_dir.journal import Journal, RecordType
 
 _RETRY_INTERVAL = 2.0  # seconds

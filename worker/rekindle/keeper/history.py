@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rekindle.contract.failure_stats import FailureStats
+from rekindle.contract.environment import FailureStats
 from rekindle.contract.outcome import Outcome, OutcomeClass
 from rekindle.contract.processes import boot_id
 from rekindle.contract.run_dir.attempt_history import AttemptHistory
@@ -26,11 +26,6 @@ class History:
     run_started_at: float | None = None  # seconds since the epoch: first attempt of this run
     unjudged: bool = False  # the journal has the end of the last attempt, but not what follows from it
     job_ended: bool = False
-
-    @property
-    def attempted(self) -> bool:
-        """Whether an attempt of the current run was started."""
-        return self.run_started_at is not None
 
     def lost_outcome(self) -> Outcome:
         """How the open attempt ended: nobody saw it, but the boot id shows whether the whole machine went down."""

@@ -15,13 +15,13 @@ def roll_back(run_dir: RunDir, step: int) -> list[int]:
     Raises OSError.
     """
     snapshots = SnapshotDir(run_dir.snapshots)
-    steps = sorted(snapshots.steps())
+    steps = snapshots.steps()
     if step not in steps:
         return []
     shutil.rmtree(run_dir.memory, ignore_errors=True)  # holds a copy of a later step
-    later = [each for each in steps if each > step]
+    later = sorted(each for each in steps if each > step)
     for each in later:
         shutil.rmtree(snapshots.quarantine_path(each), ignore_errors=True)
         snapshots.path(each).rename(snapshots.quarantine_path(each))
-    fsync_directory(snapshots.root)
+    fsync_directory(run_dir.snapshots)
     return later

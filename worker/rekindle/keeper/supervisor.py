@@ -9,7 +9,6 @@ import signal
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -45,10 +44,6 @@ class UnreadableError(Exception):
     """A file that the server writes for the keeper is missing or invalid; the message names it."""
 
 
-class DiskFullError(OSError):
-    """The disk was full until the keeper was asked to leave."""
-
-
 def deadline(time_limit: float, started_at: float | None) -> float:
     """The end of a run's time limit in seconds of CLOCK_MONOTONIC: later changes of the wall clock do not move it.
 
@@ -82,11 +77,10 @@ class Keeper:
         if self._history.job_ended:
             return False
         self._run_dir.snapshots.mkdir(exist_ok=True)
-        identity = asdict(ProcessIdentity.own())
         lost = self._history.lost_outcome()
-        self._journal.write(RecordType.KEEPER_STARTED, run=self.run, keeper=identity)
+        self._journal.write(RecordType.KEEPER_STARTED, run=self.run, keeper=ProcessIdentity.own().to_json())
         step = self._intent.snapshot
-        if step is not None and not self._history.attempted:  # harmless if it is repeated by the next keeper
+        if step is not None and self._history.run_started_at is None:  # harmless if repeated by the next keeper
             quarantined = roll_back(self._run_dir, step)
             self._journal.write(RecordType.ROLLED_BACK, run=self.run, step=step, quarantined=quarantined)
         if self._history.open_attempt is not None:
@@ -177,10 +171,10 @@ class Keeper:
         if self._warm and cannot_be_forked(outcome):
             self._warm = False
             reason = "the script cannot run in a fork: starting torchrun in a fresh interpreter from now on"
-            self._wait_for_next(attempt, Retry(0.0, reason))
-            return False
-        jitter = random.random()  # noqa: S311  # spreads restarts, guards nothing
-        decision = decide(self._history.ended, self._intent.max_failures, jitter)
+            decision: Retry | Stop = Retry(0.0, reason)
+        else:
+            jitter = random.random()  # noqa: S311  # spreads restarts, guards nothing
+            decision = decide(self._history.ended, self._intent.max_failures, jitter)
         if isinstance(decision, Stop):
             return self._end_job("succeeded" if decision.succeeded else "failed", decision.reason, outcome)
         self._wait_for_next(attempt, decision)
@@ -207,10 +201,10 @@ class Keeper:
             events = self._events.wait(left)
 
     def _wait_for_space(self, seconds: float) -> None:
-        """While the disk is full. Raises DiskFullError when this keeper is asked to leave."""
+        """While the disk is full. Raises OSError when this keeper is asked to leave."""
         self._requested_stop(self._events.wait(seconds))
         if self._terminated:
-            raise DiskFullError(f"{self._run_dir.journal} cannot be written: its disk is full")
+            raise OSError(f"{self._run_dir.journal} cannot be written: its disk is full")
 
     def _requested_stop(self, events: Events) -> Ending | None:
         changed = any(message.type is MessageType.INTENT for message in events.messages)
@@ -228,5 +222,5 @@ class Keeper:
 def _read(path: Path, from_json: Callable[[Any], T]) -> T:
     try:
         return from_json(json.loads(path.read_bytes()))
-    except (OSError, ValueError, TypeError, KeyError) as error:
+    except (OSError, ValueError) as error:
         raise UnreadableError(f"{path} is not what the server writes there: {error!r}") from error

@@ -8,7 +8,7 @@ import sys
 from contextlib import suppress
 from typing import Any
 
-from rekindle.contract.disk_space import NO_SPACE_ERRNOS
+from rekindle.contract.files import NO_SPACE_ERRNOS
 from rekindle.contract.run_dir.paths import RankDir
 
 

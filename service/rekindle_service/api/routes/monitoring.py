@@ -33,10 +33,7 @@ _JOB_GAUGES = {
     "rekindle_job_step": ("Optimizer steps that the job has completed", "step"),
     "rekindle_job_snapshot_step": ("Step of the latest committed snapshot of the job", "snapshot_step"),
     "rekindle_job_progress_ratio": ("Progress of the job, 0 to 1", "progress"),
-    "rekindle_job_goodput_ratio": (
-        "Share of the job's time in training that was not replayed, 0 to 1",
-        "goodput",
-    ),
+    "rekindle_job_goodput_ratio": ("Share of the job's time in training that was not replayed, 0 to 1", "goodput"),
     "rekindle_job_steps_per_second": ("Optimizer steps per second", "steps_per_second"),
 }
 

@@ -8,6 +8,7 @@ from rekindle.contract.chaos import RANK_FAULTS, Fault
 from rekindle.contract.run_dir.control import ControlMessage, MessageType, notify
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.contract.run_dir.rank_records import RankState
+from rekindle.contract.safe_open import stat_beneath
 from rekindle.contract.states import JobState
 from rekindle_service.api.dependencies import AttemptDep, AttemptNumber, JobDep, RankDep, RunDirDep, find_attempt
 from rekindle_service.api.pagination import Page, PageParamsDep, paginate
@@ -17,7 +18,7 @@ from rekindle_service.api.schemas.ranks import RankPublic, StackPublic
 from rekindle_service.api.schemas.requests import ChaosRequest
 from rekindle_service.api.serializers import ranks_public
 from rekindle_service.run_readers.snapshots import read_snapshots
-from rekindle_service.run_readers.stacks import stacks_size, wait_for_stack
+from rekindle_service.run_readers.stacks import wait_for_stack
 from rekindle_service.store.tables import Job
 
 router = APIRouter(tags=["ranks"])
@@ -47,11 +48,11 @@ def read_stack(job: JobDep, run_dir: RunDirDep, attempt: AttemptDep, rank: RankD
     if state not in (RankState.STARTING, RankState.RUNNING):
         raise _no_stack(f"rank {rank} of attempt {attempt.number} of job {job.id} is not running: it is {state}")
     path = run_dir.attempt(attempt.number).rank(rank).stacks
-    before = stacks_size(run_dir.root, path)
+    before = stat_beneath(run_dir.root, path)
     if before is None:
         raise _no_stack(f"rank {rank} of job {job.id} has not started its script yet")
     notify(run_dir, ControlMessage(MessageType.STACK, attempt.number, rank))
-    stack = wait_for_stack(run_dir.root, path, before, _STACK_TIMEOUT)
+    stack = wait_for_stack(run_dir.root, path, before.st_size, _STACK_TIMEOUT)
     if stack is None:
         raise _no_stack(
             f"rank {rank} of job {job.id} wrote no stack within {_STACK_TIMEOUT:g} s: the process is stopped, or its "

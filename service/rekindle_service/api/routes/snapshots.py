@@ -6,7 +6,7 @@ from fastapi import APIRouter, Path, Response
 from starlette.responses import StreamingResponse
 
 from rekindle.contract.run_dir.paths import RunDir
-from rekindle.contract.run_dir.pins import read_pins
+from rekindle.contract.run_dir.snapshots import read_pins
 from rekindle.contract.states import TERMINAL, JobIntent, JobState
 from rekindle_service.api.dependencies import JobDep, RunDirDep
 from rekindle_service.api.pagination import PageParamsDep, paginate

@@ -84,7 +84,7 @@ def export(
     with connect(context) as client:
         found = find_job(client, job)
     report = _export(settings.home_dir, found, output.absolute(), step, force=force)
-    for each in report["passed_over"]:
+    for each in report["skipped"]:
         note(sanitize_line(each))
     size = formatting.size(report["bytes"])
     out().print(sanitize_line(f"{output}: {report['tensors']} tensors, {size}, of step {report['step']}"))

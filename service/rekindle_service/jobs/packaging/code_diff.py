@@ -42,12 +42,7 @@ def differences(old: RunDir, new: RunDir) -> list[FileDifference] | None:
     paths = sorted(before.files.keys() | after.files.keys())
     changed = [path for path in paths if before.files.get(path) != after.files.get(path)]
     return [
-        _difference(
-            path,
-            (old, before.files.get(path)),
-            (new, after.files.get(path)),
-            with_lines=number < _MAX_DIFFS,
-        )
+        _difference(path, (old, before.files.get(path)), (new, after.files.get(path)), with_lines=number < _MAX_DIFFS)
         for number, path in enumerate(changed)
     ]
 

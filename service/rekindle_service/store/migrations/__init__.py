@@ -9,7 +9,7 @@ from sqlalchemy import Connection
 
 
 class UnknownVersionError(Exception):
-    """The database was written by a newer rekindle."""
+    """The database was written by a newer version of rekindle, or by one before 0.1.0."""
 
 
 def upgrade(connection: Connection, version: str = "head") -> None:
@@ -21,4 +21,5 @@ def upgrade(connection: Connection, version: str = "head") -> None:
     try:
         command.upgrade(config, version)
     except CommandError as error:
-        raise UnknownVersionError(f"written by a newer version of rekindle ({error}); use that version") from error
+        text = f"written by a newer version of rekindle, or by one before 0.1.0 ({error}); use that version"
+        raise UnknownVersionError(text) from error

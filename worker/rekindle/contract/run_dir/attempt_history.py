@@ -149,16 +149,13 @@ class AttemptSteps(Protocol):
 def replayed_steps(attempts: Sequence[AttemptSteps]) -> dict[int, int | None]:
     """How many of the steps that each attempt had finished were lost, so that later attempts had to repeat them.
 
-    By number of the attempt; ``attempts`` ascend by number and are all of the job's. An attempt has trained the steps
-    after the one it resumed from (0 without a snapshot) up to its last one. Those beyond the earliest step that any
-    later attempt began from are replayed: the next attempt's, or that of a rollback to an older snapshot, which also
-    costs the attempts before. Steps are those of the whole job, so the world size does not matter. A step that was
-    lost twice counts once for each attempt that had finished it.
+    By number of the attempt; ``attempts`` ascend by number and are all of the job's. Replayed are the steps beyond the
+    earliest one (0 without a snapshot) that any later attempt began from, the next or one after a rollback. A step that
+    was lost twice counts once for each attempt that had finished it.
 
-    None where it is not known: the attempt still runs or its script reports no steps, or the only attempts after it
-    are still to come, starting, restoring, or have not yet reported where they began. Nothing is guessed from the
-    latest snapshot, since a copy in memory may be newer. 0 for the last attempt of a run, and where all later ones
-    ended before they restored anything: those have repeated nothing.
+    None where it is not known: the attempt still runs or its script reports no steps, or no later attempt has reported
+    yet where it began; nothing is guessed from the latest snapshot, since a copy in memory may be newer. 0 for the last
+    attempt of a run, and where all later ones ended before they restored anything.
     """
     replayed: dict[int, int | None] = {}
     earliest: int | None = None  # step that a later attempt began from

@@ -2,6 +2,7 @@
 
 import json
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -12,8 +13,7 @@ from rekindle.contract.chaos import Fault
 from rekindle.contract.run_dir.json_records import Count, JsonRecord, Range
 from rekindle.contract.run_dir.paths import RunDir
 
-MAX_MESSAGE_BYTES = 4096
-"""Linux's PIPE_BUF, up to which writes of several processes never mix."""
+MAX_MESSAGE_BYTES = 4096  # Linux's PIPE_BUF, up to which writes of several processes never mix
 
 
 class MessageType(StrEnum):
@@ -56,13 +56,8 @@ def parse_message(line: bytes) -> ControlMessage | None:
 def notify(run_dir: RunDir, message: ControlMessage) -> None:
     """Wake the keeper of ``run_dir``; nothing happens when none listens. Raises ValueError for too long a message."""
     value = message.to_json()
-    if not _send(run_dir.control, value):
-        _notify_keeper_of_0_1(run_dir, value)
-
-
-def _notify_keeper_of_0_1(run_dir: RunDir, value: dict[str, Any]) -> None:
-    """Keepers of version 0.1.0, which outlive an upgrade, read the FIFO ``bell`` and the key ``bell`` for ``type``."""
-    _send(run_dir.root / "bell", {"bell": value.pop("type"), **value})
+    if not _send(run_dir.control, value):  # keepers of version 0.1.0 outlive an upgrade; they read another FIFO and key
+        _send(run_dir.root / "bell", {"bell": value.pop("type"), **value})
 
 
 def _send(fifo: Path, value: dict[str, Any]) -> bool:
@@ -74,10 +69,6 @@ def _send(fifo: Path, value: dict[str, Any]) -> bool:
         fd = os.open(fifo, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return False
-    try:
-        os.write(fd, line)
-    except OSError:
-        return False
-    finally:
-        os.close(fd)
-    return True
+    with suppress(OSError), os.fdopen(fd, "wb", buffering=0) as pipe:
+        return pipe.write(line) == len(line)
+    return False

@@ -5,15 +5,20 @@ from dataclasses import asdict, dataclass, fields
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Self, TypeVar, cast, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, ClassVar, Self, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from rekindle.contract.files import read_json
 
 T = TypeVar("T")
 _Reader = Callable[[Any], Any]
-_READERS: dict[type[Any], dict[str, _Reader]] = {}
+_READERS: dict[type[Any], dict[str, tuple[str, _Reader]]] = {}
 
-_FIELDS_OF_0_1 = {"durable_step": "snapshot_step", "snapshot_cadence": "snapshot_policy", "set_aside": "quarantined"}
+_FIELDS_OF_0_1 = {
+    "durable_step": "snapshot_step", "snapshot_cadence": "snapshot_policy", "set_aside": "quarantined",
+    "cadence": "snapshot", "best": "monitor",
+}  # fmt: skip
+"""The only place that knows what version 0.1.0 wrote for these."""
+
 RECORD_TYPES_OF_0_1 = {"rewound": "rolled_back"}
 _MAX_BYTES = 1 << 20  # of a record
 _INT_BOUND = 1 << 63
@@ -43,9 +48,10 @@ class JsonRecord:
     """Base of the dataclasses that are one JSON document or one line of a file."""
 
     __slots__ = ()
+    keys: ClassVar[dict[str, str]] = {}  # by field, where its key is another
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(cast("Any", self))
+        return {self.keys.get(name, name): value for name, value in asdict(cast("Any", self)).items()}
 
     @classmethod
     def from_json(cls, value: Any) -> Self:
@@ -63,18 +69,21 @@ def read_record(path: Path, cls: type[T], root: Path | None = None) -> T | None:
 
 
 def structure(cls: type[T], value: Any) -> T:
-    """The JSON object ``value`` as the dataclass ``cls``. Fields that ``cls`` does not have are ignored.
+    """The JSON object ``value`` as the dataclass ``cls``.
 
+    Keys that ``cls`` does not have are ignored: a keeper outlives the upgrade of its server, and the reverse.
     Numbers are finite and of bounded size, text is free of half surrogate pairs, which no file or database takes.
     Raises ValueError where ``value`` is no object, a field is missing or has another type than ``cls`` says.
     """
     if not isinstance(value, dict):
         raise ValueError(f"a JSON object is needed, not {type(value).__name__}")  # noqa: TRY004 - a value, not a call
-    current, known, name = with_current_names(value), {}, ""
+    known, name = {}, ""
+    if not _FIELDS_OF_0_1.keys().isdisjoint(value):
+        value = {_FIELDS_OF_0_1.get(key, key): item for key, item in value.items()}
     try:
-        for name, reader in _field_readers(cls).items():
-            if name in current:
-                known[name] = reader(current[name])
+        for name, (key, reader) in _field_readers(cls).items():
+            if key in value:
+                known[name] = reader(value[key])
     except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
         raise ValueError(f"{name}: {error}") from error
     try:
@@ -83,34 +92,22 @@ def structure(cls: type[T], value: Any) -> T:
         raise ValueError(f"not a {cls.__name__}: {error}") from error
 
 
-def known_fields(cls: type[Any], value: Any) -> dict[str, Any]:
-    """The fields of ``value`` that ``cls`` has: a newer version may have written more. TypeError for no object."""
-    if not isinstance(value, dict):
-        raise TypeError(f"a JSON object is needed, not {type(value).__name__}")
-    names = _field_readers(cls)
-    return {name: item for name, item in with_current_names(value).items() if name in names}
-
-
-def with_current_names(value: dict[str, Any]) -> dict[str, Any]:
-    """``value`` with the names that it would have today: the only place that knows what version 0.1.0 wrote."""
-    if _FIELDS_OF_0_1.keys().isdisjoint(value):
-        return value
-    return {_FIELDS_OF_0_1.get(name, name): item for name, item in value.items()}
-
-
-def _field_readers(cls: type[Any]) -> dict[str, _Reader]:
-    """By field; made once per class, since records are read many times a second."""
+def _field_readers(cls: type[Any]) -> dict[str, tuple[str, _Reader]]:
+    """Key and reader by field; made once per class, since records are read many times a second."""
     if cls not in _READERS:
         hints = get_type_hints(cls, include_extras=True)
-        _READERS[cls] = {field.name: _reader(hints[field.name]) for field in fields(cls)}
+        keys = getattr(cls, "keys", {})
+        _READERS[cls] = {each.name: (keys.get(each.name, each.name), _reader(hints[each.name])) for each in fields(cls)}
     return _READERS[cls]
 
 
 def _reader(hint: Any) -> _Reader:
     """A function that returns a JSON value as ``hint`` says, and raises ValueError for any other value."""
     origin, arguments = get_origin(hint), get_args(hint)
+    if hint in _SCALARS:
+        return _SCALARS[hint]
     if origin is None:
-        return _SCALARS[hint] if hint in _SCALARS else _class_reader(hint)
+        return (lambda value: hint(_text(value))) if issubclass(hint, StrEnum) else partial(structure, hint)
     if origin is dict:
         item = _reader(arguments[1])
         return lambda value: {_text(key): item(each) for key, each in _require(dict, value).items()}
@@ -120,13 +117,6 @@ def _reader(hint: Any) -> _Reader:
     if origin is Annotated:
         return lambda value: arguments[1].check(item(value))
     return lambda value: None if value is None else item(value)  # ``X | None``: the contract has no other union
-
-
-def _class_reader(cls: type[Any]) -> _Reader:
-    if issubclass(cls, StrEnum):
-        return lambda value: cls(_text(value))
-    reader: _Reader = getattr(cls, "from_json", partial(structure, cls))
-    return reader
 
 
 def _require(kind: type[T], value: Any) -> T:

@@ -27,26 +27,13 @@ class RankDir:
 
     root: Path
 
-    status = _Child("status.json")
-    """``RankStatus`` as JSON, replaced whole, not fsynced: where the rank is."""
-
-    done = _Child("done.json")
-    """``RankDone`` as JSON: the script ended as it should. Beats any exit code."""
-
-    error = _Child("error.json")
-    """``RankError`` as JSON: the exception that ended the script."""
-
-    metrics = _Child("metrics.jsonl")
-    """One ``MetricPoint`` a line."""
-
-    stacks = _Child("stacks.log")
-    """Python stacks of all threads, appended by faulthandler whenever ``STACK_SIGNAL`` arrives."""
-
-    chaos = _Child("chaos")
-    """The ``Fault`` that the rank injects into itself at the next ``CHAOS_SIGNAL``."""
-
-    debug_socket = _Child("debug.sock")
-    """Unix socket of torch's debug server in the rank: flight recorder and more."""
+    status = _Child("status.json")  # ``RankStatus`` as JSON, replaced whole, not fsynced: where the rank is
+    done = _Child("done.json")  # ``RankDone`` as JSON: the script ended as it should; beats any exit code
+    error = _Child("error.json")  # ``RankError`` as JSON: the exception that ended the script
+    metrics = _Child("metrics.jsonl")  # one ``MetricPoint`` a line
+    stacks = _Child("stacks.log")  # stacks of all threads, appended by faulthandler at every ``STACK_SIGNAL``
+    chaos = _Child("chaos")  # the ``Fault`` that the rank injects into itself at the next ``CHAOS_SIGNAL``
+    debug_socket = _Child("debug.sock")  # Unix socket of torch's debug server in the rank: flight recorder and more
 
     def log(self, stream: str) -> Path:
         """Raw output bytes; ``stream`` is ``stdout`` or ``stderr``."""
@@ -61,15 +48,9 @@ class AttemptDir:
 
     root: Path
 
-    agent_log = _Child("agent.log")
-    """Output of the torchrun agent, and of a rank before it has a log of its own."""
-
-    usage = _Child("usage.jsonl")
-    """One ``UsageSample`` a line, of bounded size; written by the keeper, not fsynced."""
-
-    scalars = _Child("scalars.jsonl")
-    """One ``MetricPoint`` a line: what the script wrote for TensorBoard, copied by the keeper."""
-
+    agent_log = _Child("agent.log")  # output of the torchrun agent, and of a rank before it has a log of its own
+    usage = _Child("usage.jsonl")  # one ``UsageSample`` a line, of bounded size; written by the keeper, not fsynced
+    scalars = _Child("scalars.jsonl")  # ``MetricPoint``s: what the script wrote for TensorBoard, copied by the keeper
     ranks = _Child("ranks")
 
     def rank(self, rank: int) -> RankDir:
@@ -91,39 +72,18 @@ class RunDir:
         """The directory is named by the job's id."""
         return self.root.name
 
-    spec = _Child("spec.json")
-    """``JobSpec`` as JSON, written once at submit by the server."""
-
-    intent = _Child("intent.json")
-    """``RunIntent`` as JSON: what the server requests of this job now."""
-
-    journal = _Child("journal.jsonl")
-    """The keeper's journal, one record a line: the truth about attempts."""
-
-    keeper_lock = _Child("keeper.lock")
-    """Held (``ExclusiveLock``) by the one live keeper of this run."""
-
+    spec = _Child("spec.json")  # ``JobSpec`` as JSON, written once at submit by the server
+    intent = _Child("intent.json")  # ``RunIntent`` as JSON: what the server requests of this job now
+    journal = _Child("journal.jsonl")  # the keeper's journal, one record a line: the truth about attempts
+    keeper_lock = _Child("keeper.lock")  # held (``ExclusiveLock``) by the one live keeper of this run
     keeper_log = _Child("keeper.log")
-
-    control = _Child("control.fifo")
-    """FIFO through which ranks, the agent and the server send the keeper a ``ControlMessage``."""
-
-    fence = _Child("fence.json")
-    """``{"generation": …}``: the only generation that may commit a snapshot now."""
-
-    code = _Child("code")
-    """The copy of the user's code made at submit: working directory of every rank."""
-
-    code_manifest = _Child("code.json")
-    """Hashes of the code as it was submitted; written once by the server."""
-
-    surroundings = _Child("surroundings.json")
-    """Interpreter, packages and machine of the latest run; written by its keeper."""
-
+    control = _Child("control.fifo")  # FIFO: ranks, agent and server send the keeper a ``ControlMessage``
+    fence = _Child("fence.json")  # ``{"generation": …}``: the only generation that may commit a snapshot now
+    code = _Child("code")  # the copy of the user's code made at submit: working directory of every rank
+    code_manifest = _Child("code.json")  # hashes of the code as it was submitted; written once by the server
+    surroundings = _Child("surroundings.json")  # interpreter, packages, machine of the latest run, by its keeper
     snapshots = _Child("snapshots")
-
-    pins = _Child("pins.json")
-    """``Pins`` as JSON, written by the server: snapshots that are never deleted to make room for newer ones."""
+    pins = _Child("pins.json")  # written by the server: the snapshots that are never deleted to make room
 
     @property
     def memory(self) -> Path:

@@ -9,16 +9,17 @@
 
 import hashlib
 import json
+from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
 
+from rekindle.contract.files import read_json, write_json
 from rekindle.contract.run_dir.json_records import structure
 from rekindle.contract.score import Score
 
 MANIFEST = "manifest.json"
-MODEL = "model.pt"
-"""The state that all ranks share, saved once."""
+MODEL = "model.pt"  # the state that all ranks share, saved once
 
 _FORMAT = 1
 _DIGITS = 12
@@ -80,6 +81,18 @@ class SnapshotDir:
         return sorted((step for step in steps if step is not None), reverse=True)
 
 
+def read_pins(path: Path) -> frozenset[int]:
+    """The steps of the snapshots that a person wants kept for good."""
+    value = read_json(path)
+    steps = value.get("steps") if isinstance(value, dict) else None
+    return frozenset(step for step in steps if isinstance(step, int)) if isinstance(steps, list) else frozenset()
+
+
+def write_pins(path: Path, steps: Collection[int]) -> None:
+    """In force for every deletion that begins after the return."""
+    write_json(path, {"steps": sorted(steps)})
+
+
 class BadSnapshotError(Exception):
     """A snapshot that must not be used; the text gives the reason."""
 
@@ -93,8 +106,8 @@ class FileRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class _Header:
-    """All of a manifest that is a plain value."""
+class Manifest:
+    """``manifest.json``: written last, it marks the snapshot as whole and records what its bytes must be."""
 
     job_id: str | None
     step: int
@@ -103,12 +116,6 @@ class _Header:
     created_at: float  # seconds since the epoch
     generation: str
     torch: str
-
-
-@dataclass(frozen=True, slots=True)
-class Manifest(_Header):
-    """``manifest.json``: written last, it marks the snapshot as whole and records what its bytes must be."""
-
     files: dict[str, FileRecord]
     score: Score | None = None  # not written where there is none
 
@@ -139,13 +146,13 @@ class Manifest(_Header):
                 raise BadSnapshotError(f"its format is {fields['format']!r}, this rekindle reads {_FORMAT}")
             if checksum != _checksum(fields):
                 raise BadSnapshotError(f"{MANIFEST} fails its checksum")
-            files = {name: structure(FileRecord, record) for name, record in fields["files"].items()}
-            score = None if fields.get("score") is None else structure(Score, fields["score"])
-            manifest = cls(**asdict(structure(_Header, fields)), files=files, score=score)
+            manifest = structure(cls, fields)
         except (TypeError, ValueError, KeyError, AttributeError, RecursionError) as error:
             raise BadSnapshotError(f"{MANIFEST} is not a manifest: {error!r}") from error
         if not manifest._lists_all_files():
-            raise BadSnapshotError(f"{MANIFEST} lists {sorted(files)}, not the files of {manifest.world_size} ranks")
+            raise BadSnapshotError(
+                f"{MANIFEST} lists {sorted(manifest.files)}, not the files of {manifest.world_size} ranks"
+            )
         if data != manifest.encoded():
             raise BadSnapshotError(f"{MANIFEST} is not as it was written")
         return manifest

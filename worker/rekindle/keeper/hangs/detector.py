@@ -5,14 +5,14 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from rekindle.contract.debug_socket import last_collective
-from rekindle.contract.disk_space import has_free_space
+from rekindle.contract.files import has_free_space
 from rekindle.contract.run_dir.paths import AttemptDir
-from rekindle.contract.safe_open import open_regular
+from rekindle.contract.safe_open import read_text_from, regular_size
 from rekindle.keeper.attempt_result import Hang, RankResult
 from rekindle.keeper.hangs.culprit import RankObservation, find_culprit, main_stack, position_in_code
 from rekindle.keeper.hangs.stall import StallDetector
 from rekindle.keeper.hangs.straggler import CollectiveSample, StragglerDetector, StragglerEvent, ranks_behind
-from rekindle.keeper.ranks.probe import RankSample, file_size, probe
+from rekindle.keeper.ranks.probe import RankSample, probe
 from rekindle.keeper.ranks.table import request_stacks
 
 INTERVAL = 1.0  # seconds between samples
@@ -91,20 +91,11 @@ class HangDetector:
     def _stacks(self, running: list[RankResult], wait: Callable[[float], None]) -> dict[int, str]:
         """Request the stacks of every rank and collect what comes."""
         files = {rank.rank: self._dir.rank(rank.rank).stacks for rank in running}
-        before = {rank: file_size(path) for rank, path in files.items()}
+        before = {rank: regular_size(path) for rank, path in files.items()}
         for rank in running:
             request_stacks(rank)
         deadline = time.monotonic() + _STACK_TIMEOUT
-        while time.monotonic() < deadline and any(file_size(files[rank]) == before[rank] for rank in files):
+        while time.monotonic() < deadline and any(regular_size(files[rank]) == before[rank] for rank in files):
             wait(0.05)
         wait(0.05)  # a dump is written line by line
-        return {rank: _read_from(path, before[rank]) for rank, path in files.items()}
-
-
-def _read_from(path: Path, offset: int) -> str:
-    try:
-        with open_regular(path) as file:
-            file.seek(offset)
-            return file.read().decode(errors="replace")
-    except OSError:
-        return ""
+        return {rank: read_text_from(path, before[rank]) for rank, path in files.items()}

@@ -23,8 +23,7 @@ INTERVAL = 2.0  # seconds
 MAX_SECONDS = 0.1  # per call: a keeper that reads does not notice that a rank dies
 LAST_MAX_SECONDS = 3.0  # when the ranks have gone: the next attempt waits for it, if that much is left
 MAX_FILES = 1000  # of an attempt, and new names examined per call
-MAX_BYTES = 256 << 20
-"""Of the copy. When it has more, nothing is added: a script may log for ever."""
+MAX_BYTES = 256 << 20  # of the copy. When it has more, nothing is added: a script may log for ever
 _REST_FACTOR = 20  # times as long as a call has taken passes before the next one
 _MARK = "events.out.tfevents."
 _MAX_VALUES = 40  # in a line, so that no line is too long for readers

@@ -8,8 +8,7 @@ import struct
 from collections.abc import Iterator
 from typing import Any, BinaryIO, NamedTuple
 
-MAX_RECORD_BYTES = 64 * 1024
-"""Longer records hold images, audio and graphs, and are skipped unread."""
+MAX_RECORD_BYTES = 64 * 1024  # longer records hold images, audio and graphs, and are skipped unread
 
 _HEADER = struct.Struct("<QI")  # length of the data, its masked CRC; then the data, and its own masked CRC
 _CRC = struct.Struct("<I")
@@ -73,15 +72,9 @@ def masked_crc(data: bytes) -> int:
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
-def _table() -> list[int]:
-    table = list(range(256))
-    for _ in range(8):
-        table = [crc >> 1 ^ _CASTAGNOLI * (crc & 1) for crc in table]
-    return table
-
-
-_TABLE = _table()
-
+_TABLE = list(range(256))
+for _ in range(8):
+    _TABLE = [crc >> 1 ^ _CASTAGNOLI * (crc & 1) for crc in _TABLE]
 
 _Message = dict[tuple[int, int], list[Any]]  # (field number, wire type) → values, in their order
 

@@ -1,13 +1,13 @@
 """What can be observed of a rank from outside without disturbing it: does it make progress?"""
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from rekindle.contract.debug_socket import collectives
 from rekindle.contract.processes import cpu_seconds, process_state
 from rekindle.contract.run_dir.json_records import read_record
 from rekindle.contract.run_dir.paths import RankDir
 from rekindle.contract.run_dir.rank_records import RankStatus
+from rekindle.contract.safe_open import regular_size
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,18 +32,10 @@ def probe(rank: int, pid: int, rank_dir: RankDir) -> RankSample:
         rank=rank,
         step=None if status is None else status.step,
         phase=None if status is None else status.phase,
-        output=file_size(rank_dir.log("stdout")) + file_size(rank_dir.log("stderr")),
+        output=regular_size(rank_dir.log("stdout")) + regular_size(rank_dir.log("stderr")),
         cpu=cpu_seconds(pid),
         collectives=None if recorder is None else recorder.last_enqueued,
         state=process_state(pid),
         total_collectives=0 if recorder is None else recorder.total_enqueued,
         in_collective=recorder is not None and recorder.in_flight,
     )
-
-
-def file_size(path: Path) -> int:
-    """In bytes; 0 where there is no such file."""
-    try:
-        return path.stat().st_size
-    except OSError:
-        return 0

@@ -35,11 +35,10 @@ def orphans_of(run_dir: Path) -> list[int]:
 def kill_all(find: Callable[[], list[int]], reap: Callable[[], object], timeout: float = 10.0) -> list[int]:
     """SIGKILL all that ``find`` finds until it finds no more; returns the pids still alive after ``timeout`` seconds.
 
-    Once is not enough: a process may fork between being found and its end, and one whose parent ends during the walk
-    is found below neither. So nothing is left only when two walks in a row have found nothing.
-    Helpers that free what the others held in shared memory, once they are gone, get ``CLEANUP_GRACE`` seconds for it.
-    ``reap`` collects those that are this process's own children. A process in uninterruptible sleep (a wedged device
-    or network file system) cannot be killed by anybody, one of another user (``sudo``) not by us.
+    A process may fork before its end, and one whose parent ends during the walk is found below neither: so nothing is
+    left only when two walks in a row have found nothing. Helpers that free what the others held in shared memory get
+    ``CLEANUP_GRACE`` seconds. ``reap`` collects this process's own children. A process in uninterruptible sleep (a
+    wedged device or network file system) cannot be killed by anybody, one of another user (``sudo``) not by us.
     """
     started = time.monotonic()
     empty_walks = 0

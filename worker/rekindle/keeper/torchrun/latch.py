@@ -2,46 +2,30 @@
 
 import json
 import os
-from dataclasses import asdict, dataclass
-from typing import Self
 
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, LogsDest, LogsSpecs
 
 
-@dataclass(frozen=True, slots=True)
-class Go:
-    """What an agent receives when its attempt begins."""
-
-    environment: dict[str, str]
-    log: str  # file of the agent's own output
-    log_dir: str  # torchrun's own directory
-
-    def to_line(self) -> bytes:
-        return json.dumps(asdict(self)).encode() + b"\n"
-
-    @classmethod
-    def read(cls, fd: int) -> Self:
-        """Block until it comes through the pipe ``fd``, and close that."""
-        with os.fdopen(fd, "rb") as pipe:
-            return cls(**json.loads(pipe.readline()))
-
-
 class LatchedLogs(LogsSpecs):
-    """Stands in for torchrun's ``LogsSpecs``, which it asks right before it starts the ranks."""
+    """Stands in for torchrun's ``LogsSpecs``, which it asks right before it starts the ranks.
+
+    Through the pipe ``fd`` come the attempt's environment, the file of the agent's output and torchrun's own directory.
+    """
 
     def __init__(self, fd: int) -> None:
         super().__init__()
         self._fd = fd
 
     def reify(self, envs: dict[int, dict[str, str]]) -> LogsDest:
-        """Wait for ``Go``; the ranks forked afterwards inherit its environment."""
-        go = Go.read(self._fd)
-        os.environ.update(go.environment)
-        log = os.open(go.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        """Wait until the attempt begins; the ranks forked afterwards inherit its environment."""
+        with os.fdopen(self._fd, "rb") as pipe:
+            environment, agent_log, log_dir = json.loads(pipe.readline())
+        os.environ.update(environment)
+        log = os.open(agent_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         os.dup2(log, 1)
         os.dup2(log, 2)
         os.close(log)
-        return DefaultLogsSpecs(log_dir=go.log_dir).reify(envs)
+        return DefaultLogsSpecs(log_dir=log_dir).reify(envs)
 
     @property
     def root_log_dir(self) -> str:

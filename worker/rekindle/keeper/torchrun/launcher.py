@@ -1,5 +1,6 @@
 """Starts the torchrun agents of a job's attempts: the warm keeper forks them, the next one before it is needed."""
 
+import json
 import os
 import signal
 import sys
@@ -39,16 +40,14 @@ class AgentLauncher:
 
     def start_warm(self, attempt: int, environment: dict[str, str]) -> int:
         """Release the agent that waits for ``attempt``, or a new one; its pid."""
-        from rekindle.keeper.torchrun.latch import Go
-
         if self._standby is None or self._standby.attempt != attempt or not _runs(self._standby.pid):
             self.discard()
             self._standby = self._fork(attempt)
         agent, self._standby = self._standby, None
         attempt_dir = self._run_dir.attempt(attempt)
-        go = Go(environment, str(attempt_dir.agent_log), str(attempt_dir.root / "torchrun"))
+        begin = [environment, str(attempt_dir.agent_log), str(attempt_dir.root / "torchrun")]  # read by ``LatchedLogs``
         with suppress(BrokenPipeError), os.fdopen(agent.latch, "wb") as latch:  # killed just now: it ends the attempt
-            latch.write(go.to_line())
+            latch.write(json.dumps(begin).encode() + b"\n")
         return agent.pid
 
     def start_cold(self, attempt: int, environment: dict[str, str]) -> int:

@@ -3,7 +3,7 @@
 import json
 from dataclasses import dataclass, field, replace
 
-from rekindle.contract.failure_stats import FailureStats
+from rekindle.contract.environment import FailureStats
 from rekindle.contract.job import SnapshotPolicy
 from rekindle.training.snapshots.policy import snapshot_interval
 from rekindle.training.snapshots.policy.snapshot_interval import SnapshotOverhead

@@ -11,7 +11,7 @@ import statistics
 from collections import deque
 from dataclasses import dataclass, field
 
-from rekindle.contract.failure_stats import FailureStats
+from rekindle.contract.environment import FailureStats
 
 MAX_SHARE = 0.01
 """Of the training time that snapshots may cost."""

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rekindle.contract.files import atomic_write, fsync_directory
-from rekindle.contract.run_dir.pins import read_pins
 from rekindle.contract.run_dir.snapshots import (
     MANIFEST,
     BadSnapshotError,
     FileRecord,
     Manifest,
     SnapshotDir,
+    read_pins,
     step_name,
     step_of,
 )
