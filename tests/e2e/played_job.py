@@ -17,11 +17,13 @@ from rekindle.contract.processes import ProcessIdentity
 from rekindle.contract.run_dir.journal import Journal, RecordType
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.contract.run_dir.rank_records import MetricPoint, RankState, RankStatus
+from rekindle.contract.score import Score
 from rekindle.contract.states import JobIntent, JobState
 from rekindle_service.config.home import Home, new_job_id
 from rekindle_service.jobs.submitter import new_job
 from rekindle_service.store import Store
 from rekindle_service.store.tables import Job
+from snapshot_files import write_snapshot
 
 _STEPS = 1000
 
@@ -158,23 +160,16 @@ class PlayedJob:
         with self.run_dir.attempt(self.attempt).rank(rank).log(stream).open("ab") as file:
             file.write(data)
 
-    def snapshot(self, step: int, **more: Any) -> None:
-        folder = self.run_dir.snapshots / f"{step:012}"
-        folder.mkdir()
-        (folder / "model.pt").write_bytes(b"weights")
-        manifest: dict[str, Any] = {
-            "format": 1,
-            "job_id": self.id,
-            "step": step,
-            "epoch": 0,
-            "world_size": self.ranks,
-            "created_at": time.time(),
-            "generation": f"{self.id}.{self.attempt}",
-            "torch": "2",
-            "files": {"model.pt": {"bytes": 7, "sha256": "0" * 64}},
-            **more,
-        }
-        write_json(folder / "manifest.json", manifest)
+    def snapshot(self, step: int, score: Score | None = None) -> Path:
+        return write_snapshot(
+            self.run_dir.snapshots,
+            step,
+            epoch=0,
+            world_size=self.ranks,
+            job_id=self.id,
+            created_at=time.time(),
+            score=score,
+        )
 
     def wanted(self) -> str:
         """What the server wants of this job now."""

@@ -15,6 +15,7 @@ from e2e.serve_process import ServeProcess
 from e2e.waiting import until
 from e2e.watcher import Watcher
 from rekindle.contract.outcome import Outcome, OutcomeClass
+from rekindle.contract.score import Score
 from rekindle.contract.states import JobState
 
 HOSTILE = "<img src=x onerror=alert(1)>"
@@ -246,7 +247,7 @@ def test_the_configuration_shows_names_but_no_secrets(job_page: Page, job: Playe
 
 def test_snapshots_are_listed_when_an_attempt_has_left_them(job_page: Page, job: PlayedJob) -> None:
     expect(job_page.locator("#snapshots-empty")).to_be_visible()
-    job.snapshot(40, score={"by": "accuracy", "value": 0.9})
+    job.snapshot(40, Score("accuracy", 0.9))
     job.report(0, step=50, snapshot_policy="every 42 steps (auto: …)")
     job.end_attempt(Outcome(OutcomeClass.COMM, "connection lost"), last_step=50, snapshot_step=40)
     expect(job_page.locator("#snapshots li")).to_contain_text("verified, best (0.9)")

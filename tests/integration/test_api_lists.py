@@ -11,6 +11,7 @@ from rekindle.contract.run_dir.journal import Journal, RecordType
 from rekindle.contract.states import JobState
 from rekindle_service.store.projection import RowChanges
 from rekindle_service.store.tables import Attempt
+from snapshot_files import write_snapshot
 
 OF_JOB = ("attempts", "ranks", "metrics", "metrics/names", "snapshots", "events", "logs/search?q=a")
 OTHERS = ("devices", "recipes", "experiments/builtin")
@@ -37,10 +38,7 @@ def job(server: ApiServer, code: Path) -> dict[str, Any]:
             run_dir.attempt(number).rank(0).log(stream).write_text("a\n")
         metrics.write_text("".join(json.dumps(line) + "\n" for line in lines))
     for step in (0, 10):
-        manifest = {"format": 1, "step": step, "world_size": 2, "created_at": 1.0, "files": {}}
-        folder = run_dir.snapshots / f"{step:012d}"
-        folder.mkdir(parents=True)
-        (folder / "manifest.json").write_text(json.dumps(manifest))
+        write_snapshot(run_dir.snapshots, step)
     return job
 
 

@@ -15,7 +15,9 @@ from rekindle.contract.run_dir.control import ControlMessage, MessageType, parse
 from rekindle.contract.run_dir.journal import Journal, RecordType
 from rekindle.contract.run_dir.paths import RankDir
 from rekindle.contract.run_dir.rank_records import RankDone, RankError, RankState, RankStatus
+from rekindle.contract.score import Score
 from rekindle.contract.states import JobState
+from snapshot_files import write_snapshot
 
 
 class Played:
@@ -373,36 +375,23 @@ def test_metrics_come_by_attempt_and_name_thinned_with_the_last_point_kept(playe
 
 
 def test_snapshots_are_told_from_their_manifests(played: Played) -> None:
-    def snapshot(name: str, manifest: object, size: int = 4) -> None:
-        folder = played.run_dir.snapshots / name
-        folder.mkdir(parents=True)
-        (folder / "model.pt").write_bytes(b"x" * size)
-        (folder / "manifest.json").write_text(json.dumps(manifest))
-
-    manifest = {
-        "format": 1,
-        "job_id": played.job["id"],
-        "step": 40,
-        "epoch": 2,
-        "world_size": 2,
-        "created_at": 1_700_000_000.5,
-        "files": {"model.pt": {"bytes": 4, "sha256": "0"}},
-    }
-    snapshot("000000000040", manifest)
-    snapshot("000000000050", {**manifest, "step": 50}, size=3)
-    snapshot("000000000060", {**manifest, "step": 60, "created_at": 1e300})
-    snapshot("000000000070", {"format": 1})
-    snapshot("000000000080", {**manifest, "step": 80, "files": {"../../spec.json": {"bytes": 1}}})
-    snapshot(".tmp-x.1-90", manifest)
+    snapshots = played.run_dir.snapshots
+    write_snapshot(snapshots, 40, epoch=2, world_size=2, created_at=1_700_000_000.5)
+    (write_snapshot(snapshots, 50) / "model.pt").write_bytes(b"half")
+    write_snapshot(snapshots, 60, created_at=1e200)
+    (write_snapshot(snapshots, 70) / "manifest.json").write_text('{"format": 1}')
+    manifest = write_snapshot(snapshots, 80) / "manifest.json"
+    manifest.write_bytes(manifest.read_bytes().replace(b"model.pt", b"../../spec.json"))
+    write_snapshot(snapshots, 90).rename(snapshots / ".tmp-x.1-000000000090")
     told = played.server.api.get(f"{played.url}/snapshots").json()
     items, policy = told["items"], told["policy"]
     assert policy is None
-    assert [(item["step"], item["verified"]) for item in items] == [(80, False), (60, True), (50, False), (40, True)]
-    assert items[1]["created_at"] is None
-    assert items[3] == {
+    assert [(item["step"], item["verified"]) for item in items] == [(60, True), (50, False), (40, True)]
+    assert items[0]["created_at"] is None
+    assert items[2] == {
         "step": 40,
         "epoch": 2,
-        "bytes": 4,
+        "bytes": 13,
         "verified": True,
         "world_size": 2,
         "created_at": "2023-11-14T22:13:20.500000Z",
@@ -413,21 +402,13 @@ def test_snapshots_are_told_from_their_manifests(played: Played) -> None:
 
 
 def test_the_best_snapshot_is_told_and_how_often_they_are_taken(played: Played) -> None:
-    def snapshot(step: int, score: object) -> None:
-        folder = played.run_dir.snapshots / f"{step:012d}"
-        folder.mkdir(parents=True)
-        manifest = {"format": 1, "step": step, "world_size": 2, "created_at": 1.0, "files": {}, "score": score}
-        (folder / "manifest.json").write_text(json.dumps(manifest))
-
-    snapshot(10, {"by": "-loss", "value": 0.5})
-    snapshot(20, {"by": "-loss", "value": 0.25})
-    snapshot(30, {"by": "-loss", "value": 1e999})
-    snapshot(40, "nonsense")
-    snapshot(50, {"by": "-loss", "value": 0.75})
+    for step, value in ((10, 0.5), (20, 0.25), (50, 0.75)):
+        write_snapshot(played.run_dir.snapshots, step, score=Score("-loss", value))
+    write_snapshot(played.run_dir.snapshots, 40)
     played.status(0, snapshot_policy="every 42 steps (auto: …)")
     told = played.server.api.get(f"{played.url}/snapshots").json()
     scores = [(item["step"], item["score"], item["best"]) for item in told["items"]]
-    assert scores == [(50, 0.75, False), (40, None, False), (30, None, False), (20, 0.25, True), (10, 0.5, False)]
+    assert scores == [(50, 0.75, False), (40, None, False), (20, 0.25, True), (10, 0.5, False)]
     assert told["policy"] == "every 42 steps (auto: …)"
 
 

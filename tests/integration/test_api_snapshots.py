@@ -12,6 +12,7 @@ import pytest
 from api_server import ApiServer
 from rekindle.contract.run_dir.snapshots import read_pins
 from rekindle.contract.states import JobState
+from snapshot_files import write_snapshot
 
 Take = Callable[[int], Path]
 
@@ -24,13 +25,7 @@ def job(server: ApiServer, code: Path) -> dict[str, Any]:
 @pytest.fixture
 def take(server: ApiServer, job: dict[str, Any]) -> Take:
     def snapshot(step: int) -> Path:
-        folder = server.run_dir(job).snapshots / f"{step:012d}"
-        folder.mkdir(parents=True)
-        (folder / "model.pt").write_bytes(b"weights")
-        files = {"model.pt": {"bytes": 7, "sha256": "0"}}
-        manifest = {"format": 1, "step": step, "world_size": 1, "created_at": 1.0, "files": files}
-        (folder / "manifest.json").write_text(json.dumps(manifest))
-        return folder
+        return write_snapshot(server.run_dir(job).snapshots, step)
 
     return snapshot
 
@@ -125,7 +120,7 @@ def test_a_snapshot_comes_as_an_archive(server: ApiServer, job: dict[str, Any], 
     take(10)
     answer = server.api.get(url(job, "snapshots/10/files.zip"))
     with zipfile.ZipFile(io.BytesIO(answer.content)) as archive:
-        assert archive.namelist() == ["000000000010/model.pt", "000000000010/manifest.json"]
+        assert archive.namelist() == [f"000000000010/{name}" for name in ("model.pt", "rank-0.pt", "manifest.json")]
         assert archive.read("000000000010/model.pt") == b"weights"
     assert server.api.get(url(job, "snapshots/11/files.zip")).status_code == 404
 

@@ -10,6 +10,7 @@ from rekindle.contract.files import atomic_write
 from rekindle.contract.run_dir.control import ControlMessage
 from rekindle.contract.run_dir.journal import RecordType
 from rekindle.contract.run_dir.paths import RunDir
+from rekindle.contract.run_dir.snapshots import MANIFEST, SnapshotDir
 from rekindle.keeper.buffered_journal import BufferedJournal
 from rekindle.keeper.ranks.table import RankTable, send_signal
 
@@ -45,8 +46,8 @@ def inject_fault(
 
 def latest_snapshot(snapshots: Path) -> Path | None:
     """The directory of the latest committed snapshot."""
-    committed = (path.parent for path in snapshots.glob("*/manifest.json"))
-    return max((path for path in committed if path.name.isdecimal()), default=None)
+    paths = map(SnapshotDir(snapshots).path, SnapshotDir(snapshots).steps())
+    return next((path for path in paths if (path / MANIFEST).exists()), None)
 
 
 def corrupt(snapshot: Path) -> None:

@@ -1,0 +1,29 @@
+"""A committed snapshot as the ranks leave it, with anything in its files: for what reads manifests and no tensor."""
+
+import hashlib
+from pathlib import Path
+
+from rekindle.contract.run_dir.snapshots import MANIFEST, MODEL, FileRecord, Manifest, SnapshotDir, rank_file
+from rekindle.contract.score import Score
+
+
+def write_snapshot(
+    snapshots: Path,
+    step: int,
+    *,
+    epoch: int | None = None,
+    world_size: int = 1,
+    job_id: str | None = None,
+    created_at: float = 1.0,
+    score: Score | None = None,
+) -> Path:
+    """Its directory; ``snapshots`` is created if need be."""
+    directory = SnapshotDir(snapshots).path(step)
+    directory.mkdir(parents=True)
+    contents = {MODEL: b"weights", **{rank_file(rank): b"rng" for rank in range(world_size)}}
+    for name, data in contents.items():
+        (directory / name).write_bytes(data)
+    files = {name: FileRecord(len(data), hashlib.sha256(data).hexdigest()) for name, data in contents.items()}
+    manifest = Manifest(job_id, step, epoch, world_size, created_at, "1-ab", "2", files, score)
+    (directory / MANIFEST).write_bytes(manifest.encoded())
+    return directory
