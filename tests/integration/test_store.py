@@ -276,7 +276,7 @@ def test_places_in_the_queue_are_replaced_as_a_whole(store):
     one, two, held = (store.add_job(a_job()) for _ in range(3))
     store.update_queue({one.id: (1, "slots"), two.id: (2, "slots")})
     store.update_queue({two.id: (1, "slots"), held.id: (None, "held")})
-    places = {job.id: (job.queue_position, job.waiting_for) for job in store.active_jobs()}
+    places = {job.id: (job.queue_position, job.waiting_for) for job in store.jobs_in(ACTIVE)}
     assert places == {one.id: (None, None), two.id: (1, "slots"), held.id: (None, "held")}
     started = start(store, two)
     assert (started.queue_position, started.waiting_for) == (None, None)

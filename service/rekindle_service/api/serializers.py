@@ -3,6 +3,7 @@
 import time
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from rekindle.contract.run_dir.attempt_history import AttemptInfo, replayed_steps
@@ -70,14 +71,7 @@ def usage_public(sample: UsageSample, rank: int) -> UsagePublic | None:
     usage = sample.of_rank(rank)
     if usage is None:
         return None
-    return UsagePublic(
-        at=sample.at,
-        cpu_percent=usage.cpu_percent,
-        rss_bytes=usage.rss_bytes,
-        read_bytes=usage.read_bytes,
-        written_bytes=usage.written_bytes,
-        devices=sample.devices_of(rank),
-    )
+    return UsagePublic(**asdict(usage), at=sample.at, devices=sample.devices_of(rank))
 
 
 def experiment_summary(experiment: Experiment, jobs: Sequence[Job]) -> ExperimentSummary:

@@ -4,7 +4,6 @@ import os
 import re
 import secrets
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
 from rekindle.contract.files import atomic_write, read_json, write_json
@@ -20,44 +19,18 @@ class HomeInUseError(Exception):
     """Another live server owns this home, or the directory is used for something else."""
 
 
-@dataclass(frozen=True, slots=True)
 class Home:
     """Every path of a home. Nothing here reads settings or rows."""
 
-    root: Path
-
-    @property
-    def database(self) -> Path:
-        return self.root / "rekindle.db"
-
-    @property
-    def token(self) -> Path:
-        """The secret that every request must carry; mode 0600."""
-        return self.root / "token"
-
-    @property
-    def server_json(self) -> Path:
-        """``{"url", "pid", "started_at"}`` while a server runs; mode 0600."""
-        return self.root / "server.json"
-
-    @property
-    def server_lock(self) -> Path:
-        """Held by the one live server of this home."""
-        return self.root / "server.lock"
-
-    @property
-    def runs(self) -> Path:
-        return self.root / "runs"
-
-    @property
-    def bundles(self) -> Path:
-        """Uploaded code, each bundle unpacked in a directory that is named by its hash."""
-        return self.root / "bundles"
-
-    @property
-    def worker_path(self) -> Path:
-        """A directory with the package ``rekindle`` and nothing else, for the PYTHONPATH of other interpreters."""
-        return self.root / "worker-path"
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.database = root / "rekindle.db"
+        self.token = root / "token"  # the secret that every request must carry; mode 0600
+        self.server_json = root / "server.json"  # {"url", "pid", "started_at"} while a server runs; mode 0600
+        self.server_lock = root / "server.lock"  # held by the one live server of this home
+        self.runs = root / "runs"
+        self.bundles = root / "bundles"  # uploaded code, each bundle unpacked in a directory named by its hash
+        self.worker_path = root / "worker-path"  # holds ``rekindle`` alone, for the PYTHONPATH of other interpreters
 
     def run_dir(self, job_id: str) -> RunDir:
         """The run directory of a job. Raises ValueError for what is no job id, so no request can name a path."""

@@ -80,12 +80,9 @@ class HomeFile(PydanticBaseSettingsSource):
     """``rekindle.toml`` in the home that flags and environment have chosen; it cannot choose another home itself."""
 
     def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
-        return self._values().get(field_name), field_name, False
+        return self().get(field_name), field_name, False
 
     def __call__(self) -> dict[str, Any]:
-        return self._values()
-
-    def _values(self) -> dict[str, Any]:
         path = Path(self.current_state.get("home", default_home())).expanduser() / "rekindle.toml"
         try:
             values = tomllib.loads(path.read_text())

@@ -2,6 +2,7 @@
 
 import errno
 import shutil
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -12,7 +13,6 @@ from typing import Any
 from rekindle.contract.files import fsync_directory, write_json
 from rekindle.contract.job import JobSpec, TargetKind
 from rekindle_service.config.home import Home, new_job_id
-from rekindle_service.jobs.idempotency import IdempotencyLocks
 from rekindle_service.jobs.packaging.code_copy import CodeCopyError, copy_code
 from rekindle_service.jobs.packaging.manifest import take_manifest
 from rekindle_service.jobs.packaging.sources import Checkout, CodeSources
@@ -21,6 +21,30 @@ from rekindle_service.jobs.validation import resolve_device, validate
 from rekindle_service.machine.devices import Machine
 from rekindle_service.store import StorageError, Store
 from rekindle_service.store.tables import Job
+
+
+class IdempotencyLocks:
+    """Requests with the same idempotency key are processed one at a time: a repeat waits for the first."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._in_flight: set[str] = set()
+
+    @contextmanager
+    def lock(self, key: str | None) -> Iterator[None]:
+        """Wait until no other request with ``key`` is in flight; without a key there is nothing to wait for."""
+        if key is None:
+            yield
+            return
+        with self._changed:
+            self._changed.wait_for(lambda: key not in self._in_flight)
+            self._in_flight.add(key)
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._in_flight.remove(key)
+                self._changed.notify_all()
 
 
 @dataclass(frozen=True, slots=True)

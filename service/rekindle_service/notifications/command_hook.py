@@ -9,8 +9,7 @@ from tempfile import TemporaryFile
 from typing import IO
 
 from rekindle_service.config.notification_targets import NotificationTarget
-from rekindle_service.notifications.delivery import Delivery, DeliveryResult
-from rekindle_service.notifications.payload import Payload
+from rekindle_service.notifications.payload import Delivery, DeliveryResult, Payload
 
 _RETRY_EXIT_CODE = os.EX_TEMPFAIL  # 75, of sysexits.h
 _MAX_STDERR = 500  # bytes of its end that are logged

@@ -9,8 +9,7 @@ import structlog
 from rekindle.contract.backoff import exponential_backoff
 from rekindle_service.config.notification_targets import NotificationTarget
 from rekindle_service.notifications.command_hook import CommandHook
-from rekindle_service.notifications.delivery import Channel, Delivery, DeliveryResult
-from rekindle_service.notifications.payload import Payload, build_payload, event_type
+from rekindle_service.notifications.payload import Channel, Delivery, DeliveryResult, Payload, build_payload, event_type
 from rekindle_service.notifications.webhook import Webhook
 from rekindle_service.store import Store
 from rekindle_service.store.tables import Event

@@ -1,10 +1,11 @@
-"""What a notification about an event contains. Pure."""
+"""What a notification about an event contains, and how its delivery to a channel ended. Pure."""
 
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from enum import Enum
+from typing import Any, Protocol
 
 from rekindle.contract.states import HOLDING_SLOTS, JobState
 from rekindle_service.config.notification_targets import EventType
@@ -35,6 +36,27 @@ class Payload:
     type: EventType
     job_id: str
     body: bytes  # JSON, in ASCII
+
+
+class DeliveryResult(Enum):
+    DELIVERED = "delivered"
+    RETRY = "retry"  # it may succeed later
+    REJECTED = "rejected"  # it would be rejected again
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """``reason`` is for the server's log: it holds no secret."""
+
+    result: DeliveryResult
+    reason: str = ""
+
+
+class Channel(Protocol):
+    """A webhook or a command."""
+
+    def deliver(self, payload: Payload) -> Delivery: ...
+    def close(self) -> None: ...
 
 
 def event_type(event: Event) -> EventType | None:

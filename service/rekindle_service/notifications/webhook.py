@@ -8,8 +8,7 @@ from urllib.parse import urlsplit
 import httpx2
 
 from rekindle_service.config.notification_targets import NotificationTarget
-from rekindle_service.notifications.delivery import Delivery, DeliveryResult
-from rekindle_service.notifications.payload import Payload
+from rekindle_service.notifications.payload import Delivery, DeliveryResult, Payload
 
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 _TRANSIENT = (408, 425, 429)  # statuses that ask for a retry

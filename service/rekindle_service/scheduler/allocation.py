@@ -16,9 +16,8 @@ class Allocation:
     """What to start, in this order, and what everybody else waits for."""
 
     starts: list[tuple[Job, list[str]]] = field(default_factory=list)  # slot names, one per rank
-    queue_positions: dict[str, tuple[int | None, str | None]] = field(
-        default_factory=dict
-    )  # job id → (position, waiting for)
+    # job id → (position, waiting for)
+    queue_positions: dict[str, tuple[int | None, str | None]] = field(default_factory=dict)
 
 
 def allocate(

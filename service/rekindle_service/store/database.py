@@ -5,13 +5,16 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.exc import DatabaseError
 from sqlmodel import Session
+from sqlmodel.sql.expression import SelectOfScalar
 
 from rekindle_service.store import migrations
+
+Row = TypeVar("Row")
 
 _BUSY_SECONDS = 5
 
@@ -61,6 +64,10 @@ class Database:
         """One consistent view. Rows stay usable afterwards, as plain values that nothing follows."""
         with self._session(self._engine) as session:
             yield session
+
+    def rows(self, query: SelectOfScalar[Row]) -> list[Row]:
+        with self.reading() as session:
+            return list(session.exec(query))
 
     @contextmanager
     def writing(self) -> Iterator[Session]:

@@ -31,5 +31,4 @@ class DeliveryStore:
     def events(self, since: int, limit: int) -> list[Event]:
         """At most ``limit`` events of any job behind ``since``, oldest first."""
         query = select(Event).where(col(Event.id) > since).order_by(col(Event.id)).limit(limit)
-        with self._database.reading() as session:
-            return list(session.exec(query))
+        return self._database.rows(query)

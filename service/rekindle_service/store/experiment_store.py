@@ -49,14 +49,12 @@ class ExperimentStore:
             query = query.where(col(Experiment.number) < before)
         if name is not None:
             query = query.where(Experiment.name == name)
-        with self._database.reading() as session:
-            return list(session.exec(query))
+        return self._database.rows(query)
 
     def jobs(self, experiment_id: str) -> list[Job]:
         """Those that were not deleted, in the order of the experiment."""
         query = select(Job).where(Job.experiment_id == experiment_id).order_by(col(Job.number))
-        with self._database.reading() as session:
-            return list(session.exec(query))
+        return self._database.rows(query)
 
 
 def _by_key(session: Session, key: str | None) -> Experiment | None:

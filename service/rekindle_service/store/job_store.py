@@ -9,15 +9,14 @@ from typing import Any, NamedTuple
 
 from sqlmodel import Session, col, select
 
-from rekindle.contract.states import ACTIVE, TERMINAL, TRANSITIONS, JobIntent, JobState
+from rekindle.contract.states import TERMINAL, TRANSITIONS, JobIntent, JobState
 from rekindle_service.store.database import Database
 from rekindle_service.store.delivery_store import DeliveryStore
 from rekindle_service.store.experiment_store import ExperimentStore
 from rekindle_service.store.mutations import insert, last_value, move, next_value, record, set_columns
 from rekindle_service.store.projection import RowChanges
-from rekindle_service.store.queue_stats import QueueStats, queue_stats
 from rekindle_service.store.tables import Attempt, Event, Job
-from rekindle_service.store.totals import Totals, archive_counts, totals
+from rekindle_service.store.totals import QueueStats, Totals, archive_counts, queue_stats, totals
 
 _PAGE = 200
 
@@ -112,20 +111,14 @@ class Store:
             query = query.where(Job.experiment_id == experiment_id)
         if before is not None:
             query = query.where(col(Job.number) < before)
-        with self._database.reading() as session:
-            return list(session.exec(query))
+        return self._database.rows(query)
 
     def jobs_in(self, states: Collection[JobState], intents: Collection[JobIntent] | None = None) -> list[Job]:
         """Every job in one of ``states`` (and with one of ``intents``), oldest first."""
         query = select(Job).where(col(Job.state).in_(states)).order_by(col(Job.number))
         if intents is not None:
             query = query.where(col(Job.intent).in_(intents))
-        with self._database.reading() as session:
-            return list(session.exec(query))
-
-    def active_jobs(self) -> list[Job]:
-        """Every job that is not over, oldest first."""
-        return self.jobs_in(ACTIVE)
+        return self._database.rows(query)
 
     def queue_stats(self) -> QueueStats:
         """How many jobs are in each state, and how well they did."""
@@ -147,18 +140,14 @@ class Store:
         """The queued jobs in the order in which they may start, read page by page: stop when you have enough."""
         query = select(Job).where(Job.state == JobState.QUEUED)
         query = query.order_by(col(Job.priority).desc(), col(Job.number)).limit(_PAGE)
-        page = self._page(query)
+        page = self._database.rows(query)
         while page:
             yield from page
             last = page[-1]
             after = (col(Job.priority) < last.priority) | (
                 (col(Job.priority) == last.priority) & (col(Job.number) > last.number)
             )
-            page = self._page(query.where(after))
-
-    def _page(self, query: Any) -> list[Job]:
-        with self._database.reading() as session:
-            return list(session.exec(query))
+            page = self._database.rows(query.where(after))
 
     def job_state(self, job_id: str) -> JobState | None:
         """The state of a job, for a deleted one the state that it ended in, or None where there was never one."""
@@ -263,8 +252,7 @@ class Store:
     def attempts(self, job_id: str) -> list[Attempt]:
         """Every attempt of a job, oldest first."""
         query = select(Attempt).where(Attempt.job_id == job_id).order_by(col(Attempt.number))
-        with self._database.reading() as session:
-            return list(session.exec(query))
+        return self._database.rows(query)
 
     def apply_journal(self, job: Job, effect: RowChanges) -> Job | None:
         """Write what records of the journal mean and how far it was read, in one transaction: each counts once.
@@ -293,8 +281,7 @@ class Store:
     def events(self, job_id: str) -> list[Event]:
         """The story of a job, oldest first; also of a deleted one."""
         query = select(Event).where(Event.job_id == job_id).order_by(col(Event.id))
-        with self._database.reading() as session:
-            return list(session.exec(query))
+        return self._database.rows(query)
 
     def version(self) -> int:
         """The version of the last change."""

@@ -1,4 +1,4 @@
-"""What adds up over all jobs, also over those that were deleted: a counter never goes back."""
+"""Figures of all jobs: statistics of the queue, and totals, which include deleted jobs: a counter never goes back."""
 
 import collections
 from dataclasses import dataclass
@@ -14,6 +14,14 @@ _CLASS = col(Attempt.outcome)["class"].as_string()
 
 
 @dataclass(frozen=True, slots=True)
+class QueueStats:
+    """Jobs by state. ``goodput``: their mean, each weighted by its time since the first launch and its ranks."""
+
+    jobs: dict[JobState, int]
+    goodput: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class Totals:
     """Jobs by state now; restarts and ended attempts, by the class of their outcome, since the database is there."""
 
@@ -22,15 +30,19 @@ class Totals:
     endings: dict[str, int]
 
 
+def queue_stats(session: Session, now: float) -> QueueStats:
+    """Cheap enough to be called at every change."""
+    return QueueStats(jobs=_jobs_by_state(session), goodput=_goodput(session, now))
+
+
 def totals(session: Session) -> Totals:
-    by_state = select(Job.state, func.count()).group_by(col(Job.state))
     restarts = session.exec(select(func.sum(Job.restarts))).one() or 0
     endings = collections.Counter(dict(session.exec(select(_CLASS, func.count()).group_by(_CLASS)).all()))
     for row in session.exec(select(Counter).where(col(Counter.name).startswith(_ENDINGS))):
         endings[row.name.removeprefix(_ENDINGS)] += row.value
     deleted = session.get(Counter, _RESTARTS)
     return Totals(
-        jobs={JobState(state): count for state, count in session.exec(by_state)},
+        jobs=_jobs_by_state(session),
         restarts=restarts + (deleted.value if deleted is not None else 0),
         endings={name: count for name, count in endings.items() if name is not None},
     )
@@ -44,3 +56,16 @@ def archive_counts(session: Session, job: Job) -> None:
         row = session.get(Counter, name) or Counter(name=name, value=0)
         row.value += count
         session.add(row)
+
+
+def _jobs_by_state(session: Session) -> dict[JobState, int]:
+    by_state = select(Job.state, func.count()).group_by(col(Job.state))
+    return {JobState(state): count for state, count in session.exec(by_state)}
+
+
+def _goodput(session: Session, now: float) -> float | None:
+    seconds = func.coalesce(col(Job.ended_at), now) - col(Job.started_at)
+    weight = func.max(seconds, 0.0) * func.coalesce(col(Job.world_size), 1)
+    known = col(Job.goodput).is_not(None) & col(Job.started_at).is_not(None)
+    part, whole = session.exec(select(func.sum(col(Job.goodput) * weight), func.sum(weight)).where(known)).one()
+    return part / whole if part is not None and whole else None
