@@ -11,8 +11,8 @@ from rekindle_service.cli.commands.demo import is_past_snapshot, shortfalls
 from rekindle_service.cli.commands.show import facts, history
 from rekindle_service.cli.commands.wait import change_line, summary
 from rekindle_service.cli.context import matching
-from rekindle_service.cli.errors import format_problem
 from rekindle_service.cli.exit_codes import exit_code_for
+from rekindle_service.cli.formatting import format_problem
 
 CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 CATEGORIES = ("queued", "waiting", "starting", "training", "saving", "replayed")

@@ -7,6 +7,7 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 from rekindle.contract.files import read_json
@@ -24,24 +25,6 @@ _LOG_LINES = 15  # of the log in an error
 class RunningServer:
     access: Server
     pid: int
-
-
-@dataclass(frozen=True, slots=True)
-class ServerProcess:
-    """How a server was started, so that it can be started again in the same way."""
-
-    command: list[str]
-    environment: dict[str, str]
-    cwd: Path
-
-    @classmethod
-    def of(cls, pid: int) -> "ServerProcess":
-        process = Path("/proc", str(pid))
-        command = process.joinpath("cmdline").read_bytes().rstrip(b"\0").split(b"\0")
-        variables = process.joinpath("environ").read_bytes().rstrip(b"\0").split(b"\0")
-        pairs = (os.fsdecode(variable).partition("=") for variable in variables)
-        environment = {name: value for name, _, value in pairs}
-        return cls([os.fsdecode(word) for word in command], environment, process.joinpath("cwd").readlink())
 
 
 def running_server(home: Home) -> RunningServer | None:
@@ -63,7 +46,7 @@ def start_server(home: Home, log: Path) -> RunningServer:
     """
     home.root.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "rekindle_service", "--home", str(home.root), "serve", "--port", "0"]
-    return _start(home, ServerProcess(command, dict(os.environ), Path.cwd()), log)
+    return _start(home, command, log)
 
 
 def replace_server(home: Home, log: Path) -> RunningServer:
@@ -74,11 +57,16 @@ def replace_server(home: Home, log: Path) -> RunningServer:
     server = running_server(home)
     if server is None:
         raise NoServerError(f"No server is running in {home.root}.")
-    process = ServerProcess.of(server.pid)
+    process = Path("/proc", str(server.pid))
+    command, variables = (
+        [os.fsdecode(word) for word in (process / name).read_bytes().rstrip(b"\0").split(b"\0")]
+        for name in ("cmdline", "environ")
+    )
+    environment = {name: value for name, _, value in (variable.partition("=") for variable in variables)}
+    directory = (process / "cwd").readlink()
     _kill(home, server.pid)
-    port = urlsplit(server.access.url).port
-    process.command.extend(["--port", str(port)])  # the last --port counts
-    return _start(home, process, log)
+    command += ["--port", str(urlsplit(server.access.url).port)]  # the last --port counts
+    return _start(home, command, log, env=environment, cwd=directory)
 
 
 def _kill(home: Home, pid: int) -> None:
@@ -93,17 +81,11 @@ def _kill(home: Home, pid: int) -> None:
         raise NoServerError(f"The server of {home.root} has just ended, or belongs to another user.")
 
 
-def _start(home: Home, server: ServerProcess, log: Path) -> RunningServer:
+def _start(home: Home, command: list[str], log: Path, **options: Any) -> RunningServer:
     """Start a server and wait until one of this home answers: this one, or one that a supervisor started faster."""
     with log.open("ab") as output:
         process = subprocess.Popen(
-            server.command,
-            cwd=server.cwd,
-            env=server.environment,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            start_new_session=True,
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True, **options
         )
     deadline = time.monotonic() + _START_TIMEOUT
     while time.monotonic() < deadline:

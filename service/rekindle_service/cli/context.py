@@ -1,7 +1,7 @@
 """From the command line's arguments to settings, a server and a job."""
 
 import re
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,7 +10,6 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 from pydantic_settings import SettingsError
 
-from rekindle_service.cli.shell_completion import complete_job
 from rekindle_service.client import Client, FieldProblem, Job, ProblemError
 from rekindle_service.config.settings import Settings
 from rekindle_service.sanitize import sanitize_line
@@ -19,37 +18,18 @@ from rekindle_service.suggestions import did_you_mean
 _SEARCHED_JOBS = 500
 _MIN_PREFIX = 4  # characters of an id
 _SECRET = ("notify", "token")  # settings whose values are not printed
+_COMPLETION_TIMEOUT = 1.0  # seconds: a person has pressed Tab
+_COMPLETED_JOBS = 50
+_PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+@-]*")  # one word in every shell
 
-JobArgument = Annotated[
-    str,
-    typer.Argument(
-        metavar="JOB",
-        help="Id, prefix of an id, number, or name (the latest job of that name).",
-        autocompletion=complete_job,
-    ),
-]
-OptionalJobArgument = Annotated[
-    str | None,
-    typer.Argument(metavar="[JOB]", help="Show this job instead of the machine.", autocompletion=complete_job),
-]
-HomeOption = Annotated[Path | None, typer.Option(help="Directory of database, token and runs.")]
-YesOption = Annotated[bool, typer.Option("-y", "--yes", help="Do not ask for confirmation.")]
-
-
-@dataclass(frozen=True, slots=True)
-class GlobalOptions:
-    """The options before the verb."""
-
-    home: Path | None = None
-    url: str | None = None
+# --- settings
 
 
 def settings_of(context: typer.Context, **flags: Any) -> Settings:
     """The settings of this command; flags that were not given are None. Raises ProblemError for a wrong one."""
-    options = context.ensure_object(GlobalOptions)
-    given = {"home": options.home, "url": options.url} | {
-        name: value for name, value in flags.items() if value is not None
-    }
+    before_verb = context.find_root().params
+    given = {name: before_verb.get(name) for name in ("home", "url")}
+    given |= {name: value for name, value in flags.items() if value is not None}
     try:
         settings = Settings(**{name: value for name, value in given.items() if value is not None})
     except ValidationError as error:
@@ -72,10 +52,8 @@ def _require_directory(home: Path) -> None:
         usable = False
     if not usable:
         hint = "set --home or REKINDLE_HOME to another one"
-        raise wrong_settings(
-            "The home is not a directory",
-            {"field": "home", "rule": "must be a directory", "value": str(home), "hint": hint},
-        )
+        wrong: FieldProblem = {"field": "home", "rule": "must be a directory", "value": str(home), "hint": hint}
+        raise wrong_settings("The home is not a directory", wrong)
 
 
 def _field_problem(error: ErrorDetails) -> FieldProblem:
@@ -92,6 +70,47 @@ def _field_problem(error: ErrorDetails) -> FieldProblem:
 def connect(context: typer.Context) -> Client:
     """A client of this command's server, which is located at the first request."""
     return Client.from_home(settings_of(context))
+
+
+# --- jobs
+
+
+def complete_job(context: typer.Context, incomplete: str) -> list[tuple[str, str]]:
+    """The recent jobs that start with ``incomplete``, each with a description; none where no server answers."""
+    try:
+        with Client.from_home(settings_of(context), timeout=_COMPLETION_TIMEOUT) as client:
+            return list(candidates(list(client.jobs(limit=_COMPLETED_JOBS)), incomplete))
+    except Exception:  # noqa: BLE001 a shell cannot show an error while it completes
+        return []
+
+
+def candidates(jobs: list[Job], incomplete: str) -> Iterator[tuple[str, str]]:
+    """Each name once; ids of jobs whose name is no plain word, and those that start with what was typed."""
+    names = set[str]()
+    for job in jobs:
+        description = f"job {job['number']}, {job['state']}"
+        usable = _PLAIN.fullmatch(job["name"]) is not None and job["name"] not in names
+        if usable and job["name"].startswith(incomplete):
+            names.add(job["name"])
+            yield job["name"], description
+        elif (not usable or incomplete) and job["id"].startswith(incomplete):
+            yield job["id"], description
+
+
+JobArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="JOB",
+        help="Id, prefix of an id, number, or name (the latest job of that name).",
+        autocompletion=complete_job,
+    ),
+]
+OptionalJobArgument = Annotated[
+    str | None,
+    typer.Argument(metavar="[JOB]", help="Show this job instead of the machine.", autocompletion=complete_job),
+]
+HomeOption = Annotated[Path | None, typer.Option(help="Directory of database, token and runs.")]
+YesOption = Annotated[bool, typer.Option("-y", "--yes", help="Do not ask for confirmation.")]
 
 
 def find_job(client: Client, reference: str) -> Job:

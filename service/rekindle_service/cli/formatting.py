@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rekindle_service.cli.exit_codes import ExitCode, exit_code_for
-from rekindle_service.client import Job, Outcome, Rank, TimeBreakdown
+from rekindle_service.client import Job, Outcome, Problem, Rank, TimeBreakdown
 from rekindle_service.sanitize import sanitize_line
 
 ABSENT = "-"  # the cell of a value that there is not
@@ -71,20 +71,20 @@ def print_json(value: Any) -> None:
     typer.echo(json.dumps(value, indent=2))
 
 
-def print_ids(ids: Iterable[object]) -> None:
-    for each in ids:
-        typer.echo(sanitize_line(each))
-
-
 def print_job(job: Job, output: Output, sentence: str) -> None:
     """One job; ``sentence`` is what a person reads about it."""
-    match output:
-        case Output.JSON:
-            print_json(job)
-        case Output.ID:
-            print_ids([job["id"]])
-        case Output.TABLE:
-            out().print(sentence)
+    if not print_answer(output, job, [job["id"]]):
+        out().print(sentence)
+
+
+def print_answer(output: Output, answer: Any, ids: Iterable[object]) -> bool:
+    """Print ``answer`` or ``ids`` for a program; False where a person reads it, for whom the caller prints."""
+    if output is Output.JSON:
+        print_json(answer)
+    elif output is Output.ID:
+        for each in ids:
+            typer.echo(sanitize_line(each))
+    return output is not Output.TABLE
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> Table:
@@ -95,6 +95,32 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> Table
     for row in rows:
         grid.add_row(*(cell if isinstance(cell, Text) else Text(cell) for cell in row))
     return grid
+
+
+# --- errors
+
+
+def format_error(message: str, *hints: str) -> Text:
+    """``error: message`` with a line for each hint."""
+    text = Text.assemble(("error: ", "bold red"), sanitize_line(message))
+    for hint in hints:
+        text.append(f"\n  {sanitize_line(hint)}")
+    return text
+
+
+def format_problem(problem: Problem) -> Text:
+    """Why the server rejected a request: for each field the rule, the given value and a hint."""
+    errors = problem.get("errors") or []
+    if not errors:
+        return format_error(problem.get("detail") or problem.get("title") or "the server rejected it without a reason")
+    text = format_error("request rejected")
+    for field in errors:
+        text.append(f"\n  {sanitize_line(field.get('field', '?'))}: {sanitize_line(field.get('rule', 'rejected'))}")
+        if "value" in field:
+            text.append(f"\n    given: {sanitize_line(field['value'])}")
+        if field.get("hint"):
+            text.append(f"\n    hint:  {sanitize_line(field['hint'])}")
+    return text
 
 
 # --- figures

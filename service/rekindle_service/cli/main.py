@@ -29,10 +29,8 @@ from rekindle_service.cli.commands.submit import CONTEXT as SUBMIT_CONTEXT
 from rekindle_service.cli.commands.submit import submit
 from rekindle_service.cli.commands.top import top
 from rekindle_service.cli.commands.wait import wait
-from rekindle_service.cli.context import GlobalOptions
-from rekindle_service.cli.errors import format_error, format_problem
 from rekindle_service.cli.exit_codes import ExitCode
-from rekindle_service.cli.formatting import err
+from rekindle_service.cli.formatting import err, format_error, format_problem
 from rekindle_service.client import NoServerError, ProblemError
 
 app = typer.Typer(
@@ -44,14 +42,11 @@ app = typer.Typer(
 )
 
 _SERVER_COMMANDS: tuple[Callable[..., None], ...] = (serve, demo, doctor, token)
-_JOB_COMMANDS: tuple[Callable[..., None], ...] = (
-    *(ps, top, show, logs, wait),
-    *(cancel, drain, resume, delete),
-    *(chaos, experiment),
-)
+_SHOWING: tuple[Callable[..., None], ...] = (ps, top, show, logs, wait)
+_CHANGING: tuple[Callable[..., None], ...] = (cancel, drain, resume, delete, chaos, experiment)
 
 app.command(context_settings=SUBMIT_CONTEXT, rich_help_panel="Jobs")(submit)
-for _command in _JOB_COMMANDS:
+for _command in (*_SHOWING, *_CHANGING):
     app.command(rich_help_panel="Jobs")(_command)
 app.add_typer(snapshots, name="snapshots", rich_help_panel="Jobs")
 for _command in _SERVER_COMMANDS:
@@ -66,7 +61,6 @@ def _print_version(requested: bool) -> None:
 
 @app.callback()
 def options(
-    context: typer.Context,
     home: Annotated[
         Path | None, typer.Option(help="Directory of database, token and runs. (default: REKINDLE_HOME or ~/.rekindle)")
     ] = None,
@@ -78,7 +72,6 @@ def options(
     ] = False,
 ) -> None:
     """A fault-tolerant job service for torchrun."""
-    context.obj = GlobalOptions(home, url)
 
 
 def main() -> None:
@@ -98,11 +91,7 @@ def run() -> int:
     except NoServerError as error:
         err().print(format_error(str(error), "Start one with: rekindle serve"))
     except Exception as error:  # noqa: BLE001 - a person should read one sentence, not a traceback
-        hint = f"Internal error; please report it with this position: {_position(error)}"
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        hint = f"Internal error; please report it with this position: {frame.filename}, line {frame.lineno}"
         err().print(format_error(f"{type(error).__name__}: {error}", hint))
     return ExitCode.USAGE
-
-
-def _position(error: Exception) -> str:
-    frame = traceback.extract_tb(error.__traceback__)[-1]
-    return f"{frame.filename}, line {frame.lineno}"

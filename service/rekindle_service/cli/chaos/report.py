@@ -1,7 +1,7 @@
 """What a fault did to the job and what it cost. Pure."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from rekindle.contract.chaos import Fault
@@ -46,10 +46,10 @@ class FaultReport:
 
     def to_json(self) -> dict[str, Any]:
         """Without the outcome's evidence, which `rekindle show` has and which may be long."""
-        outcome = None if self.outcome is None else {**self.outcome}
-        if outcome is not None:
-            outcome.pop("evidence", None)
-        return asdict(replace(self, outcome=None)) | {"outcome": outcome}
+        report = asdict(self)
+        if self.outcome is not None:
+            report["outcome"].pop("evidence", None)
+        return report
 
 
 def diagnosis_correct(fault: str, rank: int | None, outcome: Outcome | None) -> bool:

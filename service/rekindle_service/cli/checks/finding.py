@@ -1,8 +1,7 @@
 """The result of a check."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
 
 
 class Level(StrEnum):
@@ -19,9 +18,6 @@ class Finding:
     level: Level
     detail: str
     advice: str = ""
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def ok(name: str, detail: str) -> Finding:

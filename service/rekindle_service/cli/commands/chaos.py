@@ -17,18 +17,8 @@ from rekindle_service.cli.chaos.runner import FaultRun, JobSettledError
 from rekindle_service.cli.chaos.schedule import KNOWN_FAULTS, SERVER, ChaosOptions, PlannedFault, parse_fault, schedule
 from rekindle_service.cli.context import JobArgument, YesOption, connect, find_job, settings_of
 from rekindle_service.cli.exit_codes import ExitCode
-from rekindle_service.cli.formatting import (
-    Output,
-    OutputOption,
-    note,
-    note_connection,
-    out,
-    print_ids,
-    print_json,
-    table,
-)
-from rekindle_service.client import Job, ProblemError, is_settled
-from rekindle_service.config.settings import Settings
+from rekindle_service.cli.formatting import Output, OutputOption, note, note_connection, out, print_answer, table
+from rekindle_service.client import ProblemError, is_settled
 
 _SEEDS = 1_000_000
 
@@ -60,31 +50,24 @@ def chaos(
     if every is not None and not math.isfinite(every):
         raise typer.BadParameter(f"--every takes a number of seconds, not {every}")
     options = ChaosOptions([parse_fault(each) for each in fault or []], rank, count, every, at_random)
-    settings = _settings(context, options)
+    settings = settings_of(context)
+    if SERVER in options.faults and settings.url is not None:
+        raise typer.BadParameter(f"--fault server: only the server of this machine can be killed, not {settings.url}")
     with connect(context) as client:
         found = find_job(client, job)
-        _require_active(found)
+        if is_settled(found):
+            detail = f"chaos needs a running job; this one is {formatting.state_name(found)}"
+            raise ProblemError({"title": "Wrong state", "detail": detail})
         if sys.stdin.isatty() and not yes:
             typer.confirm(f"Inject faults into {formatting.job_name(found)}?", abort=True)
         replace = partial(replace_server, settings.home_dir, settings.home / "server.log")
         run = FaultRun(client.reconnecting(note_connection), found["id"], replace)
         campaign = Campaign(run, typer.echo if output is Output.TABLE else note)
         code = campaign.run(options, at_step, secrets.randbelow(_SEEDS) if seed is None else seed)
-    _print(found, campaign.reports, output)
+    reports = campaign.reports
+    if not print_answer(output, [report.to_json() for report in reports], [found["id"]]) and reports:
+        out().print(table(COLUMNS, (row(report) for report in reports)))
     raise typer.Exit(code)
-
-
-def _settings(context: typer.Context, options: ChaosOptions) -> Settings:
-    settings = settings_of(context)
-    if SERVER in options.faults and settings.url is not None:
-        raise typer.BadParameter(f"--fault server: only the server of this machine can be killed, not {settings.url}")
-    return settings
-
-
-def _require_active(job: Job) -> None:
-    if is_settled(job):
-        detail = f"chaos needs a running job; this one is {formatting.state_name(job)}"
-        raise ProblemError({"title": "Wrong state", "detail": detail})
 
 
 class Campaign:
@@ -121,13 +104,3 @@ class Campaign:
         self._print(f"{formatting.fault(planned.fault, planned.rank)}: into attempt {before.attempt}{position}")
         self.reports.append(self._faults.inject(planned, before))
         self._print(f"    {sentence(self.reports[-1])}")
-
-
-def _print(job: Job, reports: list[FaultReport], output: Output) -> None:
-    match output:
-        case Output.JSON:
-            print_json([report.to_json() for report in reports])
-        case Output.ID:
-            print_ids([job["id"]])
-        case Output.TABLE if reports:
-            out().print(table(COLUMNS, (row(report) for report in reports)))

@@ -5,9 +5,8 @@ from typing import Annotated
 
 import typer
 
-from rekindle_service.cli.context import YesOption, connect, find_job
+from rekindle_service.cli.context import YesOption, complete_job, connect, find_job
 from rekindle_service.cli.formatting import job_name, note, out
-from rekindle_service.cli.shell_completion import complete_job
 from rekindle_service.client import Job
 from rekindle_service.sanitize import sanitize_line
 

@@ -103,10 +103,10 @@ def kill_rank(rank_dir: RankDir, pid: int) -> bool:
 
 def _poll_until(client: Client, job_id: str, reached: Callable[[Job], bool]) -> Job:
     """Poll the job until ``reached``, and show its progress."""
-    with job_display() as display:
+    with job_display() as show:
         while True:
             job = client.job(job_id)
-            display.show(job)
+            show(job)
             if reached(job):
                 return job
             time.sleep(_POLL_INTERVAL)

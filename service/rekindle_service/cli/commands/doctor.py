@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Annotated
 
 import typer
@@ -14,7 +15,7 @@ from rekindle_service.cli.checks.storage import home_access, storage
 from rekindle_service.cli.checks.system import system
 from rekindle_service.cli.context import OptionalJobArgument, connect, find_job, settings_of
 from rekindle_service.cli.exit_codes import ExitCode
-from rekindle_service.cli.formatting import Output, OutputOption, out, print_ids, print_json
+from rekindle_service.cli.formatting import Output, OutputOption, out, print_answer
 from rekindle_service.config.home import Home
 from rekindle_service.sanitize import sanitize_line, strip_control
 
@@ -55,18 +56,14 @@ def check_machine(home: Home, python: str) -> list[Finding]:
 
 
 def _print(findings: list[Finding], stacks: list[tuple[int, str]], output: Output) -> None:
-    match output:
-        case Output.JSON:
-            listed = [finding.to_json() for finding in findings]
-            print_json({"findings": listed, "stacks": dict(stacks)} if stacks else listed)
-        case Output.ID:
-            print_ids(finding.name for finding in findings if finding.level is not Level.OK)
-        case Output.TABLE:
-            for finding in findings:
-                out().print(finding_text(finding))
-            for rank, stack in stacks:
-                out().print(Text(f"\nrank {rank}\n{strip_control(stack)}"))
-            out().print(summary(findings))
+    listed = [asdict(finding) for finding in findings]
+    answer = {"findings": listed, "stacks": dict(stacks)} if stacks else listed
+    if not print_answer(output, answer, (finding.name for finding in findings if finding.level is not Level.OK)):
+        for finding in findings:
+            out().print(finding_text(finding))
+        for rank, stack in stacks:
+            out().print(Text(f"\nrank {rank}\n{strip_control(stack)}"))
+        out().print(summary(findings))
 
 
 def finding_text(finding: Finding) -> Text:

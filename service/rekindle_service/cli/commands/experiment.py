@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 from rekindle_service.cli import experiment_tables, formatting
 from rekindle_service.cli.context import connect, settings_of
 from rekindle_service.cli.exit_codes import ExitCode, exit_code_for
-from rekindle_service.cli.formatting import Output, OutputOption, note, note_connection, out, print_ids, print_json
+from rekindle_service.cli.formatting import Output, OutputOption, note, note_connection, out, print_answer
 from rekindle_service.cli.source_code import interpreter, send_directory
 from rekindle_service.client import Client, Experiment, ExperimentSummary, ProblemError, Trial, is_settled
 from rekindle_service.config.settings import Settings
@@ -25,20 +26,14 @@ _SEARCHED_EXPERIMENTS = 200
 
 def experiment(
     context: typer.Context,
-    name: Annotated[str | None, typer.Argument(help="A built-in experiment; see --list.")] = None,
-    args: Annotated[list[str] | None, typer.Argument(help="Arguments added to those of every job, after --.")] = None,
-    size: Annotated[str | None, typer.Option(metavar="small|full", help="full needs GPUs. (default: small)")] = None,
-    file: Annotated[Path | None, typer.Option(help="Definition of an experiment, as TOML or JSON.")] = None,
-    show: Annotated[
-        str | None, typer.Option(metavar="EXPERIMENT", help="Show this one, by id, number or name.")
-    ] = None,
-    cancel: Annotated[
-        str | None, typer.Option(metavar="EXPERIMENT", help="Cancel this one, by id, number or name.")
-    ] = None,
-    list_all: Annotated[bool, typer.Option("--list", help="List the built-in and the submitted experiments.")] = False,
-    follow: Annotated[
-        bool, typer.Option("--follow", help="Wait for completion of all jobs, then print the table.")
-    ] = False,
+    name: Annotated[str | None, Argument(help="A built-in experiment; see --list.")] = None,
+    args: Annotated[list[str] | None, Argument(help="Arguments added to those of every job, after --.")] = None,
+    size: Annotated[str | None, Option(metavar="small|full", help="full needs GPUs. (default: small)")] = None,
+    file: Annotated[Path | None, Option(help="Definition of an experiment, as TOML or JSON.")] = None,
+    show: Annotated[str | None, Option(metavar="EXPERIMENT", help="Show this one, by id, number or name.")] = None,
+    cancel: Annotated[str | None, Option(metavar="EXPERIMENT", help="Cancel this one, by id, number or name.")] = None,
+    list_all: Annotated[bool, Option("--list", help="List the built-in and the submitted experiments.")] = False,
+    follow: Annotated[bool, Option("--follow", help="Wait for completion of all jobs, then print the table.")] = False,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Run a set of jobs that differ in some parameters, and compare their results.
@@ -126,16 +121,12 @@ def _with_code(client: Client, settings: Settings, body: dict[str, Any]) -> dict
 
 def _list(client: Client, output: Output) -> None:
     builtins, submitted = client.builtin_experiments(), client.experiments()
-    match output:
-        case Output.JSON:
-            print_json({"builtin": builtins, "started": submitted})
-        case Output.ID:
-            print_ids(one["id"] for one in submitted)
-        case Output.TABLE:
-            out().print(experiment_tables.builtin_table(builtins))
-            if submitted:
-                out().print()
-                out().print(experiment_tables.summary_table(submitted))
+    answer = {"builtin": builtins, "started": submitted}
+    if not print_answer(output, answer, (one["id"] for one in submitted)):
+        out().print(experiment_tables.builtin_table(builtins))
+        if submitted:
+            out().print()
+            out().print(experiment_tables.summary_table(submitted))
 
 
 def _follow(client: Client, found: Experiment, output: Output) -> ExitCode:
@@ -178,19 +169,16 @@ def _ended(trial: Trial) -> str:
 
 
 def _print(experiment: Experiment, output: Output, *, with_table: bool) -> None:
-    match output:
-        case Output.JSON:
-            print_json(experiment)
-        case Output.ID:
-            print_ids([experiment["id"]])
-        case Output.TABLE if with_table:
-            if experiment["title"]:
-                out().print(sanitize_line(experiment["title"]))
-            out().print(experiment_tables.comparison_table(experiment))
-            for each in experiment["notes"]:
-                out().print(sanitize_line(each))
-            out().print(f"Measured on {experiment_tables.machine_line(experiment)}.")
-        case Output.TABLE:
-            out().print(_submitted(experiment))
-            out().print(f"Print its table with: rekindle experiment --show {experiment['id']} --follow")
+    if print_answer(output, experiment, [experiment["id"]]):
+        pass
+    elif with_table:
+        if experiment["title"]:
+            out().print(sanitize_line(experiment["title"]))
+        out().print(experiment_tables.comparison_table(experiment))
+        for each in experiment["notes"]:
+            out().print(sanitize_line(each))
+        out().print(f"Measured on {experiment_tables.machine_line(experiment)}.")
+    else:
+        out().print(_submitted(experiment))
+        out().print(f"Print its table with: rekindle experiment --show {experiment['id']} --follow")
     sys.stdout.flush()

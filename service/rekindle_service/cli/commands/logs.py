@@ -2,19 +2,22 @@
 
 import json
 import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
 from enum import StrEnum
 from typing import Annotated
 
 import typer
 
 from rekindle_service.cli import formatting
-from rekindle_service.cli.collapse_redraws import LogItem, collapse_redraws
 from rekindle_service.cli.context import JobArgument, connect, find_job
 from rekindle_service.cli.exit_codes import ExitCode
 from rekindle_service.cli.formatting import note, note_connection, out
-from rekindle_service.client import AttemptHeader, LogFilter, LogLine
+from rekindle_service.client import AttemptHeader, LogFilter, LogItem, LogLine
 
 _RANK_COLOURS = ("36", "33", "32", "35", "34", "96", "93", "92", "95", "94")  # SGR foregrounds
+_BAR_INTERVAL = 5.0  # seconds between two drawings of one progress bar, when following
+_CURSOR_UP = b"\x1b[A"
 _DIM, _RESET = "\x1b[2m", "\x1b[0m"
 
 
@@ -127,3 +130,37 @@ def header(item: AttemptHeader) -> str:
     """``── attempt 2, resumed from step 120 ──``."""
     resumed = f", resumed from step {item.resumed_from_step}" if item.resumed_from_step else ""
     return f"── attempt {item.attempt}{resumed} ──"
+
+
+def collapse_redraws(
+    items: Iterable[LogItem], *, follow: bool, clock: Callable[[], float] = time.monotonic
+) -> Iterator[LogItem]:
+    """The same items without lines that are drawn over, as on a terminal; ``follow``: one drawing every few seconds.
+
+    Progress bars draw one line many times; the last drawing is kept until the same rank and stream writes more.
+    """
+    pending: dict[tuple[int, str], LogLine] = {}
+    shown_at: dict[tuple[int, str], float] = {}
+    for item in items:
+        if isinstance(item, AttemptHeader):
+            yield from pending.values()
+            pending.clear()
+            yield item
+            continue
+        source = (item.rank, item.stream)
+        pending.pop(source, None)
+        if not _is_redrawn(item.raw):
+            yield item
+        elif not item.text.strip():
+            continue  # a bar that is about to be drawn, or was erased
+        elif follow and clock() - shown_at.get(source, float("-inf")) >= _BAR_INTERVAL:
+            shown_at[source] = clock()
+            yield item
+        else:
+            pending[source] = item
+    yield from pending.values()
+
+
+def _is_redrawn(raw: bytes) -> bool:
+    """Whether the cursor returns to the start of the line, or to the line above, as for nested bars."""
+    return raw.endswith(b"\r") or raw.rstrip(b"\r\n").endswith(_CURSOR_UP)

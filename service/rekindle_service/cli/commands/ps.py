@@ -7,7 +7,7 @@ from rich.text import Text
 
 from rekindle_service.cli import formatting
 from rekindle_service.cli.context import connect
-from rekindle_service.cli.formatting import Output, OutputOption, out, print_ids, print_json, state_text, table
+from rekindle_service.cli.formatting import Output, OutputOption, out, print_answer, state_text, table
 from rekindle_service.client import Job
 from rekindle_service.sanitize import sanitize_line
 
@@ -25,17 +25,12 @@ def ps(
     """List jobs, latest first."""
     with connect(context) as client:
         jobs = list(client.jobs(state=state, name=name, limit=limit))
-    match output:
-        case Output.JSON:
-            print_json(jobs)
-        case Output.ID:
-            print_ids(job["id"] for job in jobs)
-        case Output.TABLE:
-            console, listed = out(), table(_COLUMNS, (_row(job) for job in jobs))
-            if console.is_terminal:
-                names = listed.columns[_COLUMNS.index("NAME")]
-                names.no_wrap, names.overflow, names.max_width = True, "ellipsis", _MAX_NAME
-            console.print(listed)
+    if not print_answer(output, jobs, (job["id"] for job in jobs)):
+        console, listed = out(), table(_COLUMNS, (_row(job) for job in jobs))
+        if console.is_terminal:
+            names = listed.columns[_COLUMNS.index("NAME")]
+            names.no_wrap, names.overflow, names.max_width = True, "ellipsis", _MAX_NAME
+        console.print(listed)
 
 
 def _row(job: Job) -> list[str | Text]:

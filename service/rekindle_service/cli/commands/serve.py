@@ -5,9 +5,8 @@ from typing import Annotated
 import typer
 
 from rekindle_service.cli.context import HomeOption, settings_of
-from rekindle_service.cli.errors import format_error
 from rekindle_service.cli.exit_codes import ExitCode
-from rekindle_service.cli.formatting import err, note
+from rekindle_service.cli.formatting import err, format_error, note
 
 
 def serve(

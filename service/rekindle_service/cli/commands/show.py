@@ -7,7 +7,7 @@ from rich.text import Text
 
 from rekindle_service.cli import formatting
 from rekindle_service.cli.context import JobArgument, connect, find_job
-from rekindle_service.cli.formatting import Output, OutputOption, out, print_ids, print_json
+from rekindle_service.cli.formatting import Output, OutputOption, out, print_answer
 from rekindle_service.client import Attempt, Job, TimeBreakdown
 from rekindle_service.sanitize import sanitize_line
 
@@ -18,18 +18,14 @@ def show(context: typer.Context, job: JobArgument, output: OutputOption = Output
         found = find_job(client, job)
         attempts, time = client.attempts(found["id"]), client.time_breakdown(found["id"])
         directory = client.configuration(found["id"])["directory"]
-    match output:
-        case Output.JSON:
-            print_json({**found, "directory": directory, "attempts": attempts, "time": time})
-        case Output.ID:
-            print_ids([found["id"]])
-        case Output.TABLE:
-            name, state = sanitize_line(found["name"]), formatting.state_text(found["state"])
-            out().print(Text.assemble((name, "bold"), "  ", state))
-            for label, value in facts(found, time, directory):
-                out().print(Text.assemble((f"  {label:<10}", "dim"), value))
-            for line in history(attempts):
-                out().print(line)
+    answer = {**found, "directory": directory, "attempts": attempts, "time": time}
+    if not print_answer(output, answer, [found["id"]]):
+        name, state = sanitize_line(found["name"]), formatting.state_text(found["state"])
+        out().print(Text.assemble((name, "bold"), "  ", state))
+        for label, value in facts(found, time, directory):
+            out().print(Text.assemble((f"  {label:<10}", "dim"), value))
+        for line in history(attempts):
+            out().print(line)
 
 
 def facts(job: Job, time: TimeBreakdown, directory: str) -> Iterator[tuple[str, str]]:

@@ -15,7 +15,7 @@ from typer.core import TyperGroup
 from rekindle.contract.environment import clean_environment
 from rekindle_service.cli import formatting
 from rekindle_service.cli.context import JobArgument, connect, find_job, settings_of
-from rekindle_service.cli.formatting import Output, OutputOption, note, out, print_ids, print_json, table
+from rekindle_service.cli.formatting import Output, OutputOption, note, out, print_answer, table
 from rekindle_service.client import Job, ProblemError, Snapshot
 from rekindle_service.config.home import Home
 from rekindle_service.sanitize import sanitize_line
@@ -41,15 +41,10 @@ def list_snapshots(context: typer.Context, job: JobArgument, output: OutputOptio
     """List the snapshots that a job can resume from; ``list`` may be omitted."""
     with connect(context) as client:
         answer = client.snapshots(find_job(client, job)["id"])
-    match output:
-        case Output.JSON:
-            print_json(answer["items"])
-        case Output.ID:
-            print_ids(each["step"] for each in answer["items"])
-        case Output.TABLE:
-            out().print(table(_COLUMNS, (_row(each) for each in answer["items"])))
-            if answer["policy"] is not None:
-                note(f"taken {sanitize_line(answer['policy'])}")
+    if not print_answer(output, answer["items"], (each["step"] for each in answer["items"])):
+        out().print(table(_COLUMNS, (_row(each) for each in answer["items"])))
+        if answer["policy"] is not None:
+            note(f"taken {sanitize_line(answer['policy'])}")
 
 
 def _row(snapshot: Snapshot) -> list[str]:

@@ -10,7 +10,7 @@ import typer
 from rich.live import Live
 
 from rekindle_service.cli.context import OptionalJobArgument, connect, find_job
-from rekindle_service.cli.formatting import Output, OutputOption, out, print_ids, print_json
+from rekindle_service.cli.formatting import Output, OutputOption, out, print_answer
 from rekindle_service.cli.top_view import JobView, MachineView, View, frame, full_view
 from rekindle_service.client import Client, Job, NoServerError, ProblemError, ReconnectPolicy, is_settled
 
@@ -29,15 +29,12 @@ def top(context: typer.Context, job: OptionalJobArgument = None, output: OutputO
     with connect(context) as client:
         poll = _poller(client, job)
         view = poll()
-        match output:
-            case Output.JSON:
-                print_json(view.to_json())
-            case Output.ID:
-                print_ids(view.ids())
-            case Output.TABLE if sys.stdout.isatty():
-                _watch(poll, view)
-            case Output.TABLE:
-                out().print(full_view(view))
+        if print_answer(output, view.to_json(), view.ids()):
+            return
+        if sys.stdout.isatty():
+            _watch(poll, view)
+        else:
+            out().print(full_view(view))
 
 
 def _poller(client: Client, reference: str | None) -> Callable[[], View]:

@@ -1,8 +1,8 @@
 """`rekindle wait`, which `submit --follow` and `demo` share: show a job until it is settled."""
 
 import sys
-from types import TracebackType
-from typing import Self
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import typer
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
@@ -30,9 +30,9 @@ def wait(context: typer.Context, job: JobArgument, output: OutputOption = Output
 def follow(client: Client, job_id: str, output: Output = Output.TABLE) -> ExitCode:
     """Show the job until it is settled; a program gets only its final state."""
     try:
-        with job_display(output) as display:
+        with job_display(output) as show:
             for job in client.watch(job_id, note_connection):
-                display.show(job)
+                show(job)
     except KeyboardInterrupt:
         note(f"The job keeps running. Wait for it again with: rekindle wait {job_id}")
         note(f"                           or read its output: rekindle logs -f {job_id}")
@@ -68,68 +68,36 @@ def _tenths(job: Job) -> int:
     return int((job["progress"] or 0) / _REPORTED_SHARE + 1e-9)
 
 
-class JobDisplay:
-    """Shows nothing: for a program, which reads only the answer."""
+@contextmanager
+def job_display(output: Output = Output.TABLE) -> Iterator[Callable[[Job], None]]:
+    """A function that shows a job: nothing for a program, a bar on a terminal, else a line for each change."""
+    if output is not Output.TABLE:
+        yield lambda job: None
+    elif not sys.stdout.isatty():
+        yield _line_printer()
+    else:
+        columns = (BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
+        name, details = (TextColumn(f"{{task.fields[{field}]}}", markup=False) for field in ("job", "details"))
+        with Progress(name, *columns, details, console=out(), transient=True) as bar:
+            task = bar.add_task("", total=None, job="", details="")
 
-    def __enter__(self) -> Self:
-        return self
+            def show(job: Job) -> None:
+                name = f"{sanitize_line(job['name'])} {sanitize_line(job['state'])}"
+                bar.update(task, completed=job["step"] or 0, total=job["steps"], job=name, details=_details(job))
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        return
-
-    def show(self, job: Job) -> None:
-        return
+            yield show
 
 
-class JobLines(JobDisplay):
-    """A line for each change: for a file, a pipe or CI."""
+def _line_printer() -> Callable[[Job], None]:
+    """For a file, a pipe or CI."""
+    reported: Job | None = None
 
-    def __init__(self) -> None:
-        self._reported: Job | None = None
-
-    def show(self, job: Job) -> None:
-        line = change_line(self._reported, job)
+    def show(job: Job) -> None:
+        nonlocal reported
+        line = change_line(reported, job)
         if line is not None:
             out().print(line)
             sys.stdout.flush()
-            self._reported = job
+            reported = job
 
-
-class JobBar(JobDisplay):
-    """A progress bar: for a terminal."""
-
-    def __init__(self) -> None:
-        self._progress = Progress(
-            TextColumn("{task.fields[job]}", markup=False),
-            BarColumn(),
-            TaskProgressColumn(),
-            TimeElapsedColumn(),
-            TextColumn("{task.fields[details]}", markup=False),
-            console=out(),
-            transient=True,
-        )
-        self._task = self._progress.add_task("", total=None, job="", details="")
-
-    def __enter__(self) -> Self:
-        self._progress.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._progress.stop()
-
-    def show(self, job: Job) -> None:
-        name = f"{sanitize_line(job['name'])} {sanitize_line(job['state'])}"
-        self._progress.update(
-            self._task, completed=job["step"] or 0, total=job["steps"], job=name, details=_details(job)
-        )
-
-
-def job_display(output: Output = Output.TABLE) -> JobDisplay:
-    """The display that suits standard output."""
-    if output is not Output.TABLE:
-        return JobDisplay()
-    return JobBar() if sys.stdout.isatty() else JobLines()
+    return show
