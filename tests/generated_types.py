@@ -1,4 +1,4 @@
-"""The types of the REST API and the defaults of a job's options for the pages' JavaScript, written from the application's OpenAPI document.
+"""The types of the REST API and the defaults of a job's options for the pages, from the OpenAPI document.
 
 ``python tests/generated_types.py`` (or ``make generate``) writes them; ``docs/test_generated_types.py`` compares.
 """
@@ -189,7 +189,7 @@ def options() -> str:
         if name not in ("name", "code", "python", "ranks", "snapshot")
     }
     return (
-        "/** Options of a job with their defaults, written by `make generate` from the OpenAPI document: do not edit. */\n"
+        "/** Options of a job with their defaults, by `make generate` from the OpenAPI document: do not edit. */\n"
         f"export const JOB_OPTIONS = {json.dumps(defaults, indent=2)};\n"
     )
 

@@ -1,4 +1,4 @@
-/** Options of a job with their defaults, written by `make generate` from the OpenAPI document: do not edit. */
+/** Options of a job with their defaults, by `make generate` from the OpenAPI document: do not edit. */
 export const JOB_OPTIONS = {
   "args": [],
   "env": {},
