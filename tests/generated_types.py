@@ -1,4 +1,4 @@
-"""The types of the REST API for the pages' JavaScript, written from the application's OpenAPI document.
+"""The types of the REST API and the defaults of a job's options for the pages, from the OpenAPI document.
 
 ``python tests/generated_types.py`` (or ``make generate``) writes them; ``docs/test_generated_types.py`` compares.
 """
@@ -11,7 +11,8 @@ from fastapi import FastAPI
 
 from doc_pages import ROOT
 
-TYPES = ROOT / "service" / "rekindle_service" / "web" / "static" / "shared" / "api-types.d.ts"
+_SHARED = ROOT / "service" / "rekindle_service" / "web" / "static" / "shared"
+TYPES, OPTIONS = _SHARED / "api-types.d.ts", _SHARED / "job-options.js"
 _PREFIX = "/api/v1"
 _WIDTH = 120
 _SCALARS = {"string": "string", "integer": "number", "number": "number", "boolean": "boolean", "null": "null"}
@@ -178,5 +179,21 @@ def text() -> str:
     return "".join(f"{line}\n" for line in lines())
 
 
+def options() -> str:
+    """The module with the default of every option that a job's request and answer have in common."""
+    schemas = document()["components"]["schemas"]
+    common = [name for name in schemas["JobCreate"]["properties"] if name in schemas["JobPublic"]["properties"]]
+    defaults = {
+        name: schemas["JobCreate"]["properties"][name].get("default")
+        for name in common
+        if name not in ("name", "code", "python", "ranks", "snapshot")
+    }
+    return (
+        "/** Options of a job with their defaults, by `make generate` from the OpenAPI document: do not edit. */\n"
+        f"export const JOB_OPTIONS = {json.dumps(defaults, indent=2)};\n"
+    )
+
+
 if __name__ == "__main__":
     TYPES.write_text(text())
+    OPTIONS.write_text(options())

@@ -67,6 +67,7 @@ class FailureStats:
             return cls()
 
 
+_SNAPSHOT_POLICY_0_1 = "REKINDLE_SNAPSHOT_CADENCE"  # set by a keeper of version 0.1.0 that outlives an upgrade
 _NONE_YET = FailureStats()
 
 
@@ -104,7 +105,7 @@ class RankEnv:
             generation=environment.get(GENERATION),
             run_dir=None if run_dir is None else RunDir(Path(run_dir)),
             snapshot_dir=None if snapshot_dir is None else Path(snapshot_dir),
-            snapshot_policy=environment.get(SNAPSHOT_POLICY),
+            snapshot_policy=environment.get(SNAPSHOT_POLICY, environment.get(_SNAPSHOT_POLICY_0_1)),
             failures=FailureStats.from_text(environment.get(FAILURE_STATS, "")),
         )
 

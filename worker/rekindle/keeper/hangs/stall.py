@@ -28,7 +28,7 @@ IDLE = 0.05  # processor seconds a second below which a rank does nothing
 class StallDetector:
     """Add every sample of the world; ``stalled`` returns how long there was no progress once that is too long."""
 
-    limit: float | None = None  # the user's hang_timeout in seconds
+    limit: float | None = None  # set by the user, in seconds
     _step: int | None = None
     _stepped_at: float = 0.0
     _progressed_at: float | None = None

@@ -4,6 +4,7 @@
  * @import { JobPublic as Job } from "./api-types.d.ts"
  * @typedef {Record<string, any>} Body of `POST /api/v1/jobs`; a form may hold values that the server will reject
  */
+import { JOB_OPTIONS } from "./job-options.js";
 import { join, quote } from "./shell-words.js";
 
 const LINE = 88; // characters, about
@@ -21,20 +22,22 @@ export function requestOf(job) {
   return compact({
     name: job.name,
     [job.target.kind]: job.target.value,
-    args: job.args.length ? job.args : null,
+    args: [],
     code: git ? compact({ git, ref: commit ?? ref }) : path ? { path } : bundle ? { bundle } : null,
-    env: names.length ? Object.fromEntries(names.map((name) => [name, HIDDEN])) : null,
     python: job.python,
     ranks: min === max ? max : { min, max },
-    device: job.device,
-    priority: job.priority || null,
-    after: job.after.length ? job.after : null,
-    max_failures: job.max_failures === 3 ? null : job.max_failures,
-    hang_timeout: job.hang_timeout,
-    time_limit: job.time_limit,
+    ...changedOptions(job),
+    env: names.length ? Object.fromEntries(names.map((name) => [name, HIDDEN])) : null,
     snapshot: Object.keys(snapshot).length ? snapshot : null,
-    warm: job.warm ? null : false,
   });
+}
+
+/** Null for an option that has its default. @param {Job} job */
+function changedOptions(job) {
+  const same = (/** @type {unknown} */ one, /** @type {unknown} */ other) => JSON.stringify(one) === JSON.stringify(other);
+  return Object.fromEntries(
+    /** @type {(keyof typeof JOB_OPTIONS)[]} */ (Object.keys(JOB_OPTIONS)).map((name) => [name, same(job[name], JOB_OPTIONS[name]) ? null : job[name]]),
+  );
 }
 
 /** @param {Body} fields */
@@ -54,33 +57,34 @@ export function asCommand(body) {
   return { command: wrap(["rekindle submit", ...words.map(join)]), missing };
 }
 
+/** Fields of a request that have no option of their own name. */
+const OTHER_FIELDS = new Set(["args", "script", "module", "recipe", "code", "env", "after", "ranks", "snapshot", "auto", "warm"]);
+
 /** @param {Body} body @returns {string[][]} each option with its value */
-function optionsOf({ code = {}, env = {}, after = [], snapshot = {}, ...body }) {
-  const { ranks, warm } = body;
-  /** @type {[string, unknown][]} */
+function optionsOf(body) {
+  const { name, code = {}, ranks, device, python, env = {}, after = [], snapshot = {}, warm } = body;
+  const fields = {
+    name,
+    code: code.path,
+    git: code.git,
+    ref: code.ref,
+    ranks: typeof ranks === "object" ? `${ranks.min}:${ranks.max}` : ranks,
+    device,
+    python,
+    ...plainFields(body),
+    ...plainFields(snapshot),
+  };
   const options = [
-    ["--name", body.name],
-    ["--code", code.path],
-    ["--git", code.git],
-    ["--ref", code.ref],
-    ["--ranks", typeof ranks === "object" ? `${ranks.min}:${ranks.max}` : ranks],
-    ["--device", body.device],
-    ["--python", body.python],
-    ["--priority", body.priority],
-    ["--max-failures", body.max_failures],
-    ["--hang-timeout", body.hang_timeout],
-    ["--time-limit", body.time_limit],
-    ["--every-steps", snapshot.every_steps],
-    ["--every-seconds", snapshot.every_seconds],
-    ["--every-epochs", snapshot.every_epochs],
-    ["--keep", snapshot.keep],
-    ["--monitor", snapshot.monitor],
-    ...Object.entries(env).map(([key, value]) => /** @type {[string, unknown]} */ (["--env", `${key}=${value}`])),
-    ...after.map((/** @type {string} */ id) => /** @type {[string, unknown]} */ (["--after", id])),
+    ...Object.entries(fields).map(([field, value]) => [`--${field.replaceAll("_", "-")}`, value]),
+    ...Object.entries(env).map(([key, value]) => ["--env", `${key}=${value}`]),
+    ...after.map((/** @type {string} */ id) => ["--after", id]),
   ];
   const set = options.filter(([, value]) => value !== undefined).map(([option, value]) => [option, String(value)]);
   return [...set, ...(snapshot.auto ? [["--every-auto"]] : []), ...(warm === false ? [["--cold"]] : [])];
 }
+
+/** The fields of `body` that are the option of the same name. @param {Body} body @returns {Body} */
+const plainFields = (body) => Object.fromEntries(Object.entries(body).filter(([field]) => !OTHER_FIELDS.has(field)));
 
 /** @param {Body} body @param {string} origin of the server, as in "http://127.0.0.1:8700" */
 export function asCurl(body, origin) {

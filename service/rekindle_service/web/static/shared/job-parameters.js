@@ -6,6 +6,7 @@
  * @typedef {{name: string, values: string[], differs: boolean}} Line one value for each job, "" where it has none
  */
 import { bytes, count, counted, localTime } from "./format.js";
+import { JOB_OPTIONS } from "./job-options.js";
 
 const SHORT_DIGEST = 12;
 const PACKAGE = "package ";
@@ -28,8 +29,7 @@ export function submittedEntries(job) {
     ["Ranks", [min === max ? String(max) : `${min} to ${max}`]],
     ["Priority", [String(job.priority)]],
     ["Max. failures", [`${job.max_failures} without progress`]],
-    ["Hang timeout", job.hang_timeout === null ? [] : [`${job.hang_timeout} s`]],
-    ["Time limit", job.time_limit === null ? [] : [`${job.time_limit} s`]],
+    ...otherOptions(job),
     ["Snapshots", snapshotPolicy(job.snapshot)],
     ["Interpreter", [job.warm ? "kept warm for the next attempt" : "started for each attempt"]],
     ["After", job.after],
@@ -37,6 +37,19 @@ export function submittedEntries(job) {
     ["Job", [job.id]],
   ];
   return entries.filter(([label, values]) => values.length || label === "Arguments" || label === "Environment");
+}
+
+/** Those that the list names itself. */
+const NAMED = new Set(["args", "env", "nodes", "device", "priority", "after", "max_failures", "warm"]);
+
+/** Every other option, labelled by its name; a timeout or a limit is in seconds. @param {Job} job @returns {Entry[]} */
+function otherOptions(job) {
+  const names = /** @type {(keyof typeof JOB_OPTIONS)[]} */ (Object.keys(JOB_OPTIONS)).filter((name) => !NAMED.has(name));
+  return names.map((name) => {
+    const label = `${name.charAt(0).toUpperCase()}${name.slice(1).replaceAll("_", " ")}`;
+    const unit = /_(timeout|limit)$/.test(name) ? " s" : "";
+    return [label, job[name] === null ? [] : [`${job[name]}${unit}`]];
+  });
 }
 
 /** @param {Job["snapshot"]} policy */

@@ -15,18 +15,10 @@ const TEXTS = [
   ["python", "python"],
   ["monitor", "snapshot.monitor"],
 ];
-const NUMBERS = [
-  ["priority", "priority"],
-  ["max-failures", "max_failures"],
-  ["hang-timeout", "hang_timeout"],
-  ["time-limit", "time_limit"],
-  ["every-steps", "snapshot.every_steps"],
-  ["every-seconds", "snapshot.every_seconds"],
-  ["every-epochs", "snapshot.every_epochs"],
-  ["keep", "snapshot.keep"],
-];
-/** Values of the untouched form that are the server's defaults. */
-const DEFAULTS = new Map(Object.entries({ priority: "0", "max-failures": "3", keep: "3" }));
+/** Numbers are what the template has numeric inputs for, with the path of the field around each. */
+const NUMBERS = [.../** @type {NodeListOf<HTMLInputElement>} */ (document.querySelectorAll("#submit-form [data-field] > input[inputmode]"))]
+  .map((input) => [input.id, input.parentElement?.dataset.field ?? ""])
+  .filter(([, path]) => path !== "ranks");
 /** The error where a source of code is chosen and not filled in. */
 const MISSING = Object.entries({ path: "name the directory", git: "name the repository", bundle: "choose an archive" });
 
@@ -88,7 +80,7 @@ export class SubmitForm {
     for (const [id, path] of TEXTS) if (text(id)) setAt(body, path, text(id));
     Object.assign(body, ranks(text("ranks-min"), text("ranks-max")));
     if (text("device") !== "auto") body.device = text("device");
-    for (const [id, path] of NUMBERS) if (text(id) && text(id) !== DEFAULTS.get(id)) setAt(body, path, number(text(id)));
+    for (const [id, path] of NUMBERS) if (text(id) && text(id) !== control(id).defaultValue) setAt(body, path, number(text(id)));
     if (control("auto").checked) setAt(body, "snapshot.auto", true);
     if (!control("warm").checked) body.warm = false;
     const after = text("after").split(/[\s,]+/).filter(Boolean);

@@ -1,0 +1,13 @@
+/** Options of a job with their defaults, by `make generate` from the OpenAPI document: do not edit. */
+export const JOB_OPTIONS = {
+  "args": [],
+  "env": {},
+  "nodes": 1,
+  "device": "auto",
+  "priority": 0,
+  "after": [],
+  "max_failures": 3,
+  "hang_timeout": null,
+  "time_limit": null,
+  "warm": true
+};
