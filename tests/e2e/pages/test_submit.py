@@ -87,7 +87,7 @@ def test_what_is_shown_as_command_and_curl_is_what_is_submitted(form: Page, clie
     assert words == [
         "rekindle", "submit", "--name", "it's <b>one</b> \"name\"", "--ranks", "1:2", "--device", "cpu",
         "--every-seconds", "2.5", "--env", "MODE=a=b c", "--env", "EMPTY=", "--after", before,
-        "--recipe", "ddp", "--", "--lr", "0.05", "--no-shuffle", "--model", "lenet", "--seed", "7",
+        "--recipe", "ddp", "--", "--lr", "0.05", "--model", "lenet", "--no-shuffle", "--seed", "7",
     ]  # fmt: skip
     curl = typed(form, "#preview-curl")
     body = json.loads(curl[curl.index("-d") + 1])
