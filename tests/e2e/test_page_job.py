@@ -127,7 +127,7 @@ def test_priority_and_faults_are_asked_for_and_errors_shown_in_the_dialog(
     expect(dialog.locator("[name=rank]")).to_be_hidden()
     watcher.expect("409")
     dialog.get_by_role("button", name="Inject the fault").click()
-    expect(dialog.get_by_role("alert")).to_contain_text("has no snapshot that could be damaged yet")
+    expect(dialog.get_by_role("alert")).to_contain_text("has no snapshot to corrupt yet")
     dialog.locator("[name=fault]").select_option("kill")
     dialog.locator("[name=rank]").select_option("1")
     with job_page.expect_response(lambda response: response.url.endswith("/chaos")) as answer:

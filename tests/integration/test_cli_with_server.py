@@ -250,7 +250,7 @@ def test_followed_logs_have_every_line_once_although_the_server_is_killed_betwee
         "[rank 0] step 3",
         "[rank 0] no line end",
     ]
-    assert "Server unreachable; the job keeps running; retrying." in notes
+    assert "Server unreachable; the job keeps running; retrying (Ctrl-C ends)." in notes
     assert "Server reachable again." in notes
 
 

@@ -29,11 +29,11 @@ _STATEMENTS = (
         code JSON DEFAULT '{}' NOT NULL, rewind JSON DEFAULT '{}' NOT NULL
     )""",
     """CREATE TABLE attempt (
-        job_id VARCHAR NOT NULL REFERENCES job (id) ON DELETE CASCADE, number INTEGER NOT NULL, run INTEGER NOT NULL,
+        job_id VARCHAR NOT NULL, number INTEGER NOT NULL, run INTEGER NOT NULL,
         started_at FLOAT NOT NULL, ranks_running_at FLOAT, ended_at FLOAT, outcome JSON,
         resumed_from_step INTEGER, last_step INTEGER, durable_step INTEGER, world_size INTEGER NOT NULL,
         devices JSON NOT NULL, next_try_at FLOAT, reason VARCHAR, faults JSON DEFAULT '[]' NOT NULL,
-        saving_seconds FLOAT, PRIMARY KEY (job_id, number)
+        saving_seconds FLOAT, PRIMARY KEY (job_id, number), FOREIGN KEY(job_id) REFERENCES job (id) ON DELETE CASCADE
     )""",
     """CREATE TABLE event (
         id INTEGER NOT NULL PRIMARY KEY, job_id VARCHAR NOT NULL, at FLOAT NOT NULL, kind VARCHAR NOT NULL,
