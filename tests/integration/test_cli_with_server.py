@@ -170,7 +170,7 @@ def test_snapshots_are_listed_with_step_and_size(home: Path, play: Play) -> None
     job.snapshot(40)
     job.snapshot(80)
     assert rekindle(home, "snapshots", job.id, "-o", "id").stdout.split() == ["80", "40"]
-    assert "7 B" in rekindle(home, "snapshots", job.id).stdout
+    assert "13 B" in rekindle(home, "snapshots", job.id).stdout
 
 
 def test_a_snapshot_is_exported_by_the_jobs_own_python(

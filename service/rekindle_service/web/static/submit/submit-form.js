@@ -18,7 +18,7 @@ const TEXTS = [
 /** Numbers are what the template has numeric inputs for, with the path of the field around each. */
 const NUMBERS = [.../** @type {NodeListOf<HTMLInputElement>} */ (document.querySelectorAll("#submit-form [data-field] > input[inputmode]"))]
   .map((input) => [input.id, input.parentElement?.dataset.field ?? ""])
-  .filter(([, path]) => path !== "ranks");
+  .filter(([id]) => !id.startsWith("ranks-"));
 /** The error where a source of code is chosen and not filled in. */
 const MISSING = Object.entries({ path: "name the directory", git: "name the repository", bundle: "choose an archive" });
 
