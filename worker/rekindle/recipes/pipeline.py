@@ -121,7 +121,7 @@ def count_micro_batches(samples: int, maximum: int) -> int:
 class PipelineStrategy(NoStrategy):
     """Every rank has a stage of the model and sees every whole batch; a snapshot holds the full model."""
 
-    divides_state = True
+    is_sharded = True
 
     def wrap(self, model: nn.Module, world: World) -> nn.Module:
         self._world = world
