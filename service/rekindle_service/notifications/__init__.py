@@ -1,1 +1,1 @@
-"""Notifications about jobs: events behind a stored cursor are delivered to webhooks and commands."""
+"""Notifications about jobs: events after a stored cursor are delivered to webhooks and commands."""

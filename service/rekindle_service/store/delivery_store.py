@@ -29,6 +29,6 @@ class DeliveryStore:
             session.merge(Counter(name=_PREFIX + channel, value=event_id))
 
     def events(self, since: int, limit: int) -> list[Event]:
-        """At most ``limit`` events of any job behind ``since``, oldest first."""
+        """At most ``limit`` events of any job after ``since``, oldest first."""
         query = select(Event).where(col(Event.id) > since).order_by(col(Event.id)).limit(limit)
         return self._database.rows(query)

@@ -112,7 +112,7 @@ class Attempt(SQLModel, table=True):
     resumed_from_step: int | None = None
     last_step: int | None = None
     snapshot_step: int | None = None  # latest durable snapshot
-    saving_seconds: float | None = None  # that the training stood still for snapshots; None = not told
+    saving_seconds: float | None = None  # that the training waited for snapshots; None = unknown
     world_size: int = 0
     devices: list[str] = Field(default_factory=list, sa_type=JSON)
     next_try_at: float | None = None  # of the attempt that follows this one
