@@ -73,4 +73,4 @@ def test_ctrl_c_leaves_the_jobs_alone_and_cancel_ends_them_all(home: Path, serve
     assert ended.stdout.count("cancelled") == 2
     refused = rekindle(home, "experiment", "--cancel", "1")
     assert refused.returncode == 2
-    assert "is over" in refused.stderr
+    assert "have ended" in refused.stderr
