@@ -4,6 +4,7 @@ import errno
 import json
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -109,18 +110,14 @@ def json_lines(file: BinaryIO, offset: int = 0, *, max_line: int = 16 << 20) -> 
     too_long = False
     while line := file.readline(max_line):
         offset += len(line)
-        if not line.endswith(b"\n"):
-            if len(line) < max_line:
-                return
-            too_long = True
-            continue
-        if too_long:
-            too_long = False
-            continue
-        try:
-            value = json.loads(line)
-        except (ValueError, RecursionError):
-            continue
+        whole = line.endswith(b"\n")
+        if not whole and len(line) < max_line:
+            return
+        value = None
+        if whole and not too_long:
+            with suppress(ValueError, RecursionError):
+                value = json.loads(line)
+        too_long = not whole
         if isinstance(value, dict):
             yield offset, value
 
@@ -138,8 +135,7 @@ def check_free_space(directory: Path) -> None:
 
 def has_free_space(directory: Path) -> bool:
     """True where a small file can be written into ``directory``."""
-    try:
+    with suppress(OSError):
         check_free_space(directory)
-    except OSError:
-        return False
-    return True
+        return True
+    return False

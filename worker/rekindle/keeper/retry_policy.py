@@ -86,7 +86,7 @@ def decide(history: Sequence[AttemptRecord], max_failures: int, jitter: float = 
     if last.progressed:
         delay = _delay(_repeated_endings(history), jitter)
         return Retry(delay, "the attempt made progress: retrying" + ("" if delay else " at once"))
-    return _within_budget(_counted_since_progress(history), max_failures, jitter)
+    return _within_budget(history, max_failures, jitter)
 
 
 def cannot_be_forked(outcome: Outcome) -> bool:
@@ -94,24 +94,12 @@ def cannot_be_forked(outcome: Outcome) -> bool:
     return outcome.exception == "RuntimeError" and "in forked subprocess" in outcome.message
 
 
-def _counted_since_progress(history: Sequence[AttemptRecord]) -> list[AttemptRecord]:
-    """The failures that count since progress refilled the budget, oldest first.
-
-    An attempt that progressed before it failed starts a new count with itself.
-    """
-    counted: list[AttemptRecord] = []
-    for attempt in reversed(history):
-        if attempt.action is Action.RETRY:
-            counted.append(attempt)
-        if attempt.progressed:
-            break
-    return counted[::-1]
-
-
-def _within_budget(counted: list[AttemptRecord], max_failures: int, jitter: float) -> Retry | Stop:
-    failures = [attempt.outcome for attempt in counted if not attempt.progressed]
+def _within_budget(history: Sequence[AttemptRecord], max_failures: int, jitter: float) -> Retry | Stop:
+    """By the failures that count since progress refilled the budget."""
+    since_progress = takewhile(lambda one: not one.progressed, reversed(history))
+    failures = [attempt.outcome for attempt in since_progress if attempt.action is Action.RETRY]  # newest first
     count = len(failures)
-    if count >= 2 and _same_exception(failures[-2], failures[-1]):
+    if count >= 2 and _same_exception(*failures[:2]):
         return Stop(succeeded=False, reason="the same exception twice without progress in between")
     if count >= ATTEMPTS_WITHOUT_PROGRESS:
         return Stop(succeeded=False, reason=f"no_progress: {count} attempts without a new step")

@@ -9,11 +9,8 @@ _VMSTAT = Path("/proc/vmstat")
 
 def oom_kills() -> int:
     """Processes that the kernel has killed for memory since boot, on the whole machine and in its cgroups."""
-    for line in _VMSTAT.read_text().splitlines():
-        name, _, value = line.partition(" ")
-        if name == "oom_kill":
-            return int(value)
-    return 0
+    counters = dict(line.split() for line in _VMSTAT.read_text().splitlines())
+    return int(counters.get("oom_kill", 0))
 
 
 def oom_evidence(pid: int, kills_before: int) -> str | None:
