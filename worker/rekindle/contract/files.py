@@ -23,7 +23,7 @@ def fsync_directory(directory: Path) -> None:
         os.close(fd)
 
 
-def atomic_write(path: Path, data: bytes, *, durable: bool = True, mode: int = 0o600) -> None:
+def atomic_write(path: Path, data: bytes, *, durable: bool = True) -> None:
     """Replace ``path`` by ``data`` in one step: a reader sees the old bytes or the new ones, never a part.
 
     ``durable=False`` leaves out both fsyncs: right for what is rewritten every second and means nothing after a
@@ -31,7 +31,7 @@ def atomic_write(path: Path, data: bytes, *, durable: bool = True, mode: int = 0
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(fd, "wb") as file:
             file.write(data)
             if durable:

@@ -6,8 +6,8 @@ nothing of it is loaded when the keeper forks.
 """
 
 import ctypes
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,22 +45,12 @@ def read_gpus(devices: Sequence[str], library: str = LIBRARY) -> list[GpuReading
     """
     readings: list[GpuReading | None] = [None] * len(devices)
     with suppress(OSError):
-        if devices:
-            with _opened(library) as nvml:
+        if devices and (nvml := ctypes.CDLL(library)).nvmlInit_v2() == 0:
+            try:
                 readings = [_read(nvml, device) for device in devices]
+            finally:
+                nvml.nvmlShutdown()
     return readings
-
-
-@contextmanager
-def _opened(library: str) -> Iterator[ctypes.CDLL]:
-    """Raises OSError where there is no driver or it does not answer."""
-    nvml = ctypes.CDLL(library)
-    if nvml.nvmlInit_v2() != 0:
-        raise OSError(f"{library} cannot be initialized")
-    try:
-        yield nvml
-    finally:
-        nvml.nvmlShutdown()
 
 
 def _read(nvml: ctypes.CDLL, device: str) -> GpuReading | None:

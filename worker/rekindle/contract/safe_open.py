@@ -96,7 +96,7 @@ def list_numbers(directory: Path, limit: int = 1 << 63) -> list[int]:
     with suppress(OSError):
         fd = os.open(directory, _DIRECTORY)
         try:
-            names = os.listdir(fd)
+            names = os.listdir(fd)  # noqa: PTH208  # pathlib takes no descriptor
         finally:
             os.close(fd)
         numbers = {int(name) for name in names if name.isascii() and name.isdecimal() and len(name) < 20}

@@ -12,8 +12,7 @@ from rekindle.contract.processes import parent_of, process_state
 from rekindle.contract.run_dir.control import ControlMessage, MessageType
 from rekindle.contract.run_dir.journal import RecordType
 from rekindle.contract.run_dir.paths import RunDir
-from rekindle.keeper.attempt_files import agent_log_tail, read_rank_result, read_steps
-from rekindle.keeper.attempt_result import AttemptResult, Ending, Hang
+from rekindle.keeper.attempt_result import AttemptResult, Ending, Hang, agent_log_tail, read_rank_result, read_steps
 from rekindle.keeper.buffered_journal import BufferedJournal
 from rekindle.keeper.diagnosis import failed_by_itself, root_cause, signal_name
 from rekindle.keeper.event_loop import EventLoop, Events

@@ -37,7 +37,7 @@ class History:
 def read_history(journal: Path, run: int) -> History:
     """The attempts before the first one of this keeper; earlier runs only count for the attempt numbers."""
     attempts = AttemptHistory.read(journal)
-    this_run, last = attempts.run(run), attempts.latest
+    this_run, last = attempts.runs[run], attempts.latest
     history = History(
         ended=[AttemptRecord(each.outcome, each.progressed) for each in this_run.ended if each.outcome is not None],
         went_cold=not all(attempt.warm for attempt in attempts.attempts.values()),

@@ -23,8 +23,7 @@ from rekindle.contract.run_dir.journal import RecordType
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.contract.states import JobIntent
 from rekindle.keeper.attempt import Attempt, AttemptPlan
-from rekindle.keeper.attempt_files import read_lost_attempt
-from rekindle.keeper.attempt_result import AttemptResult, Ending
+from rekindle.keeper.attempt_result import AttemptResult, Ending, read_lost_attempt
 from rekindle.keeper.buffered_journal import BufferedJournal
 from rekindle.keeper.diagnosis import diagnose
 from rekindle.keeper.event_loop import EventLoop, Events

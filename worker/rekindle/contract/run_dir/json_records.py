@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields
 from enum import StrEnum
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self, TypeVar, cast, get_args, get_origin, get_type_hints
 
@@ -11,7 +11,6 @@ from rekindle.contract.files import read_json
 
 T = TypeVar("T")
 _Reader = Callable[[Any], Any]
-_READERS: dict[type[Any], dict[str, tuple[str, _Reader]]] = {}
 
 _FIELDS_OF_0_1 = {
     "durable_step": "snapshot_step", "snapshot_cadence": "snapshot_policy", "set_aside": "quarantined",
@@ -92,13 +91,11 @@ def structure(cls: type[T], value: Any) -> T:
         raise ValueError(f"not a {cls.__name__}: {error}") from error
 
 
+@cache
 def _field_readers(cls: type[Any]) -> dict[str, tuple[str, _Reader]]:
     """Key and reader by field; made once per class, since records are read many times a second."""
-    if cls not in _READERS:
-        hints = get_type_hints(cls, include_extras=True)
-        keys = getattr(cls, "keys", {})
-        _READERS[cls] = {each.name: (keys.get(each.name, each.name), _reader(hints[each.name])) for each in fields(cls)}
-    return _READERS[cls]
+    hints, keys = get_type_hints(cls, include_extras=True), getattr(cls, "keys", {})
+    return {each.name: (keys.get(each.name, each.name), _reader(hints[each.name])) for each in fields(cls)}
 
 
 def _reader(hint: Any) -> _Reader:

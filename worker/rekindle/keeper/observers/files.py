@@ -69,8 +69,7 @@ def walk_files(root: Path, max_entries: int = MAX_ENTRIES) -> Iterator[os.DirEnt
 
 
 def _version(entry: os.DirEntry[str]) -> tuple[int, int]:
-    try:
+    with suppress(OSError):
         stat = entry.stat(follow_symlinks=False)
-    except OSError:
-        return 0, 0
-    return stat.st_size, stat.st_mtime_ns
+        return stat.st_size, stat.st_mtime_ns
+    return 0, 0

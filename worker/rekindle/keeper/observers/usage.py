@@ -60,9 +60,9 @@ class UsageLog:
         sampled_at, cpu_before = self._before.get(rank.pid, (now, cpu))
         self._before[rank.pid] = now, cpu
         percent = round(100 * max(0.0, cpu - cpu_before) / (now - sampled_at), 1) if now > sampled_at else None
-        disk = [_disk_bytes(pid) for pid in tree]
-        read, written = sum(bytes_read for bytes_read, _ in disk), sum(bytes_written for _, bytes_written in disk)
-        return RankUsage(rank.rank, percent, sum(map(_rss_bytes, tree)), read, written)
+        pages = sum(int(fields[_RSS]) for pid in tree if (fields := stat_fields(pid)) is not None)
+        read, written = map(sum, zip(*map(_disk_bytes, tree), strict=True))
+        return RankUsage(rank.rank, percent, pages * _PAGE, read, written)
 
 
 class GpuMemory:
@@ -97,11 +97,6 @@ class GpuMemory:
         used = [reading.memory_used_bytes for reading in readings if reading is not None]
         known = [each for each in used if each is not None]
         return known if len(known) == len(self._devices) else []
-
-
-def _rss_bytes(pid: int) -> int:
-    fields = stat_fields(pid)
-    return 0 if fields is None else int(fields[_RSS]) * _PAGE
 
 
 def _disk_bytes(pid: int) -> tuple[int, int]:

@@ -122,7 +122,8 @@ def torchrun_argv(*, world_size: int, rendezvous_id: str, log_dir: Path, warm: b
     ranks from the agent, which must have imported torch and nothing that starts threads; otherwise each is a fresh
     interpreter.
     """
-    common = [
+    wrapper = Path(rekindle.rank.__file__).with_name("__main__.py")
+    return [
         "--nnodes=1",
         f"--nproc-per-node={world_size}",
         "--rdzv-backend=c10d",
@@ -133,11 +134,8 @@ def torchrun_argv(*, world_size: int, rendezvous_id: str, log_dir: Path, warm: b
         f"--log-dir={log_dir}",
         "--redirects=0",
         "--tee=0",
+        *(["--start-method=fork", "--run-path", str(wrapper)] if warm else ["-m", "rekindle.rank"]),
     ]
-    if warm:
-        wrapper = Path(rekindle.rank.__file__).with_name("__main__.py")
-        return [*common, "--start-method=fork", "--run-path", str(wrapper)]
-    return [*common, "-m", "rekindle.rank"]
 
 
 def _become_agent(keeper: int) -> None:
