@@ -1,7 +1,4 @@
-"""What to do after an attempt: retry or stop. Pure; ``ACTIONS`` is the table of docs/failures.md.
-
-It never retries what a retry cannot cure, and never gives up what a retry would have cured.
-"""
+"""What to do after an attempt: retry or stop. Pure; ``ACTIONS`` is the table of docs/failures.md."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

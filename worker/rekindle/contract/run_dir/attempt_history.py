@@ -1,7 +1,4 @@
-"""The one fold of the journal: what happened to each attempt and each run of a job.
-
-Keeper, readers and rows are views of it.
-"""
+"""The one fold of the journal, for keeper, readers and rows: what happened to each attempt and each run of a job."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence

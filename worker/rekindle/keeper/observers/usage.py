@@ -1,7 +1,4 @@
-"""What an attempt's ranks and GPUs use: logged while it runs, and the GPU memory that is still held after it.
-
-All of it is read from /proc and from the GPU driver: it disturbs no rank.
-"""
+"""What an attempt uses while it runs, and the GPU memory that it holds after; by /proc and the driver, unnoticed."""
 
 import os
 import time

@@ -66,10 +66,7 @@ class AgentLauncher:
             os.close(log)
 
     def prefork(self, attempt: int) -> None:
-        """Have an agent ready for ``attempt``, which then only has to fork the ranks.
-
-        Where the machine cannot start another process now, the running ones are not affected.
-        """
+        """Have an agent ready for ``attempt``, which then only has to fork the ranks; none where a fork fails."""
         if self._standby is None:
             with suppress(OSError):
                 self._standby = self._fork(attempt)
