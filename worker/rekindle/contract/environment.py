@@ -27,10 +27,7 @@ _SCRUBBED = {
 
 
 def clean_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """``environment`` without what another torchrun, another job or the server itself left in it.
-
-    ``REKINDLE_*`` goes too: the server's token and settings are none of a job's business.
-    """
+    """``environment`` without what another torchrun, another job or the server (token, settings) left in it."""
     return {
         name: value
         for name, value in environment.items()

@@ -199,7 +199,7 @@ class Journal:
 
 
 def read_journal(path: Path, offset: int = 0) -> Iterator[Record]:
-    """Every complete record from byte ``offset`` on; torn lines, and types that only a newer version has, are skipped."""
+    """Every complete record from byte ``offset`` on. Torn lines and unknown types are skipped."""
     for end, line in read_lines(path, offset):
         kind = str(line.get("type"))
         kind = RECORD_TYPES_OF_0_1.get(kind, kind)
