@@ -33,6 +33,12 @@ def collectives(rank_dir: RankDir) -> Collectives | None:
         return None  # a script may put anything where the socket was
 
 
+def last_collective(rank_dir: RankDir) -> int | None:
+    """Sequence number of the last collective that the rank has enqueued, where it is known."""
+    found = collectives(rank_dir)
+    return None if found is None else found.last_enqueued
+
+
 def query(rank_dir: RankDir, handler: str) -> bytes | None:
     """The answer of the rank's debug server, or None where none listens or it does not answer in time."""
     with suppress(OSError, http.client.HTTPException):

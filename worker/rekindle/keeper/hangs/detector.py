@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from rekindle.contract.debug_socket import collectives
+from rekindle.contract.debug_socket import last_collective
 from rekindle.contract.files import has_free_space
 from rekindle.contract.run_dir.paths import AttemptDir
 from rekindle.contract.safe_open import read_text_from, regular_size
@@ -62,8 +62,8 @@ class HangDetector:
         if len(before) < len(world) or len(world) < 2:
             return
         leading = max(before.values())
-        again = {rank: collectives(self._dir.rank(rank)) for rank, last in before.items() if last < leading}
-        after = {rank: found.last_enqueued for rank, found in again.items() if found is not None}
+        again = {rank: last_collective(self._dir.rank(rank)) for rank, last in before.items() if last < leading}
+        after = {rank: last for rank, last in again.items() if last is not None}
         self.straggler_events = self._stragglers.add(CollectiveSample(before, ranks_behind(before, after)))
 
     def _diagnose(
