@@ -7,8 +7,7 @@ from typing import Any, ClassVar
 from rekindle.contract.run_dir.json_records import JsonRecord
 from rekindle.contract.states import JobIntent
 
-DRAINED_EXIT_CODE = 75
-"""Exit code (EX_TEMPFAIL of sysexits.h) with which a script reports: I saved and stopped because I was asked to."""
+DRAINED_EXIT_CODE = 75  # EX_TEMPFAIL of sysexits.h: the script saved and stopped because it was asked to
 
 
 class TargetKind(StrEnum):

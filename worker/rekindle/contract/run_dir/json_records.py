@@ -37,9 +37,7 @@ class Range:
         return value
 
 
-Count = Annotated[int, Range(0, 1 << 53)]
-"""What a database and JavaScript can hold."""
-
+Count = Annotated[int, Range(0, 1 << 53)]  # what a database and JavaScript can hold
 Amount = Annotated[float, Range(0, 1e15)]
 
 

@@ -15,9 +15,7 @@ from rekindle.keeper.attempt_result import RankResult
 from rekindle.keeper.ranks.processes import descendants
 
 INTERVAL = 5.0  # seconds
-MAX_BYTES = 2 << 20
-"""Of the log. When it has more, every second line is dropped: the older the usage, the coarser its history."""
-
+MAX_BYTES = 2 << 20  # of the log. When it has more, every second line is dropped: the older, the coarser
 RELEASE_TIMEOUT = 10.0  # seconds; a driver takes longest when it writes a dump of a failed kernel
 RELEASE_STEADY = 2.0  # seconds without a byte less, after which the memory is assumed to belong to somebody else
 _TOLERANCE = 64 << 20  # bytes that the driver's own bookkeeping may grow by

@@ -24,10 +24,8 @@ def oom_evidence(pid: int, kills_before: int) -> str | None:
     log = _kernel_log()
     if log is None:
         return f"the kernel's count of out-of-memory kills grew by {kills} during the attempt"
-    for line in reversed(log):
-        if f"Killed process {pid} " in line:
-            return line.partition(";")[2].strip()
-    return None
+    found = [line for line in log if f"Killed process {pid} " in line]
+    return found[-1].partition(";")[2].strip() if found else None
 
 
 def _kernel_log() -> list[str] | None:

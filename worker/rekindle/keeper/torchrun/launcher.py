@@ -95,7 +95,12 @@ class AgentLauncher:
             try:
                 os.close(writer)
                 self._close()
-                _become_agent(keeper)
+                die_with_parent(keeper)
+                set_process_name("torchrun")
+                os.setsid()
+                signal.set_wakeup_fd(-1)
+                for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+                    signal.signal(number, signal.SIG_DFL)
                 run_warm(argv, reader)
             except BaseException:  # noqa: BLE001  # nothing may return into the keeper's own code
                 traceback.print_exc()
@@ -135,18 +140,8 @@ def torchrun_argv(*, world_size: int, rendezvous_id: str, log_dir: Path, warm: b
     ]
 
 
-def _become_agent(keeper: int) -> None:
-    die_with_parent(keeper)
-    set_process_name("torchrun")
-    os.setsid()
-    signal.set_wakeup_fd(-1)
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, signal.SIG_DFL)
-
-
 def _runs(pid: int) -> bool:
     """Whether our child ``pid`` has not ended; it is not reaped by this."""
-    try:
+    with suppress(ChildProcessError):
         return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
-    except ChildProcessError:
-        return False
+    return False
