@@ -1,4 +1,4 @@
-"""What an attempt uses while it runs, and the GPU memory that it holds after; by /proc and the driver, unnoticed."""
+"""What an attempt uses while it runs, and the GPU memory still held after it. No rank is disturbed by measuring."""
 
 import os
 import time
