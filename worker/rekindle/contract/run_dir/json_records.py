@@ -78,7 +78,7 @@ def structure(cls: type[T], value: Any) -> T:
     if not _FIELDS_OF_0_1.keys().isdisjoint(value):
         value = {_FIELDS_OF_0_1.get(key, key): item for key, item in value.items()}
     try:
-        for name, (key, reader) in _field_readers(cls).items():
+        for name, (key, reader) in _field_readers(cls).items():  # type: ignore[arg-type]  # a class is hashable
             if key in value:
                 known[name] = reader(value[key])
     except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
