@@ -13,10 +13,12 @@ from sqlmodel import SQLModel
 
 from job_examples import a_job, open_store
 from rekindle.contract.run_dir.journal import JobEnded
-from rekindle.contract.states import ACTIVE, HOLDING_SLOTS, TERMINAL, TRANSITIONS, JobIntent, JobState
+from rekindle.contract.states import HOLDING_SLOTS, TERMINAL, TRANSITIONS, JobIntent, JobState
 from rekindle_service.store import CorruptDatabaseError, StorageError, Store
 from rekindle_service.store.projection import RowChanges, StateChange, project
 from rekindle_service.store.tables import Attempt
+
+ACTIVE = HOLDING_SLOTS | {JobState.QUEUED}
 
 
 @pytest.fixture
