@@ -8,14 +8,11 @@ import re
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from rekindle_service.client.calls import ApiCalls
 from rekindle_service.client.models import Attempt
 from rekindle_service.client.reconnect import is_settled
 from rekindle_service.sanitize import strip_control
-
-if TYPE_CHECKING:
-    from rekindle_service.client.async_client import AsyncClient
 
 _POLL_INTERVAL = 0.3  # seconds
 _RESUME_STEP_TIMEOUT = 2.0  # seconds that the header of an attempt waits for the step that it resumed from
@@ -35,14 +32,6 @@ class LogFilter:
     @property
     def streams(self) -> tuple[str, ...]:
         return ("stdout", "stderr") if self.stream is None else (self.stream,)
-
-
-@dataclass(frozen=True, slots=True)
-class LogChunk:
-    """Raw bytes of a log; the next chunk starts at ``next_offset``."""
-
-    data: bytes
-    next_offset: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +92,7 @@ class LogFollower:
     """The selected logs of one job, read once."""
 
     def __init__(
-        self, client: "AsyncClient", job_id: str, choice: LogFilter, sleep: Callable[[float], Awaitable[None]]
+        self, client: ApiCalls, job_id: str, choice: LogFilter, sleep: Callable[[float], Awaitable[None]]
     ) -> None:
         self._client, self._job_id, self._filter, self._sleep = client, job_id, choice, sleep
         self._buffers: dict[tuple[int, int, str], LineBuffer] = {}
