@@ -13,12 +13,12 @@ from rekindle.contract.processes import ProcessIdentity, boot_id
 from rekindle.contract.run_dir.paths import RankDir
 from rekindle.contract.run_dir.rank_records import RankStatus
 from rekindle_service.cli import formatting
-from rekindle_service.cli.background_server import RunningServer, running_server, start_server
+from rekindle_service.cli.background_server import running_server, start_server
 from rekindle_service.cli.commands.wait import job_display
 from rekindle_service.cli.context import HomeOption, settings_of
 from rekindle_service.cli.exit_codes import ExitCode
 from rekindle_service.cli.formatting import err, out
-from rekindle_service.client import Attempt, Client, Job, is_settled
+from rekindle_service.client import Attempt, Client, Job, LocalServer, is_settled
 from rekindle_service.config.home import Home
 
 _KILLED_RANK = 1
@@ -35,20 +35,24 @@ def demo(context: typer.Context, home: HomeOption = None) -> None:
     """
     directory = settings_of(context, home=home).home_dir
     server = _server(directory)
-    with Client(lambda: server.access) as client:
-        job = _submit(client, server)
+    with Client(lambda: server) as client:
+        job = client.submit(dict(_REQUEST))
+        _report("job", f"{job['number']} ({job['id']}): {formatting.target(job)} on 2 ranks")
+        _report("watch", page(server, job))
         job, killed_at = _kill_after_snapshot(client, job, directory)
         job = _poll_until(client, job["id"], is_settled)
         attempts, accuracy = client.attempts(job["id"]), _test_accuracy(client, job["id"])
     _report_recovery(attempts, killed_at)
-    _report_end(job, accuracy, server)
+    reached = "unknown" if accuracy is None else f"{accuracy:.4f}"
+    _report(job["state"], f"at step {job['step']}; restarts {job['restarts']}; accuracy on the test set {reached}")
+    _report("page", page(server, job))
     missing = shortfalls(job, attempts, accuracy)
     for each in missing:
         err().print(Text.assemble(("not shown: ", "bold red"), each))
     raise typer.Exit(ExitCode.FAILED if missing else ExitCode.SUCCEEDED)
 
 
-def _server(home: Home) -> RunningServer:
+def _server(home: Home) -> LocalServer:
     server = running_server(home)
     if server is not None:
         _report("server", f"already runs in {home.root} (pid {server.pid})")
@@ -56,13 +60,6 @@ def _server(home: Home) -> RunningServer:
     server = start_server(home, home.root / "server.log")
     _report("server", f"started in {home.root} (pid {server.pid}); it keeps running, end it with: kill {server.pid}")
     return server
-
-
-def _submit(client: Client, server: RunningServer) -> Job:
-    job = client.submit(dict(_REQUEST))
-    _report("job", f"{job['number']} ({job['id']}): {formatting.target(job)} on 2 ranks")
-    _report("watch", page(server, job))
-    return job
 
 
 def _kill_after_snapshot(client: Client, job: Job, home: Home) -> tuple[Job, float]:
@@ -93,10 +90,8 @@ def is_past_snapshot(job: Job) -> bool:
 def kill_rank(rank_dir: RankDir, pid: int) -> bool:
     """SIGKILL the process that wrote ``rank_dir``, if it is ``pid`` and still runs; False when it does not."""
     value = read_json(rank_dir.status)
-    if value is None:
-        return False
-    status = RankStatus.from_json(value)
-    if status.pid != pid:
+    status = None if value is None else RankStatus.from_json(value)
+    if status is None or status.pid != pid:
         return False
     return ProcessIdentity(pid, status.start_time, boot_id()).send_signal(signal.SIGKILL)
 
@@ -130,27 +125,19 @@ def _test_accuracy(client: Client, job_id: str) -> float | None:
 
 def shortfalls(job: Job, attempts: list[Attempt], accuracy: float | None) -> list[str]:
     """What the demo promises and this run did not show."""
-    missing = []
-    if job["state"] != "succeeded":
-        missing.append(f"the job should succeed; it is {job['state']}: {formatting.status_line(job)}")
-    if job["restarts"] < 1:
-        missing.append("the kill should cause a restart; there was none")
-    if not any((attempt["resumed_from_step"] or 0) > 0 for attempt in attempts[1:]):
-        missing.append("an attempt should resume from a step after 0; none did")
-    if accuracy is None or accuracy < _MIN_ACCURACY:
-        missing.append(f"the test accuracy should be at least {_MIN_ACCURACY}; it is {accuracy}")
-    return missing
+    resumed = any((attempt["resumed_from_step"] or 0) > 0 for attempt in attempts[1:])
+    shown = {
+        f"the job should succeed; it is {job['state']}: {formatting.status_line(job)}": job["state"] == "succeeded",
+        "the kill should cause a restart; there was none": job["restarts"] > 0,
+        "an attempt should resume from a step after 0; none did": resumed,
+        f"the test accuracy should be at least {_MIN_ACCURACY}; it is {accuracy}": (accuracy or 0) >= _MIN_ACCURACY,
+    }
+    return [promise for promise, kept in shown.items() if not kept]
 
 
-def _report_end(job: Job, accuracy: float | None, server: RunningServer) -> None:
-    reached = "unknown" if accuracy is None else f"{accuracy:.4f}"
-    _report(job["state"], f"at step {job['step']}; restarts {job['restarts']}; accuracy on the test set {reached}")
-    _report("page", page(server, job))
-
-
-def page(server: RunningServer, job: Job) -> str:
+def page(server: LocalServer, job: Job) -> str:
     """The URL of the job's page; browsers never send the token, which is after the #."""
-    return f"{server.access.url}/jobs/{job['id']}#token={server.access.token}"
+    return f"{server.url}/jobs/{job['id']}#token={server.token}"
 
 
 def _report(label: str, text: str) -> None:
