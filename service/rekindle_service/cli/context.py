@@ -97,19 +97,17 @@ def candidates(jobs: list[Job], incomplete: str) -> Iterator[tuple[str, str]]:
             yield job["id"], description
 
 
-JobArgument = Annotated[
-    str,
-    typer.Argument(
-        metavar="JOB",
-        help="Id, prefix of an id, number, or name (the latest job of that name).",
-        autocompletion=complete_job,
-    ),
+def _job_argument(help_text: str, metavar: str = "JOB") -> Any:
+    return typer.Argument(metavar=metavar, help=help_text, autocompletion=complete_job)
+
+
+JobArgument = Annotated[str, _job_argument("Id, prefix of an id, number, or name (the latest job of that name).")]
+JobsArgument = Annotated[
+    list[str], _job_argument("Ids, prefixes of ids, numbers, or names (the latest job of each name).")
 ]
-OptionalJobArgument = Annotated[
-    str | None,
-    typer.Argument(metavar="[JOB]", help="Show this job instead of the machine.", autocompletion=complete_job),
-]
-HomeOption = Annotated[Path | None, typer.Option(help="Directory of database, token and runs.")]
+OptionalJobArgument = Annotated[str | None, _job_argument("Show this job instead of the machine.", "[JOB]")]
+HOME_HELP = "Directory of database, token and runs."
+HomeOption = Annotated[Path | None, typer.Option(help=HOME_HELP)]
 YesOption = Annotated[bool, typer.Option("-y", "--yes", help="Do not ask for confirmation.")]
 
 

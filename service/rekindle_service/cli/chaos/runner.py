@@ -72,11 +72,7 @@ class InjectedFault:
 
 
 class JobSettledError(Exception):
-    """No more faults can be injected into the job."""
-
-    def __init__(self, job: Job) -> None:
-        super().__init__(job["state"])
-        self.job = job
+    """No more faults can be injected into a job in this state."""
 
 
 class NotInjectedError(Exception):
@@ -100,7 +96,7 @@ class FaultRun:
         while True:
             now, time_now = self._observe(), time.monotonic()
             if is_settled(now.job):
-                raise JobSettledError(now.job)
+                raise JobSettledError(now.job["state"])
             since = (since or time_now) if now.is_running else None
             running = 0.0 if since is None else time_now - since
             due = running >= delay and (now.step or 0) >= (at_step or 0)
