@@ -66,11 +66,6 @@ def note_connection(reachable: bool) -> None:
     )
 
 
-def print_json(value: Any) -> None:
-    """ASCII only, so that no text in it can control a terminal."""
-    typer.echo(json.dumps(value, indent=2))
-
-
 def print_job(job: Job, output: Output, sentence: str) -> None:
     """One job; ``sentence`` is what a person reads about it."""
     if not print_answer(output, job, [job["id"]]):
@@ -80,20 +75,21 @@ def print_job(job: Job, output: Output, sentence: str) -> None:
 def print_answer(output: Output, answer: Any, ids: Iterable[object]) -> bool:
     """Print ``answer`` or ``ids`` for a program; False where a person reads it, for whom the caller prints."""
     if output is Output.JSON:
-        print_json(answer)
+        typer.echo(json.dumps(answer, indent=2))  # in ASCII, so that no text in it can control a terminal
     elif output is Output.ID:
         for each in ids:
             typer.echo(sanitize_line(each))
     return output is not Output.TABLE
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> Table:
-    """A table without borders; cells hold sanitized text."""
+def table(columns: Sequence[str], rows: Iterable[Sequence[str | Text]], *, one_line: bool = False) -> Table:
+    """A table without borders; cells hold sanitized text. ``one_line``: rows are cut, their last cell first."""
     grid = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for column in columns:
-        grid.add_column(column, overflow="fold")
+        can_wrap = not one_line or column == columns[-1]
+        grid.add_column(column, no_wrap=not can_wrap, overflow="ellipsis" if one_line else "fold")
     for row in rows:
-        grid.add_row(*(cell if isinstance(cell, Text) else Text(cell) for cell in row))
+        grid.add_row(*(cell if isinstance(cell, Text) else Text(cell, no_wrap=one_line or None) for cell in row))
     return grid
 
 

@@ -7,11 +7,10 @@ from itertools import groupby
 from typing import Any
 
 from rich.console import Console, Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from rekindle_service.cli import formatting
-from rekindle_service.cli.formatting import ABSENT, STATE_STYLES, state_text
+from rekindle_service.cli.formatting import ABSENT, STATE_STYLES, state_text, table
 from rekindle_service.client import Attempt, Device, Job, Rank
 from rekindle_service.sanitize import sanitize_line
 
@@ -80,39 +79,25 @@ View = MachineView | JobView
 
 def frame(view: View, warning: str, width: int, height: int) -> RenderableType:
     """``view`` in at most ``height`` lines of ``width`` columns, with a count of the rows that did not fit."""
-    lines = [_title(width), *([_line(warning, "bold yellow")] if warning else []), *view.head(width), Text("")]
+    title = Text(f"{datetime.now():%H:%M:%S}  rekindle top (Ctrl-C ends it)"[:width], style="dim", no_wrap=True)
+    lines = [title, *([_line(warning, "bold yellow")] if warning else []), *view.head(width), Text("")]
     columns, rows = view.rows()
     space = height - len(lines) - 1
     if not rows or space < 1:
         return Group(*lines[:height])
     if len(rows) <= space:
-        return Group(*lines, _grid(columns, rows))
-    return Group(*lines, _grid(columns, rows[: space - 1]), _line(f"… and {len(rows) - space + 1} more", "dim"))
+        return Group(*lines, table(columns, rows, one_line=True))
+    shown = table(columns, rows[: space - 1], one_line=True)
+    return Group(*lines, shown, _line(f"… and {len(rows) - space + 1} more", "dim"))
 
 
 def full_view(view: View) -> RenderableType:
     """``view`` with all its rows, for a file or a pipe."""
-    return Group(*view.head(_UNLIMITED_WIDTH), _grid(*view.rows()))
-
-
-def _title(width: int) -> Text:
-    now = f"{datetime.now():%H:%M:%S}"
-    return Text(f"{now}  rekindle top (Ctrl-C ends it)"[:width], style="dim", no_wrap=True)
+    return Group(*view.head(_UNLIMITED_WIDTH), table(*view.rows(), one_line=True))
 
 
 def _line(text: str, style: str = "") -> Text:
     return Text(text, style=style, no_wrap=True, overflow="ellipsis")
-
-
-def _grid(columns: Sequence[str], rows: Sequence[Sequence[str | Text]]) -> Table:
-    """A table of one line per row, whatever the cells contain; the last column is cut first."""
-    grid = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for column in columns[:-1]:
-        grid.add_column(column, no_wrap=True, overflow="ellipsis")
-    grid.add_column(columns[-1], overflow="ellipsis")
-    for row in rows:
-        grid.add_row(*(cell if isinstance(cell, Text) else _line(cell) for cell in row))
-    return grid
 
 
 def _slots(slots: list[Device]) -> Text:
@@ -163,8 +148,7 @@ def _rate(steps_per_second: float | None) -> str:
 def _last_failure(attempts: list[Attempt]) -> str:
     """Why the latest ended attempt has ended, unless it succeeded."""
     for attempt in reversed(attempts):
-        if attempt["outcome"] is not None:
-            ending = attempt["outcome"]
+        if ending := attempt["outcome"]:
             failed = ending["class"] != "success"
             return f"attempt {attempt['number']} ended: {formatting.classified_outcome(ending)}" if failed else ""
     return ""
