@@ -216,11 +216,32 @@ def step_cell(job: Job | Rank) -> str:
     return f"{job['step']}" + ("" if job["steps"] is None else f"/{job['steps']}")
 
 
+def speed_cell(job: Job | Rank) -> str:
+    return ABSENT if job["steps_per_second"] is None else f"{job['steps_per_second']:.3g}/s"
+
+
 def time_breakdown(time: TimeBreakdown) -> str:
     """``training 2 min 5 s, replayed 4 s``: every category of at least a second, training first."""
     order = ("training", "saving", "replayed", "starting", "waiting", "queued")
     spent = ((category, time["seconds"][category]) for category in order)
     return ", ".join(f"{category} {duration(seconds)}" for category, seconds in spent if seconds >= 1)
+
+
+def job_cells(job: Job) -> dict[str, str | Text]:
+    """What tables of jobs show, by the heading of the column."""
+    return {
+        "#": str(job["number"]),
+        "ID": job["id"],
+        "NAME": sanitize_line(job["name"]),
+        "STATE": state_text(state_name(job)),
+        "STEP": step_cell(job),
+        "DONE": ABSENT if job["progress"] is None else f"{job['progress']:.0%}",
+        "SPEED": speed_cell(job),
+        "LEFT": ABSENT if job["eta_seconds"] is None else duration(job["eta_seconds"]),
+        "RANKS": str(job["world_size"] or requested_ranks(job)),
+        "RESTARTS": str(job["restarts"]),
+        "STATUS": status_line(job),
+    }
 
 
 def on_devices(devices: list[str]) -> str:

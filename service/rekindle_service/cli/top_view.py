@@ -44,7 +44,9 @@ class MachineView:
         yield from list(_slots(self.slots).wrap(Console(width=width), width))[:_SLOT_LINES]
 
     def rows(self) -> tuple[Sequence[str], list[list[str | Text]]]:
-        return _JOB_COLUMNS, [_job_row(job) for job in (*self.jobs, *self.settled)]
+        shown = (formatting.job_cells(job) for job in (*self.jobs, *self.settled))
+        cut = ({**cells, "NAME": cells["NAME"][:_MAX_NAME]} for cells in shown)
+        return _JOB_COLUMNS, [[cells[column] for column in _JOB_COLUMNS] for cells in cut]
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,21 +114,6 @@ def _slots(slots: list[Device]) -> Text:
     return text
 
 
-def _job_row(job: Job) -> list[str | Text]:
-    return [
-        str(job["number"]),
-        sanitize_line(job["name"])[:_MAX_NAME],
-        state_text(formatting.state_name(job)),
-        formatting.step_cell(job),
-        ABSENT if job["progress"] is None else f"{job['progress']:.0%}",
-        _rate(job["steps_per_second"]),
-        ABSENT if job["eta_seconds"] is None else formatting.duration(job["eta_seconds"]),
-        str(job["world_size"] or formatting.requested_ranks(job)),
-        str(job["restarts"]),
-        formatting.status_line(job),
-    ]
-
-
 def _rank_row(rank: Rank) -> list[str | Text]:
     age, straggler = rank["heartbeat_age"], rank["straggler"]
     return [
@@ -134,15 +121,11 @@ def _rank_row(rank: Rank) -> list[str | Text]:
         Text(sanitize_line(rank["state"]), style=_RANK_STYLES.get(rank["state"], "")),
         sanitize_line(rank["phase"] or ABSENT)[:_MAX_PHASE],
         formatting.step_cell(rank),
-        _rate(rank["steps_per_second"]),
+        formatting.speed_cell(rank),
         ABSENT if age is None else f"{age:.1f} s ago" if age < 60 else f"{formatting.duration(age)} ago",
         ABSENT if straggler is None else Text(f"{straggler:.0%} of the time", style="bold yellow"),
         sanitize_line(rank["last_line"] or ""),
     ]
-
-
-def _rate(steps_per_second: float | None) -> str:
-    return ABSENT if steps_per_second is None else f"{steps_per_second:.3g}/s"
 
 
 def _last_failure(attempts: list[Attempt]) -> str:

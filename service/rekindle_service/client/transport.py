@@ -106,15 +106,12 @@ class Connection:
     async def send(self, method: str, path: str, *, repeatable: bool = False, **options: Any) -> httpx2.Response:
         """The response to a request. ``repeatable``: send it again once after a lost connection."""
         try:
-            return await self._send(method, path, options)
+            async with self._open() as http:
+                response = await http.request(method, f"/api/v1{path}", **options)
         except NoServerError:
             if not repeatable:
                 raise
-            return await self._send(method, path, options)
-
-    async def _send(self, method: str, path: str, options: dict[str, Any]) -> httpx2.Response:
-        async with self._open() as http:
-            response = await http.request(method, f"/api/v1{path}", **options)
+            return await self.send(method, path, **options)
         if response.is_error:
             raise rejection(response)
         return response
