@@ -11,6 +11,7 @@ from pydantic_core import ErrorDetails
 from pydantic_settings import SettingsError
 
 from rekindle_service.client import Client, FieldProblem, Job, ProblemError
+from rekindle_service.client.calls import drop_none
 from rekindle_service.config.settings import Settings
 from rekindle_service.sanitize import sanitize_line
 from rekindle_service.suggestions import did_you_mean
@@ -27,11 +28,9 @@ _PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+@-]*")  # one word in every shell
 
 def settings_of(context: typer.Context, **flags: Any) -> Settings:
     """The settings of this command; flags that were not given are None. Raises ProblemError for a wrong one."""
-    before_verb = context.find_root().params
-    given = {name: before_verb.get(name) for name in ("home", "url")}
-    given |= {name: value for name, value in flags.items() if value is not None}
+    before_verb = {name: context.find_root().params.get(name) for name in ("home", "url")}
     try:
-        settings = Settings(**{name: value for name, value in given.items() if value is not None})
+        settings = Settings(**drop_none(**before_verb) | drop_none(**flags))
     except ValidationError as error:
         raise wrong_settings("The settings are wrong", *map(_field_problem, error.errors(include_url=False))) from error
     except SettingsError as error:

@@ -109,20 +109,15 @@ class FaultRun:
         """Inject the fault and watch until the job trains again, or is settled."""
         if planned.fault == SERVER:
             return self._kill_server(before)
+        fault, damaged = planned.fault, None
         try:
-            injected = self._inject_into_job(planned)
+            if fault == Fault.CORRUPT_SNAPSHOT:  # the damage has an effect only when it is read: kill a rank at once
+                fault, damaged = Fault.KILL, self._inject(fault, None).snapshot
+            injected = replace(self._inject(fault, planned.rank), snapshot=damaged)
         except NotInjectedError as error:
             return FaultReport(planned.fault, planned.rank, False, before.attempt, note=f"not injected: {error}")
-        failed = injected.injection["attempt"]
-        after = self._wait_recovered(before, failed)
+        after = self._wait_recovered(before, injected.injection["attempt"])
         return self._report(planned.fault, injected, after, time.monotonic() - injected.at)
-
-    def _inject_into_job(self, planned: PlannedFault) -> InjectedFault:
-        """A damaged snapshot has an effect only when it is read, so a rank is killed right after the damage."""
-        if planned.fault != Fault.CORRUPT_SNAPSHOT:
-            return self._inject(planned.fault, planned.rank)
-        damage = self._inject(planned.fault, None)
-        return replace(self._inject(Fault.KILL, planned.rank), snapshot=damage.snapshot)
 
     def _inject(self, fault: str, rank: int | None) -> InjectedFault:
         """Raises NotInjectedError when the server rejects it or the keeper does not inject it."""

@@ -74,7 +74,17 @@ def job_display(output: Output = Output.TABLE) -> Iterator[Callable[[Job], None]
     if output is not Output.TABLE:
         yield lambda job: None
     elif not sys.stdout.isatty():
-        yield _line_printer()
+        reported: Job | None = None
+
+        def print_change(job: Job) -> None:
+            nonlocal reported
+            line = change_line(reported, job)
+            if line is not None:
+                out().print(line)
+                sys.stdout.flush()
+                reported = job
+
+        yield print_change
     else:
         columns = (BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
         name, details = (TextColumn(f"{{task.fields[{field}]}}", markup=False) for field in ("job", "details"))
@@ -86,18 +96,3 @@ def job_display(output: Output = Output.TABLE) -> Iterator[Callable[[Job], None]
                 bar.update(task, completed=job["step"] or 0, total=job["steps"], job=name, details=_details(job))
 
             yield show
-
-
-def _line_printer() -> Callable[[Job], None]:
-    """For a file, a pipe or CI."""
-    reported: Job | None = None
-
-    def show(job: Job) -> None:
-        nonlocal reported
-        line = change_line(reported, job)
-        if line is not None:
-            out().print(line)
-            sys.stdout.flush()
-            reported = job
-
-    return show
