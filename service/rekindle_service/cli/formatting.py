@@ -33,8 +33,6 @@ _UNLIMITED_WIDTH = 100_000  # columns
 
 
 class Output(StrEnum):
-    """The forms of an answer."""
-
     TABLE = "table"  # for people
     JSON = "json"  # the server's answer unchanged
     ID = "id"  # one id per line
@@ -55,15 +53,13 @@ def err() -> Console:
 
 
 def note(message: str) -> None:
-    """One line on standard error."""
     err().print(Text(message, style="dim"))
 
 
 def note_connection(reachable: bool) -> None:
     """Note that the server became unreachable, or reachable again; for ``on_connection_change``."""
-    note(
-        "Server reachable again." if reachable else "Server unreachable; the job keeps running; retrying (Ctrl-C ends)."
-    )
+    unreachable = "Server unreachable; the job keeps running; retrying (Ctrl-C ends)."
+    note("Server reachable again." if reachable else unreachable)
 
 
 def print_job(job: Job, output: Output, sentence: str) -> None:

@@ -36,7 +36,6 @@ from rekindle_service.client import NoServerError, ProblemError
 
 app = typer.Typer(
     name="rekindle",
-    help="A fault-tolerant job service for torchrun.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},

@@ -79,10 +79,10 @@ def _no_projects() -> tuple[Path, Path]:
     return Path("/"), Path.home().resolve()
 
 
-def interpreter(python: str, cwd: Path) -> str:
+def interpreter(python: str, directory: Path = Path()) -> str:
     """The job's Python; ``active`` means that of the virtual environment of this shell."""
     if python != "active":
-        return os.path.normpath(cwd / python) if os.sep in python else python
+        return os.path.abspath(directory / python) if os.sep in python else python  # noqa: PTH100  # links stay
     prefix = os.environ.get("VIRTUAL_ENV") or os.environ.get("CONDA_PREFIX")
     if prefix is None:
         raise typer.BadParameter("--python active: no environment is active in this shell (VIRTUAL_ENV is not set)")

@@ -29,10 +29,6 @@ class LogFilter:
     attempt: int | None = None
     tail: int | None = None  # start with the last N lines of the latest attempt
 
-    @property
-    def streams(self) -> tuple[str, ...]:
-        return ("stdout", "stderr") if self.stream is None else (self.stream,)
-
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
@@ -142,8 +138,10 @@ class LogFollower:
         if number not in self._started:
             self._started.add(number)
             yield AttemptHeader(number, attempt["resumed_from_step"])
-        for rank in await self._ranks(number):
-            for stream in self._filter.streams:
+        choice = self._filter
+        ranks = [choice.rank] if choice.rank is not None else await self._ranks(number)
+        for rank in ranks:
+            for stream in ("stdout", "stderr") if choice.stream is None else (choice.stream,):
                 buffer = self._buffers.setdefault((number, rank, stream), LineBuffer())
                 while data := await self._chunk(number, rank, stream, buffer):
                     for line in buffer.feed(data):
@@ -155,8 +153,6 @@ class LogFollower:
                     yield LogLine(rank, stream, rest)
 
     async def _ranks(self, attempt: int) -> list[int]:
-        if self._filter.rank is not None:
-            return [self._filter.rank]
         return sorted(rank["rank"] for rank in await self._client.ranks(self._job_id, attempt))
 
     async def _chunk(self, attempt: int, rank: int, stream: str, buffer: LineBuffer) -> bytes:

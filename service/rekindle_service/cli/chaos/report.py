@@ -60,7 +60,6 @@ def diagnosis_correct(fault: str, rank: int | None, outcome: Outcome | None) -> 
 
 
 def row(report: FaultReport) -> list[str]:
-    """A line of the table at the end."""
     attempts = str(report.attempt_before)
     if report.attempt_after not in (None, report.attempt_before):
         attempts += f" → {report.attempt_after}"

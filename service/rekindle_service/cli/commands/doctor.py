@@ -49,7 +49,6 @@ def doctor(
 
 
 def check_machine(home: Home, python: str) -> list[Finding]:
-    """All checks that need no job."""
     from rekindle_service.cli.checks.gpus import gpus  # loads NVML, which no other command needs
 
     return [*software(python), *gpus(home.runs), *system(home.root), *storage(home.root), *home_access(home)]

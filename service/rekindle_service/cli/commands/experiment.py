@@ -108,7 +108,6 @@ def read_experiment(path: Path) -> dict[str, Any]:
 
 
 def _absolute(base: dict[str, Any], directory: Path) -> dict[str, Any]:
-    """``base`` with absolute paths."""
     code, python = base.get("code"), base.get("python")
     absolute = dict(base)
     if isinstance(code, dict) and isinstance(code.get("path"), str):

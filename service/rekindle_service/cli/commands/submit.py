@@ -43,10 +43,6 @@ def parse_ranks(text: str) -> int | dict[str, int]:
         raise typer.BadParameter(f"must be a number or MIN:MAX, as in 2 or 1:4, not {text!r}") from None
 
 
-def _parse_python(text: str) -> str:
-    return source_code.interpreter(text, Path.cwd())
-
-
 def submit(
     context: typer.Context,
     command: Annotated[Words, typer.Argument(metavar="[SCRIPT] [ARGS]", help="The script and its arguments.")] = None,
@@ -63,7 +59,7 @@ def submit(
     name: Annotated[Text, option(help="Job name. (default: that of the script)")] = None,
     ranks: Annotated[Text, option(metavar="N|MIN:MAX", parser=parse_ranks, help=RANKS_HELP)] = None,
     device: Annotated[Text, option(metavar="auto|cpu|cuda", help="Device of the ranks. (default: auto)")] = None,
-    python: Annotated[Text, option(metavar="PATH|active", parser=_parse_python, help=PYTHON_HELP)] = None,
+    python: Annotated[Text, option(metavar="PATH|active", parser=source_code.interpreter, help=PYTHON_HELP)] = None,
     priority: Annotated[Int, option(help="Jobs of higher priority start first. (default: 0)")] = None,
     max_failures: Annotated[Int, option(help="Failures without progress before giving up. (default: 3)")] = None,
     hang_timeout: Annotated[Float, option(help=HANG_HELP)] = None,
