@@ -11,7 +11,7 @@ from pydantic_core import ErrorDetails
 from pydantic_settings import SettingsError
 
 from rekindle_service.client import Client, FieldProblem, Job, ProblemError
-from rekindle_service.client.calls import drop_none
+from rekindle_service.client.calls import drop_unset
 from rekindle_service.config.settings import Settings
 from rekindle_service.sanitize import sanitize_line
 from rekindle_service.suggestions import did_you_mean
@@ -30,7 +30,7 @@ def settings_of(context: typer.Context, **flags: Any) -> Settings:
     """The settings of this command; flags that were not given are None. Raises ProblemError for a wrong one."""
     before_verb = {name: context.find_root().params.get(name) for name in ("home", "url")}
     try:
-        settings = Settings(**drop_none(**before_verb) | drop_none(**flags))
+        settings = Settings(**drop_unset(**before_verb) | drop_unset(**flags))
     except ValidationError as error:
         raise wrong_settings("The settings are wrong", *map(_field_problem, error.errors(include_url=False))) from error
     except SettingsError as error:

@@ -4,8 +4,7 @@ import json
 import sys
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from rich.console import Console
@@ -32,12 +31,7 @@ _UNLIMITED_WIDTH = 100_000  # columns
 # --- printing
 
 
-class Output(StrEnum):
-    TABLE = "table"  # for people
-    JSON = "json"  # the server's answer unchanged
-    ID = "id"  # one id per line
-
-
+Output = Literal["table", "json", "id"]
 OutputOption = Annotated[Output, typer.Option("-o", "--output", help="table for people; json or id for programs.")]
 
 
@@ -70,12 +64,12 @@ def print_job(job: Job, output: Output, sentence: str) -> None:
 
 def print_answer(output: Output, answer: Any, ids: Iterable[object]) -> bool:
     """Print ``answer`` or ``ids`` for a program; False where a person reads it, for whom the caller prints."""
-    if output is Output.JSON:
+    if output == "json":
         typer.echo(json.dumps(answer, indent=2))  # in ASCII, so that no text in it can control a terminal
-    elif output is Output.ID:
+    elif output == "id":
         for each in ids:
             typer.echo(sanitize_line(each))
-    return output is not Output.TABLE
+    return output != "table"
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str | Text]], *, one_line: bool = False) -> Table:
@@ -121,13 +115,10 @@ def format_problem(problem: Problem) -> Text:
 def duration(seconds: float) -> str:
     """``75`` → ``1 min 15 s``: the two largest units."""
     whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60} s"
-    if whole < 86400:
-        return f"{whole // 3600} h {whole % 3600 // 60} min"
-    return f"{whole // 86400} d {whole % 86400 // 3600} h"
+    for large, name, small, rest in ((86400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")):
+        if whole >= large:
+            return f"{whole // large} {name} {whole % large // small} {rest}"
+    return f"{whole} s"
 
 
 def size(count: int) -> str:

@@ -5,7 +5,7 @@ from contextlib import aclosing
 
 import httpx2
 
-from rekindle_service.client.calls import ApiCalls, drop_none
+from rekindle_service.client.calls import ApiCalls, drop_unset
 from rekindle_service.client.errors import NoServerError, ProblemError
 from rekindle_service.client.log_follower import LogFilter, LogFollower, LogItem
 from rekindle_service.client.models import Job
@@ -29,7 +29,7 @@ class AsyncClient(ApiCalls):
             yield job
             if is_settled(job):
                 return
-            await self._connection.sleep(_POLL_INTERVAL)
+            await self.sleep(_POLL_INTERVAL)
 
     async def wait(self, job_id: str, on_connection_change: OnConnectionChange | None = None) -> Job:
         """The job once it is settled."""
@@ -47,7 +47,7 @@ class AsyncClient(ApiCalls):
     ) -> AsyncGenerator[LogItem, None]:
         """The output of the ranks, attempt by attempt; ``follow`` continues until the job is settled."""
         client = self.reconnecting(on_connection_change)
-        return LogFollower(client, job_id, choice or LogFilter(), self._connection.sleep).read(follow=follow)
+        return LogFollower(client, job_id, choice or LogFilter()).read(follow=follow)
 
     async def events(
         self,
@@ -64,7 +64,7 @@ class AsyncClient(ApiCalls):
         policy = ReconnectPolicy(on_connection_change)
         timeout = httpx2.Timeout(_STREAM_TIMEOUT, connect=5)
         while True:
-            params = drop_none(job=list(jobs), log=list(logs), last_event_id=since)
+            params = drop_unset(job=list(jobs), log=list(logs), last_event_id=since)
             try:
                 async with aclosing(self._connection.events("/events", params=params, timeout=timeout)) as stream:
                     async for event in stream:
@@ -73,4 +73,4 @@ class AsyncClient(ApiCalls):
                         yield event
             except (NoServerError, ProblemError) as error:
                 policy.on_error(error)
-            await self._connection.sleep(RETRY_INTERVAL)
+            await self.sleep(RETRY_INTERVAL)

@@ -46,7 +46,7 @@ class ApiCalls:
         timeout: float = TIMEOUT,
         http: type[AsyncHttp] | type[BlockingHttp] = AsyncHttp,
     ) -> None:
-        self._connection = Connection(locate, timeout, http)
+        self._connection, self.sleep = Connection(locate, timeout, http), http.sleep
         self._reconnect: ReconnectPolicy | None = None
 
     @classmethod
@@ -120,7 +120,7 @@ class ApiCalls:
 
     async def inject(self, job_id: str, fault: str, rank: int | None) -> models.FaultInjection:
         """Inject a fault; the server chooses the rank where the fault needs one and ``rank`` is None."""
-        return await self.request("POST", _job(job_id, "chaos"), json=drop_none(fault=fault, rank=rank))
+        return await self.request("POST", _job(job_id, "chaos"), json=drop_unset(fault=fault, rank=rank))
 
     async def devices(self) -> models.Devices:
         """Every slot and the job that holds it."""
@@ -200,7 +200,7 @@ class ApiCalls:
         return response.json() if response.content else None
 
     async def _get(self, path: str, **params: Any) -> Any:
-        return await self.request("GET", path, params=drop_none(**params))
+        return await self.request("GET", path, params=drop_unset(**params))
 
     async def _items(self, path: str, **params: Any) -> Any:
         """A list that the server sends on one page."""
@@ -223,7 +223,7 @@ class ApiCalls:
                 response = await self._connection.send(method, path, **options)
             except (NoServerError, ProblemError) as error:
                 policy.on_error(error)
-                await self._connection.sleep(RETRY_INTERVAL)
+                await self.sleep(RETRY_INTERVAL)
             else:
                 policy.on_success()
                 return response
@@ -238,5 +238,6 @@ def _segment(text: str) -> str:
     return quote(text, safe="")
 
 
-def drop_none(**values: Any) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if value is not None}
+def drop_unset(**values: Any) -> dict[str, Any]:
+    """The values that were given; the server has the default of every other."""
+    return {name: value for name, value in values.items() if value not in (None, [], {})}

@@ -6,7 +6,7 @@ where the last one ended.
 
 import re
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 
 from rekindle_service.client.calls import ApiCalls
@@ -87,10 +87,8 @@ class LineBuffer:
 class LogFollower:
     """The selected logs of one job, read once."""
 
-    def __init__(
-        self, client: ApiCalls, job_id: str, choice: LogFilter, sleep: Callable[[float], Awaitable[None]]
-    ) -> None:
-        self._client, self._job_id, self._filter, self._sleep = client, job_id, choice, sleep
+    def __init__(self, client: ApiCalls, job_id: str, choice: LogFilter) -> None:
+        self._client, self._job_id, self._filter = client, job_id, choice
         self._buffers: dict[tuple[int, int, str], LineBuffer] = {}
         self._first_seen: dict[int, float] = {}  # attempt → monotonic seconds
         self._started: set[int] = set()
@@ -111,7 +109,7 @@ class LogFollower:
                         yield item
             if settled:
                 break
-            await self._sleep(_POLL_INTERVAL)
+            await self._client.sleep(_POLL_INTERVAL)
         selected = self._filter.attempt
         if selected is not None and selected not in self._started:  # the server's error lists those that exist
             await self._client.ranks(self._job_id, selected)

@@ -101,7 +101,6 @@ class Connection:
     ) -> None:
         self._locate, self._timeout, self._http_type = locate, timeout, http
         self._http: AsyncHttp | BlockingHttp | None = None
-        self.sleep = http.sleep
 
     async def send(self, method: str, path: str, *, repeatable: bool = False, **options: Any) -> httpx2.Response:
         """The response to a request. ``repeatable``: send it again once after a lost connection."""

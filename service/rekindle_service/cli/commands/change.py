@@ -11,17 +11,17 @@ from rekindle_service.client import Client, Job
 from rekindle_service.sanitize import sanitize_line
 
 
-def cancel(context: typer.Context, job: JobArgument, output: OutputOption = Output.TABLE) -> None:
+def cancel(context: typer.Context, job: JobArgument, output: OutputOption = "table") -> None:
     """Stop a job; its snapshots and logs are kept, and `resume` can still continue it."""
     _change(context, job, output, Client.cancel, "is being cancelled")
 
 
-def drain(context: typer.Context, job: JobArgument, output: OutputOption = Output.TABLE) -> None:
+def drain(context: typer.Context, job: JobArgument, output: OutputOption = "table") -> None:
     """Save a snapshot at the next step, release the slots and hold the job in the queue until `resume`."""
     _change(context, job, output, Client.drain, "is being drained")
 
 
-def resume(context: typer.Context, job: JobArgument, output: OutputOption = Output.TABLE) -> None:
+def resume(context: typer.Context, job: JobArgument, output: OutputOption = "table") -> None:
     """Release a held job, or continue a failed or cancelled one from its latest snapshot."""
     _change(context, job, output, Client.resume, "resumes")
 

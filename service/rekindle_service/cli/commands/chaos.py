@@ -18,7 +18,7 @@ from rekindle_service.cli.chaos.runner import FaultRun, JobSettledError
 from rekindle_service.cli.chaos.schedule import KNOWN_FAULTS, SERVER, ChaosOptions, parse_fault, schedule
 from rekindle_service.cli.context import JobArgument, YesOption, connect, find_job, settings_of
 from rekindle_service.cli.exit_codes import ExitCode
-from rekindle_service.cli.formatting import Output, OutputOption, note, note_connection, out, print_answer, table
+from rekindle_service.cli.formatting import OutputOption, note, note_connection, out, print_answer, table
 from rekindle_service.client import ProblemError, is_settled
 
 _SEEDS = 1_000_000
@@ -37,7 +37,7 @@ def chaos(
     at_random: Annotated[bool, Option("--random", help="Randomise faults, ranks and times.")] = False,
     seed: Annotated[int | None, Option(help="Random seed.")] = None,
     yes: YesOption = False,
-    output: OutputOption = Output.TABLE,
+    output: OutputOption = "table",
 ) -> None:
     """Inject faults into a running job, and report what each of them cost.
 
@@ -60,7 +60,7 @@ def chaos(
             typer.confirm(f"Inject faults into {formatting.job_name(found)}?", abort=True)
         replace = partial(replace_server, settings.home_dir, settings.home / "server.log")
         run = FaultRun(client.reconnecting(note_connection), found["id"], replace)
-        print_line = typer.echo if output is Output.TABLE else note
+        print_line = typer.echo if output == "table" else note
         seed = secrets.randbelow(_SEEDS) if seed is None else seed
         reports, code = _inject_all(run, options, at_step, seed, print_line)
     if not print_answer(output, [report.to_json() for report in reports], [found["id"]]) and reports:

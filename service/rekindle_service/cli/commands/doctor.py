@@ -27,7 +27,7 @@ def doctor(
     job: OptionalJobArgument = None,
     python: Annotated[str | None, typer.Option(help="Interpreter that runs jobs. (default: this one)")] = None,
     stacks: Annotated[bool, typer.Option("--stacks", help="With JOB: print the Python stacks of every rank.")] = False,
-    output: OutputOption = Output.TABLE,
+    output: OutputOption = "table",
 ) -> None:
     """Check this machine, or one job, and advise what to do about each problem.
 

@@ -28,6 +28,7 @@ from rekindle_service.cli.formatting import (
 )
 from rekindle_service.cli.source_code import interpreter, send_directory
 from rekindle_service.client import BuiltIn, Client, Experiment, ExperimentSummary, ProblemError, Row, Trial, is_settled
+from rekindle_service.client.calls import drop_unset
 from rekindle_service.config.settings import Settings
 from rekindle_service.experiments.matrix import format_value, label
 from rekindle_service.sanitize import sanitize_line
@@ -46,7 +47,7 @@ def experiment(
     cancel: Annotated[str | None, Option(metavar="EXPERIMENT", help="Cancel this one, by id, number or name.")] = None,
     list_all: Annotated[bool, Option("--list", help="List the built-in and the submitted experiments.")] = False,
     follow: Annotated[bool, Option("--follow", help="Wait for completion of all jobs, then print the table.")] = False,
-    output: OutputOption = Output.TABLE,
+    output: OutputOption = "table",
 ) -> None:
     """Run a set of jobs that differ in some parameters, and compare their results.
 
@@ -64,7 +65,7 @@ def experiment(
             found = client.experiment(find_experiment(client, show)["id"])
         else:
             body = {"builtin": name} if file is None else read_experiment(file)
-            body |= {key: value for key, value in (("size", size), ("args", args)) if value}
+            body |= drop_unset(size=size, args=args)
             found = client.submit_experiment(_with_code(client, settings_of(context), body))
         if follow:
             raise typer.Exit(_follow(client, found, output))

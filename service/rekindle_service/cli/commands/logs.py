@@ -22,7 +22,7 @@ _CURSOR_UP = b"\x1b[A"
 _DIM, _RESET = "\x1b[2m", "\x1b[0m"
 _TAIL_HELP = "Start with the last N lines of the latest attempt."
 
-Form = Literal["text", "json"]
+LogOutput = Literal["text", "json"]
 Stream = Literal["stdout", "stderr", "both"]
 
 
@@ -35,7 +35,7 @@ def logs(
     stream: Annotated[Stream, Option(help="Only this output stream of the ranks.")] = "both",
     tail: Annotated[int | None, Option("-n", "--tail", min=1, help=_TAIL_HELP)] = None,
     output: Annotated[
-        Form, Option("-o", "--output", help="text for people; json prints one object per line.")
+        LogOutput, Option("-o", "--output", help="text for people; json prints one object per line.")
     ] = "text",
     raw: Annotated[bool, Option("--raw", help="Keep control characters, which act on this terminal.")] = False,
 ) -> None:

@@ -6,7 +6,7 @@ import typer
 from rich.text import Text
 
 from rekindle_service.cli.context import connect
-from rekindle_service.cli.formatting import Output, OutputOption, job_cells, out, print_answer, state_text, table
+from rekindle_service.cli.formatting import OutputOption, job_cells, out, print_answer, state_text, table
 from rekindle_service.client import Job
 
 _MAX_NAME = 24  # cells, on a terminal
@@ -18,7 +18,7 @@ def ps(
     state: Annotated[str | None, typer.Option(help="Only jobs in this state.")] = None,
     name: Annotated[str | None, typer.Option(help="Only jobs of this name.")] = None,
     limit: Annotated[int, typer.Option(help="Maximum number of jobs.", min=1)] = 20,
-    output: OutputOption = Output.TABLE,
+    output: OutputOption = "table",
 ) -> None:
     """List jobs, latest first."""
     with connect(context) as client:

@@ -16,7 +16,7 @@ from typer.core import TyperGroup
 from rekindle.contract.environment import clean_environment
 from rekindle_service.cli import formatting
 from rekindle_service.cli.context import JobArgument, connect, find_job, settings_of
-from rekindle_service.cli.formatting import Output, OutputOption, note, out, print_answer, table
+from rekindle_service.cli.formatting import OutputOption, note, out, print_answer, table
 from rekindle_service.client import Job, ProblemError, Snapshot
 from rekindle_service.config.home import Home
 from rekindle_service.sanitize import sanitize_line
@@ -39,7 +39,7 @@ snapshots = typer.Typer(cls=_Verbs, no_args_is_help=True, help="List the snapsho
 
 
 @snapshots.command("list")
-def list_snapshots(context: typer.Context, job: JobArgument, output: OutputOption = Output.TABLE) -> None:
+def list_snapshots(context: typer.Context, job: JobArgument, output: OutputOption = "table") -> None:
     """List the snapshots that a job can resume from; ``list`` may be omitted."""
     with connect(context) as client:
         answer = client.snapshots(find_job(client, job)["id"])

@@ -11,8 +11,9 @@ from rekindle.contract.job import SnapshotPolicy
 from rekindle_service.cli import formatting, source_code
 from rekindle_service.cli.commands.wait import follow as follow_job
 from rekindle_service.cli.context import connect, find_job, settings_of
-from rekindle_service.cli.formatting import Output, OutputOption, note, print_job
+from rekindle_service.cli.formatting import OutputOption, note, print_job
 from rekindle_service.client import Job
+from rekindle_service.client.calls import drop_unset
 from rekindle_service.sanitize import sanitize_line
 
 CONTEXT = {"allow_interspersed_args": False}
@@ -54,7 +55,7 @@ def submit(
     env: Annotated[Words, option(metavar="K[=V]", help="Environment variable; K alone copies its value.")] = None,
     after: Annotated[Words, option(metavar="JOB", help="Start only after this job has succeeded.")] = None,
     follow: Annotated[bool, option("--follow", help=FOLLOW_HELP)] = False,
-    output: OutputOption = Output.TABLE,
+    output: OutputOption = "table",
     # Each option below is sent as the field of its name, or as that of the snapshot policy; see ``job_fields``.
     name: Annotated[Text, option(help="Job name. (default: that of the script)")] = None,
     ranks: Annotated[Text, option(metavar="N|MIN:MAX", parser=parse_ranks, help=RANKS_HELP)] = None,
@@ -88,8 +89,8 @@ def submit(
         if directory is not None:
             body["code"] = source_code.send_directory(client, settings_of(context), directory)
         body["after"] = [find_job(client, each)["id"] for each in after or []]
-        job = client.submit(drop_unset(body))
-        if not follow or output is Output.TABLE:
+        job = client.submit(drop_unset(**body))
+        if not follow or output == "table":
             print_job(job, output, _submitted(job))
         if follow:
             raise typer.Exit(follow_job(client, job["id"], output))
@@ -103,12 +104,7 @@ def job_fields(parameters: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of the request body that options set one to one; ``parameters`` are those of the command line."""
     fields = {name: value for name, value in parameters.items() if name not in _OTHER_PARAMETERS}
     policy = {name: fields.pop(name) for name in _POLICY_FIELDS if name in fields}
-    return drop_unset({**fields, "snapshot": drop_unset(policy)})
-
-
-def drop_unset(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields that were given; the server has the default of every other."""
-    return {name: value for name, value in fields.items() if value not in (None, [], {})}
+    return drop_unset(**fields, snapshot=drop_unset(**policy))
 
 
 def target_and_args(command: list[str], module: str | None, recipe: str | None) -> tuple[str, str, list[str]]:
