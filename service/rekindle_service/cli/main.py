@@ -34,12 +34,8 @@ from rekindle_service.cli.exit_codes import ExitCode
 from rekindle_service.cli.formatting import err, format_error, format_problem
 from rekindle_service.client import NoServerError, ProblemError
 
-app = typer.Typer(
-    name="rekindle",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+_CONTEXT = {"help_option_names": ["-h", "--help"]}
+app = typer.Typer(name="rekindle", no_args_is_help=True, pretty_exceptions_enable=False, context_settings=_CONTEXT)
 
 _PANELS: dict[str, tuple[Callable[..., None], ...]] = {
     "Jobs": (ps, top, show, logs, wait, cancel, drain, resume, delete, chaos, experiment),

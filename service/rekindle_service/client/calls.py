@@ -16,7 +16,7 @@ from rekindle_service.client import models
 from rekindle_service.client.discovery import Server, find_server
 from rekindle_service.client.errors import NoServerError, ProblemError
 from rekindle_service.client.reconnect import RETRY_INTERVAL, OnConnectionChange, ReconnectPolicy
-from rekindle_service.client.transport import AsyncHttp, BlockingHttp, Connection
+from rekindle_service.client.transport import AsyncHttp, Connection, HttpType
 from rekindle_service.config.settings import Settings
 
 TIMEOUT = 30.0  # seconds for the next byte of an answer
@@ -40,12 +40,7 @@ class ApiCalls:
     raised NoServerError can succeed.
     """
 
-    def __init__(
-        self,
-        locate: Callable[[], Server],
-        timeout: float = TIMEOUT,
-        http: type[AsyncHttp] | type[BlockingHttp] = AsyncHttp,
-    ) -> None:
+    def __init__(self, locate: Callable[[], Server], timeout: float = TIMEOUT, http: HttpType = AsyncHttp) -> None:
         self._connection, self.sleep = Connection(locate, timeout, http), http.sleep
         self._reconnect: ReconnectPolicy | None = None
 

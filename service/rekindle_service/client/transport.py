@@ -93,12 +93,13 @@ class BlockingHttp:
         time.sleep(seconds)
 
 
+HttpType = type[AsyncHttp] | type[BlockingHttp]
+
+
 class Connection:
     """The connection of one client; ``locate`` finds the server before the first request and after a lost one."""
 
-    def __init__(
-        self, locate: Callable[[], Server], timeout: float, http: type[AsyncHttp] | type[BlockingHttp]
-    ) -> None:
+    def __init__(self, locate: Callable[[], Server], timeout: float, http: HttpType) -> None:
         self._locate, self._timeout, self._http_type = locate, timeout, http
         self._http: AsyncHttp | BlockingHttp | None = None
 

@@ -39,6 +39,10 @@ class Observation:
         return max((rank["resumed_from_step"] or 0 for rank in self.ranks), default=0)
 
     @property
+    def has_recovered(self) -> bool:
+        return self.job["state"] in ("running", "succeeded")
+
+    @property
     def is_running(self) -> bool:
         all_run = bool(self.ranks) and all(rank["state"] == "running" for rank in self.ranks)
         return self.job["state"] == "running" and self.job["intent"] == "run" and all_run
@@ -139,24 +143,19 @@ class FaultRun:
 
     def _report(self, fault: str, injected: InjectedFault, after: Observation, seconds: float) -> FaultReport:
         number, rank = injected.injection["attempt"], injected.injection["rank"]
-        recovered = after.job["state"] in ("running", "succeeded")
-        report = FaultReport(fault, rank, recovered, number, after.attempt, injected.snapshot)
-        if recovered and after.attempt == number:
+        report = FaultReport(fault, rank, after.has_recovered, number, after.attempt, injected.snapshot)
+        if after.has_recovered and after.attempt == number:
             return replace(report, note="the job ended before the fault had an effect")
         failed = self._attempt(number)
         report = replace(report, outcome=failed["outcome"])
-        if not recovered:
+        if not after.has_recovered:
             status = formatting.status_line(after.job)
             return replace(report, note=f"the job is {after.job['state']}: {status}")
         damaged = injected.snapshot is not None and injected.snapshot == after.resumed_from_step
-        return replace(
-            report,
-            recovered=not damaged,
-            downtime=seconds,
-            replayed_steps=failed["replayed_steps"],
-            diagnosis_correct=diagnosis_correct(fault, rank, failed["outcome"]),
-            note="it resumed from the damaged snapshot" if damaged else "",
-        )
+        note = "it resumed from the damaged snapshot" if damaged else ""
+        correct, replayed = diagnosis_correct(fault, rank, failed["outcome"]), failed["replayed_steps"]
+        report = replace(report, downtime=seconds, replayed_steps=replayed, diagnosis_correct=correct)
+        return replace(report, recovered=not damaged, note=note)
 
     def _attempt(self, number: int) -> Attempt:
         """The attempt, once its replayed steps are known, or cannot be."""
@@ -174,16 +173,11 @@ class FaultRun:
         self._replace_server()
         unavailable = time.monotonic() - start
         after = self._wait_recovered(before, before.attempt, same_attempt=True)
-        restarted = after.attempt != before.attempt
-        return FaultReport(
-            SERVER,
-            None,
-            after.job["state"] in ("running", "succeeded"),
-            before.attempt,
-            after.attempt,
-            downtime=time.monotonic() - start if restarted else 0.0,
-            note=f"no server for {unavailable:.1f} s" + (", and the ranks were restarted" if restarted else ""),
-        )
+        report = FaultReport(SERVER, None, after.has_recovered, before.attempt, after.attempt, downtime=0.0)
+        note = f"no server for {unavailable:.1f} s"
+        if after.attempt == before.attempt:
+            return replace(report, note=note)
+        return replace(report, downtime=time.monotonic() - start, note=f"{note}, and the ranks were restarted")
 
     def _wait_recovered(self, before: Observation, attempt: int, *, same_attempt: bool = False) -> Observation:
         """The job when an attempt after ``attempt`` trains, or it is settled.

@@ -15,17 +15,7 @@ from typer import Argument, Option
 from rekindle_service.cli import formatting
 from rekindle_service.cli.context import connect, settings_of
 from rekindle_service.cli.exit_codes import ExitCode, exit_code_for
-from rekindle_service.cli.formatting import (
-    ABSENT,
-    Output,
-    OutputOption,
-    note,
-    note_connection,
-    out,
-    print_answer,
-    state_text,
-    table,
-)
+from rekindle_service.cli.formatting import Output, OutputOption, note, note_connection, out, print_answer
 from rekindle_service.cli.source_code import interpreter, send_directory
 from rekindle_service.client import BuiltIn, Client, Experiment, ExperimentSummary, ProblemError, Row, Trial, is_settled
 from rekindle_service.client.calls import drop_unset
@@ -204,25 +194,23 @@ def comparison_table(experiment: Experiment) -> Table:
     headings = [*experiment["parameters"], *experiment["measures"]]
     all_succeeded = set(experiment["states"]) == {"succeeded"}
     columns = [sanitize_line(each) for each in headings] + ([] if all_succeeded else ["state"])
-    return table(columns, [_cells(experiment, row, with_states=not all_succeeded) for row in experiment["rows"]])
+    return formatting.table(columns, [_cells(experiment, row)[: len(columns)] for row in experiment["rows"]])
 
 
-def _cells(experiment: Experiment, row: Row, *, with_states: bool) -> list[str | Text]:
+def _cells(experiment: Experiment, row: Row) -> list[str | Text]:
     parameters = [
         sanitize_line(format_value(row["parameters"][key])) if key in row["parameters"] else ""
         for key in experiment["parameters"]
     ]
     values = [value_text(*pair) for pair in zip(row["values"], row["spread"], strict=True)]
-    if not with_states:
-        return [*parameters, *values]
     states = dict.fromkeys(experiment["trials"][index]["state"] for index in row["trials"])
-    return [*parameters, *values, Text(", ").join(state_text(state) for state in states)]
+    return [*parameters, *values, Text(", ").join(formatting.state_text(state) for state in states)]
 
 
 def value_text(value: float | None, spread: tuple[float, float] | None) -> str:
     """``0.9721``, or ``0.9721 (0.9694 to 0.9749)`` for the mean of several."""
     if value is None:
-        return ABSENT
+        return formatting.ABSENT
     return _number(value) + ("" if spread is None else f" ({_number(spread[0])} to {_number(spread[1])})")
 
 
@@ -251,12 +239,13 @@ def builtin_table(builtins: list[BuiltIn]) -> Table:
     for each in builtins:
         rows.setdefault(each["name"], []).append(each)
     sizes = {name: ", ".join(f"{one['size']} ({one['jobs']} jobs)" for one in each) for name, each in rows.items()}
-    return table(("NAME", "SIZES", "COMPARES"), ((name, sizes[name], each[0]["title"]) for name, each in rows.items()))
+    return formatting.table(
+        ("NAME", "SIZES", "COMPARES"), ((name, sizes[name], each[0]["title"]) for name, each in rows.items())
+    )
 
 
 def summary_table(experiments: list[ExperimentSummary]) -> Table:
-    columns = ("#", "ID", "NAME", "JOBS", "STATES", "SUBMITTED")
-    return table(columns, (_summary_row(each) for each in experiments))
+    return formatting.table(("#", "ID", "NAME", "JOBS", "STATES", "SUBMITTED"), map(_summary_row, experiments))
 
 
 def _summary_row(one: ExperimentSummary) -> list[str | Text]:
