@@ -15,21 +15,12 @@ def gpus(runs: Path) -> list[Finding]:
     """The driver and each GPU; processes whose run directory is not in ``runs`` are foreign."""
     try:
         pynvml.nvmlInit()
+        driver = ok("gpu driver", str(pynvml.nvmlSystemGetDriverVersion()))
+        return [driver, *(_gpu(index, runs) for index in range(pynvml.nvmlDeviceGetCount()))]
     except pynvml.NVMLError_LibraryNotFound:
         return [ok("gpu", "there is no NVIDIA driver: jobs run on the CPU")]
     except pynvml.NVMLError as error:
-        return [_driver_problem(error)]
-    try:
-        found = [ok("gpu driver", str(pynvml.nvmlSystemGetDriverVersion()))]
-        return found + [_gpu(index, runs) for index in range(pynvml.nvmlDeviceGetCount())]
-    except pynvml.NVMLError as error:
-        return [_driver_problem(error)]
-    finally:
-        pynvml.nvmlShutdown()
-
-
-def _driver_problem(error: Exception) -> Finding:
-    return problem("gpu driver", f"it reports: {error}", "See nvidia-smi and dmesg; reboot after an update.")
+        return [problem("gpu driver", f"it reports: {error}", "See nvidia-smi and dmesg; reboot after an update.")]
 
 
 def _gpu(index: int, runs: Path) -> Finding:

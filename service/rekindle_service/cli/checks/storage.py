@@ -26,13 +26,9 @@ _OTHER_USERS = 0o077
 
 def storage(home: Path) -> list[Finding]:
     """``home`` need not exist yet: its closest existing parent is checked instead."""
-    directory = existing_parent(home)
+    directory = next(path for path in (home, *home.parents) if path.is_dir())
     filesystem = filesystem_of(directory, Path("/proc/self/mountinfo").read_text(errors="replace"))
     return [disk_space(directory), check_filesystem(filesystem), write_speed(directory), shared_memory()]
-
-
-def existing_parent(path: Path) -> Path:
-    return next(directory for directory in (path, *path.parents) if directory.is_dir())
 
 
 def disk_space(directory: Path) -> Finding:

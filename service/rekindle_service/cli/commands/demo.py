@@ -41,7 +41,9 @@ def demo(context: typer.Context, home: HomeOption = None) -> None:
         _report("watch", page(server, job))
         job, killed_at = _kill_after_snapshot(client, job, directory)
         job = _poll_until(client, job["id"], is_settled)
-        attempts, accuracy = client.attempts(job["id"]), _test_accuracy(client, job["id"])
+        attempts, reported = client.attempts(job["id"]), client.metrics(job["id"], "test_accuracy")
+    points = [point for series in reported for point in series["points"]]
+    accuracy = points[-1][3] if points else None
     _report_recovery(attempts, killed_at)
     reached = "unknown" if accuracy is None else f"{accuracy:.4f}"
     _report(job["state"], f"at step {job['step']}; restarts {job['restarts']}; accuracy on the test set {reached}")
@@ -115,12 +117,6 @@ def _report_recovery(attempts: list[Attempt], killed_at: float) -> None:
         if running is not None and before is attempts[0]:  # later attempts do not follow this kill
             took = f", its ranks ran {max(0.0, running.timestamp() - killed_at):.1f} s after the kill"
         _report("resumed", f"attempt {attempt['number']} from step {attempt['resumed_from_step']}{took}")
-
-
-def _test_accuracy(client: Client, job_id: str) -> float | None:
-    """The last test accuracy that the recipe reported."""
-    points = [point for series in client.metrics(job_id, "test_accuracy") for point in series["points"]]
-    return points[-1][3] if points else None
 
 
 def shortfalls(job: Job, attempts: list[Attempt], accuracy: float | None) -> list[str]:
