@@ -136,10 +136,9 @@ class LogFollower:
         if number not in self._started:
             self._started.add(number)
             yield AttemptHeader(number, attempt["resumed_from_step"])
-        choice = self._filter
-        ranks = [choice.rank] if choice.rank is not None else await self._ranks(number)
-        for rank in ranks:
-            for stream in ("stdout", "stderr") if choice.stream is None else (choice.stream,):
+        streams = ("stdout", "stderr") if self._filter.stream is None else (self._filter.stream,)
+        for rank in await self._ranks(number):
+            for stream in streams:
                 buffer = self._buffers.setdefault((number, rank, stream), LineBuffer())
                 while data := await self._chunk(number, rank, stream, buffer):
                     for line in buffer.feed(data):
@@ -151,6 +150,8 @@ class LogFollower:
                     yield LogLine(rank, stream, rest)
 
     async def _ranks(self, attempt: int) -> list[int]:
+        if self._filter.rank is not None:
+            return [self._filter.rank]
         return sorted(rank["rank"] for rank in await self._client.ranks(self._job_id, attempt))
 
     async def _chunk(self, attempt: int, rank: int, stream: str, buffer: LineBuffer) -> bytes:

@@ -95,9 +95,8 @@ def _time_writes(probe: Path) -> float:
 def shared_memory(directory: Path = Path("/dev/shm")) -> Finding:  # noqa: S108  # only inspected, never written
     """Data-loader workers pass batches through it; a container often has only 64 MB."""
     if not directory.is_dir():
-        return warning(
-            "shared memory", f"{directory} does not exist", "Data-loader workers need it: mount a tmpfs there."
-        )
+        advice = "Data-loader workers need it: mount a tmpfs there."
+        return warning("shared memory", f"{directory} does not exist", advice)
     usage = shutil.disk_usage(directory)
     advice = "Data-loader workers may die with SIGBUS: give the container more (docker run --shm-size=8g)."
     detail = f"{size(usage.free)} of {size(usage.total)} free in {directory}"

@@ -39,7 +39,7 @@ def demo(context: typer.Context, home: HomeOption = None) -> None:
         job = client.submit(dict(_REQUEST))
         _report("job", f"{job['number']} ({job['id']}): {formatting.target(job)} on 2 ranks")
         _report("watch", page(server, job))
-        job, killed_at = _kill_after_snapshot(client, job, directory)
+        killed_at = _kill_after_snapshot(client, job["id"], directory)
         job = _poll_until(client, job["id"], is_settled)
         attempts, reported = client.attempts(job["id"]), client.metrics(job["id"], "test_accuracy")
     points = [point for series in reported for point in series["points"]]
@@ -64,24 +64,21 @@ def _server(home: Home) -> LocalServer:
     return server
 
 
-def _kill_after_snapshot(client: Client, job: Job, home: Home) -> tuple[Job, float]:
-    """Wait until steps after a snapshot are finished, so that the kill has a cost, and kill a rank.
-
-    Returns the job as it was then and the time in seconds since the epoch.
-    """
+def _kill_after_snapshot(client: Client, job_id: str, home: Home) -> float:
+    """Kill a rank when steps after a snapshot are finished, so that it has a cost; returns seconds since the epoch."""
     while True:
-        job = _poll_until(client, job["id"], lambda now: is_past_snapshot(now) or is_settled(now))
+        job = _poll_until(client, job_id, lambda now: is_past_snapshot(now) or is_settled(now))
         if is_settled(job):
             status = formatting.status_line(job)
             err().print(Text(f"The job ended before a rank could be killed: {job['state']}. {status}"))
             raise typer.Exit(ExitCode.FAILED)
-        ranks = client.ranks(job["id"], job["attempt"])
+        ranks = client.ranks(job_id, job["attempt"])
         pid = next((rank["pid"] for rank in ranks if rank["rank"] == _KILLED_RANK), None)
-        rank_dir = home.run_dir(job["id"]).attempt(job["attempt"]).rank(_KILLED_RANK)
+        rank_dir = home.run_dir(job_id).attempt(job["attempt"]).rank(_KILLED_RANK)
         if pid is not None and kill_rank(rank_dir, pid):
             _report("snapshot", f"of step {job['snapshot_step']} is on disk; training is at step {job['step']}")
             _report("kill -9", f"rank {_KILLED_RANK} (pid {pid})")
-            return job, time.time()
+            return time.time()
 
 
 def is_past_snapshot(job: Job) -> bool:

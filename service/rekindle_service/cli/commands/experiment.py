@@ -45,7 +45,10 @@ def experiment(
 
     rekindle experiment --file my.toml --follow
     """
-    _require_one({"NAME": name, "--file": file, "--show": show, "--cancel": cancel, "--list": list_all})
+    given = {"NAME": name, "--file": file, "--show": show, "--cancel": cancel, "--list": list_all}
+    named = [word for word, value in given.items() if value]
+    if len(named) != 1:
+        raise typer.BadParameter(f"pass one of {', '.join(given)}" + (f", not {' and '.join(named)}" if named else ""))
     with connect(context) as client:
         if list_all:
             return _list(client, output)
@@ -60,12 +63,6 @@ def experiment(
         if follow:
             raise typer.Exit(_follow(client, found, output))
     return _print(found, output, with_table=show is not None)
-
-
-def _require_one(given: dict[str, Any]) -> None:
-    named = [word for word, value in given.items() if value]
-    if len(named) != 1:
-        raise typer.BadParameter(f"pass one of {', '.join(given)}" + (f", not {' and '.join(named)}" if named else ""))
 
 
 def find_experiment(client: Client, reference: str) -> ExperimentSummary:

@@ -12,7 +12,6 @@ from rekindle_service.cli import formatting, source_code
 from rekindle_service.cli.commands.wait import follow as follow_job
 from rekindle_service.cli.context import connect, find_job, settings_of
 from rekindle_service.cli.formatting import OutputOption, note, print_job
-from rekindle_service.client import Job
 from rekindle_service.client.calls import drop_unset
 from rekindle_service.sanitize import sanitize_line
 
@@ -91,7 +90,10 @@ def submit(
         body["after"] = [find_job(client, each)["id"] for each in after or []]
         job = client.submit(drop_unset(**body))
         if not follow or output == "table":
-            print_job(job, output, _submitted(job))
+            sentence = (
+                f"{sanitize_line(job['name'])} is job {job['number']} ({job['id']}), {sanitize_line(job['state'])}"
+            )
+            print_job(job, output, formatting.join([sentence, formatting.status_line(job)], ": "))
         if follow:
             raise typer.Exit(follow_job(client, job["id"], output))
 
@@ -134,8 +136,3 @@ def environment(assignments: list[str], own: Mapping[str, str]) -> dict[str, str
             raise typer.BadParameter(f"--env {name}: not set in this shell; pass --env {name}=VALUE")
         variables[name] = value if equals else own[name]
     return variables
-
-
-def _submitted(job: Job) -> str:
-    name, state = sanitize_line(job["name"]), sanitize_line(job["state"])
-    return formatting.join([f"{name} is job {job['number']} ({job['id']}), {state}", formatting.status_line(job)], ": ")
