@@ -46,24 +46,25 @@ def job_public(job: Job) -> JobPublic:
 def attempts_public(attempts: Sequence[Attempt]) -> list[AttemptPublic]:
     """All attempts of a job: how many steps of one were replayed follows from those after it."""
     replayed = replayed_steps(attempts)
-    return [_attempt_public(attempt, replayed[attempt.number]) for attempt in attempts]
-
-
-def _attempt_public(attempt: Attempt, replayed: int | None) -> AttemptPublic:
-    columns = attempt.model_dump(include=set(AttemptPublic.model_fields))
-    more = {"state": "running" if attempt.ended_at is None else "ended", "replayed_steps": replayed}
-    return AttemptPublic.model_validate({**columns, **more})
+    return [
+        AttemptPublic(
+            **attempt.model_dump(include=set(AttemptPublic.model_fields)),
+            state="running" if attempt.ended_at is None else "ended",
+            replayed_steps=replayed[attempt.number],
+        )
+        for attempt in attempts
+    ]
 
 
 def ranks_public(job: Job, run_dir: RunDir, attempt: AttemptInfo) -> list[RankPublic]:
     """Every rank of an attempt; none is running where the job holds no slots."""
     ended = job.state not in HOLDING_SLOTS
-    ranks = [RankPublic.model_validate(row) for row in read_ranks(run_dir, attempt, over=ended)]
+    rows = read_ranks(run_dir, attempt, over=ended)
     sample = None if ended else latest_usage(run_dir.root, run_dir.attempt(attempt.number).usage)
-    if sample is not None and time.time() - sample.at < _MAX_USAGE_AGE:
-        for rank in ranks:
-            rank.usage = None if rank.process_state is None else usage_public(sample, rank.rank)
-    return ranks
+    if sample is None or time.time() - sample.at >= _MAX_USAGE_AGE:
+        return [RankPublic(**asdict(row)) for row in rows]
+    usage = {row.rank: usage_public(sample, row.rank) for row in rows if row.process_state is not None}
+    return [RankPublic(**asdict(row), usage=usage.get(row.rank)) for row in rows]
 
 
 def usage_public(sample: UsageSample, rank: int) -> UsagePublic | None:

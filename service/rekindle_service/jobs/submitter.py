@@ -69,8 +69,7 @@ class Submitter:
         leaves no job, and ``scheduler.recovery`` removes the leftovers. Raises SubmissionError and StorageError.
         """
         with self.in_flight.lock(idempotency_key):
-            known = None if idempotency_key is None else self.store.job_by_key(idempotency_key)
-            return known or self._insert(self._checked(submission), idempotency_key)
+            return self.store.job_by_key(idempotency_key) or self._insert(self._checked(submission), idempotency_key)
 
     def _checked(self, submission: Submission) -> Job:
         with self.with_code([submission]) as (fetched,):

@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 
 from rekindle.contract.files import json_lines
 from rekindle.contract.run_dir.paths import RunDir
-from rekindle.contract.safe_open import file_version, open_beneath
+from rekindle.contract.safe_open import file_version
 from rekindle_service.run_readers.downsampling import DownsampledSeries, Point
+from rekindle_service.run_readers.logs import open_or_empty
 from rekindle_service.run_readers.ranks import RANK_ZERO, read_attempts
 
 _MAX_LINE = 1 << 20  # bytes: metrics by the thousand; a job may write anything here
@@ -52,9 +53,7 @@ def metric_files(run_dir: RunDir, attempt: int) -> list[Path]:
 
 def read_metric_lines(root: Path, path: Path, offset: int) -> Iterator[MetricLine]:
     """Every complete, well-formed line from byte ``offset`` on of the file at ``path`` beneath ``root``."""
-    if (file := open_beneath(root, path)) is None:
-        return
-    with file:
+    with open_or_empty(root, path) as file:
         for end, value in json_lines(file, offset, max_line=_MAX_LINE):
             if (line := _parse(value, end)) is not None:
                 yield line

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache, partial
-from pathlib import Path
 
 import structlog
 
@@ -14,6 +13,7 @@ from rekindle.contract.files import read_json, write_json
 from rekindle.contract.job import RunIntent
 from rekindle.contract.outcome import Outcome, OutcomeClass
 from rekindle.contract.run_dir.control import ControlMessage, MessageType, notify
+from rekindle.contract.safe_open import read_text_from, regular_size
 from rekindle.contract.states import HOLDING_SLOTS, JobIntent, JobState
 from rekindle_service.config.home import Home
 from rekindle_service.machine.devices import Machine
@@ -28,6 +28,7 @@ _log = structlog.get_logger(__name__)
 
 _RECONCILE_INTERVAL = 0.2  # seconds, unless something wakes the loop before
 _BUNDLE_GC_INTERVAL = 3600  # seconds
+_EVIDENCE_BYTES = 4000  # of the end of a keeper's log
 _PROGRESS_INTERVAL = 0.5  # seconds between two reads of the ranks' status
 
 
@@ -147,7 +148,7 @@ class Reconciler:
 
     def _fail_job(self, job: Job) -> None:
         run_dir = self._home.run_dir(job.id)
-        tail = _tail(run_dir.keeper_log)
+        tail = read_text_from(run_dir.keeper_log, max(0, regular_size(run_dir.keeper_log) - _EVIDENCE_BYTES))
         message = f"The keeper could not start or ended at once, repeatedly; see {run_dir.keeper_log}"
         outcome = Outcome(OutcomeClass.LAUNCH_ERROR, message, retryable=False, evidence={"keeper_log": tail})
         self._store.transition(
@@ -241,13 +242,3 @@ class Reconciler:
 def _chosen_snapshot(job: Job) -> int | None:
     """The step that this run begins from; a choice for an earlier run was applied then."""
     return job.rewind["step"] if job.rewind.get("run") == job.run else None
-
-
-def _tail(path: Path, most_bytes: int = 4000) -> str:
-    try:
-        with path.open("rb") as file:
-            file.seek(0, 2)
-            file.seek(max(0, file.tell() - most_bytes))
-            return file.read().decode(errors="replace")
-    except OSError as error:
-        return str(error)
