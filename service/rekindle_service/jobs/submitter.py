@@ -15,7 +15,7 @@ from rekindle.contract.job import JobSpec, TargetKind
 from rekindle_service.config.home import Home, new_job_id
 from rekindle_service.jobs.packaging.code_copy import CodeCopyError, copy_code
 from rekindle_service.jobs.packaging.manifest import take_manifest
-from rekindle_service.jobs.packaging.sources import Checkout, CodeSources
+from rekindle_service.jobs.packaging.sources import Checkout, fetch_code
 from rekindle_service.jobs.submission import FieldError, Submission, SubmissionError
 from rekindle_service.jobs.validation import resolve_device, validate
 from rekindle_service.machine.devices import Machine
@@ -82,7 +82,7 @@ class Submitter:
     def with_code(self, submissions: Sequence[Submission]) -> Iterator[list[Submission]]:
         """The submissions with their code on this machine until the end of the block. Raises what ``submit`` raises."""
         try:
-            with CodeSources(self.home, self.checkout).with_code(submissions) as fetched:
+            with fetch_code(self.home, self.checkout, submissions) as fetched:
                 yield fetched
         except OSError as error:
             raise storage_error(self.home.root, error) from error

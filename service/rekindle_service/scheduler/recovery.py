@@ -1,7 +1,7 @@
 """Recovery at startup: leftovers are removed, lost rows rebuilt from run directories, deleted runs removed."""
 
 import shutil
-from pathlib import Path
+from contextlib import suppress
 
 import structlog
 
@@ -103,11 +103,7 @@ def rebuilt_job(run_dir: RunDir) -> Job | None:
 
 def _submitted_at(run_dir: RunDir) -> float:
     """When the spec was written, in seconds since the epoch."""
-    return _modified(run_dir.spec) or _modified(run_dir.root) or 0.0
-
-
-def _modified(path: Path) -> float | None:
-    try:
-        return path.stat().st_mtime
-    except OSError:
-        return None
+    for path in (run_dir.spec, run_dir.root):
+        with suppress(OSError):
+            return path.stat().st_mtime
+    return 0.0

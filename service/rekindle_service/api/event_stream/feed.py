@@ -162,14 +162,6 @@ class JobFeed:
         return _event("log", {**source, **span, "text": chunk.text})
 
 
-@dataclass(frozen=True, slots=True)
-class RowChanges:
-    """Events of all changes of rows up to the version ``latest``."""
-
-    latest: int
-    events: list[ServerSentEvent]
-
-
 class Feed:
     """Pull-based: nothing is queued for a client, so one that reads slowly or not at all costs no memory.
 
@@ -188,20 +180,19 @@ class Feed:
     def poll(self) -> list[ServerSentEvent]:
         """The events since the last poll, oldest first; an id is the version up to which all changes were sent."""
         store, since = self._state.store, self.version
-        changes = self._state.polls.get(("rows", since), lambda: _row_changes(store, since), self._polled_at)
-        self.version = changes.latest
-        events = list(changes.events)
-        for job in self._jobs:
-            events += job.poll(self._polled_at)
+        rows = self._state.polls.get(("rows", since), lambda: _row_changes(store, since), self._polled_at)
+        self.version, changes = rows
+        events = [*changes, *(event for job in self._jobs for event in job.poll(self._polled_at))]
         self._polled_at = time.monotonic()
         return events
 
 
-def _row_changes(store: Store, since: int) -> RowChanges:
+def _row_changes(store: Store, since: int) -> tuple[int, list[ServerSentEvent]]:
+    """Events of all changes of rows after ``since`` up to the version that comes with them."""
     changes = store.changes(since, _MAX_CHANGES)
     events = [_event("deleted", {"id": job_id}) for job_id in changes.deleted]
     events += [_event("job", job_public(job), str(job.version)) for job in changes.jobs]
-    return RowChanges(changes.latest, events)
+    return changes.latest, events
 
 
 def _event(kind: str, data: BaseModel | dict[str, Any], version: str | None = None) -> ServerSentEvent:
