@@ -27,17 +27,10 @@ def submit_jobs(
         with _fields_of_experiment(trials[0][0]):  # the code is that of ``base``, the same for all trials
             local = stack.enter_context(submitter.with_code([submission for _, submission in trials]))
         trials = [(trial, submission) for (trial, _), submission in zip(trials, local, strict=True)]
-        _validate(submitter, trials)
+        found = [in_experiment(each, trial) for trial, one in trials for each in submitter.validate(one)]
+        if errors := [error for index, error in enumerate(found) if error not in found[:index]]:
+            raise SubmissionError(errors)
         return _insert(submitter, experiment, trials, idempotency_key)
-
-
-def _validate(submitter: Submitter, trials: Sequence[TrialSubmission]) -> None:
-    errors: list[FieldError] = []
-    for trial, submission in trials:
-        found = (in_experiment(error, trial) for error in submitter.validate(submission))
-        errors += [error for error in found if error not in errors]
-    if errors:
-        raise SubmissionError(errors)
 
 
 def _insert(

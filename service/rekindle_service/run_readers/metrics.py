@@ -38,13 +38,6 @@ class MetricLine(NamedTuple):
     end: int
 
 
-class LatestValue(NamedTuple):
-    """The latest value of a metric; None stands for one that was not finite."""
-
-    step: int
-    value: float | None
-
-
 def metric_files(run_dir: RunDir, attempt: int) -> list[Path]:
     """Where an attempt's metrics are; the last of these files wins where a name is in several."""
     attempt_dir = run_dir.attempt(attempt)
@@ -80,15 +73,15 @@ def read_attempt_series(run_dir: RunDir, attempt: int, *, names: Collection[str]
     return series
 
 
-def read_attempt_latest(run_dir: RunDir, attempt: int) -> dict[str, LatestValue]:
-    """The latest value of every metric of an attempt, of at most 20,000 metrics of each file."""
-    latest: dict[str, LatestValue] = {}
+def read_attempt_latest(run_dir: RunDir, attempt: int) -> dict[str, Point]:
+    """The latest point of every metric of an attempt, of at most 20,000 metrics of each file."""
+    latest: dict[str, Point] = {}
     for path in metric_files(run_dir, attempt):
-        of_file: dict[str, LatestValue] = {}
+        of_file: dict[str, Point] = {}
         for line in read_metric_lines(run_dir.root, path, 0):
             for metric, value in line.values.items():
                 if metric in of_file or len(of_file) < _MAX_NAMES:
-                    of_file[metric] = LatestValue(line.step, value)
+                    of_file[metric] = Point(line.step, line.epoch, line.at, value)
         latest |= of_file
     return latest
 

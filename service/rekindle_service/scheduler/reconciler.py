@@ -222,7 +222,7 @@ class Reconciler:
     # --- errors
 
     def _run_isolated(self, subject: str, action: Callable[[], None]) -> None:
-        """Run ``action``; an error is logged once until it changes, and the loop continues."""
+        """Run ``action``; an error is logged and shown once until it changes; the loop continues."""
         try:
             action()
             self._last_errors.pop(subject, None)
@@ -230,13 +230,9 @@ class Reconciler:
             if self._last_errors.get(subject) != repr(error):
                 self._last_errors[subject] = repr(error)
                 _log.error("Reconciling failed", subject=subject, exc_info=error)
-                self._show_error(subject, error)
-
-    def _show_error(self, subject: str, error: Exception) -> None:
-        """On the job, if ``subject`` is one."""
-        text = f"The server cannot process this job: {error}".encode(errors="replace").decode()
-        with suppress(Exception):  # it is logged already, and often the database itself has failed
-            self._store.update_progress(subject, notice=text)
+                notice = f"The server cannot process this job: {error}".encode(errors="replace").decode()
+                with suppress(Exception):  # it is logged already, and often the database itself has failed
+                    self._store.update_progress(subject, notice=notice)
 
 
 def _chosen_snapshot(job: Job) -> int | None:

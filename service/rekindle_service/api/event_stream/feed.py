@@ -77,7 +77,6 @@ class JobFeed:
     job_id: str
     logs: list[LogSubscription]
     _attempts: dict[int, AttemptInfo] = field(default_factory=dict)  # by number, ascending
-    _journal_stat: tuple[int, int] | None = None
     _ranks: list[tuple[Any, ...]] | None = None
     _ranks_sent_at: float = 0.0
     _positions: dict[_FileKey, _Position] = field(default_factory=dict)
@@ -89,9 +88,10 @@ class JobFeed:
         if job is None:
             return
         run_dir = self.state.home.run_dir(self.job_id)
-        attempt = self._latest_attempt(run_dir)
-        if attempt is None:
+        self._attempts = polls.get(("attempts", self.job_id), lambda: read_attempts(run_dir), not_before)
+        if not self._attempts:
             return
+        attempt = self._attempts[max(self._attempts)]
         key = ("ranks", self.job_id, attempt.number)
         yield from self._ranks_events(polls.get(key, lambda: _ranks_view(job, run_dir, attempt), not_before))
         for index, path in enumerate(metric_files(run_dir, attempt.number)):
@@ -101,18 +101,6 @@ class JobFeed:
             path = _log_path(run_dir, attempt.number, log)
             history = partial(_tail_offset, run_dir, path, _LOG_HISTORY, _LOG_HISTORY)
             yield from self._file_events(log, attempt.number, history, partial(self._next_chunk, run_dir, log))
-
-    def _latest_attempt(self, run_dir: RunDir) -> AttemptInfo | None:
-        """Reads the journal only when it has changed."""
-        try:
-            stat = run_dir.journal.stat()
-        except OSError:
-            return None
-        version = stat.st_size, stat.st_mtime_ns
-        if version != self._journal_stat:
-            self._attempts = read_attempts(run_dir)
-            self._journal_stat = version
-        return self._attempts[max(self._attempts)] if self._attempts else None
 
     def _ranks_events(self, view: RanksView) -> Iterator[ServerSentEvent]:
         now = time.monotonic()
