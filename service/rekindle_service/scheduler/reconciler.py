@@ -151,16 +151,13 @@ class Reconciler:
         tail = read_text_from(run_dir.keeper_log, max(0, regular_size(run_dir.keeper_log) - _EVIDENCE_BYTES))
         message = f"The keeper could not start or ended at once, repeatedly; see {run_dir.keeper_log}"
         outcome = Outcome(OutcomeClass.LAUNCH_ERROR, message, retryable=False, evidence={"keeper_log": tail})
-        self._store.transition(
-            job.id,
-            JobState.FAILED,
-            expected=HOLDING_SLOTS,
-            reason=f"{OutcomeClass.LAUNCH_ERROR}: {message}",
-            outcome=outcome.to_json(),
-            devices=[],
-            ended_at=time.time(),
-        )
-        free_memory(run_dir)
+        self._end(job, JobState.FAILED, outcome, f"{OutcomeClass.LAUNCH_ERROR}: {message}")
+
+    def _end(self, job: Job, to: JobState, outcome: Outcome, reason: str) -> None:
+        """End a job that has no keeper to end it, unless its state has changed."""
+        end = {"outcome": outcome.to_json(), "devices": [], "ended_at": time.time()}
+        if self._store.transition(job.id, to, expected={job.state}, reason=reason, **end) is not None:
+            free_memory(self._home.run_dir(job.id))
 
     # --- the queue
 
@@ -182,28 +179,13 @@ class Reconciler:
             self._store.set_intent(job.id, JobIntent.HOLD, expected={JobIntent.DRAIN})
         for job in self._store.jobs_in({JobState.QUEUED}, {JobIntent.CANCEL}):
             outcome = Outcome(OutcomeClass.CANCELLED, "Cancelled while it was queued.", retryable=False)
-            cancelled = self._store.transition(
-                job.id,
-                JobState.CANCELLED,
-                expected={JobState.QUEUED},
-                reason="cancelled while queued",
-                outcome=outcome.to_json(),
-                ended_at=time.time(),
-            )
-            if cancelled is not None:
-                free_memory(self._home.run_dir(job.id))
+            self._end(job, JobState.CANCELLED, outcome, "cancelled while queued")
 
     def _start(self, job: Job, devices: list[str]) -> None:
         """Assign the slots; the next iteration finds a job without a keeper and launches it."""
-        self._store.transition(
-            job.id,
-            JobState.STARTING,
-            expected={JobState.QUEUED},
-            reason=f"allocated {', '.join(devices)}",
-            devices=devices,
-            run=job.run + 1,
-            started_at=job.started_at or time.time(),
-        )
+        reason = f"allocated {', '.join(devices)}"
+        columns = {"devices": devices, "run": job.run + 1, "started_at": job.started_at or time.time()}
+        self._store.transition(job.id, JobState.STARTING, expected={JobState.QUEUED}, reason=reason, **columns)
         self.wake()
 
     # --- deleted jobs

@@ -70,9 +70,8 @@ def free_memory(run_dir: RunDir) -> None:
 def _rebuild(run_dir: RunDir, store: Store) -> None:
     job = rebuilt_job(run_dir)
     if job is None:
-        _log.warning(
-            "No job can be rebuilt from this directory: spec.json is missing or unreadable", path=str(run_dir.root)
-        )
+        path = str(run_dir.root)
+        _log.warning("No job can be rebuilt from this directory: spec.json is missing or unreadable", path=path)
         return
     store.add_job(job)
     _log.warning("A job without a row was rebuilt from its run directory", job=job.id, name=job.name)
