@@ -99,7 +99,7 @@ def send_directory(client: Client, settings: Settings, directory: Path) -> Code:
         except CodeCopyError as error:
             wrong: FieldProblem = {"field": "code", "rule": error.rule, "value": str(directory), "hint": error.hint}
             raise ProblemError({"title": "Cannot pack the code", "detail": str(error), "errors": [wrong]}) from error
-        sizes = f"{packed.files} files, {size(packed.bytes)}, packed {size(archive.tell())}"
+        sizes = f"{len(packed.files)} files, {size(packed.bytes)}, packed {size(archive.tell())}"
         note(f"Uploading {sanitize_line(str(directory))} ({sizes})")
         archive.seek(0)
         return {"bundle": client.upload_bundle(archive)}
