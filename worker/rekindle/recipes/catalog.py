@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
@@ -188,14 +188,11 @@ class _Parser(argparse.ArgumentParser):
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
         known, unknown = self.parse_known_args(args, namespace)
         if unknown:
-            self._reject(unknown[0])
+            names = [option for action in self._actions for option in action.option_strings]
+            near = difflib.get_close_matches(unknown[0].partition("=")[0], names, n=1)
+            hint = f"did you mean {near[0]}?" if near else "--help lists the options of this recipe"
+            self.error(f"unknown option {unknown[0]}; {hint}")
         return known
-
-    def _reject(self, argument: str) -> NoReturn:
-        known = [option for action in self._actions for option in action.option_strings]
-        near = difflib.get_close_matches(argument.partition("=")[0], known, n=1)
-        hint = f"did you mean {near[0]}?" if near else "--help lists the options of this recipe"
-        self.error(f"unknown option {argument}; {hint}")
 
 
 _BASIC = ("epochs", "batch_size", "lr", "seed", "throttle")

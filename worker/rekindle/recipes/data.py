@@ -147,8 +147,12 @@ def _download(source: _Source, directory: Path) -> str | None:
 
 def _open(source: _Source, directory: Path, shape: Shape, *, train: bool) -> Dataset[Any]:
     path = directory.resolve() / source.directory
+    augmentation = source.augmentation if train else ()
+    resize = () if shape.side == source.shape.side else (transforms.Resize(shape.side),)
+    normalize = transforms.Normalize(source.mean, source.deviation)
+    transform = transforms.Compose([*augmentation, *resize, transforms.ToTensor(), normalize])
     try:
-        dataset: Any = source.kind(root=directory, train=train, transform=_transform(source, shape, train=train))
+        dataset: Any = source.kind(root=directory, train=train, transform=transform)
         images, labels = len(dataset.data), len(dataset.targets)  # of two files, which torchvision does not compare
         if images != labels:
             raise ValueError(f"{images} images and {labels} labels")
@@ -168,11 +172,3 @@ def _open(source: _Source, directory: Path, shape: Shape, *, train: bool) -> Dat
 def _reason(error: BaseException) -> str:
     """In one line."""
     return " ".join(str(error).split()) or f"torchvision could not read it: {type(error).__name__}"
-
-
-def _transform(source: _Source, shape: Shape, *, train: bool) -> Callable[[Any], Any]:
-    augmentation = source.augmentation if train else ()
-    resize = () if shape.side == source.shape.side else (transforms.Resize(shape.side),)
-    normalize = transforms.Normalize(source.mean, source.deviation)
-    steps: Callable[[Any], Any] = transforms.Compose([*augmentation, *resize, transforms.ToTensor(), normalize])
-    return steps

@@ -66,11 +66,7 @@ class ResidualBlock(nn.Module):
     def __init__(self, width_in: int, width: int) -> None:
         super().__init__()
         stride = 1 if width_in == width else 2
-        self.body = nn.Sequential(
-            *_conv_norm(width_in, width, stride),
-            nn.ReLU(),
-            *_conv_norm(width, width, 1),
-        )
+        self.body = nn.Sequential(*_conv_norm(width_in, width, stride), nn.ReLU(), *_conv_norm(width, width, 1))
         self.shortcut = nn.Identity() if stride == 1 else nn.Conv2d(width_in, width, 1, stride, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:

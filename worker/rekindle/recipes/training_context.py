@@ -4,7 +4,7 @@ import math
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
@@ -146,33 +146,20 @@ def sgd(model: nn.Module, options: Options, **settings: Any) -> torch.optim.SGD:
     return torch.optim.SGD(model.parameters(), lr=options.lr, momentum=0.9, weight_decay=5e-4, **settings)
 
 
-@dataclass(slots=True)
 class TrainingContext:
     """What the training loop needs. ``data_parallel_size`` ranks divide each batch."""
 
-    options: Options
-    data: Data
-    optimizer: Optimizer
-    device: torch.device
-    data_parallel_size: int
-    scaler: torch.amp.GradScaler = field(init=False)
-    metrics: EpochMetrics = field(init=False)
-    batch: BatchSize = field(init=False)
-    learning_rate: LearningRate = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.scaler = torch.amp.GradScaler(self.device.type, enabled=self.options.amp == "fp16")
-        self.metrics = EpochMetrics(self.data.shape.classes)
-        self.batch = BatchSize(self.options, self.data_parallel_size)
-        self.learning_rate = LearningRate(self.options, self.batch.scale)
+    def __init__(
+        self, options: Options, data: Data, optimizer: Optimizer, device: torch.device, data_parallel_size: int
+    ) -> None:
+        self.options, self.data, self.optimizer = options, data, optimizer
+        self.device, self.data_parallel_size = device, data_parallel_size
+        self.scaler = torch.amp.GradScaler(device.type, enabled=options.amp == "fp16")
+        self.metrics = EpochMetrics(data.shape.classes)
+        self.batch = BatchSize(options, data_parallel_size)
+        self.learning_rate = LearningRate(options, self.batch.scale)
 
     def run(self, model: nn.Module, strategy: Strategy, scaler: Stateful | None = None) -> Run:
         """The run that trains ``model`` with ``strategy``; its snapshots hold optimizer, scaler and metrics as well."""
-        return Run(
-            model=model,
-            optimizer=self.optimizer,
-            scaler=scaler,
-            metrics=self.metrics.torchmetrics,
-            seed=self.options.seed,
-            strategy=strategy,
-        )
+        metrics, seed = self.metrics.torchmetrics, self.options.seed
+        return Run(model=model, optimizer=self.optimizer, scaler=scaler, metrics=metrics, seed=seed, strategy=strategy)

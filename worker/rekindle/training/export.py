@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from pickle import UnpicklingError
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -106,8 +106,7 @@ def read_model(directory: Path, manifest: Manifest) -> dict[str, Any]:
         raise ExportError(
             f"{directory} holds more than tensors, numbers and text, so it is not loaded: {error}"
         ) from error
-    weights: dict[str, Any] = model
-    return weights
+    return cast("dict[str, Any]", model)
 
 
 def _select(directory: Path, step: int | None, job_id: str | None) -> tuple[Manifest, dict[str, Any], list[str]]:

@@ -136,7 +136,8 @@ class StepBoundary:
         self._save_now()
 
     def _count_left_step(self) -> None:
-        if self.progress.left_in_step and self.progress.sampler is not None:
+        """The script may have left the loop over the batches within a step, by ``break``."""
+        if self.progress.in_step and self.progress.sampler is not None:
             self._count_step(self.progress.sampler)
 
     def _count_step(self, sampler: ElasticSampler) -> None:

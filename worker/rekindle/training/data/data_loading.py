@@ -2,18 +2,17 @@
 
 import os
 import signal
-from collections.abc import Callable, Iterable, Sequence, Sized
+from collections.abc import Callable, Sized
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
-from torch.utils.data import DataLoader, Dataset, Subset, get_worker_info
+from torch.utils.data import DataLoader, Dataset, get_worker_info
 
 from rekindle.contract.processes import die_with_parent
 from rekindle.training.data import rng
-from rekindle.training.data.sample_order import derived_seed, shard_range
-from rekindle.training.process_group import World
+from rekindle.training.data.sample_order import derived_seed
 
 Collate = Callable[[list[Any]], Any]
 
@@ -60,29 +59,8 @@ class _WorkerInit:
             die_with_parent(self.rank_pid)
 
 
-def training_loader(
-    dataset: Dataset[Any],
-    indices: Iterable[list[int]],
-    *,
-    seed: int,
-    epoch: int,
-    num_workers: int,
-    collate: Collate | None,
-) -> DataLoader[Any]:
-    """Batches of this rank, of ``indices`` as an ElasticSampler orders them."""
-    order = cast("Any", indices)  # torch asks for its own Sampler class and uses __iter__ and __len__
-    return _loader(KeyedDataset(dataset, seed, epoch), num_workers, collate, batch_sampler=order)
-
-
-def eval_loader(
-    dataset: Dataset[Any], world: World, *, batch_size: int, num_workers: int, collate: Collate | None
-) -> DataLoader[Any]:
-    """This rank's contiguous shard of ``dataset``: each sample belongs to one rank, none is repeated."""
-    own = Subset(dataset, cast("Sequence[int]", shard_range(length_of(dataset), world.rank, world.size)))
-    return _loader(KeyedDataset(own, seed=0, epoch=0), num_workers, collate, batch_size=batch_size)
-
-
-def _loader(dataset: Dataset[Any], num_workers: int, collate: Collate | None, **batching: Any) -> DataLoader[Any]:
+def data_loader(dataset: KeyedDataset, num_workers: int, collate: Collate | None, **batching: Any) -> DataLoader[Any]:
+    """``batching``: ``batch_size``, or ``batch_sampler``, of which torch uses ``__iter__`` and ``__len__`` alone."""
     return DataLoader(
         dataset,
         num_workers=num_workers,

@@ -74,7 +74,7 @@ class AsyncSaver:
             self.schedule.pending = True
             return
         self.snapshots.warn_skipped()
-        self.schedule.on_skipped(time.monotonic())
+        self.schedule.last_at = time.monotonic()
 
     def wait(self) -> SaveResult | None:
         """The result of the pending snapshot, if there is one. Raises what ``Snapshots.save`` does."""
@@ -90,7 +90,7 @@ class AsyncSaver:
         if result is not None and self._shm_cost is not None:
             self.schedule.on_copied(now, self._shm_cost + result.seconds)
         elif result is not None:
-            self.schedule.on_finished(result.seconds)
+            self.schedule.overhead.finished(result.seconds)
             self.report_policy()
             if result.saved:
                 self.saved = self._position
