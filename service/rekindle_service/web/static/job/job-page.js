@@ -14,18 +14,16 @@ import { showRecorded, showSubmitted } from "./configuration.js";
 import { JobActions } from "./job-actions.js";
 import { JobCharts } from "./job-charts.js";
 import { compareWithOthers } from "./job-diff.js";
-import { JobHeader } from "./job-header.js";
+import { showHeader } from "./job-header.js";
 import { Ranks, showStack } from "./ranks.js";
 import { SnapshotList } from "./snapshots.js";
-import { Timeline } from "./timeline.js";
+import { showTimeline } from "./timeline.js";
 
 const jobId = idInUrl();
 
-const header = new JobHeader();
 const actions = new JobActions();
 const charts = new JobCharts(jobId);
 const attemptList = new AttemptList();
-const timeline = new Timeline();
 const stream = new EventStream({ resync: refresh, event: onEvent }, { job: jobId, log: null });
 const log = new LogViewer(jobId, (followed) => {
   stream.subscribe({ job: jobId, log: followed });
@@ -83,11 +81,11 @@ function showJob(next) {
   const before = job;
   if (before && next.version < before.version) return;
   job = next;
-  header.show(next);
+  showHeader(next);
   actions.show(next);
   showSubmitted(next);
   snapshots.setJob(next);
-  timeline.show(next);
+  showTimeline(next);
   byId("stack-open").hidden = next.state !== "running";
   offerLogs();
   void log.setLatest(next.attempt);
