@@ -28,16 +28,14 @@ def _value(convert: Callable[[str], T], rule: str, accepts: Callable[[T], bool])
     return parse
 
 
-def _epochs(text: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in text.split(","))
-
-
 _COUNT = _value(int, "an integer of at least 1", lambda value: 1 <= value < 2**63)
 _COUNT_OR_ZERO = _value(int, "an integer from 0 to 2^63 - 1", lambda value: 0 <= value < 2**63)
 _POSITIVE = _value(float, "a number above 0", lambda value: 0 < value < math.inf)
 _SECONDS = _value(float, "a number of seconds, at least 0", lambda value: 0 <= value < math.inf)
-_MILESTONES = _value(
-    _epochs, "epochs in rising order, such as 10,15,18", lambda value: [0, *value] == sorted({0, *value})
+_MILESTONES: Callable[[str], tuple[int, ...]] = _value(
+    lambda text: tuple(int(part) for part in text.split(",")),
+    "epochs in rising order, such as 10,15,18",
+    lambda value: [0, *value] == sorted({0, *value}),
 )
 
 

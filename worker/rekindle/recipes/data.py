@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, Dataset, DistributedSampler, TensorData
 from torchvision import datasets, transforms
 
 from rekindle.recipes.catalog import Options
-from rekindle.recipes.models import Shape, side_for
+from rekindle.recipes.models import Shape
 from rekindle.training.data.data_loading import length_of
 from rekindle.training.data.sampler import ElasticSampler
 from rekindle.training.process_group import World
@@ -76,7 +76,7 @@ def load(options: Options, world: World) -> Data:
 
     With ``--download`` rank 0 downloads what is missing while the others wait. Raises DataError on every rank.
     """
-    side = side_for(options.model)
+    side = 28 if options.model == "lenet" else None  # pixels; the other models accept any size
     if options.data == "digits":
         side = side or _DIGITS_SIDE
         train, test = digits(side)

@@ -22,11 +22,6 @@ class Shape:
     side: int  # pixels; images are square
 
 
-def side_for(model: str) -> int | None:
-    """The height and width in pixels that images must have for ``model``; None where it accepts any."""
-    return 28 if model == "lenet" else None
-
-
 def build(model: str, shape: Shape) -> nn.Sequential:
     """A new ``model`` for images of ``shape``; its weights are drawn from torch's random numbers."""
     match model:

@@ -119,17 +119,13 @@ class LearningRate:
 
     def at(self, step: int, epoch: int) -> float:
         """``step`` and ``epoch`` count from 0."""
-        return self.peak * self._warmup_factor(step) * self._decay_factor(epoch)
-
-    def _warmup_factor(self, step: int) -> float:
-        steps = self.options.warmup_steps
-        return min(1.0, (step + 1) / steps) if steps > 0 else 1.0
-
-    def _decay_factor(self, epoch: int) -> float:
-        milestones = self.options.lr_steps
+        warmup, milestones = self.options.warmup_steps, self.options.lr_steps
+        rising = min(1.0, (step + 1) / warmup) if warmup > 0 else 1.0
         if milestones:
-            return float(_GAMMA ** sum(epoch >= milestone for milestone in milestones))
-        return (1 + math.cos(math.pi * epoch / self.options.epochs)) / 2
+            decay = float(_GAMMA ** sum(epoch >= milestone for milestone in milestones))
+        else:
+            decay = (1 + math.cos(math.pi * epoch / self.options.epochs)) / 2
+        return self.peak * rising * decay
 
 
 class Optimizer(Stateful, Protocol):

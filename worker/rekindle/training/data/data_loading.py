@@ -4,7 +4,7 @@ import os
 import signal
 from collections.abc import Callable, Sized
 from contextlib import nullcontext
-from dataclasses import dataclass
+from functools import partial
 from typing import Any, cast
 
 import torch
@@ -47,16 +47,11 @@ class KeyedDataset(Dataset[Any]):
         rng.seed_cpu(derived_seed(self._seed, self._epoch, index))
 
 
-@dataclass(frozen=True, slots=True)
-class _WorkerInit:
+def _init_worker(rank_pid: int, _worker: int) -> None:
     """A loader's process dies with its rank, and a SIGTERM to the whole group must not end it before the snapshot."""
-
-    rank_pid: int
-
-    def __call__(self, _worker: int) -> None:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        if os.getppid() == self.rank_pid:
-            die_with_parent(self.rank_pid)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if os.getppid() == rank_pid:
+        die_with_parent(rank_pid)
 
 
 def data_loader(dataset: KeyedDataset, num_workers: int, collate: Collate | None, **batching: Any) -> DataLoader[Any]:
@@ -66,7 +61,7 @@ def data_loader(dataset: KeyedDataset, num_workers: int, collate: Collate | None
         num_workers=num_workers,
         collate_fn=collate,
         generator=torch.Generator(),
-        worker_init_fn=_WorkerInit(os.getpid()),
+        worker_init_fn=partial(_init_worker, os.getpid()),
         **batching,
     )
 

@@ -61,10 +61,6 @@ class AsyncSaver:
             self.schedule.on_started(now, blocked)
         self._add_wait(blocked)
 
-    def shm_due(self, now: float) -> bool:
-        """Whether to take a snapshot in shared memory; ``now`` in seconds of CLOCK_MONOTONIC."""
-        return self.snapshots.has_shm and self.schedule.shm_due(now)
-
     def skip(self) -> None:
         """A snapshot is due while the one before is being written: the training does not wait for the disk.
 
