@@ -9,7 +9,7 @@ import { call, isNotFound } from "../shared/api.js";
 import { byId } from "../shared/dom.js";
 import { latestWins } from "../shared/latest-wins.js";
 import { idInUrl, markReady, showGone } from "../shared/live-page.js";
-import { AttemptList } from "./attempt-list.js";
+import { showAttemptList } from "./attempt-list.js";
 import { showRecorded, showSubmitted } from "./configuration.js";
 import { JobActions } from "./job-actions.js";
 import { JobCharts } from "./job-charts.js";
@@ -23,7 +23,6 @@ const jobId = idInUrl();
 
 const actions = new JobActions();
 const charts = new JobCharts(jobId);
-const attemptList = new AttemptList();
 const stream = new EventStream({ resync: refresh, event: onEvent }, { job: jobId, log: null });
 const log = new LogViewer(jobId, (followed) => {
   stream.subscribe({ job: jobId, log: followed });
@@ -104,7 +103,7 @@ function offerLogs() {
 function showAttempts(attempts) {
   maxWorldSize = Math.max(...attempts.map(({ world_size }) => world_size ?? 0), 0);
   offerLogs();
-  attemptList.show(attempts);
+  showAttemptList(attempts);
   charts.setAttempts(attempts);
 }
 
