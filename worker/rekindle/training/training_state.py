@@ -56,8 +56,8 @@ class TrainingState:
 
     def capture(self, *, shared: bool) -> tuple[dict[str, Any], dict[str, Any]]:
         """What all ranks share, if ``shared``, and what this rank saves for itself."""
-        own = {"rng": rng.capture(self.device), "metrics": capture_metrics(self.metrics)}
-        return self.capture_shared() if shared else {}, own
+        shared_state = self.capture_shared() if shared else {}
+        return shared_state, {"rng": rng.capture(self.device), "metrics": capture_metrics(self.metrics)}
 
     def capture_shared(self) -> dict[str, Any]:
         states = {name: part.state_dict() for name, part in self._parts.items()}

@@ -88,7 +88,8 @@ export class JobActions {
     if (!job) return;
     this.#open = action;
     const { title, yes } = "verb" in action ? { title: `${action.verb} this job?`, yes: `${action.verb} the job` } : action;
-    this.#dialog.open({ title, jobs: [job], consequence: action.consequence, fields: action.fields?.(job), yes, run: (chosen) => action.run(job, chosen) });
+    const { consequence, fields, run } = action;
+    this.#dialog.open({ title, jobs: [job], consequence, fields: fields?.(job), yes, run: (chosen) => run(job, chosen) });
   }
 }
 

@@ -83,7 +83,7 @@ const FIGURES = [
   ["number minor", (rank) => (rank.state === "running" ? speed(rank.steps_per_second) : NONE)],
   ["minor device", ({ device }) => device ?? NONE],
   ["number minor use", ({ usage }) => (usage ? utilizationText(usage.cpu_percent, usage.devices.at(0)?.utilization_percent ?? null) : NONE)],
-  ["number minor use", ({ usage }) => (usage ? [usage.rss_bytes, ...usage.devices.slice(0, 1).map((gpu) => gpu.memory_used_bytes)].map(bytes).join(" + ") : NONE)],
+  ["number minor use", ({ usage }) => [usage?.rss_bytes, ...(usage?.devices.slice(0, 1) ?? []).map((gpu) => gpu.memory_used_bytes)].map(bytes).join(" + ")],
   ["number minor", ({ pid }) => (pid === null ? NONE : String(pid))],
 ];
 
