@@ -9,6 +9,7 @@ The hook keeps no descriptor open, which a script that closes all of its own wou
 of its own file: a signal handler of the script may raise while it runs, and that exception belongs to the script.
 """
 
+import importlib
 import json
 import os
 import sys
@@ -45,6 +46,9 @@ _INTERNALS = (
     _Internal("safetensors.torch", "serialize_file", 1),
     _Internal("safetensors.torch", "safe_open", 0, loads=True),
 )
+_IMPORTED_AT_ONCE = "safetensors.torch"
+"""A script may call it in its very next line, with no event before; the import of torch causes thousands."""
+
 _MODULES = {internal.module for internal in _INTERNALS}
 
 
@@ -81,8 +85,11 @@ class _Tracker:
         elif event in _STARTS and not self._spawned:
             self._spawned = True
             self.record(FileUse.SPAWNED, "")
-        elif event == "import" and args[0] in _MODULES:
+        elif event == "import" and args[0] in _MODULES and args[0] not in self._importing:
             self._importing.add(args[0])
+            if args[0] == _IMPORTED_AT_ONCE:
+                with suppress(ImportError):  # which the script's own import then raises
+                    importlib.import_module(args[0])
         if self._importing:
             self._replace_internals()
 

@@ -109,6 +109,10 @@ class CheckpointTracker:
         self._stored: dict[str, object] = {}
         self._store(durable=False)
 
+    def set_estimates(self, step: int | None, epoch: int | None) -> None:
+        """From printed lines; stored by the next scan."""
+        self.observed.estimated_step, self.observed.estimated_epoch = step, epoch
+
     @property
     def resumed_from_path(self) -> str | None:
         return None if self.resumed_from is None else shown_path(self.resumed_from, self._run_dir.code)
