@@ -55,9 +55,7 @@ class RunSync:
             attempts = self._store.attempts(job.id)
             for attempt in attempts[-1:]:
                 attempt.saving_seconds = status.saving_seconds
-            self._store.update_progress(
-                job.id, **columns, goodput=goodput(time_breakdown(job, attempts, time.time()), attempts)
-            )
+            self._store.update_progress(job.id, **columns, goodput=_goodput(job, attempts))
 
     def _finalize(self, job: Job, changes: RowChanges, attempts: list[Attempt]) -> None:
         """Add what is final once a run has ended: where rank 0 stood, and how well the time was used."""
@@ -66,7 +64,7 @@ class RunSync:
         changes.columns = {
             **last,
             **changes.columns,
-            "goodput": goodput(time_breakdown(job, attempts, time.time()), attempts),
+            "goodput": _goodput(job, attempts),
         }
 
     def _observed_columns(self, job_id: str, status: RankStatus) -> dict[str, Any]:
@@ -89,6 +87,10 @@ class RunSync:
         numbers = (status.epoch, status.epochs, status.step, status.steps, status.snapshot_step)
         rates = (status.steps_per_second, status.saving_seconds)
         return status if all(0 <= (number or 0) <= _MAX_COUNT for number in (*numbers, *rates)) else None
+
+
+def _goodput(job: Job, attempts: list[Attempt]) -> float | None:
+    return goodput(time_breakdown(job, attempts, time.time()), attempts)
 
 
 def _checkpoint_column(checkpoint: Checkpoint, code: Path) -> dict[str, Any]:

@@ -148,8 +148,8 @@ def _event(record: Record) -> TimelineEvent | None:
             return TimelineEvent("snapshot_skipped", sentence, record.at)
         case journal.CheckpointTorn(attempt=number):
             sentence = (
-                f"attempt {number}: the checkpoint {record.path} is torn, since attempt {record.written_by} ended while it "
-                f"was being written; moved to {record.moved_to}"
+                f"attempt {number}: the checkpoint {record.path} is torn, since attempt {record.written_by} ended "
+                f"while it was being written; moved to {record.moved_to}"
             )
             return TimelineEvent("checkpoint_torn", sentence, record.at)
         case journal.RolledBack(step=step):
