@@ -17,7 +17,7 @@ PROGRESS = [
     ("Epoch 3:  45%|████▌ | 450/1000 [00:10<00:12]", "Epoch 3:  46%|████▌ | 460/1000 [00:10<00:12]", 3460, 3),
     (" 45%|████▌  | 450/1000 [00:10<00:12, 44.10it/s]", " 46%|████▌  | 460/1000 [00:10<00:12, 44.1it/s]", 460, None),
     ("Epochs:  3%|█| 3/90 [00:10<00:12,  1.10it/s]", "Epochs:  4%|█| 4/90 [00:10<00:12,  1.10it/s]", None, 4),
-    ("{'loss': 2.1, 'learning_rate': 5e-05, 'epoch': 1.5}", "{'loss': 2.1, 'learning_rate': 5e-05, 'epoch': 2.5}", None, 2),
+    ("{'loss': 2.1, 'lr': 5e-05, 'epoch': 1.5}", "{'loss': 2.1, 'lr': 5e-05, 'epoch': 2.5}", None, 2),  # Trainer
     ("global_step=100 loss=1", "global_step=101 loss=1", 101, None),
     ("step 100/1000 | loss 1", "\x1b[32mstep 200/1000\x1b[0m | loss 1", 200, None),
 ]  # fmt: skip
@@ -26,7 +26,7 @@ NO_PROGRESS = [
     ("Epoch 3/90", "Epoch 3/90"),
     ("Epoch 4/90", "Epoch 3/90"),
     ("100%|██████████| 9.91M/9.91M [00:00<00:00, 20MB/s]", "100%|██████████| 19.91M/19.91M [00:00<00:00, 20MB/s]"),
-    ("Loading checkpoint shards:  50%|█████| 1/2 [00:01<00:01]", "Loading checkpoint shards: 100%|█| 2/2 [00:01<00:01]"),
+    ("Loading shards:  50%|█████| 1/2 [00:01<00:01]", "Loading shards: 100%|█████| 2/2 [00:01<00:01]"),
     ("Map:   1%|█ | 100/1000 [00:01<00:01]", "Map:  20%|█ | 200/1000 [00:01<00:01]"),
     ("Validation:  10%|█ | 10/100 [00:01<00:01]", "Validation:  20%|█ | 20/100 [00:01<00:01]"),
     ("Evaluating step 10", "Evaluating step 20"),
@@ -62,11 +62,8 @@ def test_logs_are_read_once_and_only_in_whole_lines(tmp_path: Path) -> None:
     progress = PrintedProgress([log, tmp_path / "missing"])
     progress.read()
     with log.open("w") as file:
-        for text, step in (
-            ("iter 1: a\niter 2: b\nite", 2),
-            ("r 30: c\n", 30),
-            ("." * 3 * MAX_BYTES + "\niter 31: d\n", 31),
-        ):
+        flood = "." * 3 * MAX_BYTES
+        for text, step in (("iter 1: a\niter 2: b\nite", 2), ("r 30: c\n", 30), (f"{flood}\niter 31: d\n", 31)):
             file.write(text)
             file.flush()
             progress.read()

@@ -6,6 +6,7 @@ train.py OUT STEPS TEAR: it is killed once while it saves step TEAR, which leave
 import io
 import os
 import re
+import shutil
 import signal
 import sys
 from collections.abc import Callable
@@ -49,6 +50,7 @@ def save_sharded(directory: Path, step: int) -> None:
 def save_trainer(directory: Path, step: int) -> None:
     checkpoint = directory / f"tmp-checkpoint-{step}"
     checkpoint.mkdir()
+    shutil.rmtree(directory / f"checkpoint-{step}", ignore_errors=True)
     torch.save(state, checkpoint / "optimizer.pt")
     (checkpoint / "trainer_state.json").write_text("{}")
     checkpoint.rename(directory / f"checkpoint-{step}")
