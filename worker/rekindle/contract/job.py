@@ -58,6 +58,7 @@ class JobSpec(JsonRecord):
     time_limit: float | None = None  # seconds
     snapshot: SnapshotPolicy = field(default_factory=SnapshotPolicy)
     warm: bool = True
+    watch: list[str] = field(default_factory=list)  # paths in which every file is a checkpoint of the script's own
 
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "snapshot": self.snapshot.to_json()}

@@ -3,7 +3,7 @@
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,11 +14,11 @@ from rekindle.contract.run_dir.journal import RecordType
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.keeper.attempt_result import AttemptResult, Ending, Hang, agent_log_tail, read_rank_result, read_steps
 from rekindle.keeper.buffered_journal import BufferedJournal
-from rekindle.keeper.diagnosis import failed_by_itself, root_cause, signal_name
+from rekindle.keeper.diagnosis import root_cause, signal_name
 from rekindle.keeper.event_loop import EventLoop, Events
 from rekindle.keeper.fault_injection import inject_fault
 from rekindle.keeper.hangs.detector import INTERVAL, HangDetector
-from rekindle.keeper.observers.files import FileProgress
+from rekindle.keeper.observers.script import ScriptObserver
 from rekindle.keeper.observers.tensorboard_import import TensorBoardImport
 from rekindle.keeper.observers.usage import UsageLog
 from rekindle.keeper.ranks.processes import descendants, kill_all, reap_children
@@ -45,6 +45,7 @@ class AttemptPlan:
     hang_timeout: float | None  # seconds
     deadline: float | None  # seconds of CLOCK_MONOTONIC: the job's time limit
     requested_stop: Callable[[Events], Ending | None]  # called after every wait
+    watch: Sequence[str] = ()  # paths in which any file is a checkpoint
 
 
 class Attempt:
@@ -69,7 +70,6 @@ class Attempt:
 
     def run(self) -> AttemptResult:
         """Start torchrun, wait for an ending, leave no process behind, and return what happened."""
-        files = FileProgress(self._run_dir)
         self._start()
         ending = self._watch_until_ending()
         disk_full = ending is Ending.RANK_FAILED and not has_free_space(self._dir.root)
@@ -94,13 +94,14 @@ class Attempt:
             hang=self._hang,
             survivors=survivors,
             disk_full=disk_full,
-            files_changed=files.changed(by_itself=failed_by_itself(self._ranks)),
+            own_checkpoint_saved=self._script.finish(),
         )
         read_steps(result, self._dir)
         return result
 
     def _start(self) -> None:
         self._dir.ranks.mkdir(parents=True, exist_ok=True)
+        self._script = ScriptObserver(self._run_dir, self._plan.number, self._plan.watch, self._record)
         start = self._launcher.start_warm if self._plan.warm else self._launcher.start_cold
         self._agent = start(self._plan.number, self._plan.environment)
         self._events.watch(self._agent)
@@ -118,6 +119,7 @@ class Attempt:
                         self._launcher.prefork(self._plan.number + 1)
                     self._usage.sample_if_due(self._ranks)
                     self._tensorboard.copy_if_due(self._other_ranks())
+                    self._script.observe_if_due()
         return ending
 
     def _refresh_ranks_if_due(self) -> None:

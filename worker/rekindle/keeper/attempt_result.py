@@ -111,7 +111,7 @@ class AttemptResult:
     snapshot_step: int | None = None
     memory_step: int | None = None
     saving_seconds: float | None = None  # that training waited for snapshots
-    files_changed: bool = False  # in the snapshot directory, or weights in the working directory
+    own_checkpoint_saved: bool | None = None  # by the script itself; None where that cannot be known
 
     @property
     def drained(self) -> bool:
@@ -119,9 +119,9 @@ class AttemptResult:
 
     @property
     def progressed(self) -> bool:
-        """A later step was committed than the attempt started from; where none is reported, files changed."""
+        """A later step was committed than the attempt started from; without any, a checkpoint of the script's own."""
         committed = [step for step in (self.snapshot_step, self.memory_step) if step is not None]
-        return max(committed) > (self.resumed_from_step or 0) if committed else self.files_changed
+        return max(committed) > (self.resumed_from_step or 0) if committed else bool(self.own_checkpoint_saved)
 
 
 def read_rank_result(rank_dir: RankDir, rank: int) -> RankResult | None:

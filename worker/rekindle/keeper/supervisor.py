@@ -29,6 +29,7 @@ from rekindle.keeper.buffered_journal import BufferedJournal
 from rekindle.keeper.diagnosis import diagnose
 from rekindle.keeper.event_loop import EventLoop, Events
 from rekindle.keeper.history import failure_stats, read_history
+from rekindle.keeper.observers.script import saved_by_lost_attempt
 from rekindle.keeper.observers.usage import GpuMemory
 from rekindle.keeper.ranks.processes import kill_all, orphans_of, reap_children
 from rekindle.keeper.retry_policy import AttemptRecord, Retry, Stop, cannot_be_forked, decide
@@ -85,7 +86,9 @@ class Keeper:
             quarantined = roll_back(self._run_dir, step)
             self._journal.write(RecordType.ROLLED_BACK, run=self.run, step=step, quarantined=quarantined)
         if self._history.open_attempt is not None:
-            result = read_lost_attempt(self._run_dir, self._history.open_attempt, self._history.open_world_size)
+            number = self._history.open_attempt
+            result = read_lost_attempt(self._run_dir, number, self._history.open_world_size)
+            result.own_checkpoint_saved = saved_by_lost_attempt(self._run_dir, number, self.spec.watch)
             self._history.open_attempt = None
             return not self._is_over(result, diagnose(result) if result.ending is Ending.DONE else lost)
         if self._history.unjudged:
@@ -141,6 +144,7 @@ class Keeper:
             hang_timeout=self.spec.hang_timeout,
             deadline=self._deadline,
             requested_stop=self._requested_stop,
+            watch=self.spec.watch,
         )
         result = Attempt(plan, self._run_dir, self._journal, self._events, self._launcher).run()
         result.gpu_memory_held = self._gpu_memory.wait_released()

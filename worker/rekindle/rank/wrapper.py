@@ -25,6 +25,7 @@ from rekindle.contract.run_dir.paths import RankDir, RunDir
 from rekindle.contract.run_dir.rank_records import RankDone, RankState, RankStatus
 from rekindle.rank.entrypoint import reset_multiprocessing, run_target
 from rekindle.rank.failure import describe, exit_code, print_like_python
+from rekindle.rank.file_tracking import track_files
 from rekindle.rank.handlers import install_fault_handler, open_debug_server, register_stack_dump
 from rekindle.rank.output import capture_output, flush_open_files
 
@@ -39,6 +40,7 @@ def main() -> None:
     record = _Record(env, env.run_dir, env.rank_dir, spec)
     record.started()
     rank_pid = os.getpid()
+    track_files(env.run_dir, env.rank_dir)
     error = _run_target(spec, env.run_dir.code)
     code = exit_code(error)
     if os.getpid() != rank_pid:  # a child that the script forked reached the script's end: it is no rank

@@ -36,7 +36,7 @@ def read_time_breakdown(state: AppStateDep, job: JobDep, run_dir: RunDirDep) -> 
         running.saving_seconds = None if status is None else status.saving_seconds
     intervals = time_breakdown(job, attempts, time.time())
     return TimeBreakdown(
-        goodput=goodput(intervals),
+        goodput=goodput(intervals, attempts),
         seconds=totals(intervals),
         intervals=[IntervalPublic(**asdict(interval)) for interval in intervals],
     )

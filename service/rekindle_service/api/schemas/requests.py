@@ -144,6 +144,7 @@ class JobOptions(BaseModel):
     time_limit: Seconds | None = None
     snapshot: SnapshotPolicyOptions = Field(default_factory=SnapshotPolicyOptions)
     warm: bool = True
+    watch: Annotated[list[PathText], Field(max_length=100)] = []
 
 
 class JobCreate(JobOptions, _Request):

@@ -22,6 +22,7 @@ FOLLOW_HELP = "Wait for completion; the exit code reflects the outcome."
 RANKS_HELP = "Number of ranks; MIN:MAX makes the job elastic. (default: 1)"
 PYTHON_HELP = "Python interpreter of the job; active: that of this shell. (default: the server's)"
 HANG_HELP = "Seconds without progress before a rank counts as hung. (default: learned from the job's steps)"
+WATCH_HELP = "File or directory that the script saves checkpoints to, in whatever format."
 MONITOR_HELP = "Also keep the best snapshot by this logged metric; -loss: lower is better."
 
 Text = str | None
@@ -70,6 +71,7 @@ def submit(
     auto: Annotated[Flag, option("--every-auto", help="Take snapshots at the automatic interval.")] = None,
     keep: Annotated[Int, option(help="Number of latest snapshots to keep. (default: 3)")] = None,
     monitor: Annotated[Text, option(metavar="METRIC|-METRIC", help=MONITOR_HELP)] = None,
+    watch: Annotated[Words, option(metavar="PATH", help=WATCH_HELP)] = None,
     warm: Annotated[Flag, option("--warm/--cold", help="Fork attempts from a warm Python. (default: warm)")] = None,
 ) -> None:
     """Submit a training script; its code is copied now, so later edits do not affect the job.

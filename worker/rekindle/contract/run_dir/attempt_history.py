@@ -30,6 +30,7 @@ class AttemptInfo:
     outcome: Outcome | None = None
     progressed: bool = False
     resumed_from_step: int | None = None
+    resumed_from_path: str | None = None  # checkpoint of the script's own that it has loaded
     last_step: int | None = None
     snapshot_step: int | None = None  # latest durable snapshot
     saving_seconds: float | None = None  # during which the training stood still for snapshots
@@ -92,7 +93,7 @@ class AttemptHistory:
             case AttemptRecord():
                 self._apply_to(self.attempt(record.attempt, record.at), record)
 
-    def _apply_to(self, attempt: AttemptInfo, record: AttemptRecord) -> None:
+    def _apply_to(self, attempt: AttemptInfo, record: AttemptRecord) -> None:  # noqa: C901  # a table of records
         match record:
             case journal.AttemptStarted():
                 attempt.run, attempt.world_size = record.run, record.world_size
@@ -104,6 +105,8 @@ class AttemptHistory:
                 attempt.ranks_running_at = record.at
             case journal.Resumed():
                 attempt.resumed_from_step = record.step
+            case journal.CheckpointLoaded():
+                attempt.resumed_from_path = record.path
             case journal.RankExited():
                 attempt.exits[record.rank] = record
             case journal.Straggler(share=None):

@@ -29,6 +29,8 @@ class RecordType(StrEnum):
     RANKS_RUNNING = "ranks_running"
     SNAPSHOT_SKIPPED = "snapshot_skipped"
     RESUMED = "resumed"
+    CHECKPOINT_LOADED = "checkpoint_loaded"
+    CHECKPOINT_TORN = "checkpoint_torn"
     RANK_EXITED = "rank_exited"
     ATTEMPT_ENDED = "attempt_ended"
     STRAGGLER = "straggler"
@@ -129,6 +131,22 @@ class Resumed(AttemptRecord):
     """The attempt continues from the snapshot of ``step``."""
 
     step: Count
+
+
+@_record(RecordType.CHECKPOINT_LOADED)
+class CheckpointLoaded(AttemptRecord):
+    """The script has loaded this checkpoint of its own; the last record of an attempt counts."""
+
+    path: str  # relative to the working directory where it is in it
+
+
+@_record(RecordType.CHECKPOINT_TORN)
+class CheckpointTorn(AttemptRecord):
+    """Before the attempt: a checkpoint that an earlier one was writing when it ended was moved away."""
+
+    path: str
+    moved_to: str
+    written_by: Number = 0  # the earlier attempt
 
 
 @_record(RecordType.RANK_EXITED)

@@ -33,6 +33,7 @@ class RankDir:
     metrics = _Child("metrics.jsonl")  # one ``MetricPoint`` a line
     stacks = _Child("stacks.log")  # stacks of all threads, appended by faulthandler at every ``STACK_SIGNAL``
     chaos = _Child("chaos")  # the ``Fault`` that the rank injects into itself at the next ``CHAOS_SIGNAL``
+    files = _Child("files.jsonl")  # one ``FileRecord`` a line: where the script writes, which checkpoints it loads
     debug_socket = _Child("debug.sock")  # Unix socket of torch's debug server in the rank: flight recorder and more
 
     def log(self, stream: str) -> Path:
@@ -81,6 +82,7 @@ class RunDir:
     fence = _Child("fence.json")  # ``{"generation": …}``: the only generation that may commit a snapshot now
     code = _Child("code")  # the copy of the user's code made at submit: working directory of every rank
     code_manifest = _Child("code.json")  # hashes of the code as it was submitted; written once by the server
+    observed = _Child("observed.json")  # ``Observations`` as JSON, by the keeper: the script's own checkpoints
     surroundings = _Child("surroundings.json")  # interpreter, packages, machine of the latest run, by its keeper
     snapshots = _Child("snapshots")
     pins = _Child("pins.json")  # written by the server: the snapshots that are never deleted to make room

@@ -69,7 +69,8 @@ function faultText({ fault, rank, snapshot }) {
 }
 
 /** Nothing for an attempt that has reported no steps. @param {Attempt} attempt */
-function stepsText({ resumed_from_step: start, last_step: last, replayed_steps: replayed }) {
+function stepsText({ number, resumed_from_step: start, resumed_from_path: path, last_step: last, replayed_steps: replayed }) {
+  if (path && !start) return `${number === 1 ? "loaded" : "resumed from"} ${path}${last === null ? "" : `, reached step ${count(last)}`}`;
   if (last === null && !start) return "";
   const from = start ? `resumed from step ${count(start)}` : "started at step 0";
   const to = last === null ? "" : `, reached step ${count(last)}`;

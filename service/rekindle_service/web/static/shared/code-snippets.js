@@ -58,11 +58,11 @@ export function asCommand(body) {
 }
 
 /** Fields of a request that have no option of their own name. */
-const OTHER_FIELDS = new Set(["args", "script", "module", "recipe", "code", "env", "after", "ranks", "snapshot", "auto", "warm"]);
+const OTHER_FIELDS = new Set(["args", "script", "module", "recipe", "code", "env", "after", "ranks", "snapshot", "auto", "warm", "watch"]);
 
 /** @param {Body} body @returns {string[][]} each option with its value */
 function optionsOf(body) {
-  const { name, code = {}, ranks, device, python, env = {}, after = [], snapshot = {}, warm } = body;
+  const { name, code = {}, ranks, device, python, env = {}, after = [], watch = [], snapshot = {}, warm } = body;
   const fields = {
     name,
     code: code.path,
@@ -78,6 +78,7 @@ function optionsOf(body) {
     ...Object.entries(fields).map(([field, value]) => [`--${field.replaceAll("_", "-")}`, value]),
     ...Object.entries(env).map(([key, value]) => ["--env", `${key}=${value}`]),
     ...after.map((/** @type {string} */ id) => ["--after", id]),
+    ...watch.map((/** @type {string} */ path) => ["--watch", path]),
   ];
   const set = options.filter(([, value]) => value !== undefined).map(([option, value]) => [option, String(value)]);
   return [...set, ...(snapshot.auto ? [["--every-auto"]] : []), ...(warm === false ? [["--cold"]] : [])];

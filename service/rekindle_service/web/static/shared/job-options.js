@@ -9,5 +9,6 @@ export const JOB_OPTIONS = {
   "max_failures": 3,
   "hang_timeout": null,
   "time_limit": null,
-  "warm": true
+  "warm": true,
+  "watch": []
 };

@@ -32,6 +32,7 @@ export function submittedEntries(job) {
     ...otherOptions(job),
     ["Snapshots", snapshotPolicy(job.snapshot)],
     ["Interpreter", [job.warm ? "kept warm for the next attempt" : "started for each attempt"]],
+    ["Watched paths", job.watch],
     ["After", job.after],
     ["Submitted", [localTime(job.created_at)]],
     ["Job", [job.id]],
@@ -40,7 +41,7 @@ export function submittedEntries(job) {
 }
 
 /** Those that the list names itself. */
-const NAMED = new Set(["args", "env", "nodes", "device", "priority", "after", "max_failures", "warm"]);
+const NAMED = new Set(["args", "env", "nodes", "device", "priority", "after", "max_failures", "warm", "watch"]);
 
 /** Every other option, labelled by its name; a timeout or a limit is in seconds. @param {Job} job @returns {Entry[]} */
 function otherOptions(job) {

@@ -85,6 +85,8 @@ export class SubmitForm {
     if (!control("warm").checked) body.warm = false;
     const after = text("after").split(/[\s,]+/).filter(Boolean);
     if (after.length) body.after = after;
+    const watch = text("watch").split("\n").filter((line) => line.trim());
+    if (watch.length) body.watch = watch;
     const env = variables(control("env").value);
     return Object.keys(env).length ? { ...body, env } : body;
   }
@@ -105,6 +107,7 @@ export class SubmitForm {
       "ranks-max": job.ranks.max === job.ranks.min ? "" : job.ranks.max,
       device: job.device,
       after: job.after.join(" "),
+      watch: job.watch.join("\n"),
       env: Object.keys(job.env).map((name) => `${name}=\n`).join(""),
       ...Object.fromEntries([...TEXTS, ...NUMBERS].map(([id, at]) => [id, valueAt(job, at)])),
     };
