@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
+from rekindle.contract.placeholders import read_arguments
 from rekindle.contract.run_dir.attempt_history import AttemptInfo, replayed_steps
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.contract.run_dir.usage import UsageSample
@@ -49,9 +50,14 @@ def attempts_public(attempts: Sequence[Attempt]) -> list[AttemptPublic]:
     return [_attempt_public(attempt, replayed[attempt.number]) for attempt in attempts]
 
 
+def with_arguments(attempt: AttemptPublic, job: Job, run_dir: RunDir) -> AttemptPublic:
+    args = read_arguments(run_dir, attempt.number)
+    return attempt if args in (None, job.spec.args) else attempt.model_copy(update={"args": args})
+
+
 def _attempt_public(attempt: Attempt, replayed: int | None) -> AttemptPublic:
     columns = attempt.model_dump(include=set(AttemptPublic.model_fields))
-    more = {"state": "running" if attempt.ended_at is None else "ended", "replayed_steps": replayed}
+    more = {"state": "running" if attempt.ended_at is None else "ended", "replayed_steps": replayed, "args": None}
     return AttemptPublic.model_validate({**columns, **more})
 
 
