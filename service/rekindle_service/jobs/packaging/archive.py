@@ -3,26 +3,17 @@
 import gzip
 import os
 import tarfile
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from rekindle_service.jobs.packaging.code_copy import CodeCopyError, scan_tree
+from rekindle_service.jobs.packaging.code_copy import CodeCopyError, Inventory, scan_tree
 from rekindle_service.jobs.packaging.ignore_rules import CopyOptions
 
 _FASTEST = 1  # of gzip: code is small, and the network mostly faster than a better compression
 
 
-@dataclass(frozen=True, slots=True)
-class Packed:
-    """What went into an archive."""
-
-    files: int
-    bytes: int  # unpacked
-
-
-def pack_code(directory: Path, archive: IO[bytes], *, exclude: Path, options: CopyOptions) -> Packed:
-    """Write ``directory`` as tar.gz, with the rules and limits of ``copy_code``.
+def pack_code(directory: Path, archive: IO[bytes], *, exclude: Path, options: CopyOptions) -> Inventory:
+    """Write ``directory`` as tar.gz, with the rules and limits of ``copy_code``; returns what went into it.
 
     The same files give the same bytes, and so the same bundle: owners and times are omitted. Raises CodeCopyError,
     and OSError of the writing.
@@ -41,7 +32,7 @@ def pack_code(directory: Path, archive: IO[bytes], *, exclude: Path, options: Co
             link = _described(path, tarfile.SYMTYPE, 0o777)
             link.linkname = text
             tar.addfile(link)
-    return Packed(len(inventory.files), inventory.bytes)
+    return inventory
 
 
 def _add_file(tar: tarfile.TarFile, root: Path, path: Path) -> None:

@@ -20,13 +20,17 @@ _SIGNS_OF_ENVIRONMENTS = ("pyvenv.cfg", "conda-meta")  # of venv and conda, what
 _ALL = CopyOptions()
 
 
-class CodeCopyError(Exception):
-    """The directory cannot be copied as it is; ``rule`` and ``hint`` say why and what helps."""
+class CodeError(Exception):
+    """The code cannot be taken as it is; ``rule`` and ``hint`` say why and what helps."""
 
     def __init__(self, rule: str, hint: str) -> None:
         super().__init__(f"{rule}; {hint}")
         self.rule = rule
         self.hint = hint
+
+
+class CodeCopyError(CodeError):
+    """The directory cannot be copied or packed."""
 
 
 @dataclass(slots=True)
