@@ -8,7 +8,6 @@ import pytest
 
 from job_examples import a_submission, cpu_machine, names_in, open_store
 from rekindle.contract.files import atomic_write
-from rekindle.contract.locks import ExclusiveLock
 from rekindle.contract.run_dir.snapshots import MANIFEST, FileRecord, Manifest, SnapshotDir
 from rekindle.contract.states import JobIntent, JobState
 from rekindle.keeper.fault_injection import corrupt
@@ -125,8 +124,6 @@ def test_a_job_that_may_still_write_is_refused_with_what_to_do(submitter, old, c
     running = submitter.submit(a_submission(code))
     assert f"job {running.number} is queued; rekindle drain {running.number}" in problem(submitter, code, running.id)
     submitter.store.set_intent(running.id, JobIntent.HOLD)
-    lock = ExclusiveLock(submitter.home.run_dir(old.id).keeper_lock)
-    lock.release()
     assert submitter.submit(a_submission(code, continue_from=running.id)).spec.continue_from == running.id
 
 

@@ -116,6 +116,11 @@ class Job(TypedDict):
     time_limit: float | None
     snapshot: SnapshotPolicyOptions
     warm: bool
+    on_restart: list[str]
+    continue_from: str | None
+    exclude: list[str]
+    gitignore: bool
+    keep_links: bool
     id: str
     number: int
     name: str
@@ -148,6 +153,7 @@ class Job(TypedDict):
     goodput: float | None
     version: int
     python: str
+    warnings: list[str]
     experiment_id: str | None
 
 
@@ -164,6 +170,7 @@ class Attempt(TypedDict):
     """One launch of torchrun.
 
     `replayed_steps`: how many of its steps were lost, so that later attempts repeat them; null where not known (yet).
+    `args`: the arguments of the script, where placeholders or `on_restart` make them differ from those of the job.
     """
 
     number: int
@@ -180,6 +187,7 @@ class Attempt(TypedDict):
     devices: list[str]
     next_try_at: str | None
     reason: str | None
+    args: list[str] | None
     faults: list[Fault]
 
 

@@ -16,6 +16,7 @@ from rekindle.contract.run_dir.paths import RunDir
 from rekindle_service.config.home import Home, new_job_id
 from rekindle_service.jobs.packaging.code_copy import CodeCopyError, copy_code
 from rekindle_service.jobs.packaging.continuation import check_stopped, continue_run
+from rekindle_service.jobs.packaging.editable_installs import EditableModule, bypass_warnings
 from rekindle_service.jobs.packaging.ignore_rules import IGNORE_FILE, CopyOptions
 from rekindle_service.jobs.packaging.manifest import take_manifest
 from rekindle_service.jobs.packaging.sources import Checkout, fetch_code
@@ -55,7 +56,8 @@ class Submitter:
     """Creates jobs.
 
     ``check_python`` returns what is wrong with an interpreter (``launchers.interpreter``), or None; ``checkout``
-    fetches from git (``jobs.packaging.git_checkout``).
+    fetches from git (``jobs.packaging.git_checkout``); ``editable_modules`` returns what an interpreter imports from
+    elsewhere (``launchers.editable_installs``).
     """
 
     store: Store
@@ -63,6 +65,7 @@ class Submitter:
     machine: Machine
     check_python: Callable[[str], FieldError | None]
     checkout: Checkout
+    editable_modules: Callable[[str], Sequence[EditableModule]] = lambda _: ()
     in_flight: IdempotencyLocks = field(default_factory=IdempotencyLocks)
 
     def submit(self, submission: Submission, idempotency_key: str | None = None) -> Job:
@@ -127,6 +130,8 @@ class Submitter:
                 new.code.mkdir(mode=0o700)
             else:
                 self._copy_code(submission, new)
+                modules = self.editable_modules(job.spec.python)
+                job.spec = replace(job.spec, warnings=bypass_warnings(job.spec, new.code, modules))
             if job.spec.continue_from is not None:
                 self._continue(job.spec.continue_from, new, job.id)
             write_json(new.spec, {"job_id": job.id, **job.spec.to_json()})

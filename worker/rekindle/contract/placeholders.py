@@ -1,8 +1,8 @@
 """Placeholders in a job's arguments: checked at submit, filled in by the keeper when an attempt starts.
 
-``{snapshots}`` and ``{run}`` are directories, ``{job}`` and ``{attempt}`` id and number, ``{latest:GLOB}`` is the newest
-file or directory that matches, ``{exists:GLOB}`` a condition, and ``{{word}}`` the text ``{word}``. Other braces, such
-as those of JSON, and ``${…}`` of other tools are text.
+``{snapshots}`` and ``{run}`` are directories, ``{job}`` and ``{attempt}`` id and number, ``{latest:GLOB}`` is the
+newest file or directory that matches, ``{exists:GLOB}`` a condition, and ``{{word}}`` the text ``{word}``. Other
+braces, such as those of JSON, and ``${…}`` of other tools are text.
 """
 
 import re

@@ -15,8 +15,6 @@ MAX_BYTES = 200 * 1000 * 1000
 MAX_FILES = 20_000
 EXCLUDED = frozenset({".git", ".venv", "venv", "__pycache__", "node_modules"})
 _SIGNS_OF_ENVIRONMENTS = ("pyvenv.cfg", "conda-meta")  # of venv and conda, whatever the directory is called
-
-
 _ALL = CopyOptions()
 
 

@@ -9,5 +9,10 @@ export const JOB_OPTIONS = {
   "max_failures": 3,
   "hang_timeout": null,
   "time_limit": null,
-  "warm": true
+  "warm": true,
+  "on_restart": [],
+  "continue_from": null,
+  "exclude": [],
+  "gitignore": false,
+  "keep_links": false
 };
