@@ -65,7 +65,7 @@ def test_unknown_placeholders_are_found_and_conditions_only_where_they_belong() 
     assert unknown_placeholders(["--x={exists:*.pt}"], conditions=True) == ["{exists:*.pt}"]
 
 
-def test_the_newest_file_is_found_in_the_working_directory_the_snapshots_or_by_an_absolute_path(
+def test_the_latest_file_is_found_in_the_working_directory_the_snapshots_or_by_an_absolute_path(
     run_dir: RunDir, tmp_path: Path
 ) -> None:
     saved(run_dir.code / "epoch-9.pt", 5)

@@ -1,7 +1,7 @@
 """Placeholders in a job's arguments: checked at submit, filled in by the keeper when an attempt starts.
 
 ``{snapshots}`` and ``{run}`` are directories, ``{job}`` and ``{attempt}`` id and number, ``{latest:GLOB}`` is the
-newest file or directory that matches, ``{exists:GLOB}`` a condition, and ``{{word}}`` the text ``{word}``. Other
+latest file or directory that matches, ``{exists:GLOB}`` a condition, and ``{{word}}`` the text ``{word}``. Other
 braces, such as those of JSON, and ``${…}`` of other tools are text.
 """
 
@@ -76,7 +76,7 @@ class _Scope:
     attempt: int
 
     def fill_in(self, arguments: Iterable[str]) -> list[str]:
-        """An argument whose file does not exist is left out, and so is the option whose value it is."""
+        """An argument whose file does not exist is omitted, and so is the option whose value it is."""
         filled: list[str] = []
         for argument in arguments:
             try:
@@ -87,7 +87,7 @@ class _Scope:
         return filled
 
     def latest(self, pattern: str) -> Path | None:
-        """The newest file or directory that matches and has content, in the working directory or that of snapshots."""
+        """The latest file or directory that matches and has content, in the working directory or that of snapshots."""
         found = dict(_matches(pattern, (self.run_dir.code, self.run_dir.snapshots)))
         return max(found, key=lambda path: (found[path], len(str(path)), str(path)), default=None)
 

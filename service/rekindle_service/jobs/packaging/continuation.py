@@ -152,7 +152,7 @@ def _make_room(target: Path) -> None:
 
 
 def _copy(source: Path, target: Path) -> None:
-    """With its times, by which the newest checkpoint is found. Blocks are shared where the file system can."""
+    """With its times, by which the latest checkpoint is found. Blocks are shared where the file system can."""
     with source.open("rb") as reader, target.open("xb") as writer:
         try:
             while os.copy_file_range(reader.fileno(), writer.fileno(), 1 << 30):
