@@ -17,6 +17,7 @@ from rekindle_service.config.settings import Settings
 from rekindle_service.http_server import HttpServer, listen, raise_file_limit, url_of
 from rekindle_service.jobs.packaging.git_checkout import check_out
 from rekindle_service.jobs.submitter import Submitter
+from rekindle_service.launchers.editable_installs import EditableModules
 from rekindle_service.launchers.interpreter import InterpreterCheck
 from rekindle_service.launchers.local import KeeperLauncher, prepare_worker_path
 from rekindle_service.machine.devices import find_machine
@@ -70,7 +71,7 @@ def _compose(settings: Settings, stack: ExitStack) -> HttpServer:
         store=store,
         machine=machine,
         monitor=monitor,
-        submitter=Submitter(store, home, machine, InterpreterCheck(), check_out),
+        submitter=Submitter(store, home, machine, InterpreterCheck(), check_out, EditableModules()),
         credentials=Credentials(token),
         host=settings.host,
         max_bundle_bytes=settings.bundle_bytes,

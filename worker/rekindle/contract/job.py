@@ -59,6 +59,12 @@ class JobSpec(JsonRecord):
     snapshot: SnapshotPolicy = field(default_factory=SnapshotPolicy)
     warm: bool = True
     watch: list[str] = field(default_factory=list)  # paths in which every file is a checkpoint of the script's own
+    on_restart: list[str] = field(default_factory=list)  # appended to ``args``, see ``contract.placeholders``
+    continue_from: str | None = None  # id of the job whose files and snapshots this one begins with
+    exclude: list[str] = field(default_factory=list)  # patterns, as in a .gitignore, of what is not copied
+    gitignore: bool = False  # leave out what .gitignore files name
+    keep_links: bool = False  # copy links that lead out of the code as links
+    warnings: list[str] = field(default_factory=list)  # of the server, at submit
 
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "snapshot": self.snapshot.to_json()}

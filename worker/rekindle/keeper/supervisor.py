@@ -18,6 +18,7 @@ from rekindle.contract.environment import attempt_environment
 from rekindle.contract.files import write_json
 from rekindle.contract.job import JobSpec, RunIntent
 from rekindle.contract.outcome import Outcome, OutcomeClass
+from rekindle.contract.placeholders import write_arguments
 from rekindle.contract.processes import ProcessIdentity
 from rekindle.contract.run_dir.control import MessageType
 from rekindle.contract.run_dir.journal import RecordType
@@ -126,6 +127,7 @@ class Keeper:
             devices=devices,
             warm=self._warm,
         )
+        write_arguments(self.spec, self._run_dir, number)
         if self._deadline is None and self.spec.time_limit is not None:
             self._deadline = deadline(self.spec.time_limit, self._history.run_started_at)
         environment = attempt_environment(

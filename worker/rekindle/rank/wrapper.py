@@ -18,6 +18,7 @@ from typing import NoReturn
 from rekindle.contract.environment import RankEnv, tracker_environment
 from rekindle.contract.files import write_json
 from rekindle.contract.job import DRAINED_EXIT_CODE, JobSpec
+from rekindle.contract.placeholders import read_arguments
 from rekindle.contract.processes import ProcessIdentity, die_with_parent, forbid_core_dumps, set_process_name
 from rekindle.contract.run_dir.control import ControlMessage, MessageType, notify
 from rekindle.contract.run_dir.json_records import read_record
@@ -41,7 +42,8 @@ def main() -> None:
     record.started()
     rank_pid = os.getpid()
     track_files(env.run_dir, env.rank_dir)
-    error = _run_target(spec, env.run_dir.code)
+    arguments = read_arguments(env.run_dir, env.attempt)
+    error = _run_target(spec if arguments is None else replace(spec, args=arguments), env.run_dir.code)
     code = exit_code(error)
     if os.getpid() != rank_pid:  # a child that the script forked reached the script's end: it is no rank
         _leave(error, code)

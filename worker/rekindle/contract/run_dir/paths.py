@@ -49,6 +49,7 @@ class AttemptDir:
 
     root: Path
 
+    arguments = _Child("arguments.json")  # list of the script's arguments in this attempt; written by the keeper
     agent_log = _Child("agent.log")  # output of the torchrun agent, and of a rank before it has a log of its own
     usage = _Child("usage.jsonl")  # one ``UsageSample`` a line, of bounded size; written by the keeper, not fsynced
     scalars = _Child("scalars.jsonl")  # ``MetricPoint``s: what the script wrote for TensorBoard, copied by the keeper

@@ -10,5 +10,10 @@ export const JOB_OPTIONS = {
   "hang_timeout": null,
   "time_limit": null,
   "warm": true,
-  "watch": []
+  "watch": [],
+  "on_restart": [],
+  "continue_from": null,
+  "exclude": [],
+  "gitignore": false,
+  "keep_links": false
 };
