@@ -2,6 +2,7 @@
 
 import os
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from rekindle.contract.files import atomic_write
 from rekindle.contract.run_dir.snapshots import MANIFEST, FileRecord, Manifest, SnapshotDir
 from rekindle.contract.states import JobIntent, JobState
 from rekindle.keeper.fault_injection import corrupt
+from rekindle.training.snapshots.storage.directory import verify
 from rekindle_service.config.home import Home
 from rekindle_service.jobs.packaging.git_checkout import check_out
 from rekindle_service.jobs.submission import SubmissionError
@@ -29,8 +31,9 @@ def write(directory: Path, files: dict[str, str]) -> None:
 
 def a_snapshot(snapshots: Path, step: int, job_id: str) -> Path:
     directory = SnapshotDir(snapshots).path(step)
-    write(directory, {"model.pt": "weights", "rank-0.pt": "state"})
-    files = {name: FileRecord(7, "0" * 64) for name in ("model.pt", "rank-0.pt")}
+    contents = {"model.pt": "weights", "rank-0.pt": "state"}
+    write(directory, contents)
+    files = {name: FileRecord(len(text), sha256(text.encode()).hexdigest()) for name, text in contents.items()}
     manifest = Manifest(job_id, step, 1, 1, 5.0, "1-a", "2.15", files)
     atomic_write(directory / MANIFEST, manifest.encoded())
     return directory
@@ -94,7 +97,8 @@ def test_new_code_finds_what_the_old_script_wrote_and_its_snapshots(submitter, o
     assert (after.code / "out" / "epoch-1.pt").stat().st_mtime_ns == 5
     assert (after.code / "out" / "absolute.pt").resolve() == after.code / "out" / "epoch-1.pt"
     assert names_in(after.snapshots) == ["000000000003", "own"]
-    assert SnapshotDir(after.snapshots).manifest(3) == replace(SnapshotDir(before.snapshots).manifest(3), job_id=job.id)
+    manifest = verify(SnapshotDir(after.snapshots).path(3), step=3, job_id=job.id)
+    assert manifest == replace(SnapshotDir(before.snapshots).manifest(3), job_id=job.id)
     assert job.spec.continue_from == old.id
 
     corrupt(SnapshotDir(after.snapshots).path(3))

@@ -14,7 +14,9 @@ from rekindle_service.cli.commands.submit import (
     environment,
     job_fields,
     misplaced_options,
+    parse_process_count,
     parse_ranks,
+    split_arguments,
     target_and_args,
 )
 from rekindle_service.cli.main import app
@@ -112,6 +114,25 @@ def test_ranks_are_a_number_or_a_range_that_the_server_validates(text: str, expe
 def test_ranks_that_are_no_number_are_an_error(text: str) -> None:
     with pytest.raises(typer.BadParameter, match="MIN:MAX"):
         parse_ranks(text)
+
+
+def test_a_number_of_processes_that_torchrun_finds_out_is_refused_with_the_right_command() -> None:
+    assert parse_process_count("4") == 4
+    with pytest.raises(typer.BadParameter, match="rekindle submit --ranks 2 train.py"):
+        parse_process_count("gpu")
+
+
+def test_arguments_of_restarts_are_split_as_a_shell_would() -> None:
+    texts = ["--init_from=resume {exists:ckpt.pt}", "--resume '{latest:a b/*.pt}'"]
+    assert split_arguments(texts) == ["--init_from=resume", "{exists:ckpt.pt}", "--resume", "{latest:a b/*.pt}"]
+    with pytest.raises(typer.BadParameter, match="--on-restart"):
+        split_arguments(["--name 'never closed"])
+
+
+def test_a_script_that_is_not_in_this_directory_is_looked_for_in_the_given_one(tmp_path: Path) -> None:
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "train.py").touch()
+    assert source_code.directory_and_script("train.py", Path("src"), tmp_path) == (tmp_path / "src", "train.py")
 
 
 def test_a_variable_is_set_or_copied_and_its_value_may_hold_an_equals_sign() -> None:

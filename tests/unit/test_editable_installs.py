@@ -13,7 +13,10 @@ from rekindle_service.launchers.editable_installs import editable_modules
 
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
-    for name, text in {"train.py": "import pkg.data\nfrom lib import x\n", "src/pkg/__init__.py": ""}.items():
+    for name, text in {
+        "train.py": "import pkg.data\nfrom lib import x\nimport rekindle\n",
+        "src/pkg/__init__.py": "",
+    }.items():
         path = tmp_path / "copy" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
@@ -21,12 +24,12 @@ def copy(tmp_path: Path) -> Path:
 
 
 MODULES = [EditableModule("pkg", Path("/me/src/pkg")), EditableModule("lib", Path("/lib/lib.py"))]
-UNUSED = EditableModule("other", Path("/me/other"))
+OTHERS = [EditableModule("other", Path("/me/other")), EditableModule("rekindle", Path("/me/rekindle"))]
 
 
 def warnings(copy: Path, target: str = "train.py", **env: str) -> list[str]:
     spec = JobSpec("n", TargetKind.SCRIPT, target, "/p", env=env)
-    return bypass_warnings(spec, copy, [*MODULES, UNUSED])
+    return bypass_warnings(spec, copy, [*MODULES, *OTHERS])
 
 
 def test_a_package_that_is_imported_past_the_copy_is_named_with_the_option_that_helps(copy: Path) -> None:

@@ -12,9 +12,9 @@ from rekindle.contract.job import SnapshotPolicy
 from rekindle_service.cli import formatting, source_code
 from rekindle_service.cli.commands.wait import follow as follow_job
 from rekindle_service.cli.context import connect, find_job, settings_of
-from rekindle_service.cli.formatting import OutputOption, note, print_job
+from rekindle_service.cli.formatting import Output, OutputOption, note, print_job
 from rekindle_service.cli.launch_command import NotTranslatedError, translate
-from rekindle_service.client import is_local
+from rekindle_service.client import Job, is_local
 from rekindle_service.client.calls import drop_unset
 from rekindle_service.sanitize import sanitize_line
 
@@ -52,6 +52,15 @@ def parse_ranks(text: str) -> int | dict[str, int]:
         raise typer.BadParameter(f"must be a number or MIN:MAX, as in 2 or 1:4, not {text!r}") from None
 
 
+def parse_process_count(text: str) -> int:
+    """torchrun also accepts ``gpu`` and ``auto``."""
+    if not text.isdecimal():
+        raise typer.BadParameter(
+            f"{text!r}: rekindle needs the number of ranks, as in `rekindle submit --ranks 2 train.py`"
+        )
+    return int(text)
+
+
 def submit(
     context: typer.Context,
     command: Annotated[Words, typer.Argument(metavar="[SCRIPT] [ARGS]", help="The script and its arguments.")] = None,
@@ -64,7 +73,9 @@ def submit(
     after: Annotated[Words, option(metavar="JOB", help="Start only after this job has succeeded.")] = None,
     continue_from: Annotated[Text, option("--continue", metavar="JOB", help=CONTINUE_HELP)] = None,
     on_restart: Annotated[Words, option(metavar="ARGS", help=RESTART_HELP)] = None,
-    nproc_per_node: Annotated[Text, option("--nproc-per-node", "--nproc_per_node", hidden=True)] = None,
+    nproc_per_node: Annotated[
+        Int, option("--nproc-per-node", "--nproc_per_node", parser=parse_process_count, hidden=True)
+    ] = None,
     follow: Annotated[bool, option("--follow", help=FOLLOW_HELP)] = False,
     output: OutputOption = "table",
     # Each option below is sent as the field of its name, or as that of the snapshot policy; see ``job_fields``.
@@ -95,13 +106,12 @@ def submit(
     Options of rekindle come first; arguments after SCRIPT are passed to it. With --module or --recipe, put -- before
     arguments that start with a dash. A command of torchrun or python in place of SCRIPT is translated.
     """
-    if nproc_per_node is not None:
-        context.params["ranks"] = _one_of("--ranks", ranks, "--nproc_per_node", _process_count(nproc_per_node))
     if module is None and recipe is None:
         command, module, env = _translated(context, command or [], env or [])
     kind, target, args = target_and_args(command or [], module, recipe)
     for each in misplaced_options(args):
         note(f"{each} is passed to {sanitize_line(target)}: rekindle's own options come before it")
+    context.params["ranks"] = _one_of("--ranks", context.params["ranks"], "--nproc_per_node", nproc_per_node)
     body = {**job_fields(context.params), "args": args, "env": environment(env or [], os.environ)}
     body |= {"on_restart": split_arguments(on_restart or []), "exclude": exclude or []}
     directory, body[kind], body["code"] = source_code.locate(kind, target, code, git=git, ref=ref)
@@ -112,14 +122,16 @@ def submit(
         body["continue_from"] = None if continue_from is None else find_job(client, continue_from)["id"]
         job = client.submit(drop_unset(**body))
         if not follow or output == "table":
-            sentence = (
-                f"{sanitize_line(job['name'])} is job {job['number']} ({job['id']}), {sanitize_line(job['state'])}"
-            )
-            print_job(job, output, formatting.join([sentence, formatting.status_line(job)], ": "))
-        for warning in job["warnings"]:
-            note(f"Warning: {sanitize_line(warning)}")
+            _print_submitted(job, output)
         if follow:
             raise typer.Exit(follow_job(client, job["id"], output))
+
+
+def _print_submitted(job: Job, output: Output) -> None:
+    sentence = f"{sanitize_line(job['name'])} is job {job['number']} ({job['id']}), {sanitize_line(job['state'])}"
+    print_job(job, output, formatting.join([sentence, formatting.status_line(job)], ": "))
+    for warning in job["warnings"]:
+        note(f"Warning: {sanitize_line(warning)}")
 
 
 def _translated(context: typer.Context, command: list[str], env: list[str]) -> tuple[list[str], str | None, list[str]]:
@@ -140,12 +152,6 @@ def _translated(context: typer.Context, command: list[str], env: list[str]) -> t
     if found.is_module:
         return found.args, found.target, [*found.env, *env]
     return [found.target, *found.args], None, [*found.env, *env]
-
-
-def _process_count(text: str) -> int:
-    if not text.isdecimal():
-        raise typer.BadParameter(f"--nproc_per_node {text}: rekindle needs the number of ranks, as in --ranks 2")
-    return int(text)
 
 
 def _one_of(name: str, value: Any, other_name: str, other: Any) -> Any:

@@ -164,8 +164,15 @@ def _copy(source: Path, target: Path) -> None:
         os.fsync(writer.fileno())
 
 
+def _link(source: Path, target: Path) -> None:
+    try:
+        os.link(source, target)
+    except PermissionError:  # a file system without hard links
+        _copy(source, target)
+
+
 def _link_snapshots(old: RunDir, new: RunDir, job_id: str) -> None:
-    """Hard links: a committed snapshot is never written to again. The manifest is the new job's own."""
+    """By hard links: a committed snapshot is never written to again. The manifest is the new job's own."""
     before, after = SnapshotDir(old.snapshots), SnapshotDir(new.snapshots)
     for step in before.steps():
         manifest = before.manifest(step)
@@ -174,7 +181,7 @@ def _link_snapshots(old: RunDir, new: RunDir, job_id: str) -> None:
         target = after.path(step)
         target.mkdir(mode=0o700, parents=True)
         for name in manifest.files:
-            os.link(before.path(step) / name, target / name)
+            _link(before.path(step) / name, target / name)
         atomic_write(target / MANIFEST, replace(manifest, job_id=job_id).encoded())
     if new.snapshots.is_dir():
         fsync_directory(new.snapshots)

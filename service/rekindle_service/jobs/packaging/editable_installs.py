@@ -10,6 +10,7 @@ from rekindle.contract.job import JobSpec, TargetKind
 
 _MAX_FILES = 2000  # of Python, in which imports are looked for
 _MAX_BYTES = 1 << 20  # of one such file
+_OWN = {"rekindle", "rekindle_service"}  # the server gives every job its own
 _SOURCE_DIRECTORIES = (".", "src", "lib", "python")
 
 
@@ -23,7 +24,7 @@ class EditableModule:
 
 def bypass_warnings(spec: JobSpec, code: Path, modules: Sequence[EditableModule]) -> list[str]:
     """A sentence for each module that the code imports, but not from ``code``, the copy."""
-    imported = _imported_names(code, {module.name for module in modules})
+    imported = _imported_names(code, {module.name for module in modules} - _OWN)
     before = _directories_before(spec, code)
     return [
         _warning(module, code)
