@@ -225,9 +225,10 @@ def drain_loss(job: Job) -> str:
 
 
 def step_cell(job: Job | Rank) -> str:
-    """``120/400`` in a table."""
+    """``120/400`` in a table; ``~120`` for an estimate."""
     if job["step"] is None:
-        return ABSENT
+        estimate = job.get("estimated_step")
+        return ABSENT if estimate is None else f"~{estimate}"
     return f"{job['step']}" + ("" if job["steps"] is None else f"/{job['steps']}")
 
 

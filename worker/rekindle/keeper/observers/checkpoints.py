@@ -87,6 +87,7 @@ class CheckpointTracker:
         self.observed = Observations() if stored is None else stored
         self._offsets: dict[Path, int] = {}
         self._patterns: dict[str, set[str]] = {}  # by directory
+        self._directories: set[str] = set()  # patterns of those that are one checkpoint each
         self._written: set[str] = set()  # paths
         self._started_at = time.time()
         self._tracked_ranks: set[str] = set()
@@ -98,6 +99,8 @@ class CheckpointTracker:
         self._drop_deleted()
         for checkpoint in self.observed.checkpoints:
             self._add_pattern(checkpoint.path)
+            if checkpoint.files:
+                self._directories.add(_path_pattern(checkpoint.path))
         deadline = time.monotonic() + LAST_MAX_SECONDS
         self._before = {} if lost else {each.path: each.version for each in self._candidates(deadline)}
         self._lost = lost
@@ -190,10 +193,14 @@ class CheckpointTracker:
                 self._started_at = min(self._started_at, record.at)
             case FileUse.SPAWNED:
                 self._maybe_saved = True
+            case FileUse.WRITTEN if Path(record.path).is_dir():
+                pass  # a temporary file in it, which the event does not name
             case FileUse.WRITTEN | FileUse.RENAMED if not self._is_own_snapshot(record.path):
                 self._maybe_saved = self._maybe_saved or not _is_record(record.path)
                 self._written.add(record.path)
                 self._add_pattern(record.path)
+                if record.use is FileUse.RENAMED and record.path not in self._roots:
+                    self._directories.add(_path_pattern(record.path))
                 if record.source is not None and len(self.observed.temporary) < MAX_CHECKPOINTS:
                     pattern = _path_pattern(record.source)
                     if pattern not in self.observed.temporary and _path_pattern(record.path) != pattern:
@@ -248,7 +255,7 @@ class CheckpointTracker:
                     continue
                 if entry.is_file(follow_symlinks=False):
                     yield _Candidate(entry.path, _version(entry))
-                elif entry.is_dir(follow_symlinks=False):
+                elif entry.is_dir(follow_symlinks=False) and _path_pattern(entry.path) in self._directories:
                     for file in walk_files(Path(entry.path), MAX_FILES_IN_CHECKPOINT):
                         yield _Candidate(file.path, _version(file), group=entry.path)
 
