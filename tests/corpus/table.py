@@ -1,0 +1,153 @@
+"""What happens to the scripts that people have: every shape interrupted in every way, as the table of a page.
+
+    python tests/corpus/table.py [--only NAME] [--workers 2] [--output FILE]
+
+Each shape is submitted unchanged to a server of its own, by the command line: undisturbed; with rank, agent, keeper
+and server killed in turn; drained and resumed. Writes the table into docs/own-scripts.md, or into FILE. Some minutes.
+"""
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from corpus.shapes import SHAPES, Shape
+from corpus.trial import Interruption, SubmitError, Trial, lab
+from doc_pages import ROOT
+from generated_sections import write_section
+
+PAGE = ROOT / "docs" / "own-scripts.md"
+NOTHING = "\N{EN DASH}"
+KILLED = ("rank", "agent", "keeper")
+HEADER = (
+    "| script | saves | to add | rank, agent, keeper killed: in → resumes at | replayed | server killed "
+    "| drained, then resumed | end |",
+    "|---|---|---|---|---|---|---|---|",
+)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One shape with its three jobs; ``refused`` where it could not be submitted."""
+
+    shape: Shape
+    undisturbed: Trial | None = None
+    killed: Trial | None = None
+    drained: Trial | None = None
+    refused: str = ""
+
+    def cells(self) -> Iterator[str]:
+        yield self.shape.name
+        yield self.shape.saves
+        yield self.shape.added or ("nothing" if self.shape.resumes else NOTHING)
+        if self.undisturbed is None or self.killed is None or self.drained is None:
+            yield from (f"not possible: {self.refused}", NOTHING, NOTHING, NOTHING, NOTHING)
+            return
+        yield kills(self.shape, self.killed)
+        yield replayed(self.shape, [*self.killed.interruptions, *self.drained.interruptions])
+        yield server(self.killed)
+        yield drain(self.shape, self.drained)
+        yield end(self.shape, self.undisturbed, [self.killed, self.drained])
+
+    def __str__(self) -> str:
+        return "| " + " | ".join(cell.replace("|", "\\|") for cell in self.cells()) + " |"
+
+
+def kills(shape: Shape, trial: Trial) -> str:
+    done = [each for each in trial.interruptions if each.kind in KILLED]
+    if not done:
+        return f"**{trial.state}**, undisturbed: {trial.reason}".rstrip(": ")
+    shown = [f"{each.before:g} → {each.after:g}" if each.after is not None else stopped(each) for each in done]
+    return f"{shape.unit} " + ", ".join(shown)
+
+
+def stopped(each: Interruption) -> str:
+    return f"**{each.state}** after a killed {each.kind} ({each.reason})"
+
+
+def replayed(shape: Shape, done: Sequence[Interruption]) -> str:
+    back = [each for each in done if each.kind != "server" and each.after is not None]
+    if not back:
+        return NOTHING
+    if not shape.resumes and all(each.replayed >= shape.before_fault for each in back):
+        return "everything"
+    most = max(each.replayed for each in back)
+    return f"at most {most} {shape.unit}{'s' if most != 1 else ''}"
+
+
+def server(trial: Trial) -> str:
+    done = [each for each in trial.interruptions if each.kind == "server"]
+    if not done:
+        return NOTHING
+    return "ranks train on" if done[0].state == "running" else f"**{done[0].state}** ({done[0].reason})"
+
+
+def drain(shape: Shape, trial: Trial) -> str:
+    if not trial.interruptions:
+        return NOTHING
+    done = trial.interruptions[0]
+    if done.before is None:
+        return f"**{done.state}**"
+    if done.state != "queued":
+        shown = f"**{done.state}** in {shape.unit} {done.before:g}"
+    else:
+        shown = f"held in {shape.unit} {done.before:g}"
+    return f"{shown}, resumes at {done.after:g}" if done.after is not None else f"{shown}; {done.reason}"
+
+
+def end(shape: Shape, undisturbed: Trial, others: Sequence[Trial]) -> str:
+    """Whether the interrupted jobs have ended as the undisturbed one."""
+    if undisturbed.missing:
+        return f"**it does not print `{undisturbed.missing}`**"
+    wrong = [f"**{each.state}**: {each.reason}".rstrip(": ") for each in others if each.state != "succeeded"]
+    if wrong:
+        return "; ".join(dict.fromkeys(wrong))
+    ends = [(each.last or "").partition(": ") for each in (undisturbed, *others)]
+    if len({at for at, _, _ in ends}) > 1:
+        return f"**called finished at {' and '.join(at for at, _, _ in ends[1:])} instead of {ends[0][0]}**"
+    return "the same loss" if len(set(ends)) == 1 else "finished, another loss"
+
+
+def examine(shape: Shape, folder: Path) -> Row:
+    """The three jobs of a shape, on a server of its own."""
+    with lab(folder) as jobs:
+        try:
+            return Row(shape, jobs.run(shape), jobs.run(shape, [*KILLED, "server"]), jobs.run(shape, ["drain"]))
+        except SubmitError as error:
+            return Row(shape, refused=str(error))
+
+
+def table(shapes: Sequence[Shape], workers: int, folder: Path) -> Iterator[str]:
+    yield from HEADER
+    with ThreadPoolExecutor(workers) as pool:
+        homes = [folder / str(number) for number, _ in enumerate(shapes)]
+        for row in pool.map(examine, shapes, homes):
+            yield str(row)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", metavar="NAME", help="shapes with this in their directory or name")
+    parser.add_argument("--workers", type=int, default=2, help="shapes at the same time")
+    parser.add_argument("--output", type=Path, help="a file for the table, instead of the page")
+    parser.add_argument("--homes", type=Path, help="directory that keeps the homes of the servers")
+    options = parser.parse_args()
+    shapes = [each for each in SHAPES if options.only is None or options.only in (each.directory + each.name)]
+    with tempfile.TemporaryDirectory(prefix="corpus-") as temporary:
+        lines = []
+        for line in table(shapes, options.workers, options.homes or Path(temporary)):
+            print(line, flush=True)
+            lines.append(line)
+    if options.output is not None:
+        options.output.write_text("".join(f"{line}\n" for line in lines))
+    else:
+        write_section("corpus", lines, PAGE)
+
+
+if __name__ == "__main__":
+    main()
