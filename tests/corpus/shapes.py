@@ -21,7 +21,8 @@ class Shape:
     directory: str
     command: str
     position: str
-    unit: str = "epoch"
+    unit: str = "epoch"  # of the numbers that it prints
+    line: str = ""  # what a printed line stands for, if not for one of these
     options: str = "--ranks 2"
     ranks: int = 2
     added: str = ""
@@ -102,8 +103,8 @@ SHAPES = [
         f"{_NANOGPT_COMMAND} --out_dir={{snapshots}}",
         _NANOGPT,
         "step",
-        options="--ranks 2 --on-restart=--init_from=resume",
-        added="`--out_dir={snapshots}`, and `--on-restart=--init_from=resume`",
+        options="--ranks 2 --on-restart '{exists:ckpt.pt} --init_from=resume'",
+        added='`--out_dir={snapshots}`, and `--on-restart "{exists:ckpt.pt} --init_from=resume"`',
         saves="`ckpt.pt` in the snapshot directory, every 10 steps",
         exact=False,  # does not restore its random state
         before_fault=13,
@@ -150,6 +151,7 @@ SHAPES = [
         "hf_trainer_like",
         "run_classification.py --output_dir out --max_steps 60",
         r"\{'loss': (?P<loss>[\d.]+), .*'epoch': (?P<at>[\d.]+)\}",
+        line="step",
         saves="`out/checkpoint-N/`, every 5 steps, the last two",
         before_fault=7,
     ),

@@ -15,6 +15,7 @@ ORDINARY = {"ddp_tutorial", "hf_trainer_like", "dcp_sharded", "package"}
 
 
 def cases() -> Iterator[object]:
+    """Each shape with its mark."""
     for shape in SHAPES:
         marks = () if shape.directory in ORDINARY else pytest.mark.soak
         yield pytest.param(shape, marks=marks, id=f"{shape.directory}-{'added' if shape.added else 'unchanged'}")
@@ -26,7 +27,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
         yield jobs
 
 
-@pytest.mark.parametrize("shape", cases())
+@pytest.mark.parametrize("shape", list(cases()))
 def test_a_script_comes_back_from_a_kill_and_from_a_drain_and_is_finished_once(served: Lab, shape: Shape) -> None:
     trial = served.run(shape, ["rank", "drain"])
     assert (trial.state, trial.missing) == ("succeeded", ""), trial

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from rekindle_service.config.settings import Settings
 
 OVER = ("succeeded", "failed", "cancelled")
 _TIMEOUT = 60.0  # seconds without an expected line, on an idle machine
+_MAX_LOAD = 3.0  # a script that hangs must not hold up the table for ever
 
 
 class SubmitError(Exception):
@@ -68,7 +70,7 @@ class Lab:
                 if not self._await_lines(job, output, shape.before_fault):
                     break
                 done.append(self._interrupt(job, output, kind))
-            state = self._settled(job) if len(done) == len(kinds) or job.state() in OVER else "hangs"
+            state = self._settled(job, output)
             return Trial(state, self._reason(job), output.last(), done, output.lacks(shape.must_print))
         finally:
             self._end(job)
@@ -81,12 +83,17 @@ class Lab:
         home = self._server.home
         done = rekindle(home, "submit", "-o", "id", "--device", "cpu", *words, cwd=shape.code)
         if done.returncode:
-            raise SubmitError(" ".join(done.stderr.replace("│", " ").split())[-200:])
+            raise SubmitError(_refusal(done.stderr))
         return ServedJob(self._client, home, {"ranks": shape.ranks}, done.stdout.strip())
 
-    def _settled(self, job: ServedJob) -> str:
-        """The state in which it has ended; `hangs` where a long time brings none."""
-        return job.state() if _await(lambda: is_settled(self._client.job(job.id)), 2 * _TIMEOUT) else "hangs"
+    def _settled(self, job: ServedJob, output: "Output") -> str:
+        """The state in which it has ended; `hangs` where it prints nothing for long."""
+        size = -1
+        while size != (size := output.size()):
+            moved = partial(lambda size: is_settled(self._client.job(job.id)) or output.size() != size, size)
+            if _await(moved, _TIMEOUT) and is_settled(self._client.job(job.id)):
+                return job.state()
+        return "hangs"
 
     def _end(self, job: ServedJob) -> None:
         if job.state() not in OVER:
@@ -168,6 +175,9 @@ class Output:
         logs = [rank.log(stream) for stream in ("stdout", "stderr")]
         return "\n".join(log.read_text(errors="replace") for log in logs if log.exists())
 
+    def size(self) -> int:
+        return sum(len(self.text(number)) for number in range(1, self._job.attempt() + 1))
+
     def positions(self, attempt: int) -> list[float]:
         return [float(found["at"]) for found in self._pattern.finditer(self.text(attempt))]
 
@@ -185,6 +195,12 @@ class Output:
         return "" if sentence in self.text(1) else sentence
 
 
+def _refusal(stderr: str) -> str:
+    """What is in the box that the command line draws around an error, else the last line."""
+    inside = re.findall(r"(?m)^│ (.*?) *│$", stderr) or stderr.splitlines()[-1:]
+    return " ".join(inside)
+
+
 def _compared(done: Interruption, before: list[float], after: list[float]) -> Interruption:
     done.before = before[-1] if before else None
     if after:
@@ -197,7 +213,7 @@ def _await(condition: Callable[[], Any], timeout: float) -> bool:
     """Whether the condition came true within ``timeout`` seconds, or as many times more as the machine is busy."""
     started = time.monotonic()
     while not condition():
-        if time.monotonic() - started > timeout * load_factor():
+        if time.monotonic() - started > timeout * min(load_factor(), _MAX_LOAD):
             return False
         time.sleep(0.05)
     return True

@@ -56,6 +56,9 @@ class Trainer:
             for index, (inputs, labels) in enumerate(loader):
                 if index < skipped:
                     continue
+                if index == skipped and resume_from_checkpoint:
+                    self._load_rng_state(resume_from_checkpoint)
+                    resume_from_checkpoint = None
                 if self.state["global_step"] >= self.args.max_steps:
                     break
                 loss = torch.nn.functional.cross_entropy(wrapped(inputs), labels)
@@ -99,9 +102,12 @@ class Trainer:
         self.model.load_state_dict(load_file(os.path.join(folder, "model.safetensors")))
         self.optimizer.load_state_dict(torch.load(os.path.join(folder, "optimizer.pt")))
         self.lr_scheduler.load_state_dict(torch.load(os.path.join(folder, "scheduler.pt")))
+        with open(os.path.join(folder, "trainer_state.json")) as file:
+            self.state = json.load(file)
+
+    def _load_rng_state(self, folder):
+        """After the batches that are skipped, which draw numbers, too."""
         rng = torch.load(os.path.join(folder, f"rng_state_{dist.get_rank()}.pth"), weights_only=False)
         random.setstate(rng["python"])
         np.random.set_state(rng["numpy"])
         torch.set_rng_state(rng["cpu"])
-        with open(os.path.join(folder, "trainer_state.json")) as file:
-            self.state = json.load(file)
