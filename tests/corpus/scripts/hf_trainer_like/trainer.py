@@ -51,14 +51,15 @@ class Trainer:
         sampler = DistributedSampler(self.dataset, seed=42)
         loader = DataLoader(self.dataset, batch_size=self.args.per_device_train_batch_size, sampler=sampler)
         epoch, skipped = divmod(self.state["global_step"], len(loader))
+        if resume_from_checkpoint and not skipped:
+            self._load_rng_state(resume_from_checkpoint)
         while self.state["global_step"] < self.args.max_steps:
             sampler.set_epoch(epoch)
             for index, (inputs, labels) in enumerate(loader):
                 if index < skipped:
                     continue
-                if index == skipped and resume_from_checkpoint:
+                if index == skipped > 0:
                     self._load_rng_state(resume_from_checkpoint)
-                    resume_from_checkpoint = None
                 if self.state["global_step"] >= self.args.max_steps:
                     break
                 loss = torch.nn.functional.cross_entropy(wrapped(inputs), labels)
