@@ -28,8 +28,8 @@ NOTHING = "\N{EN DASH}"
 KILLED = ("rank", "agent", "keeper")
 HEADER = (
     "| script | saves | to add | rank, agent, keeper killed: in → resumes at | replayed | server killed "
-    "| drained, then resumed | end |",
-    "|---|---|---|---|---|---|---|---|",
+    "| drained, then resumed | end | `rekindle show` |",
+    "|---|---|---|---|---|---|---|---|---|",
 )
 
 
@@ -51,7 +51,8 @@ class Row:
         yield self.shape.saves
         yield self.shape.added or ("nothing" if self.shape.resumes else NOTHING)
         if self.undisturbed is None or self.killed is None or self.drained is None:
-            yield from (f"not possible: {self.refused}", NOTHING, NOTHING, NOTHING, NOTHING)
+            yield f"not possible: {self.refused}"
+            yield from NOTHING * 5
             return
         yield kills(self.shape, self.killed)
         interrupted = [self.killed] if self.drained is self.killed else [self.killed, self.drained]
@@ -59,6 +60,7 @@ class Row:
         yield server(self.killed)
         yield drain(self.shape, self.drained)
         yield end(self.shape, self.undisturbed, interrupted)
+        yield shown(interrupted[-1])
 
     def __str__(self) -> str:
         return "| " + " | ".join(cell.replace("|", "\\|") for cell in self.cells()) + " |"
@@ -68,8 +70,8 @@ def kills(shape: Shape, trial: Trial) -> str:
     done = [each for each in trial.interruptions if each.kind in KILLED]
     if not done:
         return f"**{trial.state}**, undisturbed: {trial.reason}".rstrip(": ")
-    shown = [f"{each.before:g} → {each.after:g}" if each.after is not None else stopped(each) for each in done]
-    return f"{shape.unit} " + ", ".join(shown)
+    arrows = [f"{each.before:g} → {each.after:g}" if each.after is not None else stopped(each) for each in done]
+    return f"{shape.unit} " + ", ".join(arrows)
 
 
 def stopped(each: Interruption) -> str:
@@ -116,6 +118,18 @@ def end(shape: Shape, undisturbed: Trial, others: Sequence[Trial]) -> str:
     if early:
         return f"**called finished at {early[0]} instead of {ends[0][0]}**"
     return "the same loss" if len(set(ends)) == 1 else "finished, another loss"
+
+
+def shown(trial: Trial) -> str:
+    """What the job says of the script's own checkpoints and position."""
+    said = []
+    if trial.shown.checkpoint:
+        said.append(f"`{trial.shown.checkpoint}`")
+    if trial.shown.resumed_from:
+        said.append(f"{trial.shown.resumed_from} attempts resumed from a checkpoint")
+    if trial.shown.estimated:
+        said.append("{} {} (estimated)".format(*trial.shown.estimated))
+    return "; ".join(said) or NOTHING
 
 
 def examine(shape: Shape, folder: Path) -> Row:

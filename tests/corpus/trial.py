@@ -43,6 +43,15 @@ class Interruption:
     replayed: int = 0
 
 
+@dataclass(frozen=True)
+class Shown:
+    """What the service says of a script that reports nothing; ``estimated`` is ("epoch", 3) or ("step", 40)."""
+
+    checkpoint: str = ""  # the latest
+    resumed_from: int = 0  # attempts of which it names the checkpoint that they loaded
+    estimated: tuple[str, int] | None = None
+
+
 @dataclass
 class Trial:
     """One job from submit to end."""
@@ -52,6 +61,7 @@ class Trial:
     last: str | None  # epoch or step that was printed last, with its loss
     interruptions: list[Interruption] = field(default_factory=list)
     missing: str = ""  # what it should have printed
+    shown: Shown = Shown()
 
 
 class Lab:
@@ -71,7 +81,8 @@ class Lab:
                     break
                 done.append(self._interrupt(job, output, kind))
             state = self._settled(job, output)
-            return Trial(state, self._reason(job), output.last(), done, output.lacks(shape.must_print))
+            missing = output.lacks(shape.must_print)
+            return Trial(state, self._reason(job), output.last(), done, missing, self._shown(job, shape))
         finally:
             self._end(job)
 
@@ -103,7 +114,18 @@ class Lab:
     def _reason(self, job: ServedJob) -> str:
         shown: dict[str, Any] = self._client.job(job.id)
         outcome = shown["outcome"] or {}
-        return "" if shown["state"] == "succeeded" else f"{outcome.get('class')}: {outcome.get('message')}"
+        return f"{outcome['class']}: {outcome['message']}" if outcome.get("class") not in (None, "success") else ""
+
+    def _shown(self, job: ServedJob, shape: Shape) -> Shown:
+        row: dict[str, Any] = {**self._client.job(job.id)}
+        attempts: list[dict[str, Any]] = [{**attempt} for attempt in self._client.attempts(job.id)]
+        checkpoints = [each["path"] for each in row.get("checkpoints", [])]
+        estimate = row.get(f"estimated_{shape.unit}")
+        return Shown(
+            checkpoint=re.sub(rf"^{self._outside}/\d+/", "/outside/", checkpoints[0]) if checkpoints else "",
+            resumed_from=sum(attempt.get("resumed_from_path") is not None for attempt in attempts),
+            estimated=None if estimate is None else (shape.unit, estimate),
+        )
 
     # --- interruptions
 
