@@ -151,6 +151,8 @@ class Lab:
         if kind != "drain":
             done.state = "running" if after else job.state()
             done.reason = "" if after else self._reason(job)
+        elif not after and done.state not in OVER and job.state() in OVER:
+            done.reason = f"then {job.state()}: {self._reason(job)}"
         return _compared(done, output.positions(attempt), after)
 
     def _kill(self, job: ServedJob, kind: str) -> None:
