@@ -16,9 +16,7 @@ RARELY = '{"every_steps": 1000, "every_seconds": null, "every_epochs": null, "ke
 def attempt(run_dir, number, **environment):
     generation = f"{number}-test"
     write_json(run_dir.fence, {"generation": generation})
-    own = attempt_environment(
-        job_id="job", run_dir=run_dir, attempt=number, generation=generation, snapshot_policy=RARELY
-    )
+    own = attempt_environment(run_dir=run_dir, attempt=number, generation=generation, snapshot_policy=RARELY)
     return torchrun(2, [EXACT], run_dir.root, COPIES="1", **own, **environment)
 
 

@@ -38,7 +38,7 @@ class PlayedJob:
         generation = f"{number}-test"
         write_json(self.run_dir.fence, {"generation": generation})
         own = attempt_environment(
-            job_id="job", run_dir=self.run_dir, attempt=number, generation=generation, snapshot_policy=SNAPSHOT_POLICY
+            run_dir=self.run_dir, attempt=number, generation=generation, snapshot_policy=SNAPSHOT_POLICY
         )
         return torchrun(2, [EXACT], self.run_dir.root, **own, **environment)
 

@@ -50,7 +50,7 @@ def test_what_was_left_half_submitted_or_half_deleted_is_swept(home, store):
 
 def test_a_folder_whose_submission_was_never_confirmed_is_swept(home, store):
     lost = queued_job(store, home)
-    with store._database.writing() as session:
+    with store.writing() as session:
         session.delete(session.get(type(lost), lost.id))
     recover_on_startup(home, store)
     assert names_in(home.runs) == []
@@ -88,7 +88,7 @@ def test_a_run_that_was_sent_off_is_never_removed_for_want_of_a_row(home, store)
     queued_job(store, home)
     orphan = queued_job(store, home)
     sent_off(home, orphan, want=JobIntent.CANCEL)
-    with store._database.writing() as session:
+    with store.writing() as session:
         session.delete(session.get(type(orphan), orphan.id))
     recover_on_startup(home, store)
     assert store.job(orphan.id).intent is JobIntent.CANCEL

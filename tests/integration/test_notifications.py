@@ -110,7 +110,7 @@ def telling(store: Store, *targets: NotificationTarget) -> Iterator[None]:
 
 
 def cursors(store: Store) -> dict[str, int]:
-    with store._database.reading() as session:
+    with store.reading() as session:
         from sqlmodel import select
 
         from rekindle_service.store.tables import Counter

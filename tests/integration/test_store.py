@@ -13,10 +13,12 @@ from sqlmodel import SQLModel
 
 from job_examples import a_job, open_store
 from rekindle.contract.run_dir.journal import JobEnded
-from rekindle.contract.states import ACTIVE, HOLDING_SLOTS, TERMINAL, TRANSITIONS, JobIntent, JobState
+from rekindle.contract.states import HOLDING_SLOTS, TERMINAL, TRANSITIONS, JobIntent, JobState
 from rekindle_service.store import CorruptDatabaseError, StorageError, Store
 from rekindle_service.store.projection import RowChanges, StateChange, project
 from rekindle_service.store.tables import Attempt
+
+ACTIVE = HOLDING_SLOTS | {JobState.QUEUED}
 
 
 @pytest.fixture
@@ -54,7 +56,7 @@ def test_migrating_again_keeps_what_is_there(store):
 
 
 def test_a_commit_survives_a_power_cut(store):
-    with store._database.reading() as session:
+    with store.reading() as session:
         assert session.connection().exec_driver_sql("PRAGMA journal_mode").scalar() == "wal"
         assert session.connection().exec_driver_sql("PRAGMA synchronous").scalar() == 2  # FULL
 
@@ -98,7 +100,7 @@ def test_a_folder_that_is_not_there_is_trouble_that_may_pass(tmp_path):
 
 def test_a_full_disk_is_told_as_such_and_leaves_nothing_half_done(store):
     job = store.add_job(a_job())
-    with store._database.writing() as session:  # the one connection that there is
+    with store.writing() as session:  # the one connection that there is
         pages = session.connection().exec_driver_sql("PRAGMA page_count").scalar()
         session.connection().exec_driver_sql(f"PRAGMA max_page_count = {pages}")
     with pytest.raises(StorageError, match="free some space") as caught:
@@ -284,7 +286,7 @@ def test_places_in_the_queue_are_replaced_as_a_whole(store):
 
 def test_the_queue_number_moves_only_after_its_change_can_be_seen(store):
     at_commit = []
-    event.listen(store._database._engine, "commit", lambda _: at_commit.append(store.queue_revision))
+    event.listen(store._engine, "commit", lambda _: at_commit.append(store.queue_revision))
     before = store.queue_revision
     job = store.add_job(a_job())
     assert at_commit == [before] != [store.queue_revision]

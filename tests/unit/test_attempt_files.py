@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from rekindle.contract.run_dir.paths import AttemptDir
-from rekindle.keeper.attempt_files import stopped_by_torchrun
+from rekindle.keeper.attempt_result import stopped_by_torchrun
 
 _LINE = (
     "W1121 16:08:32.022000 12224 torch/distributed/elastic/multiprocessing/api.py:871] Closing process {} via signal "

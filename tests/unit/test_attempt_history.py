@@ -107,7 +107,7 @@ def test_the_fold_keeps_what_keeper_readers_and_rows_need(tmp_path):
     assert (first.boot_id, first.stragglers, first.exits[1].signal) == ("b", {1: 0.75}, "SIGKILL")
     assert (first.started_at, first.ended_at, first.outcome.klass, first.reason) == (20, 30, "signal", "first failure")
     assert (second.resumed_from_step, second.last_step, second.reason) == (10, 20, "every rank finished")
-    assert (history.run(1).started_at, history.run(1).end.state, history.restarts) == (20, "succeeded", 1)
+    assert (history.runs[1].started_at, history.runs[1].end.state, history.restarts) == (20, "succeeded", 1)
     assert replayed_steps([first, second]) == {1: 3, 2: 0}
 
 

@@ -142,7 +142,7 @@ def test_the_tail_of_torchruns_log_is_evidence_of_a_launch_that_failed():
 
 
 def test_ranks_that_still_run_or_were_killed_by_us_have_no_blame():
-    assert root_cause(result(rank(0), KILLED_BY_US)) is None
+    assert root_cause([rank(0), KILLED_BY_US]) is None
 
 
 def test_signals_have_the_names_that_people_know():

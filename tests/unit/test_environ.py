@@ -19,10 +19,8 @@ def test_everything_else_is(name):
 
 
 def test_a_rank_knows_its_place_from_what_the_keeper_and_torchrun_set(tmp_path):
-    run_dir = RunDir(tmp_path)
-    set_by_keeper = attempt_environment(
-        job_id="abc", run_dir=run_dir, attempt=3, generation="3-f", snapshot_policy="{}"
-    )
+    run_dir = RunDir(tmp_path / "abc")
+    set_by_keeper = attempt_environment(run_dir=run_dir, attempt=3, generation="3-f", snapshot_policy="{}")
     env = RankEnv.read({**set_by_keeper, "RANK": "5", "LOCAL_RANK": "1", "WORLD_SIZE": "8"})
     assert (env.rank, env.local_rank, env.world_size, env.job_id, env.attempt) == (5, 1, 8, "abc", 3)
     assert env.rank_dir == run_dir.attempt(3).rank(5)
@@ -32,7 +30,7 @@ def test_a_rank_knows_its_place_from_what_the_keeper_and_torchrun_set(tmp_path):
 
 def test_the_snapshot_directory_is_the_same_for_every_attempt(tmp_path):
     made = [
-        attempt_environment(job_id="a", run_dir=RunDir(tmp_path), attempt=number, generation="g", snapshot_policy="{}")
+        attempt_environment(run_dir=RunDir(tmp_path), attempt=number, generation="g", snapshot_policy="{}")
         for number in (1, 2)
     ]
     assert made[0]["REKINDLE_SNAPSHOT_DIR"] == made[1]["REKINDLE_SNAPSHOT_DIR"]

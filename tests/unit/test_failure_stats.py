@@ -48,9 +48,7 @@ def test_an_end_that_nobody_saw_counts_without_its_time(tmp_path, lost):
 
 def test_a_rank_is_told_of_them(tmp_path):
     told = FailureStats(3, 127.5)
-    own = attempt_environment(
-        job_id="a", run_dir=RunDir(tmp_path), attempt=4, generation="g", snapshot_policy="{}", failures=told
-    )
+    own = attempt_environment(run_dir=RunDir(tmp_path), attempt=4, generation="g", snapshot_policy="{}", failures=told)
     assert RankEnv.read(own).failures == told
 
 

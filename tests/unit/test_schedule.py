@@ -19,7 +19,7 @@ def saved(at, *, blocked, writing=0.0):
     """An ``auto`` schedule that took its first snapshot ``at``."""
     auto = schedule(AUTO)
     auto.on_started(at, blocked)
-    auto.on_finished(writing)
+    auto.overhead.finished(writing)
     return auto
 
 
@@ -77,7 +77,7 @@ def test_the_interval_starts_again_after_each_try():
 def test_a_given_interval_is_kept_however_expensive_it_is():
     given = schedule(SnapshotPolicy(every_seconds=10.0))
     given.on_started(now=100.0, blocked=9.0)
-    given.on_finished(30.0)
+    given.overhead.finished(30.0)
     assert given.due_after_step(1, now=111.0)
 
 
@@ -114,7 +114,7 @@ def test_a_job_that_fails_often_is_saved_more_often():
     steady, shaky = schedule(AUTO), schedule(AUTO, failures=FailureStats(40, 600.0))
     for each in (steady, shaky):
         each.on_started(105.0, 0.02)
-        each.on_finished(0.0)
+        each.overhead.finished(0.0)
     assert [each.due_after_step(2, now=110.0) for each in (steady, shaky)] == [False, True]
 
 
@@ -223,7 +223,7 @@ def test_the_page_shows_how_often_and_why():
     assert auto.describe(100.0) == "every 2 epochs or after 5 s (auto: to measure the cost of one)"
     auto.overhead.add_step(0.5, writing=False)
     auto.on_started(105.0, 0.02)
-    auto.on_finished(0.1)
+    auto.overhead.finished(0.1)
     assert (
         auto.describe(100.0)
         == "every 2 epochs or every 48 steps or at the end of an epoch (auto: 20 ms each, one failure in 4.0 h)"

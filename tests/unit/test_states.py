@@ -1,4 +1,6 @@
-from rekindle.contract.states import ACTIVE, HOLDING_SLOTS, TERMINAL, TRANSITIONS, JobState
+from rekindle.contract.states import HOLDING_SLOTS, TERMINAL, TRANSITIONS, JobState
+
+ACTIVE = HOLDING_SLOTS | {JobState.QUEUED}
 
 
 def test_every_state_is_either_active_or_terminal():

@@ -7,8 +7,8 @@ import pytest
 from rich.console import Console
 
 from cli_examples import attempt, job
+from rekindle_service.cli.commands.top import JobView, MachineView, View, frame, full_view
 from rekindle_service.cli.context import candidates
-from rekindle_service.cli.top_view import JobView, MachineView, View, frame, full_view
 
 _HOSTILE = "\x1b]0;owned\x07\x1b[2J[bold]x[/bold]\r\nnext\u202e" + "wide " * 60
 

@@ -41,12 +41,10 @@ __all__ = list(_MODULES)  # one list of the names
 
 
 def __getattr__(name: str) -> Any:
-    if name in _OLD_NAMES:
-        module, new = _OLD_NAMES[name]
-        return getattr(import_module(module), new)
-    if name not in _MODULES:
+    module, attribute = _OLD_NAMES.get(name, (_MODULES.get(name), name))
+    if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has {', '.join(_MODULES)}")
-    return getattr(import_module(_MODULES[name]), name)
+    return getattr(import_module(module), attribute)
 
 
 def __dir__() -> list[str]:

@@ -3,7 +3,7 @@
 from importlib.metadata import version
 from typing import Any
 
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from rekindle_service.api.dependencies import AppState
@@ -31,20 +31,21 @@ from rekindle_service.api.routes.pages import install_pages
 
 _MAX_BODY_BYTES = 10 << 20
 
-API_ROUTERS = (
-    jobs.router,
-    attempts.router,
-    ranks.router,
-    logs.router,
-    metrics.router,
-    snapshots.router,
-    environment.router,
-    bundles.router,
-    recipes.router,
-    experiments.router,
-    machine.router,
-    events.router,
+_MODULES = (
+    jobs,
+    attempts,
+    ranks,
+    logs,
+    metrics,
+    snapshots,
+    environment,
+    bundles,
+    recipes,
+    experiments,
+    machine,
+    events,
 )
+API_ROUTERS: tuple[APIRouter, ...] = tuple(module.router for module in _MODULES)
 
 
 def create_app(state: AppState) -> FastAPI:

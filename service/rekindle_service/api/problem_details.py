@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, field, replace
 from http import HTTPStatus
 from typing import Any
 
@@ -36,24 +36,15 @@ class Problem(BaseModel):
     errors: list[FieldError] = []
 
 
+@dataclass(eq=False)
 class ProblemError(Exception):
     """Raised by a route to respond with a problem: ``slug`` names its kind for programs, ``detail`` explains it."""
 
-    def __init__(
-        self,
-        status: int,
-        slug: str,
-        detail: str,
-        *,
-        errors: Sequence[FieldError] = (),
-        headers: Mapping[str, str] | None = None,
-    ) -> None:
-        super().__init__(detail)
-        self.status = status
-        self.slug = slug
-        self.detail = detail
-        self.errors = errors
-        self.headers = headers
+    status: int
+    slug: str
+    detail: str
+    errors: Sequence[FieldError] = field(default=(), kw_only=True)
+    headers: Mapping[str, str] | None = field(default=None, kw_only=True)
 
     def response(self) -> Response:
         title = HTTPStatus(self.status).phrase
@@ -65,9 +56,9 @@ class ProblemError(Exception):
         return Response(json.dumps(body, default=repr).encode(), self.status, self.headers, MEDIA_TYPE)
 
 
-def invalid_field(field: str, rule: str, value: Any, detail: str, hint: str = "") -> ProblemError:
+def invalid_field(name: str, rule: str, value: Any, detail: str, hint: str = "") -> ProblemError:
     """The problem of a request with one invalid field that no schema could find."""
-    return ProblemError(422, "invalid-request", detail, errors=[FieldError(field, rule, value, hint)])
+    return ProblemError(422, "invalid-request", detail, errors=[FieldError(name, rule, value, hint)])
 
 
 RESPONSES: dict[int | str, dict[str, Any]] = {
@@ -90,33 +81,34 @@ RESPONSES: dict[int | str, dict[str, Any]] = {
 
 
 def install_problem_handlers(app: FastAPI) -> None:
-    app.exception_handler(ProblemError)(_on_problem)
-    app.exception_handler(RequestValidationError)(_on_invalid_request)
-    app.exception_handler(SubmissionError)(_on_submission_error)
-    app.exception_handler(StorageError)(_on_storage_error)
-    app.exception_handler(HTTPException)(_on_http_exception)
-    app.exception_handler(Exception)(_on_internal_error)
+    for kind in (ProblemError, RequestValidationError, SubmissionError, StorageError, HTTPException, Exception):
+        app.exception_handler(kind)(_respond)
 
 
-async def _on_problem(_: Request, error: ProblemError) -> Response:
-    return error.response()
+async def _respond(request: Request, error: Exception) -> Response:
+    return _problem_of(request, error).response()
 
 
-async def _on_invalid_request(request: Request, error: RequestValidationError) -> Response:
-    body = getattr(request.scope.get("route"), "body_field", None)
-    errors = field_errors(error.errors(), None if body is None else body.field_info.annotation)
-    detail = "; ".join(f"{one.field}: {one.rule}" for one in errors[:3])
-    return ProblemError(422, "invalid-request", detail, errors=errors).response()
-
-
-async def _on_submission_error(_: Request, error: SubmissionError) -> Response:
-    return ProblemError(422, "invalid-request", str(error), errors=error.errors).response()
-
-
-async def _on_storage_error(_: Request, error: StorageError) -> Response:
-    """The client may retry later."""
-    status, slug = (507, "disk-full") if error.full else (503, "storage-unavailable")
-    return ProblemError(status, slug, str(error), headers={"Retry-After": "5"}).response()
+def _problem_of(request: Request, error: Exception) -> ProblemError:
+    match error:
+        case ProblemError():
+            return error
+        case RequestValidationError():
+            body = getattr(request.scope.get("route"), "body_field", None)
+            errors = field_errors(error.errors(), None if body is None else body.field_info.annotation)
+            detail = "; ".join(f"{one.field}: {one.rule}" for one in errors[:3])
+            return ProblemError(422, "invalid-request", detail, errors=errors)
+        case SubmissionError():
+            return ProblemError(422, "invalid-request", str(error), errors=error.errors)
+        case StorageError():
+            status, slug = (507, "disk-full") if error.full else (503, "storage-unavailable")
+            return ProblemError(status, slug, str(error), headers={"Retry-After": "5"})
+        case HTTPException():
+            return _http_problem(request, error)
+        case _:
+            _log.error("A request failed", method=request.method, path=request.url.path, exc_info=error)
+            detail = "internal server error; the server's log has the traceback"
+            return ProblemError(500, "internal-error", detail, headers=SECURITY_HEADERS)
 
 
 _EXPLAINED = {
@@ -126,11 +118,11 @@ _EXPLAINED = {
 }
 
 
-async def _on_http_exception(request: Request, error: HTTPException) -> Response:
+def _http_problem(request: Request, error: HTTPException) -> ProblemError:
     slug, detail = _EXPLAINED.get(error.status_code, ("http-error", error.detail))
     detail = detail.replace("{method}", request.method).replace("{path}", request.url.path)
     headers = {"Allow": _allowed_methods(request)} if error.status_code == 405 else error.headers
-    return ProblemError(error.status_code, slug, detail, headers=headers).response()
+    return ProblemError(error.status_code, slug, detail, headers=headers)
 
 
 def _allowed_methods(request: Request) -> str:
@@ -140,9 +132,3 @@ def _allowed_methods(request: Request) -> str:
         if route.path_regex.match(request.url.path):
             methods |= route.methods or {"GET", "HEAD"}  # a mount, which serves files
     return ", ".join(sorted(methods))
-
-
-async def _on_internal_error(request: Request, error: Exception) -> Response:
-    _log.error("A request failed", method=request.method, path=request.url.path, exc_info=error)
-    detail = "internal server error; the server's log has the traceback"
-    return ProblemError(500, "internal-error", detail, headers=SECURITY_HEADERS).response()

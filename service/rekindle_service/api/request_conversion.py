@@ -2,8 +2,9 @@
 
 import shlex
 import sys
+import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -14,11 +15,14 @@ from rekindle_service.api.schemas.experiments import ExperimentCreate
 from rekindle_service.api.schemas.requests import MAX_NAME_LENGTH, JobCreate, JobOptions
 from rekindle_service.api.serializers import HIDDEN
 from rekindle_service.api.validation_errors import field_errors
+from rekindle_service.config.home import new_job_id
 from rekindle_service.experiments import built_in
 from rekindle_service.experiments.matrix import MAX_JOBS, Trial, count, expand, job_request, label
 from rekindle_service.experiments.submitter import TrialSubmission, in_experiment
 from rekindle_service.jobs.submission import CodeOrigin, FieldError, Submission, SubmissionError
 from rekindle_service.machine.devices import Machine
+from rekindle_service.machine.hardware import describe
+from rekindle_service.store.tables import Experiment
 from rekindle_service.suggestions import did_you_mean
 
 
@@ -48,35 +52,11 @@ def _default_name(kind: TargetKind, target: str) -> str:
     return name[:MAX_NAME_LENGTH] if name.isprintable() and name.strip() else "job"
 
 
-@dataclass(frozen=True, slots=True)
-class ExperimentPlan:
-    """What an experiment runs. ``notes`` list the trials that this machine has too few slots for."""
+def plan_experiment(body: ExperimentCreate, machine: Machine) -> tuple[Experiment, list[TrialSubmission]]:
+    """The row of the experiment, and its jobs. Its ``notes`` list the trials that this machine has too few slots for.
 
-    name: str
-    body: ExperimentCreate
-    request: ExperimentCreate  # ``body``, where a builtin is replaced by its definition
-    trials: list[TrialSubmission]
-    notes: list[str]
-
-    def command(self) -> str | None:
-        """The command that repeats a builtin; None for other experiments, whose ``definition`` says everything."""
-        if self.body.builtin is None:
-            return None
-        size = [] if self.body.size == "small" else ["--size", self.body.size]
-        args = ["--", *self.body.args] if self.body.args else []
-        return shlex.join(["rekindle", "experiment", self.body.builtin, *size, "--follow", *args])
-
-    def definition(self) -> dict[str, Any]:
-        """The whole request without the values of environment variables, any of which may be a secret."""
-        definition = self.request.model_dump(mode="json", exclude={"builtin", "size", "name"})
-        env = definition["base"].get("env")
-        if isinstance(env, dict):
-            definition["base"]["env"] = dict.fromkeys(env, HIDDEN)
-        return definition
-
-
-def plan_experiment(body: ExperimentCreate, machine: Machine) -> ExperimentPlan:
-    """Raises SubmissionError, with the fields of the request, for what cannot be a set of jobs."""
+    Raises SubmissionError, with the fields of the request, for what cannot be a set of jobs.
+    """
     request = body if body.builtin is None else _built_in(body)
     matrices = request.matrix or []
     size = count(matrices, request.repeats)
@@ -91,7 +71,35 @@ def plan_experiment(body: ExperimentCreate, machine: Machine) -> ExperimentPlan:
     if body.builtin is not None:
         trials, notes = filter_by_capacity(trials, machine)
     name = body.name or body.builtin or "experiment"
-    return ExperimentPlan(name, body, request, _submissions(name, request, trials), notes)
+    row = Experiment(
+        id=new_job_id(),
+        name=name,
+        title=request.title,
+        command=_command(body),
+        definition=_definition(request),
+        machine=describe(machine),
+        notes=notes,
+        created_at=time.time(),
+    )
+    return row, _submissions(name, request, trials)
+
+
+def _command(body: ExperimentCreate) -> str | None:
+    """The command that repeats a builtin; None for other experiments, whose ``definition`` says everything."""
+    if body.builtin is None:
+        return None
+    size = [] if body.size == "small" else ["--size", body.size]
+    args = ["--", *body.args] if body.args else []
+    return shlex.join(["rekindle", "experiment", body.builtin, *size, "--follow", *args])
+
+
+def _definition(request: ExperimentCreate) -> dict[str, Any]:
+    """The whole request without the values of environment variables, any of which may be a secret."""
+    definition = request.model_dump(mode="json", exclude={"builtin", "size", "name"})
+    env = definition["base"].get("env")
+    if isinstance(env, dict):
+        definition["base"]["env"] = dict.fromkeys(env, HIDDEN)
+    return definition
 
 
 def filter_by_capacity(trials: Sequence[Trial], machine: Machine) -> tuple[list[Trial], list[str]]:

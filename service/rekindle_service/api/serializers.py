@@ -4,7 +4,6 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
 
 from rekindle.contract.run_dir.attempt_history import AttemptInfo, replayed_steps
 from rekindle.contract.run_dir.paths import RunDir
@@ -17,7 +16,7 @@ from rekindle_service.api.schemas.ranks import RankPublic, UsagePublic
 from rekindle_service.config.home import Home
 from rekindle_service.experiments.comparison import Measure, compare, default_measures
 from rekindle_service.experiments.matrix import Trial, upgrade_definition
-from rekindle_service.run_readers.metrics import Series, read_run_series
+from rekindle_service.run_readers.metrics import read_run_series
 from rekindle_service.run_readers.ranks import read_ranks
 from rekindle_service.run_readers.usage import latest_usage
 from rekindle_service.store.tables import Attempt, Experiment, Job
@@ -46,24 +45,25 @@ def job_public(job: Job) -> JobPublic:
 def attempts_public(attempts: Sequence[Attempt]) -> list[AttemptPublic]:
     """All attempts of a job: how many steps of one were replayed follows from those after it."""
     replayed = replayed_steps(attempts)
-    return [_attempt_public(attempt, replayed[attempt.number]) for attempt in attempts]
-
-
-def _attempt_public(attempt: Attempt, replayed: int | None) -> AttemptPublic:
-    columns = attempt.model_dump(include=set(AttemptPublic.model_fields))
-    more = {"state": "running" if attempt.ended_at is None else "ended", "replayed_steps": replayed}
-    return AttemptPublic.model_validate({**columns, **more})
+    return [
+        AttemptPublic(
+            **attempt.model_dump(include=set(AttemptPublic.model_fields)),
+            state="running" if attempt.ended_at is None else "ended",
+            replayed_steps=replayed[attempt.number],
+        )
+        for attempt in attempts
+    ]
 
 
 def ranks_public(job: Job, run_dir: RunDir, attempt: AttemptInfo) -> list[RankPublic]:
     """Every rank of an attempt; none is running where the job holds no slots."""
     ended = job.state not in HOLDING_SLOTS
-    ranks = [RankPublic.model_validate(row) for row in read_ranks(run_dir, attempt, over=ended)]
+    rows = read_ranks(run_dir, attempt, over=ended)
     sample = None if ended else latest_usage(run_dir.root, run_dir.attempt(attempt.number).usage)
-    if sample is not None and time.time() - sample.at < _MAX_USAGE_AGE:
-        for rank in ranks:
-            rank.usage = None if rank.process_state is None else usage_public(sample, rank.rank)
-    return ranks
+    if sample is None or time.time() - sample.at >= _MAX_USAGE_AGE:
+        return [RankPublic(**asdict(row)) for row in rows]
+    usage = {row.rank: usage_public(sample, row.rank) for row in rows if row.process_state is not None}
+    return [RankPublic(**asdict(row), usage=usage.get(row.rank)) for row in rows]
 
 
 def usage_public(sample: UsageSample, rank: int) -> UsagePublic | None:
@@ -75,7 +75,12 @@ def usage_public(sample: UsageSample, rank: int) -> UsagePublic | None:
 
 
 def experiment_summary(experiment: Experiment, jobs: Sequence[Job]) -> ExperimentSummary:
-    return ExperimentSummary.model_validate(_summary(experiment, jobs))
+    return ExperimentSummary(
+        **experiment.model_dump(include={"id", "number", "name", "title", "command", "created_at"}),
+        over=all(job.state in TERMINAL for job in jobs),
+        jobs=len(jobs),
+        states=dict(Counter(job.state.value for job in jobs)),
+    )
 
 
 def experiment_public(experiment: Experiment, jobs: Sequence[Job], home: Home) -> ExperimentPublic:
@@ -83,11 +88,13 @@ def experiment_public(experiment: Experiment, jobs: Sequence[Job], home: Home) -
     series = [read_run_series(home.run_dir(job.id)) for job in jobs]
     definition = upgrade_definition(experiment.definition)
     measures = [Measure(**each) for each in definition.get("measure", [])] or default_measures(series)
-    values = [[measure.of(_values(each, measure.metric)) for measure in measures] for each in series]
+    values = [
+        [measure.of([point.value for point in each.get(measure.metric, [])]) for measure in measures] for each in series
+    ]
     trials = [Trial(job.trial["parameters"], job.trial["repeat"]) for job in jobs]
     return ExperimentPublic.model_validate(
         {
-            **_summary(experiment, jobs),
+            **dict(experiment_summary(experiment, jobs)),
             "definition": definition,
             "machine": experiment.machine,
             "notes": experiment.notes,
@@ -97,19 +104,6 @@ def experiment_public(experiment: Experiment, jobs: Sequence[Job], home: Home) -
             "trials": [_trial_public(job, each) for job, each in zip(jobs, values, strict=True)],
         }
     )
-
-
-def _summary(experiment: Experiment, jobs: Sequence[Job]) -> dict[str, Any]:
-    return {
-        **experiment.model_dump(include={"id", "number", "name", "title", "command", "created_at"}),
-        "over": all(job.state in TERMINAL for job in jobs),
-        "jobs": len(jobs),
-        "states": dict(Counter(job.state.value for job in jobs)),
-    }
-
-
-def _values(series: Series, metric: str) -> list[float | None]:
-    return [point.value for point in series.get(metric, [])]
 
 
 def _trial_public(job: Job, values: list[float | None]) -> TrialPublic:

@@ -84,10 +84,6 @@ def _model_in(annotation: Any) -> type[BaseModel] | None:
 
 def truncate(value: Any) -> Any:
     """An invalid value as a response shows it: unchanged when small and plain, else its beginning."""
-    if value is None or isinstance(value, bool):
-        return value
-    if isinstance(value, int) and abs(value) < 1 << 63:
-        return value
     if isinstance(value, str):
         return value if len(value) <= _MAX_VALUE_LENGTH else value[:_MAX_VALUE_LENGTH] + "…"
-    return reprlib.repr(value)
+    return value if value is None or (isinstance(value, int) and abs(value) < 1 << 63) else reprlib.repr(value)

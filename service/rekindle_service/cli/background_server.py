@@ -5,15 +5,13 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from rekindle.contract.files import read_json
 from rekindle.contract.locks import lock_holder
 from rekindle.contract.processes import ProcessIdentity
-from rekindle_service.client import Client, NoServerError, Server, local_server
+from rekindle_service.client import Client, LocalServer, NoServerError, local_server
 from rekindle_service.config.home import Home
 
 _START_TIMEOUT = 60.0  # seconds, for a cold start on a busy machine
@@ -21,25 +19,18 @@ _POLL_INTERVAL = 0.1  # seconds
 _LOG_LINES = 15  # of the log in an error
 
 
-@dataclass(frozen=True, slots=True)
-class RunningServer:
-    access: Server
-    pid: int
-
-
-def running_server(home: Home) -> RunningServer | None:
+def running_server(home: Home) -> LocalServer | None:
     """The server of this home, if one answers; ``REKINDLE_URL`` is ignored, since only this machine counts."""
     try:
-        access = local_server(home)
-        with Client(lambda: access) as client:
+        server = local_server(home)
+        with Client(lambda: server) as client:
             list(client.jobs(limit=1))
     except NoServerError:
         return None
-    server = read_json(home.server_json)
-    return RunningServer(access, int(server["pid"])) if isinstance(server, dict) else None
+    return server
 
 
-def start_server(home: Home, log: Path) -> RunningServer:
+def start_server(home: Home, log: Path) -> LocalServer:
     """Start a server on a free port, in its own session so that it outlives this terminal.
 
     Raises NoServerError with the last lines of its log when it does not start.
@@ -49,7 +40,7 @@ def start_server(home: Home, log: Path) -> RunningServer:
     return _start(home, command, log)
 
 
-def replace_server(home: Home, log: Path) -> RunningServer:
+def replace_server(home: Home, log: Path) -> LocalServer:
     """Kill -9 the server of this home and start it again in the same way, on the same port, in the background.
 
     Raises NoServerError when there is none, or it does not start again.
@@ -62,11 +53,13 @@ def replace_server(home: Home, log: Path) -> RunningServer:
         [os.fsdecode(word) for word in (process / name).read_bytes().rstrip(b"\0").split(b"\0")]
         for name in ("cmdline", "environ")
     )
-    environment = {name: value for name, _, value in (variable.partition("=") for variable in variables)}
-    directory = (process / "cwd").readlink()
+    options = {
+        "env": dict(each.split("=", 1) for each in variables if "=" in each),
+        "cwd": (process / "cwd").readlink(),
+    }
     _kill(home, server.pid)
-    command += ["--port", str(urlsplit(server.access.url).port)]  # the last --port counts
-    return _start(home, command, log, env=environment, cwd=directory)
+    command += ["--port", str(urlsplit(server.url).port)]  # the last --port counts
+    return _start(home, command, log, **options)
 
 
 def _kill(home: Home, pid: int) -> None:
@@ -81,7 +74,7 @@ def _kill(home: Home, pid: int) -> None:
         raise NoServerError(f"The server of {home.root} has just ended, or belongs to another user.")
 
 
-def _start(home: Home, command: list[str], log: Path, **options: Any) -> RunningServer:
+def _start(home: Home, command: list[str], log: Path, **options: Any) -> LocalServer:
     """Start a server and wait until one of this home answers: this one, or one that a supervisor started faster."""
     with log.open("ab") as output:
         process = subprocess.Popen(

@@ -11,6 +11,7 @@ from pydantic_core import ErrorDetails
 from pydantic_settings import SettingsError
 
 from rekindle_service.client import Client, FieldProblem, Job, ProblemError
+from rekindle_service.client.calls import drop_unset
 from rekindle_service.config.settings import Settings
 from rekindle_service.sanitize import sanitize_line
 from rekindle_service.suggestions import did_you_mean
@@ -27,11 +28,9 @@ _PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+@-]*")  # one word in every shell
 
 def settings_of(context: typer.Context, **flags: Any) -> Settings:
     """The settings of this command; flags that were not given are None. Raises ProblemError for a wrong one."""
-    before_verb = context.find_root().params
-    given = {name: before_verb.get(name) for name in ("home", "url")}
-    given |= {name: value for name, value in flags.items() if value is not None}
+    before_verb = {name: context.find_root().params.get(name) for name in ("home", "url")}
     try:
-        settings = Settings(**{name: value for name, value in given.items() if value is not None})
+        settings = Settings(**drop_unset(**before_verb) | drop_unset(**flags))
     except ValidationError as error:
         raise wrong_settings("The settings are wrong", *map(_field_problem, error.errors(include_url=False))) from error
     except SettingsError as error:
@@ -97,19 +96,17 @@ def candidates(jobs: list[Job], incomplete: str) -> Iterator[tuple[str, str]]:
             yield job["id"], description
 
 
-JobArgument = Annotated[
-    str,
-    typer.Argument(
-        metavar="JOB",
-        help="Id, prefix of an id, number, or name (the latest job of that name).",
-        autocompletion=complete_job,
-    ),
+def _job_argument(help_text: str, metavar: str = "JOB") -> Any:
+    return typer.Argument(metavar=metavar, help=help_text, autocompletion=complete_job)
+
+
+JobArgument = Annotated[str, _job_argument("Id, prefix of an id, number, or name (the latest job of that name).")]
+JobsArgument = Annotated[
+    list[str], _job_argument("Ids, prefixes of ids, numbers, or names (the latest job of each name).")
 ]
-OptionalJobArgument = Annotated[
-    str | None,
-    typer.Argument(metavar="[JOB]", help="Show this job instead of the machine.", autocompletion=complete_job),
-]
-HomeOption = Annotated[Path | None, typer.Option(help="Directory of database, token and runs.")]
+OptionalJobArgument = Annotated[str | None, _job_argument("Show this job instead of the machine.", "[JOB]")]
+HOME_HELP = "Directory of database, token and runs."
+HomeOption = Annotated[Path | None, typer.Option(help=HOME_HELP)]
 YesOption = Annotated[bool, typer.Option("-y", "--yes", help="Do not ask for confirmation.")]
 
 

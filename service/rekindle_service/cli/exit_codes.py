@@ -2,7 +2,6 @@
 
 from enum import IntEnum
 
-from rekindle.contract.states import JobState
 from rekindle_service.client import Job, Trial, is_settled
 
 
@@ -17,13 +16,6 @@ class ExitCode(IntEnum):
     INTERRUPTED = 130  # Ctrl-C; the job keeps running
 
 
-_OF_STATE: dict[str, ExitCode] = {
-    JobState.SUCCEEDED: ExitCode.SUCCEEDED,
-    JobState.FAILED: ExitCode.FAILED,
-    JobState.CANCELLED: ExitCode.CANCELLED,
-}
-
-
 def exit_code_for(job: Job | Trial) -> ExitCode | None:
     """The outcome of a settled job, None while it may still continue by itself."""
-    return _OF_STATE.get(job["state"], ExitCode.HELD) if is_settled(job) else None
+    return ExitCode.__members__.get(job["state"].upper(), ExitCode.HELD) if is_settled(job) else None

@@ -4,8 +4,7 @@ import json
 import sys
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from rich.console import Console
@@ -32,14 +31,7 @@ _UNLIMITED_WIDTH = 100_000  # columns
 # --- printing
 
 
-class Output(StrEnum):
-    """The forms of an answer."""
-
-    TABLE = "table"  # for people
-    JSON = "json"  # the server's answer unchanged
-    ID = "id"  # one id per line
-
-
+Output = Literal["table", "json", "id"]
 OutputOption = Annotated[Output, typer.Option("-o", "--output", help="table for people; json or id for programs.")]
 
 
@@ -55,20 +47,13 @@ def err() -> Console:
 
 
 def note(message: str) -> None:
-    """One line on standard error."""
     err().print(Text(message, style="dim"))
 
 
 def note_connection(reachable: bool) -> None:
     """Note that the server became unreachable, or reachable again; for ``on_connection_change``."""
-    note(
-        "Server reachable again." if reachable else "Server unreachable; the job keeps running; retrying (Ctrl-C ends)."
-    )
-
-
-def print_json(value: Any) -> None:
-    """ASCII only, so that no text in it can control a terminal."""
-    typer.echo(json.dumps(value, indent=2))
+    unreachable = "Server unreachable; the job keeps running; retrying (Ctrl-C ends)."
+    note("Server reachable again." if reachable else unreachable)
 
 
 def print_job(job: Job, output: Output, sentence: str) -> None:
@@ -79,21 +64,22 @@ def print_job(job: Job, output: Output, sentence: str) -> None:
 
 def print_answer(output: Output, answer: Any, ids: Iterable[object]) -> bool:
     """Print ``answer`` or ``ids`` for a program; False where a person reads it, for whom the caller prints."""
-    if output is Output.JSON:
-        print_json(answer)
-    elif output is Output.ID:
+    if output == "json":
+        typer.echo(json.dumps(answer, indent=2))  # in ASCII, so that no text in it can control a terminal
+    elif output == "id":
         for each in ids:
             typer.echo(sanitize_line(each))
-    return output is not Output.TABLE
+    return output != "table"
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> Table:
-    """A table without borders; cells hold sanitized text."""
+def table(columns: Sequence[str], rows: Iterable[Sequence[str | Text]], *, one_line: bool = False) -> Table:
+    """A table without borders; cells hold sanitized text. ``one_line``: rows are cut, their last cell first."""
     grid = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for column in columns:
-        grid.add_column(column, overflow="fold")
+        can_wrap = not one_line or column == columns[-1]
+        grid.add_column(column, no_wrap=not can_wrap, overflow="ellipsis" if one_line else "fold")
     for row in rows:
-        grid.add_row(*(cell if isinstance(cell, Text) else Text(cell) for cell in row))
+        grid.add_row(*(cell if isinstance(cell, Text) else Text(cell, no_wrap=one_line or None) for cell in row))
     return grid
 
 
@@ -129,13 +115,10 @@ def format_problem(problem: Problem) -> Text:
 def duration(seconds: float) -> str:
     """``75`` → ``1 min 15 s``: the two largest units."""
     whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60} s"
-    if whole < 86400:
-        return f"{whole // 3600} h {whole % 3600 // 60} min"
-    return f"{whole // 86400} d {whole % 86400 // 3600} h"
+    for large, name, small, rest in ((86400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")):
+        if whole >= large:
+            return f"{whole // large} {name} {whole % large // small} {rest}"
+    return f"{whole} s"
 
 
 def size(count: int) -> str:
@@ -220,11 +203,32 @@ def step_cell(job: Job | Rank) -> str:
     return f"{job['step']}" + ("" if job["steps"] is None else f"/{job['steps']}")
 
 
+def speed_cell(job: Job | Rank) -> str:
+    return ABSENT if job["steps_per_second"] is None else f"{job['steps_per_second']:.3g}/s"
+
+
 def time_breakdown(time: TimeBreakdown) -> str:
     """``training 2 min 5 s, replayed 4 s``: every category of at least a second, training first."""
     order = ("training", "saving", "replayed", "starting", "waiting", "queued")
     spent = ((category, time["seconds"][category]) for category in order)
     return ", ".join(f"{category} {duration(seconds)}" for category, seconds in spent if seconds >= 1)
+
+
+def job_cells(job: Job) -> dict[str, str | Text]:
+    """What tables of jobs show, by the heading of the column."""
+    return {
+        "#": str(job["number"]),
+        "ID": job["id"],
+        "NAME": sanitize_line(job["name"]),
+        "STATE": state_text(state_name(job)),
+        "STEP": step_cell(job),
+        "DONE": ABSENT if job["progress"] is None else f"{job['progress']:.0%}",
+        "SPEED": speed_cell(job),
+        "LEFT": ABSENT if job["eta_seconds"] is None else duration(job["eta_seconds"]),
+        "RANKS": str(job["world_size"] or requested_ranks(job)),
+        "RESTARTS": str(job["restarts"]),
+        "STATUS": status_line(job),
+    }
 
 
 def on_devices(devices: list[str]) -> str:

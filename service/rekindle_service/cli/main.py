@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer import Option
 
-from rekindle_service.cli.commands.cancel_drain_resume import cancel, drain, resume
+from rekindle_service.cli.commands.change import cancel, delete, drain, resume
 from rekindle_service.cli.commands.chaos import chaos
-from rekindle_service.cli.commands.delete import delete
 from rekindle_service.cli.commands.demo import demo
 from rekindle_service.cli.commands.doctor import doctor
 from rekindle_service.cli.commands.experiment import experiment
@@ -29,28 +29,23 @@ from rekindle_service.cli.commands.submit import CONTEXT as SUBMIT_CONTEXT
 from rekindle_service.cli.commands.submit import submit
 from rekindle_service.cli.commands.top import top
 from rekindle_service.cli.commands.wait import wait
+from rekindle_service.cli.context import HOME_HELP
 from rekindle_service.cli.exit_codes import ExitCode
 from rekindle_service.cli.formatting import err, format_error, format_problem
 from rekindle_service.client import NoServerError, ProblemError
 
-app = typer.Typer(
-    name="rekindle",
-    help="A fault-tolerant job service for torchrun.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+_CONTEXT = {"help_option_names": ["-h", "--help"]}
+app = typer.Typer(name="rekindle", no_args_is_help=True, pretty_exceptions_enable=False, context_settings=_CONTEXT)
 
-_SERVER_COMMANDS: tuple[Callable[..., None], ...] = (serve, demo, doctor, token)
-_SHOWING: tuple[Callable[..., None], ...] = (ps, top, show, logs, wait)
-_CHANGING: tuple[Callable[..., None], ...] = (cancel, drain, resume, delete, chaos, experiment)
-
+_PANELS: dict[str, tuple[Callable[..., None], ...]] = {
+    "Jobs": (ps, top, show, logs, wait, cancel, drain, resume, delete, chaos, experiment),
+    "Server": (serve, demo, doctor, token),
+}
 app.command(context_settings=SUBMIT_CONTEXT, rich_help_panel="Jobs")(submit)
-for _command in (*_SHOWING, *_CHANGING):
-    app.command(rich_help_panel="Jobs")(_command)
 app.add_typer(snapshots, name="snapshots", rich_help_panel="Jobs")
-for _command in _SERVER_COMMANDS:
-    app.command(rich_help_panel="Server")(_command)
+for _panel, _commands in _PANELS.items():
+    for _command in _commands:
+        app.command(rich_help_panel=_panel)(_command)
 
 
 def _print_version(requested: bool) -> None:
@@ -61,14 +56,12 @@ def _print_version(requested: bool) -> None:
 
 @app.callback()
 def options(
-    home: Annotated[
-        Path | None, typer.Option(help="Directory of database, token and runs. (default: REKINDLE_HOME or ~/.rekindle)")
-    ] = None,
+    home: Annotated[Path | None, Option(help=f"{HOME_HELP} (default: REKINDLE_HOME or ~/.rekindle)")] = None,
     url: Annotated[
-        str | None, typer.Option(help="URL of the server; REKINDLE_TOKEN is its token. (default: REKINDLE_URL)")
+        str | None, Option(help="URL of the server; REKINDLE_TOKEN is its token. (default: REKINDLE_URL)")
     ] = None,
     version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+        bool, Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
     """A fault-tolerant job service for torchrun."""

@@ -22,22 +22,15 @@ def locate(
     kind: str, target: str, code: Path | None, *, git: str | None, ref: str | None
 ) -> tuple[Path | None, str, Code | None]:
     """The directory to copy if any, what to run in it, and the ``code`` of a job if it comes from git."""
-    repository = _repository(kind, git, ref, code)
-    if repository is not None:
-        return None, target, repository
-    return (*directory_and_target(kind, target, code, Path.cwd()), None)
-
-
-def _repository(kind: str, git: str | None, ref: str | None, code: Path | None) -> Code | None:
     if git is None:
         if ref is not None:
             raise typer.BadParameter(f"--ref {ref} needs --git URL")
-        return None
+        return (*directory_and_target(kind, target, code, Path.cwd()), None)
     if code is not None:
         raise typer.BadParameter(f"--code {code} and --git {git} exclude each other")
     if kind == "recipe":
         raise typer.BadParameter("--git: a recipe brings its own code")
-    return {"git": git} if ref is None else {"git": git, "ref": ref}
+    return None, target, {"git": git} if ref is None else {"git": git, "ref": ref}
 
 
 def directory_and_target(kind: str, target: str, code: Path | None, cwd: Path) -> tuple[Path | None, str]:
@@ -86,10 +79,10 @@ def _no_projects() -> tuple[Path, Path]:
     return Path("/"), Path.home().resolve()
 
 
-def interpreter(python: str, cwd: Path) -> str:
+def interpreter(python: str, directory: Path = Path()) -> str:
     """The job's Python; ``active`` means that of the virtual environment of this shell."""
     if python != "active":
-        return os.path.normpath(cwd / python) if os.sep in python else python
+        return os.path.abspath(directory / python) if os.sep in python else python  # noqa: PTH100  # links stay
     prefix = os.environ.get("VIRTUAL_ENV") or os.environ.get("CONDA_PREFIX")
     if prefix is None:
         raise typer.BadParameter("--python active: no environment is active in this shell (VIRTUAL_ENV is not set)")
@@ -106,7 +99,7 @@ def send_directory(client: Client, settings: Settings, directory: Path) -> Code:
         except CodeCopyError as error:
             wrong: FieldProblem = {"field": "code", "rule": error.rule, "value": str(directory), "hint": error.hint}
             raise ProblemError({"title": "Cannot pack the code", "detail": str(error), "errors": [wrong]}) from error
-        sizes = f"{packed.files} files, {size(packed.bytes)}, packed {size(archive.tell())}"
+        sizes = f"{len(packed.files)} files, {size(packed.bytes)}, packed {size(archive.tell())}"
         note(f"Uploading {sanitize_line(str(directory))} ({sizes})")
         archive.seek(0)
         return {"bundle": client.upload_bundle(archive)}

@@ -1,182 +1,23 @@
-"""The client for asyncio and trio: every method of the API, written once."""
+"""The client for asyncio and trio: the requests of the API, and following a job through restarts of the server."""
 
-# Answers are JSON, which models.py describes as the server declares it.
-# mypy: disable-error-code="no-any-return"
-
-import uuid
-from collections.abc import AsyncGenerator, Callable, Collection
+from collections.abc import AsyncGenerator, Collection
 from contextlib import aclosing
-from copy import copy
-from typing import Any, BinaryIO, Self
-from urllib.parse import quote
 
 import httpx2
 
-from rekindle_service.client.discovery import Server, find_server
+from rekindle_service.client.calls import ApiCalls, drop_unset
 from rekindle_service.client.errors import NoServerError, ProblemError
-from rekindle_service.client.log_follower import AttemptHeader, LogChunk, LogFilter, LogFollower, LogLine
-from rekindle_service.client.models import (
-    Attempt,
-    BuiltIn,
-    Configuration,
-    Devices,
-    Experiment,
-    ExperimentSummary,
-    FaultInjection,
-    Job,
-    JobEvent,
-    MetricSeries,
-    Rank,
-    SnapshotList,
-    TimeBreakdown,
-)
+from rekindle_service.client.log_follower import LogFilter, LogFollower, LogItem
+from rekindle_service.client.models import Job
 from rekindle_service.client.reconnect import RETRY_INTERVAL, OnConnectionChange, ReconnectPolicy, is_settled
-from rekindle_service.client.transport import AsyncHttp, BlockingHttp, Connection, Event
-from rekindle_service.config.settings import Settings
+from rekindle_service.client.transport import Event
 
-TIMEOUT = 30.0  # seconds for the next byte of an answer
-
-_SUBMIT_TIMEOUT = 300.0  # seconds; the server copies the code before it answers
 _STREAM_TIMEOUT = 45.0  # seconds; the event stream sends something every 15
-_PAGE_SIZE = 100  # jobs
 _POLL_INTERVAL = 0.5  # seconds
 
 
-class AsyncClient:
-    """Every method may raise ProblemError and NoServerError. Use one client in one task at a time.
-
-    A restarted server may have another port, so it is located again after a lost connection: repeating a read that
-    raised NoServerError can succeed. ``watch``, ``wait``, ``logs`` and ``events`` reconnect by themselves.
-    """
-
-    _http_type: type[AsyncHttp] | type[BlockingHttp] = AsyncHttp
-
-    def __init__(self, locate: Callable[[], Server], timeout: float = TIMEOUT) -> None:
-        self._connection = Connection(locate, timeout, self._http_type)
-        self._reconnect: ReconnectPolicy | None = None
-
-    @classmethod
-    def from_home(cls, settings: Settings | None = None, timeout: float = TIMEOUT) -> Self:
-        """A client of the server that ``REKINDLE_URL`` or the home of this machine names."""
-        return cls(lambda: find_server(settings or Settings()), timeout)
-
-    def reconnecting(self, on_connection_change: OnConnectionChange | None = None) -> Self:
-        """The same client over the same connection, but reads are retried while the server is unreachable.
-
-        The first read is not: a server that never answered is an error.
-        """
-        client = copy(self)
-        client._reconnect = ReconnectPolicy(on_connection_change)
-        return client
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *error: object) -> None:
-        await self.close()
-
-    async def close(self) -> None:
-        await self._connection.close()
-
-    # --- jobs
-
-    async def submit(self, body: dict[str, Any]) -> Job:
-        """Submit one job, even over a lost connection: a repeated request returns the first one's job."""
-        return await self._create("/jobs", body)
-
-    async def upload_bundle(self, archive: BinaryIO) -> str:
-        """Upload a tar.gz from its current position; returns the id for ``code.bundle`` of a job."""
-        start = archive.tell()
-        options: dict[str, Any] = {"headers": {"Content-Type": "application/gzip"}, "timeout": _SUBMIT_TIMEOUT}
-        try:
-            response = await self._connection.send("POST", "/bundles", upload=archive, **options)
-        except NoServerError:  # the same archive has the same id: uploading it again is safe
-            archive.seek(start)
-            response = await self._connection.send("POST", "/bundles", upload=archive, **options)
-        return str(response.json()["id"])
-
-    async def job(self, job_id: str) -> Job:
-        return await self._get(_job(job_id))
-
-    async def jobs(
-        self, *, state: str | None = None, name: str | None = None, limit: int = 50
-    ) -> AsyncGenerator[Job, None]:
-        """At most ``limit`` jobs, latest first."""
-        cursor = None
-        while limit > 0:
-            page = await self._get("/jobs", state=state, name=name, limit=min(limit, _PAGE_SIZE), cursor=cursor)
-            for job in page["items"]:
-                yield job
-            limit, cursor = limit - len(page["items"]), page["next"]
-            if cursor is None:
-                return
-
-    async def cancel(self, job_id: str) -> Job:
-        return await self.request("POST", _job(job_id, "cancel"))
-
-    async def drain(self, job_id: str) -> Job:
-        return await self.request("POST", _job(job_id, "drain"))
-
-    async def resume(self, job_id: str) -> Job:
-        return await self.request("POST", _job(job_id, "resume"))
-
-    async def delete(self, job_id: str) -> None:
-        """Delete a finished job with its logs, metrics and snapshots."""
-        await self.request("DELETE", _job(job_id))
-
-    async def inject(self, job_id: str, fault: str, rank: int | None) -> FaultInjection:
-        """Inject a fault; the server chooses the rank where the fault needs one and ``rank`` is None."""
-        return await self.request("POST", _job(job_id, "chaos"), json=_drop_none(fault=fault, rank=rank))
-
-    async def devices(self) -> Devices:
-        """Every slot and the job that holds it."""
-        return await self._get("/devices")
-
-    # --- the history of a job
-
-    async def attempts(self, job_id: str) -> list[Attempt]:
-        """Every attempt, oldest first."""
-        return sorted(await self._items(_job(job_id, "attempts")), key=lambda attempt: attempt["number"])
-
-    async def time_breakdown(self, job_id: str) -> TimeBreakdown:
-        """How many seconds the job spent training, saving, waiting and so on."""
-        return await self._get(_job(job_id, "time"))
-
-    async def configuration(self, job_id: str) -> Configuration:
-        """The working directory, code and environment of the job."""
-        return await self._get(_job(job_id, "configuration"))
-
-    async def ranks(self, job_id: str, attempt: int | None = None) -> list[Rank]:
-        """The ranks of one attempt (default: the latest)."""
-        return await self._items(_job(job_id, "ranks"), attempt=attempt)
-
-    async def stack(self, job_id: str, rank: int) -> str:
-        """The Python stacks of all threads of a live rank."""
-        answer = await self.request("POST", _job(job_id, f"ranks/{rank}/stack"))
-        return str(answer["stack"])
-
-    async def snapshots(self, job_id: str) -> SnapshotList:
-        return await self._get(_job(job_id, "snapshots"))
-
-    async def metrics(self, job_id: str, name: str) -> list[MetricSeries]:
-        """The series of one metric, one per attempt."""
-        return await self._items(_job(job_id, "metrics"), name=name)
-
-    async def job_events(self, job_id: str) -> list[JobEvent]:
-        """The state changes and other events of the job, oldest first."""
-        return await self._items(_job(job_id, "events"))
-
-    async def log(
-        self, job_id: str, rank: int, stream: str, attempt: int, *, offset: int, limit: int = 1 << 18
-    ) -> LogChunk:
-        """At most ``limit`` bytes from byte ``offset``; empty at the current end of the log."""
-        return await self._log(job_id, rank, stream=stream, attempt=attempt, offset=offset, limit=limit)
-
-    async def log_tail(self, job_id: str, rank: int, stream: str, attempt: int, lines: int) -> LogChunk:
-        """The last ``lines`` lines."""
-        return await self._log(job_id, rank, stream=stream, attempt=attempt, tail=lines)
-
-    # --- following a job through restarts of the server
+class AsyncClient(ApiCalls):
+    """``watch``, ``wait``, ``logs`` and ``events`` reconnect by themselves."""
 
     async def watch(
         self, job_id: str, on_connection_change: OnConnectionChange | None = None
@@ -188,7 +29,7 @@ class AsyncClient:
             yield job
             if is_settled(job):
                 return
-            await self._connection.sleep(_POLL_INTERVAL)
+            await self.sleep(_POLL_INTERVAL)
 
     async def wait(self, job_id: str, on_connection_change: OnConnectionChange | None = None) -> Job:
         """The job once it is settled."""
@@ -203,10 +44,10 @@ class AsyncClient:
         *,
         follow: bool = False,
         on_connection_change: OnConnectionChange | None = None,
-    ) -> AsyncGenerator[LogLine | AttemptHeader, None]:
+    ) -> AsyncGenerator[LogItem, None]:
         """The output of the ranks, attempt by attempt; ``follow`` continues until the job is settled."""
         client = self.reconnecting(on_connection_change)
-        return LogFollower(client, job_id, choice or LogFilter(), self._connection.sleep).read(follow=follow)
+        return LogFollower(client, job_id, choice or LogFilter()).read(follow=follow)
 
     async def events(
         self,
@@ -223,7 +64,7 @@ class AsyncClient:
         policy = ReconnectPolicy(on_connection_change)
         timeout = httpx2.Timeout(_STREAM_TIMEOUT, connect=5)
         while True:
-            params = _drop_none(job=list(jobs), log=list(logs), last_event_id=since)
+            params = drop_unset(job=list(jobs), log=list(logs), last_event_id=since)
             try:
                 async with aclosing(self._connection.events("/events", params=params, timeout=timeout)) as stream:
                     async for event in stream:
@@ -232,75 +73,4 @@ class AsyncClient:
                         yield event
             except (NoServerError, ProblemError) as error:
                 policy.on_error(error)
-            await self._connection.sleep(RETRY_INTERVAL)
-
-    # --- experiments
-
-    async def submit_experiment(self, body: dict[str, Any]) -> Experiment:
-        """Submit one experiment, even over a lost connection, as ``submit`` does."""
-        return await self._create("/experiments", body)
-
-    async def experiment(self, experiment_id: str) -> Experiment:
-        return await self._get(f"/experiments/{_segment(experiment_id)}")
-
-    async def experiments(self, limit: int = 20) -> list[ExperimentSummary]:
-        """The latest experiments, latest first."""
-        return await self._items("/experiments", limit=limit)
-
-    async def builtin_experiments(self) -> list[BuiltIn]:
-        return await self._items("/experiments/builtin")
-
-    async def cancel_experiment(self, experiment_id: str) -> Experiment:
-        return await self.request("POST", f"/experiments/{_segment(experiment_id)}/cancel")
-
-    # --- requests
-
-    async def request(self, method: str, path: str, /, **options: Any) -> Any:
-        """Any other request below ``/api/v1``; returns the JSON of the answer, None where it is empty.
-
-        ``options`` are those of httpx2's ``request``, such as ``json`` and ``params``.
-        """
-        response = await self._send(method, path, **options)
-        return response.json() if response.content else None
-
-    async def _get(self, path: str, **params: Any) -> Any:
-        return await self.request("GET", path, params=_drop_none(**params))
-
-    async def _items(self, path: str, **params: Any) -> Any:
-        """A list that the server sends on one page."""
-        return (await self._get(path, **params))["items"]
-
-    async def _create(self, path: str, body: dict[str, Any]) -> Any:
-        headers = {"Idempotency-Key": uuid.uuid4().hex}
-        return await self.request("POST", path, json=body, headers=headers, timeout=_SUBMIT_TIMEOUT, repeatable=True)
-
-    async def _log(self, job_id: str, rank: int, **params: Any) -> LogChunk:
-        response = await self._send("GET", _job(job_id, f"ranks/{rank}/log"), params=params)
-        return LogChunk(response.content, int(response.headers["X-Next-Offset"]))
-
-    async def _send(self, method: str, path: str, **options: Any) -> httpx2.Response:
-        policy = self._reconnect if method == "GET" else None
-        if policy is None:
-            return await self._connection.send(method, path, **options)
-        while True:
-            try:
-                response = await self._connection.send(method, path, **options)
-            except (NoServerError, ProblemError) as error:
-                policy.on_error(error)
-                await self._connection.sleep(RETRY_INTERVAL)
-            else:
-                policy.on_success()
-                return response
-
-
-def _job(job_id: str, rest: str = "") -> str:
-    return f"/jobs/{_segment(job_id)}" + (f"/{rest}" if rest else "")
-
-
-def _segment(text: str) -> str:
-    """``text`` as one segment of a path, whatever characters it contains."""
-    return quote(text, safe="")
-
-
-def _drop_none(**values: Any) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if value is not None}
+            await self.sleep(RETRY_INTERVAL)

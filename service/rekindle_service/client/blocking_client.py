@@ -2,10 +2,11 @@
 
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from copy import copy
-from functools import update_wrapper
+from functools import wraps
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
-from rekindle_service.client.async_client import TIMEOUT, AsyncClient
+from rekindle_service.client.async_client import AsyncClient
+from rekindle_service.client.calls import TIMEOUT
 from rekindle_service.client.discovery import Server, find_server
 from rekindle_service.client.reconnect import OnConnectionChange
 from rekindle_service.client.transport import BlockingHttp
@@ -41,32 +42,28 @@ def iterate(items: AsyncGenerator[T, None]) -> Generator[T, None, None]:
 def _blocking(
     method: Callable[Concatenate[AsyncClient, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate["Client", P], T]:
+    @wraps(method)
     def call(self: "Client", /, *args: P.args, **kwargs: P.kwargs) -> T:
         return run(method(self._client, *args, **kwargs))
 
-    update_wrapper(call, method)
     return call
 
 
 def _iterating(
     method: Callable[Concatenate[AsyncClient, P], AsyncGenerator[T, None]],
 ) -> Callable[Concatenate["Client", P], Generator[T, None, None]]:
+    @wraps(method)
     def call(self: "Client", /, *args: P.args, **kwargs: P.kwargs) -> Generator[T, None, None]:
         return iterate(method(self._client, *args, **kwargs))
 
-    update_wrapper(call, method)
     return call
-
-
-class _NeverSuspending(AsyncClient):
-    _http_type = BlockingHttp
 
 
 class Client:
     """The methods of ``AsyncClient``, which documents them, as ordinary functions and generators. Not thread-safe."""
 
     def __init__(self, locate: Callable[[], Server], timeout: float = TIMEOUT) -> None:
-        self._client: AsyncClient = _NeverSuspending(locate, timeout)
+        self._client = AsyncClient(locate, timeout, BlockingHttp)
 
     @classmethod
     def from_home(cls, settings: Settings | None = None, timeout: float = TIMEOUT) -> Self:

@@ -32,6 +32,13 @@ class Server:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class LocalServer(Server):
+    """A server on this machine."""
+
+    pid: int
+
+
 def find_server(settings: Settings) -> Server:
     """The server of ``REKINDLE_URL`` and ``REKINDLE_TOKEN``, else the one that runs in the home of this machine.
 
@@ -52,7 +59,7 @@ def is_local(settings: Settings) -> bool:
     return isinstance(own, dict) and str(own.get("url")).rstrip("/") == settings.url.rstrip("/")
 
 
-def local_server(home: Home) -> Server:
+def local_server(home: Home) -> LocalServer:
     """The server that owns ``home``. Raises NoServerError when there is none.
 
     Any process may listen on the port of a server that was killed, and would receive the token: only the owner of the
@@ -61,7 +68,7 @@ def local_server(home: Home) -> Server:
     try:
         server, owner = read_json(home.server_json), lock_holder(home.server_lock)
         if owner is not None and isinstance(server, dict) and server.get("pid") == owner and home.token.exists():
-            return Server(str(server["url"]), home.token.read_text().strip())
+            return LocalServer(str(server["url"]), home.token.read_text().strip(), owner)
     except OSError as error:
         detail = f"{home.root} is not a readable home ({error.strerror}): check REKINDLE_HOME and --home."
         raise NoServerError(detail) from error

@@ -6,16 +6,13 @@ where the last one ended.
 
 import re
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from rekindle_service.client.calls import ApiCalls
 from rekindle_service.client.models import Attempt
 from rekindle_service.client.reconnect import is_settled
 from rekindle_service.sanitize import strip_control
-
-if TYPE_CHECKING:
-    from rekindle_service.client.async_client import AsyncClient
 
 _POLL_INTERVAL = 0.3  # seconds
 _RESUME_STEP_TIMEOUT = 2.0  # seconds that the header of an attempt waits for the step that it resumed from
@@ -31,18 +28,6 @@ class LogFilter:
     stream: str | None = None
     attempt: int | None = None
     tail: int | None = None  # start with the last N lines of the latest attempt
-
-    @property
-    def streams(self) -> tuple[str, ...]:
-        return ("stdout", "stderr") if self.stream is None else (self.stream,)
-
-
-@dataclass(frozen=True, slots=True)
-class LogChunk:
-    """Raw bytes of a log; the next chunk starts at ``next_offset``."""
-
-    data: bytes
-    next_offset: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,10 +87,8 @@ class LineBuffer:
 class LogFollower:
     """The selected logs of one job, read once."""
 
-    def __init__(
-        self, client: "AsyncClient", job_id: str, choice: LogFilter, sleep: Callable[[float], Awaitable[None]]
-    ) -> None:
-        self._client, self._job_id, self._filter, self._sleep = client, job_id, choice, sleep
+    def __init__(self, client: ApiCalls, job_id: str, choice: LogFilter) -> None:
+        self._client, self._job_id, self._filter = client, job_id, choice
         self._buffers: dict[tuple[int, int, str], LineBuffer] = {}
         self._first_seen: dict[int, float] = {}  # attempt → monotonic seconds
         self._started: set[int] = set()
@@ -126,7 +109,7 @@ class LogFollower:
                         yield item
             if settled:
                 break
-            await self._sleep(_POLL_INTERVAL)
+            await self._client.sleep(_POLL_INTERVAL)
         selected = self._filter.attempt
         if selected is not None and selected not in self._started:  # the server's error lists those that exist
             await self._client.ranks(self._job_id, selected)
@@ -153,8 +136,9 @@ class LogFollower:
         if number not in self._started:
             self._started.add(number)
             yield AttemptHeader(number, attempt["resumed_from_step"])
+        streams = ("stdout", "stderr") if self._filter.stream is None else (self._filter.stream,)
         for rank in await self._ranks(number):
-            for stream in self._filter.streams:
+            for stream in streams:
                 buffer = self._buffers.setdefault((number, rank, stream), LineBuffer())
                 while data := await self._chunk(number, rank, stream, buffer):
                     for line in buffer.feed(data):

@@ -93,28 +93,25 @@ class BlockingHttp:
         time.sleep(seconds)
 
 
+HttpType = type[AsyncHttp] | type[BlockingHttp]
+
+
 class Connection:
     """The connection of one client; ``locate`` finds the server before the first request and after a lost one."""
 
-    def __init__(
-        self, locate: Callable[[], Server], timeout: float, http: type[AsyncHttp] | type[BlockingHttp]
-    ) -> None:
+    def __init__(self, locate: Callable[[], Server], timeout: float, http: HttpType) -> None:
         self._locate, self._timeout, self._http_type = locate, timeout, http
         self._http: AsyncHttp | BlockingHttp | None = None
-        self.sleep = http.sleep
 
     async def send(self, method: str, path: str, *, repeatable: bool = False, **options: Any) -> httpx2.Response:
         """The response to a request. ``repeatable``: send it again once after a lost connection."""
         try:
-            return await self._send(method, path, options)
+            async with self._open() as http:
+                response = await http.request(method, f"/api/v1{path}", **options)
         except NoServerError:
             if not repeatable:
                 raise
-            return await self._send(method, path, options)
-
-    async def _send(self, method: str, path: str, options: dict[str, Any]) -> httpx2.Response:
-        async with self._open() as http:
-            response = await http.request(method, f"/api/v1{path}", **options)
+            return await self.send(method, path, **options)
         if response.is_error:
             raise rejection(response)
         return response

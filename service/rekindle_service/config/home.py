@@ -74,7 +74,7 @@ class Home:
     def ensure_token(self) -> str:
         """The token; made at the first call and never again."""
         if not self.token.exists() or not self.token.read_text().strip():
-            atomic_write(self.token, secrets.token_urlsafe(32).encode() + b"\n", mode=0o600)
+            atomic_write(self.token, secrets.token_urlsafe(32).encode() + b"\n")
         return self.token.read_text().strip()
 
     def write_server_info(self, url: str) -> None:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import fmean
 from typing import Any, Literal
 
 from rekindle_service.experiments.matrix import Parameters, Trial, label
@@ -38,11 +39,7 @@ class Measure:
         return _AGGREGATIONS[self.take](finite) if finite else None
 
 
-def _mean(values: list[float]) -> float:
-    return sum(values) / len(values)
-
-
-_AGGREGATIONS: dict[str, Callable[[list[float]], float]] = {"min": min, "max": max, "mean": _mean}
+_AGGREGATIONS: dict[str, Callable[[list[float]], float]] = {"min": min, "max": max, "mean": fmean}
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +71,7 @@ def compare(
 
 def _mean_row(parameters: Parameters, group: list[int], values: Sequence[Sequence[float | None]], columns: int) -> Row:
     known = [[v for index in group if (v := values[index][column]) is not None] for column in range(columns)]
-    means = [_mean(each) if each else None for each in known]
+    means = [fmean(each) if each else None for each in known]
     return Row(parameters, group, means, [(min(each), max(each)) if len(each) > 1 else None for each in known])
 
 

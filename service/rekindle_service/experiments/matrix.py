@@ -3,7 +3,7 @@
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 MAX_JOBS = 200
@@ -25,9 +25,6 @@ class Trial:
 
     parameters: Parameters
     repeat: int
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def upgrade_definition(definition: Mapping[str, Any]) -> dict[str, Any]:

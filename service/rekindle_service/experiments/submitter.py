@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, replace
 
 from rekindle_service.experiments.matrix import Trial
 from rekindle_service.jobs.submission import FieldError, Submission, SubmissionError
@@ -12,65 +12,45 @@ from rekindle_service.store.tables import Experiment, Job
 TrialSubmission = tuple[Trial, Submission]
 
 
-@dataclass(frozen=True, slots=True)
-class ExperimentSubmitter:
-    """Makes experiments, with the jobs' own submitter."""
+def submit_jobs(
+    submitter: Submitter, experiment: Experiment, trials: Sequence[TrialSubmission], idempotency_key: str | None = None
+) -> Experiment:
+    """The new experiment with all its jobs, or the one that a concurrent request with the same key has made.
 
-    submitter: Submitter
-
-    def known(self, idempotency_key: str | None) -> Experiment | None:
-        """The experiment that the key made before."""
-        return None if idempotency_key is None else self.submitter.store.experiments.by_key(idempotency_key)
-
-    def submit(
-        self,
-        experiment: Experiment,
-        trials: Sequence[TrialSubmission],
-        *,
-        sequential: bool,
-        idempotency_key: str | None = None,
-    ) -> Experiment:
-        """The new experiment with all its jobs, or the one that a concurrent request with the same key has made.
-
-        Every trial is validated before anything is copied. Raises SubmissionError, which names fields as in the
-        request for the experiment, and StorageError.
-        """
-        with ExitStack() as stack:
-            stack.enter_context(self.submitter.in_flight.lock(idempotency_key))
-            if (known := self.known(idempotency_key)) is not None:
-                return known
-            with _fields_of_experiment(trials[0][0]):  # the code is that of ``base``, the same for all trials
-                local = stack.enter_context(self.submitter.with_code([submission for _, submission in trials]))
-            trials = [(trial, submission) for (trial, _), submission in zip(trials, local, strict=True)]
-            self._validate(trials)
-            return self._insert(experiment, trials, sequential, idempotency_key)
-
-    def _validate(self, trials: Sequence[TrialSubmission]) -> None:
-        errors: list[FieldError] = []
-        for trial, submission in trials:
-            found = (in_experiment(error, trial) for error in self.submitter.validate(submission))
-            errors += [error for error in found if error not in errors]
-        if errors:
+    Every trial is validated before anything is copied. Raises SubmissionError, which names fields as in the request
+    for the experiment, and StorageError.
+    """
+    with ExitStack() as stack:
+        stack.enter_context(submitter.in_flight.lock(idempotency_key))
+        if (known := submitter.store.experiments.by_key(idempotency_key)) is not None:
+            return known
+        with _fields_of_experiment(trials[0][0]):  # the code is that of ``base``, the same for all trials
+            local = stack.enter_context(submitter.with_code([submission for _, submission in trials]))
+        trials = [(trial, submission) for (trial, _), submission in zip(trials, local, strict=True)]
+        found = [in_experiment(each, trial) for trial, one in trials for each in submitter.validate(one)]
+        if errors := [error for index, error in enumerate(found) if error not in found[:index]]:
             raise SubmissionError(errors)
+        return _insert(submitter, experiment, trials, idempotency_key)
 
-    def _insert(
-        self, experiment: Experiment, trials: Sequence[TrialSubmission], sequential: bool, idempotency_key: str | None
-    ) -> Experiment:
-        jobs: list[Job] = []
-        inserted: Experiment | None = None
-        try:
-            for trial, submission in trials:
-                with _fields_of_experiment(trial):
-                    job = self.submitter.prepare(submission)
-                job.experiment_id, job.trial = experiment.id, trial.to_json()
-                job.run_after = jobs[-1].id if jobs and sequential else None
-                jobs.append(job)
-            inserted = self.submitter.store.experiments.add(experiment, jobs, idempotency_key)
-        finally:
-            if inserted is not experiment:
-                for job in jobs:
-                    self.submitter.discard(job)
-        return inserted
+
+def _insert(
+    submitter: Submitter, experiment: Experiment, trials: Sequence[TrialSubmission], idempotency_key: str | None
+) -> Experiment:
+    jobs: list[Job] = []
+    inserted: Experiment | None = None
+    try:
+        for trial, submission in trials:
+            with _fields_of_experiment(trial):
+                job = submitter.prepare(submission)
+            job.experiment_id, job.trial = experiment.id, asdict(trial)
+            job.run_after = jobs[-1].id if jobs and experiment.definition["sequential"] else None
+            jobs.append(job)
+        inserted = submitter.store.experiments.add(experiment, jobs, idempotency_key)
+    finally:
+        if inserted is not experiment:
+            for job in jobs:
+                submitter.discard(job)
+    return inserted
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 import time
 from threading import Lock
+from typing import Any
 
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.contract.run_dir.snapshots import read_pins, write_pins
@@ -52,20 +53,10 @@ def resume_from(store: Store, job: Job, step: int) -> Job | None:
     return store.rewind_queued(job.id, rewind)
 
 
-def _requeue(store: Store, job_id: str, rewind: dict[str, int], **columns: int) -> Job | None:
+def _requeue(store: Store, job_id: str, rewind: dict[str, int], **columns: Any) -> Job | None:
     """None where the job has not ended."""
-    return store.transition(
-        job_id,
-        JobState.QUEUED,
-        expected=TERMINAL,
-        reason="resumed on request",
-        intent=JobIntent.RUN,
-        ended_at=None,
-        outcome=None,
-        notice=None,
-        rewind=rewind,
-        **columns,
-    )
+    columns = {"ended_at": None, "outcome": None, "notice": None, "intent": JobIntent.RUN, "rewind": rewind, **columns}
+    return store.transition(job_id, JobState.QUEUED, expected=TERMINAL, reason="resumed on request", **columns)
 
 
 def pin(run_dir: RunDir, step: int) -> bool:

@@ -15,7 +15,7 @@ from rekindle.contract.job import JobSpec, TargetKind
 from rekindle_service.config.home import Home, new_job_id
 from rekindle_service.jobs.packaging.code_copy import CodeCopyError, copy_code
 from rekindle_service.jobs.packaging.manifest import take_manifest
-from rekindle_service.jobs.packaging.sources import Checkout, CodeSources
+from rekindle_service.jobs.packaging.sources import Checkout, fetch_code
 from rekindle_service.jobs.submission import FieldError, Submission, SubmissionError
 from rekindle_service.jobs.validation import resolve_device, validate
 from rekindle_service.machine.devices import Machine
@@ -69,21 +69,18 @@ class Submitter:
         leaves no job, and ``scheduler.recovery`` removes the leftovers. Raises SubmissionError and StorageError.
         """
         with self.in_flight.lock(idempotency_key):
-            known = None if idempotency_key is None else self.store.job_by_key(idempotency_key)
-            return known or self._insert(self._checked(submission), idempotency_key)
-
-    def _checked(self, submission: Submission) -> Job:
-        with self.with_code([submission]) as (fetched,):
-            errors = self.validate(fetched)
-            if errors:
-                raise SubmissionError(errors)
-            return self.prepare(fetched)
+            if (known := self.store.job_by_key(idempotency_key)) is not None:
+                return known
+            with self.with_code([submission]) as (fetched,):
+                if errors := self.validate(fetched):
+                    raise SubmissionError(errors)
+                return self._insert(self.prepare(fetched), idempotency_key)
 
     @contextmanager
     def with_code(self, submissions: Sequence[Submission]) -> Iterator[list[Submission]]:
         """The submissions with their code on this machine until the end of the block. Raises what ``submit`` raises."""
         try:
-            with CodeSources(self.home, self.checkout).with_code(submissions) as fetched:
+            with fetch_code(self.home, self.checkout, submissions) as fetched:
                 yield fetched
         except OSError as error:
             raise storage_error(self.home.root, error) from error
@@ -96,7 +93,13 @@ class Submitter:
 
     def prepare(self, submission: Submission) -> Job:
         """A job that lacks only its row. Precondition: it is valid. Raises what ``submit`` raises."""
-        job = self._row(submission)
+        spec = replace(
+            submission.spec,
+            target=_target_in_copy(submission),
+            code=_origin(submission),
+            device=resolve_device(submission, self.machine),
+        )
+        job = new_job(new_job_id(), spec, created_at=time.time())
         try:
             self._build_run_dir(job, submission.code_dir)
         except CodeCopyError as error:
@@ -110,15 +113,6 @@ class Submitter:
     def discard(self, job: Job) -> None:
         """Undo ``prepare``."""
         shutil.rmtree(self.home.run_dir(job.id).root, ignore_errors=True)
-
-    def _row(self, submission: Submission) -> Job:
-        spec = replace(
-            submission.spec,
-            target=_target_in_copy(submission),
-            code=_origin(submission),
-            device=resolve_device(submission, self.machine),
-        )
-        return new_job(new_job_id(), spec, created_at=time.time())
 
     def _build_run_dir(self, job: Job, code: Path | None) -> None:
         new, final = self.home.new_run(job.id), self.home.run_dir(job.id)

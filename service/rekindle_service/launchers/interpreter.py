@@ -53,7 +53,7 @@ def _probe(python: str) -> FieldError | None:
             check=True,
         )
         facts = json.loads(answer.stdout)
-        return _check_facts(python, tuple(facts["python"]), facts["torch"])
+        version, torch = tuple(facts["python"]), facts["torch"]
     except subprocess.TimeoutExpired:
         return _error(python, f"must answer within {_SECONDS} s", "it did not: is it on a slow network disk?")
     except (OSError, subprocess.CalledProcessError) as error:
@@ -61,9 +61,6 @@ def _probe(python: str) -> FieldError | None:
         return _error(python, "must be a working Python", (stderr.decode(errors="replace") or str(error))[-300:])
     except (ValueError, KeyError, TypeError):
         return _error(python, "must be a Python interpreter", "it runs, but does not answer like one")
-
-
-def _check_facts(python: str, version: tuple[int, ...], torch: str | None) -> FieldError | None:
     if version < _OLDEST:
         found = ".".join(map(str, version))
         return _error(python, f"must be Python {_OLDEST[0]}.{_OLDEST[1]} or newer", f"it is Python {found}")

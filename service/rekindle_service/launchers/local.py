@@ -10,7 +10,6 @@ from pathlib import Path
 
 from rekindle.contract.environment import RUN_DIR, clean_environment
 from rekindle.contract.files import fsync_directory
-from rekindle.contract.run_dir.paths import RunDir
 from rekindle_service.config.home import Home
 from rekindle_service.machine.devices import Machine, Slot, cuda_visible_devices
 from rekindle_service.store.tables import Job
@@ -28,25 +27,22 @@ class KeeperLauncher:
     worker_path: Path
 
     def __call__(self, job: Job) -> "subprocess.Popen[bytes]":
+        """Start the keeper in a session of its own, with nothing of ours but standard streams. Raises OSError."""
+        run_dir = self.home.run_dir(job.id)
         environment = keeper_environment(job, self.worker_path, self.machine.slots)
-        return launch_keeper(job.spec.python, self.home.run_dir(job.id), environment)
-
-
-def launch_keeper(python: str, run_dir: RunDir, environment: Mapping[str, str]) -> "subprocess.Popen[bytes]":
-    """Start the keeper in a session of its own, with nothing of ours but standard streams. Raises OSError."""
-    log = os.open(run_dir.keeper_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-    try:
-        return subprocess.Popen(
-            [python, *KEEPER, str(run_dir.root)],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            cwd=run_dir.code,
-            env={**environment, RUN_DIR: str(run_dir.root)},  # by which a later keeper finds what this one leaves
-            start_new_session=True,
-        )
-    finally:
-        os.close(log)
+        log = os.open(run_dir.keeper_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        try:
+            return subprocess.Popen(
+                [job.spec.python, *KEEPER, str(run_dir.root)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=run_dir.code,
+                env={**environment, RUN_DIR: str(run_dir.root)},  # by which a later keeper finds what this one leaves
+                start_new_session=True,
+            )
+        finally:
+            os.close(log)
 
 
 def keeper_environment(

@@ -48,10 +48,6 @@ class MachineSample:
     shared_memory: Space | None  # None on a machine without any
     gpus: dict[str, GpuReading]  # by slot name
 
-    @property
-    def disk_free_bytes(self) -> int:
-        return self.home.free_bytes
-
 
 class MachineMonitor:
     """The samples so far, the first taken at construction. ``start`` starts a thread that takes the others."""

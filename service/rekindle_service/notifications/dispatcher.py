@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 
 import structlog
 
@@ -105,14 +106,9 @@ class Dispatcher:
 
 def start_dispatchers(store: Store, targets: Sequence[NotificationTarget]) -> Callable[[], None]:
     """Start one dispatcher for each channel; returns the function that stops them."""
-    dispatchers = [
-        Dispatcher(store, each, Webhook(each) if each.url is not None else CommandHook(each)) for each in targets
-    ]
-    for dispatcher in dispatchers:
+    started = ExitStack()
+    for target in targets:
+        dispatcher = Dispatcher(store, target, Webhook(target) if target.url is not None else CommandHook(target))
         dispatcher.start()
-
-    def close() -> None:
-        for dispatcher in dispatchers:
-            dispatcher.close()
-
-    return close
+        started.callback(dispatcher.close)
+    return started.close

@@ -4,8 +4,10 @@ import codecs
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import BinaryIO
 
+from rekindle.contract.safe_open import open_beneath
 from rekindle_service.sanitize import sanitize_line
 
 _BLOCK = 64 * 1024
@@ -35,6 +37,11 @@ class LogChunk:
     text: str
     offset: int
     next_offset: int
+
+
+def open_or_empty(root: Path, path: Path) -> BinaryIO:
+    """See ``open_beneath``; what is absent reads as an empty file."""
+    return open_beneath(root, path) or Path(os.devnull).open("rb")
 
 
 def size_of(file: BinaryIO) -> int:

@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 
 from rekindle.contract.files import json_lines
 from rekindle.contract.run_dir.paths import RunDir
-from rekindle.contract.safe_open import file_version, open_beneath
+from rekindle.contract.safe_open import file_version
 from rekindle_service.run_readers.downsampling import DownsampledSeries, Point
+from rekindle_service.run_readers.logs import open_or_empty
 from rekindle_service.run_readers.ranks import RANK_ZERO, read_attempts
 
 _MAX_LINE = 1 << 20  # bytes: metrics by the thousand; a job may write anything here
@@ -37,13 +38,6 @@ class MetricLine(NamedTuple):
     end: int
 
 
-class LatestValue(NamedTuple):
-    """The latest value of a metric; None stands for one that was not finite."""
-
-    step: int
-    value: float | None
-
-
 def metric_files(run_dir: RunDir, attempt: int) -> list[Path]:
     """Where an attempt's metrics are; the last of these files wins where a name is in several."""
     attempt_dir = run_dir.attempt(attempt)
@@ -52,9 +46,7 @@ def metric_files(run_dir: RunDir, attempt: int) -> list[Path]:
 
 def read_metric_lines(root: Path, path: Path, offset: int) -> Iterator[MetricLine]:
     """Every complete, well-formed line from byte ``offset`` on of the file at ``path`` beneath ``root``."""
-    if (file := open_beneath(root, path)) is None:
-        return
-    with file:
+    with open_or_empty(root, path) as file:
         for end, value in json_lines(file, offset, max_line=_MAX_LINE):
             if (line := _parse(value, end)) is not None:
                 yield line
@@ -81,15 +73,15 @@ def read_attempt_series(run_dir: RunDir, attempt: int, *, names: Collection[str]
     return series
 
 
-def read_attempt_latest(run_dir: RunDir, attempt: int) -> dict[str, LatestValue]:
-    """The latest value of every metric of an attempt, of at most 20,000 metrics of each file."""
-    latest: dict[str, LatestValue] = {}
+def read_attempt_latest(run_dir: RunDir, attempt: int) -> dict[str, Point]:
+    """The latest point of every metric of an attempt, of at most 20,000 metrics of each file."""
+    latest: dict[str, Point] = {}
     for path in metric_files(run_dir, attempt):
-        of_file: dict[str, LatestValue] = {}
+        of_file: dict[str, Point] = {}
         for line in read_metric_lines(run_dir.root, path, 0):
             for metric, value in line.values.items():
                 if metric in of_file or len(of_file) < _MAX_NAMES:
-                    of_file[metric] = LatestValue(line.step, value)
+                    of_file[metric] = Point(line.step, line.epoch, line.at, value)
         latest |= of_file
     return latest
 

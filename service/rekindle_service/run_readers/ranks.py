@@ -13,8 +13,8 @@ from rekindle.contract.run_dir.journal import RankExited, RankProcess
 from rekindle.contract.run_dir.json_records import read_record
 from rekindle.contract.run_dir.paths import AttemptDir, RankDir, RunDir
 from rekindle.contract.run_dir.rank_records import RankDone, RankError, RankState, RankStatus
-from rekindle.contract.safe_open import file_version, list_numbers, open_beneath, stat_beneath
-from rekindle_service.run_readers.logs import last_line
+from rekindle.contract.safe_open import file_version, list_numbers, stat_beneath
+from rekindle_service.run_readers.logs import last_line, open_or_empty
 
 STREAMS = ("stdout", "stderr")
 RANK_ZERO = 0  # the rank that reports metrics, progress and snapshots of the whole job
@@ -30,20 +30,20 @@ class RankRow:
     """A rank as it is shown. Ages are in seconds; what nobody has reported is None."""
 
     rank: int
-    local_rank: int | None = None
-    host: str | None = None
-    pid: int | None = None
+    local_rank: int | None
+    host: str | None
+    pid: int | None
     state: RankState
     exit_code: int | None
     signal: str | None
-    phase: str | None = None
-    epoch: int | None = None
-    step: int | None = None
-    steps: int | None = None
+    phase: str | None
+    epoch: int | None
+    step: int | None
+    steps: int | None
     steps_per_second: float | None
-    resumed_from_step: int | None = None
-    snapshot_step: int | None = None
-    notice: str | None = None
+    resumed_from_step: int | None
+    snapshot_step: int | None
+    notice: str | None
     device: str | None
     process_state: str | None  # the kernel's letter of a living process: R, S, D, T …
     heartbeat_age: float | None
@@ -96,7 +96,7 @@ def _read_rank(root: Path, attempt_dir: AttemptDir, attempt: AttemptInfo, rank: 
         signal=None if exited is None else exited.signal,
         steps_per_second=status.steps_per_second if status and alive else None,
         device=status.device if status else dict(enumerate(attempt.devices)).get(rank),
-        process_state=process_state(known["pid"]) if alive and "pid" in known else None,
+        process_state=process_state(known["pid"]) if alive and known["pid"] is not None else None,
         heartbeat_age=_heartbeat_age(root, rank_dir, status) if alive else None,
         straggler=attempt.stragglers.get(rank) if alive else None,
         last_line=_last_line(root, rank_dir),
@@ -106,9 +106,7 @@ def _read_rank(root: Path, attempt_dir: AttemptDir, attempt: AttemptInfo, rank: 
 
 def _known_of(status: RankStatus | None, process: RankProcess | None) -> dict[str, Any]:
     """What the rank itself reports; before it does, what its keeper found."""
-    if status is not None:
-        return {name: getattr(status, name) for name in _AS_REPORTED}
-    return {} if process is None else {"local_rank": process.local_rank, "pid": process.pid}
+    return {name: getattr(status or process, name, None) for name in _AS_REPORTED}
 
 
 def _state(status: RankStatus | None, done: RankDone | None, exited: RankExited | None, *, failed: bool) -> RankState:
@@ -140,10 +138,8 @@ def _heartbeat_age(root: Path, rank_dir: RankDir, status: RankStatus | None) -> 
 def _last_line(root: Path, rank_dir: RankDir) -> str | None:
     """The last line of standard output, or where there is none, of standard error."""
     for stream in STREAMS:
-        file = open_beneath(root, rank_dir.log(stream))
-        if file is not None:
-            with file:
-                line = last_line(file)
-            if line is not None:
-                return line
+        with open_or_empty(root, rank_dir.log(stream)) as file:
+            line = last_line(file)
+        if line is not None:
+            return line
     return None

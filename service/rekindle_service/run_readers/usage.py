@@ -7,8 +7,7 @@ from typing import BinaryIO
 from rekindle.contract.files import json_lines
 from rekindle.contract.run_dir.json_records import structure
 from rekindle.contract.run_dir.usage import UsageSample
-from rekindle.contract.safe_open import open_beneath
-from rekindle_service.run_readers.logs import size_of
+from rekindle_service.run_readers.logs import open_or_empty, size_of
 
 _MAX_LINE = 256 * 1024  # bytes: thousands of ranks
 _MAX_BYTES = 8 << 20  # of a file that the keeper holds at a fraction of it
@@ -16,16 +15,13 @@ _MAX_BYTES = 8 << 20  # of a file that the keeper holds at a fraction of it
 
 def read_usage(root: Path, path: Path) -> Iterator[UsageSample]:
     """Every sample of the file at ``path`` beneath ``root``, oldest first; lines that are no sample are skipped."""
-    if (file := open_beneath(root, path)) is not None:
-        with file:
-            yield from _samples(file, 0)
+    with open_or_empty(root, path) as file:
+        yield from _samples(file, 0)
 
 
 def latest_usage(root: Path, path: Path) -> UsageSample | None:
     """The last sample, read from the end, since it is needed several times a second."""
-    if (file := open_beneath(root, path)) is None:
-        return None
-    with file:
+    with open_or_empty(root, path) as file:
         size = size_of(file)
         for window in (8 * 1024, _MAX_LINE):
             samples = list(_samples(file, max(0, size - window)))

@@ -50,7 +50,9 @@ def allocate(
         blocked.add(job.spec.device)
         position += 1
         if position <= SHOWN_POSITIONS:
-            plan.queue_positions[job.id] = (position, _waiting(job, len(slots)))
+            unit = "slot" if job.spec.min_ranks == 1 else "slots"
+            requested = f"{job.spec.min_ranks} {job.spec.device} {unit}"
+            plan.queue_positions[job.id] = (position, f"{requested}, {len(slots)} free")
     return plan
 
 
@@ -81,11 +83,6 @@ def _blocking_reason(job: Job, machine: Machine, job_state: Callable[[str], JobS
     if job.spec.min_ranks > total:
         return f"{job.spec.min_ranks} {job.spec.device} slots, but this machine has {total}"
     return None
-
-
-def _waiting(job: Job, free: int) -> str:
-    slots = "slot" if job.spec.min_ranks == 1 else "slots"
-    return f"{job.spec.min_ranks} {job.spec.device} {slots}, {free} free"
 
 
 def choose_slots(free: Sequence[Slot], count: int, links: Iterable[Link]) -> list[Slot]:

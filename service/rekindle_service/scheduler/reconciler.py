@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache, partial
-from pathlib import Path
 
 import structlog
 
@@ -14,6 +13,7 @@ from rekindle.contract.files import read_json, write_json
 from rekindle.contract.job import RunIntent
 from rekindle.contract.outcome import Outcome, OutcomeClass
 from rekindle.contract.run_dir.control import ControlMessage, MessageType, notify
+from rekindle.contract.safe_open import read_text_from, regular_size
 from rekindle.contract.states import HOLDING_SLOTS, JobIntent, JobState
 from rekindle_service.config.home import Home
 from rekindle_service.machine.devices import Machine
@@ -28,6 +28,7 @@ _log = structlog.get_logger(__name__)
 
 _RECONCILE_INTERVAL = 0.2  # seconds, unless something wakes the loop before
 _BUNDLE_GC_INTERVAL = 3600  # seconds
+_EVIDENCE_BYTES = 4000  # of the end of a keeper's log
 _PROGRESS_INTERVAL = 0.5  # seconds between two reads of the ranks' status
 
 
@@ -147,19 +148,16 @@ class Reconciler:
 
     def _fail_job(self, job: Job) -> None:
         run_dir = self._home.run_dir(job.id)
-        tail = _tail(run_dir.keeper_log)
+        tail = read_text_from(run_dir.keeper_log, max(0, regular_size(run_dir.keeper_log) - _EVIDENCE_BYTES))
         message = f"The keeper could not start or ended at once, repeatedly; see {run_dir.keeper_log}"
         outcome = Outcome(OutcomeClass.LAUNCH_ERROR, message, retryable=False, evidence={"keeper_log": tail})
-        self._store.transition(
-            job.id,
-            JobState.FAILED,
-            expected=HOLDING_SLOTS,
-            reason=f"{OutcomeClass.LAUNCH_ERROR}: {message}",
-            outcome=outcome.to_json(),
-            devices=[],
-            ended_at=time.time(),
-        )
-        free_memory(run_dir)
+        self._end(job, JobState.FAILED, outcome, f"{OutcomeClass.LAUNCH_ERROR}: {message}")
+
+    def _end(self, job: Job, to: JobState, outcome: Outcome, reason: str) -> None:
+        """End a job that has no keeper to end it, unless its state has changed."""
+        end = {"outcome": outcome.to_json(), "devices": [], "ended_at": time.time()}
+        if self._store.transition(job.id, to, expected={job.state}, reason=reason, **end) is not None:
+            free_memory(self._home.run_dir(job.id))
 
     # --- the queue
 
@@ -181,28 +179,13 @@ class Reconciler:
             self._store.set_intent(job.id, JobIntent.HOLD, expected={JobIntent.DRAIN})
         for job in self._store.jobs_in({JobState.QUEUED}, {JobIntent.CANCEL}):
             outcome = Outcome(OutcomeClass.CANCELLED, "Cancelled while it was queued.", retryable=False)
-            cancelled = self._store.transition(
-                job.id,
-                JobState.CANCELLED,
-                expected={JobState.QUEUED},
-                reason="cancelled while queued",
-                outcome=outcome.to_json(),
-                ended_at=time.time(),
-            )
-            if cancelled is not None:
-                free_memory(self._home.run_dir(job.id))
+            self._end(job, JobState.CANCELLED, outcome, "cancelled while queued")
 
     def _start(self, job: Job, devices: list[str]) -> None:
         """Assign the slots; the next iteration finds a job without a keeper and launches it."""
-        self._store.transition(
-            job.id,
-            JobState.STARTING,
-            expected={JobState.QUEUED},
-            reason=f"allocated {', '.join(devices)}",
-            devices=devices,
-            run=job.run + 1,
-            started_at=job.started_at or time.time(),
-        )
+        reason = f"allocated {', '.join(devices)}"
+        columns = {"devices": devices, "run": job.run + 1, "started_at": job.started_at or time.time()}
+        self._store.transition(job.id, JobState.STARTING, expected={JobState.QUEUED}, reason=reason, **columns)
         self.wake()
 
     # --- deleted jobs
@@ -221,7 +204,7 @@ class Reconciler:
     # --- errors
 
     def _run_isolated(self, subject: str, action: Callable[[], None]) -> None:
-        """Run ``action``; an error is logged once until it changes, and the loop continues."""
+        """Run ``action``; an error is logged and shown once until it changes; the loop continues."""
         try:
             action()
             self._last_errors.pop(subject, None)
@@ -229,25 +212,11 @@ class Reconciler:
             if self._last_errors.get(subject) != repr(error):
                 self._last_errors[subject] = repr(error)
                 _log.error("Reconciling failed", subject=subject, exc_info=error)
-                self._show_error(subject, error)
-
-    def _show_error(self, subject: str, error: Exception) -> None:
-        """On the job, if ``subject`` is one."""
-        text = f"The server cannot process this job: {error}".encode(errors="replace").decode()
-        with suppress(Exception):  # it is logged already, and often the database itself has failed
-            self._store.update_progress(subject, notice=text)
+                notice = f"The server cannot process this job: {error}".encode(errors="replace").decode()
+                with suppress(Exception):  # it is logged already, and often the database itself has failed
+                    self._store.update_progress(subject, notice=notice)
 
 
 def _chosen_snapshot(job: Job) -> int | None:
     """The step that this run begins from; a choice for an earlier run was applied then."""
     return job.rewind["step"] if job.rewind.get("run") == job.run else None
-
-
-def _tail(path: Path, most_bytes: int = 4000) -> str:
-    try:
-        with path.open("rb") as file:
-            file.seek(0, 2)
-            file.seek(max(0, file.tell() - most_bytes))
-            return file.read().decode(errors="replace")
-    except OSError as error:
-        return str(error)

@@ -1,7 +1,7 @@
 """Recovery at startup: leftovers are removed, lost rows rebuilt from run directories, deleted runs removed."""
 
 import shutil
-from pathlib import Path
+from contextlib import suppress
 
 import structlog
 
@@ -70,9 +70,8 @@ def free_memory(run_dir: RunDir) -> None:
 def _rebuild(run_dir: RunDir, store: Store) -> None:
     job = rebuilt_job(run_dir)
     if job is None:
-        _log.warning(
-            "No job can be rebuilt from this directory: spec.json is missing or unreadable", path=str(run_dir.root)
-        )
+        path = str(run_dir.root)
+        _log.warning("No job can be rebuilt from this directory: spec.json is missing or unreadable", path=path)
         return
     store.add_job(job)
     _log.warning("A job without a row was rebuilt from its run directory", job=job.id, name=job.name)
@@ -103,11 +102,7 @@ def rebuilt_job(run_dir: RunDir) -> Job | None:
 
 def _submitted_at(run_dir: RunDir) -> float:
     """When the spec was written, in seconds since the epoch."""
-    return _modified(run_dir.spec) or _modified(run_dir.root) or 0.0
-
-
-def _modified(path: Path) -> float | None:
-    try:
-        return path.stat().st_mtime
-    except OSError:
-        return None
+    for path in (run_dir.spec, run_dir.root):
+        with suppress(OSError):
+            return path.stat().st_mtime
+    return 0.0

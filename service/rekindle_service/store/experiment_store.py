@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager
 from sqlmodel import Session, col, select
 
 from rekindle_service.store.database import Database
-from rekindle_service.store.mutations import insert, next_value
+from rekindle_service.store.mutations import by_key, insert, next_value
 from rekindle_service.store.tables import Experiment, Job
 
 
@@ -23,7 +23,7 @@ class ExperimentStore:
         A key that was used before returns the experiment that it created then.
         """
         with self._changing_queue() as session:
-            known = _by_key(session, idempotency_key)
+            known = by_key(session, Experiment, idempotency_key)
             if known is not None:
                 return known
             experiment.number = next_value(session, "experiment")
@@ -34,9 +34,9 @@ class ExperimentStore:
                 insert(session, job, None)
             return experiment
 
-    def by_key(self, idempotency_key: str) -> Experiment | None:
+    def by_key(self, idempotency_key: str | None) -> Experiment | None:
         with self._database.reading() as session:
-            return _by_key(session, idempotency_key)
+            return by_key(session, Experiment, idempotency_key)
 
     def get(self, experiment_id: str) -> Experiment | None:
         with self._database.reading() as session:
@@ -55,7 +55,3 @@ class ExperimentStore:
         """Those that were not deleted, in the order of the experiment."""
         query = select(Job).where(Job.experiment_id == experiment_id).order_by(col(Job.number))
         return self._database.rows(query)
-
-
-def _by_key(session: Session, key: str | None) -> Experiment | None:
-    return None if key is None else session.exec(select(Experiment).where(Experiment.idempotency_key == key)).first()

@@ -8,15 +8,16 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from sqlmodel import Session, col, select
+from sqlmodel.sql.expression import SelectOfScalar
 
 from rekindle.contract.states import TERMINAL, TRANSITIONS, JobIntent, JobState
 from rekindle_service.store.database import Database
 from rekindle_service.store.delivery_store import DeliveryStore
 from rekindle_service.store.experiment_store import ExperimentStore
-from rekindle_service.store.mutations import insert, last_value, move, next_value, record, set_columns
+from rekindle_service.store.mutations import by_key, insert, last_value, move, next_value, record, set_columns
 from rekindle_service.store.projection import RowChanges
 from rekindle_service.store.tables import Attempt, Event, Job
-from rekindle_service.store.totals import QueueStats, Totals, archive_counts, queue_stats, totals
+from rekindle_service.store.totals import Totals, archive_counts, goodput, jobs_by_state, totals
 
 _PAGE = 200
 
@@ -29,7 +30,7 @@ class Changes(NamedTuple):
     latest: int
 
 
-class Store:
+class Store(Database):
     """Thread-safe. Rows that it returns are plain values: to change one, call a method here.
 
     Every write to a job gives its row the next ``version`` of one sequence, which events share: whoever remembers the
@@ -37,33 +38,26 @@ class Store:
     """
 
     def __init__(self, path: Path) -> None:
-        self._database = Database(path)
+        super().__init__(path)
         self._revisions = itertools.count(1)
         self.queue_revision = 0
         """Another number after every change that may let a queued job start; progress leaves it alone."""
-        self.experiments = ExperimentStore(self._database, self._changing_queue)
-        self.deliveries = DeliveryStore(self._database)
-
-    def migrate(self) -> None:
-        """Check the file and make or migrate its tables; before anything else. Raises CorruptDatabaseError."""
-        self._database.migrate()
-
-    def close(self) -> None:
-        self._database.close()
+        self.experiments = ExperimentStore(self, self._changing_queue)
+        self.deliveries = DeliveryStore(self)
 
     def starts(self) -> int:
         """How many servers have begun to work with this database; 0: it is new."""
-        with self._database.reading() as session:
+        with self.reading() as session:
             return last_value(session, "starts")
 
     def count_start(self) -> None:
-        with self._database.writing() as session:
+        with self.writing() as session:
             next_value(session, "starts")
 
     @contextmanager
     def _changing_queue(self) -> Iterator[Session]:
         """The number changes after the commit: whoever sees the new one sees the change, too."""
-        with self._database.writing() as session:
+        with self.writing() as session:
             yield session
         self.queue_revision = next(self._revisions)
 
@@ -72,18 +66,17 @@ class Store:
     def add_job(self, job: Job, idempotency_key: str | None = None) -> Job:
         """Insert ``job`` with the next number. A key that was used before returns the job that it created then."""
         with self._changing_queue() as session:
-            known = _job_by_key(session, idempotency_key)
-            if known is not None:
-                return known
-            insert(session, job, idempotency_key)
-            return job
+            known = by_key(session, Job, idempotency_key)
+            if known is None:
+                insert(session, job, idempotency_key)
+            return known or job
 
-    def job_by_key(self, idempotency_key: str) -> Job | None:
-        with self._database.reading() as session:
-            return _job_by_key(session, idempotency_key)
+    def job_by_key(self, idempotency_key: str | None) -> Job | None:
+        with self.reading() as session:
+            return by_key(session, Job, idempotency_key)
 
     def job(self, job_id: str) -> Job | None:
-        with self._database.reading() as session:
+        with self.reading() as session:
             return session.get(Job, job_id)
 
     def jobs(
@@ -100,59 +93,55 @@ class Store:
 
         ``name_part`` may be anywhere in the name, upper or lower case as far as ASCII goes.
         """
-        query = select(Job).order_by(col(Job.number).desc()).limit(limit)
-        if state is not None:
-            query = query.where(Job.state == state)
-        if name is not None:
-            query = query.where(Job.name == name)
+        equal = {"state": state, "name": name, "experiment_id": experiment_id}
+        query = select(Job).filter_by(**{column: value for column, value in equal.items() if value is not None})
+        query = query.order_by(col(Job.number).desc()).limit(limit)
         if name_part is not None:
             query = query.where(col(Job.name).contains(name_part, autoescape=True))
-        if experiment_id is not None:
-            query = query.where(Job.experiment_id == experiment_id)
         if before is not None:
             query = query.where(col(Job.number) < before)
-        return self._database.rows(query)
+        return self.rows(query)
 
     def jobs_in(self, states: Collection[JobState], intents: Collection[JobIntent] | None = None) -> list[Job]:
         """Every job in one of ``states`` (and with one of ``intents``), oldest first."""
         query = select(Job).where(col(Job.state).in_(states)).order_by(col(Job.number))
         if intents is not None:
             query = query.where(col(Job.intent).in_(intents))
-        return self._database.rows(query)
+        return self.rows(query)
 
-    def queue_stats(self) -> QueueStats:
-        """How many jobs are in each state, and how well they did."""
-        with self._database.reading() as session:
-            return queue_stats(session, time.time())
+    def queue_stats(self) -> tuple[dict[JobState, int], float | None]:
+        """Jobs by state, and their mean goodput, each weighted by its time since the first launch and its ranks."""
+        with self.reading() as session:
+            return jobs_by_state(session), goodput(session, time.time())
 
     def totals(self) -> Totals:
         """What adds up over all jobs."""
-        with self._database.reading() as session:
+        with self.reading() as session:
             return totals(session)
 
     def bundles_in_use(self) -> set[str]:
         """The ids of the bundles that the code of a job came from."""
         bundle = col(Job.spec)["code"]["bundle"].as_string()
-        with self._database.reading() as session:
+        with self.reading() as session:
             return {each for each in session.exec(select(bundle).distinct()) if each is not None}
 
     def queue(self) -> Iterator[Job]:
         """The queued jobs in the order in which they may start, read page by page: stop when you have enough."""
         query = select(Job).where(Job.state == JobState.QUEUED)
         query = query.order_by(col(Job.priority).desc(), col(Job.number)).limit(_PAGE)
-        page = self._database.rows(query)
+        page = self.rows(query)
         while page:
             yield from page
             last = page[-1]
             after = (col(Job.priority) < last.priority) | (
                 (col(Job.priority) == last.priority) & (col(Job.number) > last.number)
             )
-            page = self._database.rows(query.where(after))
+            page = self.rows(query.where(after))
 
     def job_state(self, job_id: str) -> JobState | None:
         """The state of a job, for a deleted one the state that it ended in, or None where there was never one."""
         tombstone = select(Event).where(Event.job_id == job_id, Event.kind == "deleted")
-        with self._database.reading() as session:
+        with self.reading() as session:
             job = session.get(Job, job_id)
             if job is not None:
                 return job.state
@@ -206,12 +195,8 @@ class Store:
             job.version = record(session, job, "intent", reason=f"{job.intent} wanted, from step {rewind['step']}")
             return job
 
-    def patch_job(
-        self, job_id: str, *, priority: int | None = None, name: str | None = None, max_failures: int | None = None
-    ) -> Job | None:
-        """Change what a person may change of a job that exists; None leaves a column as it is."""
-        given = {"priority": priority, "name": name, "max_failures": max_failures}
-        changes = {column: value for column, value in given.items() if value is not None}
+    def patch_job(self, job_id: str, **changes: str | int) -> Job | None:
+        """Set columns that a person may change: name, priority and max_failures."""
         with self._changing_queue() as session:
             job = session.get(Job, job_id)
             if job is not None and set_columns(job, changes):
@@ -221,7 +206,7 @@ class Store:
 
     def update_progress(self, job_id: str, **columns: Any) -> Job | None:
         """Set columns other than the state, without an event; the version grows only if one has another value."""
-        with self._database.writing() as session:
+        with self.writing() as session:
             job = session.get(Job, job_id)
             if job is not None and set_columns(job, columns):
                 job.version = next_value(session, "version")
@@ -230,7 +215,7 @@ class Store:
     def update_queue(self, places: Mapping[str, tuple[int | None, str | None]]) -> None:
         """Set (queue position, what it waits for) of queued jobs; those not named have neither from now on."""
         named = (col(Job.queue_position).is_not(None)) | (col(Job.waiting_for).is_not(None)) | col(Job.id).in_(places)
-        with self._database.writing() as session:
+        with self.writing() as session:
             for job in session.exec(select(Job).where(Job.state == JobState.QUEUED, named)):
                 position, waiting_for = places.get(job.id, (None, None))
                 if set_columns(job, {"queue_position": position, "waiting_for": waiting_for}):
@@ -252,7 +237,7 @@ class Store:
     def attempts(self, job_id: str) -> list[Attempt]:
         """Every attempt of a job, oldest first."""
         query = select(Attempt).where(Attempt.job_id == job_id).order_by(col(Attempt.number))
-        return self._database.rows(query)
+        return self.rows(query)
 
     def apply_journal(self, job: Job, effect: RowChanges) -> Job | None:
         """Write what records of the journal mean and how far it was read, in one transaction: each counts once.
@@ -281,24 +266,23 @@ class Store:
     def events(self, job_id: str) -> list[Event]:
         """The story of a job, oldest first; also of a deleted one."""
         query = select(Event).where(Event.job_id == job_id).order_by(col(Event.id))
-        return self._database.rows(query)
+        return self.rows(query)
 
     def version(self) -> int:
         """The version of the last change."""
-        with self._database.reading() as session:
+        with self.reading() as session:
             return last_value(session, "version")
 
     def tombstones(self, since: int, limit: int = 500) -> list[Event]:
         """The events of at most ``limit`` deletions after version ``since``, oldest first."""
-        with self._database.reading() as session:
-            return _tombstones(session, since, limit)
+        return self.rows(_tombstones(since, limit))
 
     def changes(self, since: int, limit: int = 500) -> Changes:
         """At most ``limit`` jobs changed and ids deleted after version ``since``, in the order of the change."""
         query = select(Job).where(col(Job.version) > since).order_by(col(Job.version)).limit(limit)
-        with self._database.reading() as session:
+        with self.reading() as session:
             jobs = list(session.exec(query))
-            gone = _tombstones(session, since, limit)
+            gone = list(session.exec(_tombstones(since, limit)))
             latest = max(since, last_value(session, "version"))
         if len(jobs) == limit:
             latest = jobs[-1].version
@@ -311,10 +295,5 @@ class Store:
         )
 
 
-def _job_by_key(session: Session, key: str | None) -> Job | None:
-    return None if key is None else session.exec(select(Job).where(Job.idempotency_key == key)).first()
-
-
-def _tombstones(session: Session, since: int, limit: int) -> list[Event]:
-    query = select(Event).where(Event.kind == "deleted", col(Event.id) > since).order_by(col(Event.id)).limit(limit)
-    return list(session.exec(query))
+def _tombstones(since: int, limit: int) -> SelectOfScalar[Event]:
+    return select(Event).where(Event.kind == "deleted", col(Event.id) > since).order_by(col(Event.id)).limit(limit)

@@ -2,13 +2,15 @@
 
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import update
 from sqlmodel import Session, col, select
 
 from rekindle.contract.states import TRANSITIONS, JobState
-from rekindle_service.store.tables import Counter, Event, Job
+from rekindle_service.store.tables import Counter, Event, Experiment, Job
+
+Keyed = TypeVar("Keyed", Job, Experiment)
 
 _GUARDED = frozenset({"id", "number", "version", "state"})
 
@@ -23,6 +25,11 @@ def set_columns(job: Job, changes: Mapping[str, Any]) -> bool:
             setattr(job, column, value)
             changed = True
     return changed
+
+
+def by_key(session: Session, table: type[Keyed], key: str | None) -> Keyed | None:
+    """The row that a request with this idempotency key has made."""
+    return None if key is None else session.exec(select(table).where(table.idempotency_key == key)).first()
 
 
 def insert(session: Session, job: Job, idempotency_key: str | None) -> None:

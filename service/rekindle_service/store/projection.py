@@ -55,7 +55,8 @@ def project(job: Job, attempts: Sequence[Attempt], records: Iterable[Record]) ->
     reducer = JournalReducer(job, attempts)
     for record in records:
         reducer.apply(record)
-    return reducer.changes() if reducer.offset != job.journal_offset else None
+    changes = reducer.changes()
+    return changes if changes.offset != job.journal_offset else None
 
 
 class JournalReducer:
@@ -68,10 +69,6 @@ class JournalReducer:
         self._touched: set[int] = set()
         before = [AttemptInfo(**{name: getattr(row, name) for name in _AS_FOLDED}) for row in attempts]
         self._history = AttemptHistory(before, job.run)
-
-    @property
-    def offset(self) -> int:
-        return self._changes.offset
 
     def changes(self) -> RowChanges:
         self._changes.attempts = {number: self._row(self._history.attempts[number]) for number in sorted(self._touched)}

@@ -14,25 +14,12 @@ _CLASS = col(Attempt.outcome)["class"].as_string()
 
 
 @dataclass(frozen=True, slots=True)
-class QueueStats:
-    """Jobs by state. ``goodput``: their mean, each weighted by its time since the first launch and its ranks."""
-
-    jobs: dict[JobState, int]
-    goodput: float | None
-
-
-@dataclass(frozen=True, slots=True)
 class Totals:
     """Jobs by state now; restarts and ended attempts, by the class of their outcome, since the database is there."""
 
     jobs: dict[JobState, int]
     restarts: int
     endings: dict[str, int]
-
-
-def queue_stats(session: Session, now: float) -> QueueStats:
-    """Cheap enough to be called at every change."""
-    return QueueStats(jobs=_jobs_by_state(session), goodput=_goodput(session, now))
 
 
 def totals(session: Session) -> Totals:
@@ -42,7 +29,7 @@ def totals(session: Session) -> Totals:
         endings[row.name.removeprefix(_ENDINGS)] += row.value
     deleted = session.get(Counter, _RESTARTS)
     return Totals(
-        jobs=_jobs_by_state(session),
+        jobs=jobs_by_state(session),
         restarts=restarts + (deleted.value if deleted is not None else 0),
         endings={name: count for name, count in endings.items() if name is not None},
     )
@@ -58,12 +45,13 @@ def archive_counts(session: Session, job: Job) -> None:
         session.add(row)
 
 
-def _jobs_by_state(session: Session) -> dict[JobState, int]:
+def jobs_by_state(session: Session) -> dict[JobState, int]:
     by_state = select(Job.state, func.count()).group_by(col(Job.state))
     return {JobState(state): count for state, count in session.exec(by_state)}
 
 
-def _goodput(session: Session, now: float) -> float | None:
+def goodput(session: Session, now: float) -> float | None:
+    """The mean over all jobs, cheap enough to be called at every change."""
     seconds = func.coalesce(col(Job.ended_at), now) - col(Job.started_at)
     weight = func.max(seconds, 0.0) * func.coalesce(col(Job.world_size), 1)
     known = col(Job.goodput).is_not(None) & col(Job.started_at).is_not(None)

@@ -1,4 +1,1 @@
-"""What the two sides of rekindle agree on: paths, file formats and environment variables.
-
-Standard library only. It is the whole of the worker side that the service imports.
-"""
+"""What worker and service agree on: paths, file formats, environment variables. Standard library only."""

@@ -3,8 +3,7 @@
 import signal
 from enum import StrEnum
 
-CHAOS_SIGNAL = signal.SIGRTMIN + 8
-"""Makes a rank inject the fault that ``RankDir.chaos`` names; the keeper sends it on request only."""
+CHAOS_SIGNAL = signal.SIGRTMIN + 8  # on request only: makes a rank inject the fault that ``RankDir.chaos`` names
 
 
 class Fault(StrEnum):

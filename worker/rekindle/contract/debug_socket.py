@@ -4,7 +4,7 @@ import http.client
 import json
 import os
 import socket
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 
 from rekindle.contract.run_dir.paths import RankDir
@@ -24,11 +24,8 @@ class Collectives:
 
 def collectives(rank_dir: RankDir) -> Collectives | None:
     """What the flight recorder of a rank holds; None where it does not answer or no group has been made."""
-    trace = query(rank_dir, "fr_trace_json?onlyactive=true")
-    if trace is None:
-        return None
     try:
-        answer = json.loads(trace)
+        answer = json.loads(query(rank_dir, "fr_trace_json?onlyactive=true") or b"")
         enqueued = [max(int(group["last_enqueued_collective"]), 0) for group in answer["pg_status"].values()]
         in_flight = any(not entry["retired"] for entry in answer.get("entries", ()))
         return Collectives(max(enqueued), sum(enqueued), in_flight) if enqueued else None
@@ -44,19 +41,16 @@ def last_collective(rank_dir: RankDir) -> int | None:
 
 def query(rank_dir: RankDir, handler: str) -> bytes | None:
     """The answer of the rank's debug server, or None where none listens or it does not answer in time."""
-    try:
+    with suppress(OSError, http.client.HTTPException):
         directory = os.open(rank_dir.root, os.O_PATH | os.O_DIRECTORY)
-    except OSError:
-        return None
-    try:
-        with closing(http.client.HTTPConnection("rank", timeout=_TIMEOUT)) as connection:
-            connection.sock = socket.socket(socket.AF_UNIX)
-            connection.sock.settimeout(_TIMEOUT)
-            # Through /proc: a socket's own path may have 107 bytes at most, a run directory's may be longer.
-            connection.sock.connect(f"/proc/self/fd/{directory}/{rank_dir.debug_socket.name}")
-            connection.request("POST", f"/handler/{handler}")
-            return connection.getresponse().read(_MAX_ANSWER)
-    except (OSError, http.client.HTTPException):
-        return None
-    finally:
-        os.close(directory)
+        try:
+            with closing(http.client.HTTPConnection("rank", timeout=_TIMEOUT)) as connection:
+                connection.sock = socket.socket(socket.AF_UNIX)
+                connection.sock.settimeout(_TIMEOUT)
+                # Through /proc: a socket's own path may have 107 bytes at most, a run directory's may be longer.
+                connection.sock.connect(f"/proc/self/fd/{directory}/{rank_dir.debug_socket.name}")
+                connection.request("POST", f"/handler/{handler}")
+                return connection.getresponse().read(_MAX_ANSWER)
+        finally:
+            os.close(directory)
+    return None

@@ -1,6 +1,7 @@
 """Every environment variable that crosses a process boundary, and what must not be inherited."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -19,27 +20,14 @@ WANDB_RESUME = "WANDB_RESUME"
 
 _SCRUBBED_PREFIXES = ("PET_", "TORCHELASTIC_", "REKINDLE_", "GROUP_", "ROLE_")
 _SCRUBBED = {
-    "RANK",
-    "LOCAL_RANK",
-    "WORLD_SIZE",
-    "LOCAL_WORLD_SIZE",
-    "MASTER_ADDR",
-    "MASTER_PORT",
-    "TORCH_NCCL_ASYNC_ERROR_HANDLING",
-    "PYTHONPATH",
-    "PYTHONHOME",
-    "VIRTUAL_ENV",
-    WANDB_RUN_ID,  # of whatever runs in the shell that the server was started from
-    WANDB_RESUME,
-    "MLFLOW_RUN_ID",
-}
+    "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",
+    "TORCH_NCCL_ASYNC_ERROR_HANDLING", "PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV",
+    WANDB_RUN_ID, WANDB_RESUME, "MLFLOW_RUN_ID",  # of whatever runs in the shell that the server was started from
+}  # fmt: skip
 
 
 def clean_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """``environment`` without what another torchrun, another job or the server itself left in it.
-
-    ``REKINDLE_*`` goes too: the server's token and settings are none of a job's business.
-    """
+    """``environment`` without what another torchrun, another job or the server (token, settings) left in it."""
     return {
         name: value
         for name, value in environment.items()
@@ -60,11 +48,10 @@ class FailureStats:
     @classmethod
     def from_text(cls, text: str) -> Self:
         """Nothing has failed where ``text`` is not what ``to_text`` makes."""
-        try:
+        with suppress(ValueError):
             count, seconds = text.split()
             return cls(int(count), float(seconds))
-        except ValueError:
-            return cls()
+        return cls()
 
 
 _SNAPSHOT_POLICY_0_1 = "REKINDLE_SNAPSHOT_CADENCE"  # set by a keeper of version 0.1.0 that outlives an upgrade
@@ -119,17 +106,11 @@ class RankEnv:
 
 
 def attempt_environment(
-    *,
-    job_id: str,
-    run_dir: RunDir,
-    attempt: int,
-    generation: str,
-    snapshot_policy: str,
-    failures: FailureStats = _NONE_YET,
+    *, run_dir: RunDir, attempt: int, generation: str, snapshot_policy: str, failures: FailureStats = _NONE_YET
 ) -> dict[str, str]:
     """What the keeper adds to the job's environment for one attempt."""
     return {
-        JOB_ID: job_id,
+        JOB_ID: run_dir.job_id,
         RUN_DIR: str(run_dir.root),
         SNAPSHOT_DIR: str(run_dir.snapshots),
         ATTEMPT: str(attempt),

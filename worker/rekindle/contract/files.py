@@ -4,6 +4,7 @@ import errno
 import json
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -22,7 +23,7 @@ def fsync_directory(directory: Path) -> None:
         os.close(fd)
 
 
-def atomic_write(path: Path, data: bytes, *, durable: bool = True, mode: int = 0o600) -> None:
+def atomic_write(path: Path, data: bytes, *, durable: bool = True) -> None:
     """Replace ``path`` by ``data`` in one step: a reader sees the old bytes or the new ones, never a part.
 
     ``durable=False`` leaves out both fsyncs: right for what is rewritten every second and means nothing after a
@@ -30,7 +31,7 @@ def atomic_write(path: Path, data: bytes, *, durable: bool = True, mode: int = 0
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(fd, "wb") as file:
             file.write(data)
             if durable:
@@ -109,18 +110,14 @@ def json_lines(file: BinaryIO, offset: int = 0, *, max_line: int = 16 << 20) -> 
     too_long = False
     while line := file.readline(max_line):
         offset += len(line)
-        if not line.endswith(b"\n"):
-            if len(line) < max_line:
-                return
-            too_long = True
-            continue
-        if too_long:
-            too_long = False
-            continue
-        try:
-            value = json.loads(line)
-        except (ValueError, RecursionError):
-            continue
+        whole = line.endswith(b"\n")
+        if not whole and len(line) < max_line:
+            return
+        value = None
+        if whole and not too_long:
+            with suppress(ValueError, RecursionError):
+                value = json.loads(line)
+        too_long = not whole
         if isinstance(value, dict):
             yield offset, value
 
@@ -138,8 +135,7 @@ def check_free_space(directory: Path) -> None:
 
 def has_free_space(directory: Path) -> bool:
     """True where a small file can be written into ``directory``."""
-    try:
+    with suppress(OSError):
         check_free_space(directory)
-    except OSError:
-        return False
-    return True
+        return True
+    return False

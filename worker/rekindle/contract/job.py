@@ -7,8 +7,7 @@ from typing import Any, ClassVar
 from rekindle.contract.run_dir.json_records import JsonRecord
 from rekindle.contract.states import JobIntent
 
-DRAINED_EXIT_CODE = 75
-"""Exit code (EX_TEMPFAIL of sysexits.h) with which a script reports: I saved and stopped because I was asked to."""
+DRAINED_EXIT_CODE = 75  # EX_TEMPFAIL of sysexits.h: the script saved and stopped because it was asked to
 
 
 class TargetKind(StrEnum):
@@ -39,17 +38,14 @@ class SnapshotPolicy(JsonRecord):
 
 @dataclass(frozen=True, slots=True)
 class JobSpec(JsonRecord):
-    """All that a person asks for, with every default filled in. ``spec.json``; written once.
-
-    ``code`` is where the code came from: ``path``, ``bundle``, or ``git`` with ``ref`` and ``commit``.
-    """
+    """All that a person asks for, with every default filled in. ``spec.json``; written once."""
 
     name: str
     kind: TargetKind
     target: str
     python: str  # absolute path of an interpreter
     args: list[str] = field(default_factory=list)
-    code: dict[str, str] = field(default_factory=dict)
+    code: dict[str, str] = field(default_factory=dict)  # its source: path, bundle, or git with ref and commit
     env: dict[str, str] = field(default_factory=dict)
     min_ranks: int = 1
     max_ranks: int = 1

@@ -38,10 +38,7 @@ class ExclusiveLock:
 
 
 def lock_holder(path: Path) -> int | None:
-    """Pid of the live process that owns ``path``, or None. It takes no lock, so it never disturbs a starting owner.
-
-    Must not be called by the owner itself (see above).
-    """
+    """Pid of the live owner of ``path``, or None. It takes no lock. The owner itself must not call it (see above)."""
     try:
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:

@@ -6,25 +6,15 @@ nothing of it is loaded when the keeper forks.
 """
 
 import ctypes
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 LIBRARY = "libnvidia-ml.so.1"
 _CORE_SENSOR = 0  # NVML_TEMPERATURE_GPU
-
-
-class _MemoryInfo(ctypes.Structure):
-    """``nvmlMemory_t``, in bytes."""
-
-    _fields_ = (("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong))
-
-
-class _Utilization(ctypes.Structure):
-    """``nvmlUtilization_t``, in percent of the driver's last sampling period."""
-
-    _fields_ = (("gpu", ctypes.c_uint), ("memory", ctypes.c_uint))
+_Memory = ctypes.c_ulonglong * 3  # nvmlMemory_t, in bytes: total, free, used
+_Utilization = ctypes.c_uint * 2  # nvmlUtilization_t, in percent of the driver's last sampling period: GPU, memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,22 +35,12 @@ def read_gpus(devices: Sequence[str], library: str = LIBRARY) -> list[GpuReading
     """
     readings: list[GpuReading | None] = [None] * len(devices)
     with suppress(OSError):
-        if devices:
-            with _opened(library) as nvml:
+        if devices and (nvml := ctypes.CDLL(library)).nvmlInit_v2() == 0:
+            try:
                 readings = [_read(nvml, device) for device in devices]
+            finally:
+                nvml.nvmlShutdown()
     return readings
-
-
-@contextmanager
-def _opened(library: str) -> Iterator[ctypes.CDLL]:
-    """Raises OSError where there is no driver or it does not answer."""
-    nvml = ctypes.CDLL(library)
-    if nvml.nvmlInit_v2() != 0:
-        raise OSError(f"{library} cannot be initialized")
-    try:
-        yield nvml
-    finally:
-        nvml.nvmlShutdown()
 
 
 def _read(nvml: ctypes.CDLL, device: str) -> GpuReading | None:
@@ -69,14 +49,14 @@ def _read(nvml: ctypes.CDLL, device: str) -> GpuReading | None:
     find = nvml.nvmlDeviceGetHandleByIndex_v2 if by_index else nvml.nvmlDeviceGetHandleByUUID
     if find(ctypes.c_uint(int(device)) if by_index else device.encode(), ctypes.byref(gpu)) != 0:
         return None
-    rates = _ask(nvml.nvmlDeviceGetUtilizationRates, gpu, answer=_Utilization())
-    memory = _ask(nvml.nvmlDeviceGetMemoryInfo, gpu, answer=_MemoryInfo())
+    utilization, _ = _ask(nvml.nvmlDeviceGetUtilizationRates, gpu, answer=_Utilization()) or (None, None)
+    total, _, used = _ask(nvml.nvmlDeviceGetMemoryInfo, gpu, answer=_Memory()) or (None, None, None)
     degrees = _ask(nvml.nvmlDeviceGetTemperature, gpu, _CORE_SENSOR, answer=ctypes.c_uint())
     milliwatts = _ask(nvml.nvmlDeviceGetPowerUsage, gpu, answer=ctypes.c_uint())
     return GpuReading(
-        utilization_percent=None if rates is None else rates.gpu,
-        memory_used_bytes=None if memory is None else memory.used,
-        memory_total_bytes=None if memory is None else memory.total,
+        utilization_percent=utilization,
+        memory_used_bytes=used,
+        memory_total_bytes=total,
         temperature_celsius=None if degrees is None else degrees.value,
         power_watts=None if milliwatts is None else milliwatts.value / 1000,
     )

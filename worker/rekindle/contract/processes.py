@@ -62,12 +62,11 @@ def cpu_seconds(pid: int, *, with_children: bool = False) -> float:
 
 def has_signal_handler(pid: int, number: int) -> bool:
     """Whether ``pid`` has a handler for the signal ``number``; False when there is no such process."""
-    try:
+    with suppress(FileNotFoundError, ProcessLookupError):
         lines = Path(f"/proc/{pid}/status").read_text(errors="replace").splitlines()
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    masks = (line.partition(":")[2] for line in lines if line.startswith("SigCgt:"))
-    return any(int(mask, 16) >> (number - 1) & 1 for mask in masks)
+        masks = (line.partition(":")[2] for line in lines if line.startswith("SigCgt:"))
+        return any(int(mask, 16) >> (number - 1) & 1 for mask in masks)
+    return False
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,41 +69,36 @@ def stat_beneath(root: Path, path: Path) -> os.stat_result | None:
 
 def read_text_from(path: Path, offset: int) -> str:
     """What a log holds from byte ``offset`` on; nothing where it cannot be read."""
-    try:
-        with open_regular(path) as file:
-            file.seek(offset)
-            return file.read().decode(errors="replace")
-    except OSError:
-        return ""
+    with suppress(OSError), open_regular(path) as file:
+        file.seek(offset)
+        return file.read().decode(errors="replace")
+    return ""
 
 
 def file_version(path: Path) -> tuple[int, int, int] | None:
     """Another value after every change of the file at ``path``, which is not opened; None where there is nothing."""
-    try:
+    with suppress(OSError):
         status = path.lstat()
-    except OSError:
-        return None
-    return status.st_ino, status.st_mtime_ns, status.st_size
+        return status.st_ino, status.st_mtime_ns, status.st_size
+    return None
 
 
 def regular_size(path: Path) -> int:
     """Bytes of a regular file; 0 for anything else, which must not be opened by its name (a FIFO would block)."""
-    try:
+    with suppress(OSError):
         status = path.lstat()
-    except OSError:
-        return 0
-    return status.st_size if stat.S_ISREG(status.st_mode) else 0
+        return status.st_size if stat.S_ISREG(status.st_mode) else 0
+    return 0
 
 
 def list_numbers(directory: Path, limit: int = 1 << 63) -> list[int]:
     """Names in ``directory`` that are whole numbers below ``limit``, ascending; none where it is a link or absent."""
-    numbers: set[int] = set()
     with suppress(OSError):
         fd = os.open(directory, _DIRECTORY)
         try:
-            with os.scandir(fd) as entries:
-                names = [entry.name for entry in entries]
+            names = os.listdir(fd)  # noqa: PTH208  # pathlib takes no descriptor
         finally:
             os.close(fd)
         numbers = {int(name) for name in names if name.isascii() and name.isdecimal() and len(name) < 20}
-    return sorted(number for number in numbers if number < limit)
+        return sorted(number for number in numbers if number < limit)
+    return []

@@ -30,8 +30,6 @@ TERMINAL = frozenset({JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED})
 HOLDING_SLOTS = frozenset({JobState.STARTING, JobState.RUNNING, JobState.RECOVERING})
 """The job occupies its slots and has, or should have, a live keeper."""
 
-ACTIVE = HOLDING_SLOTS | {JobState.QUEUED}
-
 
 def is_settled(state: str, intent: str) -> bool:
     """Whether nothing more happens to the job by itself: it has ended, or is held in the queue."""

@@ -43,6 +43,7 @@ def _run_and_exit(torchrun: Callable[[], object]) -> None:
 
     signal.signal(signal.SIGCHLD, lambda *_: _report_dead_ranks())
     _report_reaped_ranks()
+    code = 0
     try:
         torchrun()
     except ChildFailedError as error:
@@ -52,8 +53,6 @@ def _run_and_exit(torchrun: Callable[[], object]) -> None:
         code = 1
     except SystemExit as error:
         code = error.code if isinstance(error.code, int) else 1
-    else:
-        code = 0
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)

@@ -12,8 +12,7 @@ from rekindle.contract.processes import parent_of, process_state
 from rekindle.contract.run_dir.control import ControlMessage, MessageType
 from rekindle.contract.run_dir.journal import RecordType
 from rekindle.contract.run_dir.paths import RunDir
-from rekindle.keeper.attempt_files import agent_log_tail, read_rank_result, read_steps
-from rekindle.keeper.attempt_result import AttemptResult, Ending, Hang
+from rekindle.keeper.attempt_result import AttemptResult, Ending, Hang, agent_log_tail, read_rank_result, read_steps
 from rekindle.keeper.buffered_journal import BufferedJournal
 from rekindle.keeper.diagnosis import failed_by_itself, root_cause, signal_name
 from rekindle.keeper.event_loop import EventLoop, Events
@@ -83,10 +82,21 @@ class Attempt:
             ending = self._stop
         self._journal_exits()
         self._tensorboard.finish(self._other_ranks())
-        result = self._result(ending)
-        result.agent_signal, result.survivors, result.hang = agent_signal, survivors, self._hang
-        result.disk_full = disk_full
-        result.files_changed = files.changed(by_itself=failed_by_itself(result))
+        status = self._agent_status
+        result = AttemptResult(
+            attempt=self._plan.number,
+            world_size=self._plan.world_size,
+            ending=ending,
+            ranks=self._ranks.ranks,
+            agent_exit_code=os.WEXITSTATUS(status) if status is not None and os.WIFEXITED(status) else None,
+            agent_signal=agent_signal,
+            agent_log_tail=agent_log_tail(self._dir),
+            hang=self._hang,
+            survivors=survivors,
+            disk_full=disk_full,
+            files_changed=files.changed(by_itself=failed_by_itself(self._ranks)),
+        )
+        read_steps(result, self._dir)
         return result
 
     def _start(self) -> None:
@@ -101,7 +111,7 @@ class Attempt:
             self._refresh_ranks_if_due()
             if self._ranks.complete():
                 self._hang = self._detector.poll(self._ranks, self._handle_events)
-                for event in self._detector.straggler_events():
+                for event in self._detector.straggler_events:
                     self._record(RecordType.STRAGGLER, rank=event.rank, share=event.share)
                 if time.monotonic() > self._running_since + STARTUP_QUIET:
                     if self._plan.warm:
@@ -236,7 +246,7 @@ class Attempt:
         """Kill the ranks that have not failed as soon as it is known which one failed first."""
         ranks = self._ranks
         self._wait(ROOT_CAUSE_GRACE, lambda: self._agent_gone() or ranks.root_cause_is_known() or ranks.all_ended())
-        ranks.kill_unfinished(spared=root_cause(self._result(Ending.RANK_FAILED)))
+        ranks.kill_unfinished(spared=root_cause(ranks))
         self._wait(FAILURE_GRACE, lambda: self._agent_gone() or ranks.all_explained())
 
     def _kill_everything(self) -> list[int]:
@@ -258,16 +268,3 @@ class Attempt:
             self._record(
                 RecordType.RANK_EXITED, rank=rank.rank, exit_code=rank.exit_code, signal=name, killed=rank.killed
             )
-
-    def _result(self, ending: Ending) -> AttemptResult:
-        status = self._agent_status
-        result = AttemptResult(
-            attempt=self._plan.number,
-            world_size=self._plan.world_size,
-            ending=ending,
-            ranks=self._ranks.ranks,
-            agent_exit_code=os.WEXITSTATUS(status) if status is not None and os.WIFEXITED(status) else None,
-            agent_log_tail=agent_log_tail(self._dir),
-        )
-        read_steps(result, self._dir)
-        return result

@@ -3,6 +3,7 @@
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -38,10 +39,8 @@ class BufferedJournal:
     def write_nowait(self, record_type: RecordType, **fields: Any) -> None:
         """Write it now if that is possible, else before the next record."""
         self._buffer.append((record_type, time.time(), fields))
-        try:
+        with suppress(OSError):
             self._flush()
-        except OSError:
-            return
 
     def _flush(self) -> None:
         while self._buffer:

@@ -7,6 +7,7 @@ the evidence and never blamed while another rank has a cause of its own.
 import errno
 import re
 import signal
+from collections.abc import Iterable
 from typing import Any
 
 from rekindle.contract.outcome import Outcome, OutcomeClass
@@ -47,7 +48,7 @@ def diagnose(result: AttemptResult) -> Outcome:
         name = signal_name(result.agent_signal)
         message = f"The torchrun agent was killed by {name}, and its ranks with it."
         return _outcome(result, OutcomeClass.SIGNAL, message, signal=name)
-    culprit = root_cause(result)
+    culprit = root_cause(result.ranks.values())
     if culprit is None or (is_cascade(culprit) and len(result.ranks) < result.world_size):
         return _launch_error(result)  # a rank that had not started caused what the others followed
     if culprit.error is not None:
@@ -55,16 +56,16 @@ def diagnose(result: AttemptResult) -> Outcome:
     return _ranks_stopped(result) if culprit.stopped_by_torchrun else _process_outcome(culprit, result)
 
 
-def root_cause(result: AttemptResult) -> RankResult | None:
+def root_cause(ranks: Iterable[RankResult]) -> RankResult | None:
     """The rank that failed first of its own accord, else the first cascade, else None where no rank failed."""
-    failed = [rank for rank in result.ranks.values() if rank.failed]
+    failed = [rank for rank in ranks if rank.failed]
     own = [rank for rank in failed if not is_cascade(rank)]
     return min(own or failed, key=lambda rank: (rank.failed_at, rank.rank), default=None)
 
 
-def failed_by_itself(result: AttemptResult) -> bool:
+def failed_by_itself(ranks: Iterable[RankResult]) -> bool:
     """True where the script ended by an exception of its own, not by what was done to it."""
-    cause = root_cause(result)
+    cause = root_cause(ranks)
     return cause is not None and cause.error is not None and not is_cascade(cause)
 
 

@@ -6,7 +6,6 @@ import time
 from contextlib import suppress
 from importlib.metadata import distributions
 from pathlib import Path
-from typing import Any
 
 from rekindle.contract.files import write_json
 from rekindle.contract.run_dir.paths import RunDir
@@ -15,28 +14,26 @@ from rekindle.contract.run_dir.paths import RunDir
 def write_environment_info(run_dir: RunDir, run: int) -> None:
     """A disk that is full costs the file, not the run."""
     with suppress(OSError):
-        write_json(run_dir.surroundings, {"run": run, "at": time.time(), **_info()}, durable=False)
-
-
-def _info() -> dict[str, Any]:
-    return {
-        "host": platform.node(),
-        "system": f"{platform.system()} {platform.release()}",
-        "processor": _processor(),
-        "cores": len(os.sched_getaffinity(0)),
-        "memory": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
-        "python": platform.python_version(),
-        "packages": _packages(),
-    }
+        info = {
+            "run": run,
+            "at": time.time(),
+            "host": platform.node(),
+            "system": f"{platform.system()} {platform.release()}",
+            "processor": _processor(),
+            "cores": len(os.sched_getaffinity(0)),
+            "memory": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+            "python": platform.python_version(),
+            "packages": _packages(),
+        }
+        write_json(run_dir.surroundings, info, durable=False)
 
 
 def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
-    except OSError:
-        lines = []
-    models = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(models, platform.machine())
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text(errors="replace").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.machine()
 
 
 def _packages() -> dict[str, str]:

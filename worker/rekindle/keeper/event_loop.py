@@ -5,7 +5,7 @@ import selectors
 import signal
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -36,8 +36,9 @@ class ControlFifo:
 
     def messages(self) -> list[ControlMessage]:
         """The valid messages that arrived since the last call; never blocks."""
-        while len(self._pending) < _MAX_READ and self._read():
-            pass
+        with suppress(BlockingIOError):
+            while len(self._pending) < _MAX_READ:
+                self._pending += os.read(self._fd, 65536)
         *lines, self._pending = self._pending.split(b"\n")
         if len(self._pending) > MAX_MESSAGE_BYTES:
             self._pending = b""
@@ -45,14 +46,6 @@ class ControlFifo:
 
     def close(self) -> None:
         os.close(self._fd)
-
-    def _read(self) -> bool:
-        try:
-            data = os.read(self._fd, 65536)
-        except BlockingIOError:
-            return False
-        self._pending += data
-        return bool(data)
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,13 +26,8 @@ def inject_fault(
     snapshot = latest_snapshot(run_dir.snapshots) if fault is Fault.CORRUPT_SNAPSHOT else None
     if fault is None or (rank is None and snapshot is None and fault not in (Fault.AGENT, Fault.KEEPER)):
         return
-    journal.write_nowait(
-        RecordType.FAULT_INJECTED,
-        attempt=attempt,
-        fault=fault,
-        rank=None if rank is None else rank.rank,
-        snapshot=None if snapshot is None else int(snapshot.name),
-    )
+    number, step = None if rank is None else rank.rank, None if snapshot is None else int(snapshot.name)
+    journal.write_nowait(RecordType.FAULT_INJECTED, attempt=attempt, fault=fault, rank=number, snapshot=step)
     if snapshot is not None:
         corrupt(snapshot)
     elif rank is None:

@@ -1,12 +1,12 @@
 """What a keeper needs from the journal: where the keepers before it stopped, and how often the job failed."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from rekindle.contract.environment import FailureStats
 from rekindle.contract.outcome import Outcome, OutcomeClass
 from rekindle.contract.processes import boot_id
-from rekindle.contract.run_dir.attempt_history import AttemptHistory
+from rekindle.contract.run_dir.attempt_history import AttemptHistory, AttemptInfo
 from rekindle.keeper.retry_policy import AttemptRecord
 
 _NO_FAILURE = {OutcomeClass.SUCCESS, OutcomeClass.PREEMPTED, OutcomeClass.CANCELLED}
@@ -17,15 +17,15 @@ _END_NOT_SEEN = {OutcomeClass.KEEPER_LOST, OutcomeClass.HOST_LOST}
 class History:
     """``ended`` are the attempts of the current run only: a resume by the user begins a new budget."""
 
-    last_attempt: int = 0
-    ended: list[AttemptRecord] = field(default_factory=list)
-    open_attempt: int | None = None  # started, and its keeper died before it could write the end
-    open_world_size: int = 0
-    went_cold: bool = False  # an attempt was started in a fresh interpreter
-    last_keeper_boot: str | None = None
-    run_started_at: float | None = None  # seconds since the epoch: first attempt of this run
-    unjudged: bool = False  # the journal has the end of the last attempt, but not what follows from it
-    job_ended: bool = False
+    last_attempt: int
+    ended: list[AttemptRecord]
+    open_attempt: int | None  # started, and its keeper died before it could write the end
+    open_world_size: int
+    went_cold: bool  # an attempt was started in a fresh interpreter
+    last_keeper_boot: str | None
+    run_started_at: float | None  # seconds since the epoch: first attempt of this run
+    unjudged: bool  # the journal has the end of the last attempt, but not what follows from it
+    job_ended: bool
 
     def lost_outcome(self) -> Outcome:
         """How the open attempt ended: nobody saw it, but the boot id shows whether the whole machine went down."""
@@ -37,20 +37,19 @@ class History:
 def read_history(journal: Path, run: int) -> History:
     """The attempts before the first one of this keeper; earlier runs only count for the attempt numbers."""
     attempts = AttemptHistory.read(journal)
-    this_run, last = attempts.run(run), attempts.latest
-    history = History(
+    this_run, last = attempts.runs[run], attempts.latest or AttemptInfo(0, ended_at=0.0)
+    undecided = last in this_run.ended and last.next_try_at is None and this_run.end is None
+    return History(
+        last_attempt=last.number,
         ended=[AttemptRecord(each.outcome, each.progressed) for each in this_run.ended if each.outcome is not None],
+        open_attempt=last.number if last.ended_at is None else None,
+        open_world_size=last.world_size,
         went_cold=not all(attempt.warm for attempt in attempts.attempts.values()),
         last_keeper_boot=None if attempts.keeper is None else attempts.keeper.keeper.boot_id,
         run_started_at=this_run.started_at,
+        unjudged=undecided and last.outcome is not None,
         job_ended=this_run.end is not None,
     )
-    if last is not None:
-        history.last_attempt, history.open_world_size = last.number, last.world_size
-        history.open_attempt = last.number if last.ended_at is None else None
-        undecided = last.next_try_at is None and last in this_run.ended and not history.job_ended
-        history.unjudged = undecided and last.outcome is not None
-    return history
 
 
 def failure_stats(journal: Path) -> FailureStats:

@@ -1,7 +1,4 @@
-"""What to do after an attempt: retry or stop. Pure; ``ACTIONS`` is the table of docs/failures.md.
-
-It never retries what a retry cannot cure, and never gives up what a retry would have cured.
-"""
+"""What to do after an attempt: retry or stop. Pure; ``ACTIONS`` is the table of docs/failures.md."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -81,12 +78,16 @@ def decide(history: Sequence[AttemptRecord], max_failures: int, jitter: float = 
     if last.action is Action.STOP or not last.outcome.retryable:
         return Stop(succeeded=False, reason=f"{last.outcome.klass} is not retryable")
     if last.action is Action.RETRY_FREE:
-        delay = _delay(_uncounted_failures(history), jitter)
-        return Retry(delay, f"{last.outcome.klass} does not count as a failure")
+        # Nothing stops such a row, so it must at least slow down: a script may ask to be preempted again and again.
+        uncounted = _repeats(history, lambda one: one.action is Action.RETRY_FREE and not one.progressed)
+        return Retry(_delay(uncounted, jitter), f"{last.outcome.klass} does not count as a failure")
     if last.progressed:
-        delay = _delay(_repeated_endings(history), jitter)
+        # Nothing stops such a row either: what looks like progress may be a file that the script writes at its start,
+        # or all that there was to do, before an ``os._exit`` that looks like a crash.
+        repeated = _repeats(history, lambda one: one.progressed and _same_ending(one.outcome, last.outcome))
+        delay = _delay(repeated, jitter)
         return Retry(delay, "the attempt made progress: retrying" + ("" if delay else " at once"))
-    return _within_budget(_counted_since_progress(history), max_failures, jitter)
+    return _within_budget(history, max_failures, jitter)
 
 
 def cannot_be_forked(outcome: Outcome) -> bool:
@@ -94,24 +95,12 @@ def cannot_be_forked(outcome: Outcome) -> bool:
     return outcome.exception == "RuntimeError" and "in forked subprocess" in outcome.message
 
 
-def _counted_since_progress(history: Sequence[AttemptRecord]) -> list[AttemptRecord]:
-    """The failures that count since progress refilled the budget, oldest first.
-
-    An attempt that progressed before it failed starts a new count with itself.
-    """
-    counted: list[AttemptRecord] = []
-    for attempt in reversed(history):
-        if attempt.action is Action.RETRY:
-            counted.append(attempt)
-        if attempt.progressed:
-            break
-    return counted[::-1]
-
-
-def _within_budget(counted: list[AttemptRecord], max_failures: int, jitter: float) -> Retry | Stop:
-    failures = [attempt.outcome for attempt in counted if not attempt.progressed]
+def _within_budget(history: Sequence[AttemptRecord], max_failures: int, jitter: float) -> Retry | Stop:
+    """By the failures that count since progress refilled the budget."""
+    since_progress = takewhile(lambda one: not one.progressed, reversed(history))
+    failures = [attempt.outcome for attempt in since_progress if attempt.action is Action.RETRY]  # newest first
     count = len(failures)
-    if count >= 2 and _same_exception(failures[-2], failures[-1]):
+    if count >= 2 and _same_exception(*failures[:2]):
         return Stop(succeeded=False, reason="the same exception twice without progress in between")
     if count >= ATTEMPTS_WITHOUT_PROGRESS:
         return Stop(succeeded=False, reason=f"no_progress: {count} attempts without a new step")
@@ -120,25 +109,8 @@ def _within_budget(counted: list[AttemptRecord], max_failures: int, jitter: floa
     return Retry(_delay(count, jitter), f"failure {count} of {max_failures} without progress")
 
 
-def _uncounted_failures(history: Sequence[AttemptRecord]) -> int:
-    """How many attempts in a row did not count and made no progress, before the last one.
-
-    Nothing stops such a row, so it must at least slow down: a script may ask to be preempted again and again.
-    """
-    return _repeats(history, lambda one: one.action is Action.RETRY_FREE and not one.progressed)
-
-
-def _repeated_endings(history: Sequence[AttemptRecord]) -> int:
-    """How often in a row, before the last time, the script ended itself in the same way although it progressed.
-
-    Nothing stops such a row either: what looks like progress may be a file that the script writes at its start, or
-    all that there was to do, before an ``os._exit`` that looks like a crash.
-    """
-    last = history[-1].outcome
-    return _repeats(history, lambda one: one.progressed and _same_ending(one.outcome, last))
-
-
 def _repeats(history: Sequence[AttemptRecord], holds: Callable[[AttemptRecord], bool]) -> int:
+    """Of how many attempts in a row ``holds`` is true, before the last one."""
     return max(sum(1 for _ in takewhile(holds, reversed(history))) - 1, 0)
 
 

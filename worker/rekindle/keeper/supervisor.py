@@ -9,6 +9,7 @@ import signal
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -23,8 +24,7 @@ from rekindle.contract.run_dir.journal import RecordType
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.contract.states import JobIntent
 from rekindle.keeper.attempt import Attempt, AttemptPlan
-from rekindle.keeper.attempt_files import read_lost_attempt
-from rekindle.keeper.attempt_result import AttemptResult, Ending
+from rekindle.keeper.attempt_result import AttemptResult, Ending, read_lost_attempt
 from rekindle.keeper.buffered_journal import BufferedJournal
 from rekindle.keeper.diagnosis import diagnose
 from rekindle.keeper.event_loop import EventLoop, Events
@@ -37,6 +37,7 @@ from rekindle.keeper.torchrun.launcher import AgentLauncher
 
 T = TypeVar("T")
 
+_JOURNALED = ("resumed_from_step", "last_step", "snapshot_step", "saving_seconds", "progressed")
 _ENDINGS = {JobIntent.DRAIN: Ending.DRAIN, JobIntent.CANCEL: Ending.CANCEL}
 
 
@@ -125,7 +126,6 @@ class Keeper:
         if self._deadline is None and self.spec.time_limit is not None:
             self._deadline = deadline(self.spec.time_limit, self._history.run_started_at)
         environment = attempt_environment(
-            job_id=self._run_dir.job_id,
             run_dir=self._run_dir,
             attempt=number,
             generation=generation,
@@ -149,16 +149,8 @@ class Keeper:
     def _is_over(self, result: AttemptResult, outcome: Outcome) -> bool:
         """Record the end of an attempt and decide; when another is to follow, wait until it is due."""
         self._history.ended.append(AttemptRecord(outcome, result.progressed))
-        self._journal.write(
-            RecordType.ATTEMPT_ENDED,
-            attempt=result.attempt,
-            outcome=outcome.to_json(),
-            resumed_from_step=result.resumed_from_step,
-            last_step=result.last_step,
-            snapshot_step=result.snapshot_step,
-            saving_seconds=result.saving_seconds,
-            progressed=result.progressed,
-        )
+        reported = {name: getattr(result, name) for name in _JOURNALED}
+        self._journal.write(RecordType.ATTEMPT_ENDED, attempt=result.attempt, outcome=outcome.to_json(), **reported)
         return self._decide(result.attempt, outcome)
 
     def _decide(self, attempt: int, outcome: Outcome) -> bool:
@@ -188,13 +180,8 @@ class Keeper:
         return True
 
     def _wait_for_next(self, attempt: int, retry: Retry) -> None:
-        self._journal.write(
-            RecordType.RETRY_DECIDED,
-            attempt=attempt,
-            reason=retry.reason,
-            delay=retry.delay,
-            next_try_at=time.time() + retry.delay,
-        )
+        next_try_at = time.time() + retry.delay
+        self._journal.write(RecordType.RETRY_DECIDED, attempt=attempt, next_try_at=next_try_at, **asdict(retry))
         due = time.monotonic() + retry.delay
         events = Events()
         while self._requested_stop(events) is None and (left := due - time.monotonic()) > 0:

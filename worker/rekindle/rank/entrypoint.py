@@ -79,15 +79,11 @@ def _find(name: str) -> ModuleSpec:
 
 
 def _put_first_on_path(directory: Path) -> None:
-    sys.path.insert(0, str(directory))
-    _evict_shadowed_modules(directory)
-
-
-def _evict_shadowed_modules(directory: Path) -> None:
-    """Drop loaded modules that have the same name as a module in ``directory``, the first of ``sys.path``.
+    """And drop loaded modules that have the same name as a module in ``directory``.
 
     A script next to a ``profile.py`` means that one, though torch has loaded the standard library's before.
     """
+    sys.path.insert(0, str(directory))
     packages = {path.parent.name for path in directory.glob("*/__init__.py")}
     files = {inspect.getmodulename(path.name) for path in directory.iterdir() if path.is_file()}
     for name in (packages | files) - {None, *_LOADED_BEFORE_ANY_SCRIPT}:

@@ -34,7 +34,7 @@ def main() -> None:
     env = RankEnv.read(os.environ)
     if env.run_dir is None or env.rank_dir is None:
         raise SystemExit("rekindle.rank is started by rekindle's keeper, not by hand: use `rekindle submit`")
-    _become_a_rank(env)
+    _become_a_rank(env, env.rank_dir)
     spec = JobSpec.from_json(json.loads(env.run_dir.spec.read_bytes()))
     record = _Record(env, env.run_dir, env.rank_dir, spec)
     record.started()
@@ -55,7 +55,7 @@ def main() -> None:
         _leave(full, 1)
 
 
-def _become_a_rank(env: RankEnv) -> None:
+def _become_a_rank(env: RankEnv, rank_dir: RankDir) -> None:
     """Reset what the agent has set in this process, and end it when the agent ends."""
     die_with_parent(os.getppid())
     forbid_core_dumps()
@@ -65,12 +65,11 @@ def _become_a_rank(env: RankEnv) -> None:
     for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    if env.rank_dir is not None:
-        env.rank_dir.root.mkdir(parents=True, exist_ok=True)
-        open_debug_server(env.rank_dir)
-        capture_output(env.rank_dir)
-        register_stack_dump(env.rank_dir)
-        install_fault_handler(env.rank_dir)
+    rank_dir.root.mkdir(parents=True, exist_ok=True)
+    open_debug_server(rank_dir)
+    capture_output(rank_dir)
+    register_stack_dump(rank_dir)
+    install_fault_handler(rank_dir)
     os.environ.update(tracker_environment(env, os.environ))
     reset_multiprocessing()
     gc.freeze()  # what is loaded already stays shared with the keeper, and is not the script's

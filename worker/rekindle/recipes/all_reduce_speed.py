@@ -24,7 +24,12 @@ _TENSORS = 8  # like a small model, whose tensors fill the buckets
 
 
 def main() -> None:
-    arguments = _parse_arguments()
+    parser = argparse.ArgumentParser(allow_abbrev=False)
+    parser.add_argument("--all-reduce", choices=list(ALGORITHMS), default="ring")
+    parser.add_argument(
+        "--kilobytes", type=lambda text: [int(size) for size in text.split(",")], default=[64, 1024], metavar="N,…"
+    )
+    arguments = parser.parse_args()
     with process_group() as world:
         for size in arguments.kilobytes:
             for step, milliseconds in enumerate(measure(world, ALGORITHMS[arguments.all_reduce], size)):
@@ -51,15 +56,6 @@ def _milliseconds(world: World, action: Callable[[], None]) -> float:
 def _wait_for_device(world: World) -> None:
     if world.device.type == "cuda":
         torch.cuda.synchronize(world.device)
-
-
-def _parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(allow_abbrev=False)
-    parser.add_argument("--all-reduce", choices=list(ALGORITHMS), default="ring")
-    parser.add_argument(
-        "--kilobytes", type=lambda text: [int(size) for size in text.split(",")], default=[64, 1024], metavar="N,…"
-    )
-    return parser.parse_args()
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
@@ -28,16 +28,14 @@ def _value(convert: Callable[[str], T], rule: str, accepts: Callable[[T], bool])
     return parse
 
 
-def _epochs(text: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in text.split(","))
-
-
 _COUNT = _value(int, "an integer of at least 1", lambda value: 1 <= value < 2**63)
 _COUNT_OR_ZERO = _value(int, "an integer from 0 to 2^63 - 1", lambda value: 0 <= value < 2**63)
 _POSITIVE = _value(float, "a number above 0", lambda value: 0 < value < math.inf)
 _SECONDS = _value(float, "a number of seconds, at least 0", lambda value: 0 <= value < math.inf)
-_MILESTONES = _value(
-    _epochs, "epochs in rising order, such as 10,15,18", lambda value: [0, *value] == sorted({0, *value})
+_MILESTONES: Callable[[str], tuple[int, ...]] = _value(
+    lambda text: tuple(int(part) for part in text.split(",")),
+    "epochs in rising order, such as 10,15,18",
+    lambda value: [0, *value] == sorted({0, *value}),
 )
 
 
@@ -188,14 +186,11 @@ class _Parser(argparse.ArgumentParser):
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
         known, unknown = self.parse_known_args(args, namespace)
         if unknown:
-            self._reject(unknown[0])
+            names = [option for action in self._actions for option in action.option_strings]
+            near = difflib.get_close_matches(unknown[0].partition("=")[0], names, n=1)
+            hint = f"did you mean {near[0]}?" if near else "--help lists the options of this recipe"
+            self.error(f"unknown option {unknown[0]}; {hint}")
         return known
-
-    def _reject(self, argument: str) -> NoReturn:
-        known = [option for action in self._actions for option in action.option_strings]
-        near = difflib.get_close_matches(argument.partition("=")[0], known, n=1)
-        hint = f"did you mean {near[0]}?" if near else "--help lists the options of this recipe"
-        self.error(f"unknown option {argument}; {hint}")
 
 
 _BASIC = ("epochs", "batch_size", "lr", "seed", "throttle")

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, Dataset, DistributedSampler, TensorData
 from torchvision import datasets, transforms
 
 from rekindle.recipes.catalog import Options
-from rekindle.recipes.models import Shape, side_for
+from rekindle.recipes.models import Shape
 from rekindle.training.data.data_loading import length_of
 from rekindle.training.data.sampler import ElasticSampler
 from rekindle.training.process_group import World
@@ -76,7 +76,7 @@ def load(options: Options, world: World) -> Data:
 
     With ``--download`` rank 0 downloads what is missing while the others wait. Raises DataError on every rank.
     """
-    side = side_for(options.model)
+    side = 28 if options.model == "lenet" else None  # pixels; the other models accept any size
     if options.data == "digits":
         side = side or _DIGITS_SIDE
         train, test = digits(side)
@@ -147,8 +147,12 @@ def _download(source: _Source, directory: Path) -> str | None:
 
 def _open(source: _Source, directory: Path, shape: Shape, *, train: bool) -> Dataset[Any]:
     path = directory.resolve() / source.directory
+    augmentation = source.augmentation if train else ()
+    resize = () if shape.side == source.shape.side else (transforms.Resize(shape.side),)
+    normalize = transforms.Normalize(source.mean, source.deviation)
+    transform = transforms.Compose([*augmentation, *resize, transforms.ToTensor(), normalize])
     try:
-        dataset: Any = source.kind(root=directory, train=train, transform=_transform(source, shape, train=train))
+        dataset: Any = source.kind(root=directory, train=train, transform=transform)
         images, labels = len(dataset.data), len(dataset.targets)  # of two files, which torchvision does not compare
         if images != labels:
             raise ValueError(f"{images} images and {labels} labels")
@@ -168,11 +172,3 @@ def _open(source: _Source, directory: Path, shape: Shape, *, train: bool) -> Dat
 def _reason(error: BaseException) -> str:
     """In one line."""
     return " ".join(str(error).split()) or f"torchvision could not read it: {type(error).__name__}"
-
-
-def _transform(source: _Source, shape: Shape, *, train: bool) -> Callable[[Any], Any]:
-    augmentation = source.augmentation if train else ()
-    resize = () if shape.side == source.shape.side else (transforms.Resize(shape.side),)
-    normalize = transforms.Normalize(source.mean, source.deviation)
-    steps: Callable[[Any], Any] = transforms.Compose([*augmentation, *resize, transforms.ToTensor(), normalize])
-    return steps

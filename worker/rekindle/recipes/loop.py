@@ -93,10 +93,8 @@ def accuracy_of(
     """The test accuracy of ``predict(images, labels)``, which returns logits; ``mode`` overrides the options."""
     accuracy = MulticlassAccuracy(context.data.shape.classes, average="micro").to(run.device)
     rank, ranks = (run.rank, run.world_size) if context.data_parallel_size > 1 else (0, 1)
-    options = context.options
-    for batch in evaluation_batches(
-        context.data.test, mode or options.evaluate, rank=rank, ranks=ranks, workers=options.workers
-    ):
+    mode, workers = mode or context.options.evaluate, context.options.workers
+    for batch in evaluation_batches(context.data.test, mode, rank=rank, ranks=ranks, workers=workers):
         images, labels = to_device(batch, run.device)
         accuracy.update(predict(images, labels), labels)
     return float(accuracy.compute())
@@ -138,9 +136,8 @@ def train_epoch(run: Run, context: TrainingContext, epoch: int, step: Step) -> N
     options, train_set = context.options, context.data.train
     started, first = time.monotonic(), run.step
     context.metrics.reset()
-    for batch in run.batches(
-        train_set, global_batch=context.batch.global_batch, shuffle=options.shuffle, num_workers=options.workers
-    ):
+    size, shuffle, workers = context.batch.global_batch, options.shuffle, options.workers
+    for batch in run.batches(train_set, global_batch=size, shuffle=shuffle, num_workers=workers):
         for group in context.optimizer.param_groups:
             group["lr"] = context.learning_rate.at(run.step, epoch)
         step(run, context, batch)

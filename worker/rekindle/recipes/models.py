@@ -22,11 +22,6 @@ class Shape:
     side: int  # pixels; images are square
 
 
-def side_for(model: str) -> int | None:
-    """The height and width in pixels that images must have for ``model``; None where it accepts any."""
-    return 28 if model == "lenet" else None
-
-
 def build(model: str, shape: Shape) -> nn.Sequential:
     """A new ``model`` for images of ``shape``; its weights are drawn from torch's random numbers."""
     match model:
@@ -66,11 +61,7 @@ class ResidualBlock(nn.Module):
     def __init__(self, width_in: int, width: int) -> None:
         super().__init__()
         stride = 1 if width_in == width else 2
-        self.body = nn.Sequential(
-            *_conv_norm(width_in, width, stride),
-            nn.ReLU(),
-            *_conv_norm(width, width, 1),
-        )
+        self.body = nn.Sequential(*_conv_norm(width_in, width, stride), nn.ReLU(), *_conv_norm(width, width, 1))
         self.shortcut = nn.Identity() if stride == 1 else nn.Conv2d(width_in, width, 1, stride, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:

@@ -13,11 +13,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.checkpoint.state_dict import (
-    StateDictOptions,
-    get_optimizer_state_dict,
-    set_optimizer_state_dict,
-)
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_optimizer_state_dict, set_optimizer_state_dict
 from torch.distributed.pipelining import PipelineStage, ScheduleGPipe
 from torch.nn.functional import cross_entropy
 
@@ -29,6 +25,7 @@ from rekindle.training.data.sample_order import shard_range
 from rekindle.training.eval_mode import eval_mode
 from rekindle.training.process_group import World
 from rekindle.training.run import Run
+from rekindle.training.snapshots.storage.dtensor_io import map_tensors
 from rekindle.training.strategies.strategy import NoStrategy
 from rekindle.training.training_state import Stateful
 
@@ -181,11 +178,7 @@ class _FullOptimizer:
 
 def _on_cpu(value: Any) -> Any:
     """Otherwise every rank would unpickle the tensors of the others onto their GPUs, and hold memory there."""
-    if isinstance(value, torch.Tensor):
-        return value.detach().cpu()
-    if isinstance(value, dict):
-        return {key: _on_cpu(item) for key, item in value.items()}
-    return [_on_cpu(item) for item in value] if isinstance(value, list) else value
+    return map_tensors(value, lambda _, tensor: tensor.detach().cpu())
 
 
 def _merge(states: list[dict[str, Any]]) -> dict[str, Any]:

@@ -83,17 +83,14 @@ def play(policy: nn.Module, episodes: int, device: torch.device) -> Rollout:
     """Play until every pole has fallen, or for ``cart_pole.MAX_STEPS`` steps."""
     state = cart_pole.reset(episodes).to(device)
     alive = torch.ones(episodes, dtype=torch.bool, device=device)
-    states: list[Tensor] = []
-    actions: list[Tensor] = []
-    masks: list[Tensor] = []
-    while len(states) < cart_pole.MAX_STEPS and bool(alive.any()):
+    played: list[tuple[Tensor, Tensor, Tensor]] = []
+    while len(played) < cart_pole.MAX_STEPS and bool(alive.any()):
         action = torch.multinomial(policy(state).softmax(-1), 1).squeeze(-1)
-        states.append(state)
-        actions.append(action)
-        masks.append(alive)
+        played.append((state, action, alive))
         state = cart_pole.step(state, action)
         alive = alive & ~cart_pole.done(state)
-    return Rollout(torch.stack(states), torch.stack(actions), torch.stack(masks).float())
+    states, actions, masks = (torch.stack(each) for each in zip(*played, strict=True))
+    return Rollout(states, actions, masks.float())
 
 
 def advantages(alive: Tensor) -> Tensor:

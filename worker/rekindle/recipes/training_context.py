@@ -4,7 +4,7 @@ import math
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
@@ -119,17 +119,13 @@ class LearningRate:
 
     def at(self, step: int, epoch: int) -> float:
         """``step`` and ``epoch`` count from 0."""
-        return self.peak * self._warmup_factor(step) * self._decay_factor(epoch)
-
-    def _warmup_factor(self, step: int) -> float:
-        steps = self.options.warmup_steps
-        return min(1.0, (step + 1) / steps) if steps > 0 else 1.0
-
-    def _decay_factor(self, epoch: int) -> float:
-        milestones = self.options.lr_steps
+        warmup, milestones = self.options.warmup_steps, self.options.lr_steps
+        rising = min(1.0, (step + 1) / warmup) if warmup > 0 else 1.0
         if milestones:
-            return float(_GAMMA ** sum(epoch >= milestone for milestone in milestones))
-        return (1 + math.cos(math.pi * epoch / self.options.epochs)) / 2
+            decay = float(_GAMMA ** sum(epoch >= milestone for milestone in milestones))
+        else:
+            decay = (1 + math.cos(math.pi * epoch / self.options.epochs)) / 2
+        return self.peak * rising * decay
 
 
 class Optimizer(Stateful, Protocol):
@@ -146,33 +142,20 @@ def sgd(model: nn.Module, options: Options, **settings: Any) -> torch.optim.SGD:
     return torch.optim.SGD(model.parameters(), lr=options.lr, momentum=0.9, weight_decay=5e-4, **settings)
 
 
-@dataclass(slots=True)
 class TrainingContext:
     """What the training loop needs. ``data_parallel_size`` ranks divide each batch."""
 
-    options: Options
-    data: Data
-    optimizer: Optimizer
-    device: torch.device
-    data_parallel_size: int
-    scaler: torch.amp.GradScaler = field(init=False)
-    metrics: EpochMetrics = field(init=False)
-    batch: BatchSize = field(init=False)
-    learning_rate: LearningRate = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.scaler = torch.amp.GradScaler(self.device.type, enabled=self.options.amp == "fp16")
-        self.metrics = EpochMetrics(self.data.shape.classes)
-        self.batch = BatchSize(self.options, self.data_parallel_size)
-        self.learning_rate = LearningRate(self.options, self.batch.scale)
+    def __init__(
+        self, options: Options, data: Data, optimizer: Optimizer, device: torch.device, data_parallel_size: int
+    ) -> None:
+        self.options, self.data, self.optimizer = options, data, optimizer
+        self.device, self.data_parallel_size = device, data_parallel_size
+        self.scaler = torch.amp.GradScaler(device.type, enabled=options.amp == "fp16")
+        self.metrics = EpochMetrics(data.shape.classes)
+        self.batch = BatchSize(options, data_parallel_size)
+        self.learning_rate = LearningRate(options, self.batch.scale)
 
     def run(self, model: nn.Module, strategy: Strategy, scaler: Stateful | None = None) -> Run:
         """The run that trains ``model`` with ``strategy``; its snapshots hold optimizer, scaler and metrics as well."""
-        return Run(
-            model=model,
-            optimizer=self.optimizer,
-            scaler=scaler,
-            metrics=self.metrics.torchmetrics,
-            seed=self.options.seed,
-            strategy=strategy,
-        )
+        metrics, seed = self.metrics.torchmetrics, self.options.seed
+        return Run(model=model, optimizer=self.optimizer, scaler=scaler, metrics=metrics, seed=seed, strategy=strategy)

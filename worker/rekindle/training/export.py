@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from pickle import UnpicklingError
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -58,7 +58,14 @@ def export(directory: Path, file: Path, *, step: int | None, job_id: str | None,
         if file.suffix == TORCH:
             torch.save(model, temporary)
         else:
-            _write_safetensors(model, temporary, manifest)
+            others = [name for name, item in model.items() if not isinstance(item, Tensor)]
+            if others:
+                raise ExportError(
+                    f"{others[0]} in the model's state is a {type(model[others[0]]).__name__}, and {SAFETENSORS} files "
+                    f"hold tensors only: export to a name that ends in {TORCH}"
+                )
+            metadata = {"format": "pt", "step": str(manifest.step), "job": manifest.job_id or ""}
+            write_safetensors(temporary, model, metadata)
     return {
         "file": str(file),
         "step": manifest.step,
@@ -106,8 +113,7 @@ def read_model(directory: Path, manifest: Manifest) -> dict[str, Any]:
         raise ExportError(
             f"{directory} holds more than tensors, numbers and text, so it is not loaded: {error}"
         ) from error
-    weights: dict[str, Any] = model
-    return weights
+    return cast("dict[str, Any]", model)
 
 
 def _select(directory: Path, step: int | None, job_id: str | None) -> tuple[Manifest, dict[str, Any], list[str]]:
@@ -132,16 +138,6 @@ def _select(directory: Path, step: int | None, job_id: str | None) -> tuple[Mani
     others = [other for other in steps if other != step]
     hint = f"try --step {others[0]}" if step is not None and others else "there is no other snapshot"
     raise ExportError("; ".join([*skipped, f"{hint} ({directory})"]))
-
-
-def _write_safetensors(model: dict[str, Any], path: Path, manifest: Manifest) -> None:
-    others = [name for name, item in model.items() if not isinstance(item, Tensor)]
-    if others:
-        raise ExportError(
-            f"{others[0]} in the model's state is a {type(model[others[0]]).__name__}, and {SAFETENSORS} files hold "
-            f"tensors only: export to a name that ends in {TORCH}"
-        )
-    write_safetensors(path, model, {"format": "pt", "step": str(manifest.step), "job": manifest.job_id or ""})
 
 
 @contextmanager

@@ -2,23 +2,24 @@
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.utils.data import Dataset
+from torch.utils.data import Dataset, Subset
 
 from rekindle.contract.environment import RankEnv
 from rekindle.contract.job import SnapshotPolicy
 from rekindle.training import process_group
-from rekindle.training.data.data_loading import Collate, eval_loader, length_of, to_device, training_loader
+from rekindle.training.data.data_loading import Collate, KeyedDataset, data_loader, length_of, to_device
 from rekindle.training.data.progress import Progress
+from rekindle.training.data.sample_order import shard_range
 from rekindle.training.data.sampler import ElasticSampler
 from rekindle.training.drain import Drained, DrainSignal
 from rekindle.training.eval_mode import eval_mode
@@ -194,14 +195,8 @@ class Run:
         ``Drained`` at a step boundary, on all ranks the same, when a stop is requested.
         """
         sampler = self._begin_batches(dataset, global_batch, shuffle)
-        loader = training_loader(
-            dataset,
-            self._microbatches.indices(sampler),
-            seed=self._seed,
-            epoch=sampler.epoch,
-            num_workers=num_workers,
-            collate=collate,
-        )
+        keyed, indices = KeyedDataset(dataset, self._seed, sampler.epoch), self._microbatches.indices(sampler)
+        loader = data_loader(keyed, num_workers, collate, batch_sampler=indices)
         for batch in self._microbatches.batches(loader):
             self._boundary.begin_step(sampler)
             self._microbatches.begin(self._progress)
@@ -224,8 +219,9 @@ class Run:
 
         Shards may differ by a sample, so ranks may get different numbers of batches: do nothing collective within.
         """
-        loader = eval_loader(dataset, self._world, batch_size=batch_size, num_workers=num_workers, collate=collate)
-        for batch in loader:
+        own = shard_range(length_of(dataset), self.rank, self.world_size)
+        keyed = KeyedDataset(Subset(dataset, cast("Sequence[int]", own)), seed=0, epoch=0)
+        for batch in data_loader(keyed, num_workers, collate, batch_size=batch_size):
             yield to_device(batch, self._world.device)
 
     @contextmanager
@@ -258,7 +254,7 @@ class Run:
         Neither communicates nor waits for a device, so it may be called at every step.
         """
         samples, _ = self._progress.samples
-        self._logged.add(self._progress.step_to_log, self._progress.epoch, samples, values)
+        self._logged.add(self._progress.step + self._progress.in_step, self._progress.epoch, samples, values)
 
     def _set_up(self) -> None:
         self._drain.start()

@@ -77,12 +77,13 @@ class StepBoundary:
 
     def begin_step(self, sampler: ElasticSampler) -> None:
         self.progress.begin_step(sampler)
-        now, decides = time.monotonic(), self.saver.snapshots.is_coordinator
+        now, schedule, snapshots = time.monotonic(), self.saver.schedule, self.saver.snapshots
+        decides = snapshots.is_coordinator
         self.flags.start(
             StepFlags(
                 drain=self.drain.requested(),
-                snapshot=decides and self.saver.schedule.due_after_step(self.progress.step + 1, now),
-                shm=decides and self.saver.shm_due(now),
+                snapshot=decides and schedule.due_after_step(self.progress.step + 1, now),
+                shm=decides and snapshots.has_shm and schedule.shm_due(now),
                 flush=decides and self.metrics.due(now),
                 writing=self.saver.in_progress,
             )
@@ -136,7 +137,8 @@ class StepBoundary:
         self._save_now()
 
     def _count_left_step(self) -> None:
-        if self.progress.left_in_step and self.progress.sampler is not None:
+        """The script may have left the loop over the batches within a step, by ``break``."""
+        if self.progress.in_step and self.progress.sampler is not None:
             self._count_step(self.progress.sampler)
 
     def _count_step(self, sampler: ElasticSampler) -> None:

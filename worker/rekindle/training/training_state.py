@@ -56,14 +56,12 @@ class TrainingState:
 
     def capture(self, *, shared: bool) -> tuple[dict[str, Any], dict[str, Any]]:
         """What all ranks share, if ``shared``, and what this rank saves for itself."""
-        return self.capture_shared() if shared else {}, self.capture_rank_state()
+        shared_state = self.capture_shared() if shared else {}
+        return shared_state, {"rng": rng.capture(self.device), "metrics": capture_metrics(self.metrics)}
 
     def capture_shared(self) -> dict[str, Any]:
         states = {name: part.state_dict() for name, part in self._parts.items()}
         return {**states, _PROGRESS: self.progress.state_dict()}
-
-    def capture_rank_state(self) -> dict[str, Any]:
-        return {"rng": rng.capture(self.device), "metrics": capture_metrics(self.metrics)}
 
     def restore_or_begin(self, restored: Restored | None, world_size: int, start_from: Path | None) -> bool:
         """True where the disk has all that the training resumes from; ``start_from`` is used without a snapshot.

@@ -3,7 +3,8 @@
 import json
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from functools import partial
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -13,11 +14,10 @@ from pydantic import BaseModel
 
 from rekindle.contract.run_dir.attempt_history import AttemptInfo
 from rekindle.contract.run_dir.paths import RunDir
-from rekindle.contract.safe_open import open_beneath
 from rekindle_service.api.dependencies import AppState
 from rekindle_service.api.schemas.ranks import RankPublic
 from rekindle_service.api.serializers import job_public, ranks_public
-from rekindle_service.run_readers.logs import read_chunk, tail_offset
+from rekindle_service.run_readers.logs import open_or_empty, read_chunk, tail_offset
 from rekindle_service.run_readers.metrics import metric_files, read_metric_lines
 from rekindle_service.run_readers.ranks import read_attempts
 from rekindle_service.store import Store
@@ -28,7 +28,7 @@ _MAX_POINTS = 500
 _MAX_METRIC_BYTES = 256 * 1024
 _MAX_LOG_BYTES = 64 * 1024
 _LOG_HISTORY = 16 * 1024  # bytes and lines of a log that are sent first
-_STABLE_FIELDS = attrgetter(*(RankPublic.model_fields.keys() - {"heartbeat_age", "process_state"}))
+_STABLE_FIELDS = attrgetter(*({each.name for each in fields(RankPublic)} - {"heartbeat_age", "process_state"}))
 _RANKS_REFRESH = 5.0  # seconds after which unchanged ranks are sent again, for the age of their heartbeats
 
 
@@ -38,6 +38,10 @@ class LogSubscription:
 
     rank: int
     stream: str
+
+
+_FileKey = LogSubscription | int
+"""A log, or the index in ``metric_files``."""
 
 
 class RanksEvent(BaseModel):
@@ -73,11 +77,9 @@ class JobFeed:
     job_id: str
     logs: list[LogSubscription]
     _attempts: dict[int, AttemptInfo] = field(default_factory=dict)  # by number, ascending
-    _journal_stat: tuple[int, int] | None = None
     _ranks: list[tuple[Any, ...]] | None = None
     _ranks_sent_at: float = 0.0
-    _metrics: dict[int, _Position] = field(default_factory=dict)  # by index in ``metric_files``
-    _positions: dict[LogSubscription, _Position] = field(default_factory=dict)
+    _positions: dict[_FileKey, _Position] = field(default_factory=dict)
 
     def poll(self, not_before: float) -> Iterator[ServerSentEvent]:
         """``not_before``: see ``SingleFlightCache``."""
@@ -86,27 +88,19 @@ class JobFeed:
         if job is None:
             return
         run_dir = self.state.home.run_dir(self.job_id)
-        attempt = self._latest_attempt(run_dir)
-        if attempt is None:
+        self._attempts = polls.get(("attempts", self.job_id), lambda: read_attempts(run_dir), not_before)
+        if not self._attempts:
             return
+        attempt = self._attempts[max(self._attempts)]
         key = ("ranks", self.job_id, attempt.number)
         yield from self._ranks_events(polls.get(key, lambda: _ranks_view(job, run_dir, attempt), not_before))
         for index, path in enumerate(metric_files(run_dir, attempt.number)):
-            yield from self._metrics_events(run_dir, attempt.number, index, path)
-        for subscription in self.logs:
-            yield from self._log_events(run_dir, attempt.number, subscription)
-
-    def _latest_attempt(self, run_dir: RunDir) -> AttemptInfo | None:
-        """Reads the journal only when it has changed."""
-        try:
-            stat = run_dir.journal.stat()
-        except OSError:
-            return None
-        version = stat.st_size, stat.st_mtime_ns
-        if version != self._journal_stat:
-            self._attempts = read_attempts(run_dir)
-            self._journal_stat = version
-        return self._attempts[max(self._attempts)] if self._attempts else None
+            last_line = partial(_tail_offset, run_dir, path, 1, _MAX_LOG_BYTES)  # it may be incomplete yet
+            yield from self._file_events(index, attempt.number, last_line, partial(self._next_points, run_dir, index))
+        for log in self.logs:
+            path = _log_path(run_dir, attempt.number, log)
+            history = partial(_tail_offset, run_dir, path, _LOG_HISTORY, _LOG_HISTORY)
+            yield from self._file_events(log, attempt.number, history, partial(self._next_chunk, run_dir, log))
 
     def _ranks_events(self, view: RanksView) -> Iterator[ServerSentEvent]:
         now = time.monotonic()
@@ -116,22 +110,14 @@ class JobFeed:
         self._ranks, self._ranks_sent_at = view.stable_fields, now
         yield view.event
 
-    def _metrics_events(self, run_dir: RunDir, latest: int, index: int, path: Path) -> Iterator[ServerSentEvent]:
-        position = self._metrics.get(index)
-        if position is None:
-            position = self._metrics[index] = _Position(latest, _last_line_offset(run_dir.root, path))
-        yield from self._next_event(position, lambda: self._next_points(run_dir, index, position))
-
-    def _log_events(self, run_dir: RunDir, latest: int, log: LogSubscription) -> Iterator[ServerSentEvent]:
-        position = self._positions.get(log)
-        if position is None:
-            start = _tail_offset(run_dir.root, _log_path(run_dir, latest, log), _LOG_HISTORY, _LOG_HISTORY)
-            position = self._positions[log] = _Position(latest, start)
-        yield from self._next_event(position, lambda: self._next_chunk(run_dir, log, position))
-
-    def _next_event(self, position: _Position, read: Callable[[], ServerSentEvent | None]) -> Iterator[ServerSentEvent]:
+    def _file_events(
+        self, file: _FileKey, latest: int, start: Callable[[], int], read: Callable[[_Position], ServerSentEvent | None]
+    ) -> Iterator[ServerSentEvent]:
         """At most one; the file of an attempt is sent to its end before that of the next attempt begins."""
-        while (event := read()) is None:
+        if file not in self._positions:
+            self._positions[file] = _Position(latest, start())
+        position = self._positions[file]
+        while (event := read(position)) is None:
             later = [number for number in self._attempts if number > position.attempt]
             if not later:
                 return
@@ -154,10 +140,7 @@ class JobFeed:
 
     def _next_chunk(self, run_dir: RunDir, log: LogSubscription, position: _Position) -> ServerSentEvent | None:
         """The output after ``position``, which is advanced; None where there is none yet."""
-        file = open_beneath(run_dir.root, _log_path(run_dir, position.attempt, log))
-        if file is None:
-            return None
-        with file:
+        with open_or_empty(run_dir.root, _log_path(run_dir, position.attempt, log)) as file:
             chunk = read_chunk(file, position.offset, _MAX_LOG_BYTES)
         if chunk.next_offset == chunk.offset:
             return None
@@ -165,14 +148,6 @@ class JobFeed:
         source = {"job": self.job_id, "attempt": position.attempt, "rank": log.rank, "stream": log.stream}
         span = {"offset": chunk.offset, "next_offset": chunk.next_offset}
         return _event("log", {**source, **span, "text": chunk.text})
-
-
-@dataclass(frozen=True, slots=True)
-class RowChanges:
-    """Events of all changes of rows up to the version ``latest``."""
-
-    latest: int
-    events: list[ServerSentEvent]
 
 
 class Feed:
@@ -193,20 +168,19 @@ class Feed:
     def poll(self) -> list[ServerSentEvent]:
         """The events since the last poll, oldest first; an id is the version up to which all changes were sent."""
         store, since = self._state.store, self.version
-        changes = self._state.polls.get(("rows", since), lambda: _row_changes(store, since), self._polled_at)
-        self.version = changes.latest
-        events = list(changes.events)
-        for job in self._jobs:
-            events += job.poll(self._polled_at)
+        rows = self._state.polls.get(("rows", since), lambda: _row_changes(store, since), self._polled_at)
+        self.version, changes = rows
+        events = [*changes, *(event for job in self._jobs for event in job.poll(self._polled_at))]
         self._polled_at = time.monotonic()
         return events
 
 
-def _row_changes(store: Store, since: int) -> RowChanges:
+def _row_changes(store: Store, since: int) -> tuple[int, list[ServerSentEvent]]:
+    """Events of all changes of rows after ``since`` up to the version that comes with them."""
     changes = store.changes(since, _MAX_CHANGES)
     events = [_event("deleted", {"id": job_id}) for job_id in changes.deleted]
     events += [_event("job", job_public(job), str(job.version)) for job in changes.jobs]
-    return RowChanges(changes.latest, events)
+    return changes.latest, events
 
 
 def _event(kind: str, data: BaseModel | dict[str, Any], version: str | None = None) -> ServerSentEvent:
@@ -228,14 +202,6 @@ def _log_path(run_dir: RunDir, attempt: int, log: LogSubscription) -> Path:
     return run_dir.attempt(attempt).rank(log.rank).log(log.stream)
 
 
-def _last_line_offset(root: Path, path: Path) -> int:
-    """Where the last line of a file begins, so that a line that is still being written is not missed."""
-    return _tail_offset(root, path, 1, _MAX_LOG_BYTES)
-
-
-def _tail_offset(root: Path, path: Path, lines: int, limit: int) -> int:
-    file = open_beneath(root, path)
-    if file is None:
-        return 0
-    with file:
+def _tail_offset(run_dir: RunDir, path: Path, lines: int, limit: int) -> int:
+    with open_or_empty(run_dir.root, path) as file:
         return tail_offset(file, lines, limit)

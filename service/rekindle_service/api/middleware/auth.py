@@ -12,19 +12,25 @@ from starlette.websockets import WebSocketClose
 
 from rekindle_service.api.problem_details import ProblemError
 
+_OPEN_FILES = ("/static/login/login.js", "/static/shared/base.css", "/static/shared/logo.svg")
 OPEN_ROUTES = frozenset(
-    {
-        ("GET", "/healthz"),
-        ("GET", "/readyz"),
-        ("GET", "/login"),
-        ("POST", "/login"),
-        ("GET", "/static/login/login.js"),
-        ("GET", "/static/shared/base.css"),
-        ("GET", "/static/shared/logo.svg"),
-    }
+    {("POST", "/login"), *(("GET", path) for path in ("/healthz", "/readyz", "/login", *_OPEN_FILES))}
 )
 """Routes that need no token: health checks and the login page."""
 
+_UNAUTHORIZED = ProblemError(
+    401,
+    "unauthorized",
+    "the header 'Authorization: Bearer TOKEN' is missing or wrong; `rekindle token` prints the token of this "
+    "machine's server, and a browser logs in at /login",
+    headers={"WWW-Authenticate": 'Bearer realm="rekindle"'},
+)
+_FOREIGN_ORIGIN = ProblemError(
+    403,
+    "foreign-origin",
+    "a request that changes something and uses the session cookie must come from a page of this server "
+    "(Sec-Fetch-Site same-origin, or Origin equal to Host); programs send the token as a bearer token instead",
+)
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
@@ -69,11 +75,11 @@ class AuthMiddleware:
         if (method, path) in OPEN_ROUTES:
             return None
         if "authorization" in headers:
-            return None if self._credentials.is_token(_bearer(headers["authorization"])) else _unauthorized()
+            return None if self._credentials.is_token(_bearer(headers["authorization"])) else _UNAUTHORIZED.response()
         if not self._credentials.is_session(_cookie(headers, self._credentials.cookie)):
-            return _redirect_to_login(scope) if _is_page_request(method, path, headers) else _unauthorized()
+            return _redirect_to_login(scope) if _is_page_request(method, path, headers) else _UNAUTHORIZED.response()
         if method not in _SAFE_METHODS and not is_same_origin(headers):
-            return _foreign_origin()
+            return _FOREIGN_ORIGIN.response()
         return None
 
 
@@ -105,20 +111,3 @@ def _redirect_to_login(scope: Scope) -> Response:
     query = scope["query_string"].decode("latin-1")
     requested = scope["path"] + (f"?{query}" if query else "")
     return RedirectResponse("/login?" + urllib.parse.urlencode({"next": requested}), 303)
-
-
-def _unauthorized() -> Response:
-    detail = (
-        "the header 'Authorization: Bearer TOKEN' is missing or wrong; `rekindle token` prints the token of this "
-        "machine's server, and a browser logs in at /login"
-    )
-    challenge = {"WWW-Authenticate": 'Bearer realm="rekindle"'}
-    return ProblemError(401, "unauthorized", detail, headers=challenge).response()
-
-
-def _foreign_origin() -> Response:
-    detail = (
-        "a request that changes something and uses the session cookie must come from a page of this server "
-        "(Sec-Fetch-Site same-origin, or Origin equal to Host); programs send the token as a bearer token instead"
-    )
-    return ProblemError(403, "foreign-origin", detail).response()

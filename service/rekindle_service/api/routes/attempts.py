@@ -1,6 +1,7 @@
 """The history of a job: its attempts, its events, and what its time was spent on."""
 
 import time
+from dataclasses import asdict
 
 from fastapi import APIRouter
 
@@ -37,5 +38,5 @@ def read_time_breakdown(state: AppStateDep, job: JobDep, run_dir: RunDirDep) -> 
     return TimeBreakdown(
         goodput=goodput(intervals),
         seconds=totals(intervals),
-        intervals=[IntervalPublic.model_validate(interval) for interval in intervals],
+        intervals=[IntervalPublic(**asdict(interval)) for interval in intervals],
     )

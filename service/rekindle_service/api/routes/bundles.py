@@ -20,16 +20,8 @@ router = APIRouter(tags=["bundles"])
 
 PATH = "/bundles"
 
-_TYPES = (
-    "application/gzip",
-    "application/zip",
-    "application/octet-stream",
-    "application/x-gzip",
-    "application/x-tar+gzip",
-    "application/x-compressed-tar",
-    "application/x-zip",
-    "application/x-zip-compressed",
-)
+_KINDS = ("gzip", "zip", "octet-stream", "x-gzip", "x-tar+gzip", "x-compressed-tar", "x-zip", "x-zip-compressed")
+_TYPES = tuple(f"application/{kind}" for kind in _KINDS)
 """Accepted content types. The format is detected by the first bytes, so a body without a type is accepted, too."""
 
 _DOCUMENTED_TYPES = _TYPES[:3]

@@ -1,12 +1,10 @@
 """What a job runs with beyond its request: code, packages, machine; and how its code differs from another job's."""
 
-import json
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from rekindle.contract.run_dir.paths import RunDir
-from rekindle.contract.safe_open import read_small
+from rekindle.contract.files import read_json
 from rekindle_service.api.dependencies import AppStateDep, JobDep, RunDirDep, find_job
 from rekindle_service.api.pagination import Page, PageParamsDep, paginate
 from rekindle_service.api.problem_details import ProblemError
@@ -14,6 +12,8 @@ from rekindle_service.api.schemas.jobs import CodePublic, ConfigurationPublic, F
 from rekindle_service.jobs.packaging.code_diff import differences, read_manifest
 
 router = APIRouter(tags=["environment"])
+
+_MAX_ENVIRONMENT = 1 << 20  # bytes
 
 
 @router.get("/jobs/{job_id}/configuration")
@@ -23,7 +23,9 @@ def read_configuration(run_dir: RunDirDep) -> ConfigurationPublic:
     code = None
     if manifest is not None:
         code = CodePublic(digest=manifest.digest, files=len(manifest.files), bytes=manifest.bytes)
-    return ConfigurationPublic(directory=str(run_dir.code), code=code, environment=_environment(run_dir))
+    environment = read_json(run_dir.surroundings, root=run_dir.root, max_bytes=_MAX_ENVIRONMENT)
+    environment = environment if isinstance(environment, dict) else None
+    return ConfigurationPublic(directory=str(run_dir.code), code=code, environment=environment)
 
 
 @router.get("/jobs/{job_id}/code/differences")
@@ -40,12 +42,3 @@ def compare_code(
         detail = f"the code of job {job.id} or {other} was not recorded: recipes and very old jobs have no code"
         raise ProblemError(409, "no-code", detail)
     return paginate(found, params).map(FileDifferencePublic.model_validate)
-
-
-def _environment(run_dir: RunDir) -> dict[str, Any] | None:
-    data = read_small(run_dir.root, run_dir.surroundings)
-    try:
-        value = json.loads(data or b"")
-    except (ValueError, RecursionError):
-        return None
-    return value if isinstance(value, dict) else None

@@ -1,6 +1,5 @@
 """Experiments: sets of jobs that differ in some parameters, and a table of their results."""
 
-import time
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Path, Query, Response
@@ -18,12 +17,11 @@ from rekindle_service.api.schemas.experiments import (
     ExperimentSummary,
 )
 from rekindle_service.api.serializers import experiment_public, experiment_summary
-from rekindle_service.config.home import is_job_id, new_job_id
+from rekindle_service.config.home import is_job_id
 from rekindle_service.experiments import built_in
 from rekindle_service.experiments.matrix import count
-from rekindle_service.experiments.submitter import ExperimentSubmitter
+from rekindle_service.experiments.submitter import submit_jobs
 from rekindle_service.jobs import actions
-from rekindle_service.machine.hardware import describe
 from rekindle_service.run_readers.metrics import read_run_series
 from rekindle_service.store.tables import Experiment
 
@@ -49,23 +47,9 @@ def submit_experiment(
     state: AppStateDep, body: ExperimentCreate, response: Response, idempotency_key: IdempotencyKey = None
 ) -> ExperimentPublic:
     """Submit jobs that differ in some parameters: all of them, or none."""
-    submitter = ExperimentSubmitter(state.submitter)
-    experiment = submitter.known(idempotency_key)
+    experiment = state.store.experiments.by_key(idempotency_key)
     if experiment is None:
-        plan = plan_experiment(body, state.machine)
-        row = Experiment(
-            id=new_job_id(),
-            name=plan.name,
-            title=plan.request.title,
-            command=plan.command(),
-            definition=plan.definition(),
-            machine=describe(state.machine),
-            notes=plan.notes,
-            created_at=time.time(),
-        )
-        experiment = submitter.submit(
-            row, plan.trials, sequential=plan.request.sequential, idempotency_key=idempotency_key
-        )
+        experiment = submit_jobs(state.submitter, *plan_experiment(body, state.machine), idempotency_key)
         state.wake()
     response.headers["Location"] = f"/api/v1/experiments/{experiment.id}"
     return _public(state, experiment)

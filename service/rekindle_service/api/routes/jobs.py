@@ -114,9 +114,9 @@ def _changed(state: AppState, job: Job, changed: Job | None) -> JobPublic:
 def read_queue_stats(state: AppStateDep) -> QueueStats:
     """Count the jobs by state and the slots in use, with the mean goodput of all jobs."""
     held = sum(len(job.devices) for job in state.store.jobs_in(HOLDING_SLOTS))
-    stats = state.store.queue_stats()
+    jobs, goodput = state.store.queue_stats()
     return QueueStats(
-        jobs={job_state: stats.jobs.get(job_state, 0) for job_state in JobState},
+        jobs={job_state: jobs.get(job_state, 0) for job_state in JobState},
         slots=SlotCount(held=held, total=len(state.machine.slots)),
-        goodput=stats.goodput,
+        goodput=goodput,
     )

@@ -2,9 +2,9 @@
 
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, BinaryIO, Literal
 
 from fastapi import APIRouter, Header, Query, Response
 from pydantic import StringConstraints
@@ -12,14 +12,13 @@ from starlette.responses import StreamingResponse
 
 from rekindle.contract.run_dir.attempt_history import AttemptInfo
 from rekindle.contract.run_dir.paths import RunDir
-from rekindle.contract.safe_open import open_beneath
 from rekindle_service.api.byte_range import UnsatisfiableRangeError, parse_range
 from rekindle_service.api.dependencies import AttemptDep, AttemptNumber, JobDep, RankDep, RunDirDep, find_attempt
 from rekindle_service.api.pagination import Page, PageParamsDep, paginate
 from rekindle_service.api.problem_details import ProblemError, invalid_field
 from rekindle_service.api.schemas.ranks import RankMatches
 from rekindle_service.run_readers.log_search import SearchLimits, SearchPage, search
-from rekindle_service.run_readers.logs import LogChunk, iter_bytes, read_chunk, size_of, tail_offset
+from rekindle_service.run_readers.logs import iter_bytes, open_or_empty, read_chunk, size_of, tail_offset
 from rekindle_service.run_readers.ranks import STREAMS, rank_numbers, read_attempts
 from rekindle_service.run_readers.zip_stream import Member, zip_stream
 
@@ -65,42 +64,41 @@ def read_log(
     """
     if tail is not None and offset is not None:
         raise invalid_field("tail", "cannot be combined with offset", tail, "tail and offset cannot be combined")
-    path = _log_path(run_dir, attempt, rank, stream)
-    if byte_range is not None and (response := _raw_range(run_dir.root, path, byte_range)) is not None:
+    with ExitStack() as stack:
+        file = stack.enter_context(_open_log(run_dir, attempt, rank, stream))
+        if byte_range is None or (response := _raw_range(file, byte_range)) is None:
+            return _text_chunk(file, offset or 0, limit, tail)
+        stack.pop_all()  # the response closes the file
         return response
-    return _text_chunk(run_dir.root, path, offset or 0, limit, tail)
 
 
 def _log_path(run_dir: RunDir, attempt: AttemptInfo, rank: int, stream: str) -> Path:
     return run_dir.attempt(attempt.number).rank(rank).log(stream)
 
 
-def _text_chunk(root: Path, path: Path, offset: int, limit: int, tail: int | None) -> Response:
-    chunk = LogChunk("", 0, 0)
-    file = open_beneath(root, path)
-    with file or nullcontext():
-        if file is not None and tail is not None:
-            offset = tail_offset(file, tail, limit)
-        if offset > (size := 0 if file is None else size_of(file)):
-            raise _beyond_end(f"offset {offset}", size)
-        if file is not None:
-            chunk = read_chunk(file, offset, limit)
+def _open_log(run_dir: RunDir, attempt: AttemptInfo, rank: int, stream: str) -> BinaryIO:
+    return open_or_empty(run_dir.root, _log_path(run_dir, attempt, rank, stream))
+
+
+def _text_chunk(file: BinaryIO, offset: int, limit: int, tail: int | None) -> Response:
+    if tail is not None:
+        offset = tail_offset(file, tail, limit)
+    if offset > (size := size_of(file)):
+        raise _beyond_end(f"offset {offset}", size)
+    chunk = read_chunk(file, offset, limit)
     headers = {"X-Offset": str(chunk.offset), "X-Next-Offset": str(chunk.next_offset), "Accept-Ranges": "bytes"}
     return Response(chunk.text, headers=headers, media_type=_TEXT)
 
 
-def _raw_range(root: Path, path: Path, header: str) -> Response | None:
+def _raw_range(file: BinaryIO, header: str) -> Response | None:
     """The response to a ``Range`` header, None where it must be ignored. The body is streamed: memory stays flat."""
-    file = open_beneath(root, path)
-    with ExitStack() as stack:
-        size = 0 if file is None else size_of(stack.enter_context(file))
-        try:
-            span = parse_range(header, size)
-        except UnsatisfiableRangeError:
-            raise _beyond_end(f"the range {header[:100]!r}", size) from None
-        if file is None or span is None:
-            return None
-        stack.pop_all()  # the response closes the file
+    size = size_of(file)
+    try:
+        span = parse_range(header, size)
+    except UnsatisfiableRangeError:
+        raise _beyond_end(f"the range {header[:100]!r}", size) from None
+    if span is None:
+        return None
     start, end = span
     headers = {
         "Content-Range": f"bytes {start}-{end - 1}/{size}",
@@ -132,11 +130,8 @@ def search_log(
     when the search is complete.
     """
     default = _MAX_OFFSET if backwards else 0
-    file = open_beneath(run_dir.root, _log_path(run_dir, attempt, rank, stream))
-    if file is None:
-        return SearchPage([], next=None, size=0)
-    with file:
-        limits = SearchLimits(matches=limit, seconds=_SEARCH_SECONDS)
+    limits = SearchLimits(matches=limit, seconds=_SEARCH_SECONDS)
+    with _open_log(run_dir, attempt, rank, stream) as file:
         return search(file, _encode(q), default if start is None else start, backwards=backwards, limits=limits)
 
 
@@ -163,11 +158,8 @@ def _search_rank(
     run_dir: RunDir, attempt: AttemptInfo, rank: int, stream: str, query: bytes, deadline: float
 ) -> RankMatches | None:
     """None where there is no log, or it was searched to its end without a match."""
-    file = open_beneath(run_dir.root, _log_path(run_dir, attempt, rank, stream))
-    if file is None:
-        return None
-    with file:
-        limits = SearchLimits(seconds=max(deadline - time.monotonic(), 0))
+    limits = SearchLimits(seconds=max(deadline - time.monotonic(), 0))
+    with _open_log(run_dir, attempt, rank, stream) as file:
         found = search(file, query, 0, backwards=False, limits=limits)
     if not found.items and found.next is None:
         return None
@@ -189,9 +181,7 @@ def download_log(
 ) -> Response:
     """Download a rank's log as a file, byte by byte as it was written."""
     headers = attachment(f"job-{job.number}-attempt-{attempt.number}-rank-{rank}-{stream}.log")
-    file = open_beneath(run_dir.root, _log_path(run_dir, attempt, rank, stream))
-    if file is None:
-        return Response(b"", headers=headers, media_type=_RAW)
+    file = _open_log(run_dir, attempt, rank, stream)
     size = size_of(file)
     return StreamingResponse(iter_bytes(file, 0, size), 200, {**headers, "Content-Length": str(size)}, _RAW)
 

@@ -14,7 +14,6 @@ from rekindle_service.api.schemas.machine import (
     Devices,
     DeviceUsagePublic,
     Disk,
-    GpuSample,
     MachinePublic,
     MachineSample,
     Memory,
@@ -83,13 +82,7 @@ def _usage_public(slot: Slot, now: monitor.MachineSample, holder: Job | None) ->
 
 
 def _sample_public(sample: monitor.MachineSample) -> MachineSample:
-    return MachineSample(
-        at=sample.at,
-        cpu_percent=sample.cpu_percent,
-        memory_used_bytes=sample.memory_used_bytes,
-        disk_free_bytes=sample.disk_free_bytes,
-        devices=[
-            GpuSample(name=name, utilization_percent=gpu.utilization_percent, memory_used_bytes=gpu.memory_used_bytes)
-            for name, gpu in sample.gpus.items()
-        ],
+    devices = [{"name": name, **asdict(gpu)} for name, gpu in sample.gpus.items()]
+    return MachineSample.model_validate(
+        {**asdict(sample), "disk_free_bytes": sample.home.free_bytes, "devices": devices}
     )

@@ -12,7 +12,8 @@ from rekindle_service.api.problem_details import ProblemError
 from rekindle_service.api.schemas.ranks import MetricName, MetricSeries, UsageSeries
 from rekindle_service.api.serializers import usage_public
 from rekindle_service.machine.monitor import evenly_spaced
-from rekindle_service.run_readers.metrics import LatestValue, read_attempt_latest, read_attempt_series
+from rekindle_service.run_readers.downsampling import Point
+from rekindle_service.run_readers.metrics import read_attempt_latest, read_attempt_series
 from rekindle_service.run_readers.ranks import read_attempts
 from rekindle_service.run_readers.usage import read_usage
 
@@ -48,7 +49,7 @@ def list_metrics(
 @router.get("/jobs/{job_id}/metrics/names")
 def list_metric_names(run_dir: RunDirDep, params: PageParamsDep) -> Page[MetricName]:
     """List all metrics that rank 0 has logged in any attempt, with their latest values."""
-    latest: dict[str, LatestValue] = {}
+    latest: dict[str, Point] = {}
     for number in read_attempts(run_dir):
         latest |= read_attempt_latest(run_dir, number)
     page = paginate(list(latest.items()), params)

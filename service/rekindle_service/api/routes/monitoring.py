@@ -7,7 +7,6 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Header, Response
 from fastapi.security import HTTPBearer
-from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
@@ -78,10 +77,8 @@ def _disk(state: AppState) -> str:
 )
 def prometheus_metrics(state: AppStateDep, accept: Annotated[str, Header()] = "") -> Response:
     """Get metrics of jobs, slots and the server for Prometheus, which sends the token as a bearer token."""
-    registry = CollectorRegistry()
-    registry.register(MetricsCollector(state))
     encode, content_type = choose_encoder(accept)
-    return Response(encode(registry), headers={"Content-Type": content_type})
+    return Response(encode(MetricsCollector(state)), headers={"Content-Type": content_type})
 
 
 class MetricsCollector(Collector):
@@ -89,9 +86,6 @@ class MetricsCollector(Collector):
 
     def __init__(self, state: AppState) -> None:
         self._state = state
-
-    def describe(self) -> Iterable[Metric]:
-        return ()
 
     def collect(self) -> Iterator[Metric]:
         holding = self._state.store.jobs_in(HOLDING_SLOTS)

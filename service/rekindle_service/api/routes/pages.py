@@ -77,7 +77,8 @@ def shortened_job_url() -> RedirectResponse:
 @router.post("/login", status_code=204)
 def login(state: AppStateDep, request: Request, body: Login) -> Response:
     """Give a session cookie to a browser that sends the token. Raises ProblemError (401, 403)."""
-    if not is_same_origin(request.headers) and _from_browser(request):
+    from_browser = "sec-fetch-site" in request.headers or "origin" in request.headers
+    if from_browser and not is_same_origin(request.headers):
         raise ProblemError(403, "foreign-origin", "a page of another site cannot log in here")
     if not state.credentials.is_token(body.token.encode()):
         raise ProblemError(401, "unauthorized", "this is not the server's token; `rekindle token` prints it")
@@ -101,7 +102,3 @@ async def plotly_script(request: Request) -> Response:
         raise ProblemError(404, "not-found", "plotly is not installed in the server's environment")
     files = _Files(directory=Path(spec.origin).parent / "package_data")
     return await files.get_response("plotly.min.js", request.scope)
-
-
-def _from_browser(request: Request) -> bool:
-    return "sec-fetch-site" in request.headers or "origin" in request.headers

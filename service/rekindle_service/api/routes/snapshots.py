@@ -1,5 +1,6 @@
 """Snapshots of a job: list, pin, download; and whether a job can resume from one."""
 
+from dataclasses import asdict
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Response
@@ -30,10 +31,8 @@ Step = Annotated[int, Path(ge=0, lt=10**12, description="Step of the snapshot")]
 def list_snapshots(run_dir: RunDirDep, params: PageParamsDep) -> SnapshotList:
     """List the committed snapshots of a job, latest first, and the policy by which they are taken."""
     page = paginate(read_snapshots(run_dir.root, run_dir.snapshots), params, lambda snapshot: -snapshot.step)
-    snapshots = [SnapshotPublic.model_validate(snapshot) for snapshot in page.items]
     pinned = read_pins(run_dir.pins)
-    for snapshot in snapshots:
-        snapshot.pinned = snapshot.step in pinned
+    snapshots = [SnapshotPublic(**asdict(snapshot), pinned=snapshot.step in pinned) for snapshot in page.items]
     status = read_rank_zero_status(run_dir, max(read_attempts(run_dir), default=0))
     return SnapshotList(items=snapshots, next=page.next, policy=None if status is None else status.snapshot_policy)
 

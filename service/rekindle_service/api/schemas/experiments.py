@@ -47,22 +47,14 @@ class Measure(BaseModel):
     title: Word | None = None
 
 
-def _measure_from_name(value: Any) -> Any:
-    """``"loss"`` means ``{"metric": "loss"}``."""
-    return {"metric": value} if isinstance(value, str) else value
-
-
-def _list_of_matrices(value: Any) -> Any:
-    """One matrix means a list of it."""
-    return [value] if isinstance(value, dict) else value
-
-
-Matrices = Annotated[
-    list[Matrix],
-    Field(min_length=1, max_length=200),
-    BeforeValidator(_list_of_matrices, json_schema_input_type=Matrix | list[Matrix]),
-]
-AnyMeasure = Annotated[Measure, BeforeValidator(_measure_from_name, json_schema_input_type=Word | Measure)]
+_as_list = BeforeValidator(
+    lambda value: [value] if isinstance(value, dict) else value, json_schema_input_type=Matrix | list[Matrix]
+)
+_from_name = BeforeValidator(
+    lambda value: {"metric": value} if isinstance(value, str) else value, json_schema_input_type=Word | Measure
+)
+Matrices = Annotated[list[Matrix], Field(min_length=1, max_length=200), _as_list]
+AnyMeasure = Annotated[Measure, _from_name]
 
 
 class ExperimentCreate(BaseModel):

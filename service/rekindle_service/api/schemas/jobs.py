@@ -1,5 +1,6 @@
 """JSON of jobs, their attempts, timeline, snapshots and code."""
 
+from dataclasses import dataclass
 from typing import Literal
 
 from pydantic import BaseModel, Field
@@ -8,7 +9,8 @@ from rekindle.contract.states import JobState
 from rekindle_service.api.pagination import Page
 from rekindle_service.api.schemas.common import JsonObject, ResponseModel, Timestamp, Utf8Str
 from rekindle_service.api.schemas.requests import JobOptions, RankRange
-from rekindle_service.jobs.time_breakdown import TimeCategory
+from rekindle_service.jobs.time_breakdown import Interval, TimeCategory
+from rekindle_service.run_readers.snapshots import SnapshotInfo
 
 
 class Target(BaseModel):
@@ -103,13 +105,11 @@ class AttemptPublic(ResponseModel):
     faults: list[FaultPublic]
 
 
-class IntervalPublic(ResponseModel):
+@dataclass(frozen=True, slots=True)
+class IntervalPublic(Interval):
     """A span of a job's time; `attempt` is null between attempts."""
 
-    category: TimeCategory
-    attempt: int | None
     started_at: Timestamp
-    seconds: float
 
 
 class TimeBreakdown(BaseModel):
@@ -135,21 +135,15 @@ class EventPublic(ResponseModel):
     reason: Utf8Str | None
 
 
-class SnapshotPublic(ResponseModel):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotPublic(SnapshotInfo):
     """A committed snapshot.
 
     `verified`: every file of its manifest exists with the right size. `score`: the value that the metric
     `snapshot.monitor` of the job had at this step. `pinned`: never deleted to free space.
     """
 
-    step: int
-    epoch: int | None
-    bytes: int
-    verified: bool
-    world_size: int
     created_at: Timestamp
-    score: float | None
-    best: bool
     pinned: bool = False
 
 

@@ -1,11 +1,13 @@
 """JSON of ranks: their state, resource usage, metrics, logs and stacks."""
 
+from dataclasses import dataclass
+
 from pydantic import BaseModel
 
-from rekindle.contract.run_dir.rank_records import RankState
 from rekindle.contract.run_dir.usage import GpuUsage
-from rekindle_service.api.schemas.common import MetricPoint, ResponseModel, Timestamp, Utf8Str
+from rekindle_service.api.schemas.common import MetricPoint, Timestamp
 from rekindle_service.run_readers.log_search import Match
+from rekindle_service.run_readers.ranks import RankRow
 
 
 class UsagePublic(BaseModel):
@@ -31,33 +33,14 @@ class UsageSeries(BaseModel):
     points: list[UsagePublic]
 
 
-class RankPublic(ResponseModel):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankPublic(RankRow):
     """One rank of one attempt.
 
     `heartbeat_age` is in seconds; `process_state` is the kernel's letter (R, S, D, T …); `straggler` is the share of
     time (0 to 1) that the other ranks wait for this one, null where it is small.
     """
 
-    rank: int
-    local_rank: int | None
-    host: Utf8Str | None
-    pid: int | None
-    state: RankState
-    exit_code: int | None
-    signal: Utf8Str | None
-    phase: Utf8Str | None
-    epoch: int | None
-    step: int | None
-    steps: int | None
-    steps_per_second: float | None
-    resumed_from_step: int | None
-    snapshot_step: int | None
-    notice: Utf8Str | None
-    device: Utf8Str | None
-    process_state: str | None
-    heartbeat_age: float | None
-    straggler: float | None
-    last_line: Utf8Str | None
     usage: UsagePublic | None = None
 
 

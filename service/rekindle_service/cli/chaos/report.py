@@ -13,17 +13,13 @@ from rekindle_service.client import Outcome
 from rekindle_service.sanitize import sanitize_line
 
 _EXPECTED = {
-    Fault.KILL: OutcomeClass.SIGNAL,
     Fault.STOP: OutcomeClass.HANG,
-    Fault.CRASH: OutcomeClass.SIGNAL,
     Fault.RAISE: OutcomeClass.USER_ERROR,
     Fault.HANG: OutcomeClass.HANG,
     Fault.OOM: OutcomeClass.OOM,
-    Fault.AGENT: OutcomeClass.SIGNAL,
     Fault.KEEPER: OutcomeClass.KEEPER_LOST,
-    Fault.CORRUPT_SNAPSHOT: OutcomeClass.SIGNAL,  # of the kill that follows it
 }
-"""The outcome class of an attempt that the fault has ended."""
+"""The outcome class of an attempt that the fault has ended; every other fault ends it by a signal."""
 
 COLUMNS = ("FAULT", "ATTEMPT", "RECOVERED", "DOWN", "REPLAYED", "DIAGNOSIS", "CORRECT")
 
@@ -56,11 +52,10 @@ def diagnosis_correct(fault: str, rank: int | None, outcome: Outcome | None) -> 
     """Whether the outcome names the class and the rank of the fault."""
     if outcome is None:
         return False
-    return (outcome["class"], outcome.get("rank")) == (_EXPECTED[Fault(fault)].value, rank)
+    return (outcome["class"], outcome.get("rank")) == (_EXPECTED.get(Fault(fault), OutcomeClass.SIGNAL), rank)
 
 
 def row(report: FaultReport) -> list[str]:
-    """A line of the table at the end."""
     attempts = str(report.attempt_before)
     if report.attempt_after not in (None, report.attempt_before):
         attempts += f" → {report.attempt_after}"

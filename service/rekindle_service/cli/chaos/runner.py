@@ -39,6 +39,10 @@ class Observation:
         return max((rank["resumed_from_step"] or 0 for rank in self.ranks), default=0)
 
     @property
+    def has_recovered(self) -> bool:
+        return self.job["state"] in ("running", "succeeded")
+
+    @property
     def is_running(self) -> bool:
         all_run = bool(self.ranks) and all(rank["state"] == "running" for rank in self.ranks)
         return self.job["state"] == "running" and self.job["intent"] == "run" and all_run
@@ -72,11 +76,7 @@ class InjectedFault:
 
 
 class JobSettledError(Exception):
-    """No more faults can be injected into the job."""
-
-    def __init__(self, job: Job) -> None:
-        super().__init__(job["state"])
-        self.job = job
+    """No more faults can be injected into a job in this state."""
 
 
 class NotInjectedError(Exception):
@@ -100,7 +100,7 @@ class FaultRun:
         while True:
             now, time_now = self._observe(), time.monotonic()
             if is_settled(now.job):
-                raise JobSettledError(now.job)
+                raise JobSettledError(now.job["state"])
             since = (since or time_now) if now.is_running else None
             running = 0.0 if since is None else time_now - since
             due = running >= delay and (now.step or 0) >= (at_step or 0)
@@ -113,20 +113,15 @@ class FaultRun:
         """Inject the fault and watch until the job trains again, or is settled."""
         if planned.fault == SERVER:
             return self._kill_server(before)
+        fault, damaged = planned.fault, None
         try:
-            injected = self._inject_into_job(planned)
+            if fault == Fault.CORRUPT_SNAPSHOT:  # the damage has an effect only when it is read: kill a rank at once
+                fault, damaged = Fault.KILL, self._inject(fault, None).snapshot
+            injected = replace(self._inject(fault, planned.rank), snapshot=damaged)
         except NotInjectedError as error:
             return FaultReport(planned.fault, planned.rank, False, before.attempt, note=f"not injected: {error}")
-        failed = injected.injection["attempt"]
-        after = self._wait_recovered(before, failed)
+        after = self._wait_recovered(before, injected.injection["attempt"])
         return self._report(planned.fault, injected, after, time.monotonic() - injected.at)
-
-    def _inject_into_job(self, planned: PlannedFault) -> InjectedFault:
-        """A damaged snapshot has an effect only when it is read, so a rank is killed right after the damage."""
-        if planned.fault != Fault.CORRUPT_SNAPSHOT:
-            return self._inject(planned.fault, planned.rank)
-        damage = self._inject(planned.fault, None)
-        return replace(self._inject(Fault.KILL, planned.rank), snapshot=damage.snapshot)
 
     def _inject(self, fault: str, rank: int | None) -> InjectedFault:
         """Raises NotInjectedError when the server rejects it or the keeper does not inject it."""
@@ -148,24 +143,19 @@ class FaultRun:
 
     def _report(self, fault: str, injected: InjectedFault, after: Observation, seconds: float) -> FaultReport:
         number, rank = injected.injection["attempt"], injected.injection["rank"]
-        recovered = after.job["state"] in ("running", "succeeded")
-        report = FaultReport(fault, rank, recovered, number, after.attempt, injected.snapshot)
-        if recovered and after.attempt == number:
+        report = FaultReport(fault, rank, after.has_recovered, number, after.attempt, injected.snapshot)
+        if after.has_recovered and after.attempt == number:
             return replace(report, note="the job ended before the fault had an effect")
         failed = self._attempt(number)
         report = replace(report, outcome=failed["outcome"])
-        if not recovered:
+        if not after.has_recovered:
             status = formatting.status_line(after.job)
             return replace(report, note=f"the job is {after.job['state']}: {status}")
         damaged = injected.snapshot is not None and injected.snapshot == after.resumed_from_step
-        return replace(
-            report,
-            recovered=not damaged,
-            downtime=seconds,
-            replayed_steps=failed["replayed_steps"],
-            diagnosis_correct=diagnosis_correct(fault, rank, failed["outcome"]),
-            note="it resumed from the damaged snapshot" if damaged else "",
-        )
+        note = "it resumed from the damaged snapshot" if damaged else ""
+        correct, replayed = diagnosis_correct(fault, rank, failed["outcome"]), failed["replayed_steps"]
+        report = replace(report, downtime=seconds, replayed_steps=replayed, diagnosis_correct=correct)
+        return replace(report, recovered=not damaged, note=note)
 
     def _attempt(self, number: int) -> Attempt:
         """The attempt, once its replayed steps are known, or cannot be."""
@@ -183,16 +173,11 @@ class FaultRun:
         self._replace_server()
         unavailable = time.monotonic() - start
         after = self._wait_recovered(before, before.attempt, same_attempt=True)
-        restarted = after.attempt != before.attempt
-        return FaultReport(
-            SERVER,
-            None,
-            after.job["state"] in ("running", "succeeded"),
-            before.attempt,
-            after.attempt,
-            downtime=time.monotonic() - start if restarted else 0.0,
-            note=f"no server for {unavailable:.1f} s" + (", and the ranks were restarted" if restarted else ""),
-        )
+        report = FaultReport(SERVER, None, after.has_recovered, before.attempt, after.attempt, downtime=0.0)
+        note = f"no server for {unavailable:.1f} s"
+        if after.attempt == before.attempt:
+            return replace(report, note=note)
+        return replace(report, downtime=time.monotonic() - start, note=f"{note}, and the ranks were restarted")
 
     def _wait_recovered(self, before: Observation, attempt: int, *, same_attempt: bool = False) -> Observation:
         """The job when an attempt after ``attempt`` trains, or it is settled.

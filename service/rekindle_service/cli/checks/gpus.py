@@ -15,28 +15,21 @@ def gpus(runs: Path) -> list[Finding]:
     """The driver and each GPU; processes whose run directory is not in ``runs`` are foreign."""
     try:
         pynvml.nvmlInit()
+        driver = ok("gpu driver", str(pynvml.nvmlSystemGetDriverVersion()))
+        return [driver, *(_gpu(index, runs) for index in range(pynvml.nvmlDeviceGetCount()))]
     except pynvml.NVMLError_LibraryNotFound:
         return [ok("gpu", "there is no NVIDIA driver: jobs run on the CPU")]
     except pynvml.NVMLError as error:
-        return [_driver_problem(error)]
-    try:
-        found = [ok("gpu driver", str(pynvml.nvmlSystemGetDriverVersion()))]
-        return found + [_gpu(index, runs) for index in range(pynvml.nvmlDeviceGetCount())]
-    except pynvml.NVMLError as error:
-        return [_driver_problem(error)]
-    finally:
-        pynvml.nvmlShutdown()
-
-
-def _driver_problem(error: Exception) -> Finding:
-    return problem("gpu driver", f"it reports: {error}", "See nvidia-smi and dmesg; reboot after an update.")
+        return [problem("gpu driver", f"it reports: {error}", "See nvidia-smi and dmesg; reboot after an update.")]
 
 
 def _gpu(index: int, runs: Path) -> Finding:
     handle = pynvml.nvmlDeviceGetHandleByIndex(index)
     memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
     processes = pynvml.nvmlDeviceGetComputeRunningProcesses(handle)
-    foreign = [_describe(process) for process in processes if not is_of_job(runs, _environment(process.pid))]
+    foreign = [
+        _describe(process) for process in processes if not is_of_job(runs, _read(process.pid, "environ").split("\0"))
+    ]
     return check_gpu(index, str(pynvml.nvmlDeviceGetName(handle)), int(memory.used), int(memory.total), foreign)
 
 
@@ -55,17 +48,14 @@ def is_of_job(runs: Path, environment: list[str]) -> bool:
     return any(variable.startswith(f"{RUN_DIR}={runs}{os.sep}") for variable in environment)
 
 
-def _environment(pid: int) -> list[str]:
+def _read(pid: int, file: str) -> str:
     try:
-        return Path(f"/proc/{pid}/environ").read_text(errors="replace").split("\0")
+        return Path(f"/proc/{pid}/{file}").read_text(errors="replace")
     except OSError:
-        return []
+        return ""
 
 
 def _describe(process: Any) -> str:
-    try:
-        name = Path(f"/proc/{process.pid}/comm").read_text(errors="replace").strip()
-    except OSError:
-        name = "?"
+    name = _read(process.pid, "comm").strip() or "?"
     memory = "" if process.usedGpuMemory is None else f", {size(int(process.usedGpuMemory))}"
     return f"process {process.pid} ({name}{memory})"

@@ -74,9 +74,8 @@ def check_rank(rank: Rank) -> Finding:
         return warning(name, detail, "Pass --stacks to see what it is doing.")
     if rank["straggler"] is not None:
         waits = f"straggler: the others wait for it {rank['straggler']:.0%} of the time"
-        return warning(
-            name, f"{waits}; {detail}", "Does it have a slower device, more data, or other load on its CPU or GPU?"
-        )
+        advice = "Does it have a slower device, more data, or other load on its CPU or GPU?"
+        return warning(name, f"{waits}; {detail}", advice)
     return ok(name, detail)
 
 

@@ -18,18 +18,13 @@ _MIN_PYTHON = (3, 11)
 _PROBE = """
 import importlib, importlib.metadata, json, sys
 facts = {"python": list(sys.version_info[:3]), "packages": {}, "gloo": "torch cannot be loaded", "cuda": None}
-for name in ("torch", "torchvision", "torchmetrics"):
+for name in sys.argv[1:]:
+    found = facts["packages"][name] = {"version": None, "error": None}
     try:
-        version = importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        facts["packages"][name] = {"version": None, "error": "not installed"}
-        continue
-    try:
+        found["version"] = importlib.metadata.version(name)
         importlib.import_module(name)
-        error = None
     except Exception as problem:
-        error = f"{type(problem).__name__}: {problem}"
-    facts["packages"][name] = {"version": version, "error": error}
+        found["error"] = f"{type(problem).__name__}: {problem}"
 if facts["packages"]["torch"]["error"] is None:
     import torch, torch.distributed as dist
     usable = torch.cuda.device_count() if torch.cuda.is_available() else 0
@@ -60,7 +55,7 @@ def software(python: str) -> list[Finding]:
 
 
 def _probe(python: str) -> dict[str, Any]:
-    command = [python, "-P", "-W", "ignore", "-c", _PROBE]
+    command = [python, "-P", "-W", "ignore", "-c", _PROBE, *PACKAGES]
     environment = clean_environment(os.environ)
     done = subprocess.run(
         command, stdin=subprocess.DEVNULL, capture_output=True, env=environment, timeout=_TIMEOUT, check=True

@@ -26,13 +26,9 @@ _OTHER_USERS = 0o077
 
 def storage(home: Path) -> list[Finding]:
     """``home`` need not exist yet: its closest existing parent is checked instead."""
-    directory = existing_parent(home)
+    directory = next(path for path in (home, *home.parents) if path.is_dir())
     filesystem = filesystem_of(directory, Path("/proc/self/mountinfo").read_text(errors="replace"))
     return [disk_space(directory), check_filesystem(filesystem), write_speed(directory), shared_memory()]
-
-
-def existing_parent(path: Path) -> Path:
-    return next(directory for directory in (path, *path.parents) if directory.is_dir())
 
 
 def disk_space(directory: Path) -> Finding:
@@ -99,9 +95,8 @@ def _time_writes(probe: Path) -> float:
 def shared_memory(directory: Path = Path("/dev/shm")) -> Finding:  # noqa: S108  # only inspected, never written
     """Data-loader workers pass batches through it; a container often has only 64 MB."""
     if not directory.is_dir():
-        return warning(
-            "shared memory", f"{directory} does not exist", "Data-loader workers need it: mount a tmpfs there."
-        )
+        advice = "Data-loader workers need it: mount a tmpfs there."
+        return warning("shared memory", f"{directory} does not exist", advice)
     usage = shutil.disk_usage(directory)
     advice = "Data-loader workers may die with SIGBUS: give the container more (docker run --shm-size=8g)."
     detail = f"{size(usage.free)} of {size(usage.total)} free in {directory}"

@@ -14,16 +14,8 @@ _TOLERANCE = 5.0  # seconds
 
 
 def system(home: Path) -> list[Finding]:
-    return [
-        loopback(),
-        host_name(),
-        pidfd(),
-        subreaper(),
-        open_files(),
-        oom_count(),
-        kernel_log(),
-        clock(time.time(), last_written(home)),
-    ]
+    kernel = [pidfd(), subreaper(), open_files(), oom_count(), kernel_log()]
+    return [loopback(), host_name(), *kernel, clock(time.time(), last_written(home))]
 
 
 def loopback(host: str = "127.0.0.1") -> Finding:

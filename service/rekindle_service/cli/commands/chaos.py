@@ -9,37 +9,35 @@ from random import Random
 from typing import Annotated
 
 import typer
+from typer import Option
 
 from rekindle_service.cli import formatting
 from rekindle_service.cli.background_server import replace_server
 from rekindle_service.cli.chaos.report import COLUMNS, FaultReport, all_recovered, row, sentence
 from rekindle_service.cli.chaos.runner import FaultRun, JobSettledError
-from rekindle_service.cli.chaos.schedule import KNOWN_FAULTS, SERVER, ChaosOptions, PlannedFault, parse_fault, schedule
+from rekindle_service.cli.chaos.schedule import KNOWN_FAULTS, SERVER, ChaosOptions, parse_fault, schedule
 from rekindle_service.cli.context import JobArgument, YesOption, connect, find_job, settings_of
 from rekindle_service.cli.exit_codes import ExitCode
-from rekindle_service.cli.formatting import Output, OutputOption, note, note_connection, out, print_answer, table
+from rekindle_service.cli.formatting import OutputOption, note, note_connection, out, print_answer, table
 from rekindle_service.client import ProblemError, is_settled
 
 _SEEDS = 1_000_000
+_FAULT_HELP = f"May be repeated: {', '.join(KNOWN_FAULTS)}. (default: kill)"
+_EVERY_HELP = "Seconds between faults. (default: 0)"
 
 
 def chaos(
     context: typer.Context,
     job: JobArgument,
-    fault: Annotated[
-        list[str] | None,
-        typer.Option(metavar="FAULT", help=f"May be repeated: {', '.join(KNOWN_FAULTS)}. (default: kill)"),
-    ] = None,
-    rank: Annotated[int | None, typer.Option(min=0, help="Target rank. (default: the server chooses)")] = None,
-    count: Annotated[int | None, typer.Option(min=1, help="Number of faults. (default: each once)")] = None,
-    every: Annotated[
-        float | None, typer.Option(min=0, metavar="SECONDS", help="Seconds between faults. (default: 0)")
-    ] = None,
-    at_step: Annotated[int | None, typer.Option(min=0, help="Inject the first fault at this step.")] = None,
-    at_random: Annotated[bool, typer.Option("--random", help="Randomise faults, ranks and times.")] = False,
-    seed: Annotated[int | None, typer.Option(help="Random seed.")] = None,
+    fault: Annotated[list[str] | None, Option(metavar="FAULT", help=_FAULT_HELP)] = None,
+    rank: Annotated[int | None, Option(min=0, help="Target rank. (default: the server chooses)")] = None,
+    count: Annotated[int | None, Option(min=1, help="Number of faults. (default: each once)")] = None,
+    every: Annotated[float | None, Option(min=0, metavar="SECONDS", help=_EVERY_HELP)] = None,
+    at_step: Annotated[int | None, Option(min=0, help="Inject the first fault at this step.")] = None,
+    at_random: Annotated[bool, Option("--random", help="Randomise faults, ranks and times.")] = False,
+    seed: Annotated[int | None, Option(help="Random seed.")] = None,
     yes: YesOption = False,
-    output: OutputOption = Output.TABLE,
+    output: OutputOption = "table",
 ) -> None:
     """Inject faults into a running job, and report what each of them cost.
 
@@ -62,45 +60,38 @@ def chaos(
             typer.confirm(f"Inject faults into {formatting.job_name(found)}?", abort=True)
         replace = partial(replace_server, settings.home_dir, settings.home / "server.log")
         run = FaultRun(client.reconnecting(note_connection), found["id"], replace)
-        campaign = Campaign(run, typer.echo if output is Output.TABLE else note)
-        code = campaign.run(options, at_step, secrets.randbelow(_SEEDS) if seed is None else seed)
-    reports = campaign.reports
+        print_line = typer.echo if output == "table" else note
+        seed = secrets.randbelow(_SEEDS) if seed is None else seed
+        reports, code = _inject_all(run, options, at_step, seed, print_line)
     if not print_answer(output, [report.to_json() for report in reports], [found["id"]]) and reports:
         out().print(table(COLUMNS, (row(report) for report in reports)))
     raise typer.Exit(code)
 
 
-class Campaign:
-    """The faults of one command, one after the other; ``reports`` are those of the injected ones."""
+def _inject_all(
+    run: FaultRun, options: ChaosOptions, at_step: int | None, seed: int, print_line: Callable[[str], None]
+) -> tuple[list[FaultReport], ExitCode]:
+    """Inject one fault after the other; ends early when the job does, or at Ctrl-C.
 
-    def __init__(self, faults: FaultRun, print_line: Callable[[str], None]) -> None:
-        self._faults, self._print = faults, print_line
-        self.reports: list[FaultReport] = []
-
-    def run(self, options: ChaosOptions, at_step: int | None, seed: int) -> ExitCode:
-        """Ends early when the job does. Raises typer.BadParameter for a rank that the job does not have."""
-        try:
-            self._inject_all(options, at_step, seed)
-        except JobSettledError as settled:
-            missed = options.total - len(self.reports)
-            self._print(f"{missed} of {options.total} faults were not injected: the job {settled.job['state']} before")
-        except KeyboardInterrupt:
-            note("The job keeps running.")
-            return ExitCode.INTERRUPTED
-        return ExitCode.SUCCEEDED if all_recovered(self.reports, options.total) else ExitCode.FAILED
-
-    def _inject_all(self, options: ChaosOptions, at_step: int | None, seed: int) -> None:
-        world_size = self._faults.wait_ready().job["world_size"] or 1
+    Raises typer.BadParameter for a rank that the job does not have.
+    """
+    reports: list[FaultReport] = []
+    try:
+        world_size = run.wait_ready().job["world_size"] or 1
         plan = schedule(options, world_size, Random(seed))  # noqa: S311  # repeatable, protects nothing
         if options.random:
-            self._print(f"seed {seed}: repeat the same faults with --seed {seed}")
+            print_line(f"seed {seed}: repeat the same faults with --seed {seed}")
         for planned in plan:
-            self._inject(planned, at_step)
+            before = run.wait_ready(planned.delay, at_step, needs_progress=at_step is None)
+            position = "" if before.step is None else f" at step {before.step}"
+            print_line(f"{formatting.fault(planned.fault, planned.rank)}: into attempt {before.attempt}{position}")
+            reports.append(run.inject(planned, before))
+            print_line(f"    {sentence(reports[-1])}")
             at_step = None
-
-    def _inject(self, planned: PlannedFault, at_step: int | None) -> None:
-        before = self._faults.wait_ready(planned.delay, at_step, needs_progress=at_step is None)
-        position = "" if before.step is None else f" at step {before.step}"
-        self._print(f"{formatting.fault(planned.fault, planned.rank)}: into attempt {before.attempt}{position}")
-        self.reports.append(self._faults.inject(planned, before))
-        self._print(f"    {sentence(self.reports[-1])}")
+    except JobSettledError as settled:
+        missed = options.total - len(reports)
+        print_line(f"{missed} of {options.total} faults were not injected: the job {settled} before")
+    except KeyboardInterrupt:
+        note("The job keeps running.")
+        return reports, ExitCode.INTERRUPTED
+    return reports, ExitCode.SUCCEEDED if all_recovered(reports, options.total) else ExitCode.FAILED

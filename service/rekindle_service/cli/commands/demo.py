@@ -13,12 +13,12 @@ from rekindle.contract.processes import ProcessIdentity, boot_id
 from rekindle.contract.run_dir.paths import RankDir
 from rekindle.contract.run_dir.rank_records import RankStatus
 from rekindle_service.cli import formatting
-from rekindle_service.cli.background_server import RunningServer, running_server, start_server
+from rekindle_service.cli.background_server import running_server, start_server
 from rekindle_service.cli.commands.wait import job_display
 from rekindle_service.cli.context import HomeOption, settings_of
 from rekindle_service.cli.exit_codes import ExitCode
 from rekindle_service.cli.formatting import err, out
-from rekindle_service.client import Attempt, Client, Job, is_settled
+from rekindle_service.client import Attempt, Client, Job, LocalServer, is_settled
 from rekindle_service.config.home import Home
 
 _KILLED_RANK = 1
@@ -35,20 +35,26 @@ def demo(context: typer.Context, home: HomeOption = None) -> None:
     """
     directory = settings_of(context, home=home).home_dir
     server = _server(directory)
-    with Client(lambda: server.access) as client:
-        job = _submit(client, server)
-        job, killed_at = _kill_after_snapshot(client, job, directory)
+    with Client(lambda: server) as client:
+        job = client.submit(dict(_REQUEST))
+        _report("job", f"{job['number']} ({job['id']}): {formatting.target(job)} on 2 ranks")
+        _report("watch", page(server, job))
+        killed_at = _kill_after_snapshot(client, job["id"], directory)
         job = _poll_until(client, job["id"], is_settled)
-        attempts, accuracy = client.attempts(job["id"]), _test_accuracy(client, job["id"])
+        attempts, reported = client.attempts(job["id"]), client.metrics(job["id"], "test_accuracy")
+    points = [point for series in reported for point in series["points"]]
+    accuracy = points[-1][3] if points else None
     _report_recovery(attempts, killed_at)
-    _report_end(job, accuracy, server)
+    reached = "unknown" if accuracy is None else f"{accuracy:.4f}"
+    _report(job["state"], f"at step {job['step']}; restarts {job['restarts']}; accuracy on the test set {reached}")
+    _report("page", page(server, job))
     missing = shortfalls(job, attempts, accuracy)
     for each in missing:
         err().print(Text.assemble(("not shown: ", "bold red"), each))
     raise typer.Exit(ExitCode.FAILED if missing else ExitCode.SUCCEEDED)
 
 
-def _server(home: Home) -> RunningServer:
+def _server(home: Home) -> LocalServer:
     server = running_server(home)
     if server is not None:
         _report("server", f"already runs in {home.root} (pid {server.pid})")
@@ -58,31 +64,21 @@ def _server(home: Home) -> RunningServer:
     return server
 
 
-def _submit(client: Client, server: RunningServer) -> Job:
-    job = client.submit(dict(_REQUEST))
-    _report("job", f"{job['number']} ({job['id']}): {formatting.target(job)} on 2 ranks")
-    _report("watch", page(server, job))
-    return job
-
-
-def _kill_after_snapshot(client: Client, job: Job, home: Home) -> tuple[Job, float]:
-    """Wait until steps after a snapshot are finished, so that the kill has a cost, and kill a rank.
-
-    Returns the job as it was then and the time in seconds since the epoch.
-    """
+def _kill_after_snapshot(client: Client, job_id: str, home: Home) -> float:
+    """Kill a rank when steps after a snapshot are finished, so that it has a cost; returns seconds since the epoch."""
     while True:
-        job = _poll_until(client, job["id"], lambda now: is_past_snapshot(now) or is_settled(now))
+        job = _poll_until(client, job_id, lambda now: is_past_snapshot(now) or is_settled(now))
         if is_settled(job):
             status = formatting.status_line(job)
             err().print(Text(f"The job ended before a rank could be killed: {job['state']}. {status}"))
             raise typer.Exit(ExitCode.FAILED)
-        ranks = client.ranks(job["id"], job["attempt"])
+        ranks = client.ranks(job_id, job["attempt"])
         pid = next((rank["pid"] for rank in ranks if rank["rank"] == _KILLED_RANK), None)
-        rank_dir = home.run_dir(job["id"]).attempt(job["attempt"]).rank(_KILLED_RANK)
+        rank_dir = home.run_dir(job_id).attempt(job["attempt"]).rank(_KILLED_RANK)
         if pid is not None and kill_rank(rank_dir, pid):
             _report("snapshot", f"of step {job['snapshot_step']} is on disk; training is at step {job['step']}")
             _report("kill -9", f"rank {_KILLED_RANK} (pid {pid})")
-            return job, time.time()
+            return time.time()
 
 
 def is_past_snapshot(job: Job) -> bool:
@@ -93,10 +89,8 @@ def is_past_snapshot(job: Job) -> bool:
 def kill_rank(rank_dir: RankDir, pid: int) -> bool:
     """SIGKILL the process that wrote ``rank_dir``, if it is ``pid`` and still runs; False when it does not."""
     value = read_json(rank_dir.status)
-    if value is None:
-        return False
-    status = RankStatus.from_json(value)
-    if status.pid != pid:
+    status = None if value is None else RankStatus.from_json(value)
+    if status is None or status.pid != pid:
         return False
     return ProcessIdentity(pid, status.start_time, boot_id()).send_signal(signal.SIGKILL)
 
@@ -122,35 +116,21 @@ def _report_recovery(attempts: list[Attempt], killed_at: float) -> None:
         _report("resumed", f"attempt {attempt['number']} from step {attempt['resumed_from_step']}{took}")
 
 
-def _test_accuracy(client: Client, job_id: str) -> float | None:
-    """The last test accuracy that the recipe reported."""
-    points = [point for series in client.metrics(job_id, "test_accuracy") for point in series["points"]]
-    return points[-1][3] if points else None
-
-
 def shortfalls(job: Job, attempts: list[Attempt], accuracy: float | None) -> list[str]:
     """What the demo promises and this run did not show."""
-    missing = []
-    if job["state"] != "succeeded":
-        missing.append(f"the job should succeed; it is {job['state']}: {formatting.status_line(job)}")
-    if job["restarts"] < 1:
-        missing.append("the kill should cause a restart; there was none")
-    if not any((attempt["resumed_from_step"] or 0) > 0 for attempt in attempts[1:]):
-        missing.append("an attempt should resume from a step after 0; none did")
-    if accuracy is None or accuracy < _MIN_ACCURACY:
-        missing.append(f"the test accuracy should be at least {_MIN_ACCURACY}; it is {accuracy}")
-    return missing
+    resumed = any((attempt["resumed_from_step"] or 0) > 0 for attempt in attempts[1:])
+    shown = {
+        f"the job should succeed; it is {job['state']}: {formatting.status_line(job)}": job["state"] == "succeeded",
+        "the kill should cause a restart; there was none": job["restarts"] > 0,
+        "an attempt should resume from a step after 0; none did": resumed,
+        f"the test accuracy should be at least {_MIN_ACCURACY}; it is {accuracy}": (accuracy or 0) >= _MIN_ACCURACY,
+    }
+    return [promise for promise, kept in shown.items() if not kept]
 
 
-def _report_end(job: Job, accuracy: float | None, server: RunningServer) -> None:
-    reached = "unknown" if accuracy is None else f"{accuracy:.4f}"
-    _report(job["state"], f"at step {job['step']}; restarts {job['restarts']}; accuracy on the test set {reached}")
-    _report("page", page(server, job))
-
-
-def page(server: RunningServer, job: Job) -> str:
+def page(server: LocalServer, job: Job) -> str:
     """The URL of the job's page; browsers never send the token, which is after the #."""
-    return f"{server.access.url}/jobs/{job['id']}#token={server.access.token}"
+    return f"{server.url}/jobs/{job['id']}#token={server.token}"
 
 
 def _report(label: str, text: str) -> None:

@@ -16,7 +16,6 @@ from rekindle_service.cli.checks.system import system
 from rekindle_service.cli.context import OptionalJobArgument, connect, find_job, settings_of
 from rekindle_service.cli.exit_codes import ExitCode
 from rekindle_service.cli.formatting import Output, OutputOption, out, print_answer
-from rekindle_service.config.home import Home
 from rekindle_service.sanitize import sanitize_line, strip_control
 
 _STYLES = {Level.OK: "green", Level.WARNING: "yellow", Level.PROBLEM: "bold red"}
@@ -27,7 +26,7 @@ def doctor(
     job: OptionalJobArgument = None,
     python: Annotated[str | None, typer.Option(help="Interpreter that runs jobs. (default: this one)")] = None,
     stacks: Annotated[bool, typer.Option("--stacks", help="With JOB: print the Python stacks of every rank.")] = False,
-    output: OutputOption = Output.TABLE,
+    output: OutputOption = "table",
 ) -> None:
     """Check this machine, or one job, and advise what to do about each problem.
 
@@ -37,7 +36,11 @@ def doctor(
     if job is None:
         if stacks:
             raise typer.BadParameter("--stacks needs a job")
-        findings = check_machine(settings.home_dir, python or sys.executable)
+        from rekindle_service.cli.checks.gpus import gpus  # loads NVML, which no other command needs
+
+        home = settings.home_dir
+        findings = [*software(python or sys.executable), *gpus(home.runs), *system(home.root)]
+        findings += [*storage(home.root), *home_access(home)]
         _print(findings, [], output)
     else:
         with connect(context) as client:
@@ -46,13 +49,6 @@ def doctor(
             _print(findings, job_checks.stacks(client, found) if stacks else [], output)
     failed = any(finding.level is Level.PROBLEM for finding in findings)
     raise typer.Exit(ExitCode.FAILED if failed else ExitCode.SUCCEEDED)
-
-
-def check_machine(home: Home, python: str) -> list[Finding]:
-    """All checks that need no job."""
-    from rekindle_service.cli.checks.gpus import gpus  # loads NVML, which no other command needs
-
-    return [*software(python), *gpus(home.runs), *system(home.root), *storage(home.root), *home_access(home)]
 
 
 def _print(findings: list[Finding], stacks: list[tuple[int, str]], output: Output) -> None:

@@ -8,16 +8,19 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.table import Table
+from rich.text import Text
 from typer import Argument, Option
 
-from rekindle_service.cli import experiment_tables, formatting
+from rekindle_service.cli import formatting
 from rekindle_service.cli.context import connect, settings_of
 from rekindle_service.cli.exit_codes import ExitCode, exit_code_for
 from rekindle_service.cli.formatting import Output, OutputOption, note, note_connection, out, print_answer
 from rekindle_service.cli.source_code import interpreter, send_directory
-from rekindle_service.client import Client, Experiment, ExperimentSummary, ProblemError, Trial, is_settled
+from rekindle_service.client import BuiltIn, Client, Experiment, ExperimentSummary, ProblemError, Row, Trial, is_settled
+from rekindle_service.client.calls import drop_unset
 from rekindle_service.config.settings import Settings
-from rekindle_service.experiments.matrix import label
+from rekindle_service.experiments.matrix import format_value, label
 from rekindle_service.sanitize import sanitize_line
 
 _POLL_INTERVAL = 1.0  # seconds
@@ -34,7 +37,7 @@ def experiment(
     cancel: Annotated[str | None, Option(metavar="EXPERIMENT", help="Cancel this one, by id, number or name.")] = None,
     list_all: Annotated[bool, Option("--list", help="List the built-in and the submitted experiments.")] = False,
     follow: Annotated[bool, Option("--follow", help="Wait for completion of all jobs, then print the table.")] = False,
-    output: OutputOption = Output.TABLE,
+    output: OutputOption = "table",
 ) -> None:
     """Run a set of jobs that differ in some parameters, and compare their results.
 
@@ -42,7 +45,10 @@ def experiment(
 
     rekindle experiment --file my.toml --follow
     """
-    _require_one({"NAME": name, "--file": file, "--show": show, "--cancel": cancel, "--list": list_all})
+    given = {"NAME": name, "--file": file, "--show": show, "--cancel": cancel, "--list": list_all}
+    named = [word for word, value in given.items() if value]
+    if len(named) != 1:
+        raise typer.BadParameter(f"pass one of {', '.join(given)}" + (f", not {' and '.join(named)}" if named else ""))
     with connect(context) as client:
         if list_all:
             return _list(client, output)
@@ -52,17 +58,11 @@ def experiment(
             found = client.experiment(find_experiment(client, show)["id"])
         else:
             body = {"builtin": name} if file is None else read_experiment(file)
-            body |= {key: value for key, value in (("size", size), ("args", args)) if value}
+            body |= drop_unset(size=size, args=args)
             found = client.submit_experiment(_with_code(client, settings_of(context), body))
         if follow:
             raise typer.Exit(_follow(client, found, output))
     return _print(found, output, with_table=show is not None)
-
-
-def _require_one(given: dict[str, Any]) -> None:
-    named = [word for word, value in given.items() if value]
-    if len(named) != 1:
-        raise typer.BadParameter(f"pass one of {', '.join(given)}" + (f", not {' and '.join(named)}" if named else ""))
 
 
 def find_experiment(client: Client, reference: str) -> ExperimentSummary:
@@ -96,7 +96,6 @@ def read_experiment(path: Path) -> dict[str, Any]:
 
 
 def _absolute(base: dict[str, Any], directory: Path) -> dict[str, Any]:
-    """``base`` with absolute paths."""
     code, python = base.get("code"), base.get("python")
     absolute = dict(base)
     if isinstance(code, dict) and isinstance(code.get("path"), str):
@@ -123,10 +122,10 @@ def _list(client: Client, output: Output) -> None:
     builtins, submitted = client.builtin_experiments(), client.experiments()
     answer = {"builtin": builtins, "started": submitted}
     if not print_answer(output, answer, (one["id"] for one in submitted)):
-        out().print(experiment_tables.builtin_table(builtins))
+        out().print(builtin_table(builtins))
         if submitted:
             out().print()
-            out().print(experiment_tables.summary_table(submitted))
+            out().print(summary_table(submitted))
 
 
 def _follow(client: Client, found: Experiment, output: Output) -> ExitCode:
@@ -174,11 +173,79 @@ def _print(experiment: Experiment, output: Output, *, with_table: bool) -> None:
     elif with_table:
         if experiment["title"]:
             out().print(sanitize_line(experiment["title"]))
-        out().print(experiment_tables.comparison_table(experiment))
+        out().print(comparison_table(experiment))
         for each in experiment["notes"]:
             out().print(sanitize_line(each))
-        out().print(f"Measured on {experiment_tables.machine_line(experiment)}.")
+        out().print(f"Measured on {machine_line(experiment)}.")
     else:
         out().print(_submitted(experiment))
         out().print(f"Print its table with: rekindle experiment --show {experiment['id']} --follow")
     sys.stdout.flush()
+
+
+# --- tables
+
+
+def comparison_table(experiment: Experiment) -> Table:
+    """A row for each combination of parameters; states have a column unless all jobs succeeded."""
+    headings = [*experiment["parameters"], *experiment["measures"]]
+    all_succeeded = set(experiment["states"]) == {"succeeded"}
+    columns = [sanitize_line(each) for each in headings] + ([] if all_succeeded else ["state"])
+    return formatting.table(columns, [_cells(experiment, row)[: len(columns)] for row in experiment["rows"]])
+
+
+def _cells(experiment: Experiment, row: Row) -> list[str | Text]:
+    parameters = [
+        sanitize_line(format_value(row["parameters"][key])) if key in row["parameters"] else ""
+        for key in experiment["parameters"]
+    ]
+    values = [value_text(*pair) for pair in zip(row["values"], row["spread"], strict=True)]
+    states = dict.fromkeys(experiment["trials"][index]["state"] for index in row["trials"])
+    return [*parameters, *values, Text(", ").join(formatting.state_text(state) for state in states)]
+
+
+def value_text(value: float | None, spread: tuple[float, float] | None) -> str:
+    """``0.9721``, or ``0.9721 (0.9694 to 0.9749)`` for the mean of several."""
+    if value is None:
+        return formatting.ABSENT
+    return _number(value) + ("" if spread is None else f" ({_number(spread[0])} to {_number(spread[1])})")
+
+
+def _number(value: float) -> str:
+    """Four significant digits; a whole number in full."""
+    return f"{value:.0f}" if value.is_integer() and abs(value) < 1e15 else f"{value:.4g}"
+
+
+def machine_line(experiment: Experiment) -> str:
+    """``AMD EPYC, 2 cores, 8.2 GB, torch 2.11.0, load 0.4 at the start``."""
+    machine = experiment["machine"]
+    parts = [
+        machine.get("processor", "unknown processor"),
+        f"{machine.get('cores')} cores",
+        formatting.size(machine.get("memory") or 0),
+        *machine.get("gpus", []),
+        f"torch {machine.get('torch')}",
+        f"load {machine.get('load')} at the start",
+    ]
+    return sanitize_line(", ".join(map(str, parts)))
+
+
+def builtin_table(builtins: list[BuiltIn]) -> Table:
+    """One row per name, with its sizes and their numbers of jobs."""
+    rows: dict[str, list[BuiltIn]] = {}
+    for each in builtins:
+        rows.setdefault(each["name"], []).append(each)
+    sizes = {name: ", ".join(f"{one['size']} ({one['jobs']} jobs)" for one in each) for name, each in rows.items()}
+    return formatting.table(
+        ("NAME", "SIZES", "COMPARES"), ((name, sizes[name], each[0]["title"]) for name, each in rows.items())
+    )
+
+
+def summary_table(experiments: list[ExperimentSummary]) -> Table:
+    return formatting.table(("#", "ID", "NAME", "JOBS", "STATES", "SUBMITTED"), map(_summary_row, experiments))
+
+
+def _summary_row(one: ExperimentSummary) -> list[str | Text]:
+    states = ", ".join(f"{count} {sanitize_line(state)}" for state, count in one["states"].items())
+    name, submitted = sanitize_line(one["name"]), formatting.clock(one["created_at"])
+    return [str(one["number"]), one["id"], name, str(one["jobs"]), states, submitted]

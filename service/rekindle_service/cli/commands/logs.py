@@ -4,10 +4,11 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from enum import StrEnum
-from typing import Annotated
+from dataclasses import dataclass
+from typing import Annotated, Literal
 
 import typer
+from typer import Option
 
 from rekindle_service.cli import formatting
 from rekindle_service.cli.context import JobArgument, connect, find_job
@@ -19,47 +20,40 @@ _RANK_COLOURS = ("36", "33", "32", "35", "34", "96", "93", "92", "95", "94")  # 
 _BAR_INTERVAL = 5.0  # seconds between two drawings of one progress bar, when following
 _CURSOR_UP = b"\x1b[A"
 _DIM, _RESET = "\x1b[2m", "\x1b[0m"
+_TAIL_HELP = "Start with the last N lines of the latest attempt."
 
-
-class LogOutput(StrEnum):
-    TEXT = "text"
-    JSON = "json"
-
-
-class Stream(StrEnum):
-    STDOUT = "stdout"
-    STDERR = "stderr"
-    BOTH = "both"
+LogOutput = Literal["text", "json"]
+Stream = Literal["stdout", "stderr", "both"]
 
 
 def logs(
     context: typer.Context,
     job: JobArgument,
-    follow: Annotated[bool, typer.Option("-f", "--follow", help="Follow the logs until the job has ended.")] = False,
-    rank: Annotated[int | None, typer.Option(min=0, help="Only this rank. (default: all)")] = None,
-    attempt: Annotated[int | None, typer.Option(min=1, help="Only this attempt. (default: all)")] = None,
-    stream: Annotated[Stream, typer.Option(help="Only this output stream of the ranks.")] = Stream.BOTH,
-    tail: Annotated[
-        int | None, typer.Option("-n", "--tail", min=1, help="Start with the last N lines of the latest attempt.")
-    ] = None,
+    follow: Annotated[bool, Option("-f", "--follow", help="Follow the logs until the job has ended.")] = False,
+    rank: Annotated[int | None, Option(min=0, help="Only this rank. (default: all)")] = None,
+    attempt: Annotated[int | None, Option(min=1, help="Only this attempt. (default: all)")] = None,
+    stream: Annotated[Stream, Option(help="Only this output stream of the ranks.")] = "both",
+    tail: Annotated[int | None, Option("-n", "--tail", min=1, help=_TAIL_HELP)] = None,
     output: Annotated[
-        LogOutput, typer.Option("-o", "--output", help="text for people; json prints one object per line.")
-    ] = LogOutput.TEXT,
-    raw: Annotated[bool, typer.Option("--raw", help="Keep control characters, which act on this terminal.")] = False,
+        LogOutput, Option("-o", "--output", help="text for people; json prints one object per line.")
+    ] = "text",
+    raw: Annotated[bool, Option("--raw", help="Keep control characters, which act on this terminal.")] = False,
 ) -> None:
     """Show the output of the ranks. Neither Ctrl-C nor a restart of the server affects the job.
 
     Only the latest drawing of a progress bar is shown, with -f one every 5 seconds; --raw and -o json show all.
     """
-    choice = LogFilter(rank, None if stream is Stream.BOTH else stream.value, attempt, tail)
+    choice = LogFilter(rank, None if stream == "both" else stream, attempt, tail)
+    printer = TextPrinter(raw=raw, prefixed=rank is None, coloured=out().is_terminal and not out().no_color)
     with connect(context) as client:
         job_id = find_job(client, job)["id"]
-        printer = _printer(output, raw=raw, prefixed=rank is None)
         try:
             items = client.logs(job_id, choice, follow=follow, on_connection_change=note_connection)
-            everything = raw or output is LogOutput.JSON
-            for item in items if everything else collapse_redraws(items, follow=follow):
-                printer.write(item)
+            if output == "json":
+                print_json_lines(items)
+            else:
+                for item in items if raw else collapse_redraws(items, follow=follow):
+                    printer.write(item)
         except KeyboardInterrupt:
             note(f"The job keeps running. Follow it again with: rekindle logs -f {job_id}")
             raise typer.Exit(ExitCode.INTERRUPTED) from None
@@ -68,62 +62,48 @@ def logs(
             note(f"── {last['state']} {formatting.status_line(last)}".rstrip() + " ──")
 
 
-def _printer(output: LogOutput, *, raw: bool, prefixed: bool) -> "TextPrinter | JsonPrinter":
-    if output is LogOutput.JSON:
-        return JsonPrinter()
-    return TextPrinter(raw=raw, prefixed=prefixed, coloured=out().is_terminal and not out().no_color)
-
-
-class JsonPrinter:
-    """Log lines as JSON, in ASCII, so that no text in it can control a terminal."""
-
-    def __init__(self) -> None:
-        self._attempt = 0
-
-    def write(self, item: LogItem) -> None:
+def print_json_lines(items: Iterable[LogItem]) -> None:
+    """In ASCII, so that no text in it can control a terminal."""
+    attempt = 0
+    for item in items:
         if isinstance(item, AttemptHeader):
-            self._attempt = item.attempt
-            return
-        text = item.raw.rstrip(b"\r\n").decode(errors="replace")
-        line = {"attempt": self._attempt, "rank": item.rank, "stream": item.stream, "text": text}
-        sys.stdout.write(json.dumps(line) + "\n")
-        sys.stdout.flush()
+            attempt = item.attempt
+        else:
+            text = item.raw.rstrip(b"\r\n").decode(errors="replace")
+            _print(json.dumps({"attempt": attempt, "rank": item.rank, "stream": item.stream, "text": text}))
 
 
+def _print(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TextPrinter:
     """Log lines for people."""
 
-    def __init__(self, *, raw: bool, prefixed: bool, coloured: bool) -> None:
-        self._raw = raw
-        self._prefixed = prefixed
-        self._coloured = coloured
+    raw: bool
+    prefixed: bool
+    coloured: bool
 
     def write(self, item: LogItem) -> None:
         """Print at once; raw output contains only what the job wrote."""
         if isinstance(item, AttemptHeader):
             if item.attempt > 1:
-                (note if self._raw else self._print)(header(item))
-        elif self._raw:
+                (note if self.raw else _print)(header(item))
+        elif self.raw:
             sys.stdout.buffer.write(self._prefix(item).encode() + item.raw)
             sys.stdout.buffer.flush()
         else:
             for line in item.text.split("\n"):
-                self._print(self._prefix(item) + self._dimmed(item, line))
-
-    def _print(self, line: str) -> None:
-        sys.stdout.write(line + "\n")
-        sys.stdout.flush()
+                dimmed = self.coloured and item.stream == "stderr"
+                _print(self._prefix(item) + (f"{_DIM}{line}{_RESET}" if dimmed else line))
 
     def _prefix(self, item: LogLine) -> str:
-        if not self._prefixed:
+        if not self.prefixed:
             return ""
-        prefix = f"[rank {item.rank}]"
-        if self._coloured:
-            prefix = f"\x1b[{_RANK_COLOURS[item.rank % len(_RANK_COLOURS)]}m{prefix}{_RESET}"
-        return prefix + " "
-
-    def _dimmed(self, item: LogLine, line: str) -> str:
-        return f"{_DIM}{line}{_RESET}" if self._coloured and item.stream == "stderr" else line
+        colour = _RANK_COLOURS[item.rank % len(_RANK_COLOURS)]
+        return f"\x1b[{colour}m[rank {item.rank}]{_RESET} " if self.coloured else f"[rank {item.rank}] "
 
 
 def header(item: AttemptHeader) -> str:

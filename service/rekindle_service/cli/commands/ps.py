@@ -5,11 +5,9 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from rekindle_service.cli import formatting
 from rekindle_service.cli.context import connect
-from rekindle_service.cli.formatting import Output, OutputOption, out, print_answer, state_text, table
+from rekindle_service.cli.formatting import OutputOption, job_cells, out, print_answer, state_text, table
 from rekindle_service.client import Job
-from rekindle_service.sanitize import sanitize_line
 
 _MAX_NAME = 24  # cells, on a terminal
 _COLUMNS = ("#", "ID", "NAME", "STATE", "STEP", "LEFT", "RANKS", "RESTARTS", "STATUS")
@@ -20,13 +18,13 @@ def ps(
     state: Annotated[str | None, typer.Option(help="Only jobs in this state.")] = None,
     name: Annotated[str | None, typer.Option(help="Only jobs of this name.")] = None,
     limit: Annotated[int, typer.Option(help="Maximum number of jobs.", min=1)] = 20,
-    output: OutputOption = Output.TABLE,
+    output: OutputOption = "table",
 ) -> None:
     """List jobs, latest first."""
     with connect(context) as client:
         jobs = list(client.jobs(state=state, name=name, limit=limit))
     if not print_answer(output, jobs, (job["id"] for job in jobs)):
-        console, listed = out(), table(_COLUMNS, (_row(job) for job in jobs))
+        console, listed = out(), table(_COLUMNS, map(_row, jobs))
         if console.is_terminal:
             names = listed.columns[_COLUMNS.index("NAME")]
             names.no_wrap, names.overflow, names.max_width = True, "ellipsis", _MAX_NAME
@@ -34,14 +32,5 @@ def ps(
 
 
 def _row(job: Job) -> list[str | Text]:
-    return [
-        str(job["number"]),
-        job["id"],
-        sanitize_line(job["name"]),
-        state_text(job["state"]),
-        formatting.step_cell(job),
-        formatting.ABSENT if job["eta_seconds"] is None else formatting.duration(job["eta_seconds"]),
-        str(job["world_size"] or formatting.requested_ranks(job)),
-        str(job["restarts"]),
-        formatting.status_line(job),
-    ]
+    cells = {**job_cells(job), "STATE": state_text(job["state"])}
+    return [cells[column] for column in _COLUMNS]

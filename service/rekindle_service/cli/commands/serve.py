@@ -3,20 +3,21 @@
 from typing import Annotated
 
 import typer
+from typer import Option
 
 from rekindle_service.cli.context import HomeOption, settings_of
-from rekindle_service.cli.exit_codes import ExitCode
-from rekindle_service.cli.formatting import err, format_error, note
+from rekindle_service.cli.formatting import note
+from rekindle_service.client import ProblemError
+
+_PORT_HELP = "Port to listen on; 0 takes any free one. (default: 8700)"
 
 
 def serve(
     context: typer.Context,
-    host: Annotated[str | None, typer.Option(help="Address to listen on. (default: 127.0.0.1)")] = None,
-    port: Annotated[
-        int | None, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes any free one. (default: 8700)")
-    ] = None,
+    host: Annotated[str | None, Option(help="Address to listen on. (default: 127.0.0.1)")] = None,
+    port: Annotated[int | None, Option(min=0, max=65535, help=_PORT_HELP)] = None,
     allow_remote: Annotated[
-        bool, typer.Option("--allow-remote", help="Allow a --host that other machines can reach.")
+        bool, Option("--allow-remote", help="Allow a --host that other machines can reach.")
     ] = False,
     home: HomeOption = None,
 ) -> None:
@@ -32,12 +33,11 @@ def token(context: typer.Context) -> None:
     path = settings_of(context).home_dir.token
     try:
         typer.echo(path.read_text().strip())
+    except FileNotFoundError:
+        raise ProblemError(
+            {"detail": f"There is no token in {path}. The first `rekindle serve` creates one."}
+        ) from None
     except OSError as error:
-        if isinstance(error, FileNotFoundError):
-            problem = format_error(f"There is no token in {path}.", "The first `rekindle serve` creates one.")
-        else:
-            hint = "Only the user who runs the server can read it."
-            problem = format_error(f"{path} cannot be read: {error.strerror}.", hint)
-        err().print(problem)
-        raise typer.Exit(ExitCode.USAGE) from None
+        reason = f"{path} cannot be read: {error.strerror}. Only the user who runs the server can read it."
+        raise ProblemError({"detail": reason}) from None
     note(str(path))

@@ -7,12 +7,12 @@ from rich.text import Text
 
 from rekindle_service.cli import formatting
 from rekindle_service.cli.context import JobArgument, connect, find_job
-from rekindle_service.cli.formatting import Output, OutputOption, out, print_answer
+from rekindle_service.cli.formatting import OutputOption, out, print_answer
 from rekindle_service.client import Attempt, Job, TimeBreakdown
 from rekindle_service.sanitize import sanitize_line
 
 
-def show(context: typer.Context, job: JobArgument, output: OutputOption = Output.TABLE) -> None:
+def show(context: typer.Context, job: JobArgument, output: OutputOption = "table") -> None:
     """Show a job's status and attempt history."""
     with connect(context) as client:
         found = find_job(client, job)

@@ -10,17 +10,19 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer import Option
 from typer.core import TyperGroup
 
 from rekindle.contract.environment import clean_environment
 from rekindle_service.cli import formatting
 from rekindle_service.cli.context import JobArgument, connect, find_job, settings_of
-from rekindle_service.cli.formatting import Output, OutputOption, note, out, print_answer, table
+from rekindle_service.cli.formatting import OutputOption, note, out, print_answer, table
 from rekindle_service.client import Job, ProblemError, Snapshot
 from rekindle_service.config.home import Home
 from rekindle_service.sanitize import sanitize_line
 
 _COLUMNS = ("STEP", "EPOCH", "SIZE", "VERIFIED", "RANKS", "TAKEN", "SCORE")
+_FILE = Path("model.safetensors")
 _EXPORT_REJECTED = 2
 """Exit code of the export when it knows what is wrong; its standard error is a sentence for people then."""
 
@@ -37,7 +39,7 @@ snapshots = typer.Typer(cls=_Verbs, no_args_is_help=True, help="List the snapsho
 
 
 @snapshots.command("list")
-def list_snapshots(context: typer.Context, job: JobArgument, output: OutputOption = Output.TABLE) -> None:
+def list_snapshots(context: typer.Context, job: JobArgument, output: OutputOption = "table") -> None:
     """List the snapshots that a job can resume from; ``list`` may be omitted."""
     with connect(context) as client:
         answer = client.snapshots(find_job(client, job)["id"])
@@ -65,12 +67,10 @@ def export(
     context: typer.Context,
     job: JobArgument,
     output: Annotated[
-        Path, typer.Option("-o", "--output", metavar="FILE", help="File to write: .safetensors or .pt.")
-    ] = Path("model.safetensors"),
-    step: Annotated[
-        int | None, typer.Option(min=0, help="Step of the snapshot. (default: the latest verified)")
-    ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace an existing FILE.")] = False,
+        Path, Option("-o", "--output", metavar="FILE", help="File to write: .safetensors or .pt.")
+    ] = _FILE,
+    step: Annotated[int | None, Option(min=0, help="Step of the snapshot. (default: the latest verified)")] = None,
+    force: Annotated[bool, Option("--force", help="Replace an existing FILE.")] = False,
 ) -> None:
     """Write the plain weights of a snapshot to a file that other programs can read."""
     settings = settings_of(context)
@@ -92,15 +92,10 @@ def _export(home: Home, job: Job, target: Path, step: int | None, *, force: bool
     command += [] if step is None else ["--step", str(step)]
     command += ["--force"] if force else []
     environment = {**clean_environment(os.environ), "PYTHONPATH": str(home.worker_path), "CUDA_VISIBLE_DEVICES": ""}
+    text: Any = {"encoding": "utf-8", "errors": "replace"}
     try:
         done = subprocess.run(
-            command,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
-            check=False,
+            command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, check=False, **text
         )
     except OSError as error:
         raise _problem(f"The job's Python cannot be started: {error}") from error

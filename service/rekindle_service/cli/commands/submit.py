@@ -11,8 +11,8 @@ from rekindle.contract.job import SnapshotPolicy
 from rekindle_service.cli import formatting, source_code
 from rekindle_service.cli.commands.wait import follow as follow_job
 from rekindle_service.cli.context import connect, find_job, settings_of
-from rekindle_service.cli.formatting import Output, OutputOption, note, print_job
-from rekindle_service.client import Job
+from rekindle_service.cli.formatting import OutputOption, note, print_job
+from rekindle_service.client.calls import drop_unset
 from rekindle_service.sanitize import sanitize_line
 
 CONTEXT = {"allow_interspersed_args": False}
@@ -43,10 +43,6 @@ def parse_ranks(text: str) -> int | dict[str, int]:
         raise typer.BadParameter(f"must be a number or MIN:MAX, as in 2 or 1:4, not {text!r}") from None
 
 
-def _parse_python(text: str) -> str:
-    return source_code.interpreter(text, Path.cwd())
-
-
 def submit(
     context: typer.Context,
     command: Annotated[Words, typer.Argument(metavar="[SCRIPT] [ARGS]", help="The script and its arguments.")] = None,
@@ -58,12 +54,12 @@ def submit(
     env: Annotated[Words, option(metavar="K[=V]", help="Environment variable; K alone copies its value.")] = None,
     after: Annotated[Words, option(metavar="JOB", help="Start only after this job has succeeded.")] = None,
     follow: Annotated[bool, option("--follow", help=FOLLOW_HELP)] = False,
-    output: OutputOption = Output.TABLE,
+    output: OutputOption = "table",
     # Each option below is sent as the field of its name, or as that of the snapshot policy; see ``job_fields``.
     name: Annotated[Text, option(help="Job name. (default: that of the script)")] = None,
     ranks: Annotated[Text, option(metavar="N|MIN:MAX", parser=parse_ranks, help=RANKS_HELP)] = None,
     device: Annotated[Text, option(metavar="auto|cpu|cuda", help="Device of the ranks. (default: auto)")] = None,
-    python: Annotated[Text, option(metavar="PATH|active", parser=_parse_python, help=PYTHON_HELP)] = None,
+    python: Annotated[Text, option(metavar="PATH|active", parser=source_code.interpreter, help=PYTHON_HELP)] = None,
     priority: Annotated[Int, option(help="Jobs of higher priority start first. (default: 0)")] = None,
     max_failures: Annotated[Int, option(help="Failures without progress before giving up. (default: 3)")] = None,
     hang_timeout: Annotated[Float, option(help=HANG_HELP)] = None,
@@ -92,9 +88,12 @@ def submit(
         if directory is not None:
             body["code"] = source_code.send_directory(client, settings_of(context), directory)
         body["after"] = [find_job(client, each)["id"] for each in after or []]
-        job = client.submit(drop_unset(body))
-        if not follow or output is Output.TABLE:
-            print_job(job, output, _submitted(job))
+        job = client.submit(drop_unset(**body))
+        if not follow or output == "table":
+            sentence = (
+                f"{sanitize_line(job['name'])} is job {job['number']} ({job['id']}), {sanitize_line(job['state'])}"
+            )
+            print_job(job, output, formatting.join([sentence, formatting.status_line(job)], ": "))
         if follow:
             raise typer.Exit(follow_job(client, job["id"], output))
 
@@ -107,12 +106,7 @@ def job_fields(parameters: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of the request body that options set one to one; ``parameters`` are those of the command line."""
     fields = {name: value for name, value in parameters.items() if name not in _OTHER_PARAMETERS}
     policy = {name: fields.pop(name) for name in _POLICY_FIELDS if name in fields}
-    return drop_unset({**fields, "snapshot": drop_unset(policy)})
-
-
-def drop_unset(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields that were given; the server has the default of every other."""
-    return {name: value for name, value in fields.items() if value not in (None, [], {})}
+    return drop_unset(**fields, snapshot=drop_unset(**policy))
 
 
 def target_and_args(command: list[str], module: str | None, recipe: str | None) -> tuple[str, str, list[str]]:
@@ -142,8 +136,3 @@ def environment(assignments: list[str], own: Mapping[str, str]) -> dict[str, str
             raise typer.BadParameter(f"--env {name}: not set in this shell; pass --env {name}=VALUE")
         variables[name] = value if equals else own[name]
     return variables
-
-
-def _submitted(job: Job) -> str:
-    name, state = sanitize_line(job["name"]), sanitize_line(job["state"])
-    return formatting.join([f"{name} is job {job['number']} ({job['id']}), {state}", formatting.status_line(job)], ": ")

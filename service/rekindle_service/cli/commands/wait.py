@@ -17,7 +17,7 @@ from rekindle_service.sanitize import sanitize_line
 _REPORTED_SHARE = 0.1  # a line for each tenth of the steps
 
 
-def wait(context: typer.Context, job: JobArgument, output: OutputOption = Output.TABLE) -> None:
+def wait(context: typer.Context, job: JobArgument, output: OutputOption = "table") -> None:
     """Wait until a job has ended; the exit code reflects the outcome.
 
     0 succeeded, 1 failed, 3 cancelled, 4 drained and held; 2 for a wrong command or no server, 130 for Ctrl-C.
@@ -27,7 +27,7 @@ def wait(context: typer.Context, job: JobArgument, output: OutputOption = Output
         raise typer.Exit(follow(client, find_job(client, job)["id"], output))
 
 
-def follow(client: Client, job_id: str, output: Output = Output.TABLE) -> ExitCode:
+def follow(client: Client, job_id: str, output: Output = "table") -> ExitCode:
     """Show the job until it is settled; a program gets only its final state."""
     try:
         with job_display(output) as show:
@@ -69,12 +69,22 @@ def _tenths(job: Job) -> int:
 
 
 @contextmanager
-def job_display(output: Output = Output.TABLE) -> Iterator[Callable[[Job], None]]:
+def job_display(output: Output = "table") -> Iterator[Callable[[Job], None]]:
     """A function that shows a job: nothing for a program, a bar on a terminal, else a line for each change."""
-    if output is not Output.TABLE:
+    if output != "table":
         yield lambda job: None
     elif not sys.stdout.isatty():
-        yield _line_printer()
+        reported: Job | None = None
+
+        def print_change(job: Job) -> None:
+            nonlocal reported
+            line = change_line(reported, job)
+            if line is not None:
+                out().print(line)
+                sys.stdout.flush()
+                reported = job
+
+        yield print_change
     else:
         columns = (BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
         name, details = (TextColumn(f"{{task.fields[{field}]}}", markup=False) for field in ("job", "details"))
@@ -86,18 +96,3 @@ def job_display(output: Output = Output.TABLE) -> Iterator[Callable[[Job], None]
                 bar.update(task, completed=job["step"] or 0, total=job["steps"], job=name, details=_details(job))
 
             yield show
-
-
-def _line_printer() -> Callable[[Job], None]:
-    """For a file, a pipe or CI."""
-    reported: Job | None = None
-
-    def show(job: Job) -> None:
-        nonlocal reported
-        line = change_line(reported, job)
-        if line is not None:
-            out().print(line)
-            sys.stdout.flush()
-            reported = job
-
-    return show

@@ -3,25 +3,16 @@
 import gzip
 import os
 import tarfile
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from rekindle_service.jobs.packaging.code_copy import CodeCopyError, scan_tree
+from rekindle_service.jobs.packaging.code_copy import CodeCopyError, Inventory, scan_tree
 
 _FASTEST = 1  # of gzip: code is small, and the network mostly faster than a better compression
 
 
-@dataclass(frozen=True, slots=True)
-class Packed:
-    """What went into an archive."""
-
-    files: int
-    bytes: int  # unpacked
-
-
-def pack_code(directory: Path, archive: IO[bytes], *, exclude: Path) -> Packed:
-    """Write ``directory`` as tar.gz, with the rules and limits of ``copy_code``.
+def pack_code(directory: Path, archive: IO[bytes], *, exclude: Path) -> Inventory:
+    """Write ``directory`` as tar.gz, with the rules and limits of ``copy_code``; returns what went into it.
 
     The same files give the same bytes, and so the same bundle: owners and times are omitted. Raises CodeCopyError,
     and OSError of the writing.
@@ -40,7 +31,7 @@ def pack_code(directory: Path, archive: IO[bytes], *, exclude: Path) -> Packed:
             link = _described(path, tarfile.SYMTYPE, 0o777)
             link.linkname = text
             tar.addfile(link)
-    return Packed(len(inventory.files), inventory.bytes)
+    return inventory
 
 
 def _add_file(tar: tarfile.TarFile, root: Path, path: Path) -> None:

@@ -98,10 +98,10 @@ class Bundles:
     def gc(self, needed: Collection[str], now: float | None = None) -> list[str]:
         """Remove the bundles that are neither ``needed`` nor used lately; returns their ids."""
         gone = []
-        for path in self._found():
+        used_since = (time.time() if now is None else now) - KEPT_SECONDS
+        for path in self.home.bundles.glob("*"):
             bundle_id = f"sha256:{path.name}"
-            unused = (time.time() if now is None else now) - path.stat().st_mtime
-            if bundle_id not in needed and unused > KEPT_SECONDS:
+            if is_bundle_id(bundle_id) and bundle_id not in needed and path.stat().st_mtime < used_since:
                 removed = path.with_name(f"{_PARTIAL}{path.name}")
                 path.rename(removed)
                 shutil.rmtree(removed, ignore_errors=True)
@@ -110,14 +110,8 @@ class Bundles:
 
     def remove_partial(self) -> None:
         """Remove what a killed server left partly received or removed. Precondition: no server runs in this home."""
-        if self.home.bundles.is_dir():
-            for path in self.home.bundles.glob(f"{_PARTIAL}*"):
-                shutil.rmtree(path, ignore_errors=True)
-
-    def _found(self) -> list[Path]:
-        if not self.home.bundles.is_dir():
-            return []
-        return [path for path in self.home.bundles.iterdir() if is_bundle_id(f"sha256:{path.name}")]
+        for path in self.home.bundles.glob(f"{_PARTIAL}*"):
+            shutil.rmtree(path, ignore_errors=True)
 
     def _path(self, bundle_id: str) -> Path:
         return self.home.bundles / bundle_id.removeprefix("sha256:")

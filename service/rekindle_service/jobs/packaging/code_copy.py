@@ -16,13 +16,17 @@ EXCLUDED = frozenset({".git", ".venv", "venv", "__pycache__", "node_modules"})
 _SIGNS_OF_ENVIRONMENTS = ("pyvenv.cfg", "conda-meta")  # of venv and conda, whatever the directory is called
 
 
-class CodeCopyError(Exception):
-    """The directory cannot be copied as it is; ``rule`` and ``hint`` say why and what helps."""
+class CodeError(Exception):
+    """The code cannot be taken as it is; ``rule`` and ``hint`` say why and what helps."""
 
     def __init__(self, rule: str, hint: str) -> None:
         super().__init__(f"{rule}; {hint}")
         self.rule = rule
         self.hint = hint
+
+
+class CodeCopyError(CodeError):
+    """The directory cannot be copied or packed."""
 
 
 @dataclass(slots=True)

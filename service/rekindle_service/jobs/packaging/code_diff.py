@@ -2,10 +2,10 @@
 
 import difflib
 import hashlib
-import json
 from dataclasses import dataclass
 from typing import Literal
 
+from rekindle.contract.files import read_json
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.contract.safe_open import read_small
 from rekindle_service.jobs.packaging.manifest import CodeFile, CodeManifest
@@ -13,7 +13,6 @@ from rekindle_service.jobs.packaging.manifest import CodeFile, CodeManifest
 _MAX_TEXT = 256 * 1024  # bytes of a file whose lines are compared
 _MAX_LINES = 4000
 _MAX_DIFFS = 50  # files whose lines are compared
-_MAX_MANIFEST = 16 << 20  # bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +26,7 @@ class FileDifference:
 
 def read_manifest(run_dir: RunDir) -> CodeManifest | None:
     """None for a job without code of its own, and for one that an older server took in."""
-    data = read_small(run_dir.root, run_dir.code_manifest, _MAX_MANIFEST)
-    try:
-        return CodeManifest.from_json(json.loads(data or b""))
-    except (ValueError, RecursionError):
-        return None
+    return CodeManifest.from_json(read_json(run_dir.code_manifest, root=run_dir.root))
 
 
 def differences(old: RunDir, new: RunDir) -> list[FileDifference] | None:

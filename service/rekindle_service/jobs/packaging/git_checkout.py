@@ -16,16 +16,7 @@ _MAX_BYTES = 1 << 30  # of one file that git writes; all that it fetches comes i
 _HOST = r"[A-Za-z0-9\[][^\s/@]*"  # begins with no dash, which ssh would take for an option
 _URL = re.compile(rf"https://{_HOST}/\S+|ssh://([\w.-]+@)?{_HOST}/\S+|[\w.-]+@{_HOST}:\S+|file:///\S+", re.ASCII)
 _REF = re.compile(r"[A-Za-z0-9_./+@][A-Za-z0-9_./+@-]*")
-_SAFE = (
-    "-c",
-    "core.hooksPath=/dev/null",
-    "-c",
-    "core.fsmonitor=false",
-    "-c",
-    "submodule.recurse=false",
-    "-c",
-    "gc.auto=0",
-)
+_SETTINGS = ("core.hooksPath=/dev/null", "core.fsmonitor=false", "submodule.recurse=false", "gc.auto=0")
 
 
 def check_out(url: str, ref: str | None, directory: Path) -> str:
@@ -55,7 +46,7 @@ def _git(url: str, *words: str) -> str:
     """Its output. Raises SubmissionError with what git says."""
     try:
         process = subprocess.Popen(
-            ["git", *_SAFE, *words],
+            ["git", *(word for setting in _SETTINGS for word in ("-c", setting)), *words],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -2,9 +2,10 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from rekindle_service.config.home import Home
 from rekindle_service.jobs.packaging.bundles import Bundles
@@ -14,42 +15,29 @@ Checkout = Callable[[str, str | None, Path], str]
 """(URL, ref, new directory) → the commit that is checked out there. Raises SubmissionError."""
 
 
-@dataclass(frozen=True, slots=True)
-class CodeSources:
-    """Brings code to this machine."""
+@contextmanager
+def fetch_code(home: Home, checkout: Checkout, submissions: Sequence[Submission]) -> Iterator[list[Submission]]:
+    """The submissions with their code on this machine, until the end of the block; each origin is fetched once.
 
-    home: Home
-    checkout: Checkout
-
-    @contextmanager
-    def with_code(self, submissions: Sequence[Submission]) -> Iterator[list[Submission]]:
-        """The submissions with their code in a directory, until the end of the block; each origin is fetched once.
-
-        Raises SubmissionError, and OSError of the disk.
-        """
-        directories: dict[CodeOrigin, tuple[Path, CodeOrigin]] = {}
-        with ExitStack() as stack:
-            for origin in {each.origin for each in submissions if each.origin is not None}:
-                directories[origin] = self._bundle(origin) if origin.bundle is not None else self._clone(origin, stack)
-            yield [_with_code(each, directories) for each in submissions]
-
-    def _bundle(self, origin: CodeOrigin) -> tuple[Path, CodeOrigin]:
-        directory = Bundles(self.home).directory(origin.bundle or "")
-        if directory is None:
-            hint = "upload the archive with POST /api/v1/bundles, which answers with its id"
-            rule = "must be the id of a bundle that this server has"
-            raise SubmissionError([FieldError("code.bundle", rule, origin.bundle, hint)])
-        return directory, origin
-
-    def _clone(self, origin: CodeOrigin, stack: ExitStack) -> tuple[Path, CodeOrigin]:
-        scratch = TemporaryDirectory(dir=self.home.runs, prefix=".new-git-", ignore_cleanup_errors=True)
-        directory = Path(stack.enter_context(scratch)) / "code"
-        commit = self.checkout(origin.git or "", origin.ref, directory)
-        return directory, replace(origin, commit=commit)
+    Raises SubmissionError, and OSError of the disk.
+    """
+    fetched: dict[CodeOrigin | None, dict[str, Any]] = {None: {}}
+    with ExitStack() as stack:
+        for origin in {each.origin for each in submissions if each.origin is not None}:
+            if origin.bundle is not None:
+                fetched[origin] = {"code": _bundle(home, origin.bundle)}
+            else:
+                scratch = TemporaryDirectory(dir=home.runs, prefix=".new-git-", ignore_cleanup_errors=True)
+                directory = Path(stack.enter_context(scratch)) / "code"
+                commit = checkout(origin.git or "", origin.ref, directory)
+                fetched[origin] = {"code": directory, "origin": replace(origin, commit=commit)}
+        yield [replace(each, **fetched[each.origin]) for each in submissions]
 
 
-def _with_code(submission: Submission, directories: dict[CodeOrigin, tuple[Path, CodeOrigin]]) -> Submission:
-    if submission.origin is None:
-        return submission
-    directory, origin = directories[submission.origin]
-    return replace(submission, code=directory, origin=origin)
+def _bundle(home: Home, bundle_id: str) -> Path:
+    directory = Bundles(home).directory(bundle_id)
+    if directory is None:
+        hint = "upload the archive with POST /api/v1/bundles, which answers with its id"
+        rule = "must be the id of a bundle that this server has"
+        raise SubmissionError([FieldError("code.bundle", rule, bundle_id, hint)])
+    return directory

@@ -24,6 +24,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, NoReturn
 
 from rekindle.contract.files import fsync_directory
+from rekindle_service.jobs.packaging.code_copy import CodeError
 
 _CHUNK = 1 << 20  # bytes
 _MEMORY = 1 << 30  # bytes of address space of the child
@@ -40,13 +41,8 @@ Entry = tuple[tarfile.TarInfo, Callable[[], IO[bytes] | None]]
 """What an entry is, and how to open its content. Entries of a zip are described in the same way."""
 
 
-class UnpackingError(Exception):
-    """The archive cannot be accepted; ``rule`` and ``hint`` say why and what helps."""
-
-    def __init__(self, rule: str, hint: str) -> None:
-        super().__init__(f"{rule}; {hint}")
-        self.rule = rule
-        self.hint = hint
+class UnpackingError(CodeError):
+    """The archive cannot be accepted."""
 
 
 @dataclass(frozen=True, slots=True)

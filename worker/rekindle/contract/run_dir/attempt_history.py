@@ -1,8 +1,6 @@
-"""The one fold of the journal: what happened to each attempt and each run of a job.
+"""The one fold of the journal, for keeper, readers and rows: what happened to each attempt and each run of a job."""
 
-Keeper, readers and rows are views of it.
-"""
-
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -44,7 +42,6 @@ class AttemptInfo:
 class RunInfo:
     """From leaving the queue to the end or the return to the queue: a resume by the user begins the next run."""
 
-    number: int
     started_at: float | None = None  # of its first attempt, in seconds since the epoch
     ended: list[AttemptInfo] = field(default_factory=list)  # attempts whose end was recorded during this run
     end: journal.JobEnded | None = None
@@ -56,8 +53,8 @@ class AttemptHistory:
     def __init__(self, attempts: Iterable[AttemptInfo] = (), run: int = 0) -> None:
         """``attempts`` and ``run``, the latest one, come from the records before the first one to apply."""
         self.attempts = {attempt.number: attempt for attempt in attempts}
-        self._first_run = run
-        self.runs: dict[int, RunInfo] = {}
+        self._run = run
+        self.runs: defaultdict[int, RunInfo] = defaultdict(RunInfo)
         self.keeper: journal.KeeperStarted | None = None  # the latest
 
     @classmethod
@@ -76,27 +73,20 @@ class AttemptHistory:
         """Attempts that followed a failure."""
         return len(self.attempts) - len({attempt.run for attempt in self.attempts.values()})
 
-    def run(self, number: int) -> RunInfo:
-        return self.runs.setdefault(number, RunInfo(number))
-
     def attempt(self, number: int, started_at: float) -> AttemptInfo:
         """The attempt of this number; one without a record of its start began at ``started_at``."""
         if number not in self.attempts:
             boot_id = None if self.keeper is None else self.keeper.keeper.boot_id
-            self.attempts[number] = AttemptInfo(number, self._run_number, started_at, boot_id)
+            self.attempts[number] = AttemptInfo(number, self._run, started_at, boot_id)
         return self.attempts[number]
-
-    @property
-    def _run_number(self) -> int:
-        return self._first_run if self.keeper is None else self.keeper.run
 
     def apply(self, record: Record) -> None:
         match record:
             case journal.KeeperStarted():
-                self.keeper = record
-                self.run(record.run).end = None
+                self.keeper, self._run = record, record.run
+                self.runs[record.run].end = None
             case journal.JobEnded():
-                self.run(record.run).end = record
+                self.runs[record.run].end = record
                 if self.latest is not None:
                     self.latest.reason = self.latest.reason or record.reason
             case AttemptRecord():
@@ -107,7 +97,7 @@ class AttemptHistory:
             case journal.AttemptStarted():
                 attempt.run, attempt.world_size = record.run, record.world_size
                 attempt.devices, attempt.warm = record.devices, record.warm
-                run = self.run(record.run)
+                run = self.runs[record.run]
                 run.started_at = record.at if run.started_at is None else run.started_at
             case journal.RanksRunning():
                 attempt.processes = {process.rank: process for process in record.ranks}
@@ -133,7 +123,7 @@ class AttemptHistory:
         attempt.saving_seconds = record.saving_seconds
         if record.resumed_from_step is not None:
             attempt.resumed_from_step = record.resumed_from_step
-        self.run(attempt.run if self.keeper is None else self.keeper.run).ended.append(attempt)
+        self.runs[attempt.run if self.keeper is None else self._run].ended.append(attempt)
 
 
 class AttemptSteps(Protocol):

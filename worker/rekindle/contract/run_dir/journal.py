@@ -1,7 +1,4 @@
-"""The keeper's journal: appended, fsynced, never rewritten. One dataclass per type of record.
-
-The server copies it into rows and can rebuild them from it.
-"""
+"""The keeper's journal: appended, fsynced, never rewritten, so that the server can rebuild its rows from it."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -202,10 +199,7 @@ class Journal:
 
 
 def read_journal(path: Path, offset: int = 0) -> Iterator[Record]:
-    """Every complete record from byte ``offset`` on.
-
-    Lines that a crash tore and types that only a newer version has are skipped.
-    """
+    """Every complete record from byte ``offset`` on. Torn lines and unknown types are skipped."""
     for end, line in read_lines(path, offset):
         kind = str(line.get("type"))
         kind = RECORD_TYPES_OF_0_1.get(kind, kind)

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields
 from enum import StrEnum
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self, TypeVar, cast, get_args, get_origin, get_type_hints
 
@@ -11,7 +11,6 @@ from rekindle.contract.files import read_json
 
 T = TypeVar("T")
 _Reader = Callable[[Any], Any]
-_READERS: dict[type[Any], dict[str, tuple[str, _Reader]]] = {}
 
 _FIELDS_OF_0_1 = {
     "durable_step": "snapshot_step", "snapshot_cadence": "snapshot_policy", "set_aside": "quarantined",
@@ -38,9 +37,7 @@ class Range:
         return value
 
 
-Count = Annotated[int, Range(0, 1 << 53)]
-"""What a database and JavaScript can hold."""
-
+Count = Annotated[int, Range(0, 1 << 53)]  # what a database and JavaScript can hold
 Amount = Annotated[float, Range(0, 1e15)]
 
 
@@ -81,7 +78,7 @@ def structure(cls: type[T], value: Any) -> T:
     if not _FIELDS_OF_0_1.keys().isdisjoint(value):
         value = {_FIELDS_OF_0_1.get(key, key): item for key, item in value.items()}
     try:
-        for name, (key, reader) in _field_readers(cls).items():
+        for name, (key, reader) in _field_readers(cls).items():  # type: ignore[arg-type]  # a class is hashable
             if key in value:
                 known[name] = reader(value[key])
     except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
@@ -92,13 +89,11 @@ def structure(cls: type[T], value: Any) -> T:
         raise ValueError(f"not a {cls.__name__}: {error}") from error
 
 
+@cache
 def _field_readers(cls: type[Any]) -> dict[str, tuple[str, _Reader]]:
     """Key and reader by field; made once per class, since records are read many times a second."""
-    if cls not in _READERS:
-        hints = get_type_hints(cls, include_extras=True)
-        keys = getattr(cls, "keys", {})
-        _READERS[cls] = {each.name: (keys.get(each.name, each.name), _reader(hints[each.name])) for each in fields(cls)}
-    return _READERS[cls]
+    hints, keys = get_type_hints(cls, include_extras=True), getattr(cls, "keys", {})
+    return {each.name: (keys.get(each.name, each.name), _reader(hints[each.name])) for each in fields(cls)}
 
 
 def _reader(hint: Any) -> _Reader:

@@ -26,11 +26,7 @@ class RankState(StrEnum):
 
 @dataclass(slots=True)
 class RankStatus(JsonRecord):
-    """``status.json``. The wrapper writes the first block, ``rekindle.report`` the second.
-
-    Times: ``updated_at`` in seconds since the epoch, for people; ``updated_monotonic`` in seconds of
-    CLOCK_MONOTONIC, which all processes of one boot share, for arithmetic.
-    """
+    """``status.json``. The wrapper writes the first block, ``rekindle.report`` the second."""
 
     rank: int
     local_rank: int
@@ -54,8 +50,8 @@ class RankStatus(JsonRecord):
     snapshot_policy: str | None = None  # of rank 0: "every 42 steps (auto: …)"
     saving_seconds: float | None = None  # during which the training stood still for snapshots in this attempt
     notice: str | None = None  # something the user should see, such as "snapshot 40 skipped: checksum"
-    updated_at: float = 0.0
-    updated_monotonic: float = 0.0
+    updated_at: float = 0.0  # seconds since the epoch, for people
+    updated_monotonic: float = 0.0  # seconds of CLOCK_MONOTONIC, which all processes of one boot share, for arithmetic
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@
 import hashlib
 import json
 from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -58,22 +59,18 @@ class SnapshotDir:
     def quarantine_path(self, step: int) -> Path:
         return self.root / f"{_QUARANTINE}{step_name(step)}"
 
-    def steps(self) -> list[int]:
-        """The steps of all committed snapshots, latest first. Committed is not yet intact: see ``Manifest``."""
-        return self._steps("")
-
     def quarantined(self) -> list[int]:
         """The steps of all quarantined snapshots, latest first."""
-        return self._steps(_QUARANTINE)
+        return self.steps(_QUARANTINE)
 
     def manifest(self, step: int) -> "Manifest | None":
         """The manifest of ``step``; None where there is none, or it cannot be read."""
-        try:
+        with suppress(OSError, BadSnapshotError):
             return Manifest.parse((self.path(step) / MANIFEST).read_bytes())
-        except (OSError, BadSnapshotError):
-            return None
+        return None
 
-    def _steps(self, prefix: str) -> list[int]:
+    def steps(self, prefix: str = "") -> list[int]:
+        """The steps of all committed snapshots, latest first. Committed is not yet intact: see ``Manifest``."""
         if not self.root.is_dir():
             return []
         names = (entry.name for entry in self.root.iterdir())

@@ -7,15 +7,11 @@ from rekindle.contract.run_dir.json_records import Amount, Count, JsonRecord
 
 @dataclass(frozen=True, slots=True)
 class RankUsage:
-    """A rank with the processes that it has started, such as its data loaders.
-
-    ``cpu_percent``: 100 is one core; None in the first sample. ``rss_bytes``: pages that processes share count for
-    each.
-    """
+    """A rank with the processes that it has started, such as its data loaders."""
 
     rank: Count
-    cpu_percent: Amount | None
-    rss_bytes: Count
+    cpu_percent: Amount | None  # 100 is one core; None in the first sample
+    rss_bytes: Count  # pages that processes share count for each
     read_bytes: Count  # from disks, since the rank began
     written_bytes: Count
 

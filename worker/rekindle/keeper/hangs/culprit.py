@@ -81,10 +81,9 @@ def _waits_for_peers(frames: Sequence[Frame]) -> bool:
 def _behind(world: Sequence[RankObservation]) -> RankObservation | None:
     """The one rank that has enqueued fewer collectives than the rest, if there is exactly one."""
     known = [rank.sample.collectives for rank in world if rank.sample.collectives is not None]
-    if len(known) < 2 or min(known) == max(known):
-        return None
-    least = [rank for rank in world if rank.sample.collectives == min(known)]
-    return least[0] if len(least) == 1 else None
+    lowest = min(known, default=None)
+    least = [rank for rank in world if rank.sample.collectives == lowest]
+    return least[0] if len(least) == 1 < len(known) else None
 
 
 def _activity(rank: RankObservation) -> str:

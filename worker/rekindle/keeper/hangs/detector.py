@@ -28,7 +28,7 @@ class HangDetector:
         self._dir, self._code = attempt_dir, code
         self._stall = StallDetector(limit)
         self._stragglers = StragglerDetector()
-        self._straggler_events: list[StragglerEvent] = []
+        self.straggler_events: list[StragglerEvent] = []  # of the latest ``poll``
         self._next_sample = time.monotonic() + INTERVAL
 
     def due_in(self) -> float:
@@ -37,6 +37,7 @@ class HangDetector:
 
     def poll(self, ranks: Iterable[RankResult], wait: Callable[[float], None]) -> Hang | None:
         """Sample the running ranks if that is due. ``wait`` lets the keeper handle events meanwhile."""
+        self.straggler_events = []
         late = -self.due_in()
         if late < 0:
             return None
@@ -55,11 +56,6 @@ class HangDetector:
             return None
         return self._diagnose(stalled, running, world, wait)
 
-    def straggler_events(self) -> list[StragglerEvent]:
-        """Stragglers found or cleared since the last call."""
-        events, self._straggler_events = self._straggler_events, []
-        return events
-
     def _find_stragglers(self, world: dict[int, RankSample]) -> None:
         """Where every rank's collectives are known, query those that seem to be behind once more."""
         before = {rank: sample.collectives for rank, sample in world.items() if sample.collectives is not None}
@@ -68,7 +64,7 @@ class HangDetector:
         leading = max(before.values())
         again = {rank: last_collective(self._dir.rank(rank)) for rank, last in before.items() if last < leading}
         after = {rank: last for rank, last in again.items() if last is not None}
-        self._straggler_events += self._stragglers.add(CollectiveSample(before, ranks_behind(before, after)))
+        self.straggler_events = self._stragglers.add(CollectiveSample(before, ranks_behind(before, after)))
 
     def _diagnose(
         self, stalled: float, running: list[RankResult], world: dict[int, RankSample], wait: Callable[[float], None]

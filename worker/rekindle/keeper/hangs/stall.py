@@ -35,12 +35,10 @@ class StallDetector:
     _steps_observed: int = 0
     _intervals: deque[float] = field(default_factory=lambda: deque(maxlen=50))
     _slowest: float = 0.0
-    _phases: tuple[str | None, ...] = ()
-    _activity: tuple[object, ...] = ()
+    _world: Sequence[RankSample] = ()  # as it was sampled last
     _started: bool = False  # a script that reports nothing has enqueued a collective, or written something
     _active_at: float = 0.0  # when a collective or output was observed last
     _computed_at: float | None = None
-    _cpu: dict[int, float] = field(default_factory=dict)  # seconds, by rank
     _sampled_at: float | None = None
 
     def stalled(self, now: float, world: Sequence[RankSample]) -> float | None:
@@ -78,17 +76,17 @@ class StallDetector:
 
     def _is_slow(self) -> bool:
         """In a phase that takes long; or nothing has been learned, and nothing else bounds the first step."""
-        if any(phase not in (None, "train") for phase in self._phases):
+        if any(sample.phase not in (None, "train") for sample in self._world):
             return True
         if self._step is None:
             return not self._started
         return self._steps_observed == 0 and self.limit is not None
 
     def _has_progressed(self, world: Sequence[RankSample], computing: bool) -> bool:
-        if tuple(sample.phase for sample in world) != self._phases:
+        if [sample.phase for sample in world] != [sample.phase for sample in self._world]:
             return True
         steps = [sample.step for sample in world if sample.step is not None]
-        return max(steps) != self._step if steps else computing or _activity_of(world) != self._activity
+        return max(steps) != self._step if steps else computing or _activity_of(world) != _activity_of(self._world)
 
     def _is_computing(self, now: float, world: Sequence[RankSample]) -> bool:
         """A rank that computes outside of a collective is alive, for as long as a slow phase may take.
@@ -101,21 +99,19 @@ class StallDetector:
         if observable and now - self._active_at > SILENT_TIMEOUT * (SLOW_PHASE_FACTOR - 1):
             return False
         least = IDLE * (now - (self._sampled_at or now))
+        before = {sample.rank: sample.cpu for sample in self._world}
         outside = [sample for sample in world if not sample.in_collective]
-        return any(sample.cpu - self._cpu.get(sample.rank, sample.cpu) > least for sample in outside)
+        return any(sample.cpu - before.get(sample.rank, sample.cpu) > least for sample in outside)
 
     def _remember(self, now: float, world: Sequence[RankSample]) -> None:
         steps = [sample.step for sample in world if sample.step is not None]
         if steps and max(steps) != self._step:
             self._learn(now, max(steps))
-        self._phases = tuple(sample.phase for sample in world)
-        activity = _activity_of(world)
+        active = _activity_of(world) != _activity_of(self._world)
         communicates = any((sample.collectives or 0) > 0 for sample in world)
-        self._started |= communicates or (self._sampled_at is not None and activity != self._activity)
-        if activity != self._activity:
-            self._activity, self._active_at = activity, now
-        self._cpu = {sample.rank: sample.cpu for sample in world}
-        self._sampled_at = now
+        self._started |= communicates or (self._sampled_at is not None and active)
+        self._active_at = now if active else self._active_at
+        self._world, self._sampled_at = world, now
 
     def _learn(self, now: float, step: int) -> None:
         """A step may have taken all the time since the last change, however many were done in it."""

@@ -18,15 +18,13 @@ WEIGHTS = (".bin", ".ckpt", ".distcp", ".pt", ".pth", ".safetensors")
 RECORDS = (".csv", ".json", ".jsonl", ".log", ".txt", ".yaml", ".yml")
 """Suffixes of files that describe a training; TensorBoard's files have their mark in the middle of the name."""
 
-_Listing = dict[str, tuple[int, int]]  # path → size, modification time in ns: changed means saved
-
 
 class FileProgress:
     """For scripts that report no steps: compares with the files that there are when it is made, before an attempt."""
 
     def __init__(self, run_dir: RunDir) -> None:
         self._run_dir = run_dir
-        self._snapshots, self._weights = self._list_snapshots(), self._list_weights()
+        self._snapshots, self._weights = _list_files(run_dir.snapshots), _list_files(run_dir.code, WEIGHTS)
 
     def changed(self, *, by_itself: bool) -> bool:
         """Whether something has been saved since.
@@ -35,18 +33,16 @@ class FileProgress:
         Where the script failed by an exception of its own (``by_itself``), nothing in the working directory does, and
         no records in the snapshot directory: one that writes first and then hits a bug would be retried for ever.
         """
-        now = self._list_snapshots()
+        now = _list_files(self._run_dir.snapshots)
         changed = [path for path in now.keys() | self._snapshots.keys() if now.get(path) != self._snapshots.get(path)]
         if by_itself:
             return any(not path.endswith(RECORDS) and ".tfevents." not in Path(path).name for path in changed)
-        return bool(changed) or self._list_weights() != self._weights
+        return bool(changed) or _list_files(self._run_dir.code, WEIGHTS) != self._weights
 
-    def _list_snapshots(self) -> _Listing:
-        return {entry.path: _version(entry) for entry in walk_files(self._run_dir.snapshots)}
 
-    def _list_weights(self) -> _Listing:
-        files = walk_files(self._run_dir.code)
-        return {entry.path: _version(entry) for entry in files if entry.name.endswith(WEIGHTS)}
+def _list_files(root: Path, suffixes: tuple[str, ...] = ("",)) -> dict[str, tuple[int, int]]:
+    """Size and modification time in ns by path: changed means saved."""
+    return {entry.path: _version(entry) for entry in walk_files(root) if entry.name.endswith(suffixes)}
 
 
 def walk_files(root: Path, max_entries: int = MAX_ENTRIES) -> Iterator[os.DirEntry[str]]:
@@ -69,8 +65,7 @@ def walk_files(root: Path, max_entries: int = MAX_ENTRIES) -> Iterator[os.DirEnt
 
 
 def _version(entry: os.DirEntry[str]) -> tuple[int, int]:
-    try:
+    with suppress(OSError):
         stat = entry.stat(follow_symlinks=False)
-    except OSError:
-        return 0, 0
-    return stat.st_size, stat.st_mtime_ns
+        return stat.st_size, stat.st_mtime_ns
+    return 0, 0

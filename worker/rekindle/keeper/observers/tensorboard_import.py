@@ -8,7 +8,7 @@ import math
 import os
 import time
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice, takewhile
 from pathlib import Path
@@ -102,38 +102,30 @@ class TensorBoardImport:
                 return
 
     def _copy_file(self, event_file: _EventFile, deadline: float) -> None:
-        points = _Points(self._log, event_file.prefix)
-        with open_regular(event_file.path) as file, closing(points):
+        points: list[MetricPoint] = []
+        with open_regular(event_file.path) as file:
             file.seek(event_file.offset)
-            for offset, event in read_events(file, os.fstat(file.fileno()).st_size):
-                event_file.offset = offset
-                if event is not None:
-                    points.add(event)
-                if time.monotonic() > deadline:
-                    return
+            try:
+                for offset, event in read_events(file, os.fstat(file.fileno()).st_size):
+                    event_file.offset = offset
+                    if event is not None:
+                        _add_scalars(points, event, event_file.prefix)
+                    if time.monotonic() > deadline:
+                        return
+            finally:
+                for point in points:
+                    self._log.add(point)
 
 
-class _Points:
-    """Scalars of one file, those of the same step together in one line."""
-
-    def __init__(self, log: MetricLog, prefix: str) -> None:
-        self._log, self._prefix = log, prefix
-        self._point: MetricPoint | None = None
-
-    def add(self, event: Event) -> None:
-        at = event.at if math.isfinite(event.at) else time.time()
-        for tag, value in event.scalars:
-            name = (self._prefix + tag)[:_MAX_NAME]
-            point = self._point
-            if point is None or point.step != event.step or name in point.values or len(point.values) >= _MAX_VALUES:
-                self.close()
-                point = self._point = MetricPoint(event.step, None, at)
-            point.values[name] = value
-
-    def close(self) -> None:
-        if self._point is not None:
-            self._log.add(self._point)
-        self._point = None
+def _add_scalars(points: list[MetricPoint], event: Event, prefix: str) -> None:
+    """Those of the same step together in one point, as far as they fit."""
+    at = event.at if math.isfinite(event.at) else time.time()
+    for tag, value in event.scalars:
+        name, last = (prefix + tag)[:_MAX_NAME], points[-1] if points else None
+        if last is None or last.step != event.step or name in last.values or len(last.values) >= _MAX_VALUES:
+            last = MetricPoint(event.step, None, at)
+            points.append(last)
+        last.values[name] = value
 
 
 def writer_of(name: str) -> int | None:

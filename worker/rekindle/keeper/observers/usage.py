@@ -1,7 +1,4 @@
-"""What an attempt's ranks and GPUs use: logged while it runs, and the GPU memory that is still held after it.
-
-All of it is read from /proc and from the GPU driver: it disturbs no rank.
-"""
+"""What an attempt uses while it runs, and the GPU memory still held after it. No rank is disturbed by measuring."""
 
 import os
 import time
@@ -18,9 +15,7 @@ from rekindle.keeper.attempt_result import RankResult
 from rekindle.keeper.ranks.processes import descendants
 
 INTERVAL = 5.0  # seconds
-MAX_BYTES = 2 << 20
-"""Of the log. When it has more, every second line is dropped: the older the usage, the coarser its history."""
-
+MAX_BYTES = 2 << 20  # of the log. When it has more, every second line is dropped: the older, the coarser
 RELEASE_TIMEOUT = 10.0  # seconds; a driver takes longest when it writes a dump of a failed kernel
 RELEASE_STEADY = 2.0  # seconds without a byte less, after which the memory is assumed to belong to somebody else
 _TOLERANCE = 64 << 20  # bytes that the driver's own bookkeeping may grow by
@@ -60,9 +55,9 @@ class UsageLog:
         sampled_at, cpu_before = self._before.get(rank.pid, (now, cpu))
         self._before[rank.pid] = now, cpu
         percent = round(100 * max(0.0, cpu - cpu_before) / (now - sampled_at), 1) if now > sampled_at else None
-        disk = [_disk_bytes(pid) for pid in tree]
-        read, written = sum(bytes_read for bytes_read, _ in disk), sum(bytes_written for _, bytes_written in disk)
-        return RankUsage(rank.rank, percent, sum(map(_rss_bytes, tree)), read, written)
+        pages = sum(int(fields[_RSS]) for pid in tree if (fields := stat_fields(pid)) is not None)
+        read, written = map(sum, zip(*map(_disk_bytes, tree), strict=True))
+        return RankUsage(rank.rank, percent, pages * _PAGE, read, written)
 
 
 class GpuMemory:
@@ -97,11 +92,6 @@ class GpuMemory:
         used = [reading.memory_used_bytes for reading in readings if reading is not None]
         known = [each for each in used if each is not None]
         return known if len(known) == len(self._devices) else []
-
-
-def _rss_bytes(pid: int) -> int:
-    fields = stat_fields(pid)
-    return 0 if fields is None else int(fields[_RSS]) * _PAGE
 
 
 def _disk_bytes(pid: int) -> tuple[int, int]:

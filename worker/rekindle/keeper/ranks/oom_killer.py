@@ -9,11 +9,8 @@ _VMSTAT = Path("/proc/vmstat")
 
 def oom_kills() -> int:
     """Processes that the kernel has killed for memory since boot, on the whole machine and in its cgroups."""
-    for line in _VMSTAT.read_text().splitlines():
-        name, _, value = line.partition(" ")
-        if name == "oom_kill":
-            return int(value)
-    return 0
+    counters = dict(line.split() for line in _VMSTAT.read_text().splitlines())
+    return int(counters.get("oom_kill", 0))
 
 
 def oom_evidence(pid: int, kills_before: int) -> str | None:
@@ -27,10 +24,8 @@ def oom_evidence(pid: int, kills_before: int) -> str | None:
     log = _kernel_log()
     if log is None:
         return f"the kernel's count of out-of-memory kills grew by {kills} during the attempt"
-    for line in reversed(log):
-        if f"Killed process {pid} " in line:
-            return line.partition(";")[2].strip()
-    return None
+    found = [line for line in log if f"Killed process {pid} " in line]
+    return found[-1].partition(";")[2].strip() if found else None
 
 
 def _kernel_log() -> list[str] | None:

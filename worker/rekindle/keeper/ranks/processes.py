@@ -60,11 +60,8 @@ def reap_children() -> dict[int, int]:
     """Collect every child that has ended (adopted orphans too): pid → wait status."""
     ended: dict[int, int] = {}
     with suppress(ChildProcessError):
-        while True:
-            pid, status = os.waitpid(-1, os.WNOHANG)
-            if pid == 0:
-                break
-            ended[pid] = status
+        while (child := os.waitpid(-1, os.WNOHANG))[0]:
+            ended[child[0]] = child[1]
     return ended
 
 
@@ -89,7 +86,6 @@ def _children(pid: int) -> list[int]:
 
 def _read(pid: int, name: str) -> bytes:
     """The file ``name`` of /proc/PID; nothing where the process has ended or is another user's."""
-    try:
+    with suppress(OSError):
         return Path(f"/proc/{pid}/{name}").read_bytes()
-    except OSError:
-        return b""
+    return b""

@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterator
 from rekindle.contract.processes import has_signal_handler
 from rekindle.contract.run_dir.paths import AttemptDir
 from rekindle.contract.run_dir.rank_records import STACK_SIGNAL
-from rekindle.keeper.attempt_files import read_markers, read_rank_result, stopped_by_torchrun
-from rekindle.keeper.attempt_result import RankResult
+from rekindle.keeper.attempt_result import RankResult, read_markers, read_rank_result, stopped_by_torchrun
 from rekindle.keeper.diagnosis import is_cascade
 from rekindle.keeper.ranks.oom_killer import oom_evidence, oom_kills
 

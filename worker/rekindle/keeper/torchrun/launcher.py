@@ -66,10 +66,7 @@ class AgentLauncher:
             os.close(log)
 
     def prefork(self, attempt: int) -> None:
-        """Have an agent ready for ``attempt``, which then only has to fork the ranks.
-
-        Where the machine cannot start another process now, the running ones are not affected.
-        """
+        """Have an agent ready for ``attempt``, which then only has to fork the ranks; none where a fork fails."""
         if self._standby is None:
             with suppress(OSError):
                 self._standby = self._fork(attempt)
@@ -98,7 +95,12 @@ class AgentLauncher:
             try:
                 os.close(writer)
                 self._close()
-                _become_agent(keeper)
+                die_with_parent(keeper)
+                set_process_name("torchrun")
+                os.setsid()
+                signal.set_wakeup_fd(-1)
+                for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+                    signal.signal(number, signal.SIG_DFL)
                 run_warm(argv, reader)
             except BaseException:  # noqa: BLE001  # nothing may return into the keeper's own code
                 traceback.print_exc()
@@ -122,7 +124,8 @@ def torchrun_argv(*, world_size: int, rendezvous_id: str, log_dir: Path, warm: b
     ranks from the agent, which must have imported torch and nothing that starts threads; otherwise each is a fresh
     interpreter.
     """
-    common = [
+    wrapper = Path(rekindle.rank.__file__).with_name("__main__.py")
+    return [
         "--nnodes=1",
         f"--nproc-per-node={world_size}",
         "--rdzv-backend=c10d",
@@ -133,25 +136,12 @@ def torchrun_argv(*, world_size: int, rendezvous_id: str, log_dir: Path, warm: b
         f"--log-dir={log_dir}",
         "--redirects=0",
         "--tee=0",
+        *(["--start-method=fork", "--run-path", str(wrapper)] if warm else ["-m", "rekindle.rank"]),
     ]
-    if warm:
-        wrapper = Path(rekindle.rank.__file__).with_name("__main__.py")
-        return [*common, "--start-method=fork", "--run-path", str(wrapper)]
-    return [*common, "-m", "rekindle.rank"]
-
-
-def _become_agent(keeper: int) -> None:
-    die_with_parent(keeper)
-    set_process_name("torchrun")
-    os.setsid()
-    signal.set_wakeup_fd(-1)
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, signal.SIG_DFL)
 
 
 def _runs(pid: int) -> bool:
     """Whether our child ``pid`` has not ended; it is not reaped by this."""
-    try:
+    with suppress(ChildProcessError):
         return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
-    except ChildProcessError:
-        return False
+    return False

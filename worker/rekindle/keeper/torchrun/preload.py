@@ -8,6 +8,7 @@ import ast
 import importlib
 import importlib.util
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from rekindle.contract.job import JobSpec, TargetKind
@@ -24,7 +25,7 @@ _ALWAYS = (
     "torch._dynamo",  # optimizers import it at their first step
     "rekindle.rank.wrapper",
 )
-_SAFE = {"numpy", "torchvision", "torchmetrics", "sklearn", "scipy", "rekindle"}
+_SAFE = {"torch", "numpy", "torchvision", "torchmetrics", "sklearn", "scipy", "rekindle"}
 
 
 def preload(spec: JobSpec, code: Path) -> list[str]:
@@ -42,14 +43,10 @@ def preload(spec: JobSpec, code: Path) -> list[str]:
 
 
 def _named_by(spec: JobSpec, code: Path) -> list[str]:
-    source = _source(spec, code)
-    if source is None:
-        return []
-    try:
-        tree = ast.parse(source.read_bytes())
-    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
-        return []
-    return safe_imports(tree, recipe=spec.kind is TargetKind.RECIPE)
+    with suppress(OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+        if (source := _source(spec, code)) is not None:
+            return safe_imports(ast.parse(source.read_bytes()), recipe=spec.kind is TargetKind.RECIPE)
+    return []
 
 
 def safe_imports(tree: ast.AST, *, recipe: bool = False) -> list[str]:
@@ -60,8 +57,7 @@ def safe_imports(tree: ast.AST, *, recipe: bool = False) -> list[str]:
             names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
             names.append(node.module)
-    safe = _SAFE | {"torch"}
-    modules = [name for name in names if name.partition(".")[0] in safe]
+    modules = [name for name in names if name.partition(".")[0] in _SAFE]
     if "rekindle" in modules or recipe:
         modules.append("rekindle.training.run")
     return list(dict.fromkeys(modules))

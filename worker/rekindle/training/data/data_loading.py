@@ -2,18 +2,17 @@
 
 import os
 import signal
-from collections.abc import Callable, Iterable, Sequence, Sized
+from collections.abc import Callable, Sized
 from contextlib import nullcontext
-from dataclasses import dataclass
+from functools import partial
 from typing import Any, cast
 
 import torch
-from torch.utils.data import DataLoader, Dataset, Subset, get_worker_info
+from torch.utils.data import DataLoader, Dataset, get_worker_info
 
 from rekindle.contract.processes import die_with_parent
 from rekindle.training.data import rng
-from rekindle.training.data.sample_order import derived_seed, shard_range
-from rekindle.training.process_group import World
+from rekindle.training.data.sample_order import derived_seed
 
 Collate = Callable[[list[Any]], Any]
 
@@ -48,47 +47,21 @@ class KeyedDataset(Dataset[Any]):
         rng.seed_cpu(derived_seed(self._seed, self._epoch, index))
 
 
-@dataclass(frozen=True, slots=True)
-class _WorkerInit:
+def _init_worker(rank_pid: int, _worker: int) -> None:
     """A loader's process dies with its rank, and a SIGTERM to the whole group must not end it before the snapshot."""
-
-    rank_pid: int
-
-    def __call__(self, _worker: int) -> None:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        if os.getppid() == self.rank_pid:
-            die_with_parent(self.rank_pid)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if os.getppid() == rank_pid:
+        die_with_parent(rank_pid)
 
 
-def training_loader(
-    dataset: Dataset[Any],
-    indices: Iterable[list[int]],
-    *,
-    seed: int,
-    epoch: int,
-    num_workers: int,
-    collate: Collate | None,
-) -> DataLoader[Any]:
-    """Batches of this rank, of ``indices`` as an ElasticSampler orders them."""
-    order = cast("Any", indices)  # torch asks for its own Sampler class and uses __iter__ and __len__
-    return _loader(KeyedDataset(dataset, seed, epoch), num_workers, collate, batch_sampler=order)
-
-
-def eval_loader(
-    dataset: Dataset[Any], world: World, *, batch_size: int, num_workers: int, collate: Collate | None
-) -> DataLoader[Any]:
-    """This rank's contiguous shard of ``dataset``: each sample belongs to one rank, none is repeated."""
-    own = Subset(dataset, cast("Sequence[int]", shard_range(length_of(dataset), world.rank, world.size)))
-    return _loader(KeyedDataset(own, seed=0, epoch=0), num_workers, collate, batch_size=batch_size)
-
-
-def _loader(dataset: Dataset[Any], num_workers: int, collate: Collate | None, **batching: Any) -> DataLoader[Any]:
+def data_loader(dataset: KeyedDataset, num_workers: int, collate: Collate | None, **batching: Any) -> DataLoader[Any]:
+    """``batching``: ``batch_size``, or ``batch_sampler``, of which torch uses ``__iter__`` and ``__len__`` alone."""
     return DataLoader(
         dataset,
         num_workers=num_workers,
         collate_fn=collate,
         generator=torch.Generator(),
-        worker_init_fn=_WorkerInit(os.getpid()),
+        worker_init_fn=partial(_init_worker, os.getpid()),
         **batching,
     )
 

@@ -30,16 +30,6 @@ class Progress:
     def position(self) -> Position:
         return self.step, self.epoch, self.sampler is not None or self.resumes_epoch
 
-    @property
-    def step_to_log(self) -> int:
-        """The step that a value logged now belongs to."""
-        return self.step + self.in_step
-
-    @property
-    def left_in_step(self) -> bool:
-        """The script has left the loop over the batches within a step, by ``break``."""
-        return self.in_step and self.sampler is not None
-
     def state_dict(self) -> dict[str, Any]:
         """The step is not in it: it is the snapshot's own name."""
         sampler = self._interrupted if self.sampler is None else self.sampler.state_dict()

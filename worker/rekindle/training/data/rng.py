@@ -24,7 +24,10 @@ def restore(state: dict[str, Any], device: torch.device) -> None:
     version, internal, gauss = state["python"]
     random.setstate((version, tuple(internal), gauss))
     if state["numpy"] is not None:
-        _restore_numpy(state["numpy"])
+        import numpy as np
+
+        kind, keys, *rest = state["numpy"]
+        np.random.set_state((kind, np.array(keys, dtype=np.uint32), *rest))
     torch.set_rng_state(state["torch"])
     if state["cuda"] is not None and device.type == "cuda":
         torch.cuda.set_rng_state(state["cuda"], device)
@@ -60,10 +63,3 @@ def _capture_numpy() -> list[Any] | None:
         return None
     kind, keys, *rest = np.random.get_state(legacy=True)
     return [kind, np.asarray(keys).tolist(), *rest]
-
-
-def _restore_numpy(state: list[Any]) -> None:
-    import numpy as np
-
-    kind, keys, *rest = state
-    np.random.set_state((kind, np.array(keys, dtype=np.uint32), *rest))

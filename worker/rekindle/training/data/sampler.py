@@ -29,7 +29,11 @@ class ElasticSampler:
         self._rank, self._world_size = rank, world_size
         self.epoch = 0
         self.position = 0
-        self._validate_batch_sizes()
+        if (smallest := min(self._sizes())) < world_size:
+            raise ValueError(
+                f"{length} samples in batches of {global_batch} make one of {smallest}, too few for {world_size} ranks "
+                f"or shards; the global batch must be at least {2 * world_size}, and so must the data set"
+            )
 
     def __len__(self) -> int:
         """Batches left in this epoch."""
@@ -91,12 +95,3 @@ class ElasticSampler:
             return torch.arange(self._length)
         generator = torch.Generator().manual_seed(derived_seed(self._seed, self.epoch))
         return torch.randperm(self._length, generator=generator)
-
-    def _validate_batch_sizes(self) -> None:
-        smallest = min(self._sizes())
-        if smallest < self._world_size:
-            raise ValueError(
-                f"{self._length} samples in batches of {self._global_batch} make one of {smallest}, too few for "
-                f"{self._world_size} ranks or shards; the global batch must be at least {2 * self._world_size}, and so "
-                "must the data set"
-            )

@@ -47,7 +47,11 @@ class DeterministicElastic(Strategy):
     def wrap(self, model: nn.Module, world: World) -> nn.Module:
         """Broadcasts rank 0's weights. Raises ValueError or TypeError where the training cannot be exact."""
         self._validate(model, world)
-        self._fix_arithmetic(world)
+        torch.set_num_threads(self._threads)
+        if world.device.type == "cuda":
+            os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # else cuBLAS refuses to be deterministic
+            torch.use_deterministic_algorithms(True)
+            torch.backends.cudnn.benchmark = False
         if world.size > 1:
             for tensor in (*model.parameters(), *model.buffers()):
                 dist.broadcast(tensor.detach(), src=0)
@@ -78,13 +82,6 @@ class DeterministicElastic(Strategy):
                     f"layer {name} is a SyncBatchNorm, which waits for ranks that may have another number of shards: "
                     "with DeterministicElastic use BatchNorm, which normalises each virtual shard"
                 )
-
-    def _fix_arithmetic(self, world: World) -> None:
-        torch.set_num_threads(self._threads)
-        if world.device.type == "cuda":
-            os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # else cuBLAS refuses to be deterministic
-            torch.use_deterministic_algorithms(True)
-            torch.backends.cudnn.benchmark = False
 
 
 class _Settings:

@@ -19,11 +19,9 @@ class ShardGradients:
     def __init__(self, model: nn.Module) -> None:
         self._parameters = [each for each in model.parameters() if each.requires_grad]
         self._versions = [each._version for each in self._parameters]
-        buffers = list(model.buffers())
-        self._floats = [each for each in buffers if each.is_floating_point()]
-        self._others = [each for each in buffers if not each.is_floating_point()]
-        self._floats_before = [each.clone() for each in self._floats]
-        self._others_before = [each.clone() for each in self._others]
+        buffers = [(each, each.clone()) for each in model.buffers()]  # now, and before the step
+        self._floats = [pair for pair in buffers if pair[0].is_floating_point()]
+        self._others = [pair for pair in buffers if not pair[0].is_floating_point()]
         self._others_of_first: list[Tensor] = []
         self._trees: list[TreeReduction] = []  # one for each dtype
 
@@ -32,9 +30,8 @@ class ShardGradients:
         """The next shard follows."""
         for parameter in self._parameters:
             parameter.grad = None
-        for buffers, before in ((self._floats, self._floats_before), (self._others, self._others_before)):
-            for buffer, value in zip(buffers, before, strict=True):
-                buffer.copy_(value)
+        for buffer, before in (*self._floats, *self._others):
+            buffer.copy_(before)
 
     @torch.no_grad()
     def collect(self, shard: int) -> None:
@@ -45,8 +42,8 @@ class ShardGradients:
         """
         self._check_usage()
         if not self._others_of_first:
-            self._others_of_first = [each.clone() for each in self._others]
-        changes = [_change(*pair) for pair in zip(self._floats, self._floats_before, strict=True)]
+            self._others_of_first = [each.clone() for each, _ in self._others]
+        changes = (_change(*pair) for pair in self._floats)
         flat = _flatten([*(_gradient(each) for each in self._parameters), *changes])
         self._trees = self._trees or [TreeReduction() for _ in flat]
         for tree, value in zip(self._trees, flat, strict=True):
@@ -61,16 +58,18 @@ class ShardGradients:
         """
         count = spans[-1].stop
         totals = [all_reduce_trees(tree, spans, world.rank) for tree in self._trees]
-        means = iter(_unflatten([total.div_(count) for total in totals], [*self._parameters, *self._floats]))
+        like = [*self._parameters, *(each for each, _ in self._floats)]
+        means = iter(_unflatten([total.div_(count) for total in totals], like))
         for parameter in self._parameters:
             parameter.grad = next(means)
-        for buffer, before in zip(self._floats, self._floats_before, strict=True):
+        for buffer, before in self._floats:
             buffer.copy_(before + next(means))
         flat = _flatten(self._others_of_first)
         if world.size > 1:
             for each in flat:
                 dist.broadcast(each, src=0)
-        for buffer, of_first in zip(self._others, _unflatten(flat, self._others), strict=True):
+        others = [each for each, _ in self._others]
+        for buffer, of_first in zip(others, _unflatten(flat, others), strict=True):
             buffer.copy_(of_first)
 
     def _check_usage(self) -> None:

@@ -15,9 +15,7 @@ class MetricBuffer:
     """One rank's values since the last ``average``; ``add`` neither communicates nor waits for a device."""
 
     def __init__(self) -> None:
-        self._points: list[MetricPoint] = []
-        self._weights: list[int] = []
-        self._values: list[torch.Tensor] = []
+        self._logged: list[tuple[MetricPoint, int, dict[str, torch.Tensor]]] = []
         self._averaged_at = 0.0
 
     def due(self, now: float) -> bool:
@@ -29,19 +27,14 @@ class MetricBuffer:
 
         Raises TypeError or ValueError for anything else, naming it.
         """
-        for name, value in values.items():
-            self._values.append(_scalar(name, value))
-        self._points.append(MetricPoint(step, epoch, time.time(), dict.fromkeys(values)))
-        self._weights.append(weight)
+        scalars = {name: _scalar(name, value) for name, value in values.items()}
+        self._logged.append((MetricPoint(step, epoch, time.time(), {}), weight, scalars))
 
     def average(self, world: World) -> list[MetricPoint]:
         """The means over the ranks that logged a value for a step, on every rank. All ranks must call it."""
-        numbers = iter(_to_floats(self._values))
-        own = [
-            (point, weight, {name: next(numbers) for name in point.values})
-            for point, weight in zip(self._points, self._weights, strict=True)
-        ]
-        self._points, self._weights, self._values = [], [], []
+        numbers = iter(_to_floats([value for _, _, values in self._logged for value in values.values()]))
+        own = [(point, weight, {name: next(numbers) for name in values}) for point, weight, values in self._logged]
+        self._logged = []
         self._averaged_at = time.monotonic()
         return weighted_means([entry for entries in world.gather(own) for entry in entries])
 
@@ -55,8 +48,6 @@ def weighted_means(entries: list[tuple[MetricPoint, int, dict[str, float]]]) -> 
         for name, value in values.items():
             total, weights = sums.get((point.step, name), (0.0, 0))
             sums[point.step, name] = (total + value * weight, weights + weight)
-    for point in points.values():
-        point.values.clear()
     for (step, name), (total, weights) in sums.items():
         points[step].values[name] = total / weights
     return [points[step] for step in sorted(points)]

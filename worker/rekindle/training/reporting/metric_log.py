@@ -18,7 +18,9 @@ class MetricLog:
     def add(self, point: MetricPoint) -> None:
         """Numbers that are not finite become null, since JSON has no NaN."""
         value = point.to_json()
-        value["values"] = {name: _finite(item) for name, item in point.values.items()}
+        value["values"] = {
+            name: item if item is not None and math.isfinite(item) else None for name, item in point.values.items()
+        }
         self._lines.append(json.dumps(value, allow_nan=False).encode() + b"\n")
 
     def flush(self) -> None:
@@ -29,7 +31,3 @@ class MetricLog:
         fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         with os.fdopen(fd, "wb") as file:
             file.write(b"".join(lines))
-
-
-def _finite(value: float | None) -> float | None:
-    return value if value is not None and math.isfinite(value) else None

@@ -44,7 +44,8 @@ class Reporter:
 
     def __init__(self, env: RankEnv) -> None:
         self._env, self._pid = env, os.getpid()
-        self._status = _read_status(env)
+        value = None if env.rank_dir is None else read_json(env.rank_dir.status)
+        self._status = None if value is None else RankStatus.from_json(value)  # None outside rekindle
         rank_dir = env.rank_dir if env.rank == 0 and self._status is not None else None
         self._metrics = None if rank_dir is None else MetricLog(rank_dir.metrics)
         self._step, self._epoch = 0, None  # as last reported, also without a status
@@ -163,14 +164,6 @@ class Reporter:
         then, first = self._rate[0]
         if now > then and status.step > first:
             status.steps_per_second = round((status.step - first) / (now - then), 3)
-
-
-def _read_status(env: RankEnv) -> RankStatus | None:
-    """The status that the rank's wrapper has begun, or None outside rekindle."""
-    if env.rank_dir is None:
-        return None
-    value = read_json(env.rank_dir.status)
-    return None if value is None else RankStatus.from_json(value)
 
 
 def _number(name: str, value: Any) -> float:

@@ -79,8 +79,14 @@ export class EventStream {
     this.#port.addEventListener("message", ({ data }) => this.#receive(data));
     this.#port.start();
     this.#subscribe();
-    addEventListener("pagehide", () => this.#leave());
-    addEventListener("pageshow", (event) => this.#return(event.persisted));
+    addEventListener("pagehide", () => {
+      this.#left = true;
+      this.#port.postMessage({ type: "leave" });
+    });
+    addEventListener("pageshow", ({ persisted }) => {
+      this.#left = false;
+      if (persisted) this.#subscribe(); // the browser shows the page again without loading it
+    });
     addEventListener("online", () => this.#port.postMessage({ type: "wake" }));
     document.addEventListener("visibilitychange", () => this.#subscribe());
   }
@@ -89,17 +95,6 @@ export class EventStream {
   subscribe(subscription = LIST) {
     this.#subscription = subscription;
     this.#subscribe();
-  }
-
-  #leave() {
-    this.#left = true;
-    this.#port.postMessage({ type: "leave" });
-  }
-
-  /** @param {boolean} fromCache the browser shows the page again without loading it */
-  #return(fromCache) {
-    this.#left = false;
-    if (fromCache) this.#subscribe();
   }
 
   #subscribe() {

@@ -8,28 +8,23 @@ import { byId, h, patchChildren, setText } from "../shared/dom.js";
 import { count, counted, duration, failureLocation, localTime, secondsBetween, timeOfDay } from "../shared/format.js";
 import { everySecond } from "../shared/ticker.js";
 
-export class AttemptList {
-  #list = byId("attempts");
-  /** @type {Map<string, Attempt>} those that still run, by number */
-  #running = new Map();
+const list = byId("attempts");
+/** @type {Map<string, Attempt>} those that still run, by number */
+let running = new Map();
+everySecond(tick);
 
-  constructor() {
-    everySecond(() => this.#tick());
-  }
+/** @param {Attempt[]} attempts in ascending order */
+export function showAttemptList(attempts) {
+  running = new Map(attempts.filter(({ ended_at }) => !ended_at).map((attempt) => [String(attempt.number), attempt]));
+  tick();
+  patchChildren(list, attempts.map(item).reverse());
+  byId("attempts-empty").hidden = attempts.length > 0;
+}
 
-  /** @param {Attempt[]} attempts in ascending order */
-  show(attempts) {
-    this.#running = new Map(attempts.filter(({ ended_at }) => !ended_at).map((attempt) => [String(attempt.number), attempt]));
-    this.#tick();
-    patchChildren(this.#list, attempts.map(item).reverse());
-    byId("attempts-empty").hidden = attempts.length > 0;
-  }
-
-  #tick() {
-    for (const node of /** @type {NodeListOf<HTMLElement>} */ (this.#list.querySelectorAll("[data-attempt]"))) {
-      const attempt = this.#running.get(node.dataset.attempt ?? "");
-      if (attempt) setText(node, durationOf(attempt));
-    }
+function tick() {
+  for (const node of /** @type {NodeListOf<HTMLElement>} */ (list.querySelectorAll("[data-attempt]"))) {
+    const attempt = running.get(node.dataset.attempt ?? "");
+    if (attempt) setText(node, durationOf(attempt));
   }
 }
 

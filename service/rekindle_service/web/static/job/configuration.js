@@ -19,28 +19,23 @@ const SNIPPETS = {
   "copy-python": (job) => asPython(requestOf(job)),
 };
 
-export class Configuration {
-  /** @type {Job | null} */
-  #job = null;
+/** @type {Job | null} */
+let submitted = null;
+for (const [id, text] of Object.entries(SNIPPETS)) byId(id).addEventListener("click", () => submitted && void copyText(text(submitted)));
 
-  constructor() {
-    for (const [id, text] of Object.entries(SNIPPETS)) byId(id).addEventListener("click", () => this.#job && void copyText(text(this.#job)));
-  }
+/** @param {Job} job */
+export function showSubmitted(job) {
+  submitted = job;
+  showEntries("configuration", submittedEntries(job));
+}
 
-  /** @param {Job} job */
-  show(job) {
-    this.#job = job;
-    showEntries("configuration", submittedEntries(job));
-  }
-
-  /** @param {Recorded} recorded */
-  showRecorded(recorded) {
-    showEntries("recorded", recordedEntries(recorded));
-    const packages = Object.entries(recorded.environment?.packages ?? {});
-    byId("packages").hidden = packages.length === 0;
-    setText(byId("packages-summary"), counted(packages.length, "package"));
-    patchChildren(byId("packages-list"), packages.map(([name, version]) => h("li", {}, h("bdi", {}, name), " ", h("code", {}, String(version)))));
-  }
+/** @param {Recorded} recorded */
+export function showRecorded(recorded) {
+  showEntries("recorded", recordedEntries(recorded));
+  const packages = Object.entries(recorded.environment?.packages ?? {});
+  byId("packages").hidden = packages.length === 0;
+  setText(byId("packages-summary"), counted(packages.length, "package"));
+  patchChildren(byId("packages-list"), packages.map(([name, version]) => h("li", {}, h("bdi", {}, name), " ", h("code", {}, String(version)))));
 }
 
 /** @param {string} id of a description list @param {import("../shared/job-parameters.js").Entry[]} entries */

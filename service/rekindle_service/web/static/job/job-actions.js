@@ -3,8 +3,7 @@
  *
  * @import { Fault, JobPublic as Job } from "../shared/api-types.d.ts"
  * @import { JobAction } from "../shared/job-actions.js"
- * @typedef {{title: string, yes: string, fields?: (job: Job) => HTMLElement[]}} Texts of the dialog
- * @typedef {Texts & Pick<JobAction, "consequence" | "possible" | "run">} Button
+ * @typedef {Omit<JobAction, "verb" | "done"> & ({verb: string} | {title: string, yes: string})} Button
  */
 import { call } from "../shared/api.js";
 import { ConfirmDialog, field } from "../shared/confirm-dialog.js";
@@ -27,14 +26,6 @@ const FAULTS = [
 /** @param {string} fault */
 const needsRank = (fault) => FAULTS.slice(0, 6).some(([name]) => name === fault);
 
-/** @param {JobAction} action @returns {Button} */
-const single = ({ verb, fields, ...action }) => ({
-  ...action,
-  title: `${verb} this job?`,
-  yes: `${verb} the job`,
-  fields: ({ priority }) => fields?.(priority) ?? [],
-});
-
 /** @type {Button} */
 const INJECT_FAULT = {
   title: "Inject a fault?",
@@ -50,13 +41,13 @@ const INJECT_FAULT = {
 
 /** By the id of the button. @type {Record<string, Button>} */
 const ACTIONS = {
-  resume: single(RESUME),
-  release: single(RELEASE),
-  drain: single(DRAIN),
-  cancel: single(CANCEL),
-  priority: single(PRIORITY),
+  resume: RESUME,
+  release: RELEASE,
+  drain: DRAIN,
+  cancel: CANCEL,
+  priority: PRIORITY,
   chaos: INJECT_FAULT,
-  delete: single(DELETE),
+  delete: DELETE,
 };
 
 export class JobActions {
@@ -96,15 +87,16 @@ export class JobActions {
     const job = this.#job;
     if (!job) return;
     this.#open = action;
-    const { title, consequence, yes, fields, run } = action;
+    const { title, yes } = "verb" in action ? { title: `${action.verb} this job?`, yes: `${action.verb} the job` } : action;
+    const { consequence, fields, run } = action;
     this.#dialog.open({ title, jobs: [job], consequence, fields: fields?.(job), yes, run: (chosen) => run(job, chosen) });
   }
 }
 
-/** @param {Job} job */
+/** @param {Job | null} job */
 function faultFields(job) {
   const faults = h("select", {}, ...FAULTS.map(([value, text]) => h("option", { value }, text)));
-  const numbers = Array.from({ length: job.world_size ?? job.ranks.max }, (_, rank) => rank);
+  const numbers = Array.from({ length: job?.world_size ?? job?.ranks.max ?? 0 }, (_, rank) => rank);
   const ranks = h("select", {}, h("option", { value: "" }, "any"), ...numbers.map((rank) => h("option", { value: rank }, String(rank))));
   const rankField = field("Rank", "rank", ranks);
   faults.addEventListener("change", () => (rankField.hidden = !needsRank(faults.value)));

@@ -14,7 +14,6 @@ import { MetricStore, resumeSteps } from "../charts/metric-store.js";
 import { baseLayout, plotly, themeColours } from "../charts/plotly-loader.js";
 import { call, warn } from "../shared/api.js";
 import { byId, h } from "../shared/dom.js";
-import { saveAs } from "../shared/download.js";
 import { onThemeChange } from "../shared/theme.js";
 
 /** The eye sees no more than this. */
@@ -127,6 +126,16 @@ export class JobCharts {
     const figure = { data: plot.data, layout: { ...plot.layout, paper_bgcolor: themeColours(this.#section).background } };
     saveAs(`${name}.png`, await library.toImage(figure, { format: "png", width: 960, height: 540, scale: 2 }));
   }
+}
+
+/**
+ * @param {string} name characters that file systems reject become a dash
+ * @param {Blob | string} content a string is a data URL
+ */
+function saveAs(name, content) {
+  const url = typeof content === "string" ? content : URL.createObjectURL(content);
+  h("a", { href: url, download: name.replaceAll(/[^\w.-]+/g, "-").slice(-120) }).click();
+  if (typeof content !== "string") setTimeout(() => URL.revokeObjectURL(url), 10_000);
 }
 
 /** @param {Part[]} parts */

@@ -12,54 +12,47 @@ const MAX_CHOICES = 100;
 /** A longer difference is folded. */
 const MAX_OPEN_LINES = 60;
 
-export class JobDiff {
-  #jobId;
-  #select = byId("diff-with", HTMLSelectElement);
-  #listed = false;
-  #requests = 0;
+/** Let the user choose another job, once there is a reason to list them; the page's URL stores the choice. @param {string} jobId */
+export async function compareWithOthers(jobId) {
+  const select = byId("diff-with", HTMLSelectElement);
+  /** @type {Promise<void> | undefined} */
+  let listed;
+  const list = () => (listed ??= offerOthers(select, jobId));
+  select.addEventListener("focus", list);
+  select.addEventListener("pointerdown", list);
+  select.addEventListener("change", () => void compare(jobId, select.value));
+  const other = new URLSearchParams(location.search).get("diff");
+  if (!other) return;
+  await list();
+  select.value = other;
+  await compare(jobId, other);
+  byId("configuration-title").scrollIntoView();
+}
 
-  /** @param {string} jobId */
-  constructor(jobId) {
-    this.#jobId = jobId;
-    this.#select.addEventListener("focus", () => void this.#list());
-    this.#select.addEventListener("pointerdown", () => void this.#list());
-    this.#select.addEventListener("change", () => void this.#compare(this.#select.value));
-    const other = new URLSearchParams(location.search).get("diff");
-    if (other) void this.#open(other);
-  }
+/** @param {HTMLSelectElement} select @param {string} jobId */
+async function offerOthers(select, jobId) {
+  const { items } = await call("GET /jobs", { limit: MAX_CHOICES });
+  const others = items.filter(({ id }) => id !== jobId);
+  select.append(...others.map(({ id, number, name }) => h("option", { value: id }, `#${number} ${name}`)));
+}
 
-  /** @param {string} other */
-  async #open(other) {
-    await this.#list();
-    this.#select.value = other;
-    await this.#compare(other);
-    byId("configuration-title").scrollIntoView();
-  }
+let requests = 0;
 
-  async #list() {
-    if (this.#listed) return;
-    this.#listed = true;
-    const { items } = await call("GET /jobs", { limit: MAX_CHOICES });
-    const others = items.filter(({ id }) => id !== this.#jobId);
-    this.#select.append(...others.map(({ id, number, name }) => h("option", { value: id }, `#${number} ${name}`)));
-  }
-
-  /** @param {string} other id of a job, or "" for none */
-  async #compare(other) {
-    const request = ++this.#requests;
-    const url = new URL(location.href);
-    if (other) url.searchParams.set("diff", other);
-    else url.searchParams.delete("diff");
-    history.replaceState(null, "", url);
-    byId("diff").hidden = true;
-    setText(byId("diff-result"), other ? "Comparing …" : "");
-    if (!other) return;
-    try {
-      const [ours, theirs, files] = await Promise.all([readParameters(this.#jobId), readParameters(other), compareCode(this.#jobId, other)]);
-      if (request === this.#requests) show(compareParameters([ours, theirs]).filter(({ differs }) => differs), files);
-    } catch (error) {
-      if (request === this.#requests) setText(byId("diff-result"), messageOf(error));
-    }
+/** @param {string} jobId @param {string} other id of a job, or "" for none */
+async function compare(jobId, other) {
+  const request = ++requests;
+  const url = new URL(location.href);
+  if (other) url.searchParams.set("diff", other);
+  else url.searchParams.delete("diff");
+  history.replaceState(null, "", url);
+  byId("diff").hidden = true;
+  setText(byId("diff-result"), other ? "Comparing …" : "");
+  if (!other) return;
+  try {
+    const [ours, theirs, files] = await Promise.all([readParameters(jobId), readParameters(other), compareCode(jobId, other)]);
+    if (request === requests) show(compareParameters([ours, theirs]).filter(({ differs }) => differs), files);
+  } catch (error) {
+    if (request === requests) setText(byId("diff-result"), messageOf(error));
   }
 }
 

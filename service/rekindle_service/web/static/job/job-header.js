@@ -22,44 +22,38 @@ const FIGURES = /** @type {[string, (job: Job) => string][]} */ ([
   ["Running for", (job) => duration(job.started_at ? secondsBetween(job.started_at, job.ended_at) : null)],
 ]);
 
-export class JobHeader {
-  #badge = badge("queued");
-  #bar = progressBar("training progress");
-  #values = FIGURES.map(() => h("dd"));
-  /** @type {Job | null} */
-  #job = null;
+const state = badge("queued");
+const bar = progressBar("training progress");
+const values = FIGURES.map(() => h("dd"));
+/** @type {Job | null} */
+let shown = null;
+byId("job-state").append(state);
+byId("job-progress").append(bar);
+byId("figures").append(...FIGURES.map(([label], index) => h("div", {}, h("dt", {}, label), values[index])));
+everySecond(() => shown && showFigures(shown));
 
-  constructor() {
-    byId("job-state").append(this.#badge);
-    byId("job-progress").append(this.#bar);
-    byId("figures").append(...FIGURES.map(([label], index) => h("div", {}, h("dt", {}, label), this.#values[index])));
-    everySecond(() => this.#tick());
-  }
+/** @param {Job} job */
+export function showHeader(job) {
+  const changed = shown !== null && stateWord(shown) !== stateWord(job);
+  shown = job;
+  setBadge(state, stateWord(job));
+  setText(byId("job-name"), job.name);
+  setText(byId("job-id"), `#${job.number}`);
+  const experiment = byId("experiment-link", HTMLAnchorElement);
+  experiment.hidden = !job.experiment_id;
+  if (job.experiment_id) experiment.href = experimentUrl(job.experiment_id);
+  document.title = `${job.name} · ${stateWord(job)} · rekindle`;
+  setProgress(bar, job, `${percent(job.progress)}, step ${outOf(job.step, job.steps)}`);
+  showFigures(job);
+  if (changed) setText(byId("announcement"), `The job is now ${stateWord(job)}.`);
+}
 
-  /** @param {Job} job */
-  show(job) {
-    const changed = this.#job !== null && stateWord(this.#job) !== stateWord(job);
-    this.#job = job;
-    setBadge(this.#badge, stateWord(job));
-    setText(byId("job-name"), job.name);
-    setText(byId("job-id"), `#${job.number}`);
-    const experiment = byId("experiment-link", HTMLAnchorElement);
-    experiment.hidden = !job.experiment_id;
-    if (job.experiment_id) experiment.href = experimentUrl(job.experiment_id);
-    document.title = `${job.name} · ${stateWord(job)} · rekindle`;
-    setProgress(this.#bar, job, `${percent(job.progress)}, step ${outOf(job.step, job.steps)}`);
-    this.#tick();
-    if (changed) setText(byId("announcement"), `The job is now ${stateWord(job)}.`);
-  }
-
-  #tick() {
-    const job = this.#job;
-    if (!job) return;
-    FIGURES.forEach(([, text], index) => setText(this.#values[index], text(job)));
-    showBanner(job);
-    setText(byId("notice"), job.notice ?? "");
-    byId("notice").hidden = !job.notice;
-  }
+/** Some of them change with time alone. @param {Job} job */
+function showFigures(job) {
+  FIGURES.forEach(([, text], index) => setText(values[index], text(job)));
+  showBanner(job);
+  setText(byId("notice"), job.notice ?? "");
+  byId("notice").hidden = !job.notice;
 }
 
 /** @param {Job} job */

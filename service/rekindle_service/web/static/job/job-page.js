@@ -9,34 +9,29 @@ import { call, isNotFound } from "../shared/api.js";
 import { byId } from "../shared/dom.js";
 import { latestWins } from "../shared/latest-wins.js";
 import { idInUrl, markReady, showGone } from "../shared/live-page.js";
-import { AttemptList } from "./attempt-list.js";
-import { Configuration } from "./configuration.js";
+import { showAttemptList } from "./attempt-list.js";
+import { showRecorded, showSubmitted } from "./configuration.js";
 import { JobActions } from "./job-actions.js";
 import { JobCharts } from "./job-charts.js";
-import { JobDiff } from "./job-diff.js";
-import { JobHeader } from "./job-header.js";
-import { Ranks, StackDialog } from "./ranks.js";
+import { compareWithOthers } from "./job-diff.js";
+import { showHeader } from "./job-header.js";
+import { Ranks, showStack } from "./ranks.js";
 import { SnapshotList } from "./snapshots.js";
-import { Timeline } from "./timeline.js";
+import { showTimeline } from "./timeline.js";
 
 const jobId = idInUrl();
 
-const header = new JobHeader();
 const actions = new JobActions();
 const charts = new JobCharts(jobId);
-const configuration = new Configuration();
-const attemptList = new AttemptList();
-const timeline = new Timeline();
 const stream = new EventStream({ resync: refresh, event: onEvent }, { job: jobId, log: null });
 const log = new LogViewer(jobId, (followed) => {
   stream.subscribe({ job: jobId, log: followed });
   ranks.mark(log.rank);
 });
-const stack = new StackDialog(jobId);
-const ranks = new Ranks((rank) => log.select(rank), (rank) => void stack.open(rank));
+const ranks = new Ranks((rank) => log.select(rank), (rank) => void showStack(jobId, rank));
 const snapshots = new SnapshotList(jobId, (step) => actions.confirmResume(step), () => void refetch(fetchSnapshots));
-new JobDiff(jobId);
-byId("stack-open").addEventListener("click", () => void stack.open(log.rank));
+void compareWithOthers(jobId);
+byId("stack-open").addEventListener("click", () => void showStack(jobId, log.rank));
 
 /** @type {Job | null} */
 let job = null;
@@ -46,7 +41,7 @@ let maxWorldSize = 0;
 const fetchRanks = latestWins(() => call("GET /jobs/{job_id}/ranks", { job_id: jobId }), ({ items }) => ranks.show(items, log.rank));
 const fetchAttempts = latestWins(() => call("GET /jobs/{job_id}/attempts", { job_id: jobId }), ({ items }) => showAttempts(items));
 const fetchSnapshots = latestWins(() => call("GET /jobs/{job_id}/snapshots", { job_id: jobId }), (listing) => snapshots.show(listing));
-const fetchConfiguration = latestWins(() => call("GET /jobs/{job_id}/configuration", { job_id: jobId }), (recorded) => configuration.showRecorded(recorded));
+const fetchConfiguration = latestWins(() => call("GET /jobs/{job_id}/configuration", { job_id: jobId }), showRecorded);
 const fetchMetrics = () => charts.load();
 
 /** Fetch everything the page shows, whenever the stream has started or started again. */
@@ -85,11 +80,11 @@ function showJob(next) {
   const before = job;
   if (before && next.version < before.version) return;
   job = next;
-  header.show(next);
+  showHeader(next);
   actions.show(next);
-  configuration.show(next);
+  showSubmitted(next);
   snapshots.setJob(next);
-  timeline.show(next);
+  showTimeline(next);
   byId("stack-open").hidden = next.state !== "running";
   offerLogs();
   void log.setLatest(next.attempt);
@@ -108,7 +103,7 @@ function offerLogs() {
 function showAttempts(attempts) {
   maxWorldSize = Math.max(...attempts.map(({ world_size }) => world_size ?? 0), 0);
   offerLogs();
-  attemptList.show(attempts);
+  showAttemptList(attempts);
   charts.setAttempts(attempts);
 }
 

@@ -76,16 +76,21 @@ function summary(ranks) {
   return ranks.length < 2 ? "" : `${running} of ${ranks.length} running${spread > 0 ? `, ${counted(spread, "step")} apart` : ""}`;
 }
 
+/** Class and text of the cells around the heartbeat, which follows the third. @type {[string, (rank: Rank) => string][]} */
+const FIGURES = [
+  ["number", ({ step, steps }) => outOf(step, steps)],
+  ["number minor", ({ epoch }) => count(epoch)],
+  ["number minor", (rank) => (rank.state === "running" ? speed(rank.steps_per_second) : NONE)],
+  ["minor device", ({ device }) => device ?? NONE],
+  ["number minor use", ({ usage }) => (usage ? utilizationText(usage.cpu_percent, usage.devices.at(0)?.utilization_percent ?? null) : NONE)],
+  ["number minor use", ({ usage }) => [usage?.rss_bytes, ...(usage?.devices.slice(0, 1) ?? []).map((gpu) => gpu.memory_used_bytes)].map(bytes).join(" + ")],
+  ["number minor", ({ pid }) => (pid === null ? NONE : String(pid))],
+];
+
 class RankRow {
   #badge = badge("starting");
   #note = h("span", { class: "location" });
-  #pid = h("td", { class: "number minor" });
-  #device = h("td", { class: "minor device" });
-  #cpu = h("td", { class: "number minor use" });
-  #memory = h("td", { class: "number minor use" });
-  #epoch = h("td", { class: "number minor" });
-  #step = h("td", { class: "number" });
-  #speed = h("td", { class: "number minor" });
+  #figures = FIGURES.map(([style]) => h("td", { class: style }));
   #heartbeat = h("td", { class: "number" });
   #lastLine = h("td", { class: "last-line" });
   #button;
@@ -97,18 +102,18 @@ class RankRow {
 
   /** @param {number} number @param {(rank: number) => void} onChoose @param {(rank: number) => void} onStack */
   constructor(number, onChoose, onStack) {
-    const showStack = (/** @type {Event} */ event) => {
+    const onclick = (/** @type {Event} */ event) => {
       event.stopPropagation();
       onStack(number);
     };
-    this.#stack = h("button", { type: "button", class: "link", "aria-label": `Show the stack of rank ${number}`, onclick: showStack }, "Stack");
+    this.#stack = h("button", { type: "button", class: "link", "aria-label": `Show the stack of rank ${number}`, onclick }, "Stack");
     this.#button = h("button", { type: "button", class: "quiet", "aria-label": `Show the log of rank ${number}` }, String(number));
     this.node = h(
       "tr",
       { class: "choosable", onclick: () => onChoose(number) },
       h("th", { scope: "row" }, this.#button),
       h("td", {}, this.#badge, this.#note, this.#stack),
-      ...[this.#step, this.#epoch, this.#speed, this.#heartbeat, this.#device, this.#cpu, this.#memory, this.#pid, this.#lastLine],
+      ...[...this.#figures.slice(0, 3), this.#heartbeat, ...this.#figures.slice(3), this.#lastLine],
     );
   }
 
@@ -118,15 +123,8 @@ class RankRow {
     this.#receivedAt = performance.now();
     setBadge(this.#badge, rank.state);
     setText(this.#note, noteText(rank));
-    setText(this.#pid, rank.pid === null ? NONE : String(rank.pid));
-    setText(this.#device, rank.device ?? NONE);
-    setText(this.#epoch, count(rank.epoch));
-    setText(this.#step, outOf(rank.step, rank.steps));
-    setText(this.#speed, rank.state === "running" ? speed(rank.steps_per_second) : NONE);
+    FIGURES.forEach(([, text], index) => setText(this.#figures[index], text(rank)));
     this.#stack.hidden = rank.state !== "running";
-    const device = rank.usage?.devices.at(0);
-    setText(this.#cpu, rank.usage ? utilizationText(rank.usage.cpu_percent, device?.utilization_percent ?? null) : NONE);
-    setText(this.#memory, rank.usage ? [bytes(rank.usage.rss_bytes), ...(device ? [bytes(device.memory_used_bytes)] : [])].join(" + ") : NONE);
     setText(this.#lastLine, rank.notice ?? rank.last_line ?? "");
     this.#lastLine.title = this.#lastLine.textContent ?? "";
     this.tick();
@@ -191,24 +189,14 @@ function markOf(rank, behind) {
   return behind > 1 && rank.state === "running" ? ["behind", `${counted(behind, "step")} behind`] : ["", ""];
 }
 
-/** The Python stacks of a rank's threads, in a dialog. */
-export class StackDialog {
-  #jobId;
-  #dialog = byId("stack", HTMLDialogElement);
-  #requests = 0;
+let stackRequests = 0;
 
-  /** @param {string} jobId */
-  constructor(jobId) {
-    this.#jobId = jobId;
-  }
-
-  /** @param {number} rank */
-  async open(rank) {
-    const request = ++this.#requests;
-    setText(byId("stack-title"), `Python stacks of rank ${rank}`);
-    setText(byId("stack-text"), "Reading the stacks …");
-    this.#dialog.showModal();
-    const text = await call("POST /jobs/{job_id}/ranks/{rank}/stack", { job_id: this.#jobId, rank }).then(({ stack }) => stack, messageOf);
-    if (request === this.#requests) setText(byId("stack-text"), text);
-  }
+/** Show the Python stacks of a rank's threads in a dialog. @param {string} jobId @param {number} rank */
+export async function showStack(jobId, rank) {
+  const request = ++stackRequests;
+  setText(byId("stack-title"), `Python stacks of rank ${rank}`);
+  setText(byId("stack-text"), "Reading the stacks …");
+  byId("stack", HTMLDialogElement).showModal();
+  const text = await call("POST /jobs/{job_id}/ranks/{rank}/stack", { job_id: jobId, rank }).then(({ stack }) => stack, messageOf);
+  if (request === stackRequests) setText(byId("stack-text"), text);
 }

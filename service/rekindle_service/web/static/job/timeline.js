@@ -15,51 +15,39 @@ const LABELS = { training: "training", saving: "saving", replayed: "replayed", s
 /** For a job that has not ended. */
 const REFRESH_SECONDS = 5;
 
-export class Timeline {
-  #bar = byId("timeline");
-  #legend = /** @type {[Category, HTMLElement][]} */ (Object.keys(LABELS).map((category) => [category, h("li", { "data-kind": category })]));
-  /** @type {Job | null} */
-  #job = null;
-  #shown = "";
-  #age = 0;
-  /** An unreachable server leaves what is shown as it is. */
-  #fetch = latestWins(() => this.#read(), (time) => time && this.#draw(time));
+const bar = byId("timeline");
+const legend = /** @type {[Category, HTMLElement][]} */ (Object.keys(LABELS).map((category) => [category, h("li", { "data-kind": category })]));
+/** @type {Job | null} */
+let shown = null;
+let age = 0; // seconds since the last request
+/** An unreachable server leaves what is shown as it is. */
+const refresh = latestWins(readTime, (time) => time && drawTime(time));
+byId("timeline-legend").append(...legend.map(([, node]) => node));
+everySecond(() => {
+  age += 1;
+  if (shown?.ended_at === null && age >= REFRESH_SECONDS) void refresh();
+});
 
-  constructor() {
-    byId("timeline-legend").append(...this.#legend.map(([, node]) => node));
-    everySecond(() => {
-      this.#age += 1;
-      if (this.#job?.ended_at === null && this.#age >= REFRESH_SECONDS) void this.#load();
-    });
-  }
+/** Fetches the time again when the job's state or attempt has changed. @param {Job} job */
+export function showTimeline(job) {
+  const same = shown?.state === job.state && shown.attempt === job.attempt && shown.ended_at === job.ended_at;
+  shown = job;
+  if (!same) void refresh();
+}
 
-  /** Fetches the time again when the job's state or attempt has changed. @param {Job} job */
-  show(job) {
-    this.#job = job;
-    const key = `${job.state} ${job.attempt} ${job.ended_at}`;
-    if (key === this.#shown) return;
-    this.#shown = key;
-    void this.#load();
-  }
+/** @returns {Promise<TimeBreakdown | null>} */
+async function readTime() {
+  age = 0;
+  return shown && call("GET /jobs/{job_id}/time", { job_id: shown.id }).catch(() => null);
+}
 
-  #load() {
-    this.#age = 0;
-    return this.#fetch();
-  }
-
-  /** @returns {Promise<TimeBreakdown | null>} */
-  async #read() {
-    return this.#job && call("GET /jobs/{job_id}/time", { job_id: this.#job.id }).catch(() => null);
-  }
-
-  /** @param {TimeBreakdown} time */
-  #draw({ seconds, intervals }) {
-    const before = /** @type {HTMLElement[]} */ ([...this.#bar.children]);
-    reorderChildren(this.#bar, intervals.map((interval, index) => draw(interval, before[index])));
-    for (const [category, node] of this.#legend) {
-      setText(node, `${LABELS[category]} ${amountText(seconds[category])}`);
-      node.hidden = seconds[category] === 0;
-    }
+/** @param {TimeBreakdown} time */
+function drawTime({ seconds, intervals }) {
+  const before = /** @type {HTMLElement[]} */ ([...bar.children]);
+  reorderChildren(bar, intervals.map((interval, index) => draw(interval, before[index])));
+  for (const [category, node] of legend) {
+    setText(node, `${LABELS[category]} ${amountText(seconds[category])}`);
+    node.hidden = seconds[category] === 0;
   }
 }
 

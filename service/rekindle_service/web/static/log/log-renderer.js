@@ -47,10 +47,6 @@ export class LogRenderer {
     return this.#chunks.at(-1);
   }
 
-  get empty() {
-    return this.#chunks.length === 0;
-  }
-
   clear() {
     this.#container.replaceChildren();
     this.#chunks = [];

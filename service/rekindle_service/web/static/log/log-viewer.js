@@ -267,7 +267,7 @@ export class LogViewer {
   /** Adapt the controls and the scroll position to the changed content. */
   #update() {
     this.#older.hidden = !this.#window.hasOlder;
-    byId("log-empty").hidden = !this.#renderer.empty;
+    byId("log-empty").hidden = this.#renderer.latest !== undefined;
     setText(byId("log-other"), `Show ${otherStream(this.source.stream)}`);
     if (this.#following) {
       this.#scroller.scrollTop = this.#scroller.scrollHeight;

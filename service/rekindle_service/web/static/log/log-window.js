@@ -27,9 +27,9 @@ export class LogWindow {
   /** Where the window ends. */
   #end = { attempt: 0, offset: 0 };
   /** Bytes of the source's log, as far as is known. */
-  #size = 0;
+  size = 0;
   /** The window has reached the end of the log, and has not been moved back since. */
-  #caughtUp = false;
+  caughtUp = false;
   /** @type {Promise<void>} one step at a time, in the order of the calls */
   #queue = Promise.resolve();
   /** How often a log was opened: until now, and until the current step was enqueued. */
@@ -42,23 +42,14 @@ export class LogWindow {
     this.#renderer = renderer;
   }
 
-  get size() {
-    return this.#size;
-  }
-
   /** True where older output than what is shown can be fetched. */
   get hasOlder() {
     return (this.#renderer.oldest?.start ?? 0) > 0;
   }
 
-  /** True where anything missing at the end was written since the end was shown. */
-  get caughtUp() {
-    return this.#caughtUp;
-  }
-
   /** True where newer output than what is shown is known of. */
   get hasNewer() {
-    return this.#end.attempt < (this.#source?.attempt ?? 0) || this.#end.offset < this.#size;
+    return this.#end.attempt < (this.#source?.attempt ?? 0) || this.#end.offset < this.size;
   }
 
   /** Show the end of `source` and nothing else. @param {Source} source */
@@ -81,7 +72,7 @@ export class LogWindow {
   switchAttempt(attempt, following) {
     if (!this.#source || attempt <= this.#source.attempt) return this.#queue;
     this.#source = { ...this.#source, attempt };
-    this.#size = 0;
+    this.size = 0;
     return following ? this.#enqueue(() => this.#catchUp()) : this.#queue;
   }
 
@@ -129,7 +120,7 @@ export class LogWindow {
       const latest = this.#renderer.latest;
       if (latest && (latest.attempt !== this.#end.attempt || latest.end !== this.#end.offset)) {
         this.#end = { attempt: latest.attempt, offset: latest.end };
-        this.#caughtUp = false;
+        this.caughtUp = false;
         this.#renderer.restart();
       }
     });
@@ -164,8 +155,8 @@ export class LogWindow {
   async #openTail(source) {
     const { data, start, end } = await this.#read({ ...source, tail: TAIL_LINES });
     this.#show(source.attempt, start, data, end);
-    this.#size = end;
-    this.#caughtUp = true;
+    this.size = end;
+    this.caughtUp = true;
   }
 
   /** @param {Source} source @param {number} offset */
@@ -176,9 +167,9 @@ export class LogWindow {
     const { data, end } = await this.#read({ ...source, offset: from, limit: LEAD_BYTES + PAGE_BYTES });
     const line = from === 0 ? 0 : data.indexOf(10) + 1;
     const skip = line <= target - from ? line : 0;
-    this.#size = size;
+    this.size = size;
     this.#show(source.attempt, from + skip, data.subarray(skip), end);
-    this.#caughtUp = this.#end.offset >= size;
+    this.caughtUp = this.#end.offset >= size;
   }
 
   /** @param {number} attempt @param {number} start @param {Uint8Array} data @param {number} end */
@@ -210,8 +201,8 @@ export class LogWindow {
       this.#end = { attempt: attempt + 1, offset: 0 };
       this.#renderer.divider(`attempt ${attempt + 1}`, attempt + 1);
     } else {
-      this.#size = offset;
-      this.#caughtUp = true;
+      this.size = offset;
+      this.caughtUp = true;
       return false;
     }
     return true;
@@ -224,7 +215,7 @@ export class LogWindow {
    */
   #wholeLines(data, end) {
     const lines = data.lastIndexOf(10) + 1;
-    if (end >= this.#size || lines === 0) return [decode(data), end];
+    if (end >= this.size || lines === 0) return [decode(data), end];
     return [decode(data.subarray(0, lines)), end - (data.length - lines)];
   }
 
@@ -236,12 +227,12 @@ export class LogWindow {
     this.#end = { attempt, offset: end };
     if (attempt !== this.#source?.attempt) return;
     this.#grow(end);
-    this.#caughtUp ||= end >= this.#size;
+    this.caughtUp ||= end >= this.size;
   }
 
   /** @param {number} size */
   #grow(size) {
-    this.#size = Math.max(this.#size, size);
+    this.size = Math.max(this.size, size);
   }
 
   /**

@@ -35,7 +35,7 @@ export class TerminalEmulator {
   #at = 0;
   #column = 0;
   #sgr = new SgrState();
-  #sgrding = "";
+  #pending = "";
   #nextId = 0;
   #offset;
   /** @type {Set<Row>} */
@@ -62,8 +62,8 @@ export class TerminalEmulator {
    * @returns {Row[]} the rows that are new or have changed, from top to bottom
    */
   write(text) {
-    let rest = this.#sgrding + text;
-    this.#sgrding = "";
+    let rest = this.#pending + text;
+    this.#pending = "";
     while (rest) {
       const at = rest.search(INTRODUCER);
       for (const character of at < 0 ? rest : rest.slice(0, at)) this.#put(character);
@@ -77,7 +77,7 @@ export class TerminalEmulator {
   /** @param {string} text that begins with an introducer @returns {string} what follows the sequence */
   #skipSequence(text) {
     const rest = this.#sequence(text);
-    if (!this.#sgrding) this.#offset += encoder.encode(text.slice(0, text.length - rest.length)).length;
+    if (!this.#pending) this.#offset += encoder.encode(text.slice(0, text.length - rest.length)).length;
     return rest;
   }
 
@@ -88,7 +88,7 @@ export class TerminalEmulator {
     const whole = control ?? STRING.exec(text) ?? ESCAPE.exec(text);
     if (whole) return text.slice(whole[0].length);
     if (UNFINISHED.test(text)) {
-      this.#sgrding = text;
+      this.#pending = text;
       return "";
     }
     return text.slice(1);

@@ -9,17 +9,15 @@ import { KeyedChildren, byId, h, setText } from "../shared/dom.js";
 import { NONE, bytes } from "../shared/format.js";
 import { setFill } from "../shared/job-state.js";
 
-export class DeviceTable {
-  #body = byId("devices");
-  /** @type {KeyedChildren<{device: Device, slot: Slot | undefined}, DeviceRow>} */
-  #rows = new KeyedChildren(this.#body, ({ device }) => device.name, ({ device }) => new DeviceRow(device.name));
+const body = byId("devices");
+/** @type {KeyedChildren<{device: Device, slot: Slot | undefined}, DeviceRow>} */
+const rows = new KeyedChildren(body, ({ device }) => device.name, ({ device }) => new DeviceRow(device.name));
 
-  /** @param {Device[]} devices @param {Slot[]} slots */
-  show(devices, slots) {
-    this.#rows.show(devices.map((device) => ({ device, slot: slots.find(({ name }) => name === device.name) })));
-    const measured = devices.some(({ utilization_percent: use, memory_total_bytes: total }) => use !== null || total !== null);
-    this.#body.closest("table")?.classList.toggle("plain", !measured);
-  }
+/** @param {Device[]} devices @param {Slot[]} slots */
+export function showDevices(devices, slots) {
+  rows.show(devices.map((device) => ({ device, slot: slots.find(({ name }) => name === device.name) })));
+  const measured = devices.some(({ utilization_percent: use, memory_total_bytes: total }) => use !== null || total !== null);
+  body.closest("table")?.classList.toggle("plain", !measured);
 }
 
 class DeviceRow {

@@ -19,31 +19,22 @@ import { onThemeChange } from "../shared/theme.js";
 
 const GIGABYTE = 1e9;
 
-export class MachineCharts {
-  #section = byId("history");
-  #grid = new ChartGrid(byId("history-charts"));
-  /** @type {Machine | null} */
-  #machine = null;
+const section = byId("history");
+const grid = new ChartGrid(byId("history-charts"));
+/** @type {Machine | null} */
+let shown = null;
+onThemeChange(() => void (shown && showHistory(shown)));
 
-  constructor() {
-    onThemeChange(() => void this.#draw());
-  }
-
-  /** @param {Machine} machine */
-  async show(machine) {
-    this.#machine = machine;
-    await this.#draw();
-  }
-
-  async #draw() {
-    if (!this.#machine?.history.length) return;
-    this.#section.hidden = false;
-    const colours = themeColours(this.#section);
-    const times = this.#machine.history.map(({ at }) => plotlyTime(at ?? ""));
-    await this.#grid.draw(
-      seriesOf(this.#machine).map((series) => ({ name: series.name, latest: series.latest, traces: traces(series, times, colours), layout: layout(series, colours) })),
-    );
-  }
+/** @param {Machine} machine */
+export async function showHistory(machine) {
+  shown = machine;
+  if (!machine.history.length) return;
+  section.hidden = false;
+  const colours = themeColours(section);
+  const times = machine.history.map(({ at }) => plotlyTime(at ?? ""));
+  await grid.draw(
+    seriesOf(machine).map((series) => ({ name: series.name, latest: series.latest, traces: traces(series, times, colours), layout: layout(series, colours) })),
+  );
 }
 
 /** @param {Machine} machine @returns {Series[]} */

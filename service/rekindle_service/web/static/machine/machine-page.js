@@ -9,8 +9,8 @@ import { bytes, count } from "../shared/format.js";
 import { setFill } from "../shared/job-state.js";
 import { keepFresh, markReady } from "../shared/live-page.js";
 import { kindLabel, linkedSlots, topologySentence } from "../shared/topology.js";
-import { DeviceTable } from "./device-table.js";
-import { MachineCharts } from "./machine-charts.js";
+import { showDevices } from "./device-table.js";
+import { showHistory } from "./machine-charts.js";
 
 /** The server samples as often; asking more often shows nothing new. */
 const REFRESH_INTERVAL_MS = 5000;
@@ -18,17 +18,14 @@ const MAX_POINTS = 360;
 /** A meter above this fraction is highlighted. */
 const NEARLY_FULL = 0.9;
 
-const table = new DeviceTable();
-const charts = new MachineCharts();
-
 async function refresh() {
   const [machine, devices] = await Promise.all([call("GET /machine", { max_points: MAX_POINTS }), call("GET /devices")]);
   setText(byId("hardware"), `${machine.cores} cores, ${bytes(machine.memory.total_bytes)} of memory`);
   showMeters(machine);
-  table.show(machine.devices, devices.items);
+  showDevices(machine.devices, devices.items);
   showTopology(devices);
   markReady();
-  await charts.show(machine);
+  await showHistory(machine);
 }
 
 /** @param {Machine} machine */

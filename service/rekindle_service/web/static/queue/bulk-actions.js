@@ -54,7 +54,7 @@ export class BulkActions {
       jobs,
       consequence: action.consequence,
       note: skipped ? `${counted(skipped, "selected job is", "selected jobs are")} skipped: this is not possible in their state.` : "",
-      fields: action.fields?.(0),
+      fields: action.fields?.(null),
       yes: title,
       run: (chosen) => this.#run(action, new Set(jobs.map(({ id }) => id)), chosen),
     });

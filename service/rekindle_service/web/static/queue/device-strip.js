@@ -7,15 +7,13 @@ import { jobUrl } from "../shared/api.js";
 import { KeyedChildren, byId, h, setText } from "../shared/dom.js";
 import { topologySentence } from "../shared/topology.js";
 
-export class DeviceStrip {
-  /** @type {KeyedChildren<{kind: string, slots: Slot[], links: Devices["links"]}, KindView>} */
-  #kinds = new KeyedChildren(byId("slots"), ({ kind }) => kind, ({ kind }) => new KindView(kind));
+/** @type {KeyedChildren<{kind: string, slots: Slot[], links: Devices["links"]}, KindView>} */
+const views = new KeyedChildren(byId("slots"), ({ kind }) => kind, ({ kind }) => new KindView(kind));
 
-  /** @param {Devices} devices */
-  show({ items, links }) {
-    const kinds = [...new Set(items.map(({ device }) => device))];
-    this.#kinds.show(kinds.map((kind) => ({ kind, slots: items.filter(({ device }) => device === kind), links })));
-  }
+/** @param {Devices} devices */
+export function showDevices({ items, links }) {
+  const kinds = [...new Set(items.map(({ device }) => device))];
+  views.show(kinds.map((kind) => ({ kind, slots: items.filter(({ device }) => device === kind), links })));
 }
 
 class KindView {

@@ -85,7 +85,7 @@ class JobRow {
   #location = h("span", { class: "location" });
   #age = h("time");
   /** @type {Job | null} */
-  #job = null;
+  job = null;
 
   node = h(
     "tr",
@@ -101,10 +101,6 @@ class JobRow {
     h("td", { class: "number age", "data-label": "Age" }, this.#age),
   );
 
-  get job() {
-    return this.#job;
-  }
-
   /** @param {boolean} on */
   set selected(on) {
     this.#box.checked = on;
@@ -113,8 +109,8 @@ class JobRow {
 
   /** @param {Job} job an older version than the one shown changes nothing */
   update(job) {
-    if (this.#job && job.version < this.#job.version) return;
-    this.#job = job;
+    if (this.job && job.version < this.job.version) return;
+    this.job = job;
     this.#box.value = job.id;
     this.#box.setAttribute("aria-label", `Select job ${job.number}, ${job.name}`);
     setBadge(this.#badge, stateWord(job));
@@ -140,7 +136,7 @@ class JobRow {
   }
 
   tick() {
-    if (this.#job) setText(this.#age, brief(secondsSince(this.#job.created_at)));
+    if (this.job) setText(this.#age, brief(secondsSince(this.job.created_at)));
   }
 }
 

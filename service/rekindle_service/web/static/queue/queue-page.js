@@ -5,7 +5,7 @@ import { percent } from "../shared/format.js";
 import { hasEnded } from "../shared/job-state.js";
 import { keepFresh, markReady } from "../shared/live-page.js";
 import { BulkActions } from "./bulk-actions.js";
-import { DeviceStrip } from "./device-strip.js";
+import { showDevices } from "./device-strip.js";
 import { JobTable } from "./job-table.js";
 import { QueueFilters } from "./queue-filters.js";
 
@@ -17,7 +17,6 @@ const REFRESH_DELAY_MS = 250;
 const filters = new QueueFilters(() => refreshing.now());
 const bulk = new BulkActions(() => refreshing.now());
 const table = new JobTable((selected) => bulk.show(selected));
-const strip = new DeviceStrip();
 
 /** @type {string | null} cursor of the next page */
 let next = null;
@@ -43,7 +42,7 @@ async function showJobs() {
 
 async function showTotals() {
   const [devices, { jobs, slots, goodput }] = await Promise.all([call("GET /devices"), call("GET /summary")]);
-  strip.show(devices);
+  showDevices(devices);
   setText(byId("total-running"), String(jobs.starting + jobs.running + jobs.recovering));
   setText(byId("total-queued"), String(jobs.queued));
   setText(byId("total-slots"), `${slots.held} / ${slots.total}`);

@@ -8,10 +8,11 @@ export const NONE = "–";
 
 const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 
+/** @template Value @param {Value | null | undefined} value @param {(value: Value) => string} text */
+const orNone = (value, text) => (value === null || value === undefined ? NONE : text(value));
+
 /** @param {number | null | undefined} value */
-export function count(value) {
-  return value === null || value === undefined ? NONE : whole.format(value);
-}
+export const count = (value) => orNone(value, (number) => whole.format(number));
 
 /** "1 step", "3 steps". @param {number} number @param {string} noun @param {string} [nouns] */
 export const counted = (number, noun, nouns = `${noun}s`) => `${count(number)} ${number === 1 ? noun : nouns}`;
@@ -40,14 +41,7 @@ export function duration(seconds) {
  *
  * @param {number | null | undefined} seconds
  */
-export function brief(seconds) {
-  if (seconds === null || seconds === undefined || !Number.isFinite(seconds)) return NONE;
-  const total = Math.max(0, Math.round(seconds));
-  if (total < 60) return `${total} s`;
-  if (total < 3600) return `${Math.floor(total / 60)} min`;
-  if (total < 86400) return `${Math.floor(total / 3600)} h`;
-  return `${Math.floor(total / 86400)} d`;
-}
+export const brief = (seconds) => duration(seconds).split(" ").slice(0, 2).join(" ");
 
 /**
  * Seconds from an ISO 8601 time to `now` (milliseconds); null where there is no time.
@@ -71,17 +65,17 @@ export function secondsBetween(from, to) {
 /** "5 min ago". @param {string | null | undefined} time */
 export const ago = (time) => `${brief(secondsSince(time))} ago`;
 
-/** @param {string | null | undefined} time */
-export function localTime(time) {
+/** @param {string | null | undefined} time @param {Intl.DateTimeFormatOptions} style */
+function dateText(time, style) {
   const at = time ? new Date(time) : null;
-  return at && !Number.isNaN(at.getTime()) ? at.toLocaleString(undefined, { dateStyle: "medium", timeStyle: "medium" }) : NONE;
+  return at && !Number.isNaN(at.getTime()) ? at.toLocaleString(undefined, style) : NONE;
 }
 
 /** @param {string | null | undefined} time */
-export function timeOfDay(time) {
-  const at = time ? new Date(time) : null;
-  return at && !Number.isNaN(at.getTime()) ? at.toLocaleTimeString(undefined, { hour12: false }) : NONE;
-}
+export const localTime = (time) => dateText(time, { dateStyle: "medium", timeStyle: "medium" });
+
+/** @param {string | null | undefined} time */
+export const timeOfDay = (time) => dateText(time, { hour: "numeric", minute: "numeric", second: "numeric", hour12: false });
 
 /** @param {number | null | undefined} value */
 export function bytes(value) {
@@ -92,17 +86,11 @@ export function bytes(value) {
 }
 
 /** @param {number | null | undefined} fraction */
-export function percent(fraction) {
-  return fraction === null || fraction === undefined ? NONE : `${Math.floor(fraction * 1000) / 10} %`;
-}
+export const percent = (fraction) => orNone(fraction, (share) => `${Math.floor(share * 1000) / 10} %`);
 
 /** @param {number | null | undefined} stepsPerSecond */
-export function speed(stepsPerSecond) {
-  if (stepsPerSecond === null || stepsPerSecond === undefined) return NONE;
-  return stepsPerSecond >= 1 || stepsPerSecond === 0
-    ? `${stepsPerSecond.toFixed(1)} steps/s`
-    : `${(1 / stepsPerSecond).toFixed(1)} s/step`;
-}
+export const speed = (stepsPerSecond) =>
+  orNone(stepsPerSecond, (rate) => (rate >= 1 || rate === 0 ? `${rate.toFixed(1)} steps/s` : `${(1 / rate).toFixed(1)} s/step`));
 
 /** "3 / 10", "3", or a dash. @param {number | null | undefined} done @param {number | null | undefined} total */
 export function outOf(done, total) {

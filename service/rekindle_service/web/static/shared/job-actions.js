@@ -7,7 +7,7 @@
  * @property {string} done as in "3 jobs cancelled"
  * @property {string} consequence
  * @property {(job: Job) => boolean} possible
- * @property {(priority: number) => HTMLElement[]} [fields] what to choose first
+ * @property {(job: Job | null) => HTMLElement[]} [fields] what to choose first; the job is null where there are several
  * @property {(job: Job, chosen: FormData) => Promise<unknown>} run
  */
 import { call } from "./api.js";
@@ -66,7 +66,7 @@ export const PRIORITY = {
   done: "changed",
   consequence: "Queued jobs with a higher priority start first; running jobs are not affected. From −1000 to 1000, default 0.",
   possible: (job) => !hasEnded(job),
-  fields: (priority) => [field("Priority", "priority", h("input", { type: "number", min: -1000, max: 1000, step: 1, value: priority, required: true }))],
+  fields: (job) => [field("Priority", "priority", h("input", { type: "number", min: -1000, max: 1000, value: job?.priority ?? 0, required: true }))],
   run: ({ id }, chosen) => call("PATCH /jobs/{job_id}", { job_id: id }, { priority: Number(chosen.get("priority")) }),
 };
 

@@ -33,10 +33,7 @@ export class FieldErrors {
 
   /** Show these errors too, and leave the focus where it is. @param {FieldError[]} errors */
   add(errors) {
-    for (const { field } of errors) {
-      const container = this.#containerOf(field);
-      if (container) unmark(container);
-    }
+    errors.forEach(({ field }) => unmark(this.#containerOf(field)));
     errors.forEach((error) => this.#showAt(error));
   }
 
@@ -47,8 +44,7 @@ export class FieldErrors {
 
   /** The user has changed the field. @param {Element} control */
   clearAt(control) {
-    const container = control.closest("[data-field]");
-    if (container) unmark(container);
+    unmark(control.closest("[data-field]"));
   }
 
   /** @param {FieldError} error */
@@ -80,16 +76,16 @@ export class FieldErrors {
   }
 }
 
-/** @param {Element} container */
+/** @param {Element | null | undefined} container */
 function unmark(container) {
-  for (const control of container.querySelectorAll("[aria-invalid]")) {
+  for (const control of container?.querySelectorAll("[aria-invalid]") ?? []) {
     const others = descriptionsOf(control).filter((id) => id !== control.getAttribute("aria-errormessage"));
     if (others.length) control.setAttribute("aria-describedby", others.join(" "));
     else control.removeAttribute("aria-describedby");
     control.removeAttribute("aria-invalid");
     control.removeAttribute("aria-errormessage");
   }
-  container.querySelectorAll(".field-error").forEach((node) => node.remove());
+  container?.querySelectorAll(".field-error").forEach((node) => node.remove());
 }
 
 /** @param {Element} control */

@@ -125,16 +125,10 @@ function typedArguments() {
 }
 
 function code() {
-  switch (text("source")) {
-    case "path":
-      return { code: { path: text("code-path") } };
-    case "git":
-      return { code: { git: text("git"), ...(text("ref") ? { ref: text("ref") } : {}) } };
-    case "bundle":
-      return { code: { bundle: text("bundle") } };
-    default:
-      return {};
-  }
+  const source = text("source");
+  if (source === "none") return {};
+  const ref = source === "git" && text("ref") ? { ref: text("ref") } : {};
+  return { code: { [source]: text(source === "path" ? "code-path" : source), ...ref } };
 }
 
 /** What is no number is sent unchanged: the server explains best what is wrong with it. @param {string} value */

@@ -101,18 +101,12 @@ class SnapshotLoader:
         """What this rank loads, or why it cannot, although the snapshot is as it was written."""
         former = range(self.world.rank, manifest.world_size, self.world.size)
         try:
-            restored = Restored(
-                step=manifest.step,
-                epoch=manifest.epoch,
-                world_size=manifest.world_size,
-                shared_state=self._read_shared(directory, manifest),
-                rank_states=[read_state(directory / rank_file(rank)) for rank in former],
-                skipped=skipped,
-                from_disk=directory.parent == self.disk.storage.root,
-            )
+            shared = self._read_shared(directory, manifest)
+            own = [read_state(directory / rank_file(rank)) for rank in former]
         except UnpicklingError as error:
             return None, f"it cannot be loaded: {unloadable_part(error)}"
-        return restored, None
+        on_disk = directory.parent == self.disk.storage.root
+        return Restored(manifest.step, manifest.epoch, manifest.world_size, shared, own, skipped, on_disk), None
 
     def _read_shared(self, directory: Path, manifest: Manifest) -> dict[str, Any]:
         state = read_state(directory / MODEL)

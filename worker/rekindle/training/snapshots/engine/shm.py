@@ -51,8 +51,8 @@ def request_space(directory: Path, size: int) -> SpaceRequest:
 
 def check_free_space(directory: Path, requests: list[SpaceRequest]) -> str | None:
     """Why the files of all ranks together must not be written to ``directory``, or None."""
-    if (problem := next((each.problem for each in requests if each.problem is not None), None)) is not None:
-        return problem
+    if problems := [each.problem for each in requests if each.problem is not None]:
+        return problems[0]
     size, free = sum(each.size for each in requests), min(each.free for each in requests)
     if size * _MAX_SHARE <= free:
         return None

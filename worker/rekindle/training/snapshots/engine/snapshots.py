@@ -8,7 +8,7 @@ from concurrent.futures import Future, wait
 from functools import partial
 from pathlib import Path
 from threading import Thread
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from rekindle.contract.environment import RankEnv
 from rekindle.contract.run_dir.snapshots import MODEL, rank_file, shard_file
@@ -108,10 +108,7 @@ class Snapshots:
         """
         self.wait()
         self.async_save(step, epoch, shared_state, rank_state)
-        result = self.wait()
-        if result is None:
-            raise AssertionError("a snapshot is pending")
-        return result
+        return cast("SaveResult", self.wait())
 
     def async_save(
         self,
@@ -199,8 +196,7 @@ class Snapshots:
             states[MODEL] = shared_state
         if shards is not None:
             states[shard_file(self._world.rank)] = shards
-        copied: dict[str, Any] = self._staging.copy(states)
-        return copied
+        return self._staging.copy(states)
 
     def _validate(self, validator: Validator | None, files: dict[str, Any]) -> str | None:
         shared = (files.get(MODEL, {}), unflatten(files.get(shard_file(self._world.rank), {})))

@@ -34,13 +34,13 @@ class Staging:
         self._copies: dict[_Key, Tensor] = {}
         self._pending: list[_Copy] = []
 
-    def copy(self, state: Any) -> Any:
+    def copy(self, state: dict[str, Any]) -> dict[str, Any]:
         """``state`` as it is now. Tensors that are one and the same, such as tied weights, stay one in the copy.
 
         An object of a class that ``torch.load`` does not trust is passed on unchanged, to be refused there.
         """
         self._filled, self._copies, self._pending = {}, {}, []
-        copied = self._copy(state, "")
+        copied: dict[str, Any] = self._copy(state, "")
         _copy_all(self._pending)
         for device in {key[0] for key in self._copies if key[0].type == "cuda"}:
             torch.cuda.synchronize(device)

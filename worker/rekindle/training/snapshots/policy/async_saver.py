@@ -61,10 +61,6 @@ class AsyncSaver:
             self.schedule.on_started(now, blocked)
         self._add_wait(blocked)
 
-    def shm_due(self, now: float) -> bool:
-        """Whether to take a snapshot in shared memory; ``now`` in seconds of CLOCK_MONOTONIC."""
-        return self.snapshots.has_shm and self.schedule.shm_due(now)
-
     def skip(self) -> None:
         """A snapshot is due while the one before is being written: the training does not wait for the disk.
 
@@ -74,7 +70,7 @@ class AsyncSaver:
             self.schedule.pending = True
             return
         self.snapshots.warn_skipped()
-        self.schedule.on_skipped(time.monotonic())
+        self.schedule.last_at = time.monotonic()
 
     def wait(self) -> SaveResult | None:
         """The result of the pending snapshot, if there is one. Raises what ``Snapshots.save`` does."""
@@ -90,7 +86,7 @@ class AsyncSaver:
         if result is not None and self._shm_cost is not None:
             self.schedule.on_copied(now, self._shm_cost + result.seconds)
         elif result is not None:
-            self.schedule.on_finished(result.seconds)
+            self.schedule.overhead.finished(result.seconds)
             self.report_policy()
             if result.saved:
                 self.saved = self._position

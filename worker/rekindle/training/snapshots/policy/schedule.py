@@ -20,13 +20,9 @@ def effective_policy(own: SnapshotPolicy, from_job: str | None, monitor: str | N
     job = None if from_job is None else SnapshotPolicy.from_json(json.loads(from_job))
     monitor = (None if job is None else job.monitor) or monitor or own.monitor
     for policy in (job, own):
-        if policy is not None and _is_set(policy):
+        if policy and any((policy.auto, policy.every_steps, policy.every_seconds, policy.every_epochs)):
             return replace(policy, monitor=monitor)
     return replace(job or own, auto=True, monitor=monitor)
-
-
-def _is_set(policy: SnapshotPolicy) -> bool:
-    return policy.auto or any((policy.every_steps, policy.every_seconds, policy.every_epochs))
 
 
 @dataclass(slots=True)
@@ -37,7 +33,7 @@ class SnapshotSchedule:
     started_at: float
     failures: FailureStats = field(default_factory=FailureStats)
     overhead: SnapshotOverhead = field(default_factory=SnapshotOverhead)
-    last_at: float = field(init=False)  # when the latest was started or skipped
+    last_at: float = field(init=False)  # when the latest was started or skipped: the next is due an interval from then
     pending: bool = False  # one was due and follows at the next step that can take it
     shm_at: float = 0.0
     shm_cost: float = 0.0  # waiting and writing
@@ -64,17 +60,9 @@ class SnapshotSchedule:
         return self._due_by_epoch(epoch) or not self.policy.auto
 
     def on_started(self, now: float, blocked: float) -> None:
-        """A snapshot was started: the next one is due an interval from ``now``. Training waited ``blocked`` seconds."""
+        """A snapshot was started at ``now``, and training waited ``blocked`` seconds for it."""
         self.last_at, self.pending = now, False
         self.overhead.started(blocked)
-
-    def on_skipped(self, now: float) -> None:
-        """A snapshot was skipped: the next one is due an interval from ``now``."""
-        self.last_at = now
-
-    def on_finished(self, seconds: float) -> None:
-        """A snapshot was written during training, or failed, in ``seconds``."""
-        self.overhead.finished(seconds)
 
     def shm_due(self, now: float) -> bool:
         """Whether to take a snapshot in shared memory; it costs at most 1/``_SHM_RATIO`` of the time."""
@@ -97,11 +85,8 @@ class SnapshotSchedule:
         return seconds is not None and now - self.last_at >= seconds
 
     def _due_by_interval(self, now: float) -> bool:
-        if not self.policy.auto:
-            return False
-        return now - self.last_at >= snapshot_interval.interval(
-            self.overhead.cost, self.overhead.writing, self._mtbf(now)
-        )
+        cost, writing = self.overhead.cost, self.overhead.writing
+        return self.policy.auto and now - self.last_at >= snapshot_interval.interval(cost, writing, self._mtbf(now))
 
     def _due_by_epoch(self, epoch: int) -> bool:
         epochs = self.policy.every_epochs

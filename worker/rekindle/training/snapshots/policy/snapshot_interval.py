@@ -13,13 +13,9 @@ from dataclasses import dataclass, field
 
 from rekindle.contract.environment import FailureStats
 
-MAX_SHARE = 0.01
-"""Of the training time that snapshots may cost."""
-MAX_INTERVAL = 300.0
-"""Seconds between two snapshots, where ``MAX_SHARE`` allows it."""
-FIRST = 5.0
-"""Seconds to the first snapshot of an attempt: nothing is measured before it."""
-
+MAX_SHARE = 0.01  # of the training time that snapshots may cost
+MAX_INTERVAL = 300.0  # seconds between two snapshots, where MAX_SHARE allows it
+FIRST = 5.0  # seconds to the first snapshot of an attempt: nothing is measured before it
 _MAX_WRITING_SHARE = 0.5  # of any time: on a CPU, writing takes processor time from the ranks
 _PRIOR = 4 * 3600.0  # seconds: the assumed time between failures of a job that nothing is known of
 _STEPS = 50  # whose median is the time of a step

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import torch
 from torch import Tensor
@@ -34,10 +34,6 @@ class ShardSlice:
 
     offset: tuple[int, ...]
     shape: tuple[int, ...]
-
-    @classmethod
-    def whole(cls, tensor: Tensor) -> Self:
-        return cls((0,) * tensor.dim(), tuple(tensor.shape))
 
     @property
     def size(self) -> int:
@@ -87,7 +83,7 @@ def split_shards(state: dict[str, Any]) -> tuple[dict[str, Any], Shards | None]:
     own = {path: _slice_of(tensor) for path, tensor in found.items() if _saves(tensor)}
     with torch.no_grad():
         shards = {path: (part.offset, found[path].to_local()) for path, part in own.items() if part.size}
-    return _map_tensors(state, strip), shards
+    return map_tensors(state, strip), shards
 
 
 def unflatten(shards: Shards) -> dict[str, Any]:
@@ -159,14 +155,14 @@ def reshard(state: Any, layout: Mapping[KeyPath, "DTensor"], files: ShardFiles |
         target = layout.get(path)
         if _is_dtensor(tensor) or (target is None and not tensor.is_meta):
             return tensor
-        whole = ShardSlice.whole(tensor)
+        whole = ShardSlice((0,) * tensor.dim(), tuple(tensor.shape))
         if target is not None and target.shape != tensor.shape:
             raise ValueError(f"{_joined(path)} has shape {whole.shape}, and here {tuple(target.shape)}")
         part = whole if target is None else _slice_of(target)
         own = files.read(path, part, tensor.dtype) if tensor.is_meta and files else tensor[part.within(whole)]
         return own if target is None else _like(target, own)
 
-    return _map_tensors(state, fill)
+    return map_tensors(state, fill)
 
 
 def _like(target: "DTensor", part: Tensor) -> Tensor:
@@ -211,18 +207,18 @@ def _is_dtensor(tensor: Tensor) -> TypeGuard["DTensor"]:
 def _tensors(state: Any) -> dict[KeyPath, Tensor]:
     """All tensors in the dicts, lists and tuples of ``state``."""
     found: dict[KeyPath, Tensor] = {}
-    _map_tensors(state, lambda path, tensor: found.setdefault(path, tensor))
+    map_tensors(state, lambda path, tensor: found.setdefault(path, tensor))
     return found
 
 
-def _map_tensors(value: Any, change: Callable[[KeyPath, Tensor], Tensor], path: KeyPath = ()) -> Any:
+def map_tensors(value: Any, change: Callable[[KeyPath, Tensor], Tensor], path: KeyPath = ()) -> Any:
     """``value`` with ``change`` made to every tensor in its dicts, lists and tuples."""
     if isinstance(value, Tensor):
         return change(path, value)
     if isinstance(value, dict):
-        return copy_mapping(value, {key: _map_tensors(item, change, (*path, key)) for key, item in value.items()})
+        return copy_mapping(value, {key: map_tensors(item, change, (*path, key)) for key, item in value.items()})
     if type(value) in (list, tuple):
-        return type(value)([_map_tensors(item, change, (*path, index)) for index, item in enumerate(value)])
+        return type(value)([map_tensors(item, change, (*path, index)) for index, item in enumerate(value)])
     return value
 
 

@@ -37,11 +37,6 @@ def read_state(path: Path) -> dict[str, Any]:
     return state
 
 
-def unsafe_globals(path: Path) -> list[str]:
-    """Classes and functions in ``path`` that ``read_state`` would refuse. Takes a millisecond: no tensor is read."""
-    return sorted(torch.serialization.get_unsafe_globals_in_checkpoint(path))
-
-
 class HashingWriter(io.RawIOBase):
     """Passes bytes on to ``file`` and hashes them on the way; torch.save writes front to back."""
 

@@ -1,0 +1,238 @@
+"""Every request of the API as a method, and retries of reads through a restart of the server."""
+
+# Answers are JSON, which models.py describes as the server declares it.
+# mypy: disable-error-code="no-any-return"
+
+import uuid
+from collections.abc import AsyncGenerator, Callable
+from copy import copy
+from dataclasses import dataclass
+from typing import Any, BinaryIO, Self
+from urllib.parse import quote
+
+import httpx2
+
+from rekindle_service.client import models
+from rekindle_service.client.discovery import Server, find_server
+from rekindle_service.client.errors import NoServerError, ProblemError
+from rekindle_service.client.reconnect import RETRY_INTERVAL, OnConnectionChange, ReconnectPolicy
+from rekindle_service.client.transport import AsyncHttp, Connection, HttpType
+from rekindle_service.config.settings import Settings
+
+TIMEOUT = 30.0  # seconds for the next byte of an answer
+
+_SUBMIT_TIMEOUT = 300.0  # seconds; the server copies the code before it answers
+_PAGE_SIZE = 100  # jobs
+
+
+@dataclass(frozen=True, slots=True)
+class LogChunk:
+    """Raw bytes of a log; the next chunk starts at ``next_offset``."""
+
+    data: bytes
+    next_offset: int
+
+
+class ApiCalls:
+    """Every method may raise ProblemError and NoServerError. Use one client in one task at a time.
+
+    A restarted server may have another port, so it is located again after a lost connection: repeating a read that
+    raised NoServerError can succeed.
+    """
+
+    def __init__(self, locate: Callable[[], Server], timeout: float = TIMEOUT, http: HttpType = AsyncHttp) -> None:
+        self._connection, self.sleep = Connection(locate, timeout, http), http.sleep
+        self._reconnect: ReconnectPolicy | None = None
+
+    @classmethod
+    def from_home(cls, settings: Settings | None = None, timeout: float = TIMEOUT) -> Self:
+        """A client of the server that ``REKINDLE_URL`` or the home of this machine names."""
+        return cls(lambda: find_server(settings or Settings()), timeout)
+
+    def reconnecting(self, on_connection_change: OnConnectionChange | None = None) -> Self:
+        """The same client over the same connection, but reads are retried while the server is unreachable.
+
+        The first read is not: a server that never answered is an error.
+        """
+        client = copy(self)
+        client._reconnect = ReconnectPolicy(on_connection_change)
+        return client
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        await self._connection.close()
+
+    # --- jobs
+
+    async def submit(self, body: dict[str, Any]) -> models.Job:
+        """Submit one job, even over a lost connection: a repeated request returns the first one's job."""
+        return await self._create("/jobs", body)
+
+    async def upload_bundle(self, archive: BinaryIO) -> str:
+        """Upload a tar.gz from its current position; returns the id for ``code.bundle`` of a job."""
+        start = archive.tell()
+        options: dict[str, Any] = {"headers": {"Content-Type": "application/gzip"}, "timeout": _SUBMIT_TIMEOUT}
+        try:
+            response = await self._connection.send("POST", "/bundles", upload=archive, **options)
+        except NoServerError:  # the same archive has the same id: uploading it again is safe
+            archive.seek(start)
+            response = await self._connection.send("POST", "/bundles", upload=archive, **options)
+        return str(response.json()["id"])
+
+    async def job(self, job_id: str) -> models.Job:
+        return await self._get(_job(job_id))
+
+    async def jobs(
+        self, *, state: str | None = None, name: str | None = None, limit: int = 50
+    ) -> AsyncGenerator[models.Job, None]:
+        """At most ``limit`` jobs, latest first."""
+        cursor = None
+        while limit > 0:
+            page = await self._get("/jobs", state=state, name=name, limit=min(limit, _PAGE_SIZE), cursor=cursor)
+            for job in page["items"]:
+                yield job
+            limit, cursor = limit - len(page["items"]), page["next"]
+            if cursor is None:
+                return
+
+    async def cancel(self, job_id: str) -> models.Job:
+        return await self.request("POST", _job(job_id, "cancel"))
+
+    async def drain(self, job_id: str) -> models.Job:
+        return await self.request("POST", _job(job_id, "drain"))
+
+    async def resume(self, job_id: str) -> models.Job:
+        return await self.request("POST", _job(job_id, "resume"))
+
+    async def delete(self, job_id: str) -> None:
+        """Delete a finished job with its logs, metrics and snapshots."""
+        await self.request("DELETE", _job(job_id))
+
+    async def inject(self, job_id: str, fault: str, rank: int | None) -> models.FaultInjection:
+        """Inject a fault; the server chooses the rank where the fault needs one and ``rank`` is None."""
+        return await self.request("POST", _job(job_id, "chaos"), json=drop_unset(fault=fault, rank=rank))
+
+    async def devices(self) -> models.Devices:
+        """Every slot and the job that holds it."""
+        return await self._get("/devices")
+
+    # --- the history of a job
+
+    async def attempts(self, job_id: str) -> list[models.Attempt]:
+        """Every attempt, oldest first."""
+        return sorted(await self._items(_job(job_id, "attempts")), key=lambda attempt: attempt["number"])
+
+    async def time_breakdown(self, job_id: str) -> models.TimeBreakdown:
+        """How many seconds the job spent training, saving, waiting and so on."""
+        return await self._get(_job(job_id, "time"))
+
+    async def configuration(self, job_id: str) -> models.Configuration:
+        """The working directory, code and environment of the job."""
+        return await self._get(_job(job_id, "configuration"))
+
+    async def ranks(self, job_id: str, attempt: int | None = None) -> list[models.Rank]:
+        """The ranks of one attempt (default: the latest)."""
+        return await self._items(_job(job_id, "ranks"), attempt=attempt)
+
+    async def stack(self, job_id: str, rank: int) -> str:
+        """The Python stacks of all threads of a live rank."""
+        answer = await self.request("POST", _job(job_id, f"ranks/{rank}/stack"))
+        return str(answer["stack"])
+
+    async def snapshots(self, job_id: str) -> models.SnapshotList:
+        return await self._get(_job(job_id, "snapshots"))
+
+    async def metrics(self, job_id: str, name: str) -> list[models.MetricSeries]:
+        """The series of one metric, one per attempt."""
+        return await self._items(_job(job_id, "metrics"), name=name)
+
+    async def job_events(self, job_id: str) -> list[models.JobEvent]:
+        """The state changes and other events of the job, oldest first."""
+        return await self._items(_job(job_id, "events"))
+
+    async def log(
+        self, job_id: str, rank: int, stream: str, attempt: int, *, offset: int, limit: int = 1 << 18
+    ) -> LogChunk:
+        """At most ``limit`` bytes from byte ``offset``; empty at the current end of the log."""
+        return await self._log(job_id, rank, stream=stream, attempt=attempt, offset=offset, limit=limit)
+
+    async def log_tail(self, job_id: str, rank: int, stream: str, attempt: int, lines: int) -> LogChunk:
+        """The last ``lines`` lines."""
+        return await self._log(job_id, rank, stream=stream, attempt=attempt, tail=lines)
+
+    # --- experiments
+
+    async def submit_experiment(self, body: dict[str, Any]) -> models.Experiment:
+        """Submit one experiment, even over a lost connection, as ``submit`` does."""
+        return await self._create("/experiments", body)
+
+    async def experiment(self, experiment_id: str) -> models.Experiment:
+        return await self._get(f"/experiments/{_segment(experiment_id)}")
+
+    async def experiments(self, limit: int = 20) -> list[models.ExperimentSummary]:
+        """The latest experiments, latest first."""
+        return await self._items("/experiments", limit=limit)
+
+    async def builtin_experiments(self) -> list[models.BuiltIn]:
+        return await self._items("/experiments/builtin")
+
+    async def cancel_experiment(self, experiment_id: str) -> models.Experiment:
+        return await self.request("POST", f"/experiments/{_segment(experiment_id)}/cancel")
+
+    # --- requests
+
+    async def request(self, method: str, path: str, /, **options: Any) -> Any:
+        """Any other request below ``/api/v1``; returns the JSON of the answer, None where it is empty.
+
+        ``options`` are those of httpx2's ``request``, such as ``json`` and ``params``.
+        """
+        response = await self._send(method, path, **options)
+        return response.json() if response.content else None
+
+    async def _get(self, path: str, **params: Any) -> Any:
+        return await self.request("GET", path, params=drop_unset(**params))
+
+    async def _items(self, path: str, **params: Any) -> Any:
+        """A list that the server sends on one page."""
+        return (await self._get(path, **params))["items"]
+
+    async def _create(self, path: str, body: dict[str, Any]) -> Any:
+        headers = {"Idempotency-Key": uuid.uuid4().hex}
+        return await self.request("POST", path, json=body, headers=headers, timeout=_SUBMIT_TIMEOUT, repeatable=True)
+
+    async def _log(self, job_id: str, rank: int, **params: Any) -> LogChunk:
+        response = await self._send("GET", _job(job_id, f"ranks/{rank}/log"), params=params)
+        return LogChunk(response.content, int(response.headers["X-Next-Offset"]))
+
+    async def _send(self, method: str, path: str, **options: Any) -> httpx2.Response:
+        policy = self._reconnect if method == "GET" else None
+        if policy is None:
+            return await self._connection.send(method, path, **options)
+        while True:
+            try:
+                response = await self._connection.send(method, path, **options)
+            except (NoServerError, ProblemError) as error:
+                policy.on_error(error)
+                await self.sleep(RETRY_INTERVAL)
+            else:
+                policy.on_success()
+                return response
+
+
+def _job(job_id: str, rest: str = "") -> str:
+    return f"/jobs/{_segment(job_id)}" + (f"/{rest}" if rest else "")
+
+
+def _segment(text: str) -> str:
+    """``text`` as one segment of a path, whatever characters it contains."""
+    return quote(text, safe="")
+
+
+def drop_unset(**values: Any) -> dict[str, Any]:
+    """The values that were given; the server has the default of every other."""
+    return {name: value for name, value in values.items() if value not in (None, [], {})}
