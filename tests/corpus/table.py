@@ -144,6 +144,8 @@ def examine(shape: Shape, folder: Path) -> Row:
             return Row(shape, undisturbed, killed, drained)
         except SubmitError as error:
             return Row(shape, refused=str(error))
+        except Exception as error:  # noqa: BLE001  # the rows of the other shapes have taken many minutes
+            return Row(shape, refused=f"{type(error).__name__}: {str(error).strip().splitlines()[-1:]}")
 
 
 def table(shapes: Sequence[Shape], workers: int, folder: Path) -> Iterator[str]:
