@@ -117,7 +117,9 @@ def end(shape: Shape, undisturbed: Trial, others: Sequence[Trial]) -> str:
     early = [at for at, _, _ in ends if at != ends[0][0]]
     if early:
         return f"**called finished at {early[0]} instead of {ends[0][0]}**"
-    return "the same loss" if len(set(ends)) == 1 else "finished, another loss"
+    if len(set(ends)) == 1:
+        return "the same loss"
+    return "**finished, another loss**" if shape.exact else "finished, another loss"
 
 
 def shown(trial: Trial) -> str:
