@@ -57,7 +57,7 @@ def test_a_plain_script_that_saves_on_sigterm_and_exits_with_75_is_drained_and_g
     ],
 )
 def test_a_script_that_saves_and_exits_with_0_on_sigterm_has_not_succeeded(begin, stop, state, klass):
-    run = begin("stubborn.py", "exit-0", warm=False, time_limit=2.0 if stop == "time_limit" else None)
+    run = begin("stubborn.py", "exit-0", time_limit=5.0 if stop == "time_limit" else None)
     run.reach_step(1)
     run.reach_step(1, rank=1)
     match stop:
@@ -203,7 +203,7 @@ def test_a_module_that_does_not_exist_fails_once(begin):
 
 
 def test_a_keeper_killed_in_a_retry_delay_leaves_the_rest_to_the_next_one(begin):
-    run = begin("stubborn.py", "raise", max_failures=9)
+    run = begin("stubborn.py", "raise-without-snapshot", max_failures=9)
     run.reach_record(RecordType.RETRY_DECIDED)
     run.kill_keeper()
     run.start()

@@ -77,7 +77,7 @@ def test_every_class_of_outcome_has_an_action():
         ([killed(KNOWN, at=step) for step in range(0, 60, 3)], 1, PROGRESS),
         ([raised(KNOWN), killed(KNOWN), raised(KNOWN)], 1, PROGRESS),
         # … but the same ending at a similar point is no progress, although the script saves
-        ([killed(KNOWN, at=7), killed(KNOWN, at=8)], 3, Retry(1.0, "failure 1 of 3: the same ending at the same point")),
+        ([killed(KNOWN, at=7), killed(KNOWN, at=8)], 3, Retry(1.0, "failure 1 of 3: the same ending")),
         ([killed(KNOWN, at=7)] * 3, 3, Retry(2.0, "failure 2 of 3")),
         ([killed(KNOWN, at=7)] * 4, 3, Stop(False, "same ending at the same point 4 times, although the script saves")),
         ([killed(KNOWN, at=7)] * 4, 3, Stop(False, "does it load its checkpoint?")),
