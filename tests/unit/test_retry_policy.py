@@ -23,10 +23,10 @@ HOUR = 3600.0
 
 
 def ended(klass, progress=NONE, *, at=None, ran=0.0, loaded=None, exception=None, line=1, by=None, retryable=True,
-          exit_code=None, **evidence):  # fmt: skip
+          exit_code=None, resumed=False, **evidence):  # fmt: skip
     place = {"exception": exception, "file": "train.py", "line": line} if exception else {}
     outcome = Outcome(klass, "…", retryable=retryable, exit_code=exit_code, signal=by, evidence=evidence, **place)
-    return AttemptRecord(outcome, progress, ran, at, loaded)
+    return AttemptRecord(outcome, progress, ran, at, loaded, resumed)
 
 
 def killed(progress=NONE, by="SIGKILL", **how):
@@ -83,6 +83,8 @@ def test_every_class_of_outcome_has_an_action():
         ([killed(KNOWN, at=7)] * 4, 3, Stop(False, "does it load its checkpoint?")),
         ([killed(KNOWN, at=7), killed(KNOWN, at=7), killed(KNOWN, at=9)], 3, PROGRESS),
         ([killed(KNOWN, at=7), killed(KNOWN, at=7, by="SIGSEGV")], 3, PROGRESS),
+        ([killed(at=7), killed(KNOWN, at=7)], 3, PROGRESS),
+        ([killed(KNOWN, at=step, resumed=True) for step in range(9)], 3, PROGRESS),
         ([raised(KNOWN, ran=20.0), raised(KNOWN, ran=24.0)], 3, Retry(1.0, "failure 1 of 3")),
         ([raised(KNOWN, ran=20.0), raised(KNOWN, ran=26.0)], 3, PROGRESS),
         ([raised(KNOWN, ran=0.2), raised(KNOWN, ran=1.0)], 3, Retry(1.0, "failure 1 of 3")),

@@ -49,11 +49,7 @@ def read_history(journal: Path, run: int) -> History:
     undecided = last in this_run.ended and last.next_try_at is None and this_run.end is None
     return History(
         last_attempt=last.number,
-        ended=[
-            AttemptRecord(each.outcome, each.progress, each.running_seconds, each.last_step, each.loaded)
-            for each in this_run.ended
-            if each.outcome is not None
-        ],
+        ended=[_judged(each, each.outcome) for each in this_run.ended if each.outcome is not None],
         open_attempt=last.number if last.ended_at is None else None,
         open_world_size=last.world_size,
         open_running_seconds=max(time.time() - (last.ranks_running_at or time.time()), 0.0),
@@ -64,6 +60,11 @@ def read_history(journal: Path, run: int) -> History:
         unjudged=undecided and last.outcome is not None,
         job_ended=this_run.end is not None,
     )
+
+
+def _judged(attempt: AttemptInfo, outcome: Outcome) -> AttemptRecord:
+    resumed = attempt.resumed_from_step is not None
+    return AttemptRecord(outcome, attempt.progress, attempt.running_seconds, attempt.last_step, attempt.loaded, resumed)
 
 
 def failure_stats(journal: Path) -> FailureStats:

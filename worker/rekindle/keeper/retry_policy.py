@@ -49,8 +49,8 @@ ACTIONS: dict[OutcomeClass, Action] = {
 class AttemptRecord:
     """One attempt of the history: how it ended, how far it came, and whether it saved something to resume from.
 
-    ``point`` is the last step that it reported. ``loaded``: it read a checkpoint of an earlier attempt; None where
-    that is not known.
+    ``point`` is the last step that it reported. ``loaded``: it read a checkpoint that the script had saved in an earlier
+    attempt; None where that is not known. ``resumed``: from a snapshot of rekindle, so known progress is a later step.
     """
 
     outcome: Outcome
@@ -58,6 +58,7 @@ class AttemptRecord:
     running_seconds: float = 0.0
     point: int | None = None
     loaded: bool | None = None
+    resumed: bool = False
 
     @property
     def action(self) -> Action:
@@ -152,8 +153,9 @@ class _Tally:
         self.fruitless = max(self.free, self.endings if attempt.progress is Progress.KNOWN else 0)
 
     def _is_repetition(self, before: AttemptRecord, attempt: AttemptRecord) -> bool:
-        """The same ending at a similar point: what ``attempt`` saved has not brought it further."""
-        if _ending(before.outcome) != _ending(attempt.outcome):
+        """The same ending at a similar point: what ``before`` has saved, if anything, has led no further."""
+        is_further = attempt.progress is Progress.KNOWN and attempt.resumed
+        if is_further or before.progress is not attempt.progress or _ending(before.outcome) != _ending(attempt.outcome):
             return False
         if before.point is not None and attempt.point is not None:
             return abs(before.point - attempt.point) <= 1

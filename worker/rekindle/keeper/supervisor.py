@@ -157,9 +157,9 @@ class Keeper:
 
     def _is_over(self, result: AttemptResult, outcome: Outcome) -> bool:
         """Record the end of an attempt and decide; when another is to follow, wait until it is due."""
-        loaded = result.own_checkpoint_loaded
+        loaded, resumed = result.own_checkpoint_loaded, result.resumed_from_step is not None
         self._history.ended.append(
-            AttemptRecord(outcome, result.progress, result.running_seconds, result.last_step, loaded)
+            AttemptRecord(outcome, result.progress, result.running_seconds, result.last_step, loaded, resumed)
         )
         reported = {name: getattr(result, name) for name in _JOURNALED}
         self._journal.write(

@@ -19,7 +19,7 @@ from rekindle.training.snapshots.policy.async_saver import AsyncSaver
 from rekindle.training.training_state import TrainingState
 
 RESULT_TIMEOUT = 600.0  # seconds to wait for space for the last snapshot
-_FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 10.0  # seconds between two tries
+_FIRST_PAUSE, _MAX_PAUSE = 1.0, 10.0  # seconds between two tries
 
 
 class ResultNotStoredError(RuntimeError):
@@ -162,7 +162,7 @@ class StepBoundary:
                 )
             reporter().update_status(phase="waiting for disk space")
             time.sleep(pause)
-            waited, pause = waited + pause, min(2 * pause, _LONGEST_PAUSE)
+            waited, pause = waited + pause, min(2 * pause, _MAX_PAUSE)
         reporter().update_status(phase=phase)
 
     def _count_left_step(self) -> None:
