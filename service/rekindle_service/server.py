@@ -63,7 +63,8 @@ def _compose(settings: Settings, stack: ExitStack) -> HttpServer:
     machine = find_machine(settings.cpu_slots)
     monitor = MachineMonitor(machine, home.root)
     stack.callback(monitor.close)
-    reconciler = Reconciler(store, home, machine, KeeperLauncher(home, machine, prepare_worker_path(home)))
+    launcher = KeeperLauncher(home, machine, prepare_worker_path(home))
+    reconciler = Reconciler(store, home, machine, launcher, settings.healthy_seconds)
     stack.callback(reconciler.close)
     stopping = threading.Event()
     state = AppState(

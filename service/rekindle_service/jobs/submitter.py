@@ -85,6 +85,9 @@ class Submitter:
     @contextmanager
     def with_code(self, submissions: Sequence[Submission]) -> Iterator[list[Submission]]:
         """The submissions with their code on this machine until the end of the block. Raises what ``submit`` raises."""
+        if (lack := self.home.lack_of_space()) is not None:
+            advice = "delete finished jobs (rekindle delete JOB) or other files"
+            raise StorageError(f"no job is accepted: {lack} on the disk of {self.home.root}: {advice}", full=True)
         try:
             with fetch_code(self.home, self.checkout, submissions) as fetched:
                 yield fetched

@@ -21,14 +21,19 @@ class Allocation:
 
 
 def allocate(
-    queue: Iterable[Job], machine: Machine, taken: Iterable[str], job_state: Callable[[str], JobState | None]
+    queue: Iterable[Job],
+    machine: Machine,
+    taken: Iterable[str],
+    job_state: Callable[[str], JobState | None],
+    lack_of_space: str | None = None,
 ) -> Allocation:
     """Give free slots to the queue, strictly in its order within each kind of device.
 
     A job that does not fit yet blocks every later job for its kind of device, so small jobs never starve a big one.
     Skipped: held jobs, jobs that wait for another job (``job_state`` gives its state, None for an unknown one), and
     jobs that this machine can never run. An elastic job gets as many of its ranks as there are free slots. ``queue``
-    is in the order of the queue and is read only as far as anything can still be decided.
+    is in the order of the queue and is read only as far as anything can still be decided. With ``lack_of_space`` on the
+    disk nothing starts.
     """
     plan = Allocation()
     free = _free_slots(machine, set(taken))
@@ -42,7 +47,7 @@ def allocate(
             plan.queue_positions[job.id] = (None, obstacle)
             continue
         slots = free[job.spec.device]
-        if job.spec.device not in blocked and len(slots) >= job.spec.min_ranks:
+        if lack_of_space is None and job.spec.device not in blocked and len(slots) >= job.spec.min_ranks:
             chosen = choose_slots(slots, min(len(slots), job.spec.max_ranks), machine.links)
             free[job.spec.device] = [slot for slot in slots if slot not in chosen]
             plan.starts.append((job, [slot.name for slot in chosen]))
@@ -52,7 +57,8 @@ def allocate(
         if position <= SHOWN_POSITIONS:
             unit = "slot" if job.spec.min_ranks == 1 else "slots"
             requested = f"{job.spec.min_ranks} {job.spec.device} {unit}"
-            plan.queue_positions[job.id] = (position, f"{requested}, {len(slots)} free")
+            waiting_for = f"disk space: {lack_of_space}" if lack_of_space else f"{requested}, {len(slots)} free"
+            plan.queue_positions[job.id] = (position, waiting_for)
     return plan
 
 

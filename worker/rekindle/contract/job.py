@@ -9,6 +9,9 @@ from rekindle.contract.states import JobIntent
 
 DRAINED_EXIT_CODE = 75  # EX_TEMPFAIL of sysexits.h: the script saved and stopped because it was asked to
 
+HEALTHY_SECONDS = 600.0
+"""Default of the setting ``healthy_seconds``, for which a running attempt clears the count of failures."""
+
 
 class TargetKind(StrEnum):
     """What torchrun is given to run."""
@@ -77,7 +80,8 @@ class RunIntent(JsonRecord):
     ``run`` counts how often the job left the queue; a keeper relaunched because the last one died continues the same
     run (and its failure budget), a resume by the user begins the next one. ``devices`` has one slot name per rank: its
     length is the world size. ``snapshot`` is the step of the snapshot that the run is to begin from, where a person
-    has chosen another than the latest.
+    has chosen another than the latest. An attempt that ran for ``healthy_seconds`` clears the count of failures where
+    it is not known whether the script makes progress.
     """
 
     keys: ClassVar = {"intent": "want"}  # as keepers of version 0.1.0 read it, which outlive an upgrade
@@ -86,3 +90,4 @@ class RunIntent(JsonRecord):
     devices: list[str]
     max_failures: int = 3
     snapshot: int | None = None
+    healthy_seconds: float = HEALTHY_SECONDS

@@ -30,7 +30,8 @@ STARTUP_QUIET = 0.5  # seconds after the start of the ranks in which the keeper 
 ROOT_CAUSE_GRACE = 2.0  # seconds to wait for the record of the root cause when a cascade was observed first
 FAILURE_GRACE = 5.0  # seconds for the failing rank's own exit functions; the others are killed meanwhile
 EXIT_GRACE = 30.0  # seconds for ranks that are done to exit by themselves
-STOP_GRACE = {Ending.DRAIN: 60.0, Ending.CANCEL: 10.0, Ending.TIME_LIMIT: 60.0}  # seconds from SIGTERM to SIGKILL
+STOP_GRACE = {Ending.DRAIN: 60.0, Ending.CANCEL: 10.0, Ending.TIME_LIMIT: 60.0, Ending.SHUTDOWN: 60.0}
+"""Seconds from SIGTERM to SIGKILL, for the endings on request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,14 +73,12 @@ class Attempt:
         """Start torchrun, wait for an ending, leave no process behind, and return what happened."""
         self._start()
         ending = self._watch_until_ending()
+        ran = max(time.monotonic() - self._running_since, 0.0)
         disk_full = ending is Ending.RANK_FAILED and not has_free_space(self._dir.root)
         agent_signal = self._find_agent_signal()
         self._shut_down(ending)
-        if self._ranks.all(lambda rank: rank.done and not rank.drained):
-            ending = Ending.DONE  # asked to stop, all finished first: nothing is left to do
         survivors = self._kill_everything()
-        if ending is Ending.RANK_FAILED and self._stop is not None and self._ranks.failed_by_sigterm_only():
-            ending = self._stop
+        ending = self._final_ending(ending)
         self._journal_exits()
         self._tensorboard.finish(self._other_ranks())
         status = self._agent_status
@@ -94,8 +93,9 @@ class Attempt:
             hang=self._hang,
             survivors=survivors,
             disk_full=disk_full,
-            own_checkpoint_saved=self._script.finish(),
+            running_seconds=max(ran - (self._hang.seconds if self._hang is not None else 0.0), 0.0),
         )
+        self._script.finish(result)
         read_steps(result, self._dir)
         return result
 
@@ -238,11 +238,27 @@ class Attempt:
         if ending is Ending.DONE:
             self._wait(EXIT_GRACE, self._agent_gone)
         elif ending in STOP_GRACE:
+            self._record(RecordType.STOP_REQUESTED, ending=ending)
             for rank in self._ranks:
                 send_signal(rank, signal.SIGTERM)
             self._wait(STOP_GRACE[ending], lambda: self._agent_gone() or self._ranks.all_ended())
         elif ending is not Ending.HANG:
             self._await_root_cause()
+
+    def _final_ending(self, ending: Ending) -> Ending:
+        """``ending``, or another one that the last events have shown.
+
+        A script may save and exit with code 0 when it gets SIGTERM, from the keeper or from a machine that shuts down:
+        then its ranks have finished only where their ``Run`` says so.
+        """
+        stop = self._stop if ending not in STOP_GRACE else ending
+        if self._ranks.all(lambda rank: rank.done and not rank.drained):
+            was_signalled = ending in STOP_GRACE or stop is Ending.SHUTDOWN
+            is_complete = all(rank.completed for rank in self._ranks)
+            return stop if stop is not None and was_signalled and not is_complete else Ending.DONE
+        if ending is Ending.RANK_FAILED and stop is not None and self._ranks.failed_by_sigterm_only():
+            return stop
+        return ending
 
     def _await_root_cause(self) -> None:
         """Kill the ranks that have not failed as soon as it is known which one failed first."""

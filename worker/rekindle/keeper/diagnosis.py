@@ -22,21 +22,26 @@ _COMM = re.compile(
 _CONNECTION = re.compile(r"connection (reset|closed|refused)|broken pipe|Socket Timeout", re.IGNORECASE)
 _MEMORY_ERRORS = {"MemoryError", "OutOfMemoryError"}
 _OUT_OF_MEMORY = re.compile(r"out of memory|can't allocate memory", re.IGNORECASE)
-_NOT_RETRYABLE = {"SyntaxError", "IndentationError", "TabError", "ImportError", "ModuleNotFoundError"}
+_CERTAIN_BUGS = {
+    "SyntaxError", "IndentationError", "TabError", "ImportError", "ModuleNotFoundError", "ScriptMissingError",
+}  # fmt: skip
+_REJECTED_ARGUMENTS = 2  # argparse's exit code
+_IN_ARGPARSE = re.compile(r'argparse\.py", line \d+, in (error|exit)\b')
+_STOPS = {
+    Ending.DRAIN: (OutcomeClass.PREEMPTED, "on request"),
+    Ending.SHUTDOWN: (OutcomeClass.PREEMPTED, "because the job's keeper got SIGTERM, as at a shutdown of the machine"),
+    Ending.CANCEL: (OutcomeClass.CANCELLED, "on request"),
+    Ending.TIME_LIMIT: (OutcomeClass.CANCELLED, "at the job's time limit"),
+}
 _DISK_FULL = re.compile(rf"\[Errno ({errno.ENOSPC}|{errno.EDQUOT})\]|No space left on device")
 
 
 def diagnose(result: AttemptResult) -> Outcome:
     """The outcome of an attempt."""
-    if result.ending is Ending.DRAIN or (result.ending is Ending.DONE and result.drained):
-        saved, unsaved = "Saved and stopped on request.", "Stopped on request; the script did not report that it saved."
-        return _outcome(result, OutcomeClass.PREEMPTED, saved if result.drained else unsaved)
+    if result.ending in _STOPS or (result.ending is Ending.DONE and result.drained):
+        return _stopped(result)
     if result.ending is Ending.DONE:
         return _outcome(result, OutcomeClass.SUCCESS, "Every rank finished.")
-    if result.ending is Ending.TIME_LIMIT:
-        return Outcome(OutcomeClass.CANCELLED, "Stopped at the job's time limit.", retryable=False)
-    if result.ending is Ending.CANCEL:
-        return _outcome(result, OutcomeClass.CANCELLED, "Stopped on request.")
     if (hang := result.hang) is not None:
         who = hang.culprit
         message = f"No progress for {hang.seconds:.0f} s: {who.description}."
@@ -104,6 +109,23 @@ def _outcome(
     return Outcome(klass, message, evidence={**found, **(evidence or {})}, **fields)
 
 
+def _stopped(result: AttemptResult) -> Outcome:
+    """After SIGTERM exit code 0 may mean "saved and stopped": that must not be taken for "finished"."""
+    klass, why = _STOPS.get(result.ending, _STOPS[Ending.DRAIN])
+    if result.drained:
+        message = f"Saved and stopped {why}."
+    elif result.exited_incomplete:
+        message = (
+            f"Stopped {why}: every rank exited with code 0 after SIGTERM, which does not show that the training was "
+            "finished. When the job is resumed, it continues from what the script has saved."
+        )
+    elif klass is OutcomeClass.PREEMPTED:
+        message = f"Stopped {why}; the script did not report that it saved."
+    else:
+        message = f"Stopped {why}."
+    return _outcome(result, klass, message, retryable=klass is OutcomeClass.PREEMPTED)
+
+
 def _ranks_stopped(result: AttemptResult) -> Outcome:
     message = (
         "torchrun stopped its ranks by SIGTERM though none had failed: torchrun itself was signalled, or a rank "
@@ -161,7 +183,7 @@ def _exception_outcome(rank: RankResult, error: RankError, result: AttemptResult
         exception=error.exception,
         file=error.file,
         line=error.line,
-        retryable=error.exception not in _NOT_RETRYABLE,
+        retryable=not _is_certain_bug(error),
         evidence={"traceback": error.traceback},
     )
 
@@ -176,11 +198,19 @@ def _describe(error: RankError) -> str:
     return f"exited with code {error.exit_code}{where}: {first_line}"
 
 
+def _is_certain_bug(error: RankError) -> bool:
+    """Every attempt would end like this one: the script cannot be imported, or rejects its arguments."""
+    rejects_arguments = error.exception == "SystemExit" and error.exit_code == _REJECTED_ARGUMENTS
+    return error.exception in _CERTAIN_BUGS or (rejects_arguments and bool(_IN_ARGPARSE.search(error.traceback)))
+
+
 def _class_of(error: RankError) -> OutcomeClass:
     if error.exception in _MEMORY_ERRORS or _OUT_OF_MEMORY.search(error.message):
         return OutcomeClass.OOM
     if _DISK_FULL.search(error.message):
         return OutcomeClass.DISK_FULL
-    if error.exception == "NonFiniteError":  # rekindle's own
+    if error.exception == "ResultNotStoredError":  # rekindle's own, as the next
+        return OutcomeClass.DISK_FULL
+    if error.exception == "NonFiniteError":
         return OutcomeClass.NAN
     return OutcomeClass.COMM if is_comm_error(error) else OutcomeClass.USER_ERROR

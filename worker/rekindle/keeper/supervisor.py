@@ -24,13 +24,13 @@ from rekindle.contract.run_dir.control import MessageType
 from rekindle.contract.run_dir.journal import RecordType
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.contract.states import JobIntent
-from rekindle.keeper.attempt import Attempt, AttemptPlan
+from rekindle.keeper.attempt import STOP_GRACE, Attempt, AttemptPlan
 from rekindle.keeper.attempt_result import AttemptResult, Ending, read_lost_attempt
 from rekindle.keeper.buffered_journal import BufferedJournal
 from rekindle.keeper.diagnosis import diagnose
 from rekindle.keeper.event_loop import EventLoop, Events
 from rekindle.keeper.history import failure_stats, read_history
-from rekindle.keeper.observers.script import saved_by_lost_attempt
+from rekindle.keeper.observers.script import add_checkpoints_of_lost
 from rekindle.keeper.observers.usage import GpuMemory
 from rekindle.keeper.ranks.processes import kill_all, orphans_of, reap_children
 from rekindle.keeper.retry_policy import AttemptRecord, Retry, Stop, cannot_be_forked, decide
@@ -39,7 +39,7 @@ from rekindle.keeper.torchrun.launcher import AgentLauncher
 
 T = TypeVar("T")
 
-_JOURNALED = ("resumed_from_step", "last_step", "snapshot_step", "saving_seconds", "progressed")
+_JOURNALED = ("resumed_from_step", "last_step", "snapshot_step", "saving_seconds", "progress", "running_seconds")
 _ENDINGS = {JobIntent.DRAIN: Ending.DRAIN, JobIntent.CANCEL: Ending.CANCEL}
 
 
@@ -87,14 +87,22 @@ class Keeper:
             quarantined = roll_back(self._run_dir, step)
             self._journal.write(RecordType.ROLLED_BACK, run=self.run, step=step, quarantined=quarantined)
         if self._history.open_attempt is not None:
-            number = self._history.open_attempt
-            result = read_lost_attempt(self._run_dir, number, self._history.open_world_size)
-            result.own_checkpoint_saved = saved_by_lost_attempt(self._run_dir, number, self.spec.watch)
+            result = self._read_lost_attempt(self._history.open_attempt)
             self._history.open_attempt = None
-            return not self._is_over(result, diagnose(result) if result.ending is Ending.DONE else lost)
+            return not self._is_over(result, lost if result.ending is Ending.KEEPER_LOST else diagnose(result))
         if self._history.unjudged:
             return not self._decide(self._history.last_attempt, self._history.ended[-1].outcome)
         return True
+
+    def _read_lost_attempt(self, number: int) -> AttemptResult:
+        """Where the machine went down, exit code 0 of all ranks is no success: a shutdown sends them SIGTERM."""
+        history = self._history
+        requested = {ending.value: ending for ending in STOP_GRACE}.get(history.stop_requested or "")
+        stop = requested or _ENDINGS.get(self._intent.intent) or (Ending.KEEPER_LOST if history.host_lost else None)
+        result = read_lost_attempt(self._run_dir, number, history.open_world_size, stop)
+        result.running_seconds = history.open_running_seconds
+        add_checkpoints_of_lost(result, self._run_dir, self.spec.watch)
+        return result
 
     def supervise(self) -> None:
         """Run attempts until the decision is to stop. Signals are events meanwhile."""
@@ -154,9 +162,14 @@ class Keeper:
 
     def _is_over(self, result: AttemptResult, outcome: Outcome) -> bool:
         """Record the end of an attempt and decide; when another is to follow, wait until it is due."""
-        self._history.ended.append(AttemptRecord(outcome, result.progressed))
+        loaded, resumed = result.own_checkpoint_loaded, result.resumed_from_step is not None
+        self._history.ended.append(
+            AttemptRecord(outcome, result.progress, result.running_seconds, result.last_step, loaded, resumed)
+        )
         reported = {name: getattr(result, name) for name in _JOURNALED}
-        self._journal.write(RecordType.ATTEMPT_ENDED, attempt=result.attempt, outcome=outcome.to_json(), **reported)
+        self._journal.write(
+            RecordType.ATTEMPT_ENDED, attempt=result.attempt, outcome=outcome.to_json(), loaded=loaded, **reported
+        )
         return self._decide(result.attempt, outcome)
 
     def _decide(self, attempt: int, outcome: Outcome) -> bool:
@@ -164,7 +177,8 @@ class Keeper:
         if outcome.klass is OutcomeClass.CANCELLED:
             state = "cancelled" if self._intent.intent is JobIntent.CANCEL else "failed"
             return self._end_job(state, outcome.message, outcome)
-        if outcome.klass is OutcomeClass.PREEMPTED and self._requested_stop(Events()) is Ending.DRAIN:
+        stop = self._requested_stop(Events())
+        if outcome.klass is OutcomeClass.PREEMPTED and stop in (Ending.DRAIN, Ending.SHUTDOWN):
             return self._terminated or self._end_job("queued", "drained on request", outcome)
         if self._warm and cannot_be_forked(outcome):
             self._warm = False
@@ -172,7 +186,8 @@ class Keeper:
             decision: Retry | Stop = Retry(0.0, reason)
         else:
             jitter = random.random()  # noqa: S311  # spreads restarts, guards nothing
-            decision = decide(self._history.ended, self._intent.max_failures, jitter)
+            intent = self._intent
+            decision = decide(self._history.ended, intent.max_failures, jitter, intent.healthy_seconds)
         if isinstance(decision, Stop):
             return self._end_job("succeeded" if decision.succeeded else "failed", decision.reason, outcome)
         self._wait_for_next(attempt, decision)
@@ -206,7 +221,7 @@ class Keeper:
                 self._intent = self._read_intent()
         if events.signals:
             self._terminated = True
-        return Ending.DRAIN if self._terminated else _ENDINGS.get(self._intent.intent)
+        return Ending.SHUTDOWN if self._terminated else _ENDINGS.get(self._intent.intent)
 
     def _read_intent(self) -> RunIntent:
         return _read(self._run_dir.intent, RunIntent.from_json)

@@ -136,7 +136,7 @@ class _Record:
 
     def done(self, *, drained: bool) -> None:
         status = self._status()
-        done = RankDone(self._env.rank, drained, status.step, time.time())
+        done = RankDone(self._env.rank, drained, status.step, time.time(), status.completed)
         write_json(self._rank_dir.done, done.to_json())
         self._write(replace(status, state=RankState.DRAINED if drained else RankState.DONE))
         self._notify(MessageType.RANK_DONE)

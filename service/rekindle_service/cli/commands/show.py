@@ -91,8 +91,8 @@ def _details(attempt: Attempt) -> Iterator[str]:
     else:
         yield f"ended: {formatting.classified_outcome(attempt['outcome'])}"
     yield _steps(attempt)
-    if attempt.get("args") is not None:
-        yield f"arguments: {sanitize_line(shlex.join(attempt['args']))}"
+    if (args := attempt.get("args")) is not None:
+        yield f"arguments: {sanitize_line(shlex.join(args))}"
     if attempt["reason"]:
         yield f"then: {sanitize_line(attempt['reason'])}"
 

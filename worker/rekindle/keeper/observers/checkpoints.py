@@ -91,7 +91,7 @@ class CheckpointTracker:
         self._written: set[str] = set()  # paths
         self._started_at = time.time()
         self._tracked_ranks: set[str] = set()
-        self._maybe_saved = False  # something was written that may be a state of the training
+        self._spawned = False  # the ranks have started programs, whose files are not recorded
         self._formats: dict[str, tuple[_Version, str, bool]] = {}  # kind "" for no checkpoint
         self._first_save_at = float("inf")  # seconds since the epoch
         self._next_scan = 0.0  # seconds of CLOCK_MONOTONIC
@@ -124,14 +124,18 @@ class CheckpointTracker:
     def saved(self) -> bool | None:
         """Whether this attempt has completed a checkpoint; None where that cannot be known.
 
-        It is known where the script has ever written one that is recognised, or where nothing else was written that
-        may be one.
+        It is known where the script has ever written one that is recognised.
         """
         if self.observed.saved_by(self._attempt):
             return True
-        if any(each.attempt for each in self.observed.checkpoints):
-            return False
-        return None if self._maybe_saved or not self._tracked_ranks else False
+        return False if any(each.attempt for each in self.observed.checkpoints) else None
+
+    @property
+    def loaded(self) -> bool | None:
+        """Whether the script has loaded a checkpoint of an earlier attempt; None where that cannot be known."""
+        if self.resumed_from is not None:
+            return True
+        return None if self._spawned or not self._tracked_ranks else False
 
     def scan_if_due(self) -> None:
         now = time.monotonic()
@@ -192,11 +196,10 @@ class CheckpointTracker:
                 self._tracked_ranks.add(record.path)
                 self._started_at = min(self._started_at, record.at)
             case FileUse.SPAWNED:
-                self._maybe_saved = True
+                self._spawned = True
             case FileUse.WRITTEN if Path(record.path).is_dir():
                 pass  # a temporary file in it, which the event does not name
             case FileUse.WRITTEN | FileUse.RENAMED if not self._is_own_snapshot(record.path):
-                self._maybe_saved = self._maybe_saved or not _is_record(record.path)
                 self._written.add(record.path)
                 self._add_pattern(record.path)
                 if record.use is FileUse.RENAMED and record.path not in self._roots:
