@@ -118,7 +118,7 @@ def test_ranks_that_are_no_number_are_an_error(text: str) -> None:
 
 def test_a_number_of_processes_that_torchrun_finds_out_is_refused_with_the_right_command() -> None:
     assert parse_process_count("4") == 4
-    with pytest.raises(typer.BadParameter, match="rekindle submit --ranks 2 train.py"):
+    with pytest.raises(typer.BadParameter, match=r"rekindle submit --ranks 2 train\.py"):
         parse_process_count("gpu")
 
 
