@@ -16,8 +16,9 @@ from rekindle_service.config.home import Home, new_job_id
 from rekindle_service.jobs.packaging.code_copy import CodeCopyError, copy_code
 from rekindle_service.jobs.packaging.manifest import take_manifest
 from rekindle_service.jobs.packaging.sources import Checkout, fetch_code
+from rekindle_service.jobs.placement import place
 from rekindle_service.jobs.submission import FieldError, Submission, SubmissionError
-from rekindle_service.jobs.validation import resolve_device, validate
+from rekindle_service.jobs.validation import validate
 from rekindle_service.machine.devices import Machine
 from rekindle_service.store import StorageError, Store
 from rekindle_service.store.tables import Job
@@ -93,12 +94,8 @@ class Submitter:
 
     def prepare(self, submission: Submission) -> Job:
         """A job that lacks only its row. Precondition: it is valid. Raises what ``submit`` raises."""
-        spec = replace(
-            submission.spec,
-            target=_target_in_copy(submission),
-            code=_origin(submission),
-            device=resolve_device(submission, self.machine),
-        )
+        placed = place(submission, self.machine).spec
+        spec = replace(placed, target=_target_in_copy(submission), code=_origin(submission))
         job = new_job(new_job_id(), spec, created_at=time.time())
         try:
             self._build_run_dir(job, submission.code_dir)

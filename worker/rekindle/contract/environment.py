@@ -63,8 +63,8 @@ _NONE_YET = FailureStats()
 class RankEnv:
     """What a rank knows about itself. torchrun sets the ranks and sizes, the keeper the rest.
 
-    In a job that torchrun does not start (``LaunchMode.PROCESS``), and with plain ``python train.py``, the ranks default
-    to a world of one. Outside rekindle ``job_id`` and ``run_dir`` are None.
+    Without torchrun (``LaunchMode.PROCESS``, or plain ``python train.py``) the ranks default to a world of one. Outside
+    rekindle ``job_id`` and ``run_dir`` are None.
     """
 
     rank: int

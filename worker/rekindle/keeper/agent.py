@@ -84,7 +84,7 @@ def _report_reaped_ranks() -> None:
 
 
 def report_exit(pid: int, exit_code: int) -> None:
-    """Send the keeper how the rank ``pid`` ended. ``exit_code`` as Python's process classes give it: negative for a signal."""
+    """Send the keeper how the rank ``pid`` ended; a negative ``exit_code`` is that of a signal."""
     env = RankEnv.read(os.environ)
     if env.run_dir is not None:
         code, number = (exit_code, None) if exit_code >= 0 else (None, -exit_code)

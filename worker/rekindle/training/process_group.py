@@ -58,8 +58,8 @@ class World:
 def join(env: RankEnv, device: str) -> World:
     """Join the process group that torchrun prepared, or a world of one where there is no torchrun.
 
-    ``device`` is ``cpu``, ``cuda`` (the first GPU of the local rank) or ``auto``. A group that the script has joined already
-    is used, and remains the script's to leave.
+    ``device`` is ``cpu``, ``cuda`` (the first GPU of the local rank) or ``auto``. A group that the script has joined
+    already is used, and remains the script's to leave.
     """
     owned = not dist.is_initialized()
     own_device = _select_device(device, env.local_rank * env.devices_per_rank)

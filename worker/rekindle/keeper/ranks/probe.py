@@ -29,7 +29,7 @@ class RankSample:
 def probe(rank: int, pid: int, rank_dir: RankDir, *, alone: bool = False) -> RankSample:
     """Never raises: what cannot be observed is None.
 
-    ``alone``: of a job of one rank, which may leave all work to processes that it has started, so that their time counts.
+    ``alone``: of a job of one rank, which may leave all work to processes that it has started: their time counts, too.
     """
     tree = (pid, *descendants(pid)) if alone else (pid,)
     status, recorder = read_record(rank_dir.status, RankStatus), collectives(rank_dir)

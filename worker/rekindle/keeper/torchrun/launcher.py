@@ -1,4 +1,4 @@
-"""Starts the agents of a job's attempts, torchrun's as a rule: the warm keeper forks them, the next one before it is needed."""
+"""Starts the agents of a job's attempts, mostly torchrun's; a warm keeper forks them, the next before it is needed."""
 
 import json
 import os
