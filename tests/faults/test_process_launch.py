@@ -3,7 +3,7 @@
 import pytest
 
 from e2e.waiting import until
-from rekindle.contract.job import LaunchMode
+from rekindle.contract.job import LaunchMode, SnapshotPolicy, TargetKind
 from rekindle.contract.run_dir.journal import RecordType
 
 PROCESS = {"launch": LaunchMode.PROCESS, "ranks": 1, "devices_per_rank": 2}
@@ -45,3 +45,18 @@ def test_a_script_for_the_launcher_of_old_learns_its_local_rank(begin):
     run = begin("old_launcher.py", "--epochs", "3")
     assert run.finish() == "succeeded", run.story()
     assert [run.log(rank) for rank in (0, 1)] == ["local rank 0 epochs 3\n", "local rank 1 epochs 3\n"]
+
+
+def test_the_recipe_dp_computes_on_both_of_its_devices_before_and_after_a_kill(begin):
+    words = ("--epochs", "2", "--batch-size", "240", "--model", "lenet", "--throttle", "0.1")
+    recipe = {"kind": TargetKind.RECIPE, "target": "dp", "snapshot": SnapshotPolicy(every_steps=1)}
+    run = begin("ddp.py", *words, **recipe, **PROCESS)
+    until(lambda: ((run.status(0) is not None and run.status(0).snapshot_step) or 0) >= 2, "two snapshots", 120)
+    run.signal_rank(0)
+    assert run.finish() == "succeeded", run.story()
+    assert run.classes() == ["signal", "success"]
+    ended = run.records(RecordType.ATTEMPT_ENDED)[-1]
+    assert ended.resumed_from_step >= 2
+    assert ended.last_step == 12
+    for attempt in (1, 2):
+        assert "2 devices in one process" in run.log(0, attempt=attempt)

@@ -1,13 +1,21 @@
+import re
+import tomllib
 from dataclasses import replace
 
 import pytest
 
+import doc_pages
 from job_examples import a_submission as asked
 from job_examples import cpu_machine, gpu_machine
 from rekindle.contract.job import LaunchMode, LinkRule, TargetKind
-from rekindle_service.jobs.placement import place
+from rekindle_service.api.request_conversion import plan_experiment
+from rekindle_service.api.schemas.experiments import ExperimentCreate
+from rekindle_service.config.home import new_job_id
+from rekindle_service.jobs.placement import place, placement_errors
+from rekindle_service.jobs.submitter import new_job
 from rekindle_service.jobs.validation import validate
 from rekindle_service.machine.devices import Machine
+from rekindle_service.scheduler.allocation import allocate
 
 _LINKED = gpu_machine(8, {(5, 6): "nvlink", (5, 7): "sys", (6, 7): "sys"})
 GPUS = Machine((*_LINKED.slots, *cpu_machine(2).slots), _LINKED.links)
@@ -49,7 +57,7 @@ def test_the_visible_devices_of_the_environment_are_a_choice_of_devices(code, va
     [
         ("8", "auto", GPUS, "choose them with device (--device)"),
         ("5,5", "auto", GPUS, "must name different GPUs"),
-        ("0", "cpu", GPUS, "cannot be set beside the device cpu"),
+        ("0", "cpu", GPUS, "cannot be set together with the device cpu"),
         ("0", "cuda:1", GPUS, "omit it: device alone chooses"),
         ("0", "auto", cpu_machine(2), "it has no GPU"),
     ],
@@ -113,6 +121,19 @@ model = nn.Linear(1, 1)
 if torch.cuda.device_count() > 1:
     model = nn.DataParallel(model)
 """
+
+
+def test_a_linked_pair_against_one_that_is_not_is_one_experiment():
+    pairs = {(0, 1): "nvlink", (2, 3): "nvlink", (0, 2): "sys", (0, 3): "sys", (1, 2): "sys", (1, 3): "sys"}
+    machine = gpu_machine(4, pairs)
+    blocks = re.findall(r"```toml\n(.*?)```", (doc_pages.ROOT / "docs" / "experiments.md").read_text(), re.DOTALL)
+    (text,) = [block for block in blocks if "links" in block]
+    row, trials = plan_experiment(ExperimentCreate.model_validate(tomllib.loads(text)), machine)
+    placed = [place(submission, machine).spec for _, submission in trials]
+    assert [list(placement_errors(place(one, machine), machine)) for _, one in trials] == [[], []]
+    starts = [allocate([new_job(new_job_id(), spec)], machine, (), {}.get).starts for spec in placed]
+    assert [devices for ((_, devices),) in starts] == [["cuda:0", "cuda:1"], ["cuda:0", "cuda:2"]]
+    assert row.definition["matrix"] == [{"links": ["required", "avoided"]}]
 
 
 @pytest.mark.parametrize(

@@ -116,7 +116,7 @@ def _device(spec: JobSpec, machine: Machine) -> tuple[str, FieldError | None]:
         return "cpu", None
     field = f"env.{VISIBLE}"
     if spec.device not in ("auto", "cuda"):
-        rule = f"cannot be set beside the device {spec.device}"
+        rule = f"cannot be set together with the device {spec.device}"
         return device, FieldError(field, rule, value, 'omit it: device alone chooses, as in "cuda:0,cuda:1"')
     gpus = [slot for slot in machine.slots if slot.device == "cuda"]
     parts = [part.strip() for part in value.split(",")]

@@ -1,6 +1,6 @@
 """Leaves torchrun's store to the ranks: processes that a script starts may form groups at addresses of their own.
 
-torchrun tells its ranks by TORCHELASTIC_USE_AGENT_STORE that its agent serves the store, so that rank 0 starts none. A
+torchrun sets TORCHELASTIC_USE_AGENT_STORE for its ranks: its agent serves the store, so that rank 0 starts none. A
 script that starts its own processes (``mp.spawn``), each of which sets MASTER_ADDR and MASTER_PORT, passes that on to
 them: all of them would wait for a store that nobody serves.
 """

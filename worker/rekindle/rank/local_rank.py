@@ -10,8 +10,8 @@ _NAMES = ("--local_rank", "--local-rank")
 def local_rank_arguments(source: bytes, arguments: Sequence[str], environment: Mapping[str, str]) -> list[str]:
     """The option with the rank's number, for a script that defines it and reads LOCAL_RANK nowhere; else nothing.
 
-    Nothing either where ``arguments`` have it already, or where there is one rank: a script that is told no number
-    trains alone, as with plain ``python``.
+    Nothing either where ``arguments`` have it already, or where there is one rank: a script without a number trains
+    alone, as with plain ``python``.
     """
     if int(environment.get("WORLD_SIZE", "1")) < 2 or any(each.partition("=")[0] in _NAMES for each in arguments):
         return []

@@ -44,8 +44,10 @@ def devices(world: World) -> int:
     return RankEnv.read(os.environ).devices_per_rank if world.device.type == "cpu" else torch.cuda.device_count()
 
 
-class CPUDataParallel(nn.DataParallel):
+class CPUDataParallel(nn.DataParallel[nn.Module]):
     """DataParallel whose devices are threads; only the first one's buffers are kept, as by torch's."""
+
+    _replicas: list[nn.Module]
 
     def __init__(self, module: nn.Module, threads: int) -> None:
         super().__init__(module)
@@ -53,7 +55,7 @@ class CPUDataParallel(nn.DataParallel):
         structure = [copy.deepcopy(module).to("meta") for _ in range(threads - 1)]  # a call fills in the values
         self.__dict__["_replicas"] = [module, *structure]  # no part of the model's own state
 
-    def forward(self, batch: Tensor) -> Tensor:  # type: ignore[override]  # torch leaves it untyped
+    def forward(self, batch: Tensor) -> Tensor:
         chunks = batch.chunk(len(self._replicas))
         names, parameters = zip(*self.module.named_parameters(), strict=True)
         copies = zip(*(each.expand(len(chunks), *each.shape).unbind() for each in parameters), strict=True)

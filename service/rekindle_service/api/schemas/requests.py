@@ -48,11 +48,8 @@ def _metric(text: str) -> str:
 def _device(text: str) -> str:
     names = text.split(",")
     if text not in ("auto", "cpu", "cuda") and not (_SLOTS.fullmatch(text) and len(set(names)) == len(names)):
-        raise PydanticCustomError(
-            "device",
-            "must be auto, cpu, cuda or different slots of one kind",
-            {"hint": "such as cuda:5,cuda:6; rekindle top lists the slots"},
-        )
+        rule = "must be 'auto', 'cpu' or 'cuda', or different slots of one kind, such as cuda:5,cuda:6"
+        raise PydanticCustomError("device", rule)
     return text
 
 
