@@ -60,7 +60,7 @@ def _compose(settings: Settings, stack: ExitStack) -> HttpServer:
     store.migrate()
     listener = _listener(settings)
     stack.callback(listener.close)
-    machine = find_machine(settings.cpu_slots)
+    machine = find_machine(settings.cpu_slots, exclude=settings.excluded_devices)
     monitor = MachineMonitor(machine, home.root)
     stack.callback(monitor.close)
     launcher = KeeperLauncher(home, machine, prepare_worker_path(home))

@@ -40,7 +40,7 @@ class FaultyRun:
             name="fault", python=sys.executable, device="cpu", min_ranks=ranks, max_ranks=ranks,
             args=list(args), **wanted,
         )  # fmt: skip
-        self._ranks, self._max_failures, self._healthy_seconds = ranks, job.max_failures, healthy_seconds
+        self._devices, self._max_failures, self._healthy_seconds = job.max_devices, job.max_failures, healthy_seconds
         write_json(self.run_dir.spec, job.to_json())
         self.want(JobIntent.RUN)
         self._keepers: list[subprocess.Popen[bytes]] = []
@@ -62,7 +62,7 @@ class FaultyRun:
         return keeper
 
     def want(self, want: JobIntent, run: int = 1) -> None:
-        devices = [f"cpu:{index}" for index in range(self._ranks)]
+        devices = [f"cpu:{index}" for index in range(self._devices)]
         intent = RunIntent(want, run, devices, self._max_failures, healthy_seconds=self._healthy_seconds)
         write_json(self.run_dir.intent, intent.to_json())
         notify(self.run_dir, ControlMessage(MessageType.INTENT))

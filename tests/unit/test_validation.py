@@ -7,7 +7,8 @@ from job_examples import cpu_machine, gpu_machine
 from rekindle.contract.job import TargetKind
 from rekindle.recipes.catalog import RECIPES
 from rekindle_service.jobs import validation
-from rekindle_service.jobs.validation import resolve_device, validate
+from rekindle_service.jobs.placement import place
+from rekindle_service.jobs.validation import validate
 
 MACHINE = cpu_machine(2)
 
@@ -136,15 +137,17 @@ def test_gpus_where_there_are_none_are_refused(code):
 
 
 def test_auto_takes_gpus_where_there_are_any(code):
-    assert resolve_device(asked(code), gpu_machine(1)) == "cuda"
-    assert resolve_device(asked(code), MACHINE) == "cpu"
+    assert place(asked(code), gpu_machine(1)).spec.device == "cuda"
+    assert place(asked(code), MACHINE).spec.device == "cpu"
 
 
 def test_a_job_can_only_wait_for_jobs_that_exist(code):
     assert broken(asked(code, after=["a", "b"]), known=["a"]) == [("after", "must name jobs that exist")]
 
 
-@pytest.mark.parametrize("name", ["1A", "A-B", "A=B", "", "A\0", "REKINDLE_TOKEN", "PET_NNODES", "TORCHELASTIC_X"])
+@pytest.mark.parametrize(
+    "name", ["1A", "A-B", "A=B", "", "A\0", "REKINDLE_TOKEN", "RANK", "PET_NNODES", "TORCHELASTIC_X"]
+)
 def test_a_variable_that_cannot_or_must_not_be_set_is_refused(code, name):
     assert [field for field, _ in broken(asked(code, env={name: "x"}))] == ["env"]
 

@@ -69,16 +69,17 @@ def ranks_public(job: Job, run_dir: RunDir, attempt: AttemptInfo) -> list[RankPu
     sample = None if ended else latest_usage(run_dir.root, run_dir.attempt(attempt.number).usage)
     if sample is None or time.time() - sample.at >= _MAX_USAGE_AGE:
         return [RankPublic(**asdict(row)) for row in rows]
-    usage = {row.rank: usage_public(sample, row.rank) for row in rows if row.process_state is not None}
+    each = job.spec.devices_per_rank
+    usage = {row.rank: usage_public(sample, row.rank, each) for row in rows if row.process_state is not None}
     return [RankPublic(**asdict(row), usage=usage.get(row.rank)) for row in rows]
 
 
-def usage_public(sample: UsageSample, rank: int) -> UsagePublic | None:
+def usage_public(sample: UsageSample, rank: int, devices_per_rank: int) -> UsagePublic | None:
     """What one rank uses; None where the sample does not cover it."""
     usage = sample.of_rank(rank)
     if usage is None:
         return None
-    return UsagePublic(**asdict(usage), at=sample.at, devices=sample.devices_of(rank))
+    return UsagePublic(**asdict(usage), at=sample.at, devices=sample.devices_of(rank, devices_per_rank))
 
 
 def experiment_summary(experiment: Experiment, jobs: Sequence[Job]) -> ExperimentSummary:

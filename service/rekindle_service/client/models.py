@@ -130,7 +130,10 @@ class Job(TypedDict):
     args: list[str]
     env: dict[str, str]
     nodes: int
-    device: Literal["auto", "cpu", "cuda"]
+    device: str
+    devices_per_rank: int
+    launch: Literal["auto", "torchrun", "process"]
+    links: Literal["preferred", "required", "avoided"]
     priority: int
     after: list[str]
     max_failures: int

@@ -20,8 +20,9 @@ from rekindle_service.jobs.packaging.editable_installs import EditableModule, by
 from rekindle_service.jobs.packaging.ignore_rules import IGNORE_FILE, CopyOptions
 from rekindle_service.jobs.packaging.manifest import take_manifest
 from rekindle_service.jobs.packaging.sources import Checkout, fetch_code
+from rekindle_service.jobs.placement import place
 from rekindle_service.jobs.submission import FieldError, Submission, SubmissionError
-from rekindle_service.jobs.validation import resolve_device, validate
+from rekindle_service.jobs.validation import validate
 from rekindle_service.machine.devices import Machine
 from rekindle_service.store import StorageError, Store
 from rekindle_service.store.tables import Job
@@ -104,12 +105,8 @@ class Submitter:
 
     def prepare(self, submission: Submission) -> Job:
         """A job that lacks only its row. Precondition: it is valid. Raises what ``submit`` raises."""
-        spec = replace(
-            submission.spec,
-            target=submission.target_in_copy,
-            code=_origin(submission),
-            device=resolve_device(submission, self.machine),
-        )
+        placed = place(submission, self.machine).spec
+        spec = replace(placed, target=submission.target_in_copy, code=_origin(submission))
         job = new_job(new_job_id(), spec, created_at=time.time())
         try:
             self._build_run_dir(job, submission)

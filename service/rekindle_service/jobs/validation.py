@@ -9,6 +9,7 @@ from rekindle.contract.job import TargetKind
 from rekindle.contract.placeholders import KNOWN, unknown_placeholders
 from rekindle.recipes.catalog import RECIPES
 from rekindle_service.jobs.packaging.ignore_rules import PatternError, parse_patterns
+from rekindle_service.jobs.placement import place, placement_errors
 from rekindle_service.jobs.submission import FieldError, Submission
 from rekindle_service.machine.devices import Machine
 from rekindle_service.suggestions import did_you_mean
@@ -22,6 +23,7 @@ _NO_PYTHON = {
 }
 _PROJECT_DEPTH = 3  # parts of a path: no directory above, such as /home, is one project
 _RESERVED_VARIABLES = ("REKINDLE_", "PET_", "TORCHELASTIC_")
+_RANK_VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
 
 
 def validate(submission: Submission, machine: Machine, job_exists: Callable[[str], bool]) -> list[FieldError]:
@@ -31,20 +33,13 @@ def validate(submission: Submission, machine: Machine, job_exists: Callable[[str
         *_text_rules(submission),
         *_placeholder_rules(submission),
         *_pattern_rules(submission),
-        *_rank_rules(submission, machine),
+        *placement_errors(place(submission, machine), machine),
         *(
             FieldError("after", "must name jobs that exist", job_id, "list them with: rekindle ps")
             for job_id in submission.spec.after
             if not job_exists(job_id)
         ),
     ]
-
-
-def resolve_device(submission: Submission, machine: Machine) -> str:
-    """What "auto" means here: GPUs where there are any."""
-    if submission.spec.device != "auto":
-        return submission.spec.device
-    return "cuda" if machine.count("cuda") else "cpu"
 
 
 def _target_rules(submission: Submission) -> Iterator[FieldError]:
@@ -119,8 +114,10 @@ def _text_rules(submission: Submission) -> Iterator[FieldError]:
     for name, value in submission.spec.env.items():
         if not _VARIABLE.fullmatch(name):
             yield FieldError("env", "a name consists of letters, digits and _ and begins with no digit", name)
-        elif name.startswith(_RESERVED_VARIABLES):
+        elif name.startswith(_RESERVED_VARIABLES) or name in _RANK_VARIABLES:
             hint = f"choose a name that begins with none of {', '.join(_RESERVED_VARIABLES)}"
+            if name in _RANK_VARIABLES:
+                hint = "ranks, devices_per_rank and launch decide"
             yield FieldError("env", "variables of rekindle and torchrun cannot be set", name, hint)
         if "\0" in value:
             yield FieldError(f"env.{name}", "must not contain a NUL character", "•••")
@@ -143,20 +140,3 @@ def _pattern_rules(submission: Submission) -> Iterator[FieldError]:
             parse_patterns([pattern], "exclude")
         except PatternError:
             yield FieldError("exclude", "must be a pattern as in a .gitignore", pattern, 'such as "data/" or "*.ckpt"')
-
-
-def _rank_rules(submission: Submission, machine: Machine) -> Iterator[FieldError]:
-    if not 1 <= submission.spec.min_ranks <= submission.spec.max_ranks:
-        value = {"min": submission.spec.min_ranks, "max": submission.spec.max_ranks}
-        yield FieldError("ranks", "must be at least 1, and min at most max", value)
-    if submission.spec.nodes != 1:
-        yield FieldError("nodes", "must be 1", submission.spec.nodes, "this version runs a job on one machine")
-    device = resolve_device(submission, machine)
-    total = machine.count(device)
-    if device == "cuda" and total == 0:
-        yield FieldError("device", "this machine has no GPU", submission.spec.device, 'use "cpu" or "auto"')
-    elif submission.spec.max_ranks > total:
-        hint = "REKINDLE_CPU_SLOTS sets how many CPU ranks may run at once" if device == "cpu" else "one rank per GPU"
-        yield FieldError(
-            "ranks", f"exceeds the {total} {device.upper()} slots of this machine", submission.spec.max_ranks, hint
-        )

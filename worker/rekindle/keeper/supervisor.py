@@ -66,11 +66,12 @@ class Keeper:
         self.run = self._intent.run
         self._journal = BufferedJournal(run_dir.journal, self._wait_for_space)
         self._history = read_history(run_dir.journal, self.run)
-        self._launcher = AgentLauncher(run_dir, len(self._intent.devices), events.close)
+        self._world_size = len(self._intent.devices) // self.spec.devices_per_rank
+        self._launcher = AgentLauncher(run_dir, self.spec.launch, self._world_size, events.close)
         self._warm = self.spec.warm and not self._history.went_cold
         self._deadline: float | None = None  # of the time limit, from the first attempt on
         self._terminated = False  # this keeper received SIGTERM
-        visible = os.environ.get("CUDA_VISIBLE_DEVICES", "") if self.spec.device == "cuda" else ""
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES", "") if self.spec.device_kind == "cuda" else ""
         self._gpus = [name for name in visible.split(",") if name]  # the job's own, as the server has named them
 
     def begin(self) -> bool:
@@ -131,7 +132,7 @@ class Keeper:
             attempt=number,
             run=self.run,
             generation=generation,
-            world_size=len(devices),
+            world_size=self._world_size,
             devices=devices,
             warm=self._warm,
         )
@@ -144,10 +145,11 @@ class Keeper:
             generation=generation,
             snapshot_policy=json.dumps(self.spec.snapshot.to_json()),
             failures=failure_stats(self._run_dir.journal),
+            devices_per_rank=self.spec.devices_per_rank,
         )
         plan = AttemptPlan(
             number=number,
-            world_size=len(devices),
+            world_size=self._world_size,
             gpus=self._gpus,
             environment=environment,
             warm=self._warm,

@@ -17,6 +17,7 @@ from types import CodeType, ModuleType
 from typing import Any
 
 from rekindle.contract.job import JobSpec, TargetKind
+from rekindle.rank.local_rank import local_rank_arguments
 
 _MAIN = multiprocessing.current_process()  # the warm agent has imported this module before it forks
 _LOADED_BEFORE_ANY_SCRIPT = {"__main__", "encodings"}
@@ -57,6 +58,7 @@ def _run_script(script: Path, arguments: Sequence[str]) -> None:
         raise ScriptMissingError(f"{script} does not exist any more: submit the job again with its code") from None
     _put_first_on_path(script.parent)
     program = compile(source, str(script), "exec", dont_inherit=True)
+    arguments = [*local_rank_arguments(source, arguments, os.environ), *arguments]
     loader = SourceFileLoader("__main__", str(script))
     _run(program, [str(script), *arguments], __file__=str(script), __loader__=loader, __package__=None, __cached__=None)
 

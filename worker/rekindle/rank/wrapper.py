@@ -24,6 +24,7 @@ from rekindle.contract.run_dir.control import ControlMessage, MessageType, notif
 from rekindle.contract.run_dir.json_records import read_record
 from rekindle.contract.run_dir.paths import RankDir, RunDir
 from rekindle.contract.run_dir.rank_records import RankDone, RankState, RankStatus
+from rekindle.rank.agent_store import leave_agent_store_to_this_rank
 from rekindle.rank.entrypoint import reset_multiprocessing, run_target
 from rekindle.rank.failure import describe, exit_code, print_like_python
 from rekindle.rank.file_tracking import track_files
@@ -76,6 +77,7 @@ def _become_a_rank(env: RankEnv, rank_dir: RankDir) -> None:
     install_fault_handler(rank_dir)
     os.environ.update(tracker_environment(env, os.environ))
     reset_multiprocessing()
+    leave_agent_store_to_this_rank()
     gc.freeze()  # what is loaded already stays shared with the keeper, and is not the script's
 
 
@@ -112,6 +114,12 @@ def _run_exit_functions() -> None:
     flush_open_files()
 
 
+def _device_names(env: RankEnv) -> str:
+    """As torch names the GPUs of this rank among those that it sees."""
+    first = env.local_rank * env.devices_per_rank
+    return ", ".join(f"cuda:{index}" for index in range(first, first + env.devices_per_rank))
+
+
 class _Record:
     """This rank's own files and its messages to the keeper."""
 
@@ -125,7 +133,7 @@ class _Record:
             host=socket.gethostname(),
             pid=identity.pid,
             start_time=identity.start_time,
-            device=f"cuda:{env.local_rank}" if spec.device == "cuda" else "cpu",
+            device=_device_names(env) if spec.device_kind == "cuda" else "cpu",
             state=RankState.RUNNING,
             started_monotonic=time.monotonic(),
         )

@@ -23,6 +23,9 @@ CONTEXT = {"allow_interspersed_args": False}
 
 FOLLOW_HELP = "Wait for completion; the exit code reflects the outcome."
 RANKS_HELP = "Number of ranks; MIN:MAX makes the job elastic. (default: 1)"
+DEVICE_HELP = "Kind of device, or the slots to choose from, as in cuda:5,cuda:6. (default: auto)"
+LAUNCH_HELP = "process: one process with all devices; torchrun: one per rank. (default: auto, found in the script)"
+LINKS_HELP = "NVLink between the GPUs. (default: preferred)"
 PYTHON_HELP = "Python interpreter of the job; active: that of this shell. (default: the server's)"
 HANG_HELP = "Seconds without progress before a rank counts as hung. (default: learned from the job's steps)"
 WATCH_HELP = "File or directory that the script saves checkpoints to, in whatever format."
@@ -81,7 +84,10 @@ def submit(
     # Each option below is sent as the field of its name, or as that of the snapshot policy; see ``job_fields``.
     name: Annotated[Text, option(help="Job name. (default: that of the script)")] = None,
     ranks: Annotated[Text, option(metavar="N|MIN:MAX", parser=parse_ranks, help=RANKS_HELP)] = None,
-    device: Annotated[Text, option(metavar="auto|cpu|cuda", help="Device of the ranks. (default: auto)")] = None,
+    device: Annotated[Text, option(metavar="auto|cpu|cuda|SLOTS", help=DEVICE_HELP)] = None,
+    devices_per_rank: Annotated[Int, option(help="Devices of each rank. (default: 1)")] = None,
+    launch: Annotated[Text, option(metavar="auto|torchrun|process", help=LAUNCH_HELP)] = None,
+    links: Annotated[Text, option(metavar="preferred|required|avoided", help=LINKS_HELP)] = None,
     python: Annotated[Text, option(metavar="PATH|active", parser=source_code.interpreter, help=PYTHON_HELP)] = None,
     priority: Annotated[Int, option(help="Jobs of higher priority start first. (default: 0)")] = None,
     max_failures: Annotated[Int, option(help="Failures without progress before giving up. (default: 3)")] = None,
@@ -121,6 +127,8 @@ def submit(
         body["after"] = [find_job(client, each)["id"] for each in after or []]
         body["continue_from"] = None if continue_from is None else find_job(client, continue_from)["id"]
         job = client.submit(drop_unset(**body))
+        if job["launch"] == "process" and launch is None:
+            note("Started as one process with all its devices, without torchrun; --launch torchrun overrides that")
         if not follow or output == "table":
             _print_submitted(job, output)
         if follow:

@@ -43,9 +43,12 @@ class HangDetector:
             return None
         if late > _SUSPENDED:
             self._stall.discount(late)
-        running = [rank for rank in ranks if rank.ended_at is None and not rank.done]
+        every = list(ranks)
+        running = [rank for rank in every if rank.ended_at is None and not rank.done]
         now = time.monotonic()
-        world = {rank.rank: probe(rank.rank, rank.pid, self._dir.rank(rank.rank)) for rank in running}
+        world = {
+            rank.rank: probe(rank.rank, rank.pid, self._dir.rank(rank.rank), alone=len(every) == 1) for rank in running
+        }
         self._find_stragglers(world)
         self._next_sample = time.monotonic() + INTERVAL
         stalled = self._stall.stalled(now, list(world.values())) if world else None

@@ -65,7 +65,8 @@ export interface IntervalPublic {
   category: TimeCategory; attempt: number | null; started_at: string | null; seconds: number;
 }
 export interface JobCreate {
-  args?: string[]; env?: Record<string, string>; nodes?: number; device?: "auto" | "cpu" | "cuda"; priority?: number;
+  args?: string[]; env?: Record<string, string>; nodes?: number; device?: string; devices_per_rank?: number;
+  launch?: "auto" | "torchrun" | "process"; links?: "preferred" | "required" | "avoided"; priority?: number;
   after?: string[]; max_failures?: number; hang_timeout?: number | null; time_limit?: number | null;
   snapshot?: SnapshotPolicyOptions; warm?: boolean; watch?: string[]; on_restart?: string[];
   continue_from?: string | null; exclude?: string[]; gitignore?: boolean; keep_links?: boolean; name?: string | null;
@@ -74,7 +75,8 @@ export interface JobCreate {
 }
 export interface JobPatch { name?: string | null; priority?: number | null; max_failures?: number | null; }
 export interface JobPublic {
-  args: string[]; env: Record<string, string>; nodes: number; device: "auto" | "cpu" | "cuda"; priority: number;
+  args: string[]; env: Record<string, string>; nodes: number; device: string; devices_per_rank: number;
+  launch: "auto" | "torchrun" | "process"; links: "preferred" | "required" | "avoided"; priority: number;
   after: string[]; max_failures: number; hang_timeout: number | null; time_limit: number | null;
   snapshot: SnapshotPolicyOptions; warm: boolean; watch: string[]; on_restart: string[]; continue_from: string | null;
   exclude: string[]; gitignore: boolean; keep_links: boolean; id: string; number: number; name: string; state: string;

@@ -28,6 +28,9 @@ export function submittedEntries(job) {
     ["Device", [job.device]],
     ["Slots", job.devices],
     ["Ranks", [min === max ? String(max) : `${min} to ${max}`]],
+    ["Start", [job.launch === "process" ? "one process with all devices" : "by torchrun"]],
+    ["Devices per rank", job.devices_per_rank === 1 ? [] : [String(job.devices_per_rank)]],
+    ["Links", job.links === "preferred" ? [] : [`NVLink ${job.links}`]],
     ["Priority", [String(job.priority)]],
     ["Max. failures", [`${job.max_failures} without progress`]],
     ...otherOptions(job),
@@ -46,7 +49,10 @@ export function submittedEntries(job) {
 }
 
 /** Those that the list names itself. */
-const NAMED = new Set(["args", "env", "nodes", "device", "priority", "after", "max_failures", "warm", "watch", "on_restart", "continue_from", "exclude", "gitignore", "keep_links"]);
+const NAMED = new Set([
+  ...["args", "env", "nodes", "device", "devices_per_rank", "launch", "links", "priority", "after", "max_failures", "warm", "watch"],
+  ...["on_restart", "continue_from", "exclude", "gitignore", "keep_links"],
+]);
 
 /** Every other option, labelled by its name; a timeout or a limit is in seconds. @param {Job} job @returns {Entry[]} */
 function otherOptions(job) {

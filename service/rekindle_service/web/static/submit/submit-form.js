@@ -21,6 +21,12 @@ const TICKS = [
   ["gitignore", "gitignore"],
   ["keep-links", "keep_links"],
 ];
+/** Fields of the same name as their control, with the default of each. @type {["device" | "launch" | "links", string][]} */
+const CHOICES = [
+  ["device", "auto"],
+  ["launch", "auto"],
+  ["links", "preferred"],
+];
 /** Numbers are what the template has numeric inputs for, with the path of the field around each. */
 const NUMBERS = [.../** @type {NodeListOf<HTMLInputElement>} */ (document.querySelectorAll("#submit-form [data-field] > input[inputmode]"))]
   .map((input) => [input.id, input.parentElement?.dataset.field ?? ""])
@@ -87,7 +93,7 @@ export class SubmitForm {
     if (kind !== "recipe") Object.assign(body, code());
     for (const [id, path] of TEXTS) if (text(id)) setAt(body, path, text(id));
     Object.assign(body, ranks(text("ranks-min"), text("ranks-max")));
-    if (text("device") !== "auto") body.device = text("device");
+    for (const [id, usual] of CHOICES) if (text(id) && text(id) !== usual) body[id] = text(id);
     for (const [id, path] of NUMBERS) if (text(id) && text(id) !== control(id).defaultValue) setAt(body, path, number(text(id)));
     if (control("auto").checked) setAt(body, "snapshot.auto", true);
     if (!control("warm").checked) body.warm = false;
@@ -116,7 +122,7 @@ export class SubmitForm {
       ref: commit ?? ref,
       "ranks-min": job.ranks.min,
       "ranks-max": job.ranks.max === job.ranks.min ? "" : job.ranks.max,
-      device: job.device,
+      ...Object.fromEntries(CHOICES.map(([id]) => [id, job[id]])),
       after: job.after.join(" "),
       watch: job.watch.join("\n"),
       env: Object.keys(job.env).map((name) => `${name}=\n`).join(""),
