@@ -62,6 +62,8 @@ class RankDone(JsonRecord):
     drained: bool  # stopped on request after a snapshot, not finished
     step: int | None
     at: float  # seconds since the epoch
+    file: str | None = None  # where the script called ``sys.exit``, if it did
+    line: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
