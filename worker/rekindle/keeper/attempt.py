@@ -261,7 +261,7 @@ class Attempt:
         ranks = self._ranks
         self._wait(ROOT_CAUSE_GRACE, lambda: self._agent_gone() or ranks.root_cause_is_known() or ranks.all_ended())
         cause = root_cause(ranks)
-        if cause is not None and cause.error is not None and is_cascade(cause):
+        if cause is not None and (is_cascade(cause) or self._detector.is_aborted_by_gloo(cause)):
             self._deserter = self._detector.find_deserter(ranks, self._handle_events)
         ranks.kill_unfinished(spared=cause)
         self._wait(FAILURE_GRACE, lambda: self._agent_gone() or ranks.all_explained())

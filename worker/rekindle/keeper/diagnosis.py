@@ -10,7 +10,7 @@ from typing import Any
 
 from rekindle.contract.outcome import Outcome, OutcomeClass
 from rekindle.contract.run_dir.rank_records import RankError
-from rekindle.keeper.attempt_result import AttemptResult, Ending, RankResult
+from rekindle.keeper.attempt_result import AttemptResult, Culprit, Ending, RankResult
 from rekindle.keeper.error_kinds import class_of, device_error, hardware_xid, is_comm_error
 
 _NOT_RETRYABLE = {"SyntaxError", "IndentationError", "TabError", "ImportError", "ModuleNotFoundError"}
@@ -122,6 +122,8 @@ def _process_outcome(rank: RankResult, result: AttemptResult) -> Outcome:
         return _outcome(result, OutcomeClass.OOM, message, rank=rank.rank, signal="SIGKILL", evidence=evidence)
     if rank.signal is not None:
         name = signal_name(rank.signal)
+        if result.deserter is not None:  # gloo aborts a rank that gets what it has not asked for
+            return _mismatch(result.deserter, result, {"first_error": f"{who} was aborted by gloo ({name})."})
         return _outcome(result, OutcomeClass.SIGNAL, f"{who} was killed by {name}.", rank=rank.rank, signal=name)
     if result.disk_full:
         message = f"{who} ended while the disk of its run directory was full, and could not record why."
@@ -138,10 +140,8 @@ def _lost_connections(first: RankResult, error: RankError, result: AttemptResult
     if (xid := hardware_xid(result.kernel_log, {rank.pid for rank in result.ranks.values()})) is not None:
         message = f"A GPU failed, and the ranks lost each other: {xid}. It does not count as a failure of the script."
         return _outcome(result, OutcomeClass.COMM, message, evidence={**evidence, "hardware": xid})
-    if (who := result.deserter) is not None:
-        message = f"The collectives of the ranks do not match: {who.description}."
-        position = {"rank": who.rank, "file": who.file, "line": who.line}
-        return _outcome(result, OutcomeClass.USER_ERROR, message, evidence=evidence, **position)
+    if result.deserter is not None:
+        return _mismatch(result.deserter, result, evidence)
     where = "" if error.file is None else f" at {error.file}:{error.line}"
     message = (
         f"The ranks lost their connection to each other, and none has a cause of its own; rank {first.rank} was the "
@@ -149,6 +149,12 @@ def _lost_connections(first: RankResult, error: RankError, result: AttemptResult
     )
     fields = {"rank": first.rank, "exception": error.exception, "file": error.file, "line": error.line}
     return _outcome(result, OutcomeClass.COMM, message, evidence=evidence, exit_code=first.exit_code, **fields)
+
+
+def _mismatch(who: Culprit, result: AttemptResult, evidence: dict[str, Any]) -> Outcome:
+    message = f"The collectives of the ranks do not match: {who.description}."
+    position = {"rank": who.rank, "file": who.file, "line": who.line}
+    return _outcome(result, OutcomeClass.USER_ERROR, message, evidence=evidence, **position)
 
 
 def _exception_outcome(rank: RankResult, error: RankError, result: AttemptResult) -> Outcome:

@@ -44,6 +44,7 @@ class RankStatus(JsonRecord):
     step: int | None = None
     steps: int | None = None  # expected total
     steps_per_second: float | None = None
+    reported_steps: int = 0  # times that the step has changed in this attempt
     resumed_from_step: int | None = None
     snapshot_step: int | None = None  # latest snapshot committed by this attempt
     memory_step: int | None = None  # latest copy in shared memory, from which an attempt on this machine can resume

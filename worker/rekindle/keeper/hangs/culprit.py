@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rekindle.contract.debug_socket import Collective
 from rekindle.keeper.attempt_result import Culprit
-from rekindle.keeper.hangs.deviation import describe, find_deviation
+from rekindle.keeper.hangs.deviation import describe, find_deviation, is_usual
 from rekindle.keeper.ranks.probe import RankSample
 from rekindle.rank.failure import relative_to_code
 
@@ -17,6 +17,7 @@ _WAITING = re.compile(
     r"torch/distributed/(distributed_c10d|_functional_collectives|c10d_logger|rendezvous|nn/functional)\.py$"
     r"|torch/autograd/(graph|__init__)\.py$"
 )
+_COLLECTIVES = "torch/distributed/distributed_c10d.py"
 _LOADER = "torch/utils/data/dataloader.py"
 _ENTRYPOINT = "rekindle/rank/entrypoint.py"
 _STATES = {"T": "is stopped (SIGSTOP)", "t": "is stopped by a debugger", "D": "is in uninterruptible sleep"}
@@ -39,6 +40,7 @@ class RankObservation:
     frames: Sequence[Frame]  # main thread, innermost first; empty where they are not known
     position: Frame | None  # innermost line of the user's own code
     history: Sequence[Collective] = ()  # its latest ones; empty where they are not known
+    aborted: bool = False  # by gloo, which got something else from another rank than what it had asked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +102,11 @@ def find_deserter(
         return _blame_finished(finished[0], failed)
     if finished:
         last = f" {describe(failed[0].history[-1])}" if failed[0].history else ""
-        return _blame(failed[0], f"still called{last or ' a collective'} after the other ranks had finished")
+        return _blame(failed[0], f"still called{last or ' a collective'}", " after the other ranks had finished")
     if (deviating := _deviating([*failed, *running])) is not None:
         return deviating
+    if (aborted := [rank for rank in failed if rank.aborted]) and len(aborted) == 1:
+        return _blame_for_abort(aborted[0], [rank for rank in (*failed, *running) if rank.history])
     gone = [rank for rank in running if rank.frames and not _waits_for_peers(rank.frames)]
     return _blame(gone[0], "had left the process group while the others still used it, and is") if gone else None
 
@@ -119,7 +123,22 @@ def _deviating(world: Sequence[RankObservation]) -> Culprit | None:
         return _blame(suspect, _activity(suspect)) if absent or len(ranks) == 1 else None
     others = [number for number in found.ranks if number != ranks[0].sample.rank]
     more = f" (so did {', '.join(f'rank {number}' for number in others)})" if others else ""
-    return _blame(ranks[0], f"{found.describe()}{more}:")
+    return _blame(
+        ranks[0], f"called {describe(found.made)}", f" where the others called {describe(found.expected)}{more}"
+    )
+
+
+def _blame_for_abort(aborted: RankObservation, others: Sequence[RankObservation]) -> Culprit:
+    """Of two ranks that sent each other different things, one is aborted by gloo, and its history is lost."""
+    calls = [frame.function for frame in aborted.frames if frame.file.endswith(_COLLECTIVES)]
+    made = calls[0] if calls else "a collective"
+    if not others:
+        return _blame(aborted, f"called {made}", ", which does not match what the others called")
+    other = f"rank {others[0].sample.rank}"
+    called = describe(others[0].history[-1])
+    if is_usual(others[0].history):
+        return _blame(aborted, f"called {made}", f" where {other} called {called}")
+    return _blame(others[0], f"called {called}", f" where rank {aborted.sample.rank} called {made}")
 
 
 def _blame_finished(finished: FinishedRank, waiting: Sequence[RankObservation]) -> Culprit:
@@ -164,9 +183,10 @@ def _activity(rank: RankObservation) -> str:
     return "has not reached the next collective" + (f" (the last one was number {count})" if count is not None else "")
 
 
-def _blame(rank: RankObservation, what: str) -> Culprit:
+def _blame(rank: RankObservation, what: str, reason: str = "") -> Culprit:
+    """``rank`` does ``what`` at its line, which is wrong for the ``reason``."""
     who = f"rank {rank.sample.rank} {what}"
     if rank.position is None:
-        return Culprit(rank.sample.rank, who)
+        return Culprit(rank.sample.rank, who + reason)
     file, line = rank.position.file, rank.position.line
-    return Culprit(rank.sample.rank, f"{who} at {file}:{line}", file, line)
+    return Culprit(rank.sample.rank, f"{who} at {file}:{line}{reason}", file, line)

@@ -1,5 +1,6 @@
 """Samples the ranks once a second: which one delays the others, and whether and why none makes progress any more."""
 
+import signal
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -30,6 +31,8 @@ from rekindle.keeper.ranks.table import request_stacks
 
 INTERVAL = 1.0  # seconds between samples
 _PACE_INTERVAL = 10.0  # seconds between two times at which what was learned is saved
+_GLOO_ABORT = "gloo::EnforceNotMet"
+_STDERR_TAIL = 64 << 10  # bytes
 _SUSPENDED = 3.0  # seconds by which a sample is late only where this process itself was kept from running
 _STACK_TIMEOUT = 2.0  # seconds for all ranks to dump their stacks; a stopped one never does
 _MAX_STACK = 20_000  # characters of evidence per rank
@@ -82,14 +85,26 @@ class HangDetector:
         running = [rank for rank in all_ranks if rank.ended_at is None and not rank.done and rank.error is None]
         world = {rank.rank: probe(rank.rank, rank.pid, self._dir.rank(rank.rank)) for rank in running}
         observed = self._observe(world, self._stacks(running, wait))
-        failed = [self._failed(rank) for rank in all_ranks if rank.error is not None]
+        failed = [self._failed(rank) for rank in all_ranks if rank.failed]
         return find_deserter(failed, observed, self._finished(all_ranks))
 
+    def is_aborted_by_gloo(self, rank: RankResult) -> bool:
+        """A rank that gets a message of another size than it asked for ends by SIGABRT, in a thread of gloo's."""
+        return rank.signal == signal.SIGABRT and _GLOO_ABORT in self._end_of_stderr(rank)
+
     def _failed(self, rank: RankResult) -> RankObservation:
-        directory, error = self._dir.rank(rank.rank), rank.error
+        directory, error, frames = self._dir.rank(rank.rank), rank.error, list[Frame]()
         position = None if error is None or error.file is None else Frame(error.file, error.line or 0, "")
+        if aborted := self.is_aborted_by_gloo(rank):  # faulthandler has left the stacks there
+            frames = main_stack(self._end_of_stderr(rank))
+            position = position_in_code(frames, self._code)
         history = parse_history(read_text_from(directory.collectives, 0).encode())
-        return RankObservation(RankSample(rank.rank, None, None, 0, 0.0, None, None), [], position, history)
+        sample = RankSample(rank.rank, None, None, 0, 0.0, None, None)
+        return RankObservation(sample, frames, position, history, aborted)
+
+    def _end_of_stderr(self, rank: RankResult) -> str:
+        path = self._dir.rank(rank.rank).log("stderr")
+        return read_text_from(path, max(0, regular_size(path) - _STDERR_TAIL))
 
     def _finished(self, ranks: Iterable[RankResult]) -> list[FinishedRank]:
         found = {rank.rank: read_record(self._dir.rank(rank.rank).done, RankDone) for rank in ranks if rank.done}

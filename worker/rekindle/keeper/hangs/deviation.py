@@ -16,17 +16,11 @@ _DEFAULT_GROUP = "0"
 
 @dataclass(frozen=True, slots=True)
 class Deviation:
-    """``ranks`` have called ``made``, or nothing any more, where the others have called ``expected``."""
+    """``ranks`` have called ``made``, or (None) nothing any more, where the others have called ``expected``."""
 
     ranks: list[int]
     made: Collective | None
     expected: Collective
-
-    def describe(self) -> str:
-        """What the ranks did, without who they are."""
-        if self.made is None:
-            return f"has not called {describe(self.expected)}, for which the others wait"
-        return f"called {describe(self.made)} where the others called {describe(self.expected)}"
 
 
 def describe(one: Collective) -> str:
@@ -75,6 +69,16 @@ def _first_unmatched(rank: int, histories: Mapping[int, Sequence[Collective]]) -
             if kind != _kind(one) or (member and one.number > last.get(one.group, 0)):
                 return index
     return None
+
+
+def is_usual(history: Sequence[Collective]) -> bool:
+    """Whether the last collective of ``history`` is the one that has followed on those before it most often."""
+    if len(history) < 2:
+        return True
+    place = len(history) - 1
+    alternatives = {_kind(each): each for each in history[:place] if _kind(each) != _kind(history[place])}
+    made = _familiarity(history, place)
+    return all(_familiarity([*history[:place], other], place) <= made for other in alternatives.values())
 
 
 def _familiarity(history: Sequence[Collective], place: int) -> tuple[int, int]:

@@ -146,6 +146,8 @@ class StallDetector:
         steps = [sample.step for sample in world if sample.step is not None]
         if steps and max(steps) != self._step:
             self._learn(now, max(steps))
+        if self._steps_observed < MIN_STEPS:
+            self._learn_from_reports(world)
         active = _activity_of(world) != _activity_of(self._world)
         communicates = any((sample.collectives or 0) > 0 for sample in world)
         self._started |= communicates or (self._sampled_at is not None and active)
@@ -165,6 +167,15 @@ class StallDetector:
             self._slowest = max(self._slowest, gap)
             self._steps_observed += step - self._step
         self._step, self._stepped_at = step, now
+
+    def _learn_from_reports(self, world: Sequence[RankSample]) -> None:
+        """Many steps may be over before the first sample, and none follow: the ranks have counted them."""
+        known = [sample for sample in world if sample.reported_steps > MIN_STEPS and sample.steps_per_second]
+        rates = [sample.steps_per_second for sample in known if sample.steps_per_second is not None]
+        if rates:
+            self._intervals.append(1 / min(rates))
+            self._slowest = max(self._slowest, 1 / min(rates))
+            self._steps_observed = MIN_STEPS
 
 
 def _activity_of(world: Sequence[RankSample]) -> tuple[object, ...]:

@@ -25,6 +25,8 @@ class RankSample:
     total_collectives: int = 0  # enqueued in all its process groups together, as far as known
     in_collective: bool = False  # one has not completed, as far as known
     device: str = "cpu"  # kind, as assigned
+    reported_steps: int = 0  # in this attempt
+    steps_per_second: float | None = None  # as the script reports it
     in_dead_loop: bool = False  # computes, and does nothing that a computation with a purpose does
 
 
@@ -41,6 +43,8 @@ def probe(rank: int, pid: int, rank_dir: RankDir) -> RankSample:
         state=process_state(pid),
         total_collectives=0 if recorder is None else recorder.total_enqueued,
         in_collective=recorder is not None and recorder.in_flight,
+        reported_steps=0 if status is None else status.reported_steps,
+        steps_per_second=None if status is None else status.steps_per_second,
         device="cpu" if status is None else status.device.partition(":")[0],
     )
 
