@@ -6,6 +6,7 @@ import os
 import socket
 from contextlib import closing, suppress
 from dataclasses import dataclass
+from typing import Any
 
 from rekindle.contract.run_dir.paths import RankDir
 
@@ -22,6 +23,33 @@ class Collectives:
     in_flight: bool  # one of them has not completed
 
 
+@dataclass(frozen=True, slots=True)
+class Collective:
+    """One collective that a rank has enqueued; send and receive are none."""
+
+    group: str  # name of its process group; "0" is the default one
+    number: int  # in its group, from 1
+    operation: str  # "all_reduce"
+    shape: str  # of its inputs and their element types: "[[3, 2]] Float"
+
+
+def parse_history(answer: bytes | None) -> list[Collective]:
+    """The flight recorder's latest collectives in the order in which they were enqueued; none where it is no dump."""
+    try:
+        entries = [each for each in json.loads(answer or b"")["entries"] if not each["is_p2p"]]
+        return [_collective(each) for each in sorted(entries, key=lambda each: int(each["record_id"]))]
+    except (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError):
+        return []  # a script may put anything there
+
+
+def _collective(entry: dict[str, Any]) -> Collective:
+    operation = str(entry["profiling_name"]).rpartition(":")[2]
+    uneven = ("scatter" in operation and "reduce" not in operation) or "to_all" in operation  # by design
+    shape = "" if uneven else f"{entry['input_sizes']} {' '.join(map(str, entry['input_dtypes']))}"
+    number = int(entry["collective_seq_id"])
+    return Collective(str(entry["process_group"][0])[:100], number, operation[:100], shape[:200].strip())
+
+
 def collectives(rank_dir: RankDir) -> Collectives | None:
     """What the flight recorder of a rank holds; None where it does not answer or no group has been made."""
     try:
@@ -31,6 +59,11 @@ def collectives(rank_dir: RankDir) -> Collectives | None:
         return Collectives(max(enqueued), sum(enqueued), in_flight) if enqueued else None
     except (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError):
         return None  # a script may put anything where the socket was
+
+
+def collective_history(rank_dir: RankDir) -> list[Collective]:
+    """The latest collectives of a rank that runs; none where it does not answer."""
+    return parse_history(query(rank_dir, "fr_trace_json"))
 
 
 def last_collective(rank_dir: RankDir) -> int | None:

@@ -12,15 +12,24 @@ from rekindle.contract.processes import parent_of, process_state
 from rekindle.contract.run_dir.control import ControlMessage, MessageType
 from rekindle.contract.run_dir.journal import RecordType
 from rekindle.contract.run_dir.paths import RunDir
-from rekindle.keeper.attempt_result import AttemptResult, Ending, Hang, agent_log_tail, read_rank_result, read_steps
+from rekindle.keeper.attempt_result import (
+    AttemptResult,
+    Culprit,
+    Ending,
+    Hang,
+    agent_log_tail,
+    read_rank_result,
+    read_steps,
+)
 from rekindle.keeper.buffered_journal import BufferedJournal
-from rekindle.keeper.diagnosis import root_cause, signal_name
+from rekindle.keeper.diagnosis import is_cascade, root_cause, signal_name
 from rekindle.keeper.event_loop import EventLoop, Events
 from rekindle.keeper.fault_injection import inject_fault
 from rekindle.keeper.hangs.detector import INTERVAL, HangDetector
 from rekindle.keeper.observers.script import ScriptObserver
 from rekindle.keeper.observers.tensorboard_import import TensorBoardImport
 from rekindle.keeper.observers.usage import UsageLog
+from rekindle.keeper.ranks.kernel_log import driver_messages
 from rekindle.keeper.ranks.processes import descendants, kill_all, reap_children
 from rekindle.keeper.ranks.table import RankTable, request_stacks, send_signal
 from rekindle.keeper.torchrun.launcher import AgentLauncher
@@ -64,8 +73,9 @@ class Attempt:
         self._stop: Ending | None = None
         self._launched_at = self._refreshed_at = time.monotonic()  # seconds of CLOCK_MONOTONIC
         self._running_since = float("inf")  # likewise
-        self._detector = HangDetector(self._dir, run_dir.code, plan.hang_timeout)
+        self._detector = HangDetector(self._dir, run_dir.code, plan.hang_timeout, run_dir.pace)
         self._hang: Hang | None = None
+        self._deserter: Culprit | None = None
         self._usage = UsageLog(self._dir.usage, plan.gpus)
         self._tensorboard = TensorBoardImport(self._dir.scalars, (run_dir.code, run_dir.snapshots))
 
@@ -80,6 +90,7 @@ class Attempt:
         survivors = self._kill_everything()
         ending = self._final_ending(ending)
         self._journal_exits()
+        self._detector.save_pace()
         self._tensorboard.finish(self._other_ranks())
         status = self._agent_status
         result = AttemptResult(
@@ -91,6 +102,9 @@ class Attempt:
             agent_signal=agent_signal,
             agent_log_tail=agent_log_tail(self._dir),
             hang=self._hang,
+            deserter=self._deserter,
+            kernel_log=driver_messages(self._launched_at) if self._plan.gpus else [],
+            gpus=self._plan.gpus,
             survivors=survivors,
             disk_full=disk_full,
             running_seconds=max(ran - (self._hang.seconds if self._hang is not None else 0.0), 0.0),
@@ -264,7 +278,10 @@ class Attempt:
         """Kill the ranks that have not failed as soon as it is known which one failed first."""
         ranks = self._ranks
         self._wait(ROOT_CAUSE_GRACE, lambda: self._agent_gone() or ranks.root_cause_is_known() or ranks.all_ended())
-        ranks.kill_unfinished(spared=root_cause(ranks))
+        cause = root_cause(ranks)
+        if cause is not None and (is_cascade(cause) or self._detector.is_aborted_by_gloo(cause)):
+            self._deserter = self._detector.find_deserter(ranks, self._handle_events)
+        ranks.kill_unfinished(spared=cause)
         self._wait(FAILURE_GRACE, lambda: self._agent_gone() or ranks.all_explained())
 
     def _kill_everything(self) -> list[int]:

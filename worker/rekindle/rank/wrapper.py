@@ -26,9 +26,9 @@ from rekindle.contract.run_dir.paths import RankDir, RunDir
 from rekindle.contract.run_dir.rank_records import RankDone, RankState, RankStatus
 from rekindle.rank.agent_store import leave_agent_store_to_this_rank
 from rekindle.rank.entrypoint import reset_multiprocessing, run_target
-from rekindle.rank.failure import describe, exit_code, print_like_python
+from rekindle.rank.failure import describe, exit_code, position, print_like_python
 from rekindle.rank.file_tracking import track_files
-from rekindle.rank.handlers import install_fault_handler, open_debug_server, register_stack_dump
+from rekindle.rank.handlers import install_fault_handler, open_debug_server, register_stack_dump, save_collectives
 from rekindle.rank.output import capture_output, flush_open_files
 
 
@@ -54,7 +54,7 @@ def main() -> None:
         _leave(error, code)
     _run_exit_functions()
     try:
-        record.done(drained=code == DRAINED_EXIT_CODE)
+        record.done(error, drained=code == DRAINED_EXIT_CODE)
     except OSError as full:  # the disk, as a rule: without the marker this rank is not done
         record.failed(full)
         _leave(full, 1)
@@ -142,16 +142,20 @@ class _Record:
         self._write(self._first)
         self._notify(MessageType.RANK_STARTED)
 
-    def done(self, *, drained: bool) -> None:
+    def done(self, ended_by: BaseException | None, *, drained: bool) -> None:
         status = self._status()
-        done = RankDone(self._env.rank, drained, status.step, time.time(), status.completed)
+        file, line = (None, None) if ended_by is None else position(ended_by, self._run_dir.code)
+        done = RankDone(self._env.rank, drained, status.step, time.time(), status.completed, file, line)
         write_json(self._rank_dir.done, done.to_json())
         self._write(replace(status, state=RankState.DRAINED if drained else RankState.DONE))
         self._notify(MessageType.RANK_DONE)
 
     def failed(self, error: BaseException) -> None:
+        if isinstance(error, RuntimeError) and self._env.world_size > 1:  # what a failed collective raises
+            save_collectives(self._rank_dir)
         with suppress(OSError):  # a full disk must not hide why the script failed: it is on stderr too
-            write_json(self._rank_dir.error, describe(self._env.rank, error, self._run_dir.code).to_json())
+            described = describe(self._env.rank, error, self._run_dir.code, self._rank_dir.log("stderr"))
+            write_json(self._rank_dir.error, described.to_json())
             self._write(replace(self._status(), state=RankState.FAILED))
         self._notify(MessageType.RANK_FAILED)
 

@@ -44,6 +44,7 @@ class RankStatus(JsonRecord):
     step: int | None = None
     steps: int | None = None  # expected total
     steps_per_second: float | None = None
+    reported_steps: int = 0  # times that the step has changed in this attempt
     resumed_from_step: int | None = None
     snapshot_step: int | None = None  # latest snapshot committed by this attempt
     memory_step: int | None = None  # latest copy in shared memory, from which an attempt on this machine can resume
@@ -64,6 +65,8 @@ class RankDone(JsonRecord):
     step: int | None
     at: float  # seconds since the epoch
     completed: bool = False  # by ``rekindle.Run``; exit code 0 alone is no proof of it once SIGTERM was sent
+    file: str | None = None  # where the script called ``sys.exit``, if it did
+    line: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

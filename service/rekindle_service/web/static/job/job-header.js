@@ -33,10 +33,10 @@ byId("job-progress").append(bar);
 byId("figures").append(...FIGURES.map(([label], index) => h("div", {}, h("dt", {}, label), values[index])));
 everySecond(() => shown && showFigures(shown));
 
-/** @param {Job} job */
 /** From printed lines, where the script reports none. @param {number | null} reported @param {number | null} estimate */
 const estimated = (reported, estimate) => (reported === null && estimate !== null ? `about ${count(estimate)} (estimate)` : null);
 
+/** @param {Job} job */
 export function showHeader(job) {
   const changed = shown !== null && stateWord(shown) !== stateWord(job);
   shown = job;
