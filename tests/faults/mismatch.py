@@ -50,6 +50,13 @@ def enclosing_function(source: list[str], line: int) -> str:
     return heads[-1].removeprefix("def ").partition("(")[0]
 
 
+def plain_limit(*, reports: bool, warm: bool) -> float | None:
+    """``hang_timeout`` for scripts that report nothing, which have 300 s otherwise; a cold start stands still longer."""
+    if reports:
+        return None
+    return 5.0 if warm else 30.0
+
+
 def begin(folder: Path, kind: str, *, reports: bool, warm: bool, **spec: Any) -> FaultyRun:
     """A run with one attempt, in which ``kind`` happens."""
     name = f"{kind}-{reports}-{warm}"
@@ -76,7 +83,7 @@ def verdicts(run: FaultyRun, kinds: tuple[str, ...]) -> list[Verdict]:
 
 def table_row(verdict: Verdict, *, reports: bool, warm: bool) -> str:
     place = f"{verdict.outcome['file']}:{verdict.outcome['line']}"
-    seconds = "–" if verdict.seconds is None else f"{verdict.seconds:.1f}"
+    seconds = "-" if verdict.seconds is None else f"{verdict.seconds:.1f}"
     cells = [
         verdict.kind, "reports steps" if reports else "plain", "warm" if warm else "cold", verdict.outcome["class"],
         verdict.outcome["rank"], place, seconds, "yes" if verdict.is_right else "NO",
