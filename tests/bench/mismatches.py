@@ -2,8 +2,8 @@
 
     python tests/bench/mismatches.py [--kinds early_exit,spin] [--modes reports-warm,plain-cold]
 
-Scripts that report steps are judged by the pace that is learned from them, plain ones with ``hang_timeout`` here, since
-they have 300 s otherwise. Prints one row of a Markdown table for each mismatch.
+Scripts that report steps are judged by the pace that is learned from them, plain ones with
+``hang_timeout`` here (5 s warm, 30 s cold), since they have 300 s otherwise. Prints one row of a Markdown table for each mismatch.
 """
 
 import argparse
@@ -15,7 +15,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from faults import faulty_run
-from faults.mismatch import KINDS, begin, table_row, verdicts
+from faults.mismatch import KINDS, begin, plain_limit, table_row, verdicts
 
 MODES = ("reports-warm", "reports-cold", "plain-warm", "plain-cold")
 _PATIENCE = 900.0  # seconds for one run on a busy machine
@@ -25,7 +25,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kinds", default=",".join(KINDS))
     parser.add_argument("--modes", default=",".join(MODES))
-    parser.add_argument("--plain-timeout", type=float, default=5.0, help="hang_timeout of plain scripts, in seconds")
     options = parser.parse_args()
     faulty_run._LONG = _PATIENCE
     print(f"load {os.getloadavg()[0]:.1f} before, {os.cpu_count()} cores\n", flush=True)
@@ -36,7 +35,7 @@ def main() -> None:
             for kind in options.kinds.split(","):
                 if kind == "run_break" and not reports:
                     continue  # a Run always reports
-                limit = None if reports else options.plain_timeout
+                limit = plain_limit(reports=reports, warm=warm)
                 run = begin(Path(folder), kind, reports=reports, warm=warm, hang_timeout=limit)
                 try:
                     run.finish()

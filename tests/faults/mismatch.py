@@ -50,6 +50,13 @@ def enclosing_function(source: list[str], line: int) -> str:
     return heads[-1].removeprefix("def ").partition("(")[0]
 
 
+def plain_limit(*, reports: bool, warm: bool) -> float | None:
+    """``hang_timeout`` for scripts that report nothing, which have 300 s otherwise; a cold start stands still longer."""
+    if reports:
+        return None
+    return 5.0 if warm else 30.0
+
+
 def begin(folder: Path, kind: str, *, reports: bool, warm: bool, **spec: Any) -> FaultyRun:
     """A run with one attempt, in which ``kind`` happens."""
     name = f"{kind}-{reports}-{warm}"

@@ -82,12 +82,13 @@ def test_a_collective_that_follows_as_ever_is_usual():
 def test_a_history_is_read_in_order_without_messages_between_two_ranks():
     def entry(record, **more):
         return {
-            "record_id": record, "is_p2p": False, "profiling_name": "gloo:all_reduce", "process_group": ["0", "x"],
+            "time_created_ns": record, "is_p2p": False, "profiling_name": "gloo:all_reduce", "process_group": ["0", ""],
             "collective_seq_id": record, "input_sizes": [[3, 2]], "input_dtypes": ["Float"], **more,
         }  # fmt: skip
 
-    dump = json.dumps({"entries": [entry(2), entry(3, is_p2p=True), entry(1)]}).encode()
-    assert parse_history(dump) == history(*[("0", "all_reduce", "[[3, 2]] Float")] * 2)
+    dump = json.dumps({"entries": [entry(2), entry(3, is_p2p=True)]}).encode()
+    other = json.dumps({"entries": [entry(1)]}).encode()
+    assert parse_history(dump, None, other) == history(*[("0", "all_reduce", "[[3, 2]] Float")] * 2)
 
 
 @pytest.mark.parametrize("nonsense", [None, b"", b"[]", b'{"entries": 3}', b'{"entries": [{}]}', b"[" * 100_000])

@@ -11,6 +11,7 @@ from typing import Any
 from rekindle.contract.run_dir.paths import RankDir
 
 _TIMEOUT = 1.0  # seconds; a rank that holds the GIL or is stopped may not answer
+_RECORDERS = ("fr_trace_json", "dump_nccl_trace_json")  # of gloo and others; of NCCL
 _MAX_ANSWER = 64 << 20  # bytes
 
 
@@ -33,11 +34,15 @@ class Collective:
     shape: str  # of its inputs and their element types: "[[3, 2]] Float"
 
 
-def parse_history(answer: bytes | None) -> list[Collective]:
-    """The flight recorder's latest collectives in the order in which they were enqueued; none where it is no dump."""
+def parse_history(*dumps: bytes | None) -> list[Collective]:
+    """The latest collectives of a rank in the order in which they were enqueued, by the dumps of its recorders.
+
+    None where something else than a dump is given.
+    """
     try:
-        entries = [each for each in json.loads(answer or b"")["entries"] if not each["is_p2p"]]
-        return [_collective(each) for each in sorted(entries, key=lambda each: int(each["record_id"]))]
+        recorded = [each for dump in dumps if dump for each in json.loads(dump).get("entries", ())]
+        entries = [each for each in recorded if not each["is_p2p"]]
+        return [_collective(each) for each in sorted(entries, key=lambda each: int(each["time_created_ns"]))]
     except (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError):
         return []  # a script may put anything there
 
@@ -63,7 +68,7 @@ def collectives(rank_dir: RankDir) -> Collectives | None:
 
 def collective_history(rank_dir: RankDir) -> list[Collective]:
     """The latest collectives of a rank that runs; none where it does not answer."""
-    return parse_history(query(rank_dir, "fr_trace_json"))
+    return parse_history(*(query(rank_dir, handler) for handler in _RECORDERS))
 
 
 def last_collective(rank_dir: RankDir) -> int | None:

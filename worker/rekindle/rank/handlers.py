@@ -19,7 +19,7 @@ from rekindle.contract.run_dir.rank_records import STACK_SIGNAL
 _C10D = "torch._C._distributed_c10d"  # torch's own name for what torch.distributed is made of
 _KEPT_COLLECTIVES = 1000
 _KEPT_KEYS = (
-    "record_id", "is_p2p", "profiling_name", "process_group", "collective_seq_id", "input_sizes", "input_dtypes",
+    "time_created_ns", "is_p2p", "profiling_name", "process_group", "collective_seq_id", "input_sizes", "input_dtypes",
 )  # fmt: skip
 _servers: list[object] = []
 
@@ -75,8 +75,10 @@ def open_debug_server(rank_dir: RankDir) -> None:
 def save_collectives(rank_dir: RankDir) -> None:
     """Write down which collectives this rank has called last: when it has failed, nobody can ask it any more."""
     with suppress(Exception):  # what torch's private function does must not hide why the script failed
-        dump = sys.modules[_C10D]._dump_fr_trace_json
-        entries = json.loads(dump(True, False))["entries"][-_KEPT_COLLECTIVES:]
+        entries: list[dict[str, object]] = []
+        for recorder in ("_dump_fr_trace_json", "_dump_nccl_trace_json"):
+            if (dump := getattr(sys.modules[_C10D], recorder, None)) is not None:
+                entries += json.loads(dump(True, False)).get("entries", ())[-_KEPT_COLLECTIVES:]
         kept = [{key: entry[key] for key in _KEPT_KEYS} for entry in entries]
         if kept:
             write_json(rank_dir.collectives, {"entries": kept}, durable=False)

@@ -48,6 +48,7 @@ class HangDetector:
         self._stragglers = StragglerDetector()
         self._dead_loops = DeadLoopDetector(code)
         self.straggler_events: list[StragglerEvent] = []  # of the latest ``poll``
+        self._latest: dict[int, RankSample] = {}
         self._next_sample = time.monotonic() + INTERVAL
         self._pace_saved_at = time.monotonic()
 
@@ -71,6 +72,7 @@ class HangDetector:
             for rank in running
         }
         self._find_stragglers(world)
+        world = self._latest = {rank: _with_known(sample, self._latest.get(rank)) for rank, sample in world.items()}
         self._find_dead_loops(running, world)
         self._next_sample = time.monotonic() + INTERVAL
         stalled = self._stall.stalled(now, list(world.values())) if world else None
@@ -185,3 +187,15 @@ class HangDetector:
             wait(0.05)
         wait(0.05)  # a dump is written line by line
         return {rank: read_text_from(path, before[rank]) for rank, path in files.items()}
+
+
+def _with_known(sample: RankSample, before: RankSample | None) -> RankSample:
+    """On a busy machine a recorder may not answer in time: then what it answered last holds, not that it changed."""
+    if sample.collectives is not None or before is None:
+        return sample
+    return replace(
+        sample,
+        collectives=before.collectives,
+        total_collectives=before.total_collectives,
+        in_collective=before.in_collective,
+    )
