@@ -11,6 +11,9 @@ import { drainLoss } from "../shared/job-actions.js";
 import { badge, isHeld, progressBar, setBadge, setProgress, stateWord } from "../shared/job-state.js";
 import { everySecond } from "../shared/ticker.js";
 
+/** From printed lines, where the script reports none. @param {number | null} reported @param {number | null} estimate */
+const estimated = (reported, estimate) => (reported === null && estimate !== null ? `about ${count(estimate)} (estimate)` : null);
+
 const FIGURES = /** @type {[string, (job: Job) => string][]} */ ([
   ["Step", (job) => estimated(job.step, job.estimated_step) ?? outOf(job.step, job.steps)],
   ["Epoch", (job) => estimated(job.epoch, job.estimated_epoch) ?? outOf(job.epoch, job.epochs)],
@@ -34,9 +37,6 @@ byId("figures").append(...FIGURES.map(([label], index) => h("div", {}, h("dt", {
 everySecond(() => shown && showFigures(shown));
 
 /** @param {Job} job */
-/** From printed lines, where the script reports none. @param {number | null} reported @param {number | null} estimate */
-const estimated = (reported, estimate) => (reported === null && estimate !== null ? `about ${count(estimate)} (estimate)` : null);
-
 export function showHeader(job) {
   const changed = shown !== null && stateWord(shown) !== stateWord(job);
   shown = job;
