@@ -57,6 +57,7 @@ _WEIGHTS = (".bin", ".ckpt", ".pt", ".pth", ".safetensors", ".tar")
 _TEMPORARY = re.compile(r"^[.~]|^tmp|[._-](tmp|temp|part|partial|incomplete|new)\b|~$", re.I)
 _KINDS = ("sharded", "torch", "safetensors", "file")  # of a directory with several the first
 _MAX_NESTING = 3  # directories of one checkpoint: global_step10/mp_rank_00
+_RECENT = 120.0  # seconds before the end in which a directory may have been in the making
 _CLOCK_TOLERANCE = 1.0  # seconds by which a file system's clock may differ
 
 _Version = tuple[int, int]  # size, modification time in ns
@@ -142,6 +143,7 @@ class CheckpointTracker:
     def finish(self) -> None:
         """Once the ranks are gone: what is incomplete now stays so."""
         self._scan(LAST_MAX_SECONDS)
+        self._mark_lacking()
         self.observed.ended = True
         self._store(durable=True)
 
@@ -335,6 +337,23 @@ class CheckpointTracker:
                 others.append(each)
         self.observed.checkpoints = [*others, checkpoint]
 
+    def _mark_lacking(self) -> None:
+        """A directory that was written last and lacks a file of the one before it: its attempt ended too early.
+
+        So it is with Trainer's, which writes ``trainer_state.json`` last and needs it first.
+        """
+        directories = [each for each in self.observed.checkpoints if each.files and each.complete]
+        for latest in directories:
+            family = [each for each in directories if _path_pattern(each.path) == _path_pattern(latest.path)]
+            before = max(
+                (each for each in family if each.written_at < latest.written_at), key=_written_at, default=None
+            )
+            is_recent = latest.attempt == self._attempt and latest.written_at > time.time() - _RECENT
+            if before is not None and is_recent and latest is max(family, key=_written_at):
+                lacking = set(map(name_pattern, before.files)) - set(map(name_pattern, latest.files))
+                latest.lacks = min(lacking, default=None)
+                latest.complete = not lacking
+
     def _add_known_before(self) -> None:
         """Checkpoints that came with the code or the command: the script may load them."""
         names = (path for path in self._before if path.endswith(_WEIGHTS) or path.endswith(SHARD))
@@ -353,6 +372,10 @@ def _version(entry: os.DirEntry[str] | Path) -> _Version:
     except OSError:
         return 0, 0
     return stat.st_size, stat.st_mtime_ns
+
+
+def _written_at(checkpoint: Checkpoint) -> float:
+    return checkpoint.written_at
 
 
 def _path_pattern(path: str) -> str:
