@@ -99,8 +99,8 @@ def stop(*_): raise Stop
 signal.signal(signal.SIGALRM, stop)
 stops = 0
 for number in range(200):
-    signal.setitimer(signal.ITIMER_REAL, 0.0005)
     try:
+        signal.setitimer(signal.ITIMER_REAL, 0.0005)
         while True: open(f"f{'x' * (number % 50)}", "w").close()
     except Stop: stops += 1
 assert stops == 200, "an exception of the script's own handler is never lost"

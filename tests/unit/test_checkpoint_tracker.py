@@ -10,6 +10,7 @@ from rekindle.contract.files import append_line
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.contract.run_dir.script_files import FileRecord, FileUse
 from rekindle.keeper.observers.checkpoints import CheckpointTracker
+from rekindle.keeper.observers.torn_checkpoints import move_torn
 from unit.test_checkpoint_format import SAFETENSORS, TORCH
 
 
@@ -171,3 +172,17 @@ def test_what_is_stored_is_bounded(run_dir: RunDir) -> None:
     tracker.finish()
     assert len(tracker.observed.checkpoints) == 100
     assert tracker.observed.checkpoints[0].path.endswith("ckpt_149.pt")
+
+
+def test_a_directory_that_lacks_a_file_of_the_one_before_is_torn(run_dir: RunDir) -> None:
+    def save(step: int, *names: str) -> None:
+        for name in names:
+            os.utime(write(run_dir.code / f"checkpoint-{step}" / name), ns=(0, time.time_ns() - 10**9 + step))
+
+    tracker = begin(run_dir)
+    save(1, "model", "rng_state_0.pth", "trainer_state.json")
+    save(2, "model", "rng_state_1.pth", "trainer_state.json", "more")
+    assert found(tracker) == {"checkpoint-1": True, "checkpoint-2": True}
+    save(3, "model", "more", "trainer_state.json")
+    assert found(tracker) == {"checkpoint-1": True, "checkpoint-2": True, "checkpoint-3": False}
+    assert [target.rpartition("/")[2] for _, target in move_torn(run_dir)] == ["checkpoint-3.torn-1"]

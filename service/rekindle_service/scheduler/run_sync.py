@@ -95,7 +95,7 @@ def _goodput(job: Job, attempts: list[Attempt]) -> float | None:
 
 def _checkpoint_column(checkpoint: Checkpoint, code: Path) -> dict[str, Any]:
     column = {**asdict(checkpoint), "path": shown_path(checkpoint.path, code)}
-    del column["files"]
+    del column["files"], column["lacks"]
     return column
 
 

@@ -44,6 +44,7 @@ class Checkpoint(JsonRecord):
     attempt: int  # that wrote it last; 0 = it was there before the first one
     complete: bool = True  # as far as its format shows
     loaded: int | None = None  # the latest attempt that loaded it
+    lacks: str | None = None  # pattern of a file that the directory lacks and the one before has
     files: list[str] = field(default_factory=list)  # names below ``path`` where that is a directory
 
     def paths(self) -> list[str]:

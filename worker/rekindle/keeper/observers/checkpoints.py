@@ -9,33 +9,25 @@ All of it is bounded: in the files that are listed, in the checkpoints that are 
 """
 
 import os
-import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from rekindle.contract.files import read_lines, write_json
-from rekindle.contract.run_dir.json_records import read_record, structure
+from rekindle.contract.files import write_json
+from rekindle.contract.run_dir.json_records import read_record
 from rekindle.contract.run_dir.paths import RunDir
-from rekindle.contract.run_dir.script_files import (
-    Checkpoint,
-    FileRecord,
-    FileUse,
-    Observations,
-    name_pattern,
-    shown_path,
-)  # fmt: skip
-from rekindle.contract.run_dir.snapshots import step_of
-from rekindle.keeper.observers.checkpoint_format import (
-    CHECKPOINT_DIRECTORY,
-    METADATA,
-    SHARD,
-    TORN,
-    recognize,
-    shards_complete,
+from rekindle.contract.run_dir.script_files import Checkpoint, FileRecord, Observations, name_pattern, shown_path
+from rekindle.keeper.observers.checkpoint_format import SHARD, recognize, shards_complete
+from rekindle.keeper.observers.checkpoint_sources import (
+    MAX_FILES_IN_CHECKPOINT,
+    Candidate,
+    CheckpointSources,
+    Version,
+    is_record,
+    path_pattern,
+    size_and_time,
 )  # fmt: skip
 from rekindle.keeper.observers.files import walk_files
 
@@ -43,33 +35,14 @@ INTERVAL = 2.0  # seconds
 MAX_SECONDS = 0.2  # per call: a keeper that lists does not notice that a rank ends
 LAST_MAX_SECONDS = 3.0  # when the ranks are gone
 MAX_CHECKPOINTS = 100  # that are kept, the latest ones
-MAX_FILES_IN_CHECKPOINT = 200
 _REST_FACTOR = 20  # times as long as a call has taken passes before the next one
-_MAX_LISTED = 5_000  # names of a directory that a rank wrote to
-_MAX_DIRECTORIES = 1_000
 _MAX_RECOGNIZED = 20_000  # files whose format is remembered
 _MAX_KNOWN_BEFORE = 500  # files examined for what was there before the first attempt
 
-_RECORDS = (".csv", ".json", ".jsonl", ".lock", ".log", ".md", ".out", ".txt", ".yaml", ".yml")
-"""Suffixes of files that describe a training and hold no state of it; TensorBoard's are marked inside the name."""
-
 _WEIGHTS = (".bin", ".ckpt", ".pt", ".pth", ".safetensors", ".tar")
-_TEMPORARY = re.compile(r"^[.~]|^tmp|[._-](tmp|temp|part|partial|incomplete|new)\b|~$", re.I)
 _KINDS = ("sharded", "torch", "safetensors", "file")  # of a directory with several the first
-_MAX_NESTING = 3  # directories of one checkpoint: global_step10/mp_rank_00
+_RECENT = 120.0  # seconds before the end in which a directory may have been in the making
 _CLOCK_TOLERANCE = 1.0  # seconds by which a file system's clock may differ
-
-_Version = tuple[int, int]  # size, modification time in ns
-
-
-@dataclass(frozen=True, slots=True)
-class _Candidate:
-    """A file that may be, or belong to, a checkpoint; ``any_format``: its directory is for nothing else."""
-
-    path: str
-    version: _Version
-    group: str | None = None  # the directory that is the checkpoint, where that is known
-    any_format: bool = False
 
 
 class CheckpointTracker:
@@ -81,28 +54,19 @@ class CheckpointTracker:
         ``lost``: the attempt has ended and its keeper with it: call ``finish`` next.
         """
         self._run_dir, self._attempt = run_dir, attempt
-        self._watched = [run_dir.code / path for path in watch]
-        self._roots = {str(run_dir.code), str(run_dir.snapshots), *map(str, self._watched)}
         stored = read_record(run_dir.observed, Observations)
         self.observed = Observations() if stored is None else stored
-        self._offsets: dict[Path, int] = {}
-        self._patterns: dict[str, set[str]] = {}  # by directory
-        self._directories: set[str] = set()  # patterns of those that are one checkpoint each
-        self._written: set[str] = set()  # paths
-        self._started_at = time.time()
-        self._tracked_ranks: set[str] = set()
-        self._spawned = False  # the ranks have started programs, whose files are not recorded
-        self._formats: dict[str, tuple[_Version, str, bool]] = {}  # kind "" for no checkpoint
+        self._sources = CheckpointSources(run_dir, attempt, watch, self.observed.temporary)
+        self._roots = tuple(f"{root}/" for root in self._sources.roots)
+        self._formats: dict[str, tuple[Version, str, bool]] = {}  # kind "" for no checkpoint
         self._first_save_at = float("inf")  # seconds since the epoch
         self._next_scan = 0.0  # seconds of CLOCK_MONOTONIC
         self.resumed_from: str | None = None
         self._drop_deleted()
         for checkpoint in self.observed.checkpoints:
-            self._add_pattern(checkpoint.path)
-            if checkpoint.files:
-                self._directories.add(_path_pattern(checkpoint.path))
+            self._sources.add_known(checkpoint)
         deadline = time.monotonic() + LAST_MAX_SECONDS
-        self._before = {} if lost else {each.path: each.version for each in self._candidates(deadline)}
+        self._before = {} if lost else {each.path: each.version for each in self._sources.candidates(deadline)}
         self._lost = lost
         if stored is None and not lost:
             self._add_known_before()
@@ -135,7 +99,7 @@ class CheckpointTracker:
         """Whether the script has loaded a checkpoint of an earlier attempt; None where that cannot be known."""
         if self.resumed_from is not None:
             return True
-        return None if self._spawned or not self._tracked_ranks else False
+        return None if self._sources.spawned or not self._sources.tracked_ranks else False
 
     def scan_if_due(self) -> None:
         now = time.monotonic()
@@ -146,17 +110,19 @@ class CheckpointTracker:
     def finish(self) -> None:
         """Once the ranks are gone: what is incomplete now stays so."""
         self._scan(LAST_MAX_SECONDS)
+        self._mark_lacking()
         self.observed.ended = True
         self._store(durable=True)
 
     def _scan(self, seconds: float) -> None:
-        loaded = self._read_records()
-        groups: dict[str, list[_Candidate]] = {}
-        for candidate in self._candidates(time.monotonic() + seconds):
+        loaded = self._sources.read_records()
+        groups: dict[str, list[Candidate]] = {}
+        for candidate in self._sources.candidates(time.monotonic() + seconds):
             if self._is_changed(candidate) and self._format(candidate)[0]:
-                groups.setdefault(candidate.group or self._group(candidate.path), []).append(candidate)
+                groups.setdefault(candidate.group or self._sources.group(candidate.path), []).append(candidate)
         for path, files in groups.items():
-            self._update(path, files)
+            if not self._sources.is_temporary(path):
+                self._update(path, files)
         for record in loaded:
             self._note_loaded(record)
         self._drop_deleted()
@@ -175,47 +141,8 @@ class CheckpointTracker:
                 write_json(self._run_dir.observed, value, durable=durable)
                 self._stored = value
 
-    # --- what the ranks recorded
-
-    def _read_records(self) -> list[FileRecord]:
-        """Learn where the ranks write; returns which checkpoints they have loaded since the last call."""
-        attempt_dir, loaded = self._run_dir.attempt(self._attempt), []
-        for rank in attempt_dir.rank_numbers():
-            path = attempt_dir.rank(rank).files
-            for offset, line in islice(read_lines(path, self._offsets.get(path, 0)), _MAX_LISTED):
-                self._offsets[path] = offset
-                with suppress(ValueError):
-                    record = structure(FileRecord, line)
-                    loaded += [record] if record.use is FileUse.LOADED else []
-                    self._learn(record)
-        return loaded
-
-    def _learn(self, record: FileRecord) -> None:
-        match record.use:
-            case FileUse.TRACKED:
-                self._tracked_ranks.add(record.path)
-                self._started_at = min(self._started_at, record.at)
-            case FileUse.SPAWNED:
-                self._spawned = True
-            case FileUse.WRITTEN if Path(record.path).is_dir():
-                pass  # a temporary file in it, which the event does not name
-            case FileUse.WRITTEN | FileUse.RENAMED if not self._is_own_snapshot(record.path):
-                self._written.add(record.path)
-                self._add_pattern(record.path)
-                if record.use is FileUse.RENAMED and record.path not in self._roots:
-                    self._directories.add(_path_pattern(record.path))
-                if record.source is not None and len(self.observed.temporary) < MAX_CHECKPOINTS:
-                    pattern = _path_pattern(record.source)
-                    if pattern not in self.observed.temporary and _path_pattern(record.path) != pattern:
-                        self.observed.temporary.append(pattern)
-
-    def _add_pattern(self, path: str) -> None:
-        directory, _, name = path.rpartition("/")
-        if directory in self._patterns or len(self._patterns) < _MAX_DIRECTORIES:
-            self._patterns.setdefault(directory, set()).add(name_pattern(name))
-
     def _note_loaded(self, record: FileRecord) -> None:
-        path = self._group(record.path)
+        path = self._sources.group(record.path)
         known = self._known.get(path) or self._known.get(record.path)
         if known is None or record.at > self._first_save_at:
             return  # its own: a script may load the best model in the end
@@ -226,92 +153,30 @@ class CheckpointTracker:
         if self.resumed_from is None or known > self._known[self.resumed_from]:
             self.resumed_from = path
 
-    # --- what there is
-
-    def _candidates(self, deadline: float) -> Iterator[_Candidate]:
-        """The files where checkpoints are expected, until ``deadline`` (seconds of CLOCK_MONOTONIC)."""
-        seen: set[str] = set()
-        for candidate in self._all_candidates():
-            if candidate.path not in seen:
-                seen.add(candidate.path)
-                if not self._is_temporary(candidate.path) and not self._is_own_snapshot(candidate.path):
-                    yield candidate
-            if time.monotonic() > deadline:
-                return
-
-    def _all_candidates(self) -> Iterator[_Candidate]:
-        for root in (*self._watched, self._run_dir.snapshots):
-            if root.is_file() and not root.is_symlink():
-                yield _Candidate(str(root), _version(root), any_format=True)
-            for entry in walk_files(root):
-                yield _Candidate(entry.path, _version(entry), any_format=True)
-        for directory, patterns in list(self._patterns.items()):
-            yield from self._matching(directory, patterns)
-        for entry in walk_files(self._run_dir.code):
-            yield _Candidate(entry.path, _version(entry))
-
-    def _matching(self, directory: str, patterns: set[str]) -> Iterator[_Candidate]:
-        """What has the name of a written file, or is in a directory that has the name of a renamed one."""
-        with suppress(OSError), os.scandir(directory) as entries:
-            for entry in islice(entries, _MAX_LISTED):
-                if name_pattern(entry.name) not in patterns:
-                    continue
-                if entry.is_file(follow_symlinks=False):
-                    yield _Candidate(entry.path, _version(entry))
-                elif entry.is_dir(follow_symlinks=False) and _path_pattern(entry.path) in self._directories:
-                    for file in walk_files(Path(entry.path), MAX_FILES_IN_CHECKPOINT):
-                        yield _Candidate(file.path, _version(file), group=entry.path)
-
-    def _is_changed(self, candidate: _Candidate) -> bool:
+    def _is_changed(self, candidate: Candidate) -> bool:
         """Since this attempt began. Of a directory that was not listed then, the clock decides."""
         if (before := self._before.get(candidate.path)) is not None:
             return before != candidate.version
-        if not self._lost and candidate.path.startswith(tuple(f"{root}/" for root in self._roots)):
+        if not self._lost and candidate.path.startswith(self._roots):
             return True
-        if candidate.path in self._written:
+        if candidate.path in self._sources.written:
             return True
-        return candidate.version[1] >= (self._started_at - _CLOCK_TOLERANCE) * 1e9
+        return candidate.version[1] >= (self._sources.started_at - _CLOCK_TOLERANCE) * 1e9
 
-    def _format(self, candidate: _Candidate) -> tuple[str, bool]:
+    def _format(self, candidate: Candidate) -> tuple[str, bool]:
         """Kind, empty for what is no checkpoint, and whether it is complete; remembered per version of the file."""
         path, version = candidate.path, candidate.version
         if (known := self._formats.get(path)) is not None and known[0] == version:
             return known[1], known[2]
         found = recognize(Path(path))
         kind, complete = ("", True) if found is None else (found.kind, found.complete)
-        if not kind and candidate.any_format and not _is_record(path):
+        if not kind and candidate.any_format and not is_record(path):
             kind = "file"
         if len(self._formats) < _MAX_RECOGNIZED:
             self._formats[path] = version, kind, complete
         return kind, complete
 
-    def _group(self, path: str) -> str:
-        """The directory that is one checkpoint and has ``path`` in it, else ``path``."""
-        directory = path.rpartition("/")[0]
-        group = directory if path.endswith((SHARD, f"/{METADATA}")) else path
-        for _ in range(_MAX_NESTING):
-            if not directory or directory in self._roots:
-                break
-            if CHECKPOINT_DIRECTORY.fullmatch(directory.rpartition("/")[2]):
-                group = directory
-            directory = directory.rpartition("/")[0]
-        return group
-
-    def _is_temporary(self, path: str) -> bool:
-        name = path.rpartition("/")[2]
-        return bool(_TEMPORARY.search(name)) or TORN in path or _path_pattern(path) in self.observed.temporary
-
-    def _is_own_snapshot(self, path: str) -> bool:
-        """True for what ``rekindle.Snapshots`` writes: it is listed as snapshots."""
-        prefix = f"{self._run_dir.snapshots}/"
-        if not path.startswith(prefix):
-            return False
-        first = path[len(prefix) :].partition("/")[0]
-        return step_of(first) is not None or first.startswith((".tmp-", ".old-", ".trash-", "quarantine-"))
-
-    # --- checkpoints
-
-    def _update(self, path: str, changed: Sequence[_Candidate]) -> None:
+    def _update(self, path: str, changed: Sequence[Candidate]) -> None:
         """The checkpoint at ``path`` after this attempt has written the ``changed`` files of it."""
         formats = [self._format(candidate) for candidate in changed]
         written_at = max(candidate.version[1] for candidate in changed) / 1e9
@@ -320,7 +185,7 @@ class CheckpointTracker:
             Checkpoint(
                 path=path,
                 kind=min((kind for kind, _ in formats), key=_KINDS.index),
-                bytes=sum(_version(entry)[0] for entry in files) or changed[0].version[0],
+                bytes=sum(size_and_time(entry)[0] for entry in files) or changed[0].version[0],
                 written_at=written_at,
                 attempt=self._attempt,
                 complete=all(complete for _, complete in formats) and shards_complete(files),
@@ -338,30 +203,33 @@ class CheckpointTracker:
                 others.append(each)
         self.observed.checkpoints = [*others, checkpoint]
 
+    def _mark_lacking(self) -> None:
+        """A directory that was written last and lacks a file of the one before it: its attempt ended too early.
+
+        So it is with Trainer's, which writes ``trainer_state.json`` last and needs it first.
+        """
+        directories = [each for each in self.observed.checkpoints if each.files and each.complete]
+        for latest in directories:
+            family = [each for each in directories if path_pattern(each.path) == path_pattern(latest.path)]
+            older = [each for each in family if each.written_at < latest.written_at]
+            before = max(older, key=_written_at, default=None)
+            is_recent = latest.attempt == self._attempt and latest.written_at > time.time() - _RECENT
+            if before is not None and is_recent and latest is max(family, key=_written_at):
+                lacking = set(map(name_pattern, before.files)) - set(map(name_pattern, latest.files))
+                latest.lacks = min(lacking, default=None)
+                latest.complete = not lacking
+
     def _add_known_before(self) -> None:
         """Checkpoints that came with the code or the command: the script may load them."""
         names = (path for path in self._before if path.endswith(_WEIGHTS) or path.endswith(SHARD))
         for path in islice(names, _MAX_KNOWN_BEFORE):
             version = self._before[path]
-            kind, _complete = self._format(_Candidate(path, version))
-            if kind and self._group(path) not in {each.path for each in self.observed.checkpoints}:
-                self._update(self._group(path), [_Candidate(path, version)])
+            kind, _complete = self._format(Candidate(path, version))
+            if kind and self._sources.group(path) not in {each.path for each in self.observed.checkpoints}:
+                self._update(self._sources.group(path), [Candidate(path, version)])
                 self.observed.checkpoints[-1].attempt = 0
         self._first_save_at = float("inf")
 
 
-def _version(entry: os.DirEntry[str] | Path) -> _Version:
-    try:
-        stat = entry.stat(follow_symlinks=False)
-    except OSError:
-        return 0, 0
-    return stat.st_size, stat.st_mtime_ns
-
-
-def _path_pattern(path: str) -> str:
-    directory, _, name = path.rpartition("/")
-    return f"{directory}/{name_pattern(name)}"
-
-
-def _is_record(path: str) -> bool:
-    return path.endswith(_RECORDS) or ".tfevents." in path.rpartition("/")[2]
+def _written_at(checkpoint: Checkpoint) -> float:
+    return checkpoint.written_at

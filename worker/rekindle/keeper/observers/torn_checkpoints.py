@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rekindle.contract.run_dir.json_records import read_record
 from rekindle.contract.run_dir.paths import RunDir
-from rekindle.contract.run_dir.script_files import Checkpoint, Observations
+from rekindle.contract.run_dir.script_files import Checkpoint, Observations, name_pattern
 from rekindle.keeper.observers.checkpoint_format import (
     CHECKPOINT_DIRECTORY,
     METADATA,
@@ -62,6 +62,8 @@ def _is_movable(checkpoint: Checkpoint, protected: Sequence[str]) -> bool:
         return False
     if path.is_dir():
         files = list(walk_files(path, _MAX_FILES))
+        if checkpoint.lacks is not None:
+            return checkpoint.lacks not in {name_pattern(entry.path.removeprefix(f"{path}/")) for entry in files}
         only_shards = all(entry.name.endswith(SHARD) or entry.name.startswith(METADATA) for entry in files)
         formats = [found for entry in files if (found := recognize(Path(entry.path))) is not None]
         complete = all(found.complete for found in formats) and shards_complete(files)

@@ -11,6 +11,9 @@ import { drainLoss } from "../shared/job-actions.js";
 import { badge, isHeld, progressBar, setBadge, setProgress, stateWord } from "../shared/job-state.js";
 import { everySecond } from "../shared/ticker.js";
 
+/** From printed lines, where the script reports none. @param {number | null} reported @param {number | null} estimate */
+const estimated = (reported, estimate) => (reported === null && estimate !== null ? `about ${count(estimate)} (estimate)` : null);
+
 const FIGURES = /** @type {[string, (job: Job) => string][]} */ ([
   ["Step", (job) => estimated(job.step, job.estimated_step) ?? outOf(job.step, job.steps)],
   ["Epoch", (job) => estimated(job.epoch, job.estimated_epoch) ?? outOf(job.epoch, job.epochs)],
@@ -32,9 +35,6 @@ byId("job-state").append(state);
 byId("job-progress").append(bar);
 byId("figures").append(...FIGURES.map(([label], index) => h("div", {}, h("dt", {}, label), values[index])));
 everySecond(() => shown && showFigures(shown));
-
-/** From printed lines, where the script reports none. @param {number | null} reported @param {number | null} estimate */
-const estimated = (reported, estimate) => (reported === null && estimate !== null ? `about ${count(estimate)} (estimate)` : null);
 
 /** @param {Job} job */
 export function showHeader(job) {
