@@ -68,12 +68,6 @@ def root_cause(ranks: Iterable[RankResult]) -> RankResult | None:
     return min(own or failed, key=lambda rank: (rank.failed_at, rank.rank), default=None)
 
 
-def failed_by_itself(ranks: Iterable[RankResult]) -> bool:
-    """True where the script ended by an exception of its own, not by what was done to it."""
-    cause = root_cause(ranks)
-    return cause is not None and cause.error is not None and not is_cascade(cause)
-
-
 def is_cascade(rank: RankResult) -> bool:
     """True where a failure looks like the consequence of another's: a lost connection, or torchrun's SIGTERM."""
     return rank.stopped_by_torchrun if rank.error is None else is_comm_error(rank.error)
