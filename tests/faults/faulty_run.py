@@ -134,10 +134,8 @@ class FaultyRun:
 
     def reach_step(self, step: int, *, attempt: int = 1, rank: int = 0) -> None:
         def reached() -> bool:
-            lines = self.log(rank).splitlines()
-            return self.attempt >= attempt and any(
-                line.startswith("step ") and int(line[5:]) >= step for line in lines if line[5:].isdecimal()
-            )
+            lines = self.log(rank).splitlines() if self.attempt >= attempt else []
+            return any(line.startswith("step ") and int(line[5:]) >= step for line in lines if line[5:].isdecimal())
 
         until(lambda: reached() or self._ended_early(), f"rank {rank} has done step {step} of attempt {attempt}", _LONG)
         assert reached(), self.story()

@@ -49,9 +49,8 @@ ACTIONS: dict[OutcomeClass, Action] = {
 class AttemptRecord:
     """One attempt of the history: how it ended, how far it came, and whether it saved something to resume from.
 
-    ``point`` is the last step that it reported. ``loaded``: it read a checkpoint that the script had saved in an
-    earlier attempt; None where that is not known. ``resumed``: from a snapshot of rekindle, so known progress is a
-    later step.
+    ``point`` is the last step that it reported. ``loaded``: it read a checkpoint that the script saved in an earlier
+    attempt; None where that is not known. ``resumed``: from a snapshot of rekindle, so known progress is a later step.
     """
 
     outcome: Outcome
