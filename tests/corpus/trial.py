@@ -167,10 +167,10 @@ class Lab:
                 job.kill_keeper()
 
     def _kill_server(self, job: ServedJob, output: "Output", attempt: int) -> Interruption:
-        """The ranks must train on meanwhile, and the next server must show the same attempt."""
+        """The ranks must train on meanwhile, and the next server must find the same attempt."""
         pids, before = job.pids(), output.positions(attempt)[-1]
         self._server.kill()
-        trained_on = _await(lambda: len(set(output.positions(attempt)) - {before}) > 1, _TIMEOUT)
+        trained_on = _await(lambda: output.positions(attempt)[-1] != before, _TIMEOUT)
         self._server.start()
         unaware = trained_on and job.attempt() == attempt and job.pids() == pids
         state = "running" if unaware else job.state()
