@@ -3,8 +3,8 @@
     python tests/corpus/table.py [--only DIRECTORY ...] [--workers 2] [--output FILE]
 
 Each shape is submitted unchanged to a server of its own, by the command line, twice: undisturbed; with rank, agent
-and keeper killed in turn, drained and resumed, and the server killed. Writes the table into docs/own-scripts.md, or into FILE.
-Takes about 15 minutes on two cores.
+and keeper killed in turn, drained and resumed, and the server killed. Writes the table into docs/own-scripts.md, or
+into FILE. Takes about 15 minutes on two cores.
 """
 
 import argparse
