@@ -122,10 +122,14 @@ class Lab:
         checkpoints = [each["path"] for each in row.get("checkpoints", [])]
         estimate = row.get(f"estimated_{shape.unit}")
         return Shown(
-            checkpoint=re.sub(rf"^{self._outside}/\d+/", "/outside/", checkpoints[0]) if checkpoints else "",
+            checkpoint=self._without_own_directories(checkpoints[0], job) if checkpoints else "",
             resumed_from=sum(attempt.get("resumed_from_path") is not None for attempt in attempts),
             estimated=None if estimate is None else (shape.unit, estimate),
         )
+
+    def _without_own_directories(self, path: str, job: ServedJob) -> str:
+        inside = path.replace(str(job.run_dir.snapshots), "{snapshots}")
+        return re.sub(rf"^{re.escape(str(self._outside))}/\d+/", "/outside/", inside)
 
     # --- interruptions
 
