@@ -122,10 +122,14 @@ class Lab:
         checkpoints = [each["path"] for each in row.get("checkpoints", [])]
         estimate = row.get(f"estimated_{shape.unit}")
         return Shown(
-            checkpoint=re.sub(rf"^{self._outside}/\d+/", "/outside/", checkpoints[0]) if checkpoints else "",
+            checkpoint=self._without_own_directories(checkpoints[0], job) if checkpoints else "",
             resumed_from=sum(attempt.get("resumed_from_path") is not None for attempt in attempts),
             estimated=None if estimate is None else (shape.unit, estimate),
         )
+
+    def _without_own_directories(self, path: str, job: ServedJob) -> str:
+        inside = path.replace(str(job.run_dir.snapshots), "{snapshots}")
+        return re.sub(rf"^{re.escape(str(self._outside))}/\d+/", "/outside/", inside)
 
     # --- interruptions
 
@@ -167,10 +171,10 @@ class Lab:
                 job.kill_keeper()
 
     def _kill_server(self, job: ServedJob, output: "Output", attempt: int) -> Interruption:
-        """The ranks must train on meanwhile, and the next server must show the same attempt."""
+        """The ranks must train on meanwhile, and the next server must find the same attempt."""
         pids, before = job.pids(), output.positions(attempt)[-1]
         self._server.kill()
-        trained_on = _await(lambda: len(set(output.positions(attempt)) - {before}) > 1, _TIMEOUT)
+        trained_on = _await(lambda: output.positions(attempt)[-1] != before, _TIMEOUT)
         self._server.start()
         unaware = trained_on and job.attempt() == attempt and job.pids() == pids
         state = "running" if unaware else job.state()
