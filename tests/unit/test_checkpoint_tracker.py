@@ -8,7 +8,7 @@ import pytest
 
 from rekindle.contract.files import append_line
 from rekindle.contract.run_dir.paths import RunDir
-from rekindle.contract.run_dir.script_files import FileRecord, FileUse
+from rekindle.contract.run_dir.script_files import FileRecord, FileUse, name_pattern
 from rekindle.keeper.observers.checkpoints import CheckpointTracker
 from rekindle.keeper.observers.torn_checkpoints import move_torn
 from unit.test_checkpoint_format import SAFETENSORS, TORCH
@@ -186,3 +186,9 @@ def test_a_directory_that_lacks_a_file_of_the_one_before_is_torn(run_dir: RunDir
     save(3, "model", "more", "trainer_state.json")
     assert found(tracker) == {"checkpoint-1": True, "checkpoint-2": True, "checkpoint-3": False}
     assert [target.rpartition("/")[2] for _, target in move_torn(run_dir)] == ["checkpoint-3.torn-1"]
+
+
+@pytest.mark.parametrize("name", ["tmp11v6z3m6", "tmpabcdefgh", "tmp_1234567"])
+def test_random_names_of_temporary_files_are_of_one_pattern(name: str) -> None:
+    assert name_pattern(name) == "tmp#"
+    assert name_pattern("epoch=3-step=14.ckpt") == name_pattern("epoch=12-step=5.ckpt") != name_pattern("epoch=3.ckpt")

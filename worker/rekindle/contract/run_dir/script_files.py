@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rekindle.contract.run_dir.json_records import Count, JsonRecord
 
-_VARYING = re.compile(r"\d+|(?<=tmp)[a-z0-9_]{8}")
+_VARYING = re.compile(r"(?<=tmp)[a-z0-9_]{8}|\d+")
 
 
 class FileUse(StrEnum):
