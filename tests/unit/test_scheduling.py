@@ -29,6 +29,15 @@ def test_slots_in_use_are_not_given_away():
     assert started(plan([job], cpu_machine(2), taken=["cpu:0"])) == [(job.id, ["cpu:1"])]
 
 
+def test_nothing_starts_while_the_disk_lacks_space_and_each_job_says_so():
+    first, big, held = a_job(), a_job(min_ranks=3, max_ranks=3), a_job(intent=JobIntent.HOLD)
+    made = allocate([first, big, held], cpu_machine(3), (), {}.get, "41 MB free, at least 100 MB are needed")
+    assert made.starts == []
+    reason = "disk space: 41 MB free, at least 100 MB are needed"
+    assert [made.queue_positions[job.id] for job in (first, big)] == [(1, reason), (2, reason)]
+    assert made.queue_positions[held.id][1] == "held: it starts when it is resumed"
+
+
 def test_a_big_job_is_not_overtaken_by_small_ones():
     big, small = a_job(min_ranks=2, max_ranks=2), a_job()
     made = plan([big, small], cpu_machine(2), taken=["cpu:1"])

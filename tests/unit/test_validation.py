@@ -44,9 +44,39 @@ def test_a_missing_script_is_told_with_its_neighbours(code):
     assert (error.field, error.value, error.hint) == ("script", "tran.py", "found there: train.py")
 
 
-@pytest.mark.parametrize("target", ["../train.py", "x/../../code/train.py", "/etc/passwd", "train.py\0", ".", ""])
+@pytest.mark.parametrize("target", ["../train.py", "x/../../train.py", "/etc/passwd", "train.py\0", ".", ""])
 def test_a_script_outside_the_code_folder_or_none_at_all_is_refused(code, target):
     assert [field for field, _ in broken(asked(code, target=target))] == ["script"]
+
+
+def test_a_script_beside_the_code_folder_is_refused_with_the_folder_that_has_both(code):
+    other = code.with_name("other")
+    other.mkdir()
+    (other / "train.py").write_text("")
+    (error,) = validate(asked(code, target="../other/train.py"), MACHINE, lambda _: True)
+    assert f"submit code.path {code.parent} with script other/train.py" in error.hint
+
+
+@pytest.mark.parametrize(("name", "hint"), [("run.sh", "starts torchrun itself"), ("train.ipynb", "nbconvert")])
+def test_what_is_no_script_of_python_is_refused_with_what_to_do(code, name, hint):
+    (code / name).write_text("")
+    (error,) = validate(asked(code, target=name), MACHINE, lambda _: True)
+    assert (error.field, hint in error.hint) == ("script", True)
+
+
+def test_placeholders_and_patterns_that_do_not_exist_are_refused(code):
+    restart = ["{exists:*.pt}", "--resume={latest:*.pt}", "{newest}"]
+    submission = asked(code, args=["{snapshots}", "{epoch}", "{{x}}"], on_restart=restart, exclude=["ok", "!"])
+    assert [(error.field, error.value) for error in validate(submission, MACHINE, lambda _: True)] == [
+        ("args", "{epoch}"),
+        ("on_restart", "{newest}"),
+        ("exclude", "!"),
+    ]
+
+
+def test_restart_arguments_of_a_recipe_must_be_its_options():
+    submission = asked(kind=TargetKind.RECIPE, target="ddp", on_restart=["--frobnicate"])
+    assert broken(submission) == [("on_restart", "must be options of the recipe ddp")]
 
 
 def test_a_script_that_is_a_link_out_of_the_folder_is_refused(code, tmp_path):

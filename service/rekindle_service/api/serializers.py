@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 
+from rekindle.contract.placeholders import read_arguments
 from rekindle.contract.run_dir.attempt_history import AttemptInfo, replayed_steps
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.contract.run_dir.usage import UsageSample
@@ -50,9 +51,15 @@ def attempts_public(attempts: Sequence[Attempt]) -> list[AttemptPublic]:
             **attempt.model_dump(include=set(AttemptPublic.model_fields)),
             state="running" if attempt.ended_at is None else "ended",
             replayed_steps=replayed[attempt.number],
+            args=None,
         )
         for attempt in attempts
     ]
+
+
+def with_arguments(attempt: AttemptPublic, job: Job, run_dir: RunDir) -> AttemptPublic:
+    args = read_arguments(run_dir, attempt.number)
+    return attempt if args in (None, job.spec.args) else attempt.model_copy(update={"args": args})
 
 
 def ranks_public(job: Job, run_dir: RunDir, attempt: AttemptInfo) -> list[RankPublic]:

@@ -10,6 +10,7 @@ from pydantic import Field, field_validator
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, SettingsError
 
+from rekindle.contract.job import HEALTHY_SECONDS
 from rekindle_service.config.home import Home
 from rekindle_service.config.notification_targets import NotificationTarget
 
@@ -48,6 +49,11 @@ class Settings(BaseSettings):
         "", description="GPUs that no job gets, by index or UUID and separated by commas, as in `0,3`."
     )
     bundle_bytes: int = Field(200_000_000, ge=1, description="Largest archive of code that may be uploaded, in bytes.")
+    healthy_seconds: float = Field(
+        HEALTHY_SECONDS,
+        gt=0,
+        description="Where progress cannot be known, an attempt that ran this long clears the count of failures.",
+    )
     notify: tuple[NotificationTarget, ...] = Field(
         (), repr=False, description="Webhooks and commands that are notified of events: see docs/notifications.md."
     )

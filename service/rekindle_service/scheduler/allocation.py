@@ -29,7 +29,11 @@ class Allocation:
 
 
 def allocate(
-    queue: Iterable[Job], machine: Machine, taken: Iterable[str], job_state: Callable[[str], JobState | None]
+    queue: Iterable[Job],
+    machine: Machine,
+    taken: Iterable[str],
+    job_state: Callable[[str], JobState | None],
+    lack_of_space: str | None = None,
 ) -> Allocation:
     """Give free slots to the queue, strictly in its order within each kind of device.
 
@@ -37,7 +41,8 @@ def allocate(
     that names its slots blocks those slots alone.
     Skipped: held jobs, jobs that wait for another job (``job_state`` gives its state, None for an unknown one), and
     jobs that this machine can never run. An elastic job gets as many of its ranks as there are free slots. ``queue``
-    is in the order of the queue and is read only as far as anything can still be decided.
+    is in the order of the queue and is read only as far as anything can still be decided. With ``lack_of_space`` on the
+    disk nothing starts.
     """
     plan = Allocation()
     free = _free_slots(machine, set(taken))
@@ -52,7 +57,7 @@ def allocate(
             continue
         kind = job.spec.device_kind
         slots = usable_slots(job.spec, free[kind])
-        chosen = None if kind in blocked else _choose(job.spec, slots, machine.links)
+        chosen = None if lack_of_space is not None or kind in blocked else _choose(job.spec, slots, machine.links)
         if chosen is not None:
             free[kind] = [slot for slot in free[kind] if slot not in chosen]
             plan.starts.append((job, [slot.name for slot in chosen]))
@@ -63,7 +68,8 @@ def allocate(
             blocked.add(kind)
         position += 1
         if position <= SHOWN_POSITIONS:
-            plan.queue_positions[job.id] = (position, f"{_requested(job.spec)}, {len(slots)} free")
+            lack = f"disk space: {lack_of_space}" if lack_of_space else f"{_requested(job.spec)}, {len(slots)} free"
+            plan.queue_positions[job.id] = (position, lack)
     return plan
 
 

@@ -9,6 +9,9 @@ from rekindle.contract.states import JobIntent
 
 DRAINED_EXIT_CODE = 75  # EX_TEMPFAIL of sysexits.h: the script saved and stopped because it was asked to
 
+HEALTHY_SECONDS = 600.0
+"""Default of the setting ``healthy_seconds``, for which a running attempt clears the count of failures."""
+
 
 class TargetKind(StrEnum):
     """What the ranks run."""
@@ -77,6 +80,13 @@ class JobSpec(JsonRecord):
     time_limit: float | None = None  # seconds
     snapshot: SnapshotPolicy = field(default_factory=SnapshotPolicy)
     warm: bool = True
+    watch: list[str] = field(default_factory=list)  # paths in which every file is a checkpoint of the script's own
+    on_restart: list[str] = field(default_factory=list)  # appended to ``args``, see ``contract.placeholders``
+    continue_from: str | None = None  # id of the job whose files and snapshots this one begins with
+    exclude: list[str] = field(default_factory=list)  # patterns, as in a .gitignore, of what is not copied
+    gitignore: bool = False  # leave out what .gitignore files name
+    keep_links: bool = False  # copy links that lead out of the code as links
+    warnings: list[str] = field(default_factory=list)  # of the server, at submit
 
     @property
     def device_kind(self) -> str:
@@ -107,7 +117,8 @@ class RunIntent(JsonRecord):
     ``run`` counts how often the job left the queue; a keeper relaunched because the last one died continues the same
     run (and its failure budget), a resume by the user begins the next one. ``devices`` has ``devices_per_rank`` slot
     names for each rank. ``snapshot`` is the step of the snapshot that the run is to begin from, where a person
-    has chosen another than the latest.
+    has chosen another than the latest. An attempt that ran for ``healthy_seconds`` clears the count of failures where
+    it is not known whether the script makes progress.
     """
 
     keys: ClassVar = {"intent": "want"}  # as keepers of version 0.1.0 read it, which outlive an upgrade
@@ -116,3 +127,4 @@ class RunIntent(JsonRecord):
     devices: list[str]
     max_failures: int = 3
     snapshot: int | None = None
+    healthy_seconds: float = HEALTHY_SECONDS

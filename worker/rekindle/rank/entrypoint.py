@@ -23,6 +23,10 @@ _MAIN = multiprocessing.current_process()  # the warm agent has imported this mo
 _LOADED_BEFORE_ANY_SCRIPT = {"__main__", "encodings"}
 
 
+class ScriptMissingError(Exception):
+    """The script itself is not in the job's code directory."""
+
+
 def reset_multiprocessing() -> None:
     """Undo what multiprocessing has set in this process, by which torchrun forks ranks from a warm agent.
 
@@ -48,8 +52,11 @@ def run_target(spec: JobSpec, code: Path) -> None:
 
 
 def _run_script(script: Path, arguments: Sequence[str]) -> None:
+    try:
+        source = script.read_bytes()
+    except FileNotFoundError:
+        raise ScriptMissingError(f"{script} does not exist any more: submit the job again with its code") from None
     _put_first_on_path(script.parent)
-    source = script.read_bytes()
     program = compile(source, str(script), "exec", dont_inherit=True)
     arguments = [*local_rank_arguments(source, arguments, os.environ), *arguments]
     loader = SourceFileLoader("__main__", str(script))

@@ -18,6 +18,7 @@ from typing import NoReturn
 from rekindle.contract.environment import RankEnv, tracker_environment
 from rekindle.contract.files import write_json
 from rekindle.contract.job import DRAINED_EXIT_CODE, JobSpec
+from rekindle.contract.placeholders import read_arguments
 from rekindle.contract.processes import ProcessIdentity, die_with_parent, forbid_core_dumps, set_process_name
 from rekindle.contract.run_dir.control import ControlMessage, MessageType, notify
 from rekindle.contract.run_dir.json_records import read_record
@@ -25,8 +26,9 @@ from rekindle.contract.run_dir.paths import RankDir, RunDir
 from rekindle.contract.run_dir.rank_records import RankDone, RankState, RankStatus
 from rekindle.rank.agent_store import leave_agent_store_to_this_rank
 from rekindle.rank.entrypoint import reset_multiprocessing, run_target
-from rekindle.rank.failure import describe, exit_code, print_like_python
-from rekindle.rank.handlers import install_fault_handler, open_debug_server, register_stack_dump
+from rekindle.rank.failure import describe, exit_code, position, print_like_python
+from rekindle.rank.file_tracking import track_files
+from rekindle.rank.handlers import install_fault_handler, open_debug_server, register_stack_dump, save_collectives
 from rekindle.rank.output import capture_output, flush_open_files
 
 
@@ -40,7 +42,9 @@ def main() -> None:
     record = _Record(env, env.run_dir, env.rank_dir, spec)
     record.started()
     rank_pid = os.getpid()
-    error = _run_target(spec, env.run_dir.code)
+    track_files(env.run_dir, env.rank_dir)
+    arguments = read_arguments(env.run_dir, env.attempt)
+    error = _run_target(spec if arguments is None else replace(spec, args=arguments), env.run_dir.code)
     code = exit_code(error)
     if os.getpid() != rank_pid:  # a child that the script forked reached the script's end: it is no rank
         _leave(error, code)
@@ -50,7 +54,7 @@ def main() -> None:
         _leave(error, code)
     _run_exit_functions()
     try:
-        record.done(drained=code == DRAINED_EXIT_CODE)
+        record.done(error, drained=code == DRAINED_EXIT_CODE)
     except OSError as full:  # the disk, as a rule: without the marker this rank is not done
         record.failed(full)
         _leave(full, 1)
@@ -138,16 +142,20 @@ class _Record:
         self._write(self._first)
         self._notify(MessageType.RANK_STARTED)
 
-    def done(self, *, drained: bool) -> None:
+    def done(self, ended_by: BaseException | None, *, drained: bool) -> None:
         status = self._status()
-        done = RankDone(self._env.rank, drained, status.step, time.time())
+        file, line = (None, None) if ended_by is None else position(ended_by, self._run_dir.code)
+        done = RankDone(self._env.rank, drained, status.step, time.time(), status.completed, file, line)
         write_json(self._rank_dir.done, done.to_json())
         self._write(replace(status, state=RankState.DRAINED if drained else RankState.DONE))
         self._notify(MessageType.RANK_DONE)
 
     def failed(self, error: BaseException) -> None:
+        if isinstance(error, RuntimeError) and self._env.world_size > 1:  # what a failed collective raises
+            save_collectives(self._rank_dir)
         with suppress(OSError):  # a full disk must not hide why the script failed: it is on stderr too
-            write_json(self._rank_dir.error, describe(self._env.rank, error, self._run_dir.code).to_json())
+            described = describe(self._env.rank, error, self._run_dir.code, self._rank_dir.log("stderr"))
+            write_json(self._rank_dir.error, described.to_json())
             self._write(replace(self._status(), state=RankState.FAILED))
         self._notify(MessageType.RANK_FAILED)
 

@@ -158,6 +158,28 @@ class JobOptions(BaseModel):
     time_limit: Seconds | None = None
     snapshot: SnapshotPolicyOptions = Field(default_factory=SnapshotPolicyOptions)
     warm: bool = True
+    watch: Annotated[list[PathText], Field(max_length=100)] = []
+    on_restart: Annotated[
+        list[Argument],
+        Field(
+            max_length=10_000, description="Appended to `args` from the second attempt on, as `{exists:GLOB}` allows"
+        ),
+    ] = []
+    continue_from: Annotated[
+        str | None,
+        Field(
+            max_length=100,
+            description="Id of a job that has stopped: the files of its script and its snapshots are copied",
+        ),
+    ] = None
+    exclude: Annotated[
+        list[Annotated[Argument, StringConstraints(max_length=1000)]],
+        Field(max_length=1_000, description="Patterns, as in a `.gitignore`, of what is not copied"),
+    ] = []
+    gitignore: Annotated[bool, Field(description="Do not copy what `.gitignore` files name")] = False
+    keep_links: Annotated[bool, Field(description="Keep links that lead out of the code, such as those to data")] = (
+        False
+    )
 
 
 class JobCreate(JobOptions, _Request):

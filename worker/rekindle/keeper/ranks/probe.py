@@ -1,6 +1,7 @@
 """What can be observed of a rank from outside without disturbing it: does it make progress?"""
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from rekindle.contract.debug_socket import collectives
 from rekindle.contract.processes import cpu_seconds, process_state
@@ -24,6 +25,10 @@ class RankSample:
     state: str | None  # the kernel's letter: R, S, D, T, Z
     total_collectives: int = 0  # enqueued in all its process groups together, as far as known
     in_collective: bool = False  # one has not completed, as far as known
+    device: str = "cpu"  # kind, as assigned
+    reported_steps: int = 0  # in this attempt
+    steps_per_second: float | None = None  # as the script reports it
+    in_dead_loop: bool = False  # computes, and does nothing that a computation with a purpose does
 
 
 def probe(rank: int, pid: int, rank_dir: RankDir, *, alone: bool = False) -> RankSample:
@@ -43,4 +48,23 @@ def probe(rank: int, pid: int, rank_dir: RankDir, *, alone: bool = False) -> Ran
         state=process_state(pid),
         total_collectives=0 if recorder is None else recorder.total_enqueued,
         in_collective=recorder is not None and recorder.in_flight,
+        reported_steps=0 if status is None else status.reported_steps,
+        steps_per_second=None if status is None else status.steps_per_second,
+        device="cpu" if status is None else status.device.partition(":")[0],
     )
+
+
+def main_thread_events(pid: int) -> tuple[int, ...] | None:
+    """Page faults, system calls that read or wrote, and voluntary waits of the main thread of ``pid`` so far.
+
+    A thread that computes without any of these for long allocates nothing, reads nothing and talks to no other.
+    """
+    task = Path(f"/proc/{pid}/task/{pid}")
+    try:
+        stat = (task / "stat").read_text(errors="replace").rpartition(")")[2].split()
+        counters = [*(task / "status").read_text().splitlines(), *(task / "io").read_text().splitlines()]
+    except (OSError, ValueError):
+        return None
+    wanted = ("voluntary_ctxt_switches", "syscr", "syscw")
+    values = [int(value) for name, _, value in (line.partition(":") for line in counters) if name in wanted]
+    return (int(stat[7]) + int(stat[9]), *values)

@@ -12,5 +12,11 @@ export const JOB_OPTIONS = {
   "max_failures": 3,
   "hang_timeout": null,
   "time_limit": null,
-  "warm": true
+  "warm": true,
+  "watch": [],
+  "on_restart": [],
+  "continue_from": null,
+  "exclude": [],
+  "gitignore": false,
+  "keep_links": false
 };
