@@ -78,7 +78,7 @@ def test_what_is_shown_as_command_and_curl_is_what_is_submitted(form: Page, clie
     form.get_by_label("Arguments").fill("--seed '7'")
     form.get_by_label("Job name").fill('it\'s <b>one</b> "name"')
     form.get_by_label("Maximum ranks").fill("2")
-    form.get_by_label("Device").select_option("cpu")
+    form.get_by_label("Device", exact=True).fill("cpu")
     form.get_by_label("After").fill(before)
     form.get_by_label("Every … seconds").fill("2.5")
     form.get_by_text("More: environment").click()
