@@ -32,6 +32,9 @@ def job(**changes: Any) -> Any:
         "target": {"kind": "script", "value": "train.py"},
         "args": ["--lr", "0.1"],
         "snapshot_step": 100,
+        "checkpoints": [],
+        "estimated_step": None,
+        "estimated_epoch": None,
         "notice": None,
         "created_at": "2026-01-02T03:04:05Z",
         "started_at": "2026-01-02T03:04:06Z",
@@ -52,6 +55,7 @@ def attempt(number: int = 1, **changes: Any) -> Any:
         "ended_at": "2026-01-02T03:05:00Z",
         "outcome": outcome(),
         "resumed_from_step": None,
+        "resumed_from_path": None,
         "last_step": 133,
         "snapshot_step": 120,
         "world_size": 2,
@@ -60,6 +64,7 @@ def attempt(number: int = 1, **changes: Any) -> Any:
         "reason": None,
         "faults": [],
         "replayed_steps": 13,
+        "args": None,
     }
     return fields | changes
 

@@ -2,8 +2,8 @@
 
     python tests/bench/mismatches.py [--kinds early_exit,spin] [--modes reports-warm,plain-cold]
 
-Scripts that report steps are judged by the pace that is learned from them, plain ones with ``hang_timeout`` (5 s warm,
-30 s cold), since they have 300 s otherwise. Prints one row of a Markdown table for each mismatch.
+Scripts that report steps are judged by the pace that is learned from them, plain ones with ``hang_timeout`` here (5 s
+warm, 30 s cold), since they have 300 s otherwise. Prints one row of a Markdown table for each mismatch.
 """
 
 import argparse

@@ -4,6 +4,7 @@ import ast
 import math
 import re
 import shlex
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,7 +15,9 @@ from e2e.played_job import PlayedJob
 from e2e.serve_process import ServeProcess
 from e2e.waiting import until
 from e2e.watcher import Watcher
+from rekindle.contract.files import write_json
 from rekindle.contract.outcome import Outcome, OutcomeClass
+from rekindle.contract.run_dir.script_files import Checkpoint, Observations
 from rekindle.contract.score import Score
 from rekindle.contract.states import JobState
 
@@ -34,6 +37,28 @@ def job_page(page: Page, server: ServeProcess, job: PlayedJob) -> Page:
     expect(page.locator("#job-state")).to_have_text("running")
     page.evaluate("globalThis.loadedOnce = true")
     return page
+
+
+def test_a_script_that_reports_nothing_shows_its_checkpoints_and_marked_estimates(
+    page: Page, server: ServeProcess, play: Callable[..., PlayedJob]
+) -> None:
+    job = play("plain")
+    job.begin_attempt()
+    path = f"{job.run_dir.code}/out/{HOSTILE}.pt"
+    whole = Checkpoint(path, "torch", 1_200_000, time.time() - 60, 1, loaded=1)
+    half = Checkpoint("/data/half.pt", "safetensors", 10, time.time(), 1, complete=False)
+    write_json(job.run_dir.observed, Observations(1, False, [half, whole], [], 120, 3).to_json())
+    page.goto(f"{server.url}/jobs/{job.id}")
+    found = page.locator("#checkpoints li")
+    expect(found).to_have_count(2)
+    expect(found.nth(0)).to_contain_text("/data/half.pt")
+    expect(found.nth(0)).to_contain_text("incomplete")
+    expect(found.nth(1)).to_contain_text(f"out/{HOSTILE}.pt")
+    expect(found.nth(1)).to_contain_text("1.2 MB · torch · attempt 1 · loaded by attempt 1")
+    expect(page.locator("#figures")).to_contain_text("about 120 (estimate)")
+    page.locator("#drain").click()
+    expect(page.locator("#confirm-consequence")).to_contain_text("stopped by SIGTERM")
+    expect(page.locator("#confirm-consequence")).to_contain_text(f"out/{HOSTILE}.pt")
 
 
 def test_a_crash_and_the_recovery_are_shown_live(job_page: Page, job: PlayedJob) -> None:

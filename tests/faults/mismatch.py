@@ -51,7 +51,7 @@ def enclosing_function(source: list[str], line: int) -> str:
 
 
 def plain_limit(*, reports: bool, warm: bool) -> float | None:
-    """``hang_timeout`` of scripts that report nothing, which have 300 s without; a cold start stands still longer."""
+    """``hang_timeout`` for scripts that report nothing, which have 300 s otherwise; a cold start is slower."""
     if reports:
         return None
     return 5.0 if warm else 30.0

@@ -134,10 +134,49 @@ def test_ranks_that_saved_and_stopped_are_preempted_not_finished(ending):
     assert (outcome.klass, outcome.message) == (OutcomeClass.PREEMPTED, "Saved and stopped on request.")
 
 
-@pytest.mark.parametrize("name", ["SyntaxError", "IndentationError", "ImportError", "ModuleNotFoundError"])
+@pytest.mark.parametrize(
+    ("ending", "klass", "why"),
+    [
+        (Ending.DRAIN, OutcomeClass.PREEMPTED, "on request"),
+        (Ending.SHUTDOWN, OutcomeClass.PREEMPTED, "as at a shutdown of the machine"),
+        (Ending.CANCEL, OutcomeClass.CANCELLED, "on request"),
+        (Ending.TIME_LIMIT, OutcomeClass.CANCELLED, "at the job's time limit"),
+    ],
+)
+def test_exit_code_0_after_a_stop_is_no_success(ending, klass, why):
+    outcome = diagnose(result(rank(0, done=True), rank(1, done=True), ending=ending))
+    assert (outcome.klass, outcome.retryable) == (klass, klass is OutcomeClass.PREEMPTED)
+    assert f"{why}: every rank exited with code 0 after SIGTERM" in outcome.message
+    assert "exited with code 0" not in diagnose(result(rank(0, done=True), rank(1, by=9), ending=ending)).message
+
+
+CERTAIN = ("SyntaxError", "IndentationError", "ImportError", "ModuleNotFoundError", "ScriptMissingError")
+
+
+@pytest.mark.parametrize("name", CERTAIN)
 def test_what_no_retry_can_cure_is_not_retryable(name):
     assert not diagnose(result(rank(0, raised=(name, "x")))).retryable
     assert diagnose(result(rank(0, raised=("ValueError", "x")))).retryable
+
+
+@pytest.mark.parametrize(
+    ("code", "traceback", "retryable"),
+    [
+        (2, 'File "/usr/lib/python3.11/argparse.py", line 2630, in exit\n    _sys.exit(status)', False),
+        (2, 'File "/job/code/train.py", line 3, in exit\n    sys.exit(2)', True),
+        (1, 'File "/usr/lib/python3.11/argparse.py", line 2630, in exit\n    _sys.exit(status)', True),
+    ],
+)
+def test_arguments_that_argparse_rejects_are_rejected_every_time(code, traceback, retryable):
+    rejected = rank(0)
+    rejected.error = RankError(0, "SystemExit", str(code), "train.py", 9, traceback, code, 0.0, 1.0)
+    assert diagnose(result(rejected)).retryable is retryable
+
+
+def test_a_result_that_could_not_be_stored_is_a_full_disk():
+    outcome = diagnose(result(rank(0, raised=("ResultNotStoredError", "the result is not stored: x"))))
+    assert (outcome.klass, outcome.retryable) == (OutcomeClass.DISK_FULL, True)
+    assert "the result is not stored" in outcome.message
 
 
 def test_a_hang_names_who_and_where():

@@ -29,7 +29,7 @@ def spent(row, attempts, now):
 def test_a_job_that_has_no_slots_yet_is_queued_and_has_no_goodput():
     intervals = time_breakdown(job(JobState.QUEUED, started_at=None), [], now=7)
     assert [(interval.category, interval.seconds) for interval in intervals] == [(TimeCategory.QUEUED, 7)]
-    assert goodput(intervals) is None
+    assert goodput(intervals, []) is None
 
 
 def test_every_second_from_submission_to_the_end_goes_into_one_thing():
@@ -45,7 +45,7 @@ def test_every_second_from_submission_to_the_end_goes_into_one_thing():
     ends = [interval.started_at + interval.seconds for interval in intervals]
     assert [interval.started_at for interval in intervals] == pytest.approx([0, *ends[:-1]])
     assert ends[-1] == pytest.approx(62)
-    assert goodput(intervals) == pytest.approx(28 / 52)
+    assert goodput(intervals, attempts) == pytest.approx(28 / 52)
 
 
 def test_the_time_until_the_keeper_has_launched_the_first_attempt_is_starting():
@@ -105,4 +105,10 @@ def test_a_clock_set_back_gives_no_negative_time():
     for attempts in ([attempt(1, 100, 101, 50)], [attempt(1, 0, 5, 1)], [attempt(1, 0, 0, 9), attempt(2, 5, 6, 7)]):
         intervals = time_breakdown(over(3, started_at=70.0), attempts, now=10)
         assert all(interval.seconds > 0 for interval in intervals)
-        assert goodput(intervals) is None or 0 <= goodput(intervals) <= 1
+        assert goodput(intervals, attempts) is None or 0 <= goodput(intervals, attempts) <= 1
+
+
+def test_goodput_is_not_known_where_a_script_that_reports_no_steps_was_restarted():
+    silent = [attempt(1, 0, 1, 10), attempt(2, 10, 11, 20)]
+    assert goodput(time_breakdown(over(20), silent, now=30), silent) is None
+    assert goodput(time_breakdown(over(10), silent[:1], now=30), silent[:1]) == pytest.approx(0.9)

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rekindle_service.cli.exit_codes import ExitCode, exit_code_for
-from rekindle_service.client import Job, Outcome, Problem, Rank, TimeBreakdown
+from rekindle_service.client import Checkpoint, Job, Outcome, Problem, Rank, TimeBreakdown
 from rekindle_service.sanitize import sanitize_line
 
 ABSENT = "-"  # the cell of a value that there is not
@@ -178,9 +178,9 @@ def requested_ranks(job: Job) -> str:
 
 
 def progress(job: Job) -> str:
-    """``step 120 of 400 (30%)``, or an empty text for a script that reports no steps."""
+    """``step 120 of 400 (30%)``; where the script reports no steps, an estimate from what it prints, or nothing."""
     if job["step"] is None:
-        return ""
+        return "" if job["estimated_step"] is None else f"about step {job['estimated_step']} (estimate)"
     of = "" if job["steps"] is None else f" of {job['steps']}"
     share = "" if job["progress"] is None else f" ({job['progress']:.0%})"
     return f"step {job['step']}{of}{share}"
@@ -190,16 +190,45 @@ def epoch_and_speed(job: Job) -> Iterable[str]:
     """``epoch 1 of 4``, ``10 steps/s`` and ``about 28 s left``, as far as they are known."""
     if job["epoch"] is not None:
         yield f"epoch {job['epoch']}" + ("" if job["epochs"] is None else f" of {job['epochs']}")
+    elif job["estimated_epoch"] is not None:
+        yield f"about epoch {job['estimated_epoch']} (estimate)"
     if job["steps_per_second"] is not None:
         yield f"{job['steps_per_second']:.3g} steps/s"
     if job["eta_seconds"] is not None:
         yield f"about {duration(job['eta_seconds'])} left"
 
 
+def checkpoint(found: Checkpoint) -> str:
+    """``out/ckpt.pt  1.2 GB, 3 min 2 s old, loaded by attempt 2``: one that the script itself wrote."""
+    loaded = "" if found["loaded"] is None else f"loaded by attempt {found['loaded']}"
+    origin = "" if found["attempt"] else "there before the job"
+    facts = [size(found["bytes"]), age(found["written_at"]), "" if found["complete"] else "incomplete", origin, loaded]
+    return f"{sanitize_line(found['path'])}  {join(facts, ', ')}"
+
+
+def age(time: str | None) -> str:
+    """``3 min 2 s old``."""
+    when = local_time(time)
+    return "" if when is None else f"{duration(max((datetime.now(when.tzinfo) - when).total_seconds(), 0.0))} old"
+
+
+def drain_loss(job: Job) -> str:
+    """What a drain loses of a script that reports no steps; empty for one that does."""
+    if job["step"] is not None or job["state"] == "queued":
+        return ""
+    stopped = "The script reports no steps to rekindle: it is stopped by SIGTERM, and unless it saves then,"
+    latest = next((each for each in job["checkpoints"] if each["complete"] and each["attempt"]), None)
+    if latest is None:
+        return f"{stopped} all its work is lost: no checkpoint of its own was found."
+    where = f"{sanitize_line(latest['path'])}, {age(latest['written_at'])}"
+    return f"{stopped} what it did after its checkpoint ({where}) is lost."
+
+
 def step_cell(job: Job | Rank) -> str:
-    """``120/400`` in a table."""
+    """``120/400`` in a table; ``~120`` for an estimate."""
     if job["step"] is None:
-        return ABSENT
+        estimate = job.get("estimated_step")
+        return ABSENT if estimate is None else f"~{estimate}"
     return f"{job['step']}" + ("" if job["steps"] is None else f"/{job['steps']}")
 
 

@@ -8,6 +8,7 @@ from typing import Any, Literal, TypedDict
 __all__ = [
     "Attempt",
     "BuiltIn",
+    "Checkpoint",
     "Code",
     "Configuration",
     "Device",
@@ -102,13 +103,37 @@ class Target(TypedDict):
     value: str
 
 
+class Checkpoint(TypedDict):
+    """A checkpoint that the script itself wrote, or that was there before it.
+
+    `path` is relative to the working directory where it is in it. `attempt`: the one that wrote it last, 0 if none did.
+    `complete`: false while it is being written, and where that was interrupted. `loaded`: the latest attempt that
+    loaded it.
+    """
+
+    path: str
+    kind: str
+    bytes: int
+    written_at: str | None
+    attempt: int
+    complete: bool
+    loaded: int | None
+
+
 class Job(TypedDict):
-    """A job and its current state. Values of `env` are hidden, since any of them may be a secret."""
+    """A job and its current state. Values of `env` are hidden, since any of them may be a secret.
+
+    `checkpoints`: the script's own, latest first, as far as they are learned. `estimated_step` and `estimated_epoch`
+    are guesses from what a script prints that reports no step. `goodput` is null where it is not known.
+    """
 
     args: list[str]
     env: dict[str, str]
     nodes: int
-    device: Literal["auto", "cpu", "cuda"]
+    device: str
+    devices_per_rank: int
+    launch: Literal["auto", "torchrun", "process"]
+    links: Literal["preferred", "required", "avoided"]
     priority: int
     after: list[str]
     max_failures: int
@@ -116,6 +141,12 @@ class Job(TypedDict):
     time_limit: float | None
     snapshot: SnapshotPolicyOptions
     warm: bool
+    watch: list[str]
+    on_restart: list[str]
+    continue_from: str | None
+    exclude: list[str]
+    gitignore: bool
+    keep_links: bool
     id: str
     number: int
     name: str
@@ -141,6 +172,9 @@ class Job(TypedDict):
     target: Target
     code: dict[str, str]
     snapshot_step: int | None
+    checkpoints: list[Checkpoint]
+    estimated_step: int | None
+    estimated_epoch: int | None
     notice: str | None
     created_at: str | None
     started_at: str | None
@@ -148,6 +182,7 @@ class Job(TypedDict):
     goodput: float | None
     version: int
     python: str
+    warnings: list[str]
     experiment_id: str | None
 
 
@@ -164,6 +199,8 @@ class Attempt(TypedDict):
     """One launch of torchrun.
 
     `replayed_steps`: how many of its steps were lost, so that later attempts repeat them; null where not known (yet).
+    `resumed_from_path`: the checkpoint that the script loaded by itself.
+    `args`: the arguments of the script, where placeholders or `on_restart` make them differ from those of the job.
     """
 
     number: int
@@ -173,6 +210,7 @@ class Attempt(TypedDict):
     ended_at: str | None
     outcome: Outcome | None
     resumed_from_step: int | None
+    resumed_from_path: str | None
     last_step: int | None
     snapshot_step: int | None
     replayed_steps: int | None
@@ -180,6 +218,7 @@ class Attempt(TypedDict):
     devices: list[str]
     next_try_at: str | None
     reason: str | None
+    args: list[str] | None
     faults: list[Fault]
 
 
@@ -197,6 +236,8 @@ class Interval(TypedDict):
 
 class TimeBreakdown(TypedDict):
     """Seconds by category; `goodput` is the share of training in all time but `queued`, null before there is any.
+
+    It is null, too, where a script that reports no steps was restarted: how much it repeated is not known.
 
     The intervals follow each other without gaps from submission to the end, or to now. Within an attempt training
     comes first, then all saving, then what was replayed later: they show how long each took, not when.

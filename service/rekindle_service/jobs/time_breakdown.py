@@ -59,11 +59,22 @@ def totals(intervals: Iterable[Interval]) -> dict[TimeCategory, float]:
     return sums
 
 
-def goodput(intervals: Iterable[Interval]) -> float | None:
-    """Training over all time but that in the queue, 0 to 1; None before the job has got slots."""
+def goodput(intervals: Iterable[Interval], attempts: Sequence[Attempt]) -> float | None:
+    """Training over all time but that in the queue, 0 to 1.
+
+    None before the job has got slots, and where it cannot be known: a script that reports no steps was restarted, and
+    repeated an unknown part of its work.
+    """
+    if not all(_loss_is_known(attempt) for attempt in attempts[:-1]):
+        return None
     sums = totals(intervals)
     occupied = sum(seconds for category, seconds in sums.items() if category is not TimeCategory.QUEUED)
     return sums[TimeCategory.TRAINING] / occupied if occupied > 0 else None
+
+
+def _loss_is_known(attempt: Attempt) -> bool:
+    """Of an attempt that another one followed."""
+    return attempt.last_step is not None or attempt.ranks_running_at is None
 
 
 def _until_launch(job: Job, begin: float, end: float, *, first: bool) -> list[Interval]:

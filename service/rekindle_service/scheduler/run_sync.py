@@ -1,10 +1,14 @@
 """Brings what keepers and ranks have written into rows: each journal record once, progress when it changes."""
 
 import time
+from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from rekindle.contract.run_dir.journal import read_journal
+from rekindle.contract.run_dir.json_records import read_record
 from rekindle.contract.run_dir.rank_records import RankStatus
+from rekindle.contract.run_dir.script_files import Checkpoint, Observations, shown_path
 from rekindle.contract.safe_open import regular_size
 from rekindle.contract.states import HOLDING_SLOTS
 from rekindle_service.config.home import Home
@@ -15,6 +19,7 @@ from rekindle_service.store.projection import RowChanges, project
 from rekindle_service.store.tables import Attempt, Job
 
 _MAX_TEXT = 500  # characters of what a script reports that a row keeps
+_MAX_CHECKPOINTS = 20  # that a row keeps, the latest ones
 _MAX_COUNT = 1 << 53  # what a database and JavaScript can hold
 _MIN_RATE = 1e-6  # steps per second below which no time left is shown
 
@@ -45,18 +50,33 @@ class RunSync:
         status = self._read_progress(job.id, job.attempt)
         if status is None:
             return
-        columns = progress_columns(status)
+        columns = progress_columns(status) | self._observed_columns(job.id, status)
         if any(getattr(job, name) != value for name, value in columns.items()):
             attempts = self._store.attempts(job.id)
             for attempt in attempts[-1:]:
                 attempt.saving_seconds = status.saving_seconds
-            self._store.update_progress(job.id, **columns, goodput=goodput(time_breakdown(job, attempts, time.time())))
+            self._store.update_progress(job.id, **columns, goodput=_goodput(job, attempts))
 
     def _finalize(self, job: Job, changes: RowChanges, attempts: list[Attempt]) -> None:
         """Add what is final once a run has ended: where rank 0 stood, and how well the time was used."""
         status = self._read_progress(job.id, changes.columns.get("attempt", job.attempt))
-        last = {} if status is None else progress_columns(status)
-        changes.columns = {**last, **changes.columns, "goodput": goodput(time_breakdown(job, attempts, time.time()))}
+        last = {} if status is None else progress_columns(status) | self._observed_columns(job.id, status)
+        changes.columns = {
+            **last,
+            **changes.columns,
+            "goodput": _goodput(job, attempts),
+        }
+
+    def _observed_columns(self, job_id: str, status: RankStatus) -> dict[str, Any]:
+        """What the keeper has learned of the script; nothing is estimated where the script itself reports."""
+        run_dir = self._home.run_dir(job_id)
+        observed = read_record(run_dir.observed, Observations, run_dir.root) or Observations()
+        reports = status.step is not None
+        return {
+            "checkpoints": [_checkpoint_column(each, run_dir.code) for each in observed.checkpoints[:_MAX_CHECKPOINTS]],
+            "estimated_step": None if reports else observed.estimated_step,
+            "estimated_epoch": None if reports or status.epoch is not None else observed.estimated_epoch,
+        }
 
     def _read_progress(self, job_id: str, attempt: int) -> RankStatus | None:
         """The status of rank 0, or None where there is none, or the script has reported values that no row can hold."""
@@ -67,6 +87,16 @@ class RunSync:
         numbers = (status.epoch, status.epochs, status.step, status.steps, status.snapshot_step)
         rates = (status.steps_per_second, status.saving_seconds)
         return status if all(0 <= (number or 0) <= _MAX_COUNT for number in (*numbers, *rates)) else None
+
+
+def _goodput(job: Job, attempts: list[Attempt]) -> float | None:
+    return goodput(time_breakdown(job, attempts, time.time()), attempts)
+
+
+def _checkpoint_column(checkpoint: Checkpoint, code: Path) -> dict[str, Any]:
+    column = {**asdict(checkpoint), "path": shown_path(checkpoint.path, code)}
+    del column["files"], column["lacks"]
+    return column
 
 
 def progress_columns(status: RankStatus) -> dict[str, Any]:

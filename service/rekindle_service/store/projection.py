@@ -146,6 +146,12 @@ def _event(record: Record) -> TimelineEvent | None:
         case journal.SnapshotSkipped(attempt=number):
             sentence = f"attempt {number}: the snapshot of step {record.step} was skipped: {record.reason}"
             return TimelineEvent("snapshot_skipped", sentence, record.at)
+        case journal.CheckpointTorn(attempt=number):
+            sentence = (
+                f"attempt {number}: the checkpoint {record.path} is torn, since attempt {record.written_by} ended "
+                f"while it was being written; moved to {record.moved_to}"
+            )
+            return TimelineEvent("checkpoint_torn", sentence, record.at)
         case journal.RolledBack(step=step):
             newer = ", ".join(map(str, record.quarantined)) or "none"
             return TimelineEvent("rolled_back", f"back to the snapshot of step {step}; quarantined: {newer}", record.at)

@@ -75,6 +75,9 @@ class Job(SQLModel, table=True):
     progress: float | None = None  # 0 to 1
     eta_seconds: float | None = None
     snapshot_step: int | None = None  # newest durable snapshot
+    checkpoints: list[dict[str, Any]] = Field(default_factory=list, sa_type=JSON)  # the script's own, latest first
+    estimated_step: int | None = None  # from printed lines, where the script reports none; as the next one
+    estimated_epoch: int | None = None
     goodput: float | None = None  # 0 to 1, see ``time_breakdown``
     notice: str | None = None
     outcome: dict[str, Any] | None = Field(default=None, sa_type=JSON)  # of ``contract.outcome.Outcome``
@@ -110,6 +113,7 @@ class Attempt(SQLModel, table=True):
     ended_at: float | None = None
     outcome: dict[str, Any] | None = Field(default=None, sa_type=JSON)
     resumed_from_step: int | None = None
+    resumed_from_path: str | None = None  # checkpoint of the script's own that it has loaded
     last_step: int | None = None
     snapshot_step: int | None = None  # latest durable snapshot
     saving_seconds: float | None = None  # that the training waited for snapshots; None = unknown

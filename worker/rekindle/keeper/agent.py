@@ -72,7 +72,7 @@ def _run_and_exit(torchrun: Callable[[], object]) -> None:
         torchrun()
     except ChildFailedError as error:
         for failure in error.failures.values():
-            _report_exit(failure.pid, failure.exitcode)
+            report_exit(failure.pid, failure.exitcode)
         print(error, file=sys.stderr)  # noqa: T201  # stderr is the agent's log
         code = 1
     except SystemExit as error:
@@ -90,7 +90,7 @@ def _report_dead_ranks() -> None:
             continue
         if ended is not None:
             by_signal = ended.si_code in (os.CLD_KILLED, os.CLD_DUMPED)
-            _report_exit(pid, -ended.si_status if by_signal else ended.si_status)
+            report_exit(pid, -ended.si_status if by_signal else ended.si_status)
 
 
 def _report_reaped_ranks() -> None:
@@ -100,15 +100,15 @@ def _report_reaped_ranks() -> None:
     def waitpid_and_report(pid: int, options: int, /) -> tuple[int, int]:
         reaped, status = waitpid(pid, options)
         if reaped:
-            _report_exit(reaped, os.waitstatus_to_exitcode(status))
+            report_exit(reaped, os.waitstatus_to_exitcode(status))
         return reaped, status
 
     os.waitpid = waitpid_and_report
     os.register_at_fork(after_in_child=lambda: setattr(os, "waitpid", waitpid))
 
 
-def _report_exit(pid: int, exit_code: int) -> None:
-    """``exit_code`` as Python's process classes give it: negative for a signal."""
+def report_exit(pid: int, exit_code: int) -> None:
+    """Send the keeper how the rank ``pid`` ended; a negative ``exit_code`` is that of a signal."""
     env = RankEnv.read(os.environ)
     if env.run_dir is not None:
         code, number = (exit_code, None) if exit_code >= 0 else (None, -exit_code)

@@ -3,7 +3,7 @@
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,11 +22,11 @@ from rekindle.keeper.attempt_result import (
     read_steps,
 )
 from rekindle.keeper.buffered_journal import BufferedJournal
-from rekindle.keeper.diagnosis import failed_by_itself, is_cascade, root_cause, signal_name
+from rekindle.keeper.diagnosis import is_cascade, root_cause, signal_name
 from rekindle.keeper.event_loop import EventLoop, Events
 from rekindle.keeper.fault_injection import inject_fault
 from rekindle.keeper.hangs.detector import INTERVAL, HangDetector
-from rekindle.keeper.observers.files import FileProgress
+from rekindle.keeper.observers.script import ScriptObserver
 from rekindle.keeper.observers.tensorboard_import import TensorBoardImport
 from rekindle.keeper.observers.usage import UsageLog
 from rekindle.keeper.ranks.kernel_log import driver_messages
@@ -39,7 +39,8 @@ STARTUP_QUIET = 0.5  # seconds after the start of the ranks in which the keeper 
 ROOT_CAUSE_GRACE = 2.0  # seconds to wait for the record of the root cause when a cascade was observed first
 FAILURE_GRACE = 5.0  # seconds for the failing rank's own exit functions; the others are killed meanwhile
 EXIT_GRACE = 30.0  # seconds for ranks that are done to exit by themselves
-STOP_GRACE = {Ending.DRAIN: 60.0, Ending.CANCEL: 10.0, Ending.TIME_LIMIT: 60.0}  # seconds from SIGTERM to SIGKILL
+STOP_GRACE = {Ending.DRAIN: 60.0, Ending.CANCEL: 10.0, Ending.TIME_LIMIT: 60.0, Ending.SHUTDOWN: 60.0}
+"""Seconds from SIGTERM to SIGKILL, for the endings on request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,7 @@ class AttemptPlan:
     hang_timeout: float | None  # seconds
     deadline: float | None  # seconds of CLOCK_MONOTONIC: the job's time limit
     requested_stop: Callable[[Events], Ending | None]  # called after every wait
+    watch: Sequence[str] = ()  # paths in which any file is a checkpoint
 
 
 class Attempt:
@@ -79,17 +81,14 @@ class Attempt:
 
     def run(self) -> AttemptResult:
         """Start torchrun, wait for an ending, leave no process behind, and return what happened."""
-        files = FileProgress(self._run_dir)
         self._start()
         ending = self._watch_until_ending()
+        ran = max(time.monotonic() - self._running_since, 0.0)
         disk_full = ending is Ending.RANK_FAILED and not has_free_space(self._dir.root)
         agent_signal = self._find_agent_signal()
         self._shut_down(ending)
-        if self._ranks.all(lambda rank: rank.done and not rank.drained):
-            ending = Ending.DONE  # asked to stop, all finished first: nothing is left to do
         survivors = self._kill_everything()
-        if ending is Ending.RANK_FAILED and self._stop is not None and self._ranks.failed_by_sigterm_only():
-            ending = self._stop
+        ending = self._final_ending(ending)
         self._journal_exits()
         self._detector.save_pace()
         self._tensorboard.finish(self._other_ranks())
@@ -108,13 +107,15 @@ class Attempt:
             gpus=self._plan.gpus,
             survivors=survivors,
             disk_full=disk_full,
-            files_changed=files.changed(by_itself=failed_by_itself(self._ranks)),
+            running_seconds=max(ran - (self._hang.seconds if self._hang is not None else 0.0), 0.0),
         )
+        self._script.finish(result)
         read_steps(result, self._dir)
         return result
 
     def _start(self) -> None:
         self._dir.ranks.mkdir(parents=True, exist_ok=True)
+        self._script = ScriptObserver(self._run_dir, self._plan.number, self._plan.watch, self._record)
         start = self._launcher.start_warm if self._plan.warm else self._launcher.start_cold
         self._agent = start(self._plan.number, self._plan.environment)
         self._events.watch(self._agent)
@@ -132,6 +133,7 @@ class Attempt:
                         self._launcher.prefork(self._plan.number + 1)
                     self._usage.sample_if_due(self._ranks)
                     self._tensorboard.copy_if_due(self._other_ranks())
+                    self._script.observe_if_due()
         return ending
 
     def _refresh_ranks_if_due(self) -> None:
@@ -250,11 +252,27 @@ class Attempt:
         if ending is Ending.DONE:
             self._wait(EXIT_GRACE, self._agent_gone)
         elif ending in STOP_GRACE:
+            self._record(RecordType.STOP_REQUESTED, ending=ending)
             for rank in self._ranks:
                 send_signal(rank, signal.SIGTERM)
             self._wait(STOP_GRACE[ending], lambda: self._agent_gone() or self._ranks.all_ended())
         elif ending is not Ending.HANG:
             self._await_root_cause()
+
+    def _final_ending(self, ending: Ending) -> Ending:
+        """``ending``, or another one that the last events have shown.
+
+        A script may save and exit with code 0 when it gets SIGTERM, from the keeper or from a machine that shuts down:
+        then its ranks have finished only where their ``Run`` says so.
+        """
+        stop = self._stop if ending not in STOP_GRACE else ending
+        if self._ranks.all(lambda rank: rank.done and not rank.drained):
+            was_signalled = ending in STOP_GRACE or stop is Ending.SHUTDOWN
+            is_complete = all(rank.completed for rank in self._ranks)
+            return stop if stop is not None and was_signalled and not is_complete else Ending.DONE
+        if ending is Ending.RANK_FAILED and stop is not None and self._ranks.failed_by_sigterm_only():
+            return stop
+        return ending
 
     def _await_root_cause(self) -> None:
         """Kill the ranks that have not failed as soon as it is known which one failed first."""

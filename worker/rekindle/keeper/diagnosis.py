@@ -4,6 +4,7 @@ The root cause is the first failure by time. Ranks that failed because a peer va
 the evidence and never blamed while another rank has a cause of its own.
 """
 
+import re
 import signal
 from collections.abc import Iterable
 from typing import Any
@@ -13,20 +14,25 @@ from rekindle.contract.run_dir.rank_records import RankError
 from rekindle.keeper.attempt_result import AttemptResult, Culprit, Ending, RankResult
 from rekindle.keeper.error_kinds import class_of, device_error, hardware_xid, is_comm_error
 
-_NOT_RETRYABLE = {"SyntaxError", "IndentationError", "TabError", "ImportError", "ModuleNotFoundError"}
+_CERTAIN_BUGS = {
+    "SyntaxError", "IndentationError", "TabError", "ImportError", "ModuleNotFoundError", "ScriptMissingError",
+}  # fmt: skip
+_REJECTED_ARGUMENTS = 2  # argparse's exit code
+_IN_ARGPARSE = re.compile(r'argparse\.py", line \d+, in (error|exit)\b')
+_STOPS = {
+    Ending.DRAIN: (OutcomeClass.PREEMPTED, "on request"),
+    Ending.SHUTDOWN: (OutcomeClass.PREEMPTED, "because the job's keeper got SIGTERM, as at a shutdown of the machine"),
+    Ending.CANCEL: (OutcomeClass.CANCELLED, "on request"),
+    Ending.TIME_LIMIT: (OutcomeClass.CANCELLED, "at the job's time limit"),
+}
 
 
 def diagnose(result: AttemptResult) -> Outcome:
     """The outcome of an attempt."""
-    if result.ending is Ending.DRAIN or (result.ending is Ending.DONE and result.drained):
-        saved, unsaved = "Saved and stopped on request.", "Stopped on request; the script did not report that it saved."
-        return _outcome(result, OutcomeClass.PREEMPTED, saved if result.drained else unsaved)
+    if result.ending in _STOPS or (result.ending is Ending.DONE and result.drained):
+        return _stopped(result)
     if result.ending is Ending.DONE:
         return _outcome(result, OutcomeClass.SUCCESS, "Every rank finished.")
-    if result.ending is Ending.TIME_LIMIT:
-        return Outcome(OutcomeClass.CANCELLED, "Stopped at the job's time limit.", retryable=False)
-    if result.ending is Ending.CANCEL:
-        return _outcome(result, OutcomeClass.CANCELLED, "Stopped on request.")
     if (hang := result.hang) is not None:
         who = hang.culprit
         message = f"No progress for {hang.seconds:.0f} s: {who.description}."
@@ -54,12 +60,6 @@ def root_cause(ranks: Iterable[RankResult]) -> RankResult | None:
     return min(own or failed, key=lambda rank: (rank.failed_at, rank.rank), default=None)
 
 
-def failed_by_itself(ranks: Iterable[RankResult]) -> bool:
-    """True where the script ended by an exception of its own, not by what was done to it."""
-    cause = root_cause(ranks)
-    return cause is not None and cause.error is not None and not is_cascade(cause)
-
-
 def is_cascade(rank: RankResult) -> bool:
     """True where a failure looks like the consequence of another's: a lost connection, or torchrun's SIGTERM."""
     return rank.stopped_by_torchrun if rank.error is None else is_comm_error(rank.error)
@@ -83,6 +83,23 @@ def _outcome(
     if result.gpu_memory_held:
         found["gpu_memory_still_held"] = result.gpu_memory_held
     return Outcome(klass, message, evidence={**found, **(evidence or {})}, **fields)
+
+
+def _stopped(result: AttemptResult) -> Outcome:
+    """After SIGTERM exit code 0 may mean "saved and stopped": that must not be taken for "finished"."""
+    klass, why = _STOPS.get(result.ending, _STOPS[Ending.DRAIN])
+    if result.drained:
+        message = f"Saved and stopped {why}."
+    elif result.exited_incomplete:
+        message = (
+            f"Stopped {why}: every rank exited with code 0 after SIGTERM, which does not show that the training was "
+            "finished. When the job is resumed, it continues from what the script has saved."
+        )
+    elif klass is OutcomeClass.PREEMPTED:
+        message = f"Stopped {why}; the script did not report that it saved."
+    else:
+        message = f"Stopped {why}."
+    return _outcome(result, klass, message, retryable=klass is OutcomeClass.PREEMPTED)
 
 
 def _ranks_stopped(result: AttemptResult) -> Outcome:
@@ -174,7 +191,7 @@ def _exception_outcome(rank: RankResult, error: RankError, result: AttemptResult
         exception=error.exception,
         file=error.file,
         line=error.line,
-        retryable=error.exception not in _NOT_RETRYABLE,
+        retryable=not _is_certain_bug(error),
         evidence=evidence,
     )
 
@@ -192,3 +209,9 @@ def _describe(error: RankError) -> str:
     if first_line in ("", str(error.exit_code)):  # argparse, for one, explains on stderr what is wrong, and exits
         return f"exited with code {error.exit_code}{where}; the end of its output may show why."
     return f"exited with code {error.exit_code}{where}: {first_line}"
+
+
+def _is_certain_bug(error: RankError) -> bool:
+    """Every attempt would end like this one: the script cannot be imported, or rejects its arguments."""
+    rejects_arguments = error.exception == "SystemExit" and error.exit_code == _REJECTED_ARGUMENTS
+    return error.exception in _CERTAIN_BUGS or (rejects_arguments and bool(_IN_ARGPARSE.search(error.traceback)))

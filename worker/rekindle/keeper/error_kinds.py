@@ -87,7 +87,9 @@ def class_of(error: RankError) -> OutcomeClass:
         return OutcomeClass.OOM
     if _DISK_FULL.search(error.message):
         return OutcomeClass.DISK_FULL
-    if error.exception == "NonFiniteError":  # rekindle's own
+    if error.exception == "ResultNotStoredError":  # rekindle's own, as the next
+        return OutcomeClass.DISK_FULL
+    if error.exception == "NonFiniteError":
         return OutcomeClass.NAN
     if (device := device_error(error)) is not None:
         return device.klass

@@ -20,8 +20,29 @@ class Target(BaseModel):
     value: str
 
 
+class CheckpointPublic(BaseModel):
+    """A checkpoint that the script itself wrote, or that was there before it.
+
+    `path` is relative to the working directory where it is in it. `attempt`: the one that wrote it last, 0 if none did.
+    `complete`: false while it is being written, and where that was interrupted. `loaded`: the latest attempt that
+    loaded it.
+    """
+
+    path: Utf8Str
+    kind: Utf8Str
+    bytes: int
+    written_at: Timestamp
+    attempt: int
+    complete: bool
+    loaded: int | None
+
+
 class JobPublic(JobOptions):
-    """A job and its current state. Values of `env` are hidden, since any of them may be a secret."""
+    """A job and its current state. Values of `env` are hidden, since any of them may be a secret.
+
+    `checkpoints`: the script's own, latest first, as far as they are learned. `estimated_step` and `estimated_epoch`
+    are guesses from what a script prints that reports no step. `goodput` is null where it is not known.
+    """
 
     id: str
     number: int
@@ -48,6 +69,9 @@ class JobPublic(JobOptions):
     target: Target
     code: dict[str, str]
     snapshot_step: int | None
+    checkpoints: list[CheckpointPublic]
+    estimated_step: int | None
+    estimated_epoch: int | None
     notice: Utf8Str | None
     created_at: Timestamp
     started_at: Timestamp | None
@@ -55,6 +79,7 @@ class JobPublic(JobOptions):
     goodput: float | None
     version: int
     python: str
+    warnings: list[Utf8Str]
     experiment_id: str | None
 
 
@@ -86,6 +111,8 @@ class AttemptPublic(ResponseModel):
     """One launch of torchrun.
 
     `replayed_steps`: how many of its steps were lost, so that later attempts repeat them; null where not known (yet).
+    `resumed_from_path`: the checkpoint that the script loaded by itself.
+    `args`: the arguments of the script, where placeholders or `on_restart` make them differ from those of the job.
     """
 
     number: int
@@ -95,6 +122,7 @@ class AttemptPublic(ResponseModel):
     ended_at: Timestamp | None
     outcome: JsonObject | None
     resumed_from_step: int | None
+    resumed_from_path: Utf8Str | None
     last_step: int | None
     snapshot_step: int | None
     replayed_steps: int | None
@@ -102,6 +130,7 @@ class AttemptPublic(ResponseModel):
     devices: list[str]
     next_try_at: Timestamp | None
     reason: Utf8Str | None
+    args: list[Utf8Str] | None
     faults: list[FaultPublic]
 
 
@@ -114,6 +143,8 @@ class IntervalPublic(Interval):
 
 class TimeBreakdown(BaseModel):
     """Seconds by category; `goodput` is the share of training in all time but `queued`, null before there is any.
+
+    It is null, too, where a script that reports no steps was restarted: how much it repeated is not known.
 
     The intervals follow each other without gaps from submission to the end, or to now. Within an attempt training
     comes first, then all saving, then what was replayed later: they show how long each took, not when.

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import typer
 
 from rekindle_service.cli.context import JobArgument, JobsArgument, YesOption, connect, find_job
-from rekindle_service.cli.formatting import Output, OutputOption, job_name, note, out, print_job
+from rekindle_service.cli.formatting import Output, OutputOption, drain_loss, job_name, note, out, print_job
 from rekindle_service.client import Client, Job
 from rekindle_service.sanitize import sanitize_line
 
@@ -18,20 +18,23 @@ def cancel(context: typer.Context, job: JobArgument, output: OutputOption = "tab
 
 def drain(context: typer.Context, job: JobArgument, output: OutputOption = "table") -> None:
     """Save a snapshot at the next step, release the slots and hold the job in the queue until `resume`."""
-    _change(context, job, output, Client.drain, "is being drained")
+    drained = _change(context, job, output, Client.drain, "is being drained")
+    if output == "table" and (loss := drain_loss(drained)):
+        note(loss)
 
 
 def resume(context: typer.Context, job: JobArgument, output: OutputOption = "table") -> None:
-    """Release a held job, or continue a failed or cancelled one from its latest snapshot."""
+    """Release a held job, or continue one that has ended from its latest snapshot."""
     _change(context, job, output, Client.resume, "resumes")
 
 
 def _change(
     context: typer.Context, reference: str, output: Output, change: Callable[[Client, str], Job], done: str
-) -> None:
+) -> Job:
     with connect(context) as client:
         job = change(client, find_job(client, reference)["id"])
     print_job(job, output, f"{job_name(job)} {done}; now {sanitize_line(job['state'])}")
+    return job
 
 
 def delete(context: typer.Context, jobs: JobsArgument, yes: YesOption = False) -> None:

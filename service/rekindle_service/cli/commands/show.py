@@ -1,5 +1,6 @@
 """`rekindle show`: a job and the history of its attempts."""
 
+import shlex
 from collections.abc import Iterator
 
 import typer
@@ -24,6 +25,10 @@ def show(context: typer.Context, job: JobArgument, output: OutputOption = "table
         out().print(Text.assemble((name, "bold"), "  ", state))
         for label, value in facts(found, time, directory):
             out().print(Text.assemble((f"  {label:<10}", "dim"), value))
+        for line in checkpoints(found):
+            out().print(line)
+        for warning in found["warnings"]:
+            out().print(Text(f"  warning: {sanitize_line(warning)}", "yellow"))
         for line in history(attempts):
             out().print(line)
 
@@ -39,7 +44,7 @@ def facts(job: Job, time: TimeBreakdown, directory: str) -> Iterator[tuple[str, 
         "progress": formatting.join([formatting.progress(job), *formatting.epoch_and_speed(job)], ", "),
         "snapshot": "" if job["snapshot_step"] is None else f"step {job['snapshot_step']}",
         "restarts": str(job["restarts"] or ""),
-        "goodput": "" if time["goodput"] is None else f"{time['goodput']:.0%} of the time trained",
+        "goodput": _goodput(job, time),
         "time": formatting.time_breakdown(time),
         "started": started and formatting.clock(started),
         "ended": ended and formatting.clock(ended),
@@ -48,10 +53,26 @@ def facts(job: Job, time: TimeBreakdown, directory: str) -> Iterator[tuple[str, 
     yield from ((label, text) for label, text in lines.items() if text)
 
 
+def _goodput(job: Job, time: TimeBreakdown) -> str:
+    if time["goodput"] is not None:
+        return f"{time['goodput']:.0%} of the time trained"
+    return "not known: the script reports no steps, so what it repeated is not known" if job["restarts"] else ""
+
+
+def checkpoints(job: Job, limit: int = 5) -> Iterator[str]:
+    """The latest checkpoints that the script itself wrote."""
+    if job["checkpoints"]:
+        yield "  checkpoints of the script itself:"
+        yield from (f"    {formatting.checkpoint(each)}" for each in job["checkpoints"][:limit])
+
+
 def history(attempts: list[Attempt]) -> Iterator[str]:
     """How each attempt started, how far it came and why it ended."""
     for attempt in attempts:
         start = "from the start"
+        if attempt["resumed_from_path"]:
+            verb = "loaded" if attempt["number"] == 1 else "resumed from"
+            start = f"{verb} {sanitize_line(attempt['resumed_from_path'])}"
         if attempt["resumed_from_step"]:
             start = f"resumed from step {attempt['resumed_from_step']}"
         span = f"{formatting.clock(attempt['started_at'])} to {formatting.clock(attempt['ended_at'])}"
@@ -70,6 +91,8 @@ def _details(attempt: Attempt) -> Iterator[str]:
     else:
         yield f"ended: {formatting.classified_outcome(attempt['outcome'])}"
     yield _steps(attempt)
+    if (args := attempt.get("args")) is not None:
+        yield f"arguments: {sanitize_line(shlex.join(args))}"
     if attempt["reason"]:
         yield f"then: {sanitize_line(attempt['reason'])}"
 

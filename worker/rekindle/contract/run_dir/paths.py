@@ -34,6 +34,7 @@ class RankDir:
     metrics = _Child("metrics.jsonl")  # one ``MetricPoint`` a line
     stacks = _Child("stacks.log")  # stacks of all threads, appended by faulthandler at every ``STACK_SIGNAL``
     chaos = _Child("chaos")  # the ``Fault`` that the rank injects into itself at the next ``CHAOS_SIGNAL``
+    files = _Child("files.jsonl")  # one ``FileRecord`` a line: where the script writes, which checkpoints it loads
     debug_socket = _Child("debug.sock")  # Unix socket of torch's debug server in the rank: flight recorder and more
 
     def log(self, stream: str) -> Path:
@@ -49,6 +50,7 @@ class AttemptDir:
 
     root: Path
 
+    arguments = _Child("arguments.json")  # list of the script's arguments in this attempt; written by the keeper
     agent_log = _Child("agent.log")  # output of the torchrun agent, and of a rank before it has a log of its own
     usage = _Child("usage.jsonl")  # one ``UsageSample`` a line, of bounded size; written by the keeper, not fsynced
     scalars = _Child("scalars.jsonl")  # ``MetricPoint``s: what the script wrote for TensorBoard, copied by the keeper
@@ -82,6 +84,7 @@ class RunDir:
     fence = _Child("fence.json")  # ``{"generation": …}``: the only generation that may commit a snapshot now
     code = _Child("code")  # the copy of the user's code made at submit: working directory of every rank
     code_manifest = _Child("code.json")  # hashes of the code as it was submitted; written once by the server
+    observed = _Child("observed.json")  # ``Observations`` as JSON, by the keeper: the script's own checkpoints
     surroundings = _Child("surroundings.json")  # interpreter, packages, machine of the latest run, by its keeper
     pace = _Child(
         "pace.json"

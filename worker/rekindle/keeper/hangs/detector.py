@@ -67,7 +67,10 @@ class HangDetector:
         all_ranks = list(ranks)
         running = [rank for rank in all_ranks if rank.ended_at is None and not rank.done]
         now = time.monotonic()
-        world = {rank.rank: probe(rank.rank, rank.pid, self._dir.rank(rank.rank)) for rank in running}
+        world = {
+            rank.rank: probe(rank.rank, rank.pid, self._dir.rank(rank.rank), alone=len(all_ranks) == 1)
+            for rank in running
+        }
         self._find_stragglers(world)
         world = self._latest = {rank: _with_known(sample, self._latest.get(rank)) for rank, sample in world.items()}
         self._find_dead_loops(running, world)

@@ -9,6 +9,7 @@ from rekindle.contract.run_dir.json_records import read_record
 from rekindle.contract.run_dir.paths import RankDir
 from rekindle.contract.run_dir.rank_records import RankStatus
 from rekindle.contract.safe_open import regular_size
+from rekindle.keeper.ranks.processes import descendants
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,15 +31,19 @@ class RankSample:
     in_dead_loop: bool = False  # computes, and does nothing that a computation with a purpose does
 
 
-def probe(rank: int, pid: int, rank_dir: RankDir) -> RankSample:
-    """Never raises: what cannot be observed is None."""
+def probe(rank: int, pid: int, rank_dir: RankDir, *, alone: bool = False) -> RankSample:
+    """Never raises: what cannot be observed is None.
+
+    ``alone``: of a job of one rank, which may leave all work to processes that it has started: their time counts, too.
+    """
+    tree = (pid, *descendants(pid)) if alone else (pid,)
     status, recorder = read_record(rank_dir.status, RankStatus), collectives(rank_dir)
     return RankSample(
         rank=rank,
         step=None if status is None else status.step,
         phase=None if status is None else status.phase,
         output=regular_size(rank_dir.log("stdout")) + regular_size(rank_dir.log("stderr")),
-        cpu=cpu_seconds(pid),
+        cpu=sum(cpu_seconds(each, with_children=alone) for each in tree),
         collectives=None if recorder is None else recorder.last_enqueued,
         state=process_state(pid),
         total_collectives=0 if recorder is None else recorder.total_enqueued,

@@ -88,7 +88,8 @@ export class JobActions {
     if (!job) return;
     this.#open = action;
     const { title, yes } = "verb" in action ? { title: `${action.verb} this job?`, yes: `${action.verb} the job` } : action;
-    const { consequence, fields, run } = action;
+    const { fields, run } = action;
+    const consequence = ("loss" in action && action.loss?.(job)) || action.consequence;
     this.#dialog.open({ title, jobs: [job], consequence, fields: fields?.(job), yes, run: (chosen) => run(job, chosen) });
   }
 }

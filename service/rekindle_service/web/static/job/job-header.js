@@ -7,18 +7,22 @@ import { END, linkTo } from "../log/log-permalink.js";
 import { experimentUrl } from "../shared/api.js";
 import { byId, h, setText } from "../shared/dom.js";
 import { NONE, count, duration, failureLocation, outOf, percent, ranksText, secondsBetween, secondsSince, speed, waitText } from "../shared/format.js";
+import { drainLoss } from "../shared/job-actions.js";
 import { badge, isHeld, progressBar, setBadge, setProgress, stateWord } from "../shared/job-state.js";
 import { everySecond } from "../shared/ticker.js";
 
+/** From printed lines, where the script reports none. @param {number | null} reported @param {number | null} estimate */
+const estimated = (reported, estimate) => (reported === null && estimate !== null ? `about ${count(estimate)} (estimate)` : null);
+
 const FIGURES = /** @type {[string, (job: Job) => string][]} */ ([
-  ["Step", (job) => outOf(job.step, job.steps)],
-  ["Epoch", (job) => outOf(job.epoch, job.epochs)],
+  ["Step", (job) => estimated(job.step, job.estimated_step) ?? outOf(job.step, job.steps)],
+  ["Epoch", (job) => estimated(job.epoch, job.estimated_epoch) ?? outOf(job.epoch, job.epochs)],
   ["Time left", (job) => duration(job.eta_seconds)],
   ["Speed", (job) => (job.state === "running" ? speed(job.steps_per_second) : NONE)],
   ["Ranks", ranksText],
   ["Restarts", (job) => count(job.restarts)],
   ["Latest snapshot", (job) => (job.snapshot_step === null ? NONE : `step ${count(job.snapshot_step)}`)],
-  ["Goodput", (job) => percent(job.goodput)],
+  ["Goodput", (job) => (job.goodput === null && job.restarts ? "not known" : percent(job.goodput))],
   ["Running for", (job) => duration(job.started_at ? secondsBetween(job.started_at, job.ended_at) : null)],
 ]);
 
@@ -82,7 +86,7 @@ function bannerTexts(job) {
   if (job.state === "cancelled") return ["Cancelled", reason];
   if (isHeld(job)) return ["On hold", "The job does not start until you release it."];
   if (job.state === "queued") return [job.queue_position === null ? "Queued" : `Queued, position ${job.queue_position}`, waitText(job)];
-  if (job.intent === "drain") return ["Draining", "The job saves a snapshot at the next step boundary and then releases its slots."];
+  if (job.intent === "drain") return ["Draining", drainLoss(job) || "The job saves a snapshot at the next step boundary and then releases its slots."];
   if (job.intent === "cancel") return ["Cancelling", "The job's ranks are being stopped."];
   return ["", ""];
 }

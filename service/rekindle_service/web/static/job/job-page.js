@@ -10,6 +10,7 @@ import { byId } from "../shared/dom.js";
 import { latestWins } from "../shared/latest-wins.js";
 import { idInUrl, markReady, showGone } from "../shared/live-page.js";
 import { showAttemptList } from "./attempt-list.js";
+import { showCheckpoints } from "./checkpoints.js";
 import { showRecorded, showSubmitted } from "./configuration.js";
 import { JobActions } from "./job-actions.js";
 import { JobCharts } from "./job-charts.js";
@@ -83,6 +84,7 @@ function showJob(next) {
   showHeader(next);
   actions.show(next);
   showSubmitted(next);
+  showCheckpoints(next);
   snapshots.setJob(next);
   showTimeline(next);
   byId("stack-open").hidden = next.state !== "running";

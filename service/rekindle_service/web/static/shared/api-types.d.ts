@@ -3,13 +3,18 @@ export interface Page<Item> { items: Item[]; next: string | null }
 export interface AttemptPublic {
   number: number; state: "running" | "ended"; started_at: string | null; ranks_running_at: string | null;
   ended_at: string | null; outcome: Record<string, any> | null; resumed_from_step: number | null;
-  last_step: number | null; snapshot_step: number | null; replayed_steps: number | null; world_size: number | null;
-  devices: string[]; next_try_at: string | null; reason: string | null; faults: FaultPublic[];
+  resumed_from_path: string | null; last_step: number | null; snapshot_step: number | null;
+  replayed_steps: number | null; world_size: number | null; devices: string[]; next_try_at: string | null;
+  reason: string | null; args: string[] | null; faults: FaultPublic[];
 }
 export interface BuiltIn { name: string; size: string; title: string; jobs: number; definition: Record<string, any>; }
 export interface Bundle { id: string; bytes: number; }
 export interface ChaosPublic { attempt: number; fault: string; rank: number | null; }
 export interface ChaosRequest { fault: Fault; rank?: number | null; }
+export interface CheckpointPublic {
+  path: string; kind: string; bytes: number; written_at: string | null; attempt: number; complete: boolean;
+  loaded: number | null;
+}
 export interface Code { path?: string | null; bundle?: string | null; git?: string | null; ref?: string | null; }
 export interface CodePublic { digest: string; files: number; bytes: number; }
 export interface ConfigurationPublic {
@@ -60,24 +65,29 @@ export interface IntervalPublic {
   category: TimeCategory; attempt: number | null; started_at: string | null; seconds: number;
 }
 export interface JobCreate {
-  args?: string[]; env?: Record<string, string>; nodes?: number; device?: "auto" | "cpu" | "cuda"; priority?: number;
+  args?: string[]; env?: Record<string, string>; nodes?: number; device?: string; devices_per_rank?: number;
+  launch?: "auto" | "torchrun" | "process"; links?: "preferred" | "required" | "avoided"; priority?: number;
   after?: string[]; max_failures?: number; hang_timeout?: number | null; time_limit?: number | null;
-  snapshot?: SnapshotPolicyOptions; warm?: boolean; name?: string | null; script?: string | null;
-  module?: string | null; recipe?: string | null; code?: Code | null; python?: string | null;
+  snapshot?: SnapshotPolicyOptions; warm?: boolean; watch?: string[]; on_restart?: string[];
+  continue_from?: string | null; exclude?: string[]; gitignore?: boolean; keep_links?: boolean; name?: string | null;
+  script?: string | null; module?: string | null; recipe?: string | null; code?: Code | null; python?: string | null;
   ranks?: number | RankRange;
 }
 export interface JobPatch { name?: string | null; priority?: number | null; max_failures?: number | null; }
 export interface JobPublic {
-  args: string[]; env: Record<string, string>; nodes: number; device: "auto" | "cpu" | "cuda"; priority: number;
+  args: string[]; env: Record<string, string>; nodes: number; device: string; devices_per_rank: number;
+  launch: "auto" | "torchrun" | "process"; links: "preferred" | "required" | "avoided"; priority: number;
   after: string[]; max_failures: number; hang_timeout: number | null; time_limit: number | null;
-  snapshot: SnapshotPolicyOptions; warm: boolean; id: string; number: number; name: string; state: string;
+  snapshot: SnapshotPolicyOptions; warm: boolean; watch: string[]; on_restart: string[]; continue_from: string | null;
+  exclude: string[]; gitignore: boolean; keep_links: boolean; id: string; number: number; name: string; state: string;
   phase: string | null; intent: string; attempt: number; world_size: number | null; ranks: RankRange; devices: string[];
   epoch: number | null; epochs: number | null; step: number | null; steps: number | null; progress: number | null;
   eta_seconds: number | null; steps_per_second: number | null; restarts: number; outcome: Record<string, any> | null;
   next_try_at: string | null; queue_position: number | null; waiting_for: string | null; target: Target;
-  code: Record<string, string>; snapshot_step: number | null; notice: string | null; created_at: string | null;
+  code: Record<string, string>; snapshot_step: number | null; checkpoints: CheckpointPublic[];
+  estimated_step: number | null; estimated_epoch: number | null; notice: string | null; created_at: string | null;
   started_at: string | null; ended_at: string | null; goodput: number | null; version: number; python: string;
-  experiment_id: string | null;
+  warnings: string[]; experiment_id: string | null;
 }
 export type JobState = "queued" | "starting" | "running" | "recovering" | "succeeded" | "failed" | "cancelled";
 export interface Link { first: string; second: string; kind: string; }

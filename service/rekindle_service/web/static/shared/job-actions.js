@@ -6,6 +6,7 @@
  * @property {string} verb as in "Cancel 3 jobs?"
  * @property {string} done as in "3 jobs cancelled"
  * @property {string} consequence
+ * @property {(job: Job) => string} [loss] what is lost of this job, said instead of the consequence; empty for none
  * @property {(job: Job) => boolean} possible
  * @property {(job: Job | null) => HTMLElement[]} [fields] what to choose first; the job is null where there are several
  * @property {(job: Job, chosen: FormData) => Promise<unknown>} run
@@ -13,7 +14,17 @@
 import { call } from "./api.js";
 import { field } from "./confirm-dialog.js";
 import { h } from "./dom.js";
+import { ago } from "./format.js";
 import { hasEnded, isHeld } from "./job-state.js";
+
+/** What a drain loses of a script that reports no steps; empty for one that does. @param {Job} job */
+export function drainLoss({ step, state, checkpoints }) {
+  if (step !== null || state === "queued") return "";
+  const stopped = "This script reports no steps to rekindle: it is stopped by SIGTERM, and unless it saves then,";
+  const latest = checkpoints.find(({ complete, attempt }) => complete && attempt > 0);
+  if (!latest) return `${stopped} all its work is lost: no checkpoint of its own was found.`;
+  return `${stopped} what it did after its checkpoint ${latest.path} (${ago(latest.written_at)}) is lost.`;
+}
 
 /** @type {JobAction} */
 export const HOLD = {
@@ -29,6 +40,7 @@ export const DRAIN = {
   verb: "Drain",
   done: "drained",
   consequence: "A drained job saves a snapshot at the next step boundary, releases its slots and returns to the queue, on hold until you release it.",
+  loss: drainLoss,
   possible: (job) => !hasEnded(job) && job.state !== "queued" && job.intent === "run",
   run: HOLD.run,
 };
@@ -46,8 +58,8 @@ export const RELEASE = {
 export const RESUME = {
   verb: "Resume",
   done: "resumed",
-  consequence: "The job returns to the queue and continues from its latest snapshot.",
-  possible: (job) => job.state === "failed" || job.state === "cancelled",
+  consequence: "The job returns to the queue and continues from its latest snapshot. One that has finished its training ends again at once.",
+  possible: hasEnded,
   run: RELEASE.run,
 };
 

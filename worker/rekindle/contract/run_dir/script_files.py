@@ -1,0 +1,79 @@
+"""What is learned of a script that reports nothing: the files that it writes and loads, and what it prints.
+
+``files.jsonl`` of a rank names where it writes; ``observed.json`` of the run is what the keeper makes of that.
+"""
+
+import re
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+
+from rekindle.contract.run_dir.json_records import Count, JsonRecord
+
+_VARYING = re.compile(r"\d+|(?<=tmp)[a-z0-9_]{8}")
+
+
+class FileUse(StrEnum):
+    """What a rank did with a file."""
+
+    TRACKED = "tracked"  # the first line: from here on nothing is missed
+    WRITTEN = "written"  # opened for writing; the first of all files of its pattern in its directory
+    RENAMED = "renamed"  # ``source`` got the name ``path``: a file or a whole directory
+    LOADED = "loaded"  # a known checkpoint was opened for reading
+    SPAWNED = "spawned"  # another program was started, whose files nobody tracks
+
+
+@dataclass(frozen=True, slots=True)
+class FileRecord(JsonRecord):
+    """One line of ``files.jsonl``; paths are absolute."""
+
+    use: FileUse
+    path: str
+    at: float  # seconds since the epoch
+    source: str | None = None
+
+
+@dataclass(slots=True)
+class Checkpoint(JsonRecord):
+    """A checkpoint that the script itself wrote, or that was there before it: a file, or a directory of files."""
+
+    path: str
+    kind: str  # "torch", "safetensors", "sharded" (torch.distributed.checkpoint), or "file" of any other format
+    bytes: Count
+    written_at: float  # seconds since the epoch
+    attempt: int  # that wrote it last; 0 = it was there before the first one
+    complete: bool = True  # as far as its format shows
+    loaded: int | None = None  # the latest attempt that loaded it
+    lacks: str | None = None  # pattern of a file that the directory lacks and the one before has
+    files: list[str] = field(default_factory=list)  # names below ``path`` where that is a directory
+
+    def paths(self) -> list[str]:
+        """Of all its files."""
+        return [f"{self.path}/{name}" for name in self.files] or [self.path]
+
+
+@dataclass(slots=True)
+class Observations(JsonRecord):
+    """``observed.json``, replaced whole by the keeper. Estimates come from printed lines of ``attempt``."""
+
+    attempt: int = 0
+    ended: bool = False  # of ``attempt``: what is incomplete now stays so
+    checkpoints: list[Checkpoint] = field(default_factory=list)  # latest first, a bounded number
+    temporary: list[str] = field(default_factory=list)  # patterns of names that are renamed when they are whole
+    estimated_step: Count | None = None
+    estimated_epoch: Count | None = None
+
+    def saved_by(self, attempt: int) -> list[Checkpoint]:
+        """The complete checkpoints that ``attempt`` wrote."""
+        return [each for each in self.checkpoints if each.attempt == attempt and each.complete]
+
+
+def name_pattern(name: str) -> str:
+    """The same for the names of all checkpoints of a script: ``epoch=3.ckpt`` and ``epoch=14.ckpt``."""
+    return _VARYING.sub("#", name)
+
+
+def shown_path(path: str, code: Path) -> str:
+    """Relative to ``code``, the script's working directory, where it is in it."""
+    prefix = f"{code}/"
+    return path.removeprefix(prefix)

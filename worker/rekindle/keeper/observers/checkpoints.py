@@ -1,0 +1,235 @@
+"""The script's own checkpoints: which there are, which the attempt wrote, loaded or tore, learned while it runs.
+
+Ranks record where they write (``rank/file_tracking.py``); here these directories are listed for files of the same name
+patterns, and, since not everything is recorded, the working directory, the snapshot directory and the paths of
+``--watch`` as well. What a file is shows its content (``checkpoint_format``). In the snapshot directory and in watched
+paths, which are for nothing else, a file of any other format counts, too.
+
+All of it is bounded: in the files that are listed, in the checkpoints that are kept, and in the time of one call.
+"""
+
+import os
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+
+from rekindle.contract.files import write_json
+from rekindle.contract.run_dir.json_records import read_record
+from rekindle.contract.run_dir.paths import RunDir
+from rekindle.contract.run_dir.script_files import Checkpoint, FileRecord, Observations, name_pattern, shown_path
+from rekindle.keeper.observers.checkpoint_format import SHARD, recognize, shards_complete
+from rekindle.keeper.observers.checkpoint_sources import (
+    MAX_FILES_IN_CHECKPOINT,
+    Candidate,
+    CheckpointSources,
+    Version,
+    is_record,
+    path_pattern,
+    size_and_time,
+)  # fmt: skip
+from rekindle.keeper.observers.files import walk_files
+
+INTERVAL = 2.0  # seconds
+MAX_SECONDS = 0.2  # per call: a keeper that lists does not notice that a rank ends
+LAST_MAX_SECONDS = 3.0  # when the ranks are gone
+MAX_CHECKPOINTS = 100  # that are kept, the latest ones
+_REST_FACTOR = 20  # times as long as a call has taken passes before the next one
+_MAX_RECOGNIZED = 20_000  # files whose format is remembered
+_MAX_KNOWN_BEFORE = 500  # files examined for what was there before the first attempt
+
+_WEIGHTS = (".bin", ".ckpt", ".pt", ".pth", ".safetensors", ".tar")
+_KINDS = ("sharded", "torch", "safetensors", "file")  # of a directory with several the first
+_RECENT = 120.0  # seconds before the end in which a directory may have been in the making
+_CLOCK_TOLERANCE = 1.0  # seconds by which a file system's clock may differ
+
+
+class CheckpointTracker:
+    """One per attempt; make it before the ranks start. ``observed`` is what is stored, of earlier attempts too."""
+
+    def __init__(self, run_dir: RunDir, attempt: int, watch: Sequence[str] = (), *, lost: bool = False) -> None:
+        """``watch``: paths of files or directories, absolute or relative to the working directory.
+
+        ``lost``: the attempt has ended and its keeper with it: call ``finish`` next.
+        """
+        self._run_dir, self._attempt = run_dir, attempt
+        stored = read_record(run_dir.observed, Observations)
+        self.observed = Observations() if stored is None else stored
+        self._sources = CheckpointSources(run_dir, attempt, watch, self.observed.temporary)
+        self._roots = tuple(f"{root}/" for root in self._sources.roots)
+        self._formats: dict[str, tuple[Version, str, bool]] = {}  # kind "" for no checkpoint
+        self._first_save_at = float("inf")  # seconds since the epoch
+        self._next_scan = 0.0  # seconds of CLOCK_MONOTONIC
+        self.resumed_from: str | None = None
+        self._drop_deleted()
+        for checkpoint in self.observed.checkpoints:
+            self._sources.add_known(checkpoint)
+        deadline = time.monotonic() + LAST_MAX_SECONDS
+        self._before = {} if lost else {each.path: each.version for each in self._sources.candidates(deadline)}
+        self._lost = lost
+        if stored is None and not lost:
+            self._add_known_before()
+        self._known = {each.path: (each.attempt, each.written_at) for each in self.observed.checkpoints}
+        self.observed.attempt, self.observed.ended = attempt, False
+        self.observed.estimated_step = self.observed.estimated_epoch = None
+        self._stored: dict[str, object] = {}
+        self._store(durable=False)
+
+    def set_estimates(self, step: int | None, epoch: int | None) -> None:
+        """From printed lines; stored by the next scan."""
+        self.observed.estimated_step, self.observed.estimated_epoch = step, epoch
+
+    @property
+    def resumed_from_path(self) -> str | None:
+        return None if self.resumed_from is None else shown_path(self.resumed_from, self._run_dir.code)
+
+    @property
+    def saved(self) -> bool | None:
+        """Whether this attempt has completed a checkpoint; None where that cannot be known.
+
+        It is known where the script has ever written one that is recognised.
+        """
+        if self.observed.saved_by(self._attempt):
+            return True
+        return False if any(each.attempt for each in self.observed.checkpoints) else None
+
+    @property
+    def loaded(self) -> bool | None:
+        """Whether the script has loaded a checkpoint of an earlier attempt; None where that cannot be known."""
+        if self.resumed_from is not None:
+            return True
+        return None if self._sources.spawned or not self._sources.tracked_ranks else False
+
+    def scan_if_due(self) -> None:
+        now = time.monotonic()
+        if now >= self._next_scan:
+            self._scan(MAX_SECONDS)
+            self._next_scan = time.monotonic() + max(INTERVAL, _REST_FACTOR * (time.monotonic() - now))
+
+    def finish(self) -> None:
+        """Once the ranks are gone: what is incomplete now stays so."""
+        self._scan(LAST_MAX_SECONDS)
+        self._mark_lacking()
+        self.observed.ended = True
+        self._store(durable=True)
+
+    def _scan(self, seconds: float) -> None:
+        loaded = self._sources.read_records()
+        groups: dict[str, list[Candidate]] = {}
+        for candidate in self._sources.candidates(time.monotonic() + seconds):
+            if self._is_changed(candidate) and self._format(candidate)[0]:
+                groups.setdefault(candidate.group or self._sources.group(candidate.path), []).append(candidate)
+        for path, files in groups.items():
+            if not self._sources.is_temporary(path):
+                self._update(path, files)
+        for record in loaded:
+            self._note_loaded(record)
+        self._drop_deleted()
+        self._store(durable=False)
+
+    def _drop_deleted(self) -> None:
+        """And all but the latest."""
+        kept = [each for each in self.observed.checkpoints if os.path.lexists(each.path)]
+        self.observed.checkpoints = sorted(kept, key=lambda each: -each.written_at)[:MAX_CHECKPOINTS]
+
+    def _store(self, *, durable: bool) -> None:
+        """What does not fit on a full disk is stored by the next call."""
+        value = self.observed.to_json()
+        if value != self._stored or durable:
+            with suppress(OSError):
+                write_json(self._run_dir.observed, value, durable=durable)
+                self._stored = value
+
+    def _note_loaded(self, record: FileRecord) -> None:
+        path = self._sources.group(record.path)
+        known = self._known.get(path) or self._known.get(record.path)
+        if known is None or record.at > self._first_save_at:
+            return  # its own: a script may load the best model in the end
+        path = path if path in self._known else record.path
+        for checkpoint in self.observed.checkpoints:
+            if checkpoint.path == path:
+                checkpoint.loaded = self._attempt
+        if self.resumed_from is None or known > self._known[self.resumed_from]:
+            self.resumed_from = path
+
+    def _is_changed(self, candidate: Candidate) -> bool:
+        """Since this attempt began. Of a directory that was not listed then, the clock decides."""
+        if (before := self._before.get(candidate.path)) is not None:
+            return before != candidate.version
+        if not self._lost and candidate.path.startswith(self._roots):
+            return True
+        if candidate.path in self._sources.written:
+            return True
+        return candidate.version[1] >= (self._sources.started_at - _CLOCK_TOLERANCE) * 1e9
+
+    def _format(self, candidate: Candidate) -> tuple[str, bool]:
+        """Kind, empty for what is no checkpoint, and whether it is complete; remembered per version of the file."""
+        path, version = candidate.path, candidate.version
+        if (known := self._formats.get(path)) is not None and known[0] == version:
+            return known[1], known[2]
+        found = recognize(Path(path))
+        kind, complete = ("", True) if found is None else (found.kind, found.complete)
+        if not kind and candidate.any_format and not is_record(path):
+            kind = "file"
+        if len(self._formats) < _MAX_RECOGNIZED:
+            self._formats[path] = version, kind, complete
+        return kind, complete
+
+    def _update(self, path: str, changed: Sequence[Candidate]) -> None:
+        """The checkpoint at ``path`` after this attempt has written the ``changed`` files of it."""
+        formats = [self._format(candidate) for candidate in changed]
+        written_at = max(candidate.version[1] for candidate in changed) / 1e9
+        files = list(walk_files(Path(path), MAX_FILES_IN_CHECKPOINT))  # none where it is a file
+        self._replace(
+            Checkpoint(
+                path=path,
+                kind=min((kind for kind, _ in formats), key=_KINDS.index),
+                bytes=sum(size_and_time(entry)[0] for entry in files) or changed[0].version[0],
+                written_at=written_at,
+                attempt=self._attempt,
+                complete=all(complete for _, complete in formats) and shards_complete(files),
+                files=[entry.path[len(path) + 1 :] for entry in files],
+            )
+        )
+        self._first_save_at = min(self._first_save_at, written_at)
+
+    def _replace(self, checkpoint: Checkpoint) -> None:
+        others = []
+        for each in self.observed.checkpoints:
+            if each.path == checkpoint.path:
+                checkpoint.loaded = each.loaded
+            else:
+                others.append(each)
+        self.observed.checkpoints = [*others, checkpoint]
+
+    def _mark_lacking(self) -> None:
+        """A directory that was written last and lacks a file of the one before it: its attempt ended too early.
+
+        So it is with Trainer's, which writes ``trainer_state.json`` last and needs it first.
+        """
+        directories = [each for each in self.observed.checkpoints if each.files and each.complete]
+        for latest in directories:
+            family = [each for each in directories if path_pattern(each.path) == path_pattern(latest.path)]
+            older = [each for each in family if each.written_at < latest.written_at]
+            before = max(older, key=_written_at, default=None)
+            is_recent = latest.attempt == self._attempt and latest.written_at > time.time() - _RECENT
+            if before is not None and is_recent and latest is max(family, key=_written_at):
+                lacking = set(map(name_pattern, before.files)) - set(map(name_pattern, latest.files))
+                latest.lacks = min(lacking, default=None)
+                latest.complete = not lacking
+
+    def _add_known_before(self) -> None:
+        """Checkpoints that came with the code or the command: the script may load them."""
+        names = (path for path in self._before if path.endswith(_WEIGHTS) or path.endswith(SHARD))
+        for path in islice(names, _MAX_KNOWN_BEFORE):
+            version = self._before[path]
+            kind, _complete = self._format(Candidate(path, version))
+            if kind and self._sources.group(path) not in {each.path for each in self.observed.checkpoints}:
+                self._update(self._sources.group(path), [Candidate(path, version)])
+                self.observed.checkpoints[-1].attempt = 0
+        self._first_save_at = float("inf")
+
+
+def _written_at(checkpoint: Checkpoint) -> float:
+    return checkpoint.written_at

@@ -1,0 +1,56 @@
+"""What an attempt's script does although it reports nothing: checkpoints written, loaded and torn, progress printed."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rekindle.contract.run_dir.journal import RecordType
+from rekindle.contract.run_dir.paths import RunDir
+from rekindle.contract.run_dir.script_files import shown_path
+from rekindle.keeper.attempt_result import AttemptResult
+from rekindle.keeper.observers.checkpoints import CheckpointTracker
+from rekindle.keeper.observers.printed_progress import PrintedProgress
+from rekindle.keeper.observers.torn_checkpoints import move_torn
+
+_REPORTING_RANK = 0
+
+
+class ScriptObserver:
+    """One per attempt. Make it before the ranks start and after those of the attempt before are gone."""
+
+    def __init__(self, run_dir: RunDir, attempt: int, watch: Sequence[str], record: Callable[..., Any]) -> None:
+        """``record`` writes to the journal of the attempt."""
+        self._record = record
+        for checkpoint, target in move_torn(run_dir, watch):
+            paths = {"path": shown_path(checkpoint.path, run_dir.code), "moved_to": shown_path(target, run_dir.code)}
+            record(RecordType.CHECKPOINT_TORN, **paths, written_by=checkpoint.attempt)
+        self._tracker = CheckpointTracker(run_dir, attempt, watch)
+        rank_dir = run_dir.attempt(attempt).rank(_REPORTING_RANK)
+        self._printed = PrintedProgress([rank_dir.log("stdout"), rank_dir.log("stderr")])
+        self._loaded: str | None = None
+
+    def observe_if_due(self) -> None:
+        self._printed.read_if_due()
+        self._tracker.set_estimates(self._printed.step, self._printed.epoch)
+        self._tracker.scan_if_due()
+        self._record_loaded()
+
+    def finish(self, result: AttemptResult) -> None:
+        """Once the ranks are gone: add to ``result`` what the script has saved and loaded by itself."""
+        self._printed.read()
+        self._tracker.set_estimates(self._printed.step, self._printed.epoch)
+        self._tracker.finish()
+        self._record_loaded()
+        result.own_checkpoint_saved, result.own_checkpoint_loaded = self._tracker.saved, self._tracker.loaded
+
+    def _record_loaded(self) -> None:
+        path = self._tracker.resumed_from_path
+        if path is not None and path != self._loaded:
+            self._loaded = path
+            self._record(RecordType.CHECKPOINT_LOADED, path=path)
+
+
+def add_checkpoints_of_lost(result: AttemptResult, run_dir: RunDir, watch: Sequence[str]) -> None:
+    """As ``ScriptObserver.finish``, for an attempt that ended together with its keeper."""
+    tracker = CheckpointTracker(run_dir, result.attempt, watch, lost=True)
+    tracker.finish()
+    result.own_checkpoint_saved, result.own_checkpoint_loaded = tracker.saved, tracker.loaded

@@ -1,0 +1,170 @@
+"""Records where a script writes files and which checkpoints it loads, without changing what the script sees.
+
+How: an audit hook sees every ``open``, rename and started program of this process and its forks, for 0.7 µs each. It
+sees nothing where C++ or Rust opens the file: ``torch.save`` to a path, and safetensors. There a function that these
+modules use internally is replaced by one that records the path; the functions that scripts call stay as they are.
+Programs that the script starts are not tracked: the keeper lists their directories instead.
+
+The hook keeps no descriptor open, which a script that closes all of its own would reuse. It catches nothing but errors
+of its own file: a signal handler of the script may raise while it runs, and that exception belongs to the script.
+"""
+
+import importlib
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from rekindle.contract.run_dir.json_records import read_record
+from rekindle.contract.run_dir.paths import RankDir, RunDir
+from rekindle.contract.run_dir.script_files import FileRecord, FileUse, Observations, name_pattern
+
+MAX_PATTERNS = 10_000  # of directory and name; what a script writes beyond them is not learned
+MAX_LOADED = 1_000
+_WRITING = os.O_WRONLY | os.O_RDWR
+_STARTS = frozenset({"subprocess.Popen", "os.posix_spawn", "os.system", "os.exec"})
+_IGNORED = ("/dev/", "/proc/", "/sys/")
+_IGNORED_PARTS = ("/__pycache__/", "/.cache/", "/torchinductor_", "/.triton/", "/wandb/", "/mlruns/", "/site-packages/")
+
+
+@dataclass(frozen=True, slots=True)
+class _Internal:
+    """A function by which a library opens files without an audit event; ``position`` is that of the path."""
+
+    module: str
+    name: str
+    position: int
+    loads: bool = False
+
+
+_INTERNALS = (
+    _Internal("torch.serialization", "_open_zipfile_writer", 0),
+    _Internal("safetensors.torch", "serialize_file", 1),
+    _Internal("safetensors.torch", "safe_open", 0, loads=True),
+)
+_IMPORTED_AT_ONCE = "safetensors.torch"
+"""A script may call it in its very next line, with no event before; the import of torch causes thousands."""
+
+_MODULES = {internal.module for internal in _INTERNALS}
+
+
+def track_files(run_dir: RunDir, rank_dir: RankDir) -> None:
+    """Record from now on, until this process ends. Call it after the rank's output is captured."""
+    observed = read_record(run_dir.observed, Observations)
+    tracker = _Tracker(rank_dir, observed or Observations(), ignored=(*_IGNORED, f"{run_dir.attempts}/"))
+    tracker.record(FileUse.TRACKED, str(rank_dir.files))
+    sys.addaudithook(tracker.on_event)  # an event by itself, which replaces what is imported already
+
+
+class _Tracker:
+    """Memory and file are bounded: of the files that differ only in numbers, the first one in a directory counts."""
+
+    def __init__(self, rank_dir: RankDir, observed: Observations, ignored: tuple[str, ...]) -> None:
+        self._log, self._ignored = str(rank_dir.files), ignored
+        self._known = _file_names(observed)
+        self._known_names = {path.rpartition("/")[2] for path in self._known}
+        self._patterns: set[tuple[str, str]] = set()
+        self._loaded: set[str] = set()
+        self._spawned = False
+        self._importing = {internal.module for internal in _INTERNALS} & sys.modules.keys()
+
+    def on_event(self, event: str, args: tuple[Any, ...]) -> None:
+        """The audit hook."""
+        if event == "open":
+            path, _, flags = args
+            if isinstance(flags, int) and flags & _WRITING:
+                self.written(path)
+            elif self._known_names and isinstance(path, str) and path.rpartition("/")[2] in self._known_names:
+                self.loaded(path)
+        elif event == "os.rename":
+            self.renamed(args[0], args[1])
+        elif event in _STARTS and not self._spawned:
+            self._spawned = True
+            self.record(FileUse.SPAWNED, "")
+        elif event == "import" and args[0] in _MODULES and args[0] not in self._importing:
+            self._importing.add(args[0])
+            if args[0] == _IMPORTED_AT_ONCE:
+                with suppress(ImportError):  # which the script's own import then raises
+                    importlib.import_module(args[0])
+        if self._importing:
+            self._replace_internals()
+
+    def written(self, path: object) -> None:
+        if (absolute := self._absolute(path)) is not None and self._is_new(absolute):
+            self.record(FileUse.WRITTEN, absolute)
+
+    def renamed(self, source: object, path: object) -> None:
+        absolute, before = self._absolute(path), self._absolute(source)
+        if absolute is not None and self._is_new(absolute):
+            self.record(FileUse.RENAMED, absolute, before)
+
+    def loaded(self, path: object) -> None:
+        absolute = self._absolute(path)
+        if absolute in self._known and absolute not in self._loaded and len(self._loaded) < MAX_LOADED:
+            self._loaded.add(absolute)
+            self.record(FileUse.LOADED, absolute)
+
+    def record(self, use: FileUse, path: str, source: str | None = None) -> None:
+        """In one write, which processes that the rank has forked cannot interrupt. On a full disk the line is lost."""
+        line = json.dumps(FileRecord(use, path, time.time(), source).to_json()).encode() + b"\n"
+        with suppress(OSError):
+            fd = os.open(self._log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+            try:
+                os.write(fd, line)
+            finally:
+                os.close(fd)
+
+    def _is_new(self, path: str) -> bool:
+        directory, _, name = path.rpartition("/")
+        key = directory, name_pattern(name)
+        if key in self._patterns or key[1] == "tmp#" or len(self._patterns) >= MAX_PATTERNS:
+            return False
+        self._patterns.add(key)
+        return True
+
+    def _absolute(self, path: object) -> str | None:
+        """None for a file that is no checkpoint by where it is, and for what is no path."""
+        if isinstance(path, os.PathLike):
+            path = os.fspath(path)
+        if isinstance(path, bytes):
+            path = os.fsdecode(path)
+        if not isinstance(path, str) or path == self._log or "\0" in path:
+            return None
+        absolute = path if path.startswith("/") and "/." not in path else self._resolved(path)
+        ignored = absolute is None or absolute.startswith(self._ignored) or any(p in absolute for p in _IGNORED_PARTS)
+        return None if ignored else absolute
+
+    def _resolved(self, path: str) -> str | None:
+        with suppress(OSError):  # the working directory was removed
+            return os.path.abspath(path)  # noqa: PTH100  # which follows links: the script's own name counts
+        return None
+
+    def _replace_internals(self) -> None:
+        """In modules whose import has ended by now."""
+        for name in list(self._importing):
+            module = sys.modules.get(name)
+            if module is None or getattr(module.__spec__, "_initializing", False):
+                continue
+            self._importing.discard(name)
+            for internal in _INTERNALS:
+                if internal.module == name and (original := getattr(module, internal.name, None)) is not None:
+                    setattr(module, internal.name, self._recording(internal, original))
+
+    def _recording(self, internal: _Internal, original: Callable[..., Any]) -> Callable[..., Any]:
+        note = self.loaded if internal.loads else self.written
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            given = args[internal.position] if len(args) > internal.position else kwargs.get("filename")
+            note(given)
+            return original(*args, **kwargs)
+
+        return call
+
+
+def _file_names(observed: Observations) -> set[str]:
+    """The absolute paths of all files of the known checkpoints."""
+    return {path for checkpoint in observed.checkpoints for path in checkpoint.paths()}
