@@ -92,7 +92,9 @@ class Lab:
         outside = self._outside / str(time.monotonic_ns())
         words = shape.words(outside, _free_port())
         home = self._server.home
-        done = rekindle(home, "submit", "-o", "id", "--device", "cpu", *words, cwd=shape.code)
+        done = rekindle(
+            home, "submit", "-o", "id", "--device", "cpu", *words, cwd=shape.code, timeout=_TIMEOUT * _MAX_LOAD
+        )
         if done.returncode:
             raise SubmitError(_refusal(done.stderr))
         return ServedJob(self._client, home, {"ranks": shape.ranks}, done.stdout.strip())
