@@ -10,7 +10,7 @@ import pytest
 from corpus.shapes import SHAPES, Shape
 from corpus.trial import Lab, lab
 
-ORDINARY = {"ddp_tutorial", "hf_trainer_like", "dcp_sharded", "package"}
+ORDINARY = {"ddp_tutorial", "hf_trainer_like", "sigterm_exit"}
 """Directories of the shapes that the ordinary suite runs."""
 
 

@@ -93,7 +93,7 @@ def _stopped(result: AttemptResult) -> Outcome:
     elif result.exited_incomplete:
         message = (
             f"Stopped {why}: every rank exited with code 0 after SIGTERM, which does not show that the training was "
-            "finished. When the job is resumed, it continues from what the script has saved."
+            "finished. When the job is resumed, it continues from what the script has saved and loads."
         )
     elif klass is OutcomeClass.PREEMPTED:
         message = f"Stopped {why}; the script did not report that it saved."
