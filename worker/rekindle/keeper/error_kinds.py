@@ -20,7 +20,7 @@ _DISK_FULL = re.compile(rf"\[Errno ({errno.ENOSPC}|{errno.EDQUOT})\]|No space le
 
 @dataclass(frozen=True, slots=True)
 class DeviceError:
-    """An error of GPUs or their communication whose text tells what to do about it."""
+    """An error of GPUs or their communication whose text shows what to do about it."""
 
     pattern: re.Pattern[str]
     klass: OutcomeClass

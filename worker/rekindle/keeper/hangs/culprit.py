@@ -45,7 +45,7 @@ class RankObservation:
 
 @dataclass(frozen=True, slots=True)
 class FinishedRank:
-    """A rank whose script has ended as it should, while others go on."""
+    """A rank whose script has ended as it should, while others still run."""
 
     rank: int
     step: int | None  # its last one, where it reports them

@@ -1,4 +1,4 @@
-"""Tells an endless loop from an evaluation: both compute, outside of a collective and without a finished step.
+"""Distinguishes an endless loop from an evaluation: both compute, outside of a collective and without a finished step.
 
 A loop that does nothing stays in one function of the user's own code, and its thread neither allocates memory, nor
 reads or writes, nor waits for another thread. Only on CPUs: a thread that waits for its GPU looks just like that.

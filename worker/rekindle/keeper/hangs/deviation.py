@@ -91,5 +91,5 @@ def _familiarity(history: Sequence[Collective], place: int) -> tuple[int, int]:
             while length < min(earlier, _MAX_CONTEXT) and kinds[earlier - 1 - length] == kinds[place - 1 - length]:
                 length += 1
             contexts[length] += 1
-    longest = max(contexts, default=-1)
-    return longest, contexts[longest]
+    length = max(contexts, default=-1)
+    return length, contexts[length]
