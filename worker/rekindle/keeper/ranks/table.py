@@ -38,8 +38,8 @@ class RankTable:
         for rank in self:
             self.refresh(rank)
         for number in self.missing():
-            if (rank := read_rank_result(self._dir.rank(number), number)) is not None:
-                self.add(rank)
+            if (found := read_rank_result(self._dir.rank(number), number)) is not None:
+                self.add(found)
 
     def record_exit(self, pid: int, exit_code: int | None, signal_number: int | None) -> None:
         """The first report counts: torchrun's own comes later and has less detail. One of both numbers is None."""
