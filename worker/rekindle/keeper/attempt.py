@@ -160,8 +160,10 @@ class Attempt:
         if self._ranks.failed():
             return Ending.RANK_FAILED
         if self._agent_gone():
-            self._ranks.add_unannounced()
-            return Ending.DONE if self._ranks.all(lambda rank: rank.done) else Ending.AGENT_ENDED
+            self._ranks.refresh_all()
+            if self._ranks.all(lambda rank: rank.done):
+                return Ending.DONE
+            return Ending.RANK_FAILED if self._ranks.failed() else Ending.AGENT_ENDED
         if self._hang is not None:
             return Ending.HANG
         if not self._ranks.complete() and time.monotonic() >= self._launched_at + LAUNCH_TIMEOUT:

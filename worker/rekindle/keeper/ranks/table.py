@@ -33,11 +33,13 @@ class RankTable:
         """The ranks of the world that have not started yet, as far as known."""
         return [number for number in range(self._world_size) if number not in self.ranks]
 
-    def add_unannounced(self) -> None:
-        """Add ranks that have left their files but whose start message did not arrive."""
+    def refresh_all(self) -> None:
+        """Read what every rank has left, for messages that did not arrive in time; its start message, too."""
+        for rank in self:
+            self.refresh(rank)
         for number in self.missing():
-            if (rank := read_rank_result(self._dir.rank(number), number)) is not None:
-                self.add(rank)
+            if (found := read_rank_result(self._dir.rank(number), number)) is not None:
+                self.add(found)
 
     def record_exit(self, pid: int, exit_code: int | None, signal_number: int | None) -> None:
         """The first report counts: torchrun's own comes later and has less detail. One of both numbers is None."""
