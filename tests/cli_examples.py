@@ -64,6 +64,7 @@ def attempt(number: int = 1, **changes: Any) -> Any:
         "reason": None,
         "faults": [],
         "replayed_steps": 13,
+        "args": None,
     }
     return fields | changes
 

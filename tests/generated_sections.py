@@ -4,7 +4,8 @@
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 
 from doc_pages import ROOT
 
@@ -52,20 +53,20 @@ def settings() -> Iterator[str]:
 SECTIONS: dict[str, Callable[[], Iterator[str]]] = {"commands": commands, "routes": routes, "settings": settings}
 
 
-def section(name: str) -> str:
-    """What README.md has between the markers of a section. Raises ValueError where it has no such section."""
-    _, begin, rest = README.read_text().partition(f"<!-- {name} -->\n")
+def section(name: str, page: Path = README) -> str:
+    """What a page has between the markers of a section. Raises ValueError where it has no such section."""
+    _, begin, rest = page.read_text().partition(f"<!-- {name} -->\n")
     inside, end, _ = rest.partition(f"<!-- /{name} -->")
     if not (begin and end):
-        raise ValueError(f"{README} has no section between <!-- {name} --> and <!-- /{name} -->")
+        raise ValueError(f"{page} has no section between <!-- {name} --> and <!-- /{name} -->")
     return inside
 
 
-def rewrite(name: str) -> None:
-    """Write a section as it follows from the code."""
+def write_section(name: str, lines: Iterable[str], page: Path = README) -> None:
+    """Replace what a page has between the markers of a section."""
     begin = f"<!-- {name} -->\n"
-    generated = "".join(f"{line}\n" for line in SECTIONS[name]())
-    README.write_text(README.read_text().replace(begin + section(name), begin + generated))
+    generated = "".join(f"{line}\n" for line in lines)
+    page.write_text(page.read_text().replace(begin + section(name, page), begin + generated))
 
 
 def first_sentence(text: str | None) -> str:
@@ -76,4 +77,4 @@ def first_sentence(text: str | None) -> str:
 
 if __name__ == "__main__":
     for name in SECTIONS:
-        rewrite(name)
+        write_section(name, SECTIONS[name]())

@@ -17,6 +17,7 @@ from rekindle_service.config.settings import Settings
 from rekindle_service.http_server import HttpServer, listen, raise_file_limit, url_of
 from rekindle_service.jobs.packaging.git_checkout import check_out
 from rekindle_service.jobs.submitter import Submitter
+from rekindle_service.launchers.editable_installs import EditableModules
 from rekindle_service.launchers.interpreter import InterpreterCheck
 from rekindle_service.launchers.local import KeeperLauncher, prepare_worker_path
 from rekindle_service.machine.devices import find_machine
@@ -59,10 +60,11 @@ def _compose(settings: Settings, stack: ExitStack) -> HttpServer:
     store.migrate()
     listener = _listener(settings)
     stack.callback(listener.close)
-    machine = find_machine(settings.cpu_slots)
+    machine = find_machine(settings.cpu_slots, exclude=settings.excluded_devices)
     monitor = MachineMonitor(machine, home.root)
     stack.callback(monitor.close)
-    reconciler = Reconciler(store, home, machine, KeeperLauncher(home, machine, prepare_worker_path(home)))
+    launcher = KeeperLauncher(home, machine, prepare_worker_path(home))
+    reconciler = Reconciler(store, home, machine, launcher, settings.healthy_seconds)
     stack.callback(reconciler.close)
     stopping = threading.Event()
     state = AppState(
@@ -70,7 +72,7 @@ def _compose(settings: Settings, stack: ExitStack) -> HttpServer:
         store=store,
         machine=machine,
         monitor=monitor,
-        submitter=Submitter(store, home, machine, InterpreterCheck(), check_out),
+        submitter=Submitter(store, home, machine, InterpreterCheck(), check_out, EditableModules()),
         credentials=Credentials(token),
         host=settings.host,
         max_bundle_bytes=settings.bundle_bytes,

@@ -12,7 +12,7 @@ from typing import Any
 from e2e.waiting import until
 from rekindle.contract.environment import RUN_DIR, clean_environment
 from rekindle.contract.files import read_json, write_json
-from rekindle.contract.job import JobSpec, RunIntent, TargetKind
+from rekindle.contract.job import HEALTHY_SECONDS, JobSpec, RunIntent, TargetKind
 from rekindle.contract.processes import ProcessIdentity, boot_id, parent_of
 from rekindle.contract.run_dir.control import ControlMessage, MessageType, notify
 from rekindle.contract.run_dir.journal import Record, RecordType, read_journal
@@ -27,7 +27,9 @@ _LONG = 120.0  # seconds
 class FaultyRun:
     """Starts keepers as the server would, and reads what they leave."""
 
-    def __init__(self, root: Path, script: str, *args: str, ranks: int = 2, **spec: Any) -> None:
+    def __init__(
+        self, root: Path, script: str, *args: str, ranks: int = 2, healthy_seconds: float = HEALTHY_SECONDS, **spec: Any
+    ) -> None:
         """``script`` is copied from ``scripts`` as the job's ``train.py``; further files go to ``run_dir.code``."""
         self.run_dir = RunDir(root)
         for folder in (root, self.run_dir.code, self.run_dir.attempts):
@@ -38,7 +40,7 @@ class FaultyRun:
             name="fault", python=sys.executable, device="cpu", min_ranks=ranks, max_ranks=ranks,
             args=list(args), **wanted,
         )  # fmt: skip
-        self._ranks, self._max_failures = ranks, job.max_failures
+        self._devices, self._max_failures, self._healthy_seconds = job.max_devices, job.max_failures, healthy_seconds
         write_json(self.run_dir.spec, job.to_json())
         self.want(JobIntent.RUN)
         self._keepers: list[subprocess.Popen[bytes]] = []
@@ -60,8 +62,9 @@ class FaultyRun:
         return keeper
 
     def want(self, want: JobIntent, run: int = 1) -> None:
-        devices = [f"cpu:{index}" for index in range(self._ranks)]
-        write_json(self.run_dir.intent, RunIntent(want, run, devices, self._max_failures).to_json())
+        devices = [f"cpu:{index}" for index in range(self._devices)]
+        intent = RunIntent(want, run, devices, self._max_failures, healthy_seconds=self._healthy_seconds)
+        write_json(self.run_dir.intent, intent.to_json())
         notify(self.run_dir, ControlMessage(MessageType.INTENT))
 
     def signal_rank(self, rank: int, number: int = signal.SIGKILL) -> None:
@@ -131,10 +134,8 @@ class FaultyRun:
 
     def reach_step(self, step: int, *, attempt: int = 1, rank: int = 0) -> None:
         def reached() -> bool:
-            lines = self.log(rank).splitlines()
-            return self.attempt >= attempt and any(
-                line.startswith("step ") and int(line[5:]) >= step for line in lines if line[5:].isdecimal()
-            )
+            lines = self.log(rank).splitlines() if self.attempt >= attempt else []
+            return any(line.startswith("step ") and int(line[5:]) >= step for line in lines if line[5:].isdecimal())
 
         until(lambda: reached() or self._ended_early(), f"rank {rank} has done step {step} of attempt {attempt}", _LONG)
         assert reached(), self.story()

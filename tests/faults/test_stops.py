@@ -1,10 +1,12 @@
 """How a job comes to its end before its ranks do: cancel, drain, a limit, and failures that no attempt cures."""
 
+import signal
 from pathlib import Path
 
 import pytest
 
-from rekindle.contract.processes import parent_of
+from e2e.waiting import until
+from rekindle.contract.processes import ProcessIdentity, parent_of
 from rekindle.contract.run_dir.journal import RecordType
 from rekindle.contract.states import JobIntent
 
@@ -45,13 +47,53 @@ def test_a_plain_script_that_saves_on_sigterm_and_exits_with_75_is_drained_and_g
     assert [record.state for record in run.records(RecordType.JOB_ENDED)] == ["queued", "cancelled"]
 
 
-def test_a_script_that_comes_to_its_end_while_it_is_drained_has_succeeded(begin):
-    run = begin("stubborn.py", "finish", warm=False)
+@pytest.mark.parametrize(
+    ("stop", "state", "klass"),
+    [
+        ("drain", "queued", "preempted"),
+        ("cancel", "cancelled", "cancelled"),
+        ("time_limit", "failed", "cancelled"),
+        ("shutdown", None, "preempted"),
+    ],
+)
+def test_a_script_that_saves_and_exits_with_0_on_sigterm_has_not_succeeded(begin, stop, state, klass):
+    run = begin("stubborn.py", "exit-0", time_limit=5.0 if stop == "time_limit" else None)
     run.reach_step(1)
     run.reach_step(1, rank=1)
-    run.want(JobIntent.DRAIN)
-    assert run.finish() == "succeeded"
-    assert run.classes() == ["success"]
+    match stop:
+        case "drain" | "cancel":
+            run.want(JobIntent(stop))
+        case "shutdown":
+            run.keeper.send_signal(signal.SIGTERM)
+    assert run.leave() == 0
+    assert [end.state for end in run.records(RecordType.JOB_ENDED)] == ([state] if state else [])
+    (outcome,) = run.outcomes()
+    assert outcome["class"] == klass
+    assert "every rank exited with code 0 after SIGTERM" in outcome["message"]
+    assert [record.ending for record in run.records(RecordType.STOP_REQUESTED)] == [stop]
+    (run.run_dir.snapshots / "may-finish").touch()
+    run.want(JobIntent.RUN, run=1 if stop == "shutdown" else 2)
+    run.start()
+    assert run.leave() == 0
+    assert run.records(RecordType.JOB_ENDED)[-1].state == "succeeded"
+    assert run.classes() == [klass, "success"]
+    assert run.log(0).splitlines() == ["saved by attempt 1"], "it continues from what it has saved"
+
+
+def test_the_machines_own_sigterm_to_ranks_that_exit_with_0_before_the_keeper_has_its_own_is_no_success(begin):
+    run = begin("stubborn.py", "exit-0", warm=False)
+    run.reach_step(1)
+    run.reach_step(1, rank=1)
+    run.keeper.send_signal(signal.SIGSTOP)  # it learns of both at once
+    ranks = [ProcessIdentity.of(run.pid(rank)) for rank in (0, 1)]
+    for rank in (0, 1):
+        run.signal_rank(rank, signal.SIGTERM)
+    until(lambda: not any(rank.alive() for rank in ranks), "both ranks have ended", 30)
+    run.keeper.send_signal(signal.SIGTERM)
+    run.keeper.send_signal(signal.SIGCONT)
+    assert run.leave() == 0
+    assert run.classes() == ["preempted"]
+    assert run.records(RecordType.JOB_ENDED) == []
 
 
 def test_the_time_limit_stops_a_job_for_good(begin):
@@ -62,11 +104,44 @@ def test_the_time_limit_stops_a_job_for_good(begin):
     ]
 
 
-def test_the_same_exception_twice_stops_a_job(begin):
-    run = begin("stubborn.py", "raise", max_failures=9)
+def test_the_same_exception_twice_stops_a_job_that_is_known_to_have_saved_nothing(begin):
+    run = begin("stubborn.py", "raise-without-snapshot", max_failures=9)
     assert run.finish() == "failed"
     assert run.classes() == ["user_error", "user_error"]
     assert "the same exception twice" in run.records(RecordType.JOB_ENDED)[0].reason
+
+
+def test_where_progress_cannot_be_known_only_the_users_limit_counts(begin):
+    """On four attempts: more than a constant of three would give."""
+    run = begin("stubborn.py", "raise", ranks=1, max_failures=4)
+    assert run.finish() == "failed"
+    assert run.classes() == ["user_error"] * 4
+    assert "4 failures in a row; whether there was progress is not known" in run.records(RecordType.JOB_ENDED)[0].reason
+
+
+def test_a_healthy_time_of_running_clears_the_count(begin):
+    run = begin("stubborn.py", "raise-late", ranks=1, max_failures=2, healthy_seconds=0.5)
+    assert run.finish() == "succeeded"
+    assert run.classes() == ["user_error"] * 3 + ["success"]
+    assert [record.delay // 1 for record in run.records(RecordType.RETRY_DECIDED)] == [1.0, 1.0, 1.0]
+
+
+def test_a_script_that_saves_but_never_loads_is_slowed_down_and_stopped(begin):
+    run = begin("stubborn.py", "save-and-die", ranks=1, max_failures=2)
+    assert run.finish() == "failed"
+    assert run.classes() == ["signal"] * 3
+    assert [record.delay // 1 for record in run.records(RecordType.RETRY_DECIDED)] == [0.0, 1.0]
+    end = run.records(RecordType.JOB_ENDED)[0].reason
+    assert "the same ending at the same point 3 times, although the script saves: does it load its checkpoint?" in end
+
+
+def test_the_same_exception_is_retried_for_as_long_as_the_script_saves_between(begin):
+    """As a lost connection at epochs 5 and 40 of a script that loads its checkpoint."""
+    run = begin("stubborn.py", "lose-connection", ranks=1, max_failures=1)
+    assert run.finish() == "succeeded"
+    assert run.classes() == ["user_error", "user_error", "success"]
+    assert {one["exception"] for one in run.outcomes()} == {"ConnectionResetError", None}
+    assert [record.delay for record in run.records(RecordType.RETRY_DECIDED)] == [0.0, 0.0]
 
 
 def test_failures_that_differ_use_up_the_budget(begin):
@@ -105,6 +180,32 @@ def test_a_script_that_cannot_even_begin_fails_once_and_names_its_line(prepare, 
     assert told == [("user_error", exception, "train.py", line)]
 
 
+@pytest.mark.parametrize("child", ["loader", "spawn"])
+def test_a_child_of_the_script_that_is_killed_twice_does_not_end_the_job(begin, child):
+    """The exception is the same both times, at the same line; whether there was progress is not known."""
+    run = begin("children.py", child, ranks=1)
+    assert run.finish() == "succeeded"
+    assert run.classes() == ["user_error", "user_error", "success"]
+    first, second, _ = run.outcomes()
+    assert (first["exception"], first["line"]) == (second["exception"], second["line"])
+
+
+def test_arguments_that_the_script_rejects_fail_once(prepare):
+    run = prepare("stubborn.py", "--unknown", ranks=1)
+    (run.run_dir.code / "train.py").write_text("import argparse\nargparse.ArgumentParser().parse_args()\n")
+    run.start()
+    assert run.finish() == "failed"
+    assert [(one["exception"], one["exit_code"], one["retryable"]) for one in run.outcomes()] == [
+        ("SystemExit", 2, False)
+    ]
+
+
+def test_a_script_that_is_gone_fails_once(begin):
+    run = begin("stubborn.py", "remove-itself", ranks=1)
+    assert run.finish() == "failed"
+    assert [one["exception"] for one in run.outcomes()] == ["ValueError", "ScriptMissingError"]
+
+
 def test_a_module_that_does_not_exist_fails_once(begin):
     run = begin("stubborn.py", kind="module", target="nowhere.train", ranks=1, warm=False)
     assert run.finish() == "failed"
@@ -112,7 +213,7 @@ def test_a_module_that_does_not_exist_fails_once(begin):
 
 
 def test_a_keeper_killed_in_a_retry_delay_leaves_the_rest_to_the_next_one(begin):
-    run = begin("stubborn.py", "raise", max_failures=9)
+    run = begin("stubborn.py", "raise-without-snapshot", max_failures=9)
     run.reach_record(RecordType.RETRY_DECIDED)
     run.kill_keeper()
     run.start()

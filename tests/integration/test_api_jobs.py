@@ -331,20 +331,14 @@ def test_what_is_over_cannot_be_cancelled_or_drained(server: ApiServer, code: Pa
         assert state in problem(act(server, job, action), 409)["detail"]
 
 
-@pytest.mark.parametrize("state", [JobState.FAILED, JobState.CANCELLED])
-def test_a_failed_or_cancelled_job_is_sent_back_to_the_queue(server: ApiServer, code: Path, state: JobState) -> None:
+@pytest.mark.parametrize("state", [JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED])
+def test_a_job_that_has_ended_is_sent_back_to_the_queue(server: ApiServer, code: Path, state: JobState) -> None:
     job = server.submit(code)
     server.move(job, JobState.STARTING, state, intent=JobIntent.CANCEL, outcome={"class": "oom"}, ended_at=5.0)
     answer = act(server, job, "resume")
     resumed = answer.json()
     assert answer.status_code == 202
     assert [resumed[name] for name in ("state", "intent", "outcome", "ended_at")] == ["queued", "run", None, None]
-
-
-def test_a_job_that_has_succeeded_cannot_be_resumed(server: ApiServer, code: Path) -> None:
-    job = server.submit(code)
-    server.move(job, JobState.STARTING, JobState.SUCCEEDED)
-    problem(act(server, job, "resume"), 409)
 
 
 def test_only_what_is_over_can_be_deleted_and_its_story_ends_there(server: ApiServer, code: Path) -> None:
@@ -388,6 +382,20 @@ def test_health_needs_no_token_and_readiness_looks_at_the_database(server: ApiSe
     assert server.stranger.get("/healthz").json()["status"] == "ok"
     ready = server.stranger.get("/readyz")
     assert (ready.status_code, ready.json()["status"]) == (200, "ready")
+
+
+def test_below_the_watermark_of_readyz_no_job_is_accepted(
+    server: ApiServer, code: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (code / "train.py").write_text("")
+    accepted = server.api.post(JOBS, json={"script": str(code / "train.py")}, headers={"Idempotency-Key": "k"}).json()
+    monkeypatch.setattr("rekindle_service.config.home.MIN_FREE_BYTES", 1 << 60)
+    assert "at least 1099511627776 MB are needed" in server.stranger.get("/readyz").json()["checks"]["disk"]
+    refused = problem(server.api.post(JOBS, json={"script": str(code / "train.py")}), 507)
+    assert "no job is accepted" in refused["detail"]
+    assert "at least 1099511627776 MB are needed" in refused["detail"]
+    again = server.api.post(JOBS, json={"script": str(code / "train.py")}, headers={"Idempotency-Key": "k"})
+    assert again.json()["id"] == accepted["id"], "a repeat gets its first answer"
 
 
 def test_a_full_disk_is_answered_with_507_and_nothing_half_done(

@@ -1,5 +1,6 @@
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -168,6 +169,18 @@ def test_a_cancelled_job_can_be_resumed(bench):
     actions.resume(bench.store, job.id)
     again = bench.reach(job, JobState.RUNNING)
     assert (again.run, again.attempt, again.ended_at, again.outcome) == (2, 2, None, None)
+
+
+def test_no_job_starts_while_the_disk_is_below_the_watermark(still, monkeypatch):
+    monkeypatch.setattr("rekindle_service.config.home.MIN_FREE_BYTES", 1 << 60)
+    job = still.submit()
+    still.engine.reconcile()
+    waiting = still.job(job)
+    assert waiting.state is JobState.QUEUED
+    assert re.fullmatch(r"disk space: \d+ MB free, at least 1099511627776 MB are needed", waiting.waiting_for)
+    monkeypatch.setattr("rekindle_service.config.home.MIN_FREE_BYTES", 1)
+    still.engine.reconcile()
+    assert still.job(job).state is JobState.STARTING
 
 
 def test_a_new_failure_budget_reaches_the_live_keeper(bench):

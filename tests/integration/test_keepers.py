@@ -30,8 +30,9 @@ def no_delay(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def small_home(tmp_path: Path) -> Iterator[Home]:
+def small_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Home]:
     """A home whose runs lie on a disk of their own."""
+    monkeypatch.setattr("rekindle_service.config.home.MIN_FREE_BYTES", 0)
     home = Home(tmp_path / "home")
     home.create()
     with tmpfs(home.runs, "256k"):

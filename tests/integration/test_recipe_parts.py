@@ -1,5 +1,7 @@
 """Parts of the recipes that need torch but no other rank."""
 
+import threading
+
 import pytest
 import torch
 from torch import nn
@@ -8,7 +10,7 @@ from torchvision import datasets
 from rekindle.recipes import cart_pole
 from rekindle.recipes.catalog import Options
 from rekindle.recipes.data import DataError, digits, evaluation_batches, load
-from rekindle.recipes.dp import validate_peer_access
+from rekindle.recipes.dp import CPUDataParallel, validate_peer_access
 from rekindle.recipes.models import Shape, build, resnet34
 from rekindle.recipes.pipeline import PipelineStrategy, count_micro_batches, split_stages
 from rekindle.recipes.training_context import BatchSize, LearningRate
@@ -237,3 +239,33 @@ def test_without_milestones_the_learning_rate_decays_as_a_cosine():
     rate = LearningRate(Options(epochs=4), scale=1)
     assert [rate.at(0, epoch) for epoch in (0, 2)] == pytest.approx([0.1, 0.05])
     assert 0 < rate.at(0, 3) < rate.at(0, 2)
+
+
+def test_data_parallel_on_cpu_slots_computes_a_chunk_in_each_of_its_threads():
+    threads = set()
+
+    class Noting(nn.Linear):
+        def forward(self, batch):
+            threads.add((threading.get_ident(), len(batch)))
+            return super().forward(batch)
+
+    def trained(wrap):
+        torch.manual_seed(0)
+        model = nn.Sequential(Noting(4, 3), nn.BatchNorm1d(3))
+        wrapped = wrap(model)
+        for _ in range(2):
+            wrapped(torch.randn(8, 4)).square().sum().backward()
+        gradients = [parameter.grad.clone() for parameter in model.parameters()]
+        with torch.no_grad():
+            output = wrapped.eval()(torch.ones(3, 4))
+        assert not output.requires_grad
+        return gradients, list(model.state_dict().values()), [output]
+
+    twice = [trained(lambda model: CPUDataParallel(model, 2)) for _ in range(2)]
+    assert {size for _, size in threads} == {4, 2, 1}
+    assert len({thread for thread, _ in threads}) >= 2
+    for one, other in zip(*twice, strict=True):
+        assert all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
+    alone, plain = trained(lambda model: CPUDataParallel(model, 1)), trained(lambda model: model)
+    for one, other in zip(alone, plain, strict=True):
+        assert all(torch.equal(a, b) for a, b in zip(one, other, strict=True))

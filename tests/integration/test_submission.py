@@ -12,6 +12,7 @@ from rekindle.contract.job import JobSpec, SnapshotPolicy, TargetKind
 from rekindle.contract.states import JobState
 from rekindle_service.config.home import Home
 from rekindle_service.jobs import submitter as submitter_module
+from rekindle_service.jobs.packaging.editable_installs import EditableModule
 from rekindle_service.jobs.packaging.git_checkout import check_out
 from rekindle_service.jobs.submission import FieldError, SubmissionError
 from rekindle_service.jobs.submitter import Submitter
@@ -64,6 +65,28 @@ def test_a_script_by_its_absolute_path_is_named_relative_to_the_copy(submitter, 
     assert job.spec.target == "train.py"
     nested = a_submission(submission.code, target=str(submission.code / "train.py"))
     assert submitter.submit(nested).spec.target == "train.py"
+
+
+def test_what_the_server_warns_of_stays_with_the_job(submitter, submission, home):
+    (submission.code / "train.py").write_text("import lib\n")
+    submitter = replace(submitter, editable_modules=lambda _: [EditableModule("lib", Path("/me/lib"))])
+    job = submitter.submit(submission)
+    (warning,) = submitter.store.job(job.id).spec.warnings
+    assert "lib is installed in editable mode, so the job imports it from /me/lib" in warning
+    assert JobSpec.from_json(read_json(home.run_dir(job.id).spec)).warnings == [warning]
+
+
+def test_a_script_that_is_excluded_is_refused(submitter, submission, home):
+    with pytest.raises(SubmissionError) as caught:
+        submitter.submit(a_submission(submission.code, exclude=["*.py"]))
+    assert [(error.field, error.rule) for error in caught.value.errors] == [("script", "must not be excluded")]
+    assert names_in(home.runs) == []
+
+
+def test_a_script_may_be_named_with_dots_in_its_path(submitter, submission):
+    for target in ("sub/../train.py", f"{submission.code}/../code/train.py", f"{submission.code}/x/../train.py"):
+        assert submitter.submit(a_submission(submission.code, target=target)).spec.target == "train.py"
+    assert submitter.submit(a_submission(target=f"{submission.code}/x/../train.py")).spec.target == "train.py"
 
 
 def test_a_module_without_code_gets_an_empty_folder(submitter, submission, home):

@@ -171,7 +171,7 @@ def test_no_text_of_a_user_reaches_the_terminal_unsanitized() -> None:
     printed = [
         *(formatting.status_line({**bad, "state": state}) for state in ("queued", "recovering", "failed", "running")),
         *(value for _, value in facts(bad, NO_TIME, evil)),
-        *history([attempt(outcome=outcome(message=evil, file=evil), reason=evil, devices=[evil])]),
+        *history([attempt(outcome=outcome(message=evil, file=evil), reason=evil, devices=[evil], args=[evil])]),
         change_line(None, bad) or "",
         summary(bad),
         format_problem({"detail": evil, "errors": [{"field": evil, "rule": evil, "value": evil, "hint": evil}]}).plain,

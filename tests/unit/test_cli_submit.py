@@ -14,7 +14,9 @@ from rekindle_service.cli.commands.submit import (
     environment,
     job_fields,
     misplaced_options,
+    parse_process_count,
     parse_ranks,
+    split_arguments,
     target_and_args,
 )
 from rekindle_service.cli.main import app
@@ -114,6 +116,25 @@ def test_ranks_that_are_no_number_are_an_error(text: str) -> None:
         parse_ranks(text)
 
 
+def test_a_number_of_processes_that_torchrun_finds_out_is_refused_with_the_right_command() -> None:
+    assert parse_process_count("4") == 4
+    with pytest.raises(typer.BadParameter, match=r"rekindle submit --ranks 2 train\.py"):
+        parse_process_count("gpu")
+
+
+def test_arguments_of_restarts_are_split_as_a_shell_would() -> None:
+    texts = ["--init_from=resume {exists:ckpt.pt}", "--resume '{latest:a b/*.pt}'"]
+    assert split_arguments(texts) == ["--init_from=resume", "{exists:ckpt.pt}", "--resume", "{latest:a b/*.pt}"]
+    with pytest.raises(typer.BadParameter, match="--on-restart"):
+        split_arguments(["--name 'never closed"])
+
+
+def test_a_script_that_is_not_in_this_directory_is_looked_for_in_the_given_one(tmp_path: Path) -> None:
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "train.py").touch()
+    assert source_code.directory_and_script("train.py", Path("src"), tmp_path) == (tmp_path / "src", "train.py")
+
+
 def test_a_variable_is_set_or_copied_and_its_value_may_hold_an_equals_sign() -> None:
     own = {"HF_TOKEN": "secret"}
     assert environment(["A=b=c", "E=", "HF_TOKEN"], own) == {"A": "b=c", "E": "", "HF_TOKEN": "secret"}
@@ -174,7 +195,7 @@ def test_options_of_the_snapshot_policy_are_sent_as_part_of_it() -> None:
 def test_every_option_of_a_job_has_an_option_on_the_command_line() -> None:
     command: Any = get_command(app)
     names = {parameter.name for parameter in command.commands["submit"].params}
-    given_otherwise = {"kind", "target", "args", "min_ranks", "max_ranks", "snapshot", "keep_last"}
+    given_otherwise = {"kind", "target", "args", "min_ranks", "max_ranks", "snapshot", "keep_last", "warnings"}
     options = {field.name for field in (*dataclasses.fields(JobSpec), *dataclasses.fields(SnapshotPolicy))}
     assert options - names == given_otherwise | {"nodes"}  # more than one machine: the API and Slurm alone
 

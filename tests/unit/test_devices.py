@@ -1,6 +1,9 @@
 import pytest
+from pydantic import ValidationError
 
 from job_examples import cpu_machine, gpu_machine
+from rekindle_service.config.settings import Settings
+from rekindle_service.machine import devices
 from rekindle_service.machine.devices import cuda_visible_devices, find_machine, visible_gpus
 
 
@@ -33,3 +36,14 @@ def test_a_job_sees_its_own_gpus_by_their_lasting_names():
 
 def test_a_cpu_job_sees_no_gpu():
     assert cuda_visible_devices((*gpu_machine(1).slots, *cpu_machine(1).slots), ["cpu:0"]) == ""
+
+
+def test_excluded_gpus_are_no_slots(monkeypatch):
+    gpus = gpu_machine(4, {(0, 1): "nvlink", (1, 2): "sys"})
+    monkeypatch.setattr(devices, "_find_gpus", lambda: (list(gpus.slots), list(gpus.links)))
+    chosen = Settings(exclude_devices="cuda:0, GPU-0003,7")
+    machine = find_machine(1, environment={}, exclude=chosen.excluded_devices)
+    assert [slot.name for slot in machine.slots] == ["cuda:1", "cuda:2", "cpu:0"]
+    assert [(link.first, link.second) for link in machine.links] == [("cuda:1", "cuda:2")]
+    with pytest.raises(ValidationError, match="first is neither"):
+        Settings(exclude_devices="0,first")

@@ -43,6 +43,8 @@ def result(*ranks, ending=Ending.RANK_FAILED, world=2, **more):
     return AttemptResult(1, world, ending, ranks={each.rank: each for each in ranks}, **more)
 
 
+ECC = ("AcceleratorError", "CUDA error: uncorrectable ECC error encountered\nmore")
+LEFT = Culprit(1, "rank 1 had finished", "train.py", 5)
 STOPPED = rank(0, ended_at=1.0, by=15, stopped=True)
 KILLED_BY_US = rank(1, ended_at=9.0, by=9, killed=True)
 
@@ -80,8 +82,22 @@ KILLED_BY_US = rank(1, ended_at=9.0, by=9, killed=True)
         (result(STOPPED, rank(1, ended_at=2.0, code=1)), "user_error", 1, "exit code 1"),
         (result(rank(0, raised=RESET, at=1.0), rank(1, raised=REFUSED, at=2.0)), "user_error", 1, "Connection refused"),
         # nobody but cascades: the first of them stands for what nobody saw
-        (result(rank(0, raised=RESET, at=2.0), rank(1, raised=RESET, at=1.0)), "comm", 1, "Connection closed by peer"),
-        (result(rank(0, raised=NCCL), KILLED_BY_US), "comm", 0, "NCCL"),
+        (result(rank(0, raised=RESET, at=2.0), rank(1, raised=RESET, at=1.0)), "comm", 1, "rank 1 was the first"),
+        (result(rank(0, raised=NCCL), KILLED_BY_US), "comm", 0, "lost their connection to each other"),
+        # whoever has left is to blame for it
+        (result(rank(0, raised=RESET), rank(1, done=True), deserter=LEFT), "user_error", 1, "rank 1 had finished"),
+        (result(rank(0, ended_at=1.0, by=6), KILLED_BY_US, deserter=LEFT), "user_error", 1, "do not match"),
+        # GPUs and NCCL
+        (result(rank(0, raised=ECC), rank(1, raised=NCCL, at=0.5)), "comm", 0, "hardware error of the GPU"),
+        (result(rank(0, raised=("AcceleratorError", "CUDA error: device-side assert triggered"))), "user_error", 0,
+         "CUDA_LAUNCH_BLOCKING=1"),
+        (result(rank(0, raised=("RuntimeError", "No CUDA GPUs are available"))), "user_error", 0, "--device cuda"),
+        (result(rank(0, raised=("ValueError", "ProcessGroupNCCL is only supported with GPUs, no GPUs found!"))),
+         "user_error", 0, "--device cuda"),
+        (result(rank(0, raised=("DistBackendError", "NCCL error: ncclSystemError: System call failed"))), "comm", 0,
+         "NCCL_DEBUG=WARN"),
+        (result(rank(0, raised=("DistBackendError", "NCCL error: ncclInvalidUsage: Duplicate GPU detected"))),
+         "user_error", 0, "set_device"),
         (result(rank(0, ended_at=1.0, by=15), rank(1, ended_at=1.5, by=15, stopped=True)), "signal", 0, "SIGTERM"),
         (result(STOPPED, rank(1, ended_at=0.5, by=15, stopped=True), agent_log_tail="Received 15 …"), "signal", None,
          "torchrun stopped its ranks by SIGTERM though none had failed"),
@@ -118,10 +134,49 @@ def test_ranks_that_saved_and_stopped_are_preempted_not_finished(ending):
     assert (outcome.klass, outcome.message) == (OutcomeClass.PREEMPTED, "Saved and stopped on request.")
 
 
-@pytest.mark.parametrize("name", ["SyntaxError", "IndentationError", "ImportError", "ModuleNotFoundError"])
+@pytest.mark.parametrize(
+    ("ending", "klass", "why"),
+    [
+        (Ending.DRAIN, OutcomeClass.PREEMPTED, "on request"),
+        (Ending.SHUTDOWN, OutcomeClass.PREEMPTED, "as at a shutdown of the machine"),
+        (Ending.CANCEL, OutcomeClass.CANCELLED, "on request"),
+        (Ending.TIME_LIMIT, OutcomeClass.CANCELLED, "at the job's time limit"),
+    ],
+)
+def test_exit_code_0_after_a_stop_is_no_success(ending, klass, why):
+    outcome = diagnose(result(rank(0, done=True), rank(1, done=True), ending=ending))
+    assert (outcome.klass, outcome.retryable) == (klass, klass is OutcomeClass.PREEMPTED)
+    assert f"{why}: every rank exited with code 0 after SIGTERM" in outcome.message
+    assert "exited with code 0" not in diagnose(result(rank(0, done=True), rank(1, by=9), ending=ending)).message
+
+
+CERTAIN = ("SyntaxError", "IndentationError", "ImportError", "ModuleNotFoundError", "ScriptMissingError")
+
+
+@pytest.mark.parametrize("name", CERTAIN)
 def test_what_no_retry_can_cure_is_not_retryable(name):
     assert not diagnose(result(rank(0, raised=(name, "x")))).retryable
     assert diagnose(result(rank(0, raised=("ValueError", "x")))).retryable
+
+
+@pytest.mark.parametrize(
+    ("code", "traceback", "retryable"),
+    [
+        (2, 'File "/usr/lib/python3.11/argparse.py", line 2630, in exit\n    _sys.exit(status)', False),
+        (2, 'File "/job/code/train.py", line 3, in exit\n    sys.exit(2)', True),
+        (1, 'File "/usr/lib/python3.11/argparse.py", line 2630, in exit\n    _sys.exit(status)', True),
+    ],
+)
+def test_arguments_that_argparse_rejects_are_rejected_every_time(code, traceback, retryable):
+    rejected = rank(0)
+    rejected.error = RankError(0, "SystemExit", str(code), "train.py", 9, traceback, code, 0.0, 1.0)
+    assert diagnose(result(rejected)).retryable is retryable
+
+
+def test_a_result_that_could_not_be_stored_is_a_full_disk():
+    outcome = diagnose(result(rank(0, raised=("ResultNotStoredError", "the result is not stored: x"))))
+    assert (outcome.klass, outcome.retryable) == (OutcomeClass.DISK_FULL, True)
+    assert "the result is not stored" in outcome.message
 
 
 def test_a_hang_names_who_and_where():
@@ -149,3 +204,26 @@ def test_signals_have_the_names_that_people_know():
     assert [signal_name(number) for number in (signal.SIGKILL, 9999, 0, None)] == [
         "SIGKILL", "signal 9999", "signal 0", "signal None",
     ]  # fmt: skip
+
+
+def test_a_hardware_error_names_the_gpu_in_its_evidence_and_an_assert_of_the_script_is_none():
+    gpus = ["GPU-a", "GPU-b"]
+    outcome = diagnose(result(rank(0), rank(1, raised=ECC), gpus=gpus))
+    assert outcome.evidence["hardware"] == "GPU GPU-b: CUDA error: uncorrectable ECC error encountered"
+    asserted = ("AcceleratorError", "CUDA error: device-side assert triggered")
+    assert "hardware" not in diagnose(result(rank(1, raised=asserted), gpus=gpus)).evidence
+
+
+@pytest.mark.parametrize(
+    ("line", "is_hardware"),
+    [
+        ("NVRM: Xid (PCI:0000:3b:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.", True),
+        ("NVRM: Xid (PCI:0000:3b:00): 48, pid=100, name=python, DBE (double bit error)", True),
+        ("NVRM: Xid (PCI:0000:3b:00): 48, pid=9999, name=other, DBE (double bit error)", False),
+        ("NVRM: Xid (PCI:0000:3b:00): 31, pid=100, name=python, MMU Fault", False),
+    ],
+)
+def test_the_drivers_message_about_failed_hardware_explains_lost_connections(line, is_hardware):
+    outcome = diagnose(result(rank(0, raised=NCCL), KILLED_BY_US, kernel_log=[line]))
+    assert outcome.klass == "comm"
+    assert outcome.evidence.get("hardware") == (line if is_hardware else None)

@@ -24,7 +24,7 @@ class Watched:
         self._dir.rank(0).root.mkdir(parents=True)
         self._now = 1000.0
         monkeypatch.setattr(time, "monotonic", lambda: self._now)
-        self._detector = HangDetector(self._dir, folder, _LIMIT)
+        self._detector = HangDetector(self._dir, folder, _LIMIT, folder / "pace.json")
 
     def report(self, step: int) -> None:
         status = RankStatus(0, 0, 1, "host", self._rank.pid, self._rank.start_time, "cpu", RankState.RUNNING, 0.0)

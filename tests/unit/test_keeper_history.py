@@ -1,9 +1,10 @@
 import pytest
 
-from rekindle.contract.outcome import Outcome, OutcomeClass
+from rekindle.contract.outcome import Outcome, OutcomeClass, Progress
 from rekindle.contract.processes import boot_id
 from rekindle.contract.run_dir.journal import Journal, RecordType
 from rekindle.keeper.history import read_history
+from rekindle.keeper.retry_policy import AttemptRecord
 
 KILLED = Outcome(OutcomeClass.SIGNAL, "Rank 1 was killed by SIGKILL.", rank=1, signal="SIGKILL")
 
@@ -29,8 +30,8 @@ class Story:
             warm=warm,
         )
 
-    def ended(self, number, outcome=KILLED, *, progressed=False):
-        self.journal.write(RecordType.ATTEMPT_ENDED, attempt=number, outcome=outcome.to_json(), progressed=progressed)
+    def ended(self, number, outcome=KILLED, **fields):
+        self.journal.write(RecordType.ATTEMPT_ENDED, attempt=number, outcome=outcome.to_json(), **fields)
 
     def retry(self, number):
         self.journal.write(RecordType.RETRY_DECIDED, attempt=number, reason="r", delay=0.0, next_try_at=1.0)
@@ -56,11 +57,28 @@ def test_attempts_that_have_ended_count_and_the_next_number_is_free(story):
     story.keeper()
     for number in (1, 2):
         story.attempt(number)
-        story.ended(number, progressed=number == 1)
+        story.ended(number, progress="known" if number == 1 else "none", running_seconds=7.0, last_step=5, loaded=True)
         story.retry(number)
     history = story.read()
-    assert [(one.outcome, one.progressed) for one in history.ended] == [(KILLED, True), (KILLED, False)]
+    assert history.ended == [AttemptRecord(KILLED, each, 7.0, 5, True) for each in (Progress.KNOWN, Progress.NONE)]
     assert (history.last_attempt, history.open_attempt, history.unjudged) == (2, None, False)
+
+
+def test_what_an_older_version_wrote_about_progress_is_understood(story):
+    story.keeper()
+    story.attempt(1)
+    story.ended(1, progressed=True)
+    story.attempt(2)
+    story.ended(2, progressed=False)
+    assert [one.progress for one in story.read().ended] == [Progress.KNOWN, Progress.UNKNOWN]
+
+
+def test_a_stop_that_was_requested_of_an_open_attempt_is_known(story):
+    story.keeper()
+    story.attempt(1)
+    assert story.read().stop_requested is None
+    story.journal.write(RecordType.STOP_REQUESTED, attempt=1, ending="time_limit")
+    assert story.read().stop_requested == "time_limit"
 
 
 def test_an_attempt_without_an_end_is_open(story):

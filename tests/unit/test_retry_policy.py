@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rekindle.contract.outcome import Outcome, OutcomeClass
+from rekindle.contract.outcome import Outcome, OutcomeClass, Progress
 from rekindle.keeper.retry_policy import (
     ACTIONS,
     MAX_DELAY,
@@ -18,19 +18,28 @@ from rekindle.keeper.retry_policy import (
 
 FREE = [klass for klass, action in ACTIONS.items() if action is Action.RETRY_FREE]
 COUNTED = [klass for klass, action in ACTIONS.items() if action is Action.RETRY]
+NONE, KNOWN, UNKNOWN = Progress.NONE, Progress.KNOWN, Progress.UNKNOWN
+HOUR = 3600.0
 
 
-def ended(klass, *, progressed=False, exception=None, line=1, retryable=True, exit_code=None):
+def ended(klass, progress=NONE, *, at=None, ran=0.0, loaded=None, exception=None, line=1, by=None, retryable=True,
+          exit_code=None, resumed=False, **evidence):  # fmt: skip
     place = {"exception": exception, "file": "train.py", "line": line} if exception else {}
-    return AttemptRecord(Outcome(klass, "…", retryable=retryable, exit_code=exit_code, **place), progressed)
+    outcome = Outcome(klass, "…", retryable=retryable, exit_code=exit_code, signal=by, evidence=evidence, **place)
+    return AttemptRecord(outcome, progress, ran, at, loaded, resumed)
 
 
-KILL, KILL_AFTER_PROGRESS = ended(OutcomeClass.SIGNAL), ended(OutcomeClass.SIGNAL, progressed=True)
-BUG, OTHER_BUG = ended(OutcomeClass.USER_ERROR, exception="E"), ended(OutcomeClass.USER_ERROR, exception="E", line=2)
-GONE_AFTER_PROGRESS = ended(OutcomeClass.USER_ERROR, exit_code=0, progressed=True)
-BUG_AFTER_PROGRESS = ended(OutcomeClass.USER_ERROR, exception="E", progressed=True)
-NOT_RETRYABLE = ended(OutcomeClass.USER_ERROR, exception="SyntaxError", retryable=False)
-LOST = ended(OutcomeClass.KEEPER_LOST)
+def killed(progress=NONE, by="SIGKILL", **how):
+    return ended(OutcomeClass.SIGNAL, progress, by=by, **how)
+
+
+def raised(progress=NONE, exception="E", **how):
+    return ended(OutcomeClass.USER_ERROR, progress, exception=exception, **how)
+
+
+LOST, LOST_ON = ended(OutcomeClass.KEEPER_LOST), ended(OutcomeClass.PREEMPTED, KNOWN, at=5)
+GONE = ended(OutcomeClass.USER_ERROR, KNOWN, exit_code=0)
+PROGRESS = Retry(0.0, "the attempt made progress: retrying at once")
 
 
 def test_every_class_of_outcome_has_an_action():
@@ -41,38 +50,83 @@ def test_every_class_of_outcome_has_an_action():
     ("history", "max_failures", "expected"),
     [
         ([ended(OutcomeClass.SUCCESS)], 3, Stop(True, "every rank finished")),
-        ([ended(OutcomeClass.NAN)], 3, Stop(False, "nan is not retryable")),
+        ([ended(OutcomeClass.NAN, KNOWN)], 3, Stop(False, "nan is not retryable")),
         ([ended(OutcomeClass.CANCELLED)], 3, Stop(False, "cancelled is not retryable")),
-        ([NOT_RETRYABLE], 3, Stop(False, "user_error is not retryable")),
+        ([raised(retryable=False)], 3, Stop(False, "user_error is not retryable")),
+        # known lack of progress: every failure counts, and the user's limit is the only one
+        ([killed()], 1, Stop(False, "max_failures is 1")),
+        ([killed()], 3, Retry(1.0, "failure 1 of 3")),
+        ([killed()] * 2, 3, Retry(2.0, "failure 2 of 3")),
+        ([killed()] * 3, 3, Stop(False, "3 failures in a row without progress; max_failures is 3")),
+        ([killed()] * 12, 20, Retry(MAX_DELAY, "failure 12 of 20")),
+        ([killed()] * 20, 20, Stop(False, "20 failures in a row")),
+        ([raised()], 3, Retry(1.0, "failure 1 of 3")),
+        ([raised()] * 2, 9, Stop(False, "the same exception twice")),
+        ([raised(), LOST, raised()], 9, Stop(False, "the same exception twice")),
+        ([raised(at=5), raised(at=40)], 9, Stop(False, "the same exception twice")),
+        ([raised(), raised(line=2)], 9, Retry(2.0, "failure 2 of 9")),
+        ([killed(by="SIGSEGV", at=7)] * 2, 9, Stop(False, "SIGSEGV twice at the same point")),
+        ([killed(by="SIGSEGV", at=7), killed(by="SIGSEGV", at=9)], 9, Retry(2.0, "failure 2 of 9")),
+        # known progress: the count begins again, at once
+        ([killed(KNOWN)], 1, PROGRESS),
+        ([killed(), killed(), killed(KNOWN, at=5)], 3, PROGRESS),
+        ([killed(), killed(), killed(KNOWN, at=5), killed()], 3, Retry(1.0, "failure 1 of 3")),
+        ([raised(at=4), raised(KNOWN, at=9)], 9, PROGRESS),
+        ([raised(), killed(KNOWN), raised()], 9, Retry(1.0, "failure 1 of 9")),
+        ([raised(KNOWN, "ConnectionResetError", at=5), raised(KNOWN, "ConnectionResetError", at=40)], 1, PROGRESS),
+        ([killed(KNOWN, at=step) for step in range(0, 60, 3)], 1, PROGRESS),
+        ([raised(KNOWN), killed(KNOWN), raised(KNOWN)], 1, PROGRESS),
+        # … but the same ending at a similar point is no progress, although the script saves
+        ([killed(KNOWN, at=7), killed(KNOWN, at=8)], 3, Retry(1.0, "failure 1 of 3: the same ending")),
+        ([killed(KNOWN, at=7)] * 3, 3, Retry(2.0, "failure 2 of 3")),
+        ([killed(KNOWN, at=7)] * 4, 3, Stop(False, "same ending at the same point 4 times, although the script saves")),
+        ([killed(KNOWN, at=7)] * 4, 3, Stop(False, "does it load its checkpoint?")),
+        ([killed(KNOWN, at=7), killed(KNOWN, at=7), killed(KNOWN, at=9)], 3, PROGRESS),
+        ([killed(KNOWN, at=7), killed(KNOWN, at=7, by="SIGSEGV")], 3, PROGRESS),
+        ([killed(at=7), killed(KNOWN, at=7)], 3, PROGRESS),
+        ([killed(KNOWN, at=step, resumed=True) for step in range(9)], 3, PROGRESS),
+        ([raised(KNOWN, ran=20.0), raised(KNOWN, ran=24.0)], 3, Retry(1.0, "failure 1 of 3")),
+        ([raised(KNOWN, ran=20.0), raised(KNOWN, ran=26.0)], 3, PROGRESS),
+        ([raised(KNOWN, ran=0.2), raised(KNOWN, ran=1.0)], 3, Retry(1.0, "failure 1 of 3")),
+        ([raised(KNOWN, ran=HOUR)] * 9, 3, PROGRESS),
+        ([raised(KNOWN, ran=20.0, loaded=True)] * 9, 3, PROGRESS),
+        ([raised(KNOWN, ran=20.0, at=7), raised(KNOWN, ran=20.0)], 3, PROGRESS),
+        ([GONE] * 3, 3, Retry(2.0, "failure 2 of 3")),
+        ([GONE, killed(KNOWN), GONE], 1, PROGRESS),
+        ([killed(KNOWN, ran=20.0, loaded=False)] * 4, 3, Stop(False, "does it load its checkpoint?")),
+        # a signal from outside at a similar time may be chance: it only makes the pauses grow
+        ([killed(KNOWN, ran=20.0)] * 2, 1, Retry(1.0, "made progress; the same ending after a similar time, 2 times")),
+        ([killed(KNOWN, ran=20.0)] * 20, 1, Retry(MAX_DELAY, "20 times in a row")),
+        ([killed(KNOWN, ran=20.0, loaded=True)] * 20, 1, PROGRESS),
+        # progress that cannot be known: as for a crash loop
+        ([raised(UNKNOWN)], 3, Retry(1.0, "failure 1 of 3; whether there was progress is not known")),
+        ([raised(UNKNOWN)] * 2, 3, Retry(2.0, "failure 2 of 3")),
+        ([raised(UNKNOWN)] * 3, 3, Stop(False, "3 failures in a row; whether there was progress is not known")),
+        ([raised(UNKNOWN)] * 12, 20, Retry(MAX_DELAY, "failure 12 of 20")),
+        ([raised(UNKNOWN), raised()], 9, Retry(2.0, "failure 2 of 9")),
+        ([raised(UNKNOWN)] * 2 + [raised(UNKNOWN, ran=600.0)], 3, Retry(1.0, "failure 1 of 3")),
+        ([raised(UNKNOWN, ran=HOUR)] * 20, 3, Retry(1.0, "failure 1 of 3")),
+        ([raised(NONE, ran=HOUR), raised(NONE, line=2, ran=HOUR)], 2, Stop(False, "2 failures in a row")),
+        ([killed(UNKNOWN, ran=9.0)], 1, Retry(0.0, "SIGKILL does not count as a failure")),
+        ([killed(UNKNOWN, ran=9.0), killed(UNKNOWN, ran=20.0)], 1, Retry(1.0, "SIGKILL does not count")),
+        ([killed(UNKNOWN, ran=9.0), killed(UNKNOWN, ran=10.0)], 3, Retry(1.0, "failure 1 of 3")),
+        ([killed(UNKNOWN, ran=9.0)] * 4, 3, Stop(False, "3 failures in a row")),
+        ([killed(UNKNOWN, ran=HOUR)] * 9, 1, Retry(0.0, "SIGKILL does not count")),
+        ([killed(UNKNOWN, "SIGTERM"), killed(UNKNOWN, "SIGINT")], 1, Retry(1.0, "SIGINT does not count")),
+        ([raised(UNKNOWN, "KeyboardInterrupt")], 1, Retry(0.0, "does not count")),
+        ([killed(UNKNOWN, "SIGSEGV", ran=9.0)], 1, Stop(False, "1 failure; whether")),
+        ([ended(OutcomeClass.OOM, UNKNOWN, by="SIGKILL")], 1, Stop(False, "1 failure; whether")),
+        # nobody's fault
         ([LOST], 1, Retry(0.0, "keeper_lost does not count")),
-        ([KILL_AFTER_PROGRESS], 1, Retry(0.0, "the attempt made progress")),
-        ([KILL], 1, Stop(False, "max_failures is 1")),
-        ([KILL], 3, Retry(1.0, "failure 1 of 3")),
-        ([KILL, KILL], 3, Retry(2.0, "failure 2 of 3")),
-        ([KILL, KILL, KILL], 3, Stop(False, "no_progress: 3 attempts")),
-        ([KILL, KILL, KILL], 99, Stop(False, "no_progress: 3 attempts")),
-        ([KILL, LOST, KILL, LOST], 3, Retry(0.0, "keeper_lost")),
-        ([KILL, LOST, KILL, LOST, KILL], 3, Stop(False, "no_progress")),
-        ([KILL, KILL, KILL_AFTER_PROGRESS], 3, Retry(0.0, "the attempt made progress")),
-        ([KILL, KILL, KILL_AFTER_PROGRESS, KILL], 3, Retry(1.0, "failure 1 of 3")),
-        ([KILL_AFTER_PROGRESS, KILL, KILL, KILL], 9, Stop(False, "no_progress")),
-        ([BUG], 3, Retry(1.0, "failure 1 of 3")),
-        ([BUG, BUG], 9, Stop(False, "the same exception twice")),
-        ([BUG, OTHER_BUG], 9, Retry(2.0, "failure 2 of 9")),
-        ([BUG, LOST, BUG], 9, Stop(False, "the same exception twice")),
-        ([BUG, KILL_AFTER_PROGRESS, BUG], 9, Retry(1.0, "failure 1 of 9")),
-        ([BUG, BUG_AFTER_PROGRESS], 9, Retry(0.0, "the attempt made progress")),
-        ([BUG_AFTER_PROGRESS] * 2, 9, Retry(1.0, "the attempt made progress")),
-        ([BUG_AFTER_PROGRESS] * 20, 1, Retry(MAX_DELAY, "the attempt made progress")),
-        ([BUG_AFTER_PROGRESS, KILL_AFTER_PROGRESS, BUG_AFTER_PROGRESS], 9, Retry(0.0, "the attempt made progress")),
-        ([KILL_AFTER_PROGRESS] * 20, 1, Retry(0.0, "the attempt made progress")),
-        ([GONE_AFTER_PROGRESS], 1, Retry(0.0, "the attempt made progress")),
-        ([GONE_AFTER_PROGRESS] * 3, 1, Retry(2.0, "the attempt made progress")),
-        ([GONE_AFTER_PROGRESS, KILL_AFTER_PROGRESS, GONE_AFTER_PROGRESS], 1, Retry(0.0, "the attempt made progress")),
+        ([killed(), LOST, killed(), LOST], 3, Retry(0.0, "keeper_lost")),
+        ([killed(), LOST, killed(), LOST, killed()], 3, Stop(False, "3 failures in a row")),
         ([LOST, LOST], 3, Retry(1.0, "keeper_lost")),
-        ([LOST, LOST, LOST, LOST], 3, Retry(4.0, "keeper_lost")),
-        ([LOST, ended(OutcomeClass.PREEMPTED, progressed=True), LOST], 3, Retry(0.0, "keeper_lost")),
+        ([LOST] * 4, 3, Retry(4.0, "keeper_lost")),
+        ([LOST, LOST_ON, LOST], 3, Retry(0.0, "keeper_lost")),
+        ([LOST_ON] * 3, 3, Retry(2.0, "preempted does not count")),
         ([LOST] * 500, 3, Retry(MAX_DELAY, "keeper_lost")),
+        ([raised(UNKNOWN), raised(UNKNOWN, hardware="Xid 79")], 2, Retry(0.0, "user_error does not count")),
+        ([raised(retryable=False, hardware="Xid 79")], 2, Stop(False, "not retryable")),
     ],
 )  # fmt: skip
 def test_a_history_has_this_decision(history, max_failures, expected):
@@ -85,12 +139,35 @@ def test_a_history_has_this_decision(history, max_failures, expected):
         assert decision.succeeded == expected.succeeded
 
 
+def test_how_long_a_healthy_attempt_runs_is_a_setting():
+    history = [raised(UNKNOWN, ran=5.0)] * 9
+    assert isinstance(decide(history, 3), Stop)
+    assert isinstance(decide(history, 3, healthy_seconds=4.0), Retry)
+
+
+def test_killed_twelve_times_without_visible_progress_a_job_with_twenty_failures_goes_on():
+    for progress in (NONE, UNKNOWN):
+        _, decisions = played([killed(progress, ran=9.0, at=at) for at in (None, 3) for _ in range(6)], 20)
+        assert len(decisions) == 12
+        assert all(isinstance(decision, Retry) for decision in decisions)
+
+
+def test_a_script_that_saves_and_dies_at_the_same_step_is_slowed_down_and_stopped():
+    made, decisions = played([killed(KNOWN, at=7 + number % 2, ran=1.0) for number in range(42)], 3)
+    assert [decision.delay for decision in decisions[:-1]] == [0.0, 1.0, 2.0]
+    assert len(made) == 4
+
+
 _attempts = st.builds(
     ended,
     st.sampled_from([*COUNTED, *FREE]),
-    progressed=st.booleans(),
+    st.sampled_from(Progress),
+    at=st.none() | st.integers(0, 5),
+    ran=st.floats(0, 1000),
     exception=st.none() | st.sampled_from(["A", "B", "C"]),
     line=st.integers(1, 4),
+    by=st.none() | st.sampled_from(["SIGKILL", "SIGSEGV"]),
+    loaded=st.none() | st.booleans(),
 )
 
 
@@ -105,26 +182,29 @@ def played(attempts, max_failures, jitter=0.0):
 
 
 @given(attempts=st.lists(_attempts, min_size=1, max_size=30), max_failures=st.integers(1, 5))
-def test_never_more_attempts_without_progress_than_allowed(attempts, max_failures):
+def test_never_more_failures_known_to_have_saved_nothing_than_allowed(attempts, max_failures):
     made, _ = played(attempts, max_failures)
     without_progress = 0
     for attempt in made:
-        without_progress = 0 if attempt.progressed else without_progress + (attempt.outcome.klass in COUNTED)
-        assert without_progress <= min(max_failures, 3)
+        if attempt.progress is not NONE:
+            without_progress = 0
+        without_progress += attempt.progress is NONE and attempt.outcome.klass in COUNTED
+        assert without_progress <= max_failures
 
 
 @given(attempts=st.lists(_attempts, min_size=1, max_size=30), max_failures=st.integers(1, 5))
-def test_an_attempt_that_progressed_is_always_followed_by_another(attempts, max_failures):
+def test_an_attempt_that_progressed_is_followed_by_another_unless_it_ended_like_one_before(attempts, max_failures):
     made, decisions = played(attempts, max_failures)
-    for attempt, decision in zip(made, decisions, strict=True):
-        if attempt.progressed or attempt.outcome.klass in FREE:
+    for number, (attempt, decision) in enumerate(zip(made, decisions, strict=True)):
+        endings = [(one.outcome.exception, one.outcome.line, one.outcome.signal) for one in made[: number + 1]]
+        if attempt.outcome.klass in FREE or (attempt.progress is KNOWN and endings[-1] not in endings[:-1]):
             assert isinstance(decision, Retry)
 
 
 @given(history=st.lists(_attempts, max_size=20), free=st.sampled_from(FREE), max_failures=st.integers(1, 5))
 def test_what_is_nobodys_fault_never_ends_a_job_and_never_counts(history, free, max_failures):
     assert isinstance(decide([*history, ended(free)], max_failures), Retry)
-    failure = ended(OutcomeClass.SIGNAL)
+    failure = raised(exception="D")
     with_it, without = decide([*history, ended(free), failure], max_failures), decide([*history, failure], max_failures)
     assert with_it == without
 

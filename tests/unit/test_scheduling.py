@@ -3,9 +3,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from job_examples import a_job, cpu_machine, gpu_machine
+from rekindle.contract.job import LinkRule
 from rekindle.contract.states import JobIntent, JobState
-from rekindle_service.machine.devices import Machine
-from rekindle_service.scheduler.allocation import SHOWN_POSITIONS, allocate, choose_slots
+from rekindle_service.machine.devices import Machine, choose_slots
+from rekindle_service.scheduler.allocation import SHOWN_POSITIONS, allocate
 
 
 def plan(queue, machine, taken=(), fates=None):
@@ -26,6 +27,15 @@ def test_free_slots_go_to_the_head_of_the_queue():
 def test_slots_in_use_are_not_given_away():
     job = a_job()
     assert started(plan([job], cpu_machine(2), taken=["cpu:0"])) == [(job.id, ["cpu:1"])]
+
+
+def test_nothing_starts_while_the_disk_lacks_space_and_each_job_says_so():
+    first, big, held = a_job(), a_job(min_ranks=3, max_ranks=3), a_job(intent=JobIntent.HOLD)
+    made = allocate([first, big, held], cpu_machine(3), (), {}.get, "41 MB free, at least 100 MB are needed")
+    assert made.starts == []
+    reason = "disk space: 41 MB free, at least 100 MB are needed"
+    assert [made.queue_positions[job.id] for job in (first, big)] == [(1, reason), (2, reason)]
+    assert made.queue_positions[held.id][1] == "held: it starts when it is resumed"
 
 
 def test_a_big_job_is_not_overtaken_by_small_ones():
@@ -140,3 +150,47 @@ def test_a_job_that_follows_another_starts_when_that_one_is_over_however_it_ende
     assert (job.id in dict(started(made))) is over
     assert other.id in dict(started(made))
     assert over or "one job at a time" in made.queue_positions[job.id][1]
+
+
+NVLINK_PAIRS = {(0, 1): "nvlink", (2, 3): "nvlink", (0, 2): "sys", (0, 3): "sys", (1, 2): "sys", (1, 3): "sys"}
+
+
+def test_named_slots_are_the_only_ones_that_a_job_gets_and_are_reserved_for_it():
+    machine = gpu_machine(4)
+    named = a_job(device="cuda:2,cuda:3", min_ranks=2, max_ranks=2)
+    assert started(plan([named], machine)) == [(named.id, ["cuda:2", "cuda:3"])]
+    other, blocked = a_job(device="cuda"), a_job(device="cuda:3")
+    made = plan([named, other, blocked], machine, taken=["cuda:2"])
+    assert started(made) == [(other.id, ["cuda:0"])], "cuda:3 is kept for the first job"
+    assert made.queue_positions == {
+        named.id: (1, "2 of cuda:2 and cuda:3, 1 free"),
+        blocked.id: (2, "1 of cuda:3, 0 free"),
+    }
+
+
+def test_slots_that_no_longer_exist_are_named():
+    job, other = a_job(device="cuda:0,cuda:7"), a_job(device="cuda")
+    made = plan([job, other], gpu_machine(1))
+    assert made.queue_positions[job.id][1] == "cuda:7, which this machine does not have or no longer offers to jobs"
+    assert started(made) == [(other.id, ["cuda:0"])]
+
+
+def test_a_process_gets_all_its_devices_or_none():
+    pair, elastic = a_job(devices_per_rank=2), a_job(devices_per_rank=2, max_ranks=4)
+    assert plan([pair], cpu_machine(1)).starts == []
+    assert started(plan([pair, elastic], cpu_machine(7))) == [
+        (pair.id, ["cpu:0", "cpu:1"]),
+        (elastic.id, ["cpu:2", "cpu:3", "cpu:4", "cpu:5"]),
+    ]
+
+
+def test_links_are_required_or_avoided_and_a_job_waits_for_such_a_pair():
+    machine = gpu_machine(4, NVLINK_PAIRS)
+    two = {"device": "cuda", "min_ranks": 2, "max_ranks": 2}
+    linked, apart = a_job(links=LinkRule.REQUIRED, **two), a_job(links=LinkRule.AVOIDED, **two)
+    assert started(plan([linked], machine)) == [(linked.id, ["cuda:0", "cuda:1"])]
+    assert started(plan([apart], machine)) == [(apart.id, ["cuda:0", "cuda:2"])]
+    taken = ["cuda:1", "cuda:2"]
+    assert started(plan([apart], machine, taken)) == [(apart.id, ["cuda:0", "cuda:3"])]
+    made = plan([linked], machine, taken)
+    assert made.queue_positions[linked.id] == (1, "2 cuda slots, each pair linked, 2 free")

@@ -2,12 +2,22 @@
 
 import pytest
 
-from rekindle.keeper.hangs.stall import COMPUTING_SECONDS, MIN_TIMEOUT, SILENT_TIMEOUT, StallDetector
+from rekindle.keeper.hangs.stall import (
+    COMPUTING_SECONDS,
+    MIN_TIMEOUT,
+    SILENT_TIMEOUT,
+    STOPPED_TIMEOUT,
+    Pace,
+    StallDetector,
+)
 from rekindle.keeper.ranks.probe import RankSample
 
 
-def sample(rank=0, *, step=None, phase="train", output=0, cpu=0.0, collectives=None, total=0, in_collective=False):
-    return RankSample(rank, step, phase, output, cpu, collectives, "S", total, in_collective)
+def sample(
+    rank=0, *, step=None, phase="train", output=0, cpu=0.0, collectives=None, total=0, in_collective=False, state="S",
+    **more,
+):  # fmt: skip
+    return RankSample(rank, step, phase, output, cpu, collectives, state, total, in_collective, **more)
 
 
 def first_alarm(detector, worlds):
@@ -172,3 +182,41 @@ def test_a_pause_between_two_steps_counts_however_many_are_done_right_after_it()
 def test_restoring_takes_as_long_as_a_slow_phase_may_also_before_the_first_step():
     worlds = [[sample(phase="restore", collectives=3)] for _ in range(200)]
     assert first_alarm(StallDetector(limit=3.0), worlds) == 31
+
+
+def test_a_rank_that_is_stopped_by_a_signal_is_found_at_once_whatever_the_timeout():
+    worlds = [[sample(phase=None, state="S" if second < 50 else "T")] for second in range(200)]
+    assert first_alarm(StallDetector(limit=3600.0), worlds) == 50 + STOPPED_TIMEOUT
+
+
+def test_one_that_is_stopped_for_a_moment_or_by_a_debugger_is_left_alone():
+    worlds = [[sample(step=second, state="T" if second % 5 else "S")] for second in range(200)]
+    assert first_alarm(StallDetector(), worlds) is None
+    assert first_alarm(StallDetector(), [[sample(step=second, state="t")] for second in range(200)]) is None
+
+
+def test_an_endless_loop_is_no_life():
+    worlds = [
+        [sample(step=min(second, 20), cpu=float(second), in_dead_loop=second > 28)] for second in range(200)
+    ]  # fmt: skip
+    assert first_alarm(StallDetector(), worlds) == 20 + MIN_TIMEOUT + 1
+
+
+def test_what_an_attempt_has_learned_serves_the_next_one_from_its_first_step_on():
+    first = StallDetector()
+    assert first_alarm(first, [[sample(step=second)] for second in range(40)]) is None
+    resumed = [[sample(step=39)] for _ in range(800)]
+    assert first_alarm(StallDetector(before=first.pace), resumed) == MIN_TIMEOUT + 1
+    assert first_alarm(StallDetector(), resumed) == SILENT_TIMEOUT * 2 + 1
+
+
+def test_an_attempt_that_has_learned_nothing_passes_on_what_it_was_given():
+    known = Pace(40, 1.0, 2.0)
+    detector = StallDetector(before=known)
+    first_alarm(detector, [[sample(step=second)] for second in range(3)])
+    assert detector.pace == known
+
+
+def test_steps_that_were_finished_before_the_first_sample_count():
+    fast = [[sample(step=16, reported_steps=16, steps_per_second=40.0)] for _ in range(800)]
+    assert first_alarm(StallDetector(), fast) == MIN_TIMEOUT + 1

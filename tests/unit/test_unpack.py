@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from rekindle_service.jobs.packaging.archive import pack_code
+from rekindle_service.jobs.packaging.ignore_rules import CopyOptions
 from rekindle_service.jobs.packaging.unpack import Limits, UnpackingError, extract, unpack
 
 LIMITS = Limits(bytes=100_000, entries=20, cpu_seconds=2)
@@ -253,9 +254,9 @@ def test_the_same_folder_is_always_packed_into_the_same_bytes_and_unpacked_as_it
     (folder / "tool").chmod(0o755)
     os.mkfifo(folder / "fifo")
     first, second = io.BytesIO(), io.BytesIO()
-    packed = pack_code(folder, first, exclude=tmp_path / "home")
+    packed = pack_code(folder, first, exclude=tmp_path / "home", options=CopyOptions())
     os.utime(folder / "tool", (1, 1))
-    pack_code(folder, second, exclude=tmp_path / "home")
+    pack_code(folder, second, exclude=tmp_path / "home", options=CopyOptions())
     assert first.getvalue() == second.getvalue()
     assert len(packed.files) == 3
     code = by_child(first.getvalue())

@@ -7,7 +7,8 @@ from job_examples import cpu_machine, gpu_machine
 from rekindle.contract.job import TargetKind
 from rekindle.recipes.catalog import RECIPES
 from rekindle_service.jobs import validation
-from rekindle_service.jobs.validation import resolve_device, validate
+from rekindle_service.jobs.placement import place
+from rekindle_service.jobs.validation import validate
 
 MACHINE = cpu_machine(2)
 
@@ -43,9 +44,39 @@ def test_a_missing_script_is_told_with_its_neighbours(code):
     assert (error.field, error.value, error.hint) == ("script", "tran.py", "found there: train.py")
 
 
-@pytest.mark.parametrize("target", ["../train.py", "x/../../code/train.py", "/etc/passwd", "train.py\0", ".", ""])
+@pytest.mark.parametrize("target", ["../train.py", "x/../../train.py", "/etc/passwd", "train.py\0", ".", ""])
 def test_a_script_outside_the_code_folder_or_none_at_all_is_refused(code, target):
     assert [field for field, _ in broken(asked(code, target=target))] == ["script"]
+
+
+def test_a_script_beside_the_code_folder_is_refused_with_the_folder_that_has_both(code):
+    other = code.with_name("other")
+    other.mkdir()
+    (other / "train.py").write_text("")
+    (error,) = validate(asked(code, target="../other/train.py"), MACHINE, lambda _: True)
+    assert f"submit code.path {code.parent} with script other/train.py" in error.hint
+
+
+@pytest.mark.parametrize(("name", "hint"), [("run.sh", "starts torchrun itself"), ("train.ipynb", "nbconvert")])
+def test_what_is_no_script_of_python_is_refused_with_what_to_do(code, name, hint):
+    (code / name).write_text("")
+    (error,) = validate(asked(code, target=name), MACHINE, lambda _: True)
+    assert (error.field, hint in error.hint) == ("script", True)
+
+
+def test_placeholders_and_patterns_that_do_not_exist_are_refused(code):
+    restart = ["{exists:*.pt}", "--resume={latest:*.pt}", "{newest}"]
+    submission = asked(code, args=["{snapshots}", "{epoch}", "{{x}}"], on_restart=restart, exclude=["ok", "!"])
+    assert [(error.field, error.value) for error in validate(submission, MACHINE, lambda _: True)] == [
+        ("args", "{epoch}"),
+        ("on_restart", "{newest}"),
+        ("exclude", "!"),
+    ]
+
+
+def test_restart_arguments_of_a_recipe_must_be_its_options():
+    submission = asked(kind=TargetKind.RECIPE, target="ddp", on_restart=["--frobnicate"])
+    assert broken(submission) == [("on_restart", "must be options of the recipe ddp")]
 
 
 def test_a_script_that_is_a_link_out_of_the_folder_is_refused(code, tmp_path):
@@ -106,15 +137,17 @@ def test_gpus_where_there_are_none_are_refused(code):
 
 
 def test_auto_takes_gpus_where_there_are_any(code):
-    assert resolve_device(asked(code), gpu_machine(1)) == "cuda"
-    assert resolve_device(asked(code), MACHINE) == "cpu"
+    assert place(asked(code), gpu_machine(1)).spec.device == "cuda"
+    assert place(asked(code), MACHINE).spec.device == "cpu"
 
 
 def test_a_job_can_only_wait_for_jobs_that_exist(code):
     assert broken(asked(code, after=["a", "b"]), known=["a"]) == [("after", "must name jobs that exist")]
 
 
-@pytest.mark.parametrize("name", ["1A", "A-B", "A=B", "", "A\0", "REKINDLE_TOKEN", "PET_NNODES", "TORCHELASTIC_X"])
+@pytest.mark.parametrize(
+    "name", ["1A", "A-B", "A=B", "", "A\0", "REKINDLE_TOKEN", "RANK", "PET_NNODES", "TORCHELASTIC_X"]
+)
 def test_a_variable_that_cannot_or_must_not_be_set_is_refused(code, name):
     assert [field for field, _ in broken(asked(code, env={name: "x"}))] == ["env"]
 

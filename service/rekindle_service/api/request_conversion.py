@@ -43,7 +43,7 @@ def submission_of(body: JobCreate) -> Submission:
     code = body.code
     path = None if code is None or code.path is None else Path(code.path)
     fetched = None if code is None or path else CodeOrigin(bundle=code.bundle, git=code.git, ref=code.ref)
-    return Submission(spec, path, fetched)
+    return Submission(spec, path, has_size=bool(body.model_fields_set & {"ranks", "devices_per_rank"}), origin=fetched)
 
 
 def _default_name(kind: TargetKind, target: str) -> str:
@@ -106,8 +106,8 @@ def filter_by_capacity(trials: Sequence[Trial], machine: Machine) -> tuple[list[
     """The trials that this machine has slots for, and a note about the others; all of them if none would remain."""
     kind = "cuda" if machine.count("cuda") else "cpu"
     slots = machine.count(kind)
-    kept = [trial for trial in trials if _ranks(trial) <= slots]
-    omitted = sorted({_ranks(trial) for trial in trials} - {_ranks(trial) for trial in kept})
+    kept = [trial for trial in trials if _devices(trial) <= slots]
+    omitted = sorted({_devices(trial) for trial in trials} - {_devices(trial) for trial in kept})
     if not omitted or not kept:
         return list(trials), []
     hint = f"; start the server with REKINDLE_CPU_SLOTS={omitted[-1]} to include them" if kind == "cpu" else ""
@@ -115,9 +115,9 @@ def filter_by_capacity(trials: Sequence[Trial], machine: Machine) -> tuple[list[
     return kept, [f"Omitted: {ranks} ranks, since this server has {slots} {kind} slots{hint}."]
 
 
-def _ranks(trial: Trial) -> int:
-    ranks = trial.parameters.get("ranks", 1)
-    return ranks if isinstance(ranks, int) else 1
+def _devices(trial: Trial) -> int:
+    ranks, each = (trial.parameters.get(name, 1) for name in ("ranks", "devices_per_rank"))
+    return ranks * each if isinstance(ranks, int) and isinstance(each, int) else 1
 
 
 def _built_in(body: ExperimentCreate) -> ExperimentCreate:

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 
+from rekindle.contract.placeholders import read_arguments
 from rekindle.contract.run_dir.attempt_history import AttemptInfo, replayed_steps
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.contract.run_dir.usage import UsageSample
@@ -50,9 +51,15 @@ def attempts_public(attempts: Sequence[Attempt]) -> list[AttemptPublic]:
             **attempt.model_dump(include=set(AttemptPublic.model_fields)),
             state="running" if attempt.ended_at is None else "ended",
             replayed_steps=replayed[attempt.number],
+            args=None,
         )
         for attempt in attempts
     ]
+
+
+def with_arguments(attempt: AttemptPublic, job: Job, run_dir: RunDir) -> AttemptPublic:
+    args = read_arguments(run_dir, attempt.number)
+    return attempt if args in (None, job.spec.args) else attempt.model_copy(update={"args": args})
 
 
 def ranks_public(job: Job, run_dir: RunDir, attempt: AttemptInfo) -> list[RankPublic]:
@@ -62,16 +69,17 @@ def ranks_public(job: Job, run_dir: RunDir, attempt: AttemptInfo) -> list[RankPu
     sample = None if ended else latest_usage(run_dir.root, run_dir.attempt(attempt.number).usage)
     if sample is None or time.time() - sample.at >= _MAX_USAGE_AGE:
         return [RankPublic(**asdict(row)) for row in rows]
-    usage = {row.rank: usage_public(sample, row.rank) for row in rows if row.process_state is not None}
+    each = job.spec.devices_per_rank
+    usage = {row.rank: usage_public(sample, row.rank, each) for row in rows if row.process_state is not None}
     return [RankPublic(**asdict(row), usage=usage.get(row.rank)) for row in rows]
 
 
-def usage_public(sample: UsageSample, rank: int) -> UsagePublic | None:
+def usage_public(sample: UsageSample, rank: int, devices_per_rank: int) -> UsagePublic | None:
     """What one rank uses; None where the sample does not cover it."""
     usage = sample.of_rank(rank)
     if usage is None:
         return None
-    return UsagePublic(**asdict(usage), at=sample.at, devices=sample.devices_of(rank))
+    return UsagePublic(**asdict(usage), at=sample.at, devices=sample.devices_of(rank, devices_per_rank))
 
 
 def experiment_summary(experiment: Experiment, jobs: Sequence[Job]) -> ExperimentSummary:

@@ -1,6 +1,7 @@
 """Which code a job takes along: a directory by its path, as an uploaded bundle, or a git repository."""
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
@@ -12,6 +13,7 @@ from rekindle_service.client import Client, FieldProblem, ProblemError, is_local
 from rekindle_service.config.settings import Settings
 from rekindle_service.jobs.packaging.archive import pack_code
 from rekindle_service.jobs.packaging.code_copy import CodeCopyError
+from rekindle_service.jobs.packaging.ignore_rules import CopyOptions
 from rekindle_service.sanitize import sanitize_line
 
 Code = dict[str, Any]
@@ -54,6 +56,8 @@ def directory_and_script(script: str, code: Path | None, cwd: Path) -> tuple[Pat
     everything private.
     """
     path = (cwd / script).resolve()
+    if code is not None and not path.is_file():
+        path = (cwd / code / script).resolve()
     if not path.is_file():
         raise typer.BadParameter(f"script not found: {path}")
     if code is not None:
@@ -83,19 +87,31 @@ def interpreter(python: str, directory: Path = Path()) -> str:
     """The job's Python; ``active`` means that of the virtual environment of this shell."""
     if python != "active":
         return os.path.abspath(directory / python) if os.sep in python else python  # noqa: PTH100  # links stay
-    prefix = os.environ.get("VIRTUAL_ENV") or os.environ.get("CONDA_PREFIX")
+    prefix = active_environment()
     if prefix is None:
         raise typer.BadParameter("--python active: no environment is active in this shell (VIRTUAL_ENV is not set)")
     return str(Path(prefix, "bin", "python"))
 
 
-def send_directory(client: Client, settings: Settings, directory: Path) -> Code:
-    """The ``code`` of a job: the path for a server on this machine, else an uploaded bundle. Raises ProblemError."""
+def active_environment() -> str | None:
+    return os.environ.get("VIRTUAL_ENV") or os.environ.get("CONDA_PREFIX")
+
+
+def send_directory(client: Client, settings: Settings, directory: Path, fields: Mapping[str, Any]) -> Code:
+    """The ``code`` of a job: the path for a server on this machine, else an uploaded bundle. Raises ProblemError.
+
+    ``fields`` are those of the request, some of which say what is packed.
+    """
     if is_local(settings):
         return {"path": str(directory)}
+    if fields.get("keep_links"):
+        raise typer.BadParameter(
+            "--keep-links: the server is another machine, and may not have what the links point to"
+        )
+    options = CopyOptions(fields.get("exclude", ()), gitignore=fields.get("gitignore", False))
     with TemporaryFile() as archive:
         try:
-            packed = pack_code(directory, archive, exclude=settings.home)
+            packed = pack_code(directory, archive, exclude=settings.home, options=options)
         except CodeCopyError as error:
             wrong: FieldProblem = {"field": "code", "rule": error.rule, "value": str(directory), "hint": error.hint}
             raise ProblemError({"title": "Cannot pack the code", "detail": str(error), "errors": [wrong]}) from error

@@ -130,7 +130,10 @@ class Job(TypedDict):
     args: list[str]
     env: dict[str, str]
     nodes: int
-    device: Literal["auto", "cpu", "cuda"]
+    device: str
+    devices_per_rank: int
+    launch: Literal["auto", "torchrun", "process"]
+    links: Literal["preferred", "required", "avoided"]
     priority: int
     after: list[str]
     max_failures: int
@@ -139,6 +142,11 @@ class Job(TypedDict):
     snapshot: SnapshotPolicyOptions
     warm: bool
     watch: list[str]
+    on_restart: list[str]
+    continue_from: str | None
+    exclude: list[str]
+    gitignore: bool
+    keep_links: bool
     id: str
     number: int
     name: str
@@ -174,6 +182,7 @@ class Job(TypedDict):
     goodput: float | None
     version: int
     python: str
+    warnings: list[str]
     experiment_id: str | None
 
 
@@ -191,6 +200,7 @@ class Attempt(TypedDict):
 
     `replayed_steps`: how many of its steps were lost, so that later attempts repeat them; null where not known (yet).
     `resumed_from_path`: the checkpoint that the script loaded by itself.
+    `args`: the arguments of the script, where placeholders or `on_restart` make them differ from those of the job.
     """
 
     number: int
@@ -208,6 +218,7 @@ class Attempt(TypedDict):
     devices: list[str]
     next_try_at: str | None
     reason: str | None
+    args: list[str] | None
     faults: list[Fault]
 
 

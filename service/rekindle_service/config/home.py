@@ -3,6 +3,7 @@
 import os
 import re
 import secrets
+import shutil
 import time
 from pathlib import Path
 
@@ -13,6 +14,10 @@ from rekindle.contract.run_dir.paths import RunDir
 _JOB_ID = re.compile(r"[a-z0-9]{10}")
 _OPEN_TO_OTHERS = 0o077
 _HOME_FILES = ("server.lock", "rekindle.toml", "server.log")  # any of them is made by a server, or for one
+
+
+MIN_FREE_BYTES = 100 << 20
+"""Less free space than this, and the server is not ready: it accepts and starts no job."""
 
 
 class HomeInUseError(Exception):
@@ -45,6 +50,13 @@ class Home:
     def deleted_run(self, job_id: str) -> Path:
         """Where a run directory is renamed to before its files are removed one by one."""
         return self.runs / f".deleted-{job_id}"
+
+    def lack_of_space(self) -> str | None:
+        """Why no job may be submitted or started now; None where there is space for what jobs write at their start."""
+        free = min(shutil.disk_usage(directory).free for directory in (self.root, self.runs) if directory.exists())
+        if free >= MIN_FREE_BYTES:
+            return None
+        return f"{free >> 20} MB free, at least {MIN_FREE_BYTES >> 20} MB are needed"
 
     def create(self) -> None:
         """Create the directories, readable by their owner only. Raises OSError.

@@ -1,6 +1,7 @@
 """Every setting of server and client: defaults < ``rekindle.toml`` in the home < ``REKINDLE_*`` < flags."""
 
 import os
+import re
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,11 @@ from pydantic import Field, field_validator
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, SettingsError
 
+from rekindle.contract.job import HEALTHY_SECONDS
 from rekindle_service.config.home import Home
 from rekindle_service.config.notification_targets import NotificationTarget
+
+_GPU = re.compile(r"(cuda:)?\d+|GPU-[0-9a-f-]+")
 
 
 def default_home() -> Path:
@@ -41,7 +45,15 @@ class Settings(BaseSettings):
     cpu_slots: int = Field(
         default_factory=usable_cores, ge=0, le=1024, description="CPU ranks that may run at once; may exceed the cores."
     )
+    exclude_devices: str = Field(
+        "", description="GPUs that no job gets, by index or UUID and separated by commas, as in `0,3`."
+    )
     bundle_bytes: int = Field(200_000_000, ge=1, description="Largest archive of code that may be uploaded, in bytes.")
+    healthy_seconds: float = Field(
+        HEALTHY_SECONDS,
+        gt=0,
+        description="Where progress cannot be known, an attempt that ran this long clears the count of failures.",
+    )
     notify: tuple[NotificationTarget, ...] = Field(
         (), repr=False, description="Webhooks and commands that are notified of events: see docs/notifications.md."
     )
@@ -53,12 +65,23 @@ class Settings(BaseSettings):
     def _absolute(cls, home: Path) -> Path:
         return home.expanduser().absolute()
 
+    @field_validator("exclude_devices")
+    @classmethod
+    def _named(cls, devices: str) -> str:
+        if wrong := [name for name in devices.split(",") if name.strip() and not _GPU.fullmatch(name.strip())]:
+            raise ValueError(f"names GPUs by index or UUID, as in 0,3, and {', '.join(wrong)} is neither")
+        return devices
+
     @field_validator("notify")
     @classmethod
     def _each_once(cls, notify: tuple[NotificationTarget, ...]) -> tuple[NotificationTarget, ...]:
         if len({target.key for target in notify}) < len(notify):
             raise ValueError("names a receiver twice: list all its events in one place")
         return notify
+
+    @property
+    def excluded_devices(self) -> list[str]:
+        return [name.strip() for name in self.exclude_devices.split(",") if name.strip()]
 
     @property
     def home_dir(self) -> Home:

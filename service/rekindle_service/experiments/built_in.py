@@ -90,8 +90,8 @@ _DEFINITIONS: dict[str, dict[str, Body]] = {
         "",
         base={},
         title="One process with DataParallel, compared with one process per device",
-        matrix=[{"recipe": ["dp"], "ranks": [1]}, {"recipe": ["ddp"], "ranks": [1, 2]}],
-        measure=[_SECONDS, _speed_up({"recipe": "dp", "ranks": 1}), _ACCURACY],
+        matrix=[{"recipe": ["dp"], "devices_per_rank": [1, 2]}, {"recipe": ["ddp"], "ranks": [1, 2]}],
+        measure=[_SECONDS, _speed_up({"recipe": "dp", "devices_per_rank": 1}), _ACCURACY],
         timed=True,
     ),
     "batchnorm": _training(

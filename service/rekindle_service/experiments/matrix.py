@@ -8,7 +8,7 @@ from typing import Any
 
 MAX_JOBS = 200
 
-JOB_FIELDS = ("ranks", "recipe", "script", "module", "device", "python", "warm")
+JOB_FIELDS = ("ranks", "recipe", "script", "module", "device", "devices_per_rank", "launch", "links", "python", "warm")
 """Fields of a job that a matrix may vary. A key that begins with a dash is an option of the script."""
 
 Value = str | int | float | bool | None

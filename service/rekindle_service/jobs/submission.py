@@ -1,5 +1,6 @@
 """A request to run a job, and the errors of one that cannot be accepted."""
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,14 +27,23 @@ class Submission:
 
     spec: JobSpec
     code: Path | None = None  # directory to copy; None: the directory of a script given by its absolute path
+    has_size: bool = True  # False where the request says nothing of ranks and devices per rank
     origin: CodeOrigin | None = None  # what ``code`` is fetched from, see ``jobs.packaging.sources``
 
     @property
     def code_dir(self) -> Path | None:
         """The directory to copy, or None for a job without code."""
         if self.code is None and self.spec.kind is TargetKind.SCRIPT:
-            return Path(self.spec.target).parent
+            return Path(os.path.normpath(self.spec.target)).parent
         return self.code
+
+    @property
+    def target_in_copy(self) -> str:
+        """A script's path relative to the code directory; anything else as it is."""
+        directory = self.code_dir
+        if self.spec.kind is not TargetKind.SCRIPT or directory is None:
+            return self.spec.target
+        return os.path.relpath(directory / self.spec.target, directory)
 
     @property
     def code_name(self) -> str:

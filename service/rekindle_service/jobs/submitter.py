@@ -12,12 +12,17 @@ from typing import Any
 
 from rekindle.contract.files import fsync_directory, write_json
 from rekindle.contract.job import JobSpec, TargetKind
+from rekindle.contract.run_dir.paths import RunDir
 from rekindle_service.config.home import Home, new_job_id
 from rekindle_service.jobs.packaging.code_copy import CodeCopyError, copy_code
+from rekindle_service.jobs.packaging.continuation import check_stopped, continue_run
+from rekindle_service.jobs.packaging.editable_installs import EditableModule, bypass_warnings
+from rekindle_service.jobs.packaging.ignore_rules import IGNORE_FILE, CopyOptions
 from rekindle_service.jobs.packaging.manifest import take_manifest
 from rekindle_service.jobs.packaging.sources import Checkout, fetch_code
+from rekindle_service.jobs.placement import place
 from rekindle_service.jobs.submission import FieldError, Submission, SubmissionError
-from rekindle_service.jobs.validation import resolve_device, validate
+from rekindle_service.jobs.validation import validate
 from rekindle_service.machine.devices import Machine
 from rekindle_service.store import StorageError, Store
 from rekindle_service.store.tables import Job
@@ -52,7 +57,8 @@ class Submitter:
     """Creates jobs.
 
     ``check_python`` returns what is wrong with an interpreter (``launchers.interpreter``), or None; ``checkout``
-    fetches from git (``jobs.packaging.git_checkout``).
+    fetches from git (``jobs.packaging.git_checkout``); ``editable_modules`` returns what an interpreter imports from
+    elsewhere (``launchers.editable_installs``).
     """
 
     store: Store
@@ -60,6 +66,7 @@ class Submitter:
     machine: Machine
     check_python: Callable[[str], FieldError | None]
     checkout: Checkout
+    editable_modules: Callable[[str], Sequence[EditableModule]] = lambda _: ()
     in_flight: IdempotencyLocks = field(default_factory=IdempotencyLocks)
 
     def submit(self, submission: Submission, idempotency_key: str | None = None) -> Job:
@@ -79,6 +86,9 @@ class Submitter:
     @contextmanager
     def with_code(self, submissions: Sequence[Submission]) -> Iterator[list[Submission]]:
         """The submissions with their code on this machine until the end of the block. Raises what ``submit`` raises."""
+        if (lack := self.home.lack_of_space()) is not None:
+            advice = "delete finished jobs (rekindle delete JOB) or other files"
+            raise StorageError(f"no job is accepted: {lack} on the disk of {self.home.root}: {advice}", full=True)
         try:
             with fetch_code(self.home, self.checkout, submissions) as fetched:
                 yield fetched
@@ -88,20 +98,18 @@ class Submitter:
     def validate(self, submission: Submission) -> list[FieldError]:
         """Every rule that the submission violates here."""
         errors = validate(submission, self.machine, lambda job_id: self.store.job(job_id) is not None)
+        if (old := submission.spec.continue_from) is not None:
+            errors += check_stopped(self.store.job(old), old, self.home.run_dir(old))
         python_error = self.check_python(submission.spec.python)
         return errors if python_error is None else [*errors, python_error]
 
     def prepare(self, submission: Submission) -> Job:
         """A job that lacks only its row. Precondition: it is valid. Raises what ``submit`` raises."""
-        spec = replace(
-            submission.spec,
-            target=_target_in_copy(submission),
-            code=_origin(submission),
-            device=resolve_device(submission, self.machine),
-        )
+        placed = place(submission, self.machine).spec
+        spec = replace(placed, target=submission.target_in_copy, code=_origin(submission))
         job = new_job(new_job_id(), spec, created_at=time.time())
         try:
-            self._build_run_dir(job, submission.code_dir)
+            self._build_run_dir(job, submission)
         except CodeCopyError as error:
             raise SubmissionError(
                 [FieldError(submission.code_field, error.rule, submission.code_name, error.hint)]
@@ -114,21 +122,44 @@ class Submitter:
         """Undo ``prepare``."""
         shutil.rmtree(self.home.run_dir(job.id).root, ignore_errors=True)
 
-    def _build_run_dir(self, job: Job, code: Path | None) -> None:
+    def _build_run_dir(self, job: Job, submission: Submission) -> None:
         new, final = self.home.new_run(job.id), self.home.run_dir(job.id)
         try:
             new.root.mkdir(mode=0o700)
-            if code is None:
+            if submission.code_dir is None:
                 new.code.mkdir(mode=0o700)
             else:
-                copy_code(code, new.code, exclude=self.home.root)
-                write_json(new.code_manifest, take_manifest(new.code).to_json())
+                self._copy_code(submission, new)
+                modules = self.editable_modules(job.spec.python)
+                job.spec = replace(job.spec, warnings=bypass_warnings(job.spec, new.code, modules))
+            if job.spec.continue_from is not None:
+                self._continue(job.spec.continue_from, new, job.id)
             write_json(new.spec, {"job_id": job.id, **job.spec.to_json()})
             new.root.rename(final.root)
         except BaseException:
             shutil.rmtree(new.root, ignore_errors=True)
             raise
         fsync_directory(self.home.runs)
+
+    def _copy_code(self, submission: Submission, new: RunDir) -> None:
+        spec = submission.spec
+        options = CopyOptions(spec.exclude, gitignore=spec.gitignore, keep_links=spec.keep_links)
+        copy_code(Path(submission.code_dir or ""), new.code, exclude=self.home.root, options=options)
+        if spec.kind is TargetKind.SCRIPT and not (new.code / submission.target_in_copy).is_file():
+            hint = f"change exclude, gitignore or {IGNORE_FILE}, which name it"
+            raise SubmissionError([FieldError("script", "must not be excluded", submission.target_in_copy, hint)])
+        write_json(new.code_manifest, take_manifest(new.code).to_json())
+
+    def _continue(self, old_id: str, new: RunDir, job_id: str) -> None:
+        """It must not have been resumed meanwhile, either. Raises SubmissionError and OSError."""
+        before = self.store.job(old_id)
+        continue_run(self.home.run_dir(old_id), new, job_id)
+        after = self.store.job(old_id)
+        errors = check_stopped(after, old_id, self.home.run_dir(old_id))
+        if before is None or after is None or before.attempt != after.attempt:
+            errors = errors or [FieldError("continue_from", "was resumed or deleted meanwhile", old_id, "submit again")]
+        if errors:
+            raise SubmissionError(errors)
 
     def _insert(self, job: Job, idempotency_key: str | None) -> Job:
         """The row of ``job``, or that of another request with the same key that was faster."""
@@ -158,11 +189,3 @@ def _origin(submission: Submission) -> dict[str, str]:
     if submission.origin is not None:
         return {name: value for name, value in asdict(submission.origin).items() if value is not None}
     return {} if submission.code_dir is None else {"path": str(submission.code_dir)}
-
-
-def _target_in_copy(submission: Submission) -> str:
-    """A script's path relative to the code directory; anything else as it is."""
-    directory = submission.code_dir
-    if submission.spec.kind is TargetKind.SCRIPT and directory is not None:
-        return str((directory / submission.spec.target).relative_to(directory))
-    return submission.spec.target

@@ -6,14 +6,24 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
 from rekindle.contract.job import TargetKind
+from rekindle.contract.placeholders import KNOWN, unknown_placeholders
 from rekindle.recipes.catalog import RECIPES
+from rekindle_service.jobs.packaging.ignore_rules import PatternError, parse_patterns
+from rekindle_service.jobs.placement import place, placement_errors
 from rekindle_service.jobs.submission import FieldError, Submission
 from rekindle_service.machine.devices import Machine
 from rekindle_service.suggestions import did_you_mean
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _MODULE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
+_SHELL_HINT = "rekindle starts torchrun itself: submit the Python script that it starts, with its processes as ranks"
+_NO_PYTHON = {
+    **dict.fromkeys((".sh", ".bash", ".zsh", ".slurm", ".sbatch"), _SHELL_HINT),
+    ".ipynb": "convert the notebook first: jupyter nbconvert --to script",
+}
+_PROJECT_DEPTH = 3  # parts of a path: no directory above, such as /home, is one project
 _RESERVED_VARIABLES = ("REKINDLE_", "PET_", "TORCHELASTIC_")
+_RANK_VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
 
 
 def validate(submission: Submission, machine: Machine, job_exists: Callable[[str], bool]) -> list[FieldError]:
@@ -21,20 +31,15 @@ def validate(submission: Submission, machine: Machine, job_exists: Callable[[str
     return [
         *_target_rules(submission),
         *_text_rules(submission),
-        *_rank_rules(submission, machine),
+        *_placeholder_rules(submission),
+        *_pattern_rules(submission),
+        *placement_errors(place(submission, machine), machine),
         *(
             FieldError("after", "must name jobs that exist", job_id, "list them with: rekindle ps")
             for job_id in submission.spec.after
             if not job_exists(job_id)
         ),
     ]
-
-
-def resolve_device(submission: Submission, machine: Machine) -> str:
-    """What "auto" means here: GPUs where there are any."""
-    if submission.spec.device != "auto":
-        return submission.spec.device
-    return "cuda" if machine.count("cuda") else "cpu"
 
 
 def _target_rules(submission: Submission) -> Iterator[FieldError]:
@@ -45,26 +50,28 @@ def _target_rules(submission: Submission) -> Iterator[FieldError]:
         return
     match submission.spec.kind:
         case TargetKind.SCRIPT:
-            yield from _script_rules(target, code, submission.code_name)
+            yield from _script_rules(target, code, submission)
         case TargetKind.MODULE:
             if not _MODULE.fullmatch(target):
                 yield FieldError("module", "must be a module's dotted name", target, 'such as "package.train"')
         case TargetKind.RECIPE:
             if target in RECIPES:
-                yield from _option_rules(target, submission.spec.args)
+                yield from _option_rules(target, "args", submission.spec.args)
+                yield from _option_rules(target, "on_restart", submission.spec.on_restart)
             else:
                 yield FieldError("recipe", "unknown recipe", target, did_you_mean(target, list(RECIPES)))
 
 
-def _option_rules(recipe: str, args: Sequence[str]) -> Iterator[FieldError]:
+def _option_rules(recipe: str, field: str, args: Sequence[str]) -> Iterator[FieldError]:
     """Unknown options: the recipe would reject them as well, but only after the job has left the queue."""
     offered = [f"--{option.name}" for option in RECIPES[recipe].options]
     for option in (arg.partition("=")[0] for arg in args if arg.startswith("--")):
         if option not in (*offered, "--", "--help"):
-            yield FieldError("args", f"must be options of the recipe {recipe}", option, did_you_mean(option, offered))
+            yield FieldError(field, f"must be options of the recipe {recipe}", option, did_you_mean(option, offered))
 
 
-def _script_rules(script: str, code: Path | None, location: str) -> Iterator[FieldError]:
+def _script_rules(script: str, code: Path | None, submission: Submission) -> Iterator[FieldError]:
+    location = submission.code_name
     if "\0" in script:
         yield FieldError("script", "must not contain a NUL character", script)
         return
@@ -73,14 +80,23 @@ def _script_rules(script: str, code: Path | None, location: str) -> Iterator[Fie
         yield FieldError("script", "is relative to the code directory, but none is given", script, hint)
         return
     directory = code or Path(script).parent
-    file = directory / script
-    if ".." in file.parts or not file.is_relative_to(directory):
-        yield FieldError("script", f"must be in {location}", script, "give its path relative to that directory")
+    file = Path(os.path.normpath(directory / script))
+    if PurePosixPath(script).suffix in _NO_PYTHON:
+        yield FieldError("script", "must be a script of Python", script, _NO_PYTHON[PurePosixPath(script).suffix])
+    elif not file.is_relative_to(os.path.normpath(directory)):
+        yield FieldError("script", f"must be in {location}", script, _outside_hint(directory, file, submission))
     elif not _exists(file.is_file):
         near = ", ".join(sorted(one.name for one in directory.glob("*.py"))[:5]) if _exists(directory.is_dir) else ""
         yield FieldError("script", f"not found in {location}", script, f"found there: {near}" if near else "")
     elif not Path(os.path.realpath(file)).is_relative_to(os.path.realpath(directory)):
         yield FieldError("script", f"must not be a link out of {location}", script, "copy the file there")
+
+
+def _outside_hint(directory: Path, file: Path, submission: Submission) -> str:
+    common = Path(os.path.commonpath([os.path.normpath(directory), file]))
+    if submission.origin is not None or len(common.parts) < _PROJECT_DEPTH or not _exists(file.is_file):
+        return "give its path relative to that directory"
+    return f"submit code.path {common} with script {file.relative_to(common)}, so that the script is copied, too"
 
 
 def _exists(check: Callable[[], bool]) -> bool:
@@ -92,30 +108,35 @@ def _exists(check: Callable[[], bool]) -> bool:
 
 
 def _text_rules(submission: Submission) -> Iterator[FieldError]:
-    if any("\0" in arg for arg in submission.spec.args):
-        yield FieldError("args", "must not contain a NUL character", submission.spec.args)
+    for field, arguments in (("args", submission.spec.args), ("on_restart", submission.spec.on_restart)):
+        if any("\0" in argument for argument in arguments):
+            yield FieldError(field, "must not contain a NUL character", arguments)
     for name, value in submission.spec.env.items():
         if not _VARIABLE.fullmatch(name):
             yield FieldError("env", "a name consists of letters, digits and _ and begins with no digit", name)
-        elif name.startswith(_RESERVED_VARIABLES):
+        elif name.startswith(_RESERVED_VARIABLES) or name in _RANK_VARIABLES:
             hint = f"choose a name that begins with none of {', '.join(_RESERVED_VARIABLES)}"
+            if name in _RANK_VARIABLES:
+                hint = "ranks, devices_per_rank and launch decide"
             yield FieldError("env", "variables of rekindle and torchrun cannot be set", name, hint)
         if "\0" in value:
             yield FieldError(f"env.{name}", "must not contain a NUL character", "•••")
 
 
-def _rank_rules(submission: Submission, machine: Machine) -> Iterator[FieldError]:
-    if not 1 <= submission.spec.min_ranks <= submission.spec.max_ranks:
-        value = {"min": submission.spec.min_ranks, "max": submission.spec.max_ranks}
-        yield FieldError("ranks", "must be at least 1, and min at most max", value)
-    if submission.spec.nodes != 1:
-        yield FieldError("nodes", "must be 1", submission.spec.nodes, "this version runs a job on one machine")
-    device = resolve_device(submission, machine)
-    total = machine.count(device)
-    if device == "cuda" and total == 0:
-        yield FieldError("device", "this machine has no GPU", submission.spec.device, 'use "cpu" or "auto"')
-    elif submission.spec.max_ranks > total:
-        hint = "REKINDLE_CPU_SLOTS sets how many CPU ranks may run at once" if device == "cpu" else "one rank per GPU"
-        yield FieldError(
-            "ranks", f"exceeds the {total} {device.upper()} slots of this machine", submission.spec.max_ranks, hint
-        )
+def _placeholder_rules(submission: Submission) -> Iterator[FieldError]:
+    spec = submission.spec
+    for field, arguments in (("args", spec.args), ("on_restart", spec.on_restart)):
+        for text in unknown_placeholders(arguments, conditions=field == "on_restart"):
+            rule = f"{text} is no placeholder; there are {KNOWN}"
+            hint = f"write {{{text}}} for the text {text}"
+            if text.startswith("{exists:"):
+                hint = "it must be an argument of its own in on_restart, which is then passed only if the file exists"
+            yield FieldError(field, rule, text, hint)
+
+
+def _pattern_rules(submission: Submission) -> Iterator[FieldError]:
+    for pattern in submission.spec.exclude:
+        try:
+            parse_patterns([pattern], "exclude")
+        except PatternError:
+            yield FieldError("exclude", "must be a pattern as in a .gitignore", pattern, 'such as "data/" or "*.ckpt"')

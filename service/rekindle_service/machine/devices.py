@@ -2,18 +2,21 @@
 
 import itertools
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pynvml
 import structlog
 
+from rekindle.contract.job import LinkRule
+
 _log = structlog.get_logger(__name__)
 
 TOPOLOGY_LEVELS = ("nvlink", "pix", "pxb", "phb", "node", "sys")
 """Kinds of link between two GPUs, best first, by the names that ``nvidia-smi topo`` uses."""
 
+_LINKED = "nvlink"
 _LEVELS = {0: "pix", 10: "pix", 20: "pxb", 30: "phb", 40: "node", 50: "sys"}
 
 
@@ -49,11 +52,21 @@ class Machine:
         return sum(slot.device == device for slot in self.slots)
 
 
-def find_machine(cpu_slots: int, environment: Mapping[str, str] = os.environ) -> Machine:
-    """Detect once. GPUs are those of the NVIDIA driver, less those that CUDA_VISIBLE_DEVICES hides from this server."""
+def find_machine(
+    cpu_slots: int, environment: Mapping[str, str] = os.environ, *, exclude: Sequence[str] = ()
+) -> Machine:
+    """Detect once. GPUs are those of the NVIDIA driver, less those that CUDA_VISIBLE_DEVICES hides from this server.
+
+    ``exclude`` names further GPUs that no job gets, by slot name, index or UUID.
+    """
     cpus = tuple(Slot(f"cpu:{index}", "cpu", index) for index in range(cpu_slots))
     gpus, links = _find_gpus()
-    visible = visible_gpus(gpus, environment.get("CUDA_VISIBLE_DEVICES"))
+    hidden = visible_gpus(gpus, ",".join(name.removeprefix("cuda:") for name in exclude))
+    unknown = [name for name in exclude if not visible_gpus(gpus, name.removeprefix("cuda:"))]
+    if unknown:
+        _log.warning("exclude_devices names GPUs that this machine does not have", devices=unknown)
+    seen = visible_gpus(gpus, environment.get("CUDA_VISIBLE_DEVICES"))
+    visible = tuple(gpu for gpu in seen if gpu not in hidden)
     names = {slot.name for slot in visible}
     return Machine((*visible, *cpus), tuple(link for link in links if {link.first, link.second} <= names))
 
@@ -70,6 +83,45 @@ def visible_gpus(gpus: Iterable[Slot], setting: str | None) -> tuple[Slot, ...]:
             name == str(gpu.index) or (name.startswith("GPU-") and (gpu.uuid or "").startswith(name)) for name in names
         )
     )
+
+
+def choose_slots(
+    free: Sequence[Slot], count: int, links: Iterable[Link], rule: LinkRule = LinkRule.PREFERRED
+) -> list[Slot] | None:
+    """``count`` of the ``free`` slots in the order of their indices: those that reach each other best.
+
+    Greedy from every possible first slot: exact for the regular topologies of real machines, and never slow. None where
+    there are too few, or none of the kind that ``rule`` demands.
+    """
+    kinds = {frozenset((link.first, link.second)): link.kind for link in links}
+    if len(free) < count:
+        return None
+
+    def cost(one: Slot, other: Slot) -> int:
+        kind = kinds.get(frozenset((one.name, other.name)))
+        if rule is LinkRule.AVOIDED:
+            return int(kind == _LINKED)
+        return len(TOPOLOGY_LEVELS) if kind is None else TOPOLOGY_LEVELS.index(kind)
+
+    def total(slot: Slot, others: Iterable[Slot]) -> int:
+        return sum(cost(slot, other) for other in others)
+
+    def grow(first: Slot) -> list[Slot]:
+        group = [first]
+        while len(group) < count:
+            rest = [slot for slot in free if slot not in group]
+            group.append(min(rest, key=lambda slot: (total(slot, group), slot.index)))
+        return group
+
+    ordered = sorted(free, key=lambda slot: slot.index)
+    if not kinds or count == len(free):
+        best = ordered[:count]
+    else:
+        best = min((grow(first) for first in ordered), key=lambda group: sum(total(slot, group) for slot in group))
+    linked = [kinds.get(frozenset((one.name, other.name))) == _LINKED for one, other in itertools.combinations(best, 2)]
+    if (rule is LinkRule.REQUIRED and not all(linked)) or (rule is LinkRule.AVOIDED and any(linked)):
+        return None
+    return sorted(best, key=lambda slot: slot.index)
 
 
 def cuda_visible_devices(slots: Iterable[Slot], names: Iterable[str]) -> str:
@@ -109,7 +161,7 @@ def _describe(index: int, handle: Any) -> Slot:
 def _link(first: Any, second: Any) -> str:
     try:
         if pynvml.nvmlDeviceGetP2PStatus(first, second, pynvml.NVML_P2P_CAPS_INDEX_NVLINK) == pynvml.NVML_P2P_STATUS_OK:
-            return "nvlink"
+            return _LINKED
         return _LEVELS.get(pynvml.nvmlDeviceGetTopologyCommonAncestor(first, second), "sys")
     except pynvml.NVMLError:
         return "sys"  # unknown: assume the slowest

@@ -95,13 +95,19 @@ def _read_rank(root: Path, attempt_dir: AttemptDir, attempt: AttemptInfo, rank: 
         exit_code=error.exit_code if exit_code is None and error is not None else exit_code,
         signal=None if exited is None else exited.signal,
         steps_per_second=status.steps_per_second if status and alive else None,
-        device=status.device if status else dict(enumerate(attempt.devices)).get(rank),
+        device=status.device if status else _devices_of(rank, attempt),
         process_state=process_state(known["pid"]) if alive and known["pid"] is not None else None,
         heartbeat_age=_heartbeat_age(root, rank_dir, status) if alive else None,
         straggler=attempt.stragglers.get(rank) if alive else None,
         last_line=_last_line(root, rank_dir),
         **known,
     )
+
+
+def _devices_of(rank: int, attempt: AttemptInfo) -> str | None:
+    """The slots of one rank."""
+    each = len(attempt.devices) // max(1, attempt.world_size)
+    return ", ".join(attempt.devices[rank * each : (rank + 1) * each]) or None
 
 
 def _known_of(status: RankStatus | None, process: RankProcess | None) -> dict[str, Any]:

@@ -3,32 +3,46 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
+from rekindle.contract.job import JobSpec, LinkRule
 from rekindle.contract.states import TERMINAL, JobIntent, JobState
-from rekindle_service.machine.devices import TOPOLOGY_LEVELS, Link, Machine, Slot
+from rekindle_service.jobs.placement import usable_slots
+from rekindle_service.machine.devices import Link, Machine, Slot, choose_slots
 from rekindle_service.store.tables import Job
 
 SHOWN_POSITIONS = 200
 """Queue positions that are shown; with more of them, every start would rewrite all rows."""
+
+_LINK_NAMES = {
+    LinkRule.PREFERRED: "",
+    LinkRule.REQUIRED: ", each pair linked",
+    LinkRule.AVOIDED: ", no pair linked",
+}
 
 
 @dataclass(slots=True)
 class Allocation:
     """What to start, in this order, and what everybody else waits for."""
 
-    starts: list[tuple[Job, list[str]]] = field(default_factory=list)  # slot names, one per rank
+    starts: list[tuple[Job, list[str]]] = field(default_factory=list)  # slot names
     # job id → (position, waiting for)
     queue_positions: dict[str, tuple[int | None, str | None]] = field(default_factory=dict)
 
 
 def allocate(
-    queue: Iterable[Job], machine: Machine, taken: Iterable[str], job_state: Callable[[str], JobState | None]
+    queue: Iterable[Job],
+    machine: Machine,
+    taken: Iterable[str],
+    job_state: Callable[[str], JobState | None],
+    lack_of_space: str | None = None,
 ) -> Allocation:
     """Give free slots to the queue, strictly in its order within each kind of device.
 
-    A job that does not fit yet blocks every later job for its kind of device, so small jobs never starve a big one.
+    A job that does not fit yet blocks every later job for its kind of device, so small jobs never starve a big one; one
+    that names its slots blocks those slots alone.
     Skipped: held jobs, jobs that wait for another job (``job_state`` gives its state, None for an unknown one), and
     jobs that this machine can never run. An elastic job gets as many of its ranks as there are free slots. ``queue``
-    is in the order of the queue and is read only as far as anything can still be decided.
+    is in the order of the queue and is read only as far as anything can still be decided. With ``lack_of_space`` on the
+    disk nothing starts.
     """
     plan = Allocation()
     free = _free_slots(machine, set(taken))
@@ -41,19 +55,40 @@ def allocate(
         if obstacle is not None:
             plan.queue_positions[job.id] = (None, obstacle)
             continue
-        slots = free[job.spec.device]
-        if job.spec.device not in blocked and len(slots) >= job.spec.min_ranks:
-            chosen = choose_slots(slots, min(len(slots), job.spec.max_ranks), machine.links)
-            free[job.spec.device] = [slot for slot in slots if slot not in chosen]
+        kind = job.spec.device_kind
+        slots = usable_slots(job.spec, free[kind])
+        chosen = None if lack_of_space is not None or kind in blocked else _choose(job.spec, slots, machine.links)
+        if chosen is not None:
+            free[kind] = [slot for slot in free[kind] if slot not in chosen]
             plan.starts.append((job, [slot.name for slot in chosen]))
             continue
-        blocked.add(job.spec.device)
+        if job.spec.device_names:
+            free[kind] = [slot for slot in free[kind] if slot not in slots]
+        else:
+            blocked.add(kind)
         position += 1
         if position <= SHOWN_POSITIONS:
-            unit = "slot" if job.spec.min_ranks == 1 else "slots"
-            requested = f"{job.spec.min_ranks} {job.spec.device} {unit}"
-            plan.queue_positions[job.id] = (position, f"{requested}, {len(slots)} free")
+            lack = f"disk space: {lack_of_space}" if lack_of_space else f"{_requested(job.spec)}, {len(slots)} free"
+            plan.queue_positions[job.id] = (position, lack)
     return plan
+
+
+def _choose(spec: JobSpec, slots: Sequence[Slot], links: Sequence[Link]) -> list[Slot] | None:
+    """As many devices as the job can use now; None where it cannot start."""
+    each = spec.devices_per_rank
+    for ranks in range(min(len(slots) // each, spec.max_ranks), spec.min_ranks - 1, -1):
+        if (chosen := choose_slots(slots, ranks * each, links, spec.links)) is not None:
+            return chosen
+    return None
+
+
+def _requested(spec: JobSpec) -> str:
+    """``2 cuda slots``, ``1 of cuda:5 and cuda:6``."""
+    if spec.device_names:
+        requested = f"{spec.min_devices} of {' and '.join(spec.device_names)}"
+    else:
+        requested = f"{spec.min_devices} {spec.device_kind} {'slot' if spec.min_devices == 1 else 'slots'}"
+    return f"{requested}{_LINK_NAMES[spec.links]}"
 
 
 def _free_slots(machine: Machine, taken: set[str]) -> dict[str, list[Slot]]:
@@ -79,31 +114,10 @@ def _blocking_reason(job: Job, machine: Machine, job_state: Callable[[str], JobS
             return f"job {other} to succeed"
     if job.run_after is not None and job_state(job.run_after) not in {None, *TERMINAL}:
         return f"job {job.run_after} to end: their experiment runs one job at a time"
-    total = machine.count(job.spec.device)
-    if job.spec.min_ranks > total:
-        return f"{job.spec.min_ranks} {job.spec.device} slots, but this machine has {total}"
+    spec = job.spec
+    if missing := set(spec.device_names) - {slot.name for slot in machine.slots}:
+        return f"{', '.join(sorted(missing))}, which this machine does not have or no longer offers to jobs"
+    total = machine.count(spec.device_kind)
+    if spec.min_devices > total:
+        return f"{spec.min_devices} {spec.device_kind} slots, but this machine has {total}"
     return None
-
-
-def choose_slots(free: Sequence[Slot], count: int, links: Iterable[Link]) -> list[Slot]:
-    """``count`` of the ``free`` slots that reach each other best, in the order of their indices.
-
-    Greedy from every possible first slot: exact for the regular topologies of real machines, and never slow.
-    """
-    cost = {frozenset((link.first, link.second)): TOPOLOGY_LEVELS.index(link.kind) for link in links}
-    if not cost or count == len(free):
-        return sorted(free, key=lambda slot: slot.index)[:count]
-
-    def distance(slot: Slot, others: Iterable[Slot]) -> int:
-        return sum(cost.get(frozenset((slot.name, other.name)), len(TOPOLOGY_LEVELS)) for other in others)
-
-    def grow(first: Slot) -> list[Slot]:
-        group = [first]
-        while len(group) < count:
-            rest = [slot for slot in free if slot not in group]
-            group.append(min(rest, key=lambda slot: (distance(slot, group), slot.index)))
-        return group
-
-    groups = [grow(first) for first in sorted(free, key=lambda slot: slot.index)]
-    best = min(groups, key=lambda group: sum(distance(slot, group) for slot in group))
-    return sorted(best, key=lambda slot: slot.index)

@@ -10,7 +10,7 @@ from functools import cache, partial
 import structlog
 
 from rekindle.contract.files import read_json, write_json
-from rekindle.contract.job import RunIntent
+from rekindle.contract.job import HEALTHY_SECONDS, RunIntent
 from rekindle.contract.outcome import Outcome, OutcomeClass
 from rekindle.contract.run_dir.control import ControlMessage, MessageType, notify
 from rekindle.contract.safe_open import read_text_from, regular_size
@@ -39,17 +39,20 @@ class Reconciler:
     continue.
     """
 
-    def __init__(self, store: Store, home: Home, machine: Machine, launch: Launcher) -> None:
+    def __init__(
+        self, store: Store, home: Home, machine: Machine, launch: Launcher, healthy_seconds: float = HEALTHY_SECONDS
+    ) -> None:
         self._store = store
         self._home = home
         self._machine = machine
         self._sync = RunSync(store, home)
         self._launch = launch
+        self._healthy_seconds = healthy_seconds
         self._keepers = KeeperPool(home, self._launch_keeper)
         self._woken = threading.Event()
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="reconciler", daemon=True)
-        self._scheduled_revision = -1  # the store's queue_revision of the last allocation
+        self._scheduled: tuple[int, str | None] = (-1, None)  # the store's queue_revision, and the lack of space, then
         self._progress_at = 0.0  # time.monotonic() of the last read of the ranks' status
         self._bundle_gc_at = float("-inf")  # time.monotonic()
         self._last_tombstone = 0  # version
@@ -124,7 +127,9 @@ class Reconciler:
         """A pending request to stop is sent again every time: a server may have died between writing and notifying."""
         run_dir = self._home.run_dir(job.id)
         requested = JobIntent.DRAIN if job.intent is JobIntent.HOLD else job.intent  # held after it had left the queue
-        intent = RunIntent(requested, job.run, job.devices, job.max_failures, _chosen_snapshot(job))
+        intent = RunIntent(
+            requested, job.run, job.devices, job.max_failures, _chosen_snapshot(job), self._healthy_seconds
+        )
         changed = stored != intent.to_json()
         if changed:
             write_json(run_dir.intent, intent.to_json())
@@ -162,16 +167,16 @@ class Reconciler:
     # --- the queue
 
     def _schedule(self) -> None:
-        revision = self._store.queue_revision
-        if revision == self._scheduled_revision:
+        revision, lack_of_space = self._store.queue_revision, self._home.lack_of_space()
+        if (revision, lack_of_space) == self._scheduled:
             return
         self._apply_queued_intents()
         taken = [name for job in self._store.jobs_in(HOLDING_SLOTS) for name in job.devices]
-        allocation = allocate(self._store.queue(), self._machine, taken, cache(self._store.job_state))
+        allocation = allocate(self._store.queue(), self._machine, taken, cache(self._store.job_state), lack_of_space)
         self._store.update_queue(allocation.queue_positions)
         for job, devices in allocation.starts:
             self._start(job, devices)
-        self._scheduled_revision = revision
+        self._scheduled = revision, lack_of_space
 
     def _apply_queued_intents(self) -> None:
         """A queued job has no keeper to carry out a request: it takes effect at once."""

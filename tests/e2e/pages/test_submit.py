@@ -104,6 +104,25 @@ def test_what_is_shown_as_command_and_curl_is_what_is_submitted(form: Page, clie
     assert body["env"] == {"MODE": "a=b c", "EMPTY": ""}
 
 
+def test_restarts_and_what_is_copied_can_be_chosen(form: Page, watcher: Watcher) -> None:
+    watcher.expect("422")
+    form.get_by_label("Script", exact=True).fill("/project/train.py")
+    form.get_by_label("Append on restart").fill("--resume '{latest:*.pt}' {newest}")
+    form.get_by_label("Exclude", exact=True).fill("data/\n*.bin\n")
+    form.get_by_label("Exclude what").check()
+    form.get_by_label("Keep links").check()
+    form.get_by_label("Continue job").fill("nojob00000")
+    assert typed(form, "#preview-command") == [
+        "rekindle", "submit", "--continue", "nojob00000", "--on-restart", "--resume '{latest:*.pt}' '{newest}'",
+        "--exclude", "data/", "--exclude", "*.bin", "--gitignore", "--keep-links", "/project/train.py",
+    ]  # fmt: skip
+    curl = typed(form, "#preview-curl")
+    assert json.loads(curl[curl.index("-d") + 1])["on_restart"] == ["--resume", "{latest:*.pt}", "{newest}"]
+    form.get_by_role("button", name="Submit the job").click()
+    expect(form.locator("[data-field=on_restart]")).to_contain_text("{newest} is no placeholder; there are {snapshots}")
+    expect(form.locator("[data-field=continue_from]")).to_contain_text("Must name a job that exists")
+
+
 def test_an_archive_is_uploaded_and_run_and_a_broken_one_is_refused(
     form: Page, watcher: Watcher, client: Client, before: str
 ) -> None:

@@ -6,6 +6,8 @@ import sys
 import time
 from pathlib import Path
 
+from rekindle import report
+
 FOLDER = Path(os.environ["REKINDLE_SNAPSHOT_DIR"])
 RANK = int(os.environ["RANK"])
 
@@ -21,14 +23,41 @@ def saves_when_told(*_):
     sys.exit(75)
 
 
-def finishes_when_told(*_):
-    time.sleep(0.3)
+def saves_and_exits_with_0(*_):
+    if RANK == 0:
+        (FOLDER / "checkpoint").write_text(os.environ["REKINDLE_ATTEMPT"])
     sys.exit(0)
 
 
 match sys.argv[1]:
     case "raise":
         raise ValueError("always the same")
+    case "raise-without-snapshot":
+        report(snapshot_policy="every 100 steps", step=3)
+        raise ValueError("always the same")
+    case "raise-late":
+        if os.environ["REKINDLE_ATTEMPT"] != "4":
+            time.sleep(1)
+            raise ValueError("after a healthy second")
+    case "save-and-die":
+        for step in range(1, 8):
+            (FOLDER / "last.pt").write_text(f"{step} of attempt {os.environ['REKINDLE_ATTEMPT']}")
+            report(step=step)
+        time.sleep(0.3)  # longer than reports are delayed
+        report(step=8)
+        os.kill(os.getpid(), signal.SIGKILL)
+    case "lose-connection":
+        checkpoint = FOLDER / "last.pt"
+        first = int(checkpoint.read_text()) + 1 if checkpoint.exists() else 1
+        for epoch in range(first, 51):
+            if epoch in (5, 40) and epoch > first:
+                raise ConnectionResetError(104, "Connection reset by peer")
+            checkpoint.write_text(str(epoch))
+            report(step=epoch)
+            time.sleep(0.02)
+    case "remove-itself":
+        Path(sys.argv[0]).unlink()
+        raise ValueError("what shall the next attempt run?")
     case "raise-another":
         raise [KeyError, IndexError, LookupError][int(os.environ["REKINDLE_ATTEMPT"]) % 3]("another each time")
     case "ignore":
@@ -37,8 +66,10 @@ match sys.argv[1]:
     case "save":
         signal.signal(signal.SIGTERM, saves_when_told)
         wait_for_ever()
-    case "finish":
-        signal.signal(signal.SIGTERM, finishes_when_told)
+    case "exit-0" if (FOLDER / "may-finish").exists():
+        print("saved by attempt", (FOLDER / "checkpoint").read_text())
+    case "exit-0":
+        signal.signal(signal.SIGTERM, saves_and_exits_with_0)
         wait_for_ever()
     case "wait":
         wait_for_ever()

@@ -6,10 +6,12 @@ import os
 import socket
 from contextlib import closing, suppress
 from dataclasses import dataclass
+from typing import Any
 
 from rekindle.contract.run_dir.paths import RankDir
 
 _TIMEOUT = 1.0  # seconds; a rank that holds the GIL or is stopped may not answer
+_RECORDERS = ("fr_trace_json", "dump_nccl_trace_json")  # of gloo and others; of NCCL
 _MAX_ANSWER = 64 << 20  # bytes
 
 
@@ -22,6 +24,37 @@ class Collectives:
     in_flight: bool  # one of them has not completed
 
 
+@dataclass(frozen=True, slots=True)
+class Collective:
+    """One collective that a rank has enqueued; send and receive are none."""
+
+    group: str  # name of its process group; "0" is the default one
+    number: int  # in its group, from 1
+    operation: str  # "all_reduce"
+    shape: str  # of its inputs and their element types: "[[3, 2]] Float"
+
+
+def parse_history(*dumps: bytes | None) -> list[Collective]:
+    """The latest collectives of a rank in the order in which they were enqueued, by the dumps of its recorders.
+
+    None where something else than a dump is given.
+    """
+    try:
+        recorded = [each for dump in dumps if dump for each in json.loads(dump).get("entries", ())]
+        entries = [each for each in recorded if not each["is_p2p"]]
+        return [_collective(each) for each in sorted(entries, key=lambda each: int(each["time_created_ns"]))]
+    except (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError):
+        return []  # a script may put anything there
+
+
+def _collective(entry: dict[str, Any]) -> Collective:
+    operation = str(entry["profiling_name"]).rpartition(":")[2]
+    uneven = ("scatter" in operation and "reduce" not in operation) or "to_all" in operation  # by design
+    shape = "" if uneven else f"{entry['input_sizes']} {' '.join(map(str, entry['input_dtypes']))}"
+    number = int(entry["collective_seq_id"])
+    return Collective(str(entry["process_group"][0])[:100], number, operation[:100], shape[:200].strip())
+
+
 def collectives(rank_dir: RankDir) -> Collectives | None:
     """What the flight recorder of a rank holds; None where it does not answer or no group has been made."""
     try:
@@ -31,6 +64,11 @@ def collectives(rank_dir: RankDir) -> Collectives | None:
         return Collectives(max(enqueued), sum(enqueued), in_flight) if enqueued else None
     except (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError):
         return None  # a script may put anything where the socket was
+
+
+def collective_history(rank_dir: RankDir) -> list[Collective]:
+    """The latest collectives of a rank that runs; none where it does not answer."""
+    return parse_history(*(query(rank_dir, handler) for handler in _RECORDERS))
 
 
 def last_collective(rank_dir: RankDir) -> int | None:

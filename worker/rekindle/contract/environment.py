@@ -14,6 +14,7 @@ SNAPSHOT_DIR = "REKINDLE_SNAPSHOT_DIR"
 ATTEMPT = "REKINDLE_ATTEMPT"
 GENERATION = "REKINDLE_GENERATION"
 SNAPSHOT_POLICY = "REKINDLE_SNAPSHOT_POLICY"
+DEVICES_PER_RANK = "REKINDLE_DEVICES_PER_RANK"
 FAILURE_STATS = "REKINDLE_PAST_FAILURES"
 WANDB_RUN_ID = "WANDB_RUN_ID"
 WANDB_RESUME = "WANDB_RESUME"
@@ -62,8 +63,8 @@ _NONE_YET = FailureStats()
 class RankEnv:
     """What a rank knows about itself. torchrun sets the ranks and sizes, the keeper the rest.
 
-    Outside rekindle (plain ``torchrun train.py`` or plain ``python train.py``) ``job_id`` and ``run_dir`` are None
-    and the ranks default to a world of one.
+    Without torchrun (``LaunchMode.PROCESS``, or plain ``python train.py``) the ranks default to a world of one. Outside
+    rekindle ``job_id`` and ``run_dir`` are None.
     """
 
     rank: int
@@ -77,6 +78,7 @@ class RankEnv:
     snapshot_dir: Path | None
     snapshot_policy: str | None
     failures: FailureStats
+    devices_per_rank: int = 1
 
     @classmethod
     def read(cls, environment: Mapping[str, str]) -> Self:
@@ -94,6 +96,7 @@ class RankEnv:
             snapshot_dir=None if snapshot_dir is None else Path(snapshot_dir),
             snapshot_policy=environment.get(SNAPSHOT_POLICY, environment.get(_SNAPSHOT_POLICY_0_1)),
             failures=FailureStats.from_text(environment.get(FAILURE_STATS, "")),
+            devices_per_rank=int(environment.get(DEVICES_PER_RANK, "1")),
         )
 
     @property
@@ -106,7 +109,13 @@ class RankEnv:
 
 
 def attempt_environment(
-    *, run_dir: RunDir, attempt: int, generation: str, snapshot_policy: str, failures: FailureStats = _NONE_YET
+    *,
+    run_dir: RunDir,
+    attempt: int,
+    generation: str,
+    snapshot_policy: str,
+    failures: FailureStats = _NONE_YET,
+    devices_per_rank: int = 1,
 ) -> dict[str, str]:
     """What the keeper adds to the job's environment for one attempt."""
     return {
@@ -117,6 +126,7 @@ def attempt_environment(
         GENERATION: generation,
         SNAPSHOT_POLICY: snapshot_policy,
         FAILURE_STATS: failures.to_text(),
+        DEVICES_PER_RANK: str(devices_per_rank),
     }
 
 

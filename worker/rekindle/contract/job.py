@@ -9,13 +9,32 @@ from rekindle.contract.states import JobIntent
 
 DRAINED_EXIT_CODE = 75  # EX_TEMPFAIL of sysexits.h: the script saved and stopped because it was asked to
 
+HEALTHY_SECONDS = 600.0
+"""Default of the setting ``healthy_seconds``, for which a running attempt clears the count of failures."""
+
 
 class TargetKind(StrEnum):
-    """What torchrun is given to run."""
+    """What the ranks run."""
 
     SCRIPT = "script"  # a file, relative to the code directory
     MODULE = "module"  # a module, as for `python -m`
     RECIPE = "recipe"  # one of rekindle.recipes
+
+
+class LaunchMode(StrEnum):
+    """How the processes of an attempt are started."""
+
+    AUTO = "auto"  # never once the job is accepted
+    TORCHRUN = "torchrun"  # one process per rank
+    PROCESS = "process"  # one process, which is rank 0 and holds all devices, as with plain `python train.py`
+
+
+class LinkRule(StrEnum):
+    """What the links between the GPUs of a job must be; "linked" means joined by NVLink."""
+
+    PREFERRED = "preferred"  # the free GPUs that reach each other best
+    REQUIRED = "required"  # each pair is linked
+    AVOIDED = "avoided"  # no pair is linked
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +69,10 @@ class JobSpec(JsonRecord):
     min_ranks: int = 1
     max_ranks: int = 1
     nodes: int = 1
-    device: str = "auto"  # or "cpu" or "cuda"; never "auto" once it is accepted
+    device: str = "auto"  # or "cpu" or "cuda", or the slots to choose from: "cuda:5,cuda:6". Once accepted, not "auto"
+    devices_per_rank: int = 1
+    launch: LaunchMode = LaunchMode.TORCHRUN
+    links: LinkRule = LinkRule.PREFERRED
     priority: int = 0  # higher goes first
     after: list[str] = field(default_factory=list)  # ids of the jobs that must have succeeded before
     max_failures: int = 3  # in a row without progress
@@ -59,6 +81,30 @@ class JobSpec(JsonRecord):
     snapshot: SnapshotPolicy = field(default_factory=SnapshotPolicy)
     warm: bool = True
     watch: list[str] = field(default_factory=list)  # paths in which every file is a checkpoint of the script's own
+    on_restart: list[str] = field(default_factory=list)  # appended to ``args``, see ``contract.placeholders``
+    continue_from: str | None = None  # id of the job whose files and snapshots this one begins with
+    exclude: list[str] = field(default_factory=list)  # patterns, as in a .gitignore, of what is not copied
+    gitignore: bool = False  # leave out what .gitignore files name
+    keep_links: bool = False  # copy links that lead out of the code as links
+    warnings: list[str] = field(default_factory=list)  # of the server, at submit
+
+    @property
+    def device_kind(self) -> str:
+        """ "auto", "cpu" or "cuda"."""
+        return self.device.partition(":")[0]
+
+    @property
+    def device_names(self) -> list[str]:
+        """The only slots that the job may get; empty where any slot will do."""
+        return self.device.split(",") if ":" in self.device else []
+
+    @property
+    def min_devices(self) -> int:
+        return self.min_ranks * self.devices_per_rank
+
+    @property
+    def max_devices(self) -> int:
+        return self.max_ranks * self.devices_per_rank
 
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "snapshot": self.snapshot.to_json()}
@@ -69,9 +115,10 @@ class RunIntent(JsonRecord):
     """``intent.json``: the server's only message to a keeper.
 
     ``run`` counts how often the job left the queue; a keeper relaunched because the last one died continues the same
-    run (and its failure budget), a resume by the user begins the next one. ``devices`` has one slot name per rank: its
-    length is the world size. ``snapshot`` is the step of the snapshot that the run is to begin from, where a person
-    has chosen another than the latest.
+    run (and its failure budget), a resume by the user begins the next one. ``devices`` has ``devices_per_rank`` slot
+    names for each rank. ``snapshot`` is the step of the snapshot that the run is to begin from, where a person
+    has chosen another than the latest. An attempt that ran for ``healthy_seconds`` clears the count of failures where
+    it is not known whether the script makes progress.
     """
 
     keys: ClassVar = {"intent": "want"}  # as keepers of version 0.1.0 read it, which outlive an upgrade
@@ -80,3 +127,4 @@ class RunIntent(JsonRecord):
     devices: list[str]
     max_failures: int = 3
     snapshot: int | None = None
+    healthy_seconds: float = HEALTHY_SECONDS

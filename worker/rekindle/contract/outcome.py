@@ -25,6 +25,14 @@ class OutcomeClass(StrEnum):
     HOST_LOST = "host_lost"  # the machine went down under the job
 
 
+class Progress(StrEnum):
+    """Whether an attempt saved something that the next one can resume from."""
+
+    KNOWN = "known"  # a later step was committed, or the script saved a checkpoint of its own
+    NONE = "none"  # it is known that nothing was
+    UNKNOWN = "unknown"  # the script reports no snapshots, and no checkpoint of it was found
+
+
 @dataclass(frozen=True, slots=True)
 class Outcome(JsonRecord):
     """The verdict's input and the user's answer to "why?". Fields that do not apply are None."""

@@ -11,7 +11,9 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from multiprocessing.synchronize import Event
 from pathlib import Path
+from typing import Any
 
 from rekindle.contract.environment import RankEnv
 from rekindle.contract.processes import die_with_parent, set_process_name
@@ -20,6 +22,7 @@ from rekindle.contract.run_dir.control import ControlMessage, MessageType, notif
 
 def run_warm(argv: list[str], latch: int) -> None:
     """Run torchrun up to the start of its ranks, and wait there until the pipe ``latch`` brings its attempt."""
+    from torch.distributed.elastic.multiprocessing import api
     from torch.distributed.launcher.api import elastic_launch
     from torch.distributed.run import config_from_args, get_args_parser
 
@@ -27,7 +30,28 @@ def run_warm(argv: list[str], latch: int) -> None:
 
     config, entrypoint, arguments = config_from_args(get_args_parser().parse_args(argv))
     config.logs_specs = LatchedLogs(latch)
+    api._wrap = _without_waiting(api._wrap)
     _run_and_exit(lambda: elastic_launch(config, entrypoint)(*arguments))
+
+
+def _without_waiting(wrap: Callable[..., None]) -> Callable[..., None]:
+    """``wrap`` runs a rank in a fork of the agent, and lets it wait at its end until all others have ended.
+
+    Like a rank in a process of its own, it must end then: its connections close, and ranks that wait for it for ever
+    fail at once. torchrun has read its result before that, or reads it from the pipe.
+    """
+
+    def wrap_and_end(*arguments: Any) -> None:
+        wrap(*(_Set() if isinstance(each, Event) else each for each in arguments))
+
+    return wrap_and_end
+
+
+class _Set:
+    """An event that has happened."""
+
+    def wait(self) -> bool:
+        return True
 
 
 def run_cold(argv: list[str]) -> None:
@@ -48,7 +72,7 @@ def _run_and_exit(torchrun: Callable[[], object]) -> None:
         torchrun()
     except ChildFailedError as error:
         for failure in error.failures.values():
-            _report_exit(failure.pid, failure.exitcode)
+            report_exit(failure.pid, failure.exitcode)
         print(error, file=sys.stderr)  # noqa: T201  # stderr is the agent's log
         code = 1
     except SystemExit as error:
@@ -66,7 +90,7 @@ def _report_dead_ranks() -> None:
             continue
         if ended is not None:
             by_signal = ended.si_code in (os.CLD_KILLED, os.CLD_DUMPED)
-            _report_exit(pid, -ended.si_status if by_signal else ended.si_status)
+            report_exit(pid, -ended.si_status if by_signal else ended.si_status)
 
 
 def _report_reaped_ranks() -> None:
@@ -76,15 +100,15 @@ def _report_reaped_ranks() -> None:
     def waitpid_and_report(pid: int, options: int, /) -> tuple[int, int]:
         reaped, status = waitpid(pid, options)
         if reaped:
-            _report_exit(reaped, os.waitstatus_to_exitcode(status))
+            report_exit(reaped, os.waitstatus_to_exitcode(status))
         return reaped, status
 
     os.waitpid = waitpid_and_report
     os.register_at_fork(after_in_child=lambda: setattr(os, "waitpid", waitpid))
 
 
-def _report_exit(pid: int, exit_code: int) -> None:
-    """``exit_code`` as Python's process classes give it: negative for a signal."""
+def report_exit(pid: int, exit_code: int) -> None:
+    """Send the keeper how the rank ``pid`` ended; a negative ``exit_code`` is that of a signal."""
     env = RankEnv.read(os.environ)
     if env.run_dir is not None:
         code, number = (exit_code, None) if exit_code >= 0 else (None, -exit_code)

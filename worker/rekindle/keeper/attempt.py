@@ -12,15 +12,24 @@ from rekindle.contract.processes import parent_of, process_state
 from rekindle.contract.run_dir.control import ControlMessage, MessageType
 from rekindle.contract.run_dir.journal import RecordType
 from rekindle.contract.run_dir.paths import RunDir
-from rekindle.keeper.attempt_result import AttemptResult, Ending, Hang, agent_log_tail, read_rank_result, read_steps
+from rekindle.keeper.attempt_result import (
+    AttemptResult,
+    Culprit,
+    Ending,
+    Hang,
+    agent_log_tail,
+    read_rank_result,
+    read_steps,
+)
 from rekindle.keeper.buffered_journal import BufferedJournal
-from rekindle.keeper.diagnosis import root_cause, signal_name
+from rekindle.keeper.diagnosis import is_cascade, root_cause, signal_name
 from rekindle.keeper.event_loop import EventLoop, Events
 from rekindle.keeper.fault_injection import inject_fault
 from rekindle.keeper.hangs.detector import INTERVAL, HangDetector
 from rekindle.keeper.observers.script import ScriptObserver
 from rekindle.keeper.observers.tensorboard_import import TensorBoardImport
 from rekindle.keeper.observers.usage import UsageLog
+from rekindle.keeper.ranks.kernel_log import driver_messages
 from rekindle.keeper.ranks.processes import descendants, kill_all, reap_children
 from rekindle.keeper.ranks.table import RankTable, request_stacks, send_signal
 from rekindle.keeper.torchrun.launcher import AgentLauncher
@@ -30,7 +39,8 @@ STARTUP_QUIET = 0.5  # seconds after the start of the ranks in which the keeper 
 ROOT_CAUSE_GRACE = 2.0  # seconds to wait for the record of the root cause when a cascade was observed first
 FAILURE_GRACE = 5.0  # seconds for the failing rank's own exit functions; the others are killed meanwhile
 EXIT_GRACE = 30.0  # seconds for ranks that are done to exit by themselves
-STOP_GRACE = {Ending.DRAIN: 60.0, Ending.CANCEL: 10.0, Ending.TIME_LIMIT: 60.0}  # seconds from SIGTERM to SIGKILL
+STOP_GRACE = {Ending.DRAIN: 60.0, Ending.CANCEL: 10.0, Ending.TIME_LIMIT: 60.0, Ending.SHUTDOWN: 60.0}
+"""Seconds from SIGTERM to SIGKILL, for the endings on request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +73,9 @@ class Attempt:
         self._stop: Ending | None = None
         self._launched_at = self._refreshed_at = time.monotonic()  # seconds of CLOCK_MONOTONIC
         self._running_since = float("inf")  # likewise
-        self._detector = HangDetector(self._dir, run_dir.code, plan.hang_timeout)
+        self._detector = HangDetector(self._dir, run_dir.code, plan.hang_timeout, run_dir.pace)
         self._hang: Hang | None = None
+        self._deserter: Culprit | None = None
         self._usage = UsageLog(self._dir.usage, plan.gpus)
         self._tensorboard = TensorBoardImport(self._dir.scalars, (run_dir.code, run_dir.snapshots))
 
@@ -72,15 +83,14 @@ class Attempt:
         """Start torchrun, wait for an ending, leave no process behind, and return what happened."""
         self._start()
         ending = self._watch_until_ending()
+        ran = max(time.monotonic() - self._running_since, 0.0)
         disk_full = ending is Ending.RANK_FAILED and not has_free_space(self._dir.root)
         agent_signal = self._find_agent_signal()
         self._shut_down(ending)
-        if self._ranks.all(lambda rank: rank.done and not rank.drained):
-            ending = Ending.DONE  # asked to stop, all finished first: nothing is left to do
         survivors = self._kill_everything()
-        if ending is Ending.RANK_FAILED and self._stop is not None and self._ranks.failed_by_sigterm_only():
-            ending = self._stop
+        ending = self._final_ending(ending)
         self._journal_exits()
+        self._detector.save_pace()
         self._tensorboard.finish(self._other_ranks())
         status = self._agent_status
         result = AttemptResult(
@@ -92,10 +102,14 @@ class Attempt:
             agent_signal=agent_signal,
             agent_log_tail=agent_log_tail(self._dir),
             hang=self._hang,
+            deserter=self._deserter,
+            kernel_log=driver_messages(self._launched_at) if self._plan.gpus else [],
+            gpus=self._plan.gpus,
             survivors=survivors,
             disk_full=disk_full,
-            own_checkpoint_saved=self._script.finish(),
+            running_seconds=max(ran - (self._hang.seconds if self._hang is not None else 0.0), 0.0),
         )
+        self._script.finish(result)
         read_steps(result, self._dir)
         return result
 
@@ -238,17 +252,36 @@ class Attempt:
         if ending is Ending.DONE:
             self._wait(EXIT_GRACE, self._agent_gone)
         elif ending in STOP_GRACE:
+            self._record(RecordType.STOP_REQUESTED, ending=ending)
             for rank in self._ranks:
                 send_signal(rank, signal.SIGTERM)
             self._wait(STOP_GRACE[ending], lambda: self._agent_gone() or self._ranks.all_ended())
         elif ending is not Ending.HANG:
             self._await_root_cause()
 
+    def _final_ending(self, ending: Ending) -> Ending:
+        """``ending``, or another one that the last events have shown.
+
+        A script may save and exit with code 0 when it gets SIGTERM, from the keeper or from a machine that shuts down:
+        then its ranks have finished only where their ``Run`` says so.
+        """
+        stop = self._stop if ending not in STOP_GRACE else ending
+        if self._ranks.all(lambda rank: rank.done and not rank.drained):
+            was_signalled = ending in STOP_GRACE or stop is Ending.SHUTDOWN
+            is_complete = all(rank.completed for rank in self._ranks)
+            return stop if stop is not None and was_signalled and not is_complete else Ending.DONE
+        if ending is Ending.RANK_FAILED and stop is not None and self._ranks.failed_by_sigterm_only():
+            return stop
+        return ending
+
     def _await_root_cause(self) -> None:
         """Kill the ranks that have not failed as soon as it is known which one failed first."""
         ranks = self._ranks
         self._wait(ROOT_CAUSE_GRACE, lambda: self._agent_gone() or ranks.root_cause_is_known() or ranks.all_ended())
-        ranks.kill_unfinished(spared=root_cause(ranks))
+        cause = root_cause(ranks)
+        if cause is not None and (is_cascade(cause) or self._detector.is_aborted_by_gloo(cause)):
+            self._deserter = self._detector.find_deserter(ranks, self._handle_events)
+        ranks.kill_unfinished(spared=cause)
         self._wait(FAILURE_GRACE, lambda: self._agent_gone() or ranks.all_explained())
 
     def _kill_everything(self) -> list[int]:

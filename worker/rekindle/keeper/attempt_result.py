@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, TypeVar
 
+from rekindle.contract.outcome import Progress
 from rekindle.contract.processes import ProcessIdentity, boot_id
 from rekindle.contract.run_dir.json_records import read_record
 from rekindle.contract.run_dir.paths import AttemptDir, RankDir, RunDir
@@ -29,6 +30,7 @@ class Ending(StrEnum):
     DRAIN = "drain"  # asked to save and stop: the job continues later
     CANCEL = "cancel"  # asked to stop for good
     TIME_LIMIT = "time_limit"  # the job's own limit
+    SHUTDOWN = "shutdown"  # the keeper got SIGTERM, as every process does when the machine shuts down
     KEEPER_LOST = "keeper_lost"  # nobody observed the end
 
 
@@ -48,6 +50,7 @@ class RankResult:
     oom: str | None = None  # why its SIGKILL is attributed to the kernel's out-of-memory killer
     done: bool = False
     drained: bool = False
+    completed: bool = False  # the training reached its end
     error: RankError | None = None
 
     @property
@@ -103,6 +106,9 @@ class AttemptResult:
     agent_signal: int | None = None
     agent_log_tail: str = ""
     hang: Hang | None = None
+    deserter: Culprit | None = None  # whose absence the ranks have noticed that lost their connections
+    kernel_log: list[str] = field(default_factory=list)  # what NVIDIA's driver has written there meanwhile
+    gpus: list[str] = field(default_factory=list)  # by local rank, as in CUDA_VISIBLE_DEVICES
     survivors: list[int] = field(default_factory=list)  # pids that SIGKILL did not end
     disk_full: bool = False  # when it ended: a rank's report may be missing
     gpu_memory_held: int = 0  # bytes that were not released when its processes had gone
@@ -111,17 +117,32 @@ class AttemptResult:
     snapshot_step: int | None = None
     memory_step: int | None = None
     saving_seconds: float | None = None  # that training waited for snapshots
-    own_checkpoint_saved: bool | None = None  # by the script itself; None where that cannot be known
+    commits_snapshots: bool = False  # ``rekindle.Run`` does, so that it is known whether one was committed
+    own_checkpoint_saved: bool | None = None  # by the script's own means; None: cannot be known
+    own_checkpoint_loaded: bool | None = None  # one of an earlier attempt; None: cannot be known
+    running_seconds: float = 0.0  # that all ranks ran, without the time of a hang
 
     @property
     def drained(self) -> bool:
         return any(rank.drained for rank in self.ranks.values())
 
     @property
-    def progressed(self) -> bool:
-        """A later step was committed than the attempt started from; without any, a checkpoint of the script's own."""
+    def exited_incomplete(self) -> bool:
+        """Every rank exited with code 0, and not every one left the marker of its ``Run`` that training is complete."""
+        ranks = self.ranks.values()
+        exited = len(ranks) == self.world_size and all(rank.done and not rank.drained for rank in ranks)
+        return exited and not all(rank.completed for rank in ranks)
+
+    @property
+    def progress(self) -> Progress:
+        """By the steps that were committed; where the script sees to that itself, by the checkpoints that it saved."""
         committed = [step for step in (self.snapshot_step, self.memory_step) if step is not None]
-        return max(committed) > (self.resumed_from_step or 0) if committed else bool(self.own_checkpoint_saved)
+        saved = self.own_checkpoint_saved
+        if committed or self.commits_snapshots:
+            saved = max(committed, default=0) > (self.resumed_from_step or 0)
+        if saved is None:
+            return Progress.UNKNOWN
+        return Progress.KNOWN if saved else Progress.NONE
 
 
 def read_rank_result(rank_dir: RankDir, rank: int) -> RankResult | None:
@@ -137,18 +158,23 @@ def read_rank_result(rank_dir: RankDir, rank: int) -> RankResult | None:
 def read_markers(rank_dir: RankDir, rank: RankResult) -> None:
     """Update ``rank`` by the done marker and the error that it may have written."""
     if (done := read_record(rank_dir.done, RankDone)) is not None:
-        rank.done, rank.drained = True, done.drained
+        rank.done, rank.drained, rank.completed = True, done.drained, done.completed
     rank.error = read_record(rank_dir.error, RankError) or rank.error
 
 
-def read_lost_attempt(run_dir: RunDir, number: int, world_size: int) -> AttemptResult:
-    """An attempt whose keeper died before it could write the end. Done markers of all ranks make it a success."""
+def read_lost_attempt(run_dir: RunDir, number: int, world_size: int, stop: Ending | None = None) -> AttemptResult:
+    """An attempt whose keeper died before it could write the end. Done markers of all ranks make it a success.
+
+    ``stop``: the ending that was requested before, after which exit code 0 is no success.
+    """
     attempt_dir = run_dir.attempt(number)
     ranks = {rank: RankResult(rank, rank, pid=0, start_time=0) for rank in range(world_size)}
     for rank in ranks.values():
         read_markers(attempt_dir.rank(rank.rank), rank)
     ending = Ending.DONE if all(rank.done for rank in ranks.values()) else Ending.KEEPER_LOST
     result = AttemptResult(attempt=number, world_size=world_size, ending=ending, ranks=ranks)
+    if stop is not None and result.exited_incomplete:
+        result.ending = stop
     read_steps(result, attempt_dir)
     return result
 
@@ -161,6 +187,7 @@ def read_steps(result: AttemptResult, attempt_dir: AttemptDir) -> None:
     result.last_step = _highest(status.step for status in statuses)
     result.snapshot_step = _highest(status.snapshot_step for status in statuses)
     result.memory_step = _highest(status.memory_step for status in statuses)
+    result.commits_snapshots = any(status.snapshot_policy is not None for status in statuses)
     result.saving_seconds = _highest(status.saving_seconds for status in statuses)
 
 

@@ -4,7 +4,6 @@ The root cause is the first failure by time. Ranks that failed because a peer va
 the evidence and never blamed while another rank has a cause of its own.
 """
 
-import errno
 import re
 import signal
 from collections.abc import Iterable
@@ -12,31 +11,28 @@ from typing import Any
 
 from rekindle.contract.outcome import Outcome, OutcomeClass
 from rekindle.contract.run_dir.rank_records import RankError
-from rekindle.keeper.attempt_result import AttemptResult, Ending, RankResult
+from rekindle.keeper.attempt_result import AttemptResult, Culprit, Ending, RankResult
+from rekindle.keeper.error_kinds import class_of, device_error, hardware_xid, is_comm_error
 
-_COMM = re.compile(
-    r"connectFullMesh|\[gloo|gloo/transport|NCCL|ncclRemoteError|DistBackendError|DistNetworkError|DistStoreError"
-    r"|recvValue failed",
-    re.IGNORECASE,
-)
-_CONNECTION = re.compile(r"connection (reset|closed|refused)|broken pipe|Socket Timeout", re.IGNORECASE)
-_MEMORY_ERRORS = {"MemoryError", "OutOfMemoryError"}
-_OUT_OF_MEMORY = re.compile(r"out of memory|can't allocate memory", re.IGNORECASE)
-_NOT_RETRYABLE = {"SyntaxError", "IndentationError", "TabError", "ImportError", "ModuleNotFoundError"}
-_DISK_FULL = re.compile(rf"\[Errno ({errno.ENOSPC}|{errno.EDQUOT})\]|No space left on device")
+_CERTAIN_BUGS = {
+    "SyntaxError", "IndentationError", "TabError", "ImportError", "ModuleNotFoundError", "ScriptMissingError",
+}  # fmt: skip
+_REJECTED_ARGUMENTS = 2  # argparse's exit code
+_IN_ARGPARSE = re.compile(r'argparse\.py", line \d+, in (error|exit)\b')
+_STOPS = {
+    Ending.DRAIN: (OutcomeClass.PREEMPTED, "on request"),
+    Ending.SHUTDOWN: (OutcomeClass.PREEMPTED, "because the job's keeper got SIGTERM, as at a shutdown of the machine"),
+    Ending.CANCEL: (OutcomeClass.CANCELLED, "on request"),
+    Ending.TIME_LIMIT: (OutcomeClass.CANCELLED, "at the job's time limit"),
+}
 
 
 def diagnose(result: AttemptResult) -> Outcome:
     """The outcome of an attempt."""
-    if result.ending is Ending.DRAIN or (result.ending is Ending.DONE and result.drained):
-        saved, unsaved = "Saved and stopped on request.", "Stopped on request; the script did not report that it saved."
-        return _outcome(result, OutcomeClass.PREEMPTED, saved if result.drained else unsaved)
+    if result.ending in _STOPS or (result.ending is Ending.DONE and result.drained):
+        return _stopped(result)
     if result.ending is Ending.DONE:
         return _outcome(result, OutcomeClass.SUCCESS, "Every rank finished.")
-    if result.ending is Ending.TIME_LIMIT:
-        return Outcome(OutcomeClass.CANCELLED, "Stopped at the job's time limit.", retryable=False)
-    if result.ending is Ending.CANCEL:
-        return _outcome(result, OutcomeClass.CANCELLED, "Stopped on request.")
     if (hang := result.hang) is not None:
         who = hang.culprit
         message = f"No progress for {hang.seconds:.0f} s: {who.description}."
@@ -52,7 +48,8 @@ def diagnose(result: AttemptResult) -> Outcome:
     if culprit is None or (is_cascade(culprit) and len(result.ranks) < result.world_size):
         return _launch_error(result)  # a rank that had not started caused what the others followed
     if culprit.error is not None:
-        return _exception_outcome(culprit, culprit.error, result)
+        describe = _lost_connections if is_cascade(culprit) else _exception_outcome
+        return describe(culprit, culprit.error, result)
     return _ranks_stopped(result) if culprit.stopped_by_torchrun else _process_outcome(culprit, result)
 
 
@@ -63,25 +60,9 @@ def root_cause(ranks: Iterable[RankResult]) -> RankResult | None:
     return min(own or failed, key=lambda rank: (rank.failed_at, rank.rank), default=None)
 
 
-def failed_by_itself(ranks: Iterable[RankResult]) -> bool:
-    """True where the script ended by an exception of its own, not by what was done to it."""
-    cause = root_cause(ranks)
-    return cause is not None and cause.error is not None and not is_cascade(cause)
-
-
 def is_cascade(rank: RankResult) -> bool:
     """True where a failure looks like the consequence of another's: a lost connection, or torchrun's SIGTERM."""
     return rank.stopped_by_torchrun if rank.error is None else is_comm_error(rank.error)
-
-
-def is_comm_error(error: RankError) -> bool:
-    """True where a collective or the rendezvous failed.
-
-    A general connection error counts only from inside torch.distributed: a data loader whose worker was killed raises
-    it too, and a download that is refused.
-    """
-    text = f"{error.exception}: {error.message}"
-    return bool(_COMM.search(text) or ("torch/distributed" in error.traceback and _CONNECTION.search(text)))
 
 
 def signal_name(number: int | None) -> str:
@@ -102,6 +83,23 @@ def _outcome(
     if result.gpu_memory_held:
         found["gpu_memory_still_held"] = result.gpu_memory_held
     return Outcome(klass, message, evidence={**found, **(evidence or {})}, **fields)
+
+
+def _stopped(result: AttemptResult) -> Outcome:
+    """After SIGTERM exit code 0 may mean "saved and stopped": that must not be taken for "finished"."""
+    klass, why = _STOPS.get(result.ending, _STOPS[Ending.DRAIN])
+    if result.drained:
+        message = f"Saved and stopped {why}."
+    elif result.exited_incomplete:
+        message = (
+            f"Stopped {why}: every rank exited with code 0 after SIGTERM, which does not show that the training was "
+            "finished. When the job is resumed, it continues from what the script has saved."
+        )
+    elif klass is OutcomeClass.PREEMPTED:
+        message = f"Stopped {why}; the script did not report that it saved."
+    else:
+        message = f"Stopped {why}."
+    return _outcome(result, klass, message, retryable=klass is OutcomeClass.PREEMPTED)
 
 
 def _ranks_stopped(result: AttemptResult) -> Outcome:
@@ -141,6 +139,8 @@ def _process_outcome(rank: RankResult, result: AttemptResult) -> Outcome:
         return _outcome(result, OutcomeClass.OOM, message, rank=rank.rank, signal="SIGKILL", evidence=evidence)
     if rank.signal is not None:
         name = signal_name(rank.signal)
+        if result.deserter is not None:  # gloo aborts a rank that gets what it has not asked for
+            return _mismatch(result.deserter, result, {"first_error": f"{who} was aborted by gloo ({name})."})
         return _outcome(result, OutcomeClass.SIGNAL, f"{who} was killed by {name}.", rank=rank.rank, signal=name)
     if result.disk_full:
         message = f"{who} ended while the disk of its run directory was full, and could not record why."
@@ -151,19 +151,54 @@ def _process_outcome(rank: RankResult, result: AttemptResult) -> Outcome:
     return _outcome(result, OutcomeClass.USER_ERROR, message, rank=rank.rank, exit_code=code)
 
 
+def _lost_connections(first: RankResult, error: RankError, result: AttemptResult) -> Outcome:
+    """All failed because they lost each other: whoever left is to blame, and never the loss itself."""
+    evidence = {"traceback": error.traceback, "first_error": f"Rank {first.rank} {_describe(error)}"}
+    if (xid := hardware_xid(result.kernel_log, {rank.pid for rank in result.ranks.values()})) is not None:
+        message = f"A GPU failed, and the ranks lost each other: {xid}. It does not count as a failure of the script."
+        return _outcome(result, OutcomeClass.COMM, message, evidence={**evidence, "hardware": xid})
+    if result.deserter is not None:
+        return _mismatch(result.deserter, result, evidence)
+    where = "" if error.file is None else f" at {error.file}:{error.line}"
+    message = (
+        f"The ranks lost their connection to each other, and none has a cause of its own; rank {first.rank} was the "
+        f"first to notice it{where}."
+    )
+    fields = {"rank": first.rank, "exception": error.exception, "file": error.file, "line": error.line}
+    return _outcome(result, OutcomeClass.COMM, message, evidence=evidence, exit_code=first.exit_code, **fields)
+
+
+def _mismatch(who: Culprit, result: AttemptResult, evidence: dict[str, Any]) -> Outcome:
+    message = f"The collectives of the ranks do not match: {who.description}."
+    position = {"rank": who.rank, "file": who.file, "line": who.line}
+    return _outcome(result, OutcomeClass.USER_ERROR, message, evidence=evidence, **position)
+
+
 def _exception_outcome(rank: RankResult, error: RankError, result: AttemptResult) -> Outcome:
+    device, message = device_error(error), f"Rank {rank.rank} {_describe(error)}"
+    evidence: dict[str, Any] = {"traceback": error.traceback}
+    if device is not None:
+        message += f"{'' if message.endswith('.') else '.'} {device.advice}"
+        if device.is_hardware:
+            xid = hardware_xid(result.kernel_log, {rank.pid})
+            evidence["hardware"] = f"{_gpu_of(rank, result)}: {xid or error.message.partition(chr(10))[0]}"
     return _outcome(
         result,
-        _class_of(error),
-        f"Rank {rank.rank} {_describe(error)}",
+        class_of(error),
+        message,
         rank=rank.rank,
         exit_code=rank.exit_code if error.exit_code is None else error.exit_code,
         exception=error.exception,
         file=error.file,
         line=error.line,
-        retryable=error.exception not in _NOT_RETRYABLE,
-        evidence={"traceback": error.traceback},
+        retryable=not _is_certain_bug(error),
+        evidence=evidence,
     )
+
+
+def _gpu_of(rank: RankResult, result: AttemptResult) -> str:
+    known = rank.local_rank < len(result.gpus)
+    return f"GPU {result.gpus[rank.local_rank]}" if known else f"the GPU of rank {rank.rank}"
 
 
 def _describe(error: RankError) -> str:
@@ -176,11 +211,7 @@ def _describe(error: RankError) -> str:
     return f"exited with code {error.exit_code}{where}: {first_line}"
 
 
-def _class_of(error: RankError) -> OutcomeClass:
-    if error.exception in _MEMORY_ERRORS or _OUT_OF_MEMORY.search(error.message):
-        return OutcomeClass.OOM
-    if _DISK_FULL.search(error.message):
-        return OutcomeClass.DISK_FULL
-    if error.exception == "NonFiniteError":  # rekindle's own
-        return OutcomeClass.NAN
-    return OutcomeClass.COMM if is_comm_error(error) else OutcomeClass.USER_ERROR
+def _is_certain_bug(error: RankError) -> bool:
+    """Every attempt would end like this one: the script cannot be imported, or rejects its arguments."""
+    rejects_arguments = error.exception == "SystemExit" and error.exit_code == _REJECTED_ARGUMENTS
+    return error.exception in _CERTAIN_BUGS or (rejects_arguments and bool(_IN_ARGPARSE.search(error.traceback)))

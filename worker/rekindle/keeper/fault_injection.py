@@ -1,6 +1,7 @@
 """The keeper's part of ``rekindle chaos``: injects the fault that a user requested, and records it first."""
 
 import os
+import shutil
 import signal
 from contextlib import suppress
 from pathlib import Path
@@ -46,9 +47,15 @@ def latest_snapshot(snapshots: Path) -> Path | None:
 
 
 def corrupt(snapshot: Path) -> None:
-    """Flip one bit in the middle of its largest file; nothing where it has just been deleted for a later one."""
+    """Flip one bit in the middle of its largest file; nothing where it has just been deleted for a later one.
+
+    The file is replaced by a copy first: a job that continues this one may have a hard link to it.
+    """
     with suppress(OSError):
         target = max((path for path in snapshot.iterdir() if path.is_file()), key=lambda path: path.stat().st_size)
+        copy = target.with_name(f".{target.name}.corrupt")
+        shutil.copyfile(target, copy)
+        copy.replace(target)
         with target.open("r+b") as file:
             file.seek(target.stat().st_size // 2)
             byte = file.read(1)[0]

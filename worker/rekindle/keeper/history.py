@@ -1,5 +1,6 @@
 """What a keeper needs from the journal: where the keepers before it stopped, and how often the job failed."""
 
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,15 +22,22 @@ class History:
     ended: list[AttemptRecord]
     open_attempt: int | None  # started, and its keeper died before it could write the end
     open_world_size: int
+    open_running_seconds: float  # of the open attempt, until now: its end was not seen
+    stop_requested: str | None  # the ending that was requested of the open attempt
     went_cold: bool  # an attempt was started in a fresh interpreter
     last_keeper_boot: str | None
     run_started_at: float | None  # seconds since the epoch: first attempt of this run
     unjudged: bool  # the journal has the end of the last attempt, but not what follows from it
     job_ended: bool
 
+    @property
+    def host_lost(self) -> bool:
+        """The machine has been restarted since the last keeper."""
+        return self.last_keeper_boot != boot_id()
+
     def lost_outcome(self) -> Outcome:
         """How the open attempt ended: nobody saw it, but the boot id shows whether the whole machine went down."""
-        if self.last_keeper_boot != boot_id():
+        if self.host_lost:
             return Outcome(OutcomeClass.HOST_LOST, "The machine went down under the job.")
         return Outcome(OutcomeClass.KEEPER_LOST, "The job's keeper was killed; its ranks ended with it.")
 
@@ -41,15 +49,22 @@ def read_history(journal: Path, run: int) -> History:
     undecided = last in this_run.ended and last.next_try_at is None and this_run.end is None
     return History(
         last_attempt=last.number,
-        ended=[AttemptRecord(each.outcome, each.progressed) for each in this_run.ended if each.outcome is not None],
+        ended=[_judged(each, each.outcome) for each in this_run.ended if each.outcome is not None],
         open_attempt=last.number if last.ended_at is None else None,
         open_world_size=last.world_size,
+        open_running_seconds=max(time.time() - (last.ranks_running_at or time.time()), 0.0),
+        stop_requested=last.stop_requested,
         went_cold=not all(attempt.warm for attempt in attempts.attempts.values()),
         last_keeper_boot=None if attempts.keeper is None else attempts.keeper.keeper.boot_id,
         run_started_at=this_run.started_at,
         unjudged=undecided and last.outcome is not None,
         job_ended=this_run.end is not None,
     )
+
+
+def _judged(attempt: AttemptInfo, outcome: Outcome) -> AttemptRecord:
+    resumed = attempt.resumed_from_step is not None
+    return AttemptRecord(outcome, attempt.progress, attempt.running_seconds, attempt.last_step, attempt.loaded, resumed)
 
 
 def failure_stats(journal: Path) -> FailureStats:

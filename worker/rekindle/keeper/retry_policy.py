@@ -1,16 +1,22 @@
-"""What to do after an attempt: retry or stop. Pure; ``ACTIONS`` is the table of docs/failures.md."""
+"""What to do after an attempt: retry or stop. Pure; ``ACTIONS`` is the table of docs/failures.md.
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+It never retries what a retry cannot cure, and never gives up what a retry would have cured.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from enum import Enum, auto
-from itertools import takewhile
 
 from rekindle.contract.backoff import exponential_backoff
-from rekindle.contract.outcome import Outcome, OutcomeClass
+from rekindle.contract.job import HEALTHY_SECONDS
+from rekindle.contract.outcome import Outcome, OutcomeClass, Progress
 
 MIN_DELAY = 1.0  # seconds
 MAX_DELAY = 60.0  # seconds
-ATTEMPTS_WITHOUT_PROGRESS = 3
+SIMILAR_SHARE = 0.2  # by which two running times may differ and still be similar
+SIMILAR_SECONDS = 1.0  # the same for short ones
+_OWN_SIGNALS = {"SIGSEGV", "SIGBUS", "SIGABRT", "SIGFPE", "SIGILL", "SIGTRAP", "SIGSYS"}
+"""Signals that a process causes itself; every other one comes from outside."""
 
 
 class Action(Enum):
@@ -41,14 +47,31 @@ ACTIONS: dict[OutcomeClass, Action] = {
 
 @dataclass(frozen=True, slots=True)
 class AttemptRecord:
-    """One attempt of the history: how it ended, and whether it committed a later step than it started from."""
+    """One attempt of the history: how it ended, how far it came, and whether it saved something to resume from.
+
+    ``point`` is the last step that it reported. ``loaded``: it read a checkpoint that the script saved in an earlier
+    attempt; None where that is not known. ``resumed``: from a snapshot of rekindle, so known progress is a later step.
+    """
 
     outcome: Outcome
-    progressed: bool
+    progress: Progress
+    running_seconds: float = 0.0
+    point: int | None = None
+    loaded: bool | None = None
+    resumed: bool = False
 
     @property
     def action(self) -> Action:
-        return ACTIONS[self.outcome.klass]
+        """By the class; but a hardware error is not the script's."""
+        by_class = ACTIONS[self.outcome.klass]
+        return Action.RETRY_FREE if by_class is Action.RETRY and self.outcome.evidence.get("hardware") else by_class
+
+    @property
+    def from_outside(self) -> bool:
+        """Ended by a signal that no process causes itself: no evidence against the script."""
+        name = self.outcome.signal
+        signalled = name is not None and name not in _OWN_SIGNALS and self.outcome.klass is not OutcomeClass.OOM
+        return signalled or self.outcome.exception == "KeyboardInterrupt"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,27 +90,33 @@ class Stop:
     reason: str
 
 
-def decide(history: Sequence[AttemptRecord], max_failures: int, jitter: float = 0.0) -> Retry | Stop:
+def decide(
+    history: Sequence[AttemptRecord],
+    max_failures: int,
+    jitter: float = 0.0,
+    healthy_seconds: float = HEALTHY_SECONDS,
+) -> Retry | Stop:
     """The decision after the last attempt of ``history`` (all attempts of this run, oldest first).
 
     ``jitter`` in [0, 1) lengthens a delay by up to a quarter, so that jobs that fail together do not restart together.
+    Where progress is not known, an attempt that ran for ``healthy_seconds`` clears the count of failures.
     """
     last = history[-1]
     if last.action is Action.FINISH:
         return Stop(succeeded=True, reason="every rank finished")
     if last.action is Action.STOP or not last.outcome.retryable:
         return Stop(succeeded=False, reason=f"{last.outcome.klass} is not retryable")
-    if last.action is Action.RETRY_FREE:
-        # Nothing stops such a row, so it must at least slow down: a script may ask to be preempted again and again.
-        uncounted = _repeats(history, lambda one: one.action is Action.RETRY_FREE and not one.progressed)
-        return Retry(_delay(uncounted, jitter), f"{last.outcome.klass} does not count as a failure")
-    if last.progressed:
-        # Nothing stops such a row either: what looks like progress may be a file that the script writes at its start,
-        # or all that there was to do, before an ``os._exit`` that looks like a crash.
-        repeated = _repeats(history, lambda one: one.progressed and _same_ending(one.outcome, last.outcome))
-        delay = _delay(repeated, jitter)
-        return Retry(delay, "the attempt made progress: retrying" + ("" if delay else " at once"))
-    return _within_budget(history, max_failures, jitter)
+    tally = _Tally(healthy_seconds)
+    for attempt in history:
+        tally.add(attempt)
+    if not tally.counted:
+        return Retry(_delay(tally.fruitless - 1, jitter), _reason_of_free(last, tally))
+    if (proof := _proof_of_a_bug(tally.before, last, repeated=tally.endings > 1)) is not None:
+        return Stop(succeeded=False, reason=proof)
+    if tally.failures >= max_failures:
+        return Stop(succeeded=False, reason=_reason_to_stop(last, tally, max_failures))
+    delay, count = _delay(tally.failures, jitter), f"failure {tally.failures} of {max_failures}"
+    return Retry(delay, count + _WITHOUT_PROGRESS[last.progress])
 
 
 def cannot_be_forked(outcome: Outcome) -> bool:
@@ -95,35 +124,100 @@ def cannot_be_forked(outcome: Outcome) -> bool:
     return outcome.exception == "RuntimeError" and "in forked subprocess" in outcome.message
 
 
-def _within_budget(history: Sequence[AttemptRecord], max_failures: int, jitter: float) -> Retry | Stop:
-    """By the failures that count since progress refilled the budget."""
-    since_progress = takewhile(lambda one: not one.progressed, reversed(history))
-    failures = [attempt.outcome for attempt in since_progress if attempt.action is Action.RETRY]  # newest first
-    count = len(failures)
-    if count >= 2 and _same_exception(*failures[:2]):
-        return Stop(succeeded=False, reason="the same exception twice without progress in between")
-    if count >= ATTEMPTS_WITHOUT_PROGRESS:
-        return Stop(succeeded=False, reason=f"no_progress: {count} attempts without a new step")
-    if count >= max_failures:
-        return Stop(succeeded=False, reason=f"{count} failures without progress; max_failures is {max_failures}")
-    return Retry(_delay(count, jitter), f"failure {count} of {max_failures} without progress")
+@dataclass(slots=True)
+class _Tally:
+    """What the attempts add up to; all but the counts describe the last one that was added."""
+
+    healthy_seconds: float
+    failures: int = 0  # that count since the last progress
+    free: int = 0  # attempts in a row that neither count nor progressed
+    counted: bool = False
+    endings: int = 0  # in a row, each the same at a similar point
+    fruitless: int = 0  # attempts in a row that gained nothing, as far as known
+    before: AttemptRecord | None = None  # the attempt to compare with: free retries are compared among themselves
+    _latest: dict[bool, tuple[AttemptRecord, int]] = field(default_factory=dict)  # by whether it is a free retry
+
+    def add(self, attempt: AttemptRecord) -> None:
+        is_free = attempt.action is Action.RETRY_FREE
+        self.before, endings = self._latest.get(is_free, (None, 0))
+        repeated = self.before is not None and self._is_repetition(self.before, attempt)
+        self.endings = endings + 1 if repeated else 1
+        self._latest[is_free] = attempt, self.endings
+        progressed = attempt.progress is Progress.KNOWN and not repeated
+        healthy = attempt.progress is Progress.UNKNOWN and attempt.running_seconds >= self.healthy_seconds
+        if progressed or healthy:
+            self.failures = self.free = 0
+        self.counted = not is_free and _counts(attempt, repeated=repeated)
+        self.failures += self.counted
+        self.free = 0 if self.counted or progressed else self.free + 1
+        self.fruitless = max(self.free, self.endings if attempt.progress is Progress.KNOWN else 0)
+
+    def _is_repetition(self, before: AttemptRecord, attempt: AttemptRecord) -> bool:
+        """The same ending at a similar point: what ``before`` has saved, if anything, has led no further."""
+        is_further = attempt.progress is Progress.KNOWN and attempt.resumed
+        if is_further or before.progress is not attempt.progress or _ending(before.outcome) != _ending(attempt.outcome):
+            return False
+        if before.point is not None and attempt.point is not None:
+            return abs(before.point - attempt.point) <= 1
+        times = before.running_seconds, attempt.running_seconds
+        is_similar = max(times) - min(times) <= max(SIMILAR_SHARE * max(times), SIMILAR_SECONDS)
+        no_steps = before.point is None and attempt.point is None
+        return no_steps and is_similar and max(times) < self.healthy_seconds and not attempt.loaded
 
 
-def _repeats(history: Sequence[AttemptRecord], holds: Callable[[AttemptRecord], bool]) -> int:
-    """Of how many attempts in a row ``holds`` is true, before the last one."""
-    return max(sum(1 for _ in takewhile(holds, reversed(history))) - 1, 0)
+def _counts(attempt: AttemptRecord, *, repeated: bool) -> bool:
+    """Whether an attempt that is no free retry counts as a failure."""
+    match attempt.progress:
+        case Progress.NONE:
+            return True
+        case Progress.UNKNOWN:
+            return repeated or not attempt.from_outside
+        case Progress.KNOWN:  # a signal at a similar time may be chance, where a checkpoint may have been loaded
+            return repeated and (attempt.point is not None or attempt.loaded is False or not attempt.from_outside)
+
+
+def _proof_of_a_bug(before: AttemptRecord | None, last: AttemptRecord, *, repeated: bool) -> str | None:
+    """What shows that every further attempt would end like the last two, which are known to have saved nothing."""
+    if before is None or not (before.progress is last.progress is Progress.NONE):
+        return None
+    if last.outcome.exception is not None and _ending(before.outcome) == _ending(last.outcome):
+        return "the same exception twice without progress in between"
+    if repeated and last.outcome.signal in _OWN_SIGNALS:
+        return f"{last.outcome.signal} twice at the same point without progress in between"
+    return None
+
+
+_WITHOUT_PROGRESS = {
+    Progress.NONE: " without progress",
+    Progress.UNKNOWN: "; whether there was progress is not known",
+    Progress.KNOWN: ": the same ending at the same point, although the script saves",
+}
+
+
+def _reason_to_stop(last: AttemptRecord, tally: _Tally, max_failures: int) -> str:
+    if last.progress is Progress.KNOWN:
+        return (
+            f"the same ending at the same point {tally.endings} times, although the script saves: does it load its "
+            f"checkpoint? max_failures is {max_failures}"
+        )
+    failures = "1 failure" if tally.failures == 1 else f"{tally.failures} failures in a row"
+    return f"{failures}{_WITHOUT_PROGRESS[last.progress]}; max_failures is {max_failures}"
+
+
+def _reason_of_free(last: AttemptRecord, tally: _Tally) -> str:
+    if last.action is Action.RETRY_FREE or last.progress is not Progress.KNOWN:
+        return f"{last.outcome.signal or last.outcome.klass} does not count as a failure"
+    if tally.endings > 1:
+        return f"the attempt made progress; the same ending after a similar time, {tally.endings} times in a row"
+    return "the attempt made progress: retrying at once"
 
 
 def _delay(failures: int, jitter: float) -> float:
     return exponential_backoff(failures, MIN_DELAY, MAX_DELAY) * (1 + jitter / 4)
 
 
-def _same_ending(one: Outcome, other: Outcome) -> bool:
-    """By the same exception, or by none and with the same exit code."""
-    silent = one.exit_code is not None and one.exception is other.exception is None
-    return _same_exception(one, other) or (silent and one.exit_code == other.exit_code)
-
-
-def _same_exception(one: Outcome, other: Outcome) -> bool:
-    key = (one.exception, one.file, one.line)
-    return one.exception is not None and key == (other.exception, other.file, other.line)
+def _ending(outcome: Outcome) -> tuple[object, ...]:
+    """Equal for two attempts that ended in the same way: by the same exception at the same line, say."""
+    if outcome.exception is not None:
+        return outcome.exception, outcome.file, outcome.line
+    return outcome.klass, outcome.signal, outcome.exit_code, outcome.file, outcome.line

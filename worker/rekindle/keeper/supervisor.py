@@ -18,18 +18,19 @@ from rekindle.contract.environment import attempt_environment
 from rekindle.contract.files import write_json
 from rekindle.contract.job import JobSpec, RunIntent
 from rekindle.contract.outcome import Outcome, OutcomeClass
+from rekindle.contract.placeholders import write_arguments
 from rekindle.contract.processes import ProcessIdentity
 from rekindle.contract.run_dir.control import MessageType
 from rekindle.contract.run_dir.journal import RecordType
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.contract.states import JobIntent
-from rekindle.keeper.attempt import Attempt, AttemptPlan
+from rekindle.keeper.attempt import STOP_GRACE, Attempt, AttemptPlan
 from rekindle.keeper.attempt_result import AttemptResult, Ending, read_lost_attempt
 from rekindle.keeper.buffered_journal import BufferedJournal
 from rekindle.keeper.diagnosis import diagnose
 from rekindle.keeper.event_loop import EventLoop, Events
 from rekindle.keeper.history import failure_stats, read_history
-from rekindle.keeper.observers.script import saved_by_lost_attempt
+from rekindle.keeper.observers.script import add_checkpoints_of_lost
 from rekindle.keeper.observers.usage import GpuMemory
 from rekindle.keeper.ranks.processes import kill_all, orphans_of, reap_children
 from rekindle.keeper.retry_policy import AttemptRecord, Retry, Stop, cannot_be_forked, decide
@@ -38,7 +39,7 @@ from rekindle.keeper.torchrun.launcher import AgentLauncher
 
 T = TypeVar("T")
 
-_JOURNALED = ("resumed_from_step", "last_step", "snapshot_step", "saving_seconds", "progressed")
+_JOURNALED = ("resumed_from_step", "last_step", "snapshot_step", "saving_seconds", "progress", "running_seconds")
 _ENDINGS = {JobIntent.DRAIN: Ending.DRAIN, JobIntent.CANCEL: Ending.CANCEL}
 
 
@@ -65,11 +66,12 @@ class Keeper:
         self.run = self._intent.run
         self._journal = BufferedJournal(run_dir.journal, self._wait_for_space)
         self._history = read_history(run_dir.journal, self.run)
-        self._launcher = AgentLauncher(run_dir, len(self._intent.devices), events.close)
+        self._world_size = len(self._intent.devices) // self.spec.devices_per_rank
+        self._launcher = AgentLauncher(run_dir, self.spec.launch, self._world_size, events.close)
         self._warm = self.spec.warm and not self._history.went_cold
         self._deadline: float | None = None  # of the time limit, from the first attempt on
         self._terminated = False  # this keeper received SIGTERM
-        visible = os.environ.get("CUDA_VISIBLE_DEVICES", "") if self.spec.device == "cuda" else ""
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES", "") if self.spec.device_kind == "cuda" else ""
         self._gpus = [name for name in visible.split(",") if name]  # the job's own, as the server has named them
 
     def begin(self) -> bool:
@@ -86,14 +88,22 @@ class Keeper:
             quarantined = roll_back(self._run_dir, step)
             self._journal.write(RecordType.ROLLED_BACK, run=self.run, step=step, quarantined=quarantined)
         if self._history.open_attempt is not None:
-            number = self._history.open_attempt
-            result = read_lost_attempt(self._run_dir, number, self._history.open_world_size)
-            result.own_checkpoint_saved = saved_by_lost_attempt(self._run_dir, number, self.spec.watch)
+            result = self._read_lost_attempt(self._history.open_attempt)
             self._history.open_attempt = None
-            return not self._is_over(result, diagnose(result) if result.ending is Ending.DONE else lost)
+            return not self._is_over(result, lost if result.ending is Ending.KEEPER_LOST else diagnose(result))
         if self._history.unjudged:
             return not self._decide(self._history.last_attempt, self._history.ended[-1].outcome)
         return True
+
+    def _read_lost_attempt(self, number: int) -> AttemptResult:
+        """Where the machine went down, exit code 0 of all ranks is no success: a shutdown sends them SIGTERM."""
+        history = self._history
+        requested = {ending.value: ending for ending in STOP_GRACE}.get(history.stop_requested or "")
+        stop = requested or _ENDINGS.get(self._intent.intent) or (Ending.KEEPER_LOST if history.host_lost else None)
+        result = read_lost_attempt(self._run_dir, number, history.open_world_size, stop)
+        result.running_seconds = history.open_running_seconds
+        add_checkpoints_of_lost(result, self._run_dir, self.spec.watch)
+        return result
 
     def supervise(self) -> None:
         """Run attempts until the decision is to stop. Signals are events meanwhile."""
@@ -122,10 +132,11 @@ class Keeper:
             attempt=number,
             run=self.run,
             generation=generation,
-            world_size=len(devices),
+            world_size=self._world_size,
             devices=devices,
             warm=self._warm,
         )
+        write_arguments(self.spec, self._run_dir, number)
         if self._deadline is None and self.spec.time_limit is not None:
             self._deadline = deadline(self.spec.time_limit, self._history.run_started_at)
         environment = attempt_environment(
@@ -134,10 +145,11 @@ class Keeper:
             generation=generation,
             snapshot_policy=json.dumps(self.spec.snapshot.to_json()),
             failures=failure_stats(self._run_dir.journal),
+            devices_per_rank=self.spec.devices_per_rank,
         )
         plan = AttemptPlan(
             number=number,
-            world_size=len(devices),
+            world_size=self._world_size,
             gpus=self._gpus,
             environment=environment,
             warm=self._warm,
@@ -152,9 +164,14 @@ class Keeper:
 
     def _is_over(self, result: AttemptResult, outcome: Outcome) -> bool:
         """Record the end of an attempt and decide; when another is to follow, wait until it is due."""
-        self._history.ended.append(AttemptRecord(outcome, result.progressed))
+        loaded, resumed = result.own_checkpoint_loaded, result.resumed_from_step is not None
+        self._history.ended.append(
+            AttemptRecord(outcome, result.progress, result.running_seconds, result.last_step, loaded, resumed)
+        )
         reported = {name: getattr(result, name) for name in _JOURNALED}
-        self._journal.write(RecordType.ATTEMPT_ENDED, attempt=result.attempt, outcome=outcome.to_json(), **reported)
+        self._journal.write(
+            RecordType.ATTEMPT_ENDED, attempt=result.attempt, outcome=outcome.to_json(), loaded=loaded, **reported
+        )
         return self._decide(result.attempt, outcome)
 
     def _decide(self, attempt: int, outcome: Outcome) -> bool:
@@ -162,7 +179,8 @@ class Keeper:
         if outcome.klass is OutcomeClass.CANCELLED:
             state = "cancelled" if self._intent.intent is JobIntent.CANCEL else "failed"
             return self._end_job(state, outcome.message, outcome)
-        if outcome.klass is OutcomeClass.PREEMPTED and self._requested_stop(Events()) is Ending.DRAIN:
+        stop = self._requested_stop(Events())
+        if outcome.klass is OutcomeClass.PREEMPTED and stop in (Ending.DRAIN, Ending.SHUTDOWN):
             return self._terminated or self._end_job("queued", "drained on request", outcome)
         if self._warm and cannot_be_forked(outcome):
             self._warm = False
@@ -170,7 +188,8 @@ class Keeper:
             decision: Retry | Stop = Retry(0.0, reason)
         else:
             jitter = random.random()  # noqa: S311  # spreads restarts, guards nothing
-            decision = decide(self._history.ended, self._intent.max_failures, jitter)
+            intent = self._intent
+            decision = decide(self._history.ended, intent.max_failures, jitter, intent.healthy_seconds)
         if isinstance(decision, Stop):
             return self._end_job("succeeded" if decision.succeeded else "failed", decision.reason, outcome)
         self._wait_for_next(attempt, decision)
@@ -204,7 +223,7 @@ class Keeper:
                 self._intent = self._read_intent()
         if events.signals:
             self._terminated = True
-        return Ending.DRAIN if self._terminated else _ENDINGS.get(self._intent.intent)
+        return Ending.SHUTDOWN if self._terminated else _ENDINGS.get(self._intent.intent)
 
     def _read_intent(self) -> RunIntent:
         return _read(self._run_dir.intent, RunIntent.from_json)

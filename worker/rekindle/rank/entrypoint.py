@@ -17,9 +17,14 @@ from types import CodeType, ModuleType
 from typing import Any
 
 from rekindle.contract.job import JobSpec, TargetKind
+from rekindle.rank.local_rank import local_rank_arguments
 
 _MAIN = multiprocessing.current_process()  # the warm agent has imported this module before it forks
 _LOADED_BEFORE_ANY_SCRIPT = {"__main__", "encodings"}
+
+
+class ScriptMissingError(Exception):
+    """The script itself is not in the job's code directory."""
 
 
 def reset_multiprocessing() -> None:
@@ -47,8 +52,13 @@ def run_target(spec: JobSpec, code: Path) -> None:
 
 
 def _run_script(script: Path, arguments: Sequence[str]) -> None:
+    try:
+        source = script.read_bytes()
+    except FileNotFoundError:
+        raise ScriptMissingError(f"{script} does not exist any more: submit the job again with its code") from None
     _put_first_on_path(script.parent)
-    program = compile(script.read_bytes(), str(script), "exec", dont_inherit=True)
+    program = compile(source, str(script), "exec", dont_inherit=True)
+    arguments = [*local_rank_arguments(source, arguments, os.environ), *arguments]
     loader = SourceFileLoader("__main__", str(script))
     _run(program, [str(script), *arguments], __file__=str(script), __loader__=loader, __package__=None, __cached__=None)
 

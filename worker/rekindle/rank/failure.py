@@ -1,5 +1,6 @@
 """From the exception that ended a script to the record of it."""
 
+import re
 import sys
 import time
 import traceback
@@ -7,19 +8,40 @@ from pathlib import Path
 from types import TracebackType
 
 from rekindle.contract.run_dir.rank_records import RankError
+from rekindle.contract.safe_open import read_text_from, regular_size
 
 _MAX_MESSAGE = 4000  # characters
 _MAX_TRACEBACK = 64_000  # characters
+_STDERR_TAIL = 4000  # bytes
+_MESSENGERS = {"ProcessRaisedException"}  # they only carry the exception of another process
+_TRACEBACK = "Traceback (most recent call last):\n"
+_QUOTED_FRAME = re.compile(r'^ *File "(.*)", line (\d+), in ', re.MULTILINE)
+_UNPICKLER_REASON = re.compile(
+    r"Unsupported (global|class|operand)|WeightsUnpickler error|invalid load key", re.IGNORECASE
+)
+_ERROR_LINE = re.compile(r"\berror: ", re.IGNORECASE)
 
 
-def describe(rank: int, error: BaseException, code: Path) -> RankError:
-    """The record of ``error``; its file is relative to ``code``, the user's code directory, where it is in it."""
-    file, line = _position(error, code)
+def describe(rank: int, error: BaseException, code: Path, stderr: Path | None = None) -> RankError:
+    """The record of ``error``; its file is relative to ``code``, the user's code directory, where it is in it.
+
+    ``stderr`` is what the script has written there, which says why it has exited where the exit itself does not.
+    """
+    exception, message, (file, line) = type(error).__name__, _message(error), position(error, code)
+    if (nested := _nested(message, code)) is not None:
+        inner, headline, place = nested
+        file, line = place or (file, line)
+        message = f"{_first_line(message)}: {headline}\n{message}"
+        exception = inner if exception in _MESSENGERS else exception
+    elif exception == "UnpicklingError":
+        message = _reason_of_unpickler(message)
+    elif isinstance(error, SystemExit) and isinstance(error.code, int) and stderr is not None:
+        message = _last_error_line(stderr) or message
     text = "".join(traceback.format_exception(type(error), error, user_frames(error.__traceback__)))
     return RankError(
         rank=rank,
-        exception=type(error).__name__,
-        message=_message(error)[:_MAX_MESSAGE],
+        exception=exception,
+        message=message[:_MAX_MESSAGE],
         file=file,
         line=line,
         traceback=text[-_MAX_TRACEBACK:],
@@ -27,6 +49,39 @@ def describe(rank: int, error: BaseException, code: Path) -> RankError:
         at=time.time(),
         at_monotonic=time.monotonic(),
     )
+
+
+def _nested(message: str, code: Path) -> tuple[str, str, tuple[str, int] | None] | None:
+    """Class, last line and place of the exception of another process that ``message`` quotes with its traceback.
+
+    torch.multiprocessing.spawn and data loaders do so, and what matters is in there.
+    """
+    before, found, quoted = message.rpartition(_TRACEBACK)
+    if not (before and found):
+        return None
+    ends = [line for line in quoted.splitlines() if line and not line[0].isspace()]
+    if not ends:
+        return None
+    frames = [(relative_to_code(file, code), int(line)) for file, line in _QUOTED_FRAME.findall(quoted)]
+    own = [(file, line) for file, line in frames if file is not None]
+    return ends[0].partition(":")[0].rpartition(".")[2], ends[0], own[-1] if own else None
+
+
+def _first_line(message: str) -> str:
+    return next((line for line in message.splitlines() if line.strip()), "").strip(" -.:")
+
+
+def _reason_of_unpickler(message: str) -> str:
+    """torch.load explains at length what else to try, and says what it objects to somewhere below."""
+    reasons = [line.strip() for line in message.splitlines() if _UNPICKLER_REASON.search(line)]
+    return f"{reasons[0]}\n{message}" if reasons else message
+
+
+def _last_error_line(stderr: Path) -> str | None:
+    """The latest line such as argparse's ``train.py: error: …``."""
+    text = read_text_from(stderr, max(0, regular_size(stderr) - _STDERR_TAIL))
+    found = [line.strip() for line in text.splitlines() if _ERROR_LINE.search(line)]
+    return found[-1] if found else None
 
 
 def exit_code(error: BaseException | None) -> int:
@@ -79,7 +134,7 @@ def relative_to_code(file: str, code: Path) -> str | None:
     return str(path.resolve().relative_to(root)) if inside else None
 
 
-def _position(error: BaseException, code: Path) -> tuple[str | None, int | None]:
+def position(error: BaseException, code: Path) -> tuple[str | None, int | None]:
     """The innermost line of the user's own code, else of any code."""
     if isinstance(error, SyntaxError) and isinstance(error.filename, str):
         return relative_to_code(error.filename, code) or error.filename, error.lineno

@@ -1,17 +1,27 @@
 """What a rank answers to while its script runs: requests for stacks, injected faults, and torch's debug server."""
 
+import ctypes
 import faulthandler
+import json
 import os
 import signal
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from types import FrameType
 
 from rekindle.contract.chaos import CHAOS_SIGNAL, Fault
+from rekindle.contract.files import write_json
 from rekindle.contract.run_dir.paths import RankDir
 from rekindle.contract.run_dir.rank_records import STACK_SIGNAL
 
-_servers: list[object] = []  # kept for the life of the process: a collected server logs that on stderr
+_C10D = "torch._C._distributed_c10d"  # torch's own name for what torch.distributed is made of
+_KEPT_COLLECTIVES = 1000
+_KEPT_KEYS = (
+    "time_created_ns", "is_p2p", "profiling_name", "process_group", "collective_seq_id", "input_sizes", "input_dtypes",
+)  # fmt: skip
+_servers: list[object] = []
 
 
 class InjectedError(RuntimeError):
@@ -42,20 +52,57 @@ def install_fault_handler(rank_dir: RankDir) -> None:
 
 
 def open_debug_server(rank_dir: RankDir) -> None:
-    """Listen on ``RankDir.debug_socket``, readable by this user only. Nothing where torch is not loaded yet.
+    """Listen on ``RankDir.debug_socket``, readable by this user only, once torch.distributed is loaded.
 
-    Torch's server answers from a thread of its own, also while a collective blocks the script. A fresh interpreter (a
-    cold attempt) has none: torch must not be imported before the script has set what torch reads at import. Call it
-    before the rank's output is captured, since the server announces itself on stderr.
+    Torch's server answers from a thread of its own, also while a collective blocks the script. In a fresh interpreter
+    (a cold attempt) the script imports torch, after it has set what torch reads at import; an audit hook sees that,
+    since an import changes nothing for the script where a hook in ``sys.meta_path`` would. Call it before the rank's
+    output is captured, since the server announces itself on stderr.
     """
-    if "torch" not in sys.modules:
+    if _C10D in sys.modules:
+        _listen(rank_dir)
         return
-    from torch._C._distributed_c10d import _WorkerServer
+    rank_pid = os.getpid()
 
+    def listen_when_loaded(event: str, _: tuple[object, ...]) -> None:
+        if event == "import" and not _servers and _C10D in sys.modules and os.getpid() == rank_pid:
+            with suppress(Exception), _stderr_dropped():
+                _listen(rank_dir)
+
+    sys.addaudithook(listen_when_loaded)
+
+
+def save_collectives(rank_dir: RankDir) -> None:
+    """Write down which collectives this rank has called last: when it has failed, nobody can ask it any more."""
+    with suppress(Exception):  # what torch's private function does must not hide why the script failed
+        entries: list[dict[str, object]] = []
+        for recorder in ("_dump_fr_trace_json", "_dump_nccl_trace_json"):
+            if (dump := getattr(sys.modules[_C10D], recorder, None)) is not None:
+                entries += json.loads(dump(True, False)).get("entries", ())[-_KEPT_COLLECTIVES:]
+        kept = [{key: entry[key] for key in _KEPT_KEYS} for entry in entries]
+        if kept:
+            write_json(rank_dir.collectives, {"entries": kept}, durable=False)
+
+
+def _listen(rank_dir: RankDir) -> None:
     directory = os.open(rank_dir.root, os.O_PATH | os.O_DIRECTORY)
     before = os.umask(0o177)
     try:
         # Through /proc: a socket's own path may have 107 bytes at most, a run directory's may be longer.
-        _servers.append(_WorkerServer(f"/proc/self/fd/{directory}/{rank_dir.debug_socket.name}", -1))
+        server = sys.modules[_C10D]._WorkerServer(f"/proc/self/fd/{directory}/{rank_dir.debug_socket.name}", -1)
+        _servers.append(server)
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(server))  # never destroyed: it would log that at the very end
     finally:
         os.umask(before)
+
+
+@contextmanager
+def _stderr_dropped() -> Iterator[None]:
+    own, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)
+    try:
+        yield
+    finally:
+        os.dup2(own, 2)
+        os.close(own)
+        os.close(nowhere)

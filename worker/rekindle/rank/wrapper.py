@@ -18,15 +18,17 @@ from typing import NoReturn
 from rekindle.contract.environment import RankEnv, tracker_environment
 from rekindle.contract.files import write_json
 from rekindle.contract.job import DRAINED_EXIT_CODE, JobSpec
+from rekindle.contract.placeholders import read_arguments
 from rekindle.contract.processes import ProcessIdentity, die_with_parent, forbid_core_dumps, set_process_name
 from rekindle.contract.run_dir.control import ControlMessage, MessageType, notify
 from rekindle.contract.run_dir.json_records import read_record
 from rekindle.contract.run_dir.paths import RankDir, RunDir
 from rekindle.contract.run_dir.rank_records import RankDone, RankState, RankStatus
+from rekindle.rank.agent_store import leave_agent_store_to_this_rank
 from rekindle.rank.entrypoint import reset_multiprocessing, run_target
-from rekindle.rank.failure import describe, exit_code, print_like_python
+from rekindle.rank.failure import describe, exit_code, position, print_like_python
 from rekindle.rank.file_tracking import track_files
-from rekindle.rank.handlers import install_fault_handler, open_debug_server, register_stack_dump
+from rekindle.rank.handlers import install_fault_handler, open_debug_server, register_stack_dump, save_collectives
 from rekindle.rank.output import capture_output, flush_open_files
 
 
@@ -41,7 +43,8 @@ def main() -> None:
     record.started()
     rank_pid = os.getpid()
     track_files(env.run_dir, env.rank_dir)
-    error = _run_target(spec, env.run_dir.code)
+    arguments = read_arguments(env.run_dir, env.attempt)
+    error = _run_target(spec if arguments is None else replace(spec, args=arguments), env.run_dir.code)
     code = exit_code(error)
     if os.getpid() != rank_pid:  # a child that the script forked reached the script's end: it is no rank
         _leave(error, code)
@@ -51,7 +54,7 @@ def main() -> None:
         _leave(error, code)
     _run_exit_functions()
     try:
-        record.done(drained=code == DRAINED_EXIT_CODE)
+        record.done(error, drained=code == DRAINED_EXIT_CODE)
     except OSError as full:  # the disk, as a rule: without the marker this rank is not done
         record.failed(full)
         _leave(full, 1)
@@ -74,6 +77,7 @@ def _become_a_rank(env: RankEnv, rank_dir: RankDir) -> None:
     install_fault_handler(rank_dir)
     os.environ.update(tracker_environment(env, os.environ))
     reset_multiprocessing()
+    leave_agent_store_to_this_rank()
     gc.freeze()  # what is loaded already stays shared with the keeper, and is not the script's
 
 
@@ -110,6 +114,12 @@ def _run_exit_functions() -> None:
     flush_open_files()
 
 
+def _device_names(env: RankEnv) -> str:
+    """As torch names the GPUs of this rank among those that it sees."""
+    first = env.local_rank * env.devices_per_rank
+    return ", ".join(f"cuda:{index}" for index in range(first, first + env.devices_per_rank))
+
+
 class _Record:
     """This rank's own files and its messages to the keeper."""
 
@@ -123,7 +133,7 @@ class _Record:
             host=socket.gethostname(),
             pid=identity.pid,
             start_time=identity.start_time,
-            device=f"cuda:{env.local_rank}" if spec.device == "cuda" else "cpu",
+            device=_device_names(env) if spec.device_kind == "cuda" else "cpu",
             state=RankState.RUNNING,
             started_monotonic=time.monotonic(),
         )
@@ -132,16 +142,20 @@ class _Record:
         self._write(self._first)
         self._notify(MessageType.RANK_STARTED)
 
-    def done(self, *, drained: bool) -> None:
+    def done(self, ended_by: BaseException | None, *, drained: bool) -> None:
         status = self._status()
-        done = RankDone(self._env.rank, drained, status.step, time.time())
+        file, line = (None, None) if ended_by is None else position(ended_by, self._run_dir.code)
+        done = RankDone(self._env.rank, drained, status.step, time.time(), status.completed, file, line)
         write_json(self._rank_dir.done, done.to_json())
         self._write(replace(status, state=RankState.DRAINED if drained else RankState.DONE))
         self._notify(MessageType.RANK_DONE)
 
     def failed(self, error: BaseException) -> None:
+        if isinstance(error, RuntimeError) and self._env.world_size > 1:  # what a failed collective raises
+            save_collectives(self._rank_dir)
         with suppress(OSError):  # a full disk must not hide why the script failed: it is on stderr too
-            write_json(self._rank_dir.error, describe(self._env.rank, error, self._run_dir.code).to_json())
+            described = describe(self._env.rank, error, self._run_dir.code, self._rank_dir.log("stderr"))
+            write_json(self._rank_dir.error, described.to_json())
             self._write(replace(self._status(), state=RankState.FAILED))
         self._notify(MessageType.RANK_FAILED)
 

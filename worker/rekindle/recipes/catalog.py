@@ -119,6 +119,7 @@ class Recipe:
     offered: tuple[str, ...]
     choices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     defaults: Mapping[str, Any] = field(default_factory=dict)
+    single_process: bool = False  # one process, whatever the number of devices
 
     @property
     def options(self) -> list[RecipeOption]:
@@ -204,7 +205,12 @@ _RECIPES = (
         "Train on several ranks with DistributedDataParallel",
         (*_DATA_PARALLEL, *_MODEL, "amp", "sync_batchnorm", "find_unused_parameters", "deterministic_elastic"),
     ),
-    Recipe("dp", "Train with DataParallel: one process for all GPUs of a machine", (*_TRAINING, *_MODEL)),
+    Recipe(
+        "dp",
+        "Train with DataParallel: one process for all its devices",
+        (*_TRAINING, *_MODEL),
+        single_process=True,
+    ),
     Recipe(
         "fsdp",
         "Train a model too large for one device with fully sharded data parallelism (FSDP2)",
@@ -229,7 +235,12 @@ _RECIPES = (
         (*_DATA_PARALLEL, "all_reduce"),
         defaults={"model": "lenet"},
     ),
-    Recipe("single", "Train on one device: the reference for the other recipes", (*_TRAINING, *_MODEL, "amp")),
+    Recipe(
+        "single",
+        "Train on one device: the reference for the other recipes",
+        (*_TRAINING, *_MODEL, "amp"),
+        single_process=True,
+    ),
     Recipe(
         "tensor",
         "Train with tensor parallelism: each rank computes some outputs of each layer",

@@ -13,7 +13,7 @@ from rekindle.training.strategies.strategy import NoStrategy
 
 
 def main() -> None:
-    with start_recipe("single", single_process=True) as (options, world):
+    with start_recipe("single") as (options, world):
         images = data.load(options, world)
         model = models.build(options.model, images.shape)
         context = TrainingContext(options, images, sgd(model, options), world.device, data_parallel_size=1)

@@ -37,15 +37,16 @@ def make_deterministic(seed: int) -> None:
 
 
 @contextmanager
-def start_recipe(name: str, *, single_process: bool = False) -> Iterator[tuple[Options, World]]:
+def start_recipe(name: str) -> Iterator[tuple[Options, World]]:
     """Read the options from the command line, seed torch and join the other ranks.
 
-    Raises ValueError where a recipe of a ``single_process`` has several ranks, each of which would train all samples.
+    Raises ValueError where a recipe of a single process has several ranks, each of which would train all samples.
     """
-    options = RECIPES[name].parse()
+    recipe = RECIPES[name]
+    options = recipe.parse()
     make_deterministic(options.seed)
     with process_group() as world:
-        if single_process and world.size > 1:
+        if recipe.single_process and world.size > 1:
             raise ValueError(
                 f"recipe {name} runs in one process, and {world.size} ranks were started: start one, or use recipe ddp"
             )

@@ -58,11 +58,11 @@ class World:
 def join(env: RankEnv, device: str) -> World:
     """Join the process group that torchrun prepared, or a world of one where there is no torchrun.
 
-    ``device`` is ``cpu``, ``cuda`` (the GPU of the local rank) or ``auto``. A group that the script has joined already
-    is used, and remains the script's to leave.
+    ``device`` is ``cpu``, ``cuda`` (the first GPU of the local rank) or ``auto``. A group that the script has joined
+    already is used, and remains the script's to leave.
     """
     owned = not dist.is_initialized()
-    own_device = _select_device(device, env.local_rank)
+    own_device = _select_device(device, env.local_rank * env.devices_per_rank)
     if owned:
         gpu = own_device if own_device.type == "cuda" else None
         dist.init_process_group("gloo" if gpu is None else "nccl", **_rendezvous(env), device_id=gpu)
@@ -119,14 +119,14 @@ def _rendezvous(env: RankEnv) -> dict[str, Any]:
     return {"store": store, "rank": 0, "world_size": 1}
 
 
-def _select_device(requested: str, local_rank: int) -> torch.device:
+def _select_device(requested: str, index: int) -> torch.device:
     if requested not in ("auto", "cpu", "cuda"):
         raise ValueError(f"device must be 'auto', 'cpu' or 'cuda', not {requested!r}")
     if requested == "cpu" or (requested == "auto" and not torch.cuda.is_available()):
         return torch.device("cpu")
     count = torch.cuda.device_count()
-    if local_rank >= count:
-        raise RuntimeError(f"local rank {local_rank} has no GPU: {count} are visible; start at most {count} ranks here")
-    device = torch.device("cuda", local_rank)
+    if index >= count:
+        raise RuntimeError(f"this rank would use GPU {index}, and {count} are visible: start fewer ranks here")
+    device = torch.device("cuda", index)
     torch.cuda.set_device(device)
     return device

@@ -113,6 +113,7 @@ class Run:
         try:
             if kind is None:
                 self._boundary.finish()
+                self._reporter.update_status(completed=self._progress.finished)
             succeeded = kind is None or issubclass(kind, Drained)
         finally:
             self._saver.finish(succeeded=succeeded)
@@ -258,6 +259,7 @@ class Run:
 
     def _set_up(self) -> None:
         self._drain.start()
+        self._reporter.update_status(completed=False)  # there may have been another run in this process
         self._module.to(self._world.device)
         self._wrapped = self._strategy.wrap(self._module, self._world)
         self._microbatches = self._strategy.microbatches(self._wrapped, self._world, self._seed)
@@ -270,8 +272,9 @@ class Run:
         flags = FlagAllReduce(self._world)
         self._saver = self._build_saver()
         self._boundary = StepBoundary(
-            self._world, flags, self._progress, self._state, self._saver, self._drain, self._logged, self._non_finite
-        )
+            self._world, flags, self._progress, self._state, self._saver, self._drain, self._logged, self._non_finite,
+            must_store_result=self._env.run_dir is not None,
+        )  # fmt: skip
 
     def _build_saver(self) -> AsyncSaver:
         """Restores the training first: the schedule starts after it."""

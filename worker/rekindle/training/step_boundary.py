@@ -14,8 +14,16 @@ from rekindle.training.process_group import World
 from rekindle.training.reporting.metric_buffer import MetricBuffer
 from rekindle.training.reporting.reporter import reporter
 from rekindle.training.snapshots.engine.loader import Restored
+from rekindle.training.snapshots.engine.writer import SaveResult
 from rekindle.training.snapshots.policy.async_saver import AsyncSaver
 from rekindle.training.training_state import TrainingState
+
+RESULT_TIMEOUT = 600.0  # seconds to wait for space for the last snapshot
+_FIRST_PAUSE, _MAX_PAUSE = 1.0, 10.0  # seconds between two tries
+
+
+class ResultNotStoredError(RuntimeError):
+    """The training has reached its end, and its last snapshot could not be written; raised on every rank."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +80,7 @@ class StepBoundary:
     drain: DrainSignal
     metrics: MetricBuffer
     non_finite: NonFinitePolicy
+    must_store_result: bool = False  # else a last snapshot that cannot be written is a warning
     _deferred: StepFlags = field(default_factory=StepFlags)  # to the end of the epoch
     _left_at: float | None = None  # seconds of CLOCK_MONOTONIC, when the previous step of the epoch ended
 
@@ -134,7 +143,27 @@ class StepBoundary:
         best = self.saver.best
         if best.monitor is not None and not best.logged:
             reporter().warn(f"monitor={best.monitor!r}: the script logged no such metric, so no best snapshot was kept")
-        self._save_now()
+        if self.must_store_result:
+            self._store_result()
+        else:
+            self._save_now()
+
+    def _store_result(self) -> None:
+        """Save the end of the training, and wait for space if there is none.
+
+        The ranks try equally often, since every try has the same result on all. Raises ResultNotStoredError.
+        """
+        waited, pause, phase = 0.0, _FIRST_PAUSE, reporter().phase
+        while (result := self._save_now()) is not None and not (result.saved or result.invalid):
+            if waited >= RESULT_TIMEOUT:
+                raise ResultNotStoredError(
+                    f"the last snapshot (step {result.step}) could not be written for {waited:.0f} s, so the result is "
+                    f"not stored: {result.problem}"
+                )
+            reporter().update_status(phase="waiting for disk space")
+            time.sleep(pause)
+            waited, pause = waited + pause, min(2 * pause, _MAX_PAUSE)
+        reporter().update_status(phase=phase)
 
     def _count_left_step(self) -> None:
         """The script may have left the loop over the batches within a step, by ``break``."""
@@ -158,15 +187,17 @@ class StepBoundary:
         if flags.drain:
             raise Drained(self.progress.step)
 
-    def _save_now(self) -> None:
+    def _save_now(self) -> SaveResult | None:
+        """None where the state is on disk already."""
         self._wait_for_snapshot()
         self.saver.async_save()
-        self._wait_for_snapshot()
+        return self._wait_for_snapshot()
 
-    def _wait_for_snapshot(self) -> None:
+    def _wait_for_snapshot(self) -> SaveResult | None:
         result = self.saver.wait()
         if result is not None and result.invalid:
             self._handle_non_finite(f"{result.problem} after step {result.step}")
+        return result
 
     def _flush_metrics(self) -> None:
         points = self.metrics.average(self.world)

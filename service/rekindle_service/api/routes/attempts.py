@@ -8,7 +8,7 @@ from fastapi import APIRouter
 from rekindle_service.api.dependencies import AppStateDep, JobDep, RunDirDep
 from rekindle_service.api.pagination import Page, PageParamsDep, paginate
 from rekindle_service.api.schemas.jobs import AttemptPublic, EventPublic, IntervalPublic, TimeBreakdown
-from rekindle_service.api.serializers import attempts_public
+from rekindle_service.api.serializers import attempts_public, with_arguments
 from rekindle_service.jobs.time_breakdown import goodput, time_breakdown, totals
 from rekindle_service.run_readers.ranks import read_rank_zero_status
 
@@ -16,9 +16,10 @@ router = APIRouter(tags=["attempts"])
 
 
 @router.get("/jobs/{job_id}/attempts")
-def list_attempts(state: AppStateDep, job: JobDep, params: PageParamsDep) -> Page[AttemptPublic]:
+def list_attempts(state: AppStateDep, job: JobDep, run_dir: RunDirDep, params: PageParamsDep) -> Page[AttemptPublic]:
     """List the attempts of a job, oldest first: each is one launch of torchrun."""
-    return paginate(attempts_public(state.store.attempts(job.id)), params, lambda attempt: attempt.number)
+    page = paginate(attempts_public(state.store.attempts(job.id)), params, lambda attempt: attempt.number)
+    return page.map(lambda attempt: with_arguments(attempt, job, run_dir))
 
 
 @router.get("/jobs/{job_id}/events")

@@ -87,11 +87,11 @@ def drain_job(state: AppStateDep, job: JobDep) -> JobPublic:
 
 @router.post("/jobs/{job_id}/resume", status_code=202)
 def resume_job(state: AppStateDep, job: JobDep, run_dir: RunDirDep, body: ResumeRequest | None = None) -> JobPublic:
-    """Release a held job, or continue a failed or cancelled one, from its latest snapshot or from a given one."""
+    """Release a held job, or continue one that has ended, from its latest snapshot or from a given one."""
     if body is not None and body.snapshot is not None:
         require_resumable(job, run_dir, body.snapshot)
         return _changed(state, job, actions.resume_from(state.store, job, body.snapshot))
-    return _act(state, job, job.state is not JobState.SUCCEEDED, "resumed", actions.resume)
+    return _changed(state, job, actions.resume(state.store, job.id))
 
 
 def _act(state: AppState, job: Job, allowed: bool, verb: str, action: Callable[[Store, str], Job | None]) -> JobPublic:

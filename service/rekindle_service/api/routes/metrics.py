@@ -78,11 +78,12 @@ def list_usage(
         detail = f"attempt {facts.number} of job {job.id} has no rank {rank}; GET …/ranks lists its ranks"
         raise ProblemError(404, "unknown-rank", detail)
     page = paginate(sorted(known) if rank is None else [rank], params, lambda each: each)
-    return page.map(lambda each: _usage_series(facts.number, each, samples, max_points))
+    return page.map(lambda each: _usage_series(job, facts.number, each, samples, max_points))
 
 
-def _usage_series(attempt: int, rank: int, samples: list[UsageSample], max_points: int) -> UsageSeries:
+def _usage_series(job: JobDep, attempt: int, rank: int, samples: list[UsageSample], max_points: int) -> UsageSeries:
     covering = [sample for sample in samples if sample.of_rank(rank) is not None]
     chosen = evenly_spaced(covering, max_points)
-    points = [point for sample in chosen if (point := usage_public(sample, rank)) is not None]
+    found = (usage_public(sample, rank, job.spec.devices_per_rank) for sample in chosen)
+    points = [point for point in found if point is not None]
     return UsageSeries(attempt=attempt, rank=rank, points=points)

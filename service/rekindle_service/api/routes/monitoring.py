@@ -26,8 +26,6 @@ router = APIRouter(tags=["health"])
 BEARER = Depends(HTTPBearer(auto_error=False, description="The token that `rekindle token` prints"))
 """Documents the token; ``AuthMiddleware`` checks it."""
 
-_MIN_FREE_BYTES = 100 << 20
-
 _JOB_GAUGES = {
     "rekindle_job_step": ("Optimizer steps that the job has completed", "step"),
     "rekindle_job_snapshot_step": ("Step of the latest committed snapshot of the job", "snapshot_step"),
@@ -49,7 +47,7 @@ def readyz(state: AppStateDep, response: Response) -> Readiness:
     checks = {
         "database": _database(state),
         "scheduler": "ok" if state.reconciler_alive() else "its thread has ended; see the server's log",
-        "disk": _disk(state),
+        "disk": state.home.lack_of_space() or "ok",
     }
     ready = all(result == "ok" for result in checks.values())
     response.status_code = 200 if ready else 503
@@ -62,11 +60,6 @@ def _database(state: AppState) -> str:
     except StorageError as error:
         return "full" if error.full else "unavailable"
     return "ok"
-
-
-def _disk(state: AppState) -> str:
-    free = shutil.disk_usage(state.home.root).free
-    return "ok" if free >= _MIN_FREE_BYTES else f"{free >> 20} MB free, at least {_MIN_FREE_BYTES >> 20} MB are needed"
 
 
 @router.get(

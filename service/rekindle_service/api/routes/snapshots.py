@@ -22,8 +22,6 @@ from rekindle_service.store.tables import Job
 
 router = APIRouter(tags=["snapshots"])
 
-_RESUMABLE = TERMINAL - {JobState.SUCCEEDED}
-
 Step = Annotated[int, Path(ge=0, lt=10**12, description="Step of the snapshot")]
 
 
@@ -74,8 +72,8 @@ def _unknown_snapshot(job: Job, step: int) -> ProblemError:
 def require_resumable(job: Job, run_dir: RunDir, step: int) -> None:
     """Check that the job can resume from the snapshot of ``step`` without losing a pinned one. Raises ProblemError."""
     held = job.state is JobState.QUEUED and job.intent is JobIntent.HOLD
-    if job.state not in _RESUMABLE and not held:
-        detail = f"job {job.id} is {job.state}; only a failed, cancelled or held job can resume from a chosen snapshot"
+    if job.state not in TERMINAL and not held:
+        detail = f"job {job.id} is {job.state}; only a job that has ended or is held can resume from a chosen snapshot"
         raise ProblemError(409, "wrong-state", detail)
     snapshots = {snapshot.step: snapshot for snapshot in read_snapshots(run_dir.root, run_dir.snapshots)}
     if step not in snapshots:

@@ -79,6 +79,7 @@ class JobPublic(JobOptions):
     goodput: float | None
     version: int
     python: str
+    warnings: list[Utf8Str]
     experiment_id: str | None
 
 
@@ -111,6 +112,7 @@ class AttemptPublic(ResponseModel):
 
     `replayed_steps`: how many of its steps were lost, so that later attempts repeat them; null where not known (yet).
     `resumed_from_path`: the checkpoint that the script loaded by itself.
+    `args`: the arguments of the script, where placeholders or `on_restart` make them differ from those of the job.
     """
 
     number: int
@@ -128,6 +130,7 @@ class AttemptPublic(ResponseModel):
     devices: list[str]
     next_try_at: Timestamp | None
     reason: Utf8Str | None
+    args: list[Utf8Str] | None
     faults: list[FaultPublic]
 
 

@@ -1,5 +1,6 @@
 """JSON of requests, with the rules that do not depend on this machine."""
 
+import re
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, model_validator
@@ -11,6 +12,7 @@ from rekindle.contract.score import metric_of
 MAX_RANKS = 4096
 MAX_NAME_LENGTH = 200
 _MAX_FILE_NAME_LENGTH = 255  # bytes
+_SLOTS = re.compile(r"cuda:\d{1,4}(,cuda:\d{1,4})*|cpu:\d{1,4}(,cpu:\d{1,4})*", re.ASCII)
 
 
 def no_nul(text: str) -> str:
@@ -43,6 +45,15 @@ def _metric(text: str) -> str:
     return text
 
 
+def _device(text: str) -> str:
+    names = text.split(",")
+    if text not in ("auto", "cpu", "cuda") and not (_SLOTS.fullmatch(text) and len(set(names)) == len(names)):
+        rule = "must be 'auto', 'cpu' or 'cuda', or different slots of one kind, such as cuda:5,cuda:6"
+        raise PydanticCustomError("device", rule)
+    return text
+
+
+Device = Annotated[str, StringConstraints(max_length=10_000), AfterValidator(_device)]
 Argument = Annotated[str, AfterValidator(no_nul)]
 Name = Annotated[str, StringConstraints(max_length=MAX_NAME_LENGTH), AfterValidator(_printable)]
 PathText = Annotated[str, StringConstraints(min_length=1, max_length=1024), AfterValidator(_path)]
@@ -136,7 +147,10 @@ class JobOptions(BaseModel):
     args: Annotated[list[Argument], Field(max_length=10_000)] = []
     env: Annotated[dict[VariableName, Argument], Field(max_length=1_000)] = {}
     nodes: Annotated[int, Field(ge=1, le=MAX_RANKS)] = 1
-    device: Literal["auto", "cpu", "cuda"] = "auto"
+    device: Device = "auto"
+    devices_per_rank: Annotated[int, Field(ge=1, le=MAX_RANKS)] = 1
+    launch: Literal["auto", "torchrun", "process"] = "auto"
+    links: Literal["preferred", "required", "avoided"] = "preferred"
     priority: Priority = 0
     after: Annotated[list[str], Field(max_length=100)] = []
     max_failures: MaxFailures = 3
@@ -145,6 +159,27 @@ class JobOptions(BaseModel):
     snapshot: SnapshotPolicyOptions = Field(default_factory=SnapshotPolicyOptions)
     warm: bool = True
     watch: Annotated[list[PathText], Field(max_length=100)] = []
+    on_restart: Annotated[
+        list[Argument],
+        Field(
+            max_length=10_000, description="Appended to `args` from the second attempt on, as `{exists:GLOB}` allows"
+        ),
+    ] = []
+    continue_from: Annotated[
+        str | None,
+        Field(
+            max_length=100,
+            description="Id of a job that has stopped: the files of its script and its snapshots are copied",
+        ),
+    ] = None
+    exclude: Annotated[
+        list[Annotated[Argument, StringConstraints(max_length=1000)]],
+        Field(max_length=1_000, description="Patterns, as in a `.gitignore`, of what is not copied"),
+    ] = []
+    gitignore: Annotated[bool, Field(description="Do not copy what `.gitignore` files name")] = False
+    keep_links: Annotated[bool, Field(description="Keep links that lead out of the code, such as those to data")] = (
+        False
+    )
 
 
 class JobCreate(JobOptions, _Request):

@@ -24,7 +24,7 @@ def drain(context: typer.Context, job: JobArgument, output: OutputOption = "tabl
 
 
 def resume(context: typer.Context, job: JobArgument, output: OutputOption = "table") -> None:
-    """Release a held job, or continue a failed or cancelled one from its latest snapshot."""
+    """Release a held job, or continue one that has ended from its latest snapshot."""
     _change(context, job, output, Client.resume, "resumes")
 
 

@@ -111,7 +111,7 @@ def _with_code(client: Client, settings: Settings, body: dict[str, Any]) -> dict
     """``body`` with code that the server can read: a directory is uploaded to a server on another machine."""
     match body:
         case {"base": {"code": {"path": str(path)}} as base}:
-            return {**body, "base": {**base, "code": send_directory(client, settings, Path(path))}}
+            return {**body, "base": {**base, "code": send_directory(client, settings, Path(path), base)}}
     return body
 
 

@@ -1,5 +1,6 @@
 """`rekindle show`: a job and the history of its attempts."""
 
+import shlex
 from collections.abc import Iterator
 
 import typer
@@ -26,6 +27,8 @@ def show(context: typer.Context, job: JobArgument, output: OutputOption = "table
             out().print(Text.assemble((f"  {label:<10}", "dim"), value))
         for line in checkpoints(found):
             out().print(line)
+        for warning in found["warnings"]:
+            out().print(Text(f"  warning: {sanitize_line(warning)}", "yellow"))
         for line in history(attempts):
             out().print(line)
 
@@ -88,6 +91,8 @@ def _details(attempt: Attempt) -> Iterator[str]:
     else:
         yield f"ended: {formatting.classified_outcome(attempt['outcome'])}"
     yield _steps(attempt)
+    if (args := attempt.get("args")) is not None:
+        yield f"arguments: {sanitize_line(shlex.join(args))}"
     if attempt["reason"]:
         yield f"then: {sanitize_line(attempt['reason'])}"
 

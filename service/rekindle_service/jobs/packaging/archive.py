@@ -7,18 +7,19 @@ from pathlib import Path
 from typing import IO
 
 from rekindle_service.jobs.packaging.code_copy import CodeCopyError, Inventory, scan_tree
+from rekindle_service.jobs.packaging.ignore_rules import CopyOptions
 
 _FASTEST = 1  # of gzip: code is small, and the network mostly faster than a better compression
 
 
-def pack_code(directory: Path, archive: IO[bytes], *, exclude: Path) -> Inventory:
+def pack_code(directory: Path, archive: IO[bytes], *, exclude: Path, options: CopyOptions) -> Inventory:
     """Write ``directory`` as tar.gz, with the rules and limits of ``copy_code``; returns what went into it.
 
     The same files give the same bytes, and so the same bundle: owners and times are omitted. Raises CodeCopyError,
     and OSError of the writing.
     """
     root = Path(os.path.realpath(directory))
-    inventory = scan_tree(root, Path(os.path.realpath(exclude)))
+    inventory = scan_tree(root, Path(os.path.realpath(exclude)), options)
     with (
         gzip.GzipFile(fileobj=archive, mode="wb", compresslevel=_FASTEST, mtime=0, filename="") as packed,
         tarfile.open(fileobj=packed, mode="w|") as tar,

@@ -9,11 +9,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rekindle.contract.files import fsync_directory
+from rekindle_service.jobs.packaging.ignore_rules import IGNORE_FILE, CopyOptions, IgnoreRules, PatternError
 
 MAX_BYTES = 200 * 1000 * 1000
 MAX_FILES = 20_000
 EXCLUDED = frozenset({".git", ".venv", "venv", "__pycache__", "node_modules"})
 _SIGNS_OF_ENVIRONMENTS = ("pyvenv.cfg", "conda-meta")  # of venv and conda, whatever the directory is called
+_ALL = CopyOptions()
 
 
 class CodeError(Exception):
@@ -42,15 +44,16 @@ class Inventory:
         return sum(self.files.values())
 
 
-def copy_code(source: Path, target: Path, *, exclude: Path) -> None:
+def copy_code(source: Path, target: Path, *, exclude: Path, options: CopyOptions = _ALL) -> None:
     """Copy ``source`` to the new directory ``target``, durably.
 
-    Excluded: version control, virtual environments, caches, compiled files, sockets and FIFOs, and the directory
-    ``exclude`` (rekindle's own home). Links that stay within ``source`` are kept, relative; one that leaves it is
-    refused, since what it shows could change or be anything. Raises CodeCopyError, and OSError of the copying itself.
+    Excluded: version control, virtual environments, caches, compiled files, sockets and FIFOs, the directory
+    ``exclude`` (rekindle's own home), and what ``options`` and ignore files name. Links that stay within ``source`` are
+    kept, relative; one that leaves it is refused unless ``options`` keeps it, since what it shows could change or be
+    anything. Raises CodeCopyError, and OSError of the copying itself.
     """
     root = Path(os.path.realpath(source))
-    inventory = scan_tree(root, Path(os.path.realpath(exclude)))
+    inventory = scan_tree(root, Path(os.path.realpath(exclude)), options)
     target.mkdir(mode=0o700)
     for directory in inventory.directories:
         (target / directory).mkdir(mode=0o700)
@@ -62,14 +65,16 @@ def copy_code(source: Path, target: Path, *, exclude: Path) -> None:
         fsync_directory(target / directory)
 
 
-def scan_tree(root: Path, exclude: Path) -> Inventory:
+def scan_tree(root: Path, exclude: Path, options: CopyOptions = _ALL) -> Inventory:
     """What belongs to the code in ``root``; both are real paths. Raises CodeCopyError."""
     inventory = Inventory()
     try:
-        for entry in _walk(root, exclude):
-            _enter(inventory, root, entry)
+        for entry in _walk(root, exclude, IgnoreRules(root, options)):
+            _enter(inventory, root, entry, keep_links=options.keep_links)
             if len(inventory.files) > 5 * MAX_FILES:
                 break  # far too many already: enough to name the biggest
+    except PatternError as error:
+        raise CodeCopyError("must have valid patterns in its ignore files", str(error)) from error
     except OSError as error:
         raise CodeCopyError("must be readable throughout", f"{error.filename}: {error.strerror}") from error
     if len(inventory.files) > MAX_FILES or inventory.bytes > MAX_BYTES:
@@ -77,18 +82,21 @@ def scan_tree(root: Path, exclude: Path) -> Inventory:
     return inventory
 
 
-def _walk(root: Path, exclude: Path) -> Iterator[os.DirEntry[str]]:
+def _walk(root: Path, exclude: Path, rules: IgnoreRules) -> Iterator[os.DirEntry[str]]:
     """Every entry that belongs to the code, each directory before what is in it."""
     directories = [root]
     while directories:
-        with os.scandir(directories.pop()) as entries:
+        directory = directories.pop()
+        rules.enter(directory)
+        with os.scandir(directory) as entries:
             for entry in entries:
                 if entry.name in EXCLUDED or entry.name.endswith(".pyc") or Path(entry.path) == exclude:
                     continue
-                if _is_environment(Path(entry.path)):
+                is_directory = entry.is_dir(follow_symlinks=False)
+                if _is_environment(Path(entry.path)) or rules.excludes(Path(entry.path), is_directory=is_directory):
                     continue
                 yield entry
-                if entry.is_dir(follow_symlinks=False):
+                if is_directory:
                     directories.append(Path(entry.path))
 
 
@@ -97,24 +105,28 @@ def _is_environment(path: Path) -> bool:
     return any((path / sign).exists() for sign in _SIGNS_OF_ENVIRONMENTS)
 
 
-def _enter(inventory: Inventory, root: Path, entry: os.DirEntry[str]) -> None:
+def _enter(inventory: Inventory, root: Path, entry: os.DirEntry[str], *, keep_links: bool) -> None:
     path = Path(entry.path).relative_to(root)
     mode = entry.stat(follow_symlinks=False)
     if stat.S_ISLNK(mode.st_mode):
-        inventory.links[path] = _inner_link(root, Path(entry.path))
+        inventory.links[path] = _link_text(root, Path(entry.path), keep_links=keep_links)
     elif stat.S_ISDIR(mode.st_mode):
         inventory.directories.append(path)
     elif stat.S_ISREG(mode.st_mode):
         inventory.files[path] = mode.st_size
 
 
-def _inner_link(root: Path, link: Path) -> str:
+def _link_text(root: Path, link: Path, *, keep_links: bool) -> str:
     """The link as a relative one that stays right wherever the directory is copied to."""
     goal = Path(os.path.realpath(link))
     if not goal.is_relative_to(root):
+        if keep_links:
+            return str(goal)
+        name = link.relative_to(root)
         raise CodeCopyError(
             "must not link out of itself",
-            f"{link.relative_to(root)} points to {goal}: copy what is needed here, or read it by its own path",
+            f"{name} points to {goal}: read it by its own path, keep such links (--keep-links; keep_links), "
+            f"or leave it out (--exclude {name})",
         )
     return os.path.relpath(goal, link.parent)
 
@@ -140,6 +152,6 @@ def _too_big(inventory: Inventory) -> CodeCopyError:
     )
     return CodeCopyError(
         f"at most {MAX_BYTES // 1_000_000} MB in {MAX_FILES} files",
-        f"biggest here: {biggest}. Keep data outside the code directory and give the script its path, "
-        "or submit a smaller directory (--code)",
+        f"biggest here: {biggest}. Leave out what is no code (--exclude {weight.most_common(1)[0][0]}, or a line in "
+        f"{IGNORE_FILE}), give the script the path of its data, or submit a smaller directory (--code)",
     )

@@ -61,10 +61,11 @@ def _files(code: Path) -> Iterator[tuple[str, CodeFile]]:
     for directory, directories, names in os.walk(code):
         for name in [*names, *(each for each in directories if (Path(directory) / each).is_symlink())]:
             path = Path(directory) / name
-            yield str(path.relative_to(code)), _described(path)
+            yield str(path.relative_to(code)), describe(path)
 
 
-def _described(path: Path) -> CodeFile:
+def describe(path: Path) -> CodeFile:
+    """Of a file, or of the text of a link. Raises OSError."""
     if path.is_symlink():
         text = os.fsencode(path.readlink())
         return CodeFile(hashlib.sha256(text).hexdigest(), len(text))

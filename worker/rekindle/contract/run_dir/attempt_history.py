@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, Self
 
-from rekindle.contract.outcome import Outcome
+from rekindle.contract.outcome import Outcome, Progress
 from rekindle.contract.run_dir import journal
 from rekindle.contract.run_dir.journal import AttemptRecord, Record
 
@@ -28,7 +28,10 @@ class AttemptInfo:
     ranks_running_at: float | None = None
     ended_at: float | None = None
     outcome: Outcome | None = None
-    progressed: bool = False
+    progress: Progress = Progress.UNKNOWN
+    running_seconds: float = 0.0  # that all ranks ran, without the time of a hang
+    loaded: bool | None = None  # a checkpoint of an earlier attempt; None: not known
+    stop_requested: str | None = None  # "drain", "cancel", "time_limit", "shutdown"
     resumed_from_step: int | None = None
     resumed_from_path: str | None = None  # checkpoint of the script's own that it has loaded
     last_step: int | None = None
@@ -107,12 +110,12 @@ class AttemptHistory:
                 attempt.resumed_from_step = record.step
             case journal.CheckpointLoaded():
                 attempt.resumed_from_path = record.path
+            case journal.StopRequested():
+                attempt.stop_requested = record.ending
             case journal.RankExited():
                 attempt.exits[record.rank] = record
-            case journal.Straggler(share=None):
-                attempt.stragglers.pop(record.rank, None)
-            case journal.Straggler(share=float(share)):
-                attempt.stragglers[record.rank] = share
+            case journal.Straggler():
+                self._mark_straggler(attempt, record)
             case journal.FaultInjected():
                 attempt.faults = [*attempt.faults, record]
             case journal.RetryDecided():
@@ -120,8 +123,17 @@ class AttemptHistory:
             case journal.AttemptEnded():
                 self._end(attempt, record)
 
+    def _mark_straggler(self, attempt: AttemptInfo, record: journal.Straggler) -> None:
+        if record.share is None:
+            attempt.stragglers.pop(record.rank, None)
+        else:
+            attempt.stragglers[record.rank] = record.share
+
     def _end(self, attempt: AttemptInfo, record: journal.AttemptEnded) -> None:
-        attempt.ended_at, attempt.outcome, attempt.progressed = record.at, record.outcome, record.progressed
+        attempt.ended_at, attempt.outcome, attempt.loaded = record.at, record.outcome, record.loaded
+        attempt.progress = record.progress or (Progress.KNOWN if record.progressed else Progress.UNKNOWN)
+        ran = 0.0 if attempt.ranks_running_at is None else max(record.at - attempt.ranks_running_at, 0.0)
+        attempt.running_seconds = ran if record.running_seconds is None else record.running_seconds
         attempt.last_step, attempt.snapshot_step = record.last_step, record.snapshot_step
         attempt.saving_seconds = record.saving_seconds
         if record.resumed_from_step is not None:

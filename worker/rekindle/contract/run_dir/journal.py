@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, TypeVar, dataclass_transform
 
 from rekindle.contract.chaos import Fault
 from rekindle.contract.files import append_line, read_lines
-from rekindle.contract.outcome import Outcome
+from rekindle.contract.outcome import Outcome, Progress
 from rekindle.contract.processes import ProcessIdentity
 from rekindle.contract.run_dir.json_records import RECORD_TYPES_OF_0_1, Count, Range, structure
 from rekindle.contract.states import TERMINAL, JobState
@@ -31,6 +31,7 @@ class RecordType(StrEnum):
     RESUMED = "resumed"
     CHECKPOINT_LOADED = "checkpoint_loaded"
     CHECKPOINT_TORN = "checkpoint_torn"
+    STOP_REQUESTED = "stop_requested"
     RANK_EXITED = "rank_exited"
     ATTEMPT_ENDED = "attempt_ended"
     STRAGGLER = "straggler"
@@ -149,6 +150,13 @@ class CheckpointTorn(AttemptRecord):
     written_by: Number = 0  # the earlier attempt
 
 
+@_record(RecordType.STOP_REQUESTED)
+class StopRequested(AttemptRecord):
+    """The ranks are about to get SIGTERM, or the keeper itself got it: exit code 0 is no success from now on."""
+
+    ending: str  # "drain", "cancel", "time_limit", "shutdown"
+
+
 @_record(RecordType.RANK_EXITED)
 class RankExited(AttemptRecord):
     rank: Number
@@ -166,7 +174,10 @@ class AttemptEnded(AttemptRecord):
     last_step: int | None = None
     snapshot_step: int | None = None
     saving_seconds: float | None = None
-    progressed: bool = False  # committed a later step than it started from
+    progressed: bool = False  # what older versions wrote instead of ``progress``
+    progress: Progress | None = None
+    running_seconds: float | None = None  # that all ranks ran, without the time of a hang
+    loaded: bool | None = None  # a checkpoint of an earlier attempt; None: not known
 
 
 @_record(RecordType.STRAGGLER)

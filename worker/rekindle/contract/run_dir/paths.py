@@ -30,6 +30,7 @@ class RankDir:
     status = _Child("status.json")  # ``RankStatus`` as JSON, replaced whole, not fsynced: where the rank is
     done = _Child("done.json")  # ``RankDone`` as JSON: the script ended as it should; beats any exit code
     error = _Child("error.json")  # ``RankError`` as JSON: the exception that ended the script
+    collectives = _Child("collectives.json")  # latest entries of torch's flight recorder when the script failed
     metrics = _Child("metrics.jsonl")  # one ``MetricPoint`` a line
     stacks = _Child("stacks.log")  # stacks of all threads, appended by faulthandler at every ``STACK_SIGNAL``
     chaos = _Child("chaos")  # the ``Fault`` that the rank injects into itself at the next ``CHAOS_SIGNAL``
@@ -49,6 +50,7 @@ class AttemptDir:
 
     root: Path
 
+    arguments = _Child("arguments.json")  # list of the script's arguments in this attempt; written by the keeper
     agent_log = _Child("agent.log")  # output of the torchrun agent, and of a rank before it has a log of its own
     usage = _Child("usage.jsonl")  # one ``UsageSample`` a line, of bounded size; written by the keeper, not fsynced
     scalars = _Child("scalars.jsonl")  # ``MetricPoint``s: what the script wrote for TensorBoard, copied by the keeper
@@ -84,6 +86,9 @@ class RunDir:
     code_manifest = _Child("code.json")  # hashes of the code as it was submitted; written once by the server
     observed = _Child("observed.json")  # ``Observations`` as JSON, by the keeper: the script's own checkpoints
     surroundings = _Child("surroundings.json")  # interpreter, packages, machine of the latest run, by its keeper
+    pace = _Child(
+        "pace.json"
+    )  # how fast the job steps, by which the next attempt, too, recognizes a hang; the keeper's
     snapshots = _Child("snapshots")
     pins = _Child("pins.json")  # written by the server: the snapshots that are never deleted to make room
 

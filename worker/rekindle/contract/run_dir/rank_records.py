@@ -44,12 +44,14 @@ class RankStatus(JsonRecord):
     step: int | None = None
     steps: int | None = None  # expected total
     steps_per_second: float | None = None
+    reported_steps: int = 0  # times that the step has changed in this attempt
     resumed_from_step: int | None = None
     snapshot_step: int | None = None  # latest snapshot committed by this attempt
     memory_step: int | None = None  # latest copy in shared memory, from which an attempt on this machine can resume
     snapshot_policy: str | None = None  # of rank 0: "every 42 steps (auto: …)"
     saving_seconds: float | None = None  # during which the training stood still for snapshots in this attempt
     notice: str | None = None  # something the user should see, such as "snapshot 40 skipped: checksum"
+    completed: bool = False  # the training of ``rekindle.Run`` has reached its end, and its result is stored
     updated_at: float = 0.0  # seconds since the epoch, for people
     updated_monotonic: float = 0.0  # seconds of CLOCK_MONOTONIC, which all processes of one boot share, for arithmetic
 
@@ -62,6 +64,9 @@ class RankDone(JsonRecord):
     drained: bool  # stopped on request after a snapshot, not finished
     step: int | None
     at: float  # seconds since the epoch
+    completed: bool = False  # by ``rekindle.Run``; exit code 0 alone is no proof of it once SIGTERM was sent
+    file: str | None = None  # where the script called ``sys.exit``, if it did
+    line: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

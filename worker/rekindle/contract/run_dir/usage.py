@@ -39,6 +39,6 @@ class UsageSample(JsonRecord):
     def of_rank(self, rank: int) -> RankUsage | None:
         return next((usage for usage in self.ranks if usage.rank == rank), None)
 
-    def devices_of(self, rank: int) -> list[GpuUsage]:
-        """The GPU of a rank: each has one, in the order of the ranks; none where the job runs on CPUs."""
-        return [device for device in self.devices if device.index == rank]
+    def devices_of(self, rank: int, devices_per_rank: int) -> list[GpuUsage]:
+        """The GPUs of a rank, in the order of the ranks; none where the job runs on CPUs."""
+        return [device for device in self.devices if device.index // devices_per_rank == rank]

@@ -1,11 +1,13 @@
-"""Which rank the others wait for, and where: from the stacks and samples of all ranks to one sentence. Pure."""
+"""Which rank the others wait for, and where: from what all ranks do and have called to one sentence. Pure."""
 
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from rekindle.contract.debug_socket import Collective
 from rekindle.keeper.attempt_result import Culprit
+from rekindle.keeper.hangs.deviation import describe, find_deviation, is_usual
 from rekindle.keeper.ranks.probe import RankSample
 from rekindle.rank.failure import relative_to_code
 
@@ -15,6 +17,7 @@ _WAITING = re.compile(
     r"torch/distributed/(distributed_c10d|_functional_collectives|c10d_logger|rendezvous|nn/functional)\.py$"
     r"|torch/autograd/(graph|__init__)\.py$"
 )
+_COLLECTIVES = "torch/distributed/distributed_c10d.py"
 _LOADER = "torch/utils/data/dataloader.py"
 _ENTRYPOINT = "rekindle/rank/entrypoint.py"
 _STATES = {"T": "is stopped (SIGSTOP)", "t": "is stopped by a debugger", "D": "is in uninterruptible sleep"}
@@ -36,6 +39,18 @@ class RankObservation:
     sample: RankSample
     frames: Sequence[Frame]  # main thread, innermost first; empty where they are not known
     position: Frame | None  # innermost line of the user's own code
+    history: Sequence[Collective] = ()  # its latest ones; empty where they are not known
+    aborted: bool = False  # by gloo, which got something else from another rank than what it had asked for
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedRank:
+    """A rank whose script has ended as it should, while others go on."""
+
+    rank: int
+    step: int | None  # its last one, where it reports them
+    file: str | None = None  # where its script called ``sys.exit``
+    line: int | None = None
 
 
 def main_stack(dump: str) -> list[Frame]:
@@ -59,18 +74,93 @@ def position_in_code(frames: Sequence[Frame], code: Path) -> Frame | None:
     return frames[0] if frames else None
 
 
-def find_culprit(world: Sequence[RankObservation]) -> Culprit:
+def find_culprit(world: Sequence[RankObservation], finished: Sequence[FinishedRank] = ()) -> Culprit:
     """The rank that the others wait for, by the strongest evidence there is."""
     for rank in world:
         if (state := _STATES.get(rank.sample.state or "")) is not None:
             return _blame(rank, state)
+    if (deviating := _deviating(world)) is not None:
+        return deviating
     if (behind := _behind(world)) is not None:
         return _blame(behind, _activity(behind))
     absent = [rank for rank in world if rank.frames and not _waits_for_peers(rank.frames)]
-    if absent and (len(absent) < len(world) or len(world) == 1):
+    if absent and (len(absent) < len(world) or (len(world) == 1 and not finished)):
         return _blame(absent[0], _activity(absent[0]))
-    positions = sorted({f"{rank.position.file}:{rank.position.line}" for rank in world if rank.position is not None})
-    return Culprit(None, "all ranks wait at " + (", ".join(positions) or "unknown positions"))
+    if finished:
+        return _blame_finished(finished[0], world)
+    return Culprit(None, "all ranks wait at " + (_positions(world) or "unknown positions"))
+
+
+def find_deserter(
+    failed: Sequence[RankObservation], running: Sequence[RankObservation], finished: Sequence[FinishedRank]
+) -> Culprit | None:
+    """The rank whose absence the ``failed`` ones have noticed by their lost connections; None where nothing shows it.
+
+    Where more ranks have finished than failed, those that failed have called what the others do not.
+    """
+    if finished and len(finished) <= len(failed):
+        return _blame_finished(finished[0], failed)
+    if finished:
+        last = f" {describe(failed[0].history[-1])}" if failed[0].history else ""
+        return _blame(failed[0], f"still called{last or ' a collective'}", " after the other ranks had finished")
+    if (deviating := _deviating([*failed, *running])) is not None:
+        return deviating
+    if (aborted := [rank for rank in failed if rank.aborted]) and len(aborted) == 1:
+        return _blame_for_abort(aborted[0], [rank for rank in (*failed, *running) if rank.history])
+    gone = [rank for rank in running if rank.frames and not _waits_for_peers(rank.frames)]
+    return _blame(gone[0], "had left the process group while the others still used it, and is") if gone else None
+
+
+def _deviating(world: Sequence[RankObservation]) -> Culprit | None:
+    """By the order of the collectives. Of several ranks that are behind, the one that waits for nobody is to blame."""
+    found = find_deviation({rank.sample.rank: rank.history for rank in world})
+    if found is None:
+        return None
+    ranks = [rank for rank in world if rank.sample.rank in found.ranks]
+    if found.made is None:
+        absent = [rank for rank in ranks if rank.frames and not _waits_for_peers(rank.frames)]
+        suspect = (absent or ranks)[0]
+        return _blame(suspect, _activity(suspect)) if absent or len(ranks) == 1 else None
+    others = [number for number in found.ranks if number != ranks[0].sample.rank]
+    more = f" (so did {', '.join(f'rank {number}' for number in others)})" if others else ""
+    return _blame(
+        ranks[0], f"called {describe(found.made)}", f" where the others called {describe(found.expected)}{more}"
+    )
+
+
+def _blame_for_abort(aborted: RankObservation, others: Sequence[RankObservation]) -> Culprit:
+    """Of two ranks that sent each other different things, one is aborted by gloo, and its history is lost."""
+    calls = [frame.function for frame in aborted.frames if frame.file.endswith(_COLLECTIVES)]
+    made = calls[0] if calls else "a collective"
+    if not others:
+        return _blame(aborted, f"called {made}", ", which does not match what the others called")
+    other = f"rank {others[0].sample.rank}"
+    called = describe(others[0].history[-1])
+    if is_usual(others[0].history):
+        return _blame(aborted, f"called {made}", f" where {other} called {called}")
+    return _blame(others[0], f"called {called}", f" where rank {aborted.sample.rank} called {made}")
+
+
+def _blame_finished(finished: FinishedRank, waiting: Sequence[RankObservation]) -> Culprit:
+    """Where its script did not end by ``sys.exit``, the line is the one at which the others wait for it."""
+    ended = "had finished" if finished.step is None else f"had finished, after step {finished.step},"
+    file, line = finished.file, finished.line
+    if file is not None:
+        ended += f" at {file}:{line}"
+    elif waiting and (position := waiting[0].position) is not None:
+        file, line = position.file, position.line
+    who = ", ".join(f"rank {rank.sample.rank}" for rank in waiting[:4]) or "the others"
+    where = f" at {places}" if (places := _positions(waiting)) else ""
+    description = (
+        f"rank {finished.rank} {ended} while {who} still waited for it{where}: "
+        "it has left its loop early, or had fewer batches"
+    )
+    return Culprit(finished.rank, description, file, line)
+
+
+def _positions(world: Sequence[RankObservation]) -> str:
+    places = {f"{rank.position.file}:{rank.position.line}" for rank in world if rank.position is not None}
+    return ", ".join(sorted(places))
 
 
 def _waits_for_peers(frames: Sequence[Frame]) -> bool:
@@ -93,9 +183,10 @@ def _activity(rank: RankObservation) -> str:
     return "has not reached the next collective" + (f" (the last one was number {count})" if count is not None else "")
 
 
-def _blame(rank: RankObservation, what: str) -> Culprit:
+def _blame(rank: RankObservation, what: str, reason: str = "") -> Culprit:
+    """``rank`` does ``what`` at its line, which is wrong for the ``reason``."""
     who = f"rank {rank.sample.rank} {what}"
     if rank.position is None:
-        return Culprit(rank.sample.rank, who)
+        return Culprit(rank.sample.rank, who + reason)
     file, line = rank.position.file, rank.position.line
-    return Culprit(rank.sample.rank, f"{who} at {file}:{line}", file, line)
+    return Culprit(rank.sample.rank, f"{who} at {file}:{line}{reason}", file, line)

@@ -1,21 +1,38 @@
 """Samples the ranks once a second: which one delays the others, and whether and why none makes progress any more."""
 
+import signal
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
-from rekindle.contract.debug_socket import last_collective
-from rekindle.contract.files import has_free_space
+from rekindle.contract.debug_socket import collective_history, last_collective, parse_history, query
+from rekindle.contract.files import has_free_space, write_json
+from rekindle.contract.run_dir.json_records import read_record
 from rekindle.contract.run_dir.paths import AttemptDir
+from rekindle.contract.run_dir.rank_records import RankDone
 from rekindle.contract.safe_open import read_text_from, regular_size
-from rekindle.keeper.attempt_result import Hang, RankResult
-from rekindle.keeper.hangs.culprit import RankObservation, find_culprit, main_stack, position_in_code
-from rekindle.keeper.hangs.stall import StallDetector
+from rekindle.keeper.attempt_result import Culprit, Hang, RankResult
+from rekindle.keeper.hangs.culprit import (
+    FinishedRank,
+    Frame,
+    RankObservation,
+    find_culprit,
+    find_deserter,
+    main_stack,
+    position_in_code,
+)
+from rekindle.keeper.hangs.dead_loop import BusySample, DeadLoopDetector
+from rekindle.keeper.hangs.stall import Pace, StallDetector
 from rekindle.keeper.hangs.straggler import CollectiveSample, StragglerDetector, StragglerEvent, ranks_behind
-from rekindle.keeper.ranks.probe import RankSample, probe
+from rekindle.keeper.ranks.probe import RankSample, main_thread_events, probe
 from rekindle.keeper.ranks.table import request_stacks
 
 INTERVAL = 1.0  # seconds between samples
+_PACE_INTERVAL = 10.0  # seconds between two times at which what was learned is saved
+_GLOO_ABORT = "gloo::EnforceNotMet"
+_STDERR_TAIL = 64 << 10  # bytes
 _SUSPENDED = 3.0  # seconds by which a sample is late only where this process itself was kept from running
 _STACK_TIMEOUT = 2.0  # seconds for all ranks to dump their stacks; a stopped one never does
 _MAX_STACK = 20_000  # characters of evidence per rank
@@ -24,12 +41,16 @@ _MAX_STACK = 20_000  # characters of evidence per rank
 class HangDetector:
     """One per attempt."""
 
-    def __init__(self, attempt_dir: AttemptDir, code: Path, limit: float | None) -> None:
-        self._dir, self._code = attempt_dir, code
-        self._stall = StallDetector(limit)
+    def __init__(self, attempt_dir: AttemptDir, code: Path, limit: float | None, pace: Path) -> None:
+        """``pace`` is the file in which one attempt leaves to the next what it has learned about the job's speed."""
+        self._dir, self._code, self._pace = attempt_dir, code, pace
+        self._stall = StallDetector(limit, read_record(pace, Pace) or Pace())
         self._stragglers = StragglerDetector()
+        self._dead_loops = DeadLoopDetector(code)
         self.straggler_events: list[StragglerEvent] = []  # of the latest ``poll``
+        self._latest: dict[int, RankSample] = {}
         self._next_sample = time.monotonic() + INTERVAL
+        self._pace_saved_at = time.monotonic()
 
     def due_in(self) -> float:
         """Seconds until the next sample."""
@@ -43,18 +64,80 @@ class HangDetector:
             return None
         if late > _SUSPENDED:
             self._stall.discount(late)
-        running = [rank for rank in ranks if rank.ended_at is None and not rank.done]
+        all_ranks = list(ranks)
+        running = [rank for rank in all_ranks if rank.ended_at is None and not rank.done]
         now = time.monotonic()
-        world = {rank.rank: probe(rank.rank, rank.pid, self._dir.rank(rank.rank)) for rank in running}
+        world = {
+            rank.rank: probe(rank.rank, rank.pid, self._dir.rank(rank.rank), alone=len(all_ranks) == 1)
+            for rank in running
+        }
         self._find_stragglers(world)
+        world = self._latest = {rank: _with_known(sample, self._latest.get(rank)) for rank, sample in world.items()}
+        self._find_dead_loops(running, world)
         self._next_sample = time.monotonic() + INTERVAL
         stalled = self._stall.stalled(now, list(world.values())) if world else None
+        self._save_pace(now)
         if stalled is None:
             return None
         if not has_free_space(self._dir.root):  # then no rank can report its progress
             self._stall.discount(stalled)
             return None
-        return self._diagnose(stalled, running, world, wait)
+        return self._diagnose(stalled, all_ranks, world, wait)
+
+    def find_deserter(self, ranks: Iterable[RankResult], wait: Callable[[float], None]) -> Culprit | None:
+        """Why ranks have lost their connections though none has failed by itself; None where nothing shows it."""
+        all_ranks = list(ranks)
+        running = [rank for rank in all_ranks if rank.ended_at is None and not rank.done and rank.error is None]
+        world = {rank.rank: probe(rank.rank, rank.pid, self._dir.rank(rank.rank)) for rank in running}
+        observed = self._observe(world, self._stacks(running, wait))
+        failed = [self._failed(rank) for rank in all_ranks if rank.failed]
+        return find_deserter(failed, observed, self._finished(all_ranks))
+
+    def is_aborted_by_gloo(self, rank: RankResult) -> bool:
+        """A rank that gets a message of another size than it asked for ends by SIGABRT, in a thread of gloo's."""
+        return rank.signal == signal.SIGABRT and _GLOO_ABORT in self._end_of_stderr(rank)
+
+    def _failed(self, rank: RankResult) -> RankObservation:
+        directory, error, frames = self._dir.rank(rank.rank), rank.error, list[Frame]()
+        position = None if error is None or error.file is None else Frame(error.file, error.line or 0, "")
+        if aborted := self.is_aborted_by_gloo(rank):  # faulthandler has left the stacks there
+            frames = main_stack(self._end_of_stderr(rank))
+            position = position_in_code(frames, self._code)
+        history = parse_history(read_text_from(directory.collectives, 0).encode())
+        sample = RankSample(rank.rank, None, None, 0, 0.0, None, None)
+        return RankObservation(sample, frames, position, history, aborted)
+
+    def _end_of_stderr(self, rank: RankResult) -> str:
+        path = self._dir.rank(rank.rank).log("stderr")
+        return read_text_from(path, max(0, regular_size(path) - _STDERR_TAIL))
+
+    def _finished(self, ranks: Iterable[RankResult]) -> list[FinishedRank]:
+        found = {rank.rank: read_record(self._dir.rank(rank.rank).done, RankDone) for rank in ranks if rank.done}
+        return [FinishedRank(rank, done.step, done.file, done.line) for rank, done in found.items() if done is not None]
+
+    def _save_pace(self, now: float) -> None:
+        """Now and then: a keeper that is killed loses little, and a disk that is full loses all."""
+        if now - self._pace_saved_at >= _PACE_INTERVAL:
+            self.save_pace()
+
+    def save_pace(self) -> None:
+        self._pace_saved_at = time.monotonic()
+        if self._stall.pace == self._stall.before:
+            return
+        with suppress(OSError):
+            write_json(self._pace, self._stall.pace.to_json(), durable=False)
+
+    def _find_dead_loops(self, running: list[RankResult], world: dict[int, RankSample]) -> None:
+        """Mark in ``world`` the ranks that are in an endless loop."""
+        for rank in running:
+            sample, directory = world[rank.rank], self._dir.rank(rank.rank)
+            busy = sample.state == "R" and not sample.in_collective and sample.device == "cpu"
+            if not busy or self._stall.moves(sample):
+                self._dead_loops.forget(rank.rank)
+                continue
+            frames = main_stack((query(directory, "dump_traceback") or b"").decode(errors="replace"))
+            if self._dead_loops.add(rank.rank, BusySample(sample.step, frames, main_thread_events(rank.pid))):
+                world[rank.rank] = replace(sample, in_dead_loop=True)
 
     def _find_stragglers(self, world: dict[int, RankSample]) -> None:
         """Where every rank's collectives are known, query those that seem to be behind once more."""
@@ -67,14 +150,11 @@ class HangDetector:
         self.straggler_events = self._stragglers.add(CollectiveSample(before, ranks_behind(before, after)))
 
     def _diagnose(
-        self, stalled: float, running: list[RankResult], world: dict[int, RankSample], wait: Callable[[float], None]
+        self, stalled: float, ranks: list[RankResult], world: dict[int, RankSample], wait: Callable[[float], None]
     ) -> Hang:
         """``world`` was sampled before the stacks are requested: the request may wake a sleeper."""
-        dumps = self._stacks(running, wait)
-        frames = {rank: main_stack(dump) for rank, dump in dumps.items()}
-        culprit = find_culprit(
-            [RankObservation(world[rank], frames[rank], position_in_code(frames[rank], self._code)) for rank in world]
-        )
+        dumps = self._stacks([rank for rank in ranks if rank.rank in world], wait)
+        culprit = find_culprit(self._observe(world, dumps), self._finished(ranks))
         evidence = {
             "seconds_without_progress": round(stalled, 1),
             "timeout_seconds": round(self._stall.timeout(time.monotonic()), 1),
@@ -83,6 +163,18 @@ class HangDetector:
             "stacks": {str(rank): dump[-_MAX_STACK:] for rank, dump in dumps.items()},
         }
         return Hang(stalled, culprit, evidence)
+
+    def _observe(self, world: dict[int, RankSample], dumps: dict[int, str]) -> list[RankObservation]:
+        frames = {rank: main_stack(dump) for rank, dump in dumps.items()}
+        return [
+            RankObservation(
+                sample,
+                frames[rank],
+                position_in_code(frames[rank], self._code),
+                collective_history(self._dir.rank(rank)),
+            )
+            for rank, sample in world.items()
+        ]
 
     def _stacks(self, running: list[RankResult], wait: Callable[[float], None]) -> dict[int, str]:
         """Request the stacks of every rank and collect what comes."""
@@ -95,3 +187,15 @@ class HangDetector:
             wait(0.05)
         wait(0.05)  # a dump is written line by line
         return {rank: read_text_from(path, before[rank]) for rank, path in files.items()}
+
+
+def _with_known(sample: RankSample, before: RankSample | None) -> RankSample:
+    """On a busy machine a recorder may not answer in time: then what it answered last holds, not that it changed."""
+    if sample.collectives is not None or before is None:
+        return sample
+    return replace(
+        sample,
+        collectives=before.collectives,
+        total_collectives=before.total_collectives,
+        in_collective=before.in_collective,
+    )

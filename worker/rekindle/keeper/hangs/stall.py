@@ -11,9 +11,11 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from rekindle.contract.run_dir.json_records import JsonRecord
 from rekindle.keeper.ranks.probe import RankSample
 
-MIN_TIMEOUT = 30.0  # seconds, unless the user sets another
+MIN_TIMEOUT = 25.0  # seconds, unless the user sets another
+STOPPED_TIMEOUT = 5.0  # seconds for which a rank is stopped by a signal; nothing of it runs meanwhile
 STEP_FACTOR = 20.0  # times the median step
 SLOWEST_FACTOR = 3.0  # times the slowest step so far
 SLOW_PHASE_FACTOR = 10.0  # restoring, evaluating, saving and the first step take longer, within reason
@@ -21,7 +23,17 @@ COMPUTING_FACTOR = 10.0  # a rank that computes may do something long that no ph
 COMPUTING_SECONDS = 10.0  # for which a rank counts as computing after it was observed to
 SILENT_TIMEOUT = 300.0  # seconds for scripts that report nothing
 MIN_STEPS = 5  # before the job's own pace counts
+_MAX_STEPS = 1 << 50
 IDLE = 0.05  # processor seconds a second below which a rank does nothing
+
+
+@dataclass(frozen=True, slots=True)
+class Pace(JsonRecord):
+    """What an attempt has learned about the job's speed, for the next one, which may hang before it has learned it."""
+
+    steps: int = 0  # observed
+    median: float = 0.0  # seconds of a step
+    slowest: float = 0.0  # seconds between two steps, and until the first one
 
 
 @dataclass(slots=True)
@@ -29,17 +41,21 @@ class StallDetector:
     """Add every sample of the world; ``stalled`` returns how long there was no progress once that is too long."""
 
     limit: float | None = None  # set by the user, in seconds
+    before: Pace = field(default_factory=Pace)  # of earlier attempts
     _step: int | None = None
     _stepped_at: float = 0.0
     _progressed_at: float | None = None
     _steps_observed: int = 0
     _intervals: deque[float] = field(default_factory=lambda: deque(maxlen=50))
     _slowest: float = 0.0
+    _first_step: float = 0.0  # seconds until it was finished
     _world: Sequence[RankSample] = ()  # as it was sampled last
     _started: bool = False  # a script that reports nothing has enqueued a collective, or written something
     _active_at: float = 0.0  # when a collective or output was observed last
     _computed_at: float | None = None
     _sampled_at: float | None = None
+    _began_at: float | None = None
+    _stopped_at: float | None = None  # since when a rank is stopped by a signal
 
     def stalled(self, now: float, world: Sequence[RankSample]) -> float | None:
         """Seconds without progress when they exceed the timeout, else None. ``now``: seconds of CLOCK_MONOTONIC."""
@@ -49,8 +65,23 @@ class StallDetector:
         if computing:
             self._computed_at = now
         self._remember(now, world)
+        if self._stopped_for(now) >= STOPPED_TIMEOUT:
+            return self._stopped_for(now)
         seconds = now - self._progressed_at
         return seconds if seconds > self.timeout(now) else None
+
+    @property
+    def pace(self) -> Pace:
+        """What this attempt and those before it have learned."""
+        if self._steps_observed < MIN_STEPS:
+            return self.before
+        steps = self._steps_observed + self.before.steps
+        return Pace(min(steps, _MAX_STEPS), statistics.median(self._intervals), max(self._slowest, self._first_step))
+
+    def moves(self, sample: RankSample) -> bool:
+        """Whether ``sample`` shows that its rank has done something since it was sampled last."""
+        before = next((each for each in self._world if each.rank == sample.rank), None)
+        return before is None or _activity_of([before]) != _activity_of([sample]) or before.step != sample.step
 
     def discount(self, seconds: float) -> None:
         """Nothing could be observed for ``seconds``, as in a frozen container: that time counts for nothing."""
@@ -58,6 +89,8 @@ class StallDetector:
         self._sampled_at = None if self._sampled_at is None else self._sampled_at + seconds
         self._stepped_at += seconds
         self._active_at += seconds
+        self._began_at = None if self._began_at is None else self._began_at + seconds
+        self._stopped_at = None if self._stopped_at is None else self._stopped_at + seconds
 
     def timeout(self, now: float) -> float:
         """Seconds without progress that are no hang yet."""
@@ -70,9 +103,15 @@ class StallDetector:
             return self.limit
         if self._step is None:
             return SILENT_TIMEOUT
-        if self._steps_observed < MIN_STEPS:
+        median, slowest = self.before.median, max(self.before.slowest, self._slowest)
+        if self._steps_observed >= MIN_STEPS:
+            median, slowest = statistics.median(self._intervals), self._slowest
+        elif self.before.steps < MIN_STEPS:
             return SILENT_TIMEOUT * 2
-        return max(MIN_TIMEOUT, STEP_FACTOR * statistics.median(self._intervals), SLOWEST_FACTOR * self._slowest)
+        return max(MIN_TIMEOUT, STEP_FACTOR * median, SLOWEST_FACTOR * slowest)
+
+    def _stopped_for(self, now: float) -> float:
+        return 0.0 if self._stopped_at is None else now - self._stopped_at
 
     def _is_slow(self) -> bool:
         """In a phase that takes long; or nothing has been learned, and nothing else bounds the first step."""
@@ -100,27 +139,43 @@ class StallDetector:
             return False
         least = IDLE * (now - (self._sampled_at or now))
         before = {sample.rank: sample.cpu for sample in self._world}
-        outside = [sample for sample in world if not sample.in_collective]
+        outside = [sample for sample in world if not sample.in_collective and not sample.in_dead_loop]
         return any(sample.cpu - before.get(sample.rank, sample.cpu) > least for sample in outside)
 
     def _remember(self, now: float, world: Sequence[RankSample]) -> None:
         steps = [sample.step for sample in world if sample.step is not None]
         if steps and max(steps) != self._step:
             self._learn(now, max(steps))
+        if self._steps_observed < MIN_STEPS:
+            self._learn_from_reports(world)
         active = _activity_of(world) != _activity_of(self._world)
         communicates = any((sample.collectives or 0) > 0 for sample in world)
         self._started |= communicates or (self._sampled_at is not None and active)
         self._active_at = now if active else self._active_at
+        stopped = any(sample.state == "T" for sample in world)
+        self._stopped_at = (now if self._stopped_at is None else self._stopped_at) if stopped else None
+        self._began_at = now if self._began_at is None else self._began_at
         self._world, self._sampled_at = world, now
 
     def _learn(self, now: float, step: int) -> None:
         """A step may have taken all the time since the last change, however many were done in it."""
         if self._step is not None and step > self._step:
             gap = now - self._stepped_at
+            if self._steps_observed == 0 and self._began_at is not None:
+                self._first_step = now - self._began_at
             self._intervals.append(gap / (step - self._step))
             self._slowest = max(self._slowest, gap)
             self._steps_observed += step - self._step
         self._step, self._stepped_at = step, now
+
+    def _learn_from_reports(self, world: Sequence[RankSample]) -> None:
+        """Many steps may be over before the first sample, and none follow: the ranks have counted them."""
+        known = [sample for sample in world if sample.reported_steps > MIN_STEPS and sample.steps_per_second]
+        rates = [sample.steps_per_second for sample in known if sample.steps_per_second is not None]
+        if rates:
+            self._intervals.append(1 / min(rates))
+            self._slowest = max(self._slowest, 1 / min(rates))
+            self._steps_observed = MIN_STEPS
 
 
 def _activity_of(world: Sequence[RankSample]) -> tuple[object, ...]:

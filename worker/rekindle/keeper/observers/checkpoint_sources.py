@@ -51,7 +51,7 @@ class CheckpointSources:
         self.started_at = time.time()  # seconds since the epoch
         self.written: set[str] = set()  # paths, the first one of each pattern
         self.tracked_ranks: set[str] = set()
-        self.maybe_saved = False  # something was written that may be a state of the training
+        self.spawned = False  # the ranks have started programs, whose files are not recorded
         self._offsets: dict[Path, int] = {}
         self._patterns: dict[str, set[str]] = {}  # by directory
         self._directories: set[str] = set()  # patterns of those that are one checkpoint each
@@ -81,11 +81,10 @@ class CheckpointSources:
                 self.tracked_ranks.add(record.path)
                 self.started_at = min(self.started_at, record.at)
             case FileUse.SPAWNED:
-                self.maybe_saved = True
+                self.spawned = True
             case FileUse.WRITTEN if Path(record.path).is_dir():
                 pass  # a temporary file in it, which the event does not name
             case FileUse.WRITTEN | FileUse.RENAMED if not self._is_own_snapshot(record.path):
-                self.maybe_saved = self.maybe_saved or not is_record(record.path)
                 self.written.add(record.path)
                 self._add_pattern(record.path)
                 if record.use is FileUse.RENAMED and record.path not in self.roots:

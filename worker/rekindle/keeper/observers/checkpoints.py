@@ -88,14 +88,18 @@ class CheckpointTracker:
     def saved(self) -> bool | None:
         """Whether this attempt has completed a checkpoint; None where that cannot be known.
 
-        It is known where the script has ever written one that is recognised, or where nothing else was written that
-        may be one.
+        It is known where the script has ever written one that is recognised.
         """
         if self.observed.saved_by(self._attempt):
             return True
-        if any(each.attempt for each in self.observed.checkpoints):
-            return False
-        return None if self._sources.maybe_saved or not self._sources.tracked_ranks else False
+        return False if any(each.attempt for each in self.observed.checkpoints) else None
+
+    @property
+    def loaded(self) -> bool | None:
+        """Whether the script has loaded a checkpoint of an earlier attempt; None where that cannot be known."""
+        if self.resumed_from is not None:
+            return True
+        return None if self._sources.spawned or not self._sources.tracked_ranks else False
 
     def scan_if_due(self) -> None:
         now = time.monotonic()

@@ -6,6 +6,7 @@ from typing import Any
 from rekindle.contract.run_dir.journal import RecordType
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.contract.run_dir.script_files import shown_path
+from rekindle.keeper.attempt_result import AttemptResult
 from rekindle.keeper.observers.checkpoints import CheckpointTracker
 from rekindle.keeper.observers.printed_progress import PrintedProgress
 from rekindle.keeper.observers.torn_checkpoints import move_torn
@@ -33,13 +34,13 @@ class ScriptObserver:
         self._tracker.scan_if_due()
         self._record_loaded()
 
-    def finish(self) -> bool | None:
-        """Once the ranks are gone: whether the script has saved a checkpoint of its own; None where that is unknown."""
+    def finish(self, result: AttemptResult) -> None:
+        """Once the ranks are gone: add to ``result`` what the script has saved and loaded by itself."""
         self._printed.read()
         self._tracker.set_estimates(self._printed.step, self._printed.epoch)
         self._tracker.finish()
         self._record_loaded()
-        return self._tracker.saved
+        result.own_checkpoint_saved, result.own_checkpoint_loaded = self._tracker.saved, self._tracker.loaded
 
     def _record_loaded(self) -> None:
         path = self._tracker.resumed_from_path
@@ -48,8 +49,8 @@ class ScriptObserver:
             self._record(RecordType.CHECKPOINT_LOADED, path=path)
 
 
-def saved_by_lost_attempt(run_dir: RunDir, attempt: int, watch: Sequence[str]) -> bool | None:
+def add_checkpoints_of_lost(result: AttemptResult, run_dir: RunDir, watch: Sequence[str]) -> None:
     """As ``ScriptObserver.finish``, for an attempt that ended together with its keeper."""
-    tracker = CheckpointTracker(run_dir, attempt, watch, lost=True)
+    tracker = CheckpointTracker(run_dir, result.attempt, watch, lost=True)
     tracker.finish()
-    return tracker.saved
+    result.own_checkpoint_saved, result.own_checkpoint_loaded = tracker.saved, tracker.loaded

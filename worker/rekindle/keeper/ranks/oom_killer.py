@@ -1,9 +1,9 @@
 """Was it the kernel's out-of-memory killer? To the process it looks like any SIGKILL."""
 
-import os
 from pathlib import Path
 
-_KMSG = Path("/dev/kmsg")
+from rekindle.keeper.ranks.kernel_log import kernel_log
+
 _VMSTAT = Path("/proc/vmstat")
 
 
@@ -21,25 +21,8 @@ def oom_evidence(pid: int, kills_before: int) -> str | None:
     kills = oom_kills() - kills_before
     if kills <= 0:
         return None
-    log = _kernel_log()
+    log = kernel_log()
     if log is None:
         return f"the kernel's count of out-of-memory kills grew by {kills} during the attempt"
     found = [line for line in log if f"Killed process {pid} " in line]
     return found[-1].partition(";")[2].strip() if found else None
-
-
-def _kernel_log() -> list[str] | None:
-    try:
-        fd = os.open(_KMSG, os.O_RDONLY | os.O_NONBLOCK)
-    except OSError:
-        return None
-    lines: list[str] = []
-    try:
-        while True:
-            lines.append(os.read(fd, 8192).decode(errors="replace"))
-    except BlockingIOError:
-        return lines
-    except OSError:
-        return lines or None
-    finally:
-        os.close(fd)

@@ -1,6 +1,7 @@
 """What can be observed of a rank from outside without disturbing it: does it make progress?"""
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from rekindle.contract.debug_socket import collectives
 from rekindle.contract.processes import cpu_seconds, process_state
@@ -8,6 +9,7 @@ from rekindle.contract.run_dir.json_records import read_record
 from rekindle.contract.run_dir.paths import RankDir
 from rekindle.contract.run_dir.rank_records import RankStatus
 from rekindle.contract.safe_open import regular_size
+from rekindle.keeper.ranks.processes import descendants
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,19 +25,46 @@ class RankSample:
     state: str | None  # the kernel's letter: R, S, D, T, Z
     total_collectives: int = 0  # enqueued in all its process groups together, as far as known
     in_collective: bool = False  # one has not completed, as far as known
+    device: str = "cpu"  # kind, as assigned
+    reported_steps: int = 0  # in this attempt
+    steps_per_second: float | None = None  # as the script reports it
+    in_dead_loop: bool = False  # computes, and does nothing that a computation with a purpose does
 
 
-def probe(rank: int, pid: int, rank_dir: RankDir) -> RankSample:
-    """Never raises: what cannot be observed is None."""
+def probe(rank: int, pid: int, rank_dir: RankDir, *, alone: bool = False) -> RankSample:
+    """Never raises: what cannot be observed is None.
+
+    ``alone``: of a job of one rank, which may leave all work to processes that it has started: their time counts, too.
+    """
+    tree = (pid, *descendants(pid)) if alone else (pid,)
     status, recorder = read_record(rank_dir.status, RankStatus), collectives(rank_dir)
     return RankSample(
         rank=rank,
         step=None if status is None else status.step,
         phase=None if status is None else status.phase,
         output=regular_size(rank_dir.log("stdout")) + regular_size(rank_dir.log("stderr")),
-        cpu=cpu_seconds(pid),
+        cpu=sum(cpu_seconds(each, with_children=alone) for each in tree),
         collectives=None if recorder is None else recorder.last_enqueued,
         state=process_state(pid),
         total_collectives=0 if recorder is None else recorder.total_enqueued,
         in_collective=recorder is not None and recorder.in_flight,
+        reported_steps=0 if status is None else status.reported_steps,
+        steps_per_second=None if status is None else status.steps_per_second,
+        device="cpu" if status is None else status.device.partition(":")[0],
     )
+
+
+def main_thread_events(pid: int) -> tuple[int, ...] | None:
+    """Page faults, system calls that read or wrote, and voluntary waits of the main thread of ``pid`` so far.
+
+    A thread that computes without any of these for long allocates nothing, reads nothing and talks to no other.
+    """
+    task = Path(f"/proc/{pid}/task/{pid}")
+    try:
+        stat = (task / "stat").read_text(errors="replace").rpartition(")")[2].split()
+        counters = [*(task / "status").read_text().splitlines(), *(task / "io").read_text().splitlines()]
+    except (OSError, ValueError):
+        return None
+    wanted = ("voluntary_ctxt_switches", "syscr", "syscw")
+    values = [int(value) for name, _, value in (line.partition(":") for line in counters) if name in wanted]
+    return (int(stat[7]) + int(stat[9]), *values)

@@ -6,11 +6,23 @@ import os
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, LogsDest, LogsSpecs
 
 
-class LatchedLogs(LogsSpecs):
-    """Stands in for torchrun's ``LogsSpecs``, which it asks right before it starts the ranks.
+def wait_for_attempt(fd: int) -> str:
+    """Wait until the attempt begins, which comes through the pipe ``fd``; returns torchrun's own directory.
 
-    Through the pipe ``fd`` come the attempt's environment, the file of the agent's output and torchrun's own directory.
+    From then on this process has the attempt's environment, and writes to the file of the agent's output.
     """
+    with os.fdopen(fd, "rb") as pipe:
+        environment, agent_log, log_dir = json.loads(pipe.readline())
+    os.environ.update(environment)
+    log = os.open(agent_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    os.close(log)
+    return str(log_dir)
+
+
+class LatchedLogs(LogsSpecs):
+    """Stands in for torchrun's ``LogsSpecs``, which it asks right before it starts the ranks."""
 
     def __init__(self, fd: int) -> None:
         super().__init__()
@@ -18,14 +30,7 @@ class LatchedLogs(LogsSpecs):
 
     def reify(self, envs: dict[int, dict[str, str]]) -> LogsDest:
         """Wait until the attempt begins; the ranks forked afterwards inherit its environment."""
-        with os.fdopen(self._fd, "rb") as pipe:
-            environment, agent_log, log_dir = json.loads(pipe.readline())
-        os.environ.update(environment)
-        log = os.open(agent_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        os.dup2(log, 1)
-        os.dup2(log, 2)
-        os.close(log)
-        return DefaultLogsSpecs(log_dir=log_dir).reify(envs)
+        return DefaultLogsSpecs(log_dir=wait_for_attempt(self._fd)).reify(envs)
 
     @property
     def root_log_dir(self) -> str:

@@ -1,4 +1,4 @@
-"""Starts the torchrun agents of a job's attempts: the warm keeper forks them, the next one before it is needed."""
+"""Starts the agents of a job's attempts, mostly torchrun's; a warm keeper forks them, the next before it is needed."""
 
 import json
 import os
@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import rekindle.rank
+from rekindle.contract.job import LaunchMode
 from rekindle.contract.processes import die_with_parent, set_process_name
 from rekindle.contract.run_dir.paths import RunDir
+from rekindle.keeper import process_agent
 from rekindle.keeper.agent import run_warm
 
 
@@ -26,11 +28,12 @@ class _Standby:
 
 
 class AgentLauncher:
-    """The keeper's only way to start torchrun. The keeper must be single-threaded when it forks."""
+    """The keeper's only way to start ranks, by torchrun or alone. The keeper must be single-threaded when it forks."""
 
-    def __init__(self, run_dir: RunDir, world_size: int, close: Callable[[], None]) -> None:
+    def __init__(self, run_dir: RunDir, launch: LaunchMode, world_size: int, close: Callable[[], None]) -> None:
         """``close`` closes in a forked child what only the keeper may keep open."""
         self._run_dir, self._world_size, self._close = run_dir, world_size, close
+        self._is_process = launch is LaunchMode.PROCESS
         self._standby: _Standby | None = None
 
     @property
@@ -56,8 +59,9 @@ class AgentLauncher:
         # PYTHONSAFEPATH: the user's directory must not shadow the standard library for torchrun and the wrapper; the
         # wrapper removes it before the script runs.
         full = {**os.environ, **environment, "PYTHONSAFEPATH": "1"}
-        argv = self._argv(attempt, warm=False)
-        command = [sys.executable, "-P", "-m", "rekindle.keeper.agent", str(os.getpid()), *argv]
+        argv = [] if self._is_process else self._argv(attempt, warm=False)
+        agent = "rekindle.keeper.process_agent" if self._is_process else "rekindle.keeper.agent"
+        command = [sys.executable, "-P", "-m", agent, str(os.getpid()), *argv]
         log = os.open(self._run_dir.attempt(attempt).agent_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         try:
             actions = [(os.POSIX_SPAWN_DUP2, log, 1), (os.POSIX_SPAWN_DUP2, log, 2)]
@@ -82,7 +86,6 @@ class AgentLauncher:
         self._standby = None
 
     def _fork(self, attempt: int) -> _Standby:
-        argv = self._argv(attempt, warm=True)
         keeper = os.getpid()
         reader, writer = os.pipe()
         try:
@@ -96,12 +99,14 @@ class AgentLauncher:
                 os.close(writer)
                 self._close()
                 die_with_parent(keeper)
-                set_process_name("torchrun")
+                set_process_name(process_agent.NAME if self._is_process else "torchrun")
                 os.setsid()
                 signal.set_wakeup_fd(-1)
                 for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
                     signal.signal(number, signal.SIG_DFL)
-                run_warm(argv, reader)
+                if self._is_process:
+                    process_agent.run_warm(reader)
+                run_warm(self._argv(attempt, warm=True), reader)
             except BaseException:  # noqa: BLE001  # nothing may return into the keeper's own code
                 traceback.print_exc()
             finally:

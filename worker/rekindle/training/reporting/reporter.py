@@ -88,6 +88,7 @@ class Reporter:
         self._stale = self._stale or bool(changed)
         now = time.monotonic()
         if "step" in changed:
+            status.reported_steps += 1
             self._update_rate(status, now)
         if changed - _DELAYED_FIELDS or (self._stale and now - self._status_at >= STATUS_INTERVAL):
             self._write_status(now)

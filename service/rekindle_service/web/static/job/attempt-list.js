@@ -6,6 +6,7 @@
 import { END, linkTo } from "../log/log-permalink.js";
 import { byId, h, patchChildren, setText } from "../shared/dom.js";
 import { count, counted, duration, failureLocation, localTime, secondsBetween, timeOfDay } from "../shared/format.js";
+import { join } from "../shared/shell-words.js";
 import { everySecond } from "../shared/ticker.js";
 
 const list = byId("attempts");
@@ -50,6 +51,7 @@ function item(attempt) {
     ),
     outcome && h("p", {}, h("bdi", {}, outcome.message), location ? h("span", { class: "location" }, location) : null, " ", logLink(attempt)),
     steps && h("p", { class: "muted" }, steps),
+    attempt.args && h("p", { class: "muted" }, "Arguments: ", h("code", {}, join(attempt.args))),
     reason && outcomeClass !== "success" && h("p", { class: "muted" }, reason),
     ...faults.map((fault) => h("p", { class: "muted" }, faultText(fault))),
   );

@@ -5,7 +5,7 @@ export interface AttemptPublic {
   ended_at: string | null; outcome: Record<string, any> | null; resumed_from_step: number | null;
   resumed_from_path: string | null; last_step: number | null; snapshot_step: number | null;
   replayed_steps: number | null; world_size: number | null; devices: string[]; next_try_at: string | null;
-  reason: string | null; faults: FaultPublic[];
+  reason: string | null; args: string[] | null; faults: FaultPublic[];
 }
 export interface BuiltIn { name: string; size: string; title: string; jobs: number; definition: Record<string, any>; }
 export interface Bundle { id: string; bytes: number; }
@@ -65,25 +65,29 @@ export interface IntervalPublic {
   category: TimeCategory; attempt: number | null; started_at: string | null; seconds: number;
 }
 export interface JobCreate {
-  args?: string[]; env?: Record<string, string>; nodes?: number; device?: "auto" | "cpu" | "cuda"; priority?: number;
+  args?: string[]; env?: Record<string, string>; nodes?: number; device?: string; devices_per_rank?: number;
+  launch?: "auto" | "torchrun" | "process"; links?: "preferred" | "required" | "avoided"; priority?: number;
   after?: string[]; max_failures?: number; hang_timeout?: number | null; time_limit?: number | null;
-  snapshot?: SnapshotPolicyOptions; warm?: boolean; watch?: string[]; name?: string | null; script?: string | null;
-  module?: string | null; recipe?: string | null; code?: Code | null; python?: string | null;
+  snapshot?: SnapshotPolicyOptions; warm?: boolean; watch?: string[]; on_restart?: string[];
+  continue_from?: string | null; exclude?: string[]; gitignore?: boolean; keep_links?: boolean; name?: string | null;
+  script?: string | null; module?: string | null; recipe?: string | null; code?: Code | null; python?: string | null;
   ranks?: number | RankRange;
 }
 export interface JobPatch { name?: string | null; priority?: number | null; max_failures?: number | null; }
 export interface JobPublic {
-  args: string[]; env: Record<string, string>; nodes: number; device: "auto" | "cpu" | "cuda"; priority: number;
+  args: string[]; env: Record<string, string>; nodes: number; device: string; devices_per_rank: number;
+  launch: "auto" | "torchrun" | "process"; links: "preferred" | "required" | "avoided"; priority: number;
   after: string[]; max_failures: number; hang_timeout: number | null; time_limit: number | null;
-  snapshot: SnapshotPolicyOptions; warm: boolean; watch: string[]; id: string; number: number; name: string;
-  state: string; phase: string | null; intent: string; attempt: number; world_size: number | null; ranks: RankRange;
-  devices: string[]; epoch: number | null; epochs: number | null; step: number | null; steps: number | null;
-  progress: number | null; eta_seconds: number | null; steps_per_second: number | null; restarts: number;
-  outcome: Record<string, any> | null; next_try_at: string | null; queue_position: number | null;
-  waiting_for: string | null; target: Target; code: Record<string, string>; snapshot_step: number | null;
-  checkpoints: CheckpointPublic[]; estimated_step: number | null; estimated_epoch: number | null; notice: string | null;
-  created_at: string | null; started_at: string | null; ended_at: string | null; goodput: number | null;
-  version: number; python: string; experiment_id: string | null;
+  snapshot: SnapshotPolicyOptions; warm: boolean; watch: string[]; on_restart: string[]; continue_from: string | null;
+  exclude: string[]; gitignore: boolean; keep_links: boolean; id: string; number: number; name: string; state: string;
+  phase: string | null; intent: string; attempt: number; world_size: number | null; ranks: RankRange; devices: string[];
+  epoch: number | null; epochs: number | null; step: number | null; steps: number | null; progress: number | null;
+  eta_seconds: number | null; steps_per_second: number | null; restarts: number; outcome: Record<string, any> | null;
+  next_try_at: string | null; queue_position: number | null; waiting_for: string | null; target: Target;
+  code: Record<string, string>; snapshot_step: number | null; checkpoints: CheckpointPublic[];
+  estimated_step: number | null; estimated_epoch: number | null; notice: string | null; created_at: string | null;
+  started_at: string | null; ended_at: string | null; goodput: number | null; version: number; python: string;
+  warnings: string[]; experiment_id: string | null;
 }
 export type JobState = "queued" | "starting" | "running" | "recovering" | "succeeded" | "failed" | "cancelled";
 export interface Link { first: string; second: string; kind: string; }

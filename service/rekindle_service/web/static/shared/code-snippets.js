@@ -58,11 +58,14 @@ export function asCommand(body) {
 }
 
 /** Fields of a request that have no option of their own name. */
-const OTHER_FIELDS = new Set(["args", "script", "module", "recipe", "code", "env", "after", "ranks", "snapshot", "auto", "warm", "watch"]);
+const OTHER_FIELDS = new Set([
+  ...["args", "script", "module", "recipe", "code", "env", "after", "ranks", "snapshot", "auto", "warm"],
+  ...["on_restart", "continue_from", "exclude", "gitignore", "keep_links", "watch"],
+]);
 
 /** @param {Body} body @returns {string[][]} each option with its value */
 function optionsOf(body) {
-  const { name, code = {}, ranks, device, python, env = {}, after = [], watch = [], snapshot = {}, warm } = body;
+  const { name, code = {}, ranks, device, python, env = {}, after = [], exclude = [], watch = [], snapshot = {}, warm } = body;
   const fields = {
     name,
     code: code.path,
@@ -71,6 +74,8 @@ function optionsOf(body) {
     ranks: typeof ranks === "object" ? `${ranks.min}:${ranks.max}` : ranks,
     device,
     python,
+    continue: body.continue_from,
+    "on-restart": body.on_restart && join(body.on_restart),
     ...plainFields(body),
     ...plainFields(snapshot),
   };
@@ -79,9 +84,11 @@ function optionsOf(body) {
     ...Object.entries(env).map(([key, value]) => ["--env", `${key}=${value}`]),
     ...after.map((/** @type {string} */ id) => ["--after", id]),
     ...watch.map((/** @type {string} */ path) => ["--watch", path]),
+    ...exclude.map((/** @type {string} */ pattern) => ["--exclude", pattern]),
   ];
   const set = options.filter(([, value]) => value !== undefined).map(([option, value]) => [option, String(value)]);
-  return [...set, ...(snapshot.auto ? [["--every-auto"]] : []), ...(warm === false ? [["--cold"]] : [])];
+  const flags = { "--every-auto": snapshot.auto, "--cold": warm === false, "--gitignore": body.gitignore, "--keep-links": body.keep_links };
+  return [...set, ...Object.entries(flags).filter(([, on]) => on).map(([flag]) => [flag])];
 }
 
 /** The fields of `body` that are the option of the same name. @param {Body} body @returns {Body} */

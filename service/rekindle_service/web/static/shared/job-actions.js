@@ -58,8 +58,8 @@ export const RELEASE = {
 export const RESUME = {
   verb: "Resume",
   done: "resumed",
-  consequence: "The job returns to the queue and continues from its latest snapshot.",
-  possible: (job) => job.state === "failed" || job.state === "cancelled",
+  consequence: "The job returns to the queue and continues from its latest snapshot. One that has finished its training ends again at once.",
+  possible: hasEnded,
   run: RELEASE.run,
 };
 

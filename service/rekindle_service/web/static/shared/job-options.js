@@ -4,11 +4,19 @@ export const JOB_OPTIONS = {
   "env": {},
   "nodes": 1,
   "device": "auto",
+  "devices_per_rank": 1,
+  "launch": "auto",
+  "links": "preferred",
   "priority": 0,
   "after": [],
   "max_failures": 3,
   "hang_timeout": null,
   "time_limit": null,
   "warm": true,
-  "watch": []
+  "watch": [],
+  "on_restart": [],
+  "continue_from": null,
+  "exclude": [],
+  "gitignore": false,
+  "keep_links": false
 };

@@ -21,12 +21,16 @@ export function submittedEntries(job) {
   const entries = [
     [job.target.kind.charAt(0).toUpperCase() + job.target.kind.slice(1), [job.target.value]],
     ["Arguments", job.args],
+    ["Arguments on restart", job.on_restart],
     ["Environment", Object.keys(job.env).map((name) => `${name}=•••`)],
     ["Code", git ? [`${git} at ${commit ?? ref ?? "HEAD"}`] : [path ?? bundle].filter((source) => source !== undefined)],
     ["Python", [job.python]],
     ["Device", [job.device]],
     ["Slots", job.devices],
     ["Ranks", [min === max ? String(max) : `${min} to ${max}`]],
+    ["Start", [job.launch === "process" ? "one process with all devices" : "by torchrun"]],
+    ["Devices per rank", job.devices_per_rank === 1 ? [] : [String(job.devices_per_rank)]],
+    ["Links", job.links === "preferred" ? [] : [`NVLink ${job.links}`]],
     ["Priority", [String(job.priority)]],
     ["Max. failures", [`${job.max_failures} without progress`]],
     ...otherOptions(job),
@@ -34,6 +38,10 @@ export function submittedEntries(job) {
     ["Interpreter", [job.warm ? "kept warm for the next attempt" : "started for each attempt"]],
     ["Watched paths", job.watch],
     ["After", job.after],
+    ["Continues job", job.continue_from === null ? [] : [job.continue_from]],
+    ["Not copied", [...job.exclude, ...(job.gitignore ? ["what .gitignore names"] : [])]],
+    ["Links", job.keep_links ? ["kept where they lead out of the code"] : []],
+    ["Warnings", job.warnings],
     ["Submitted", [localTime(job.created_at)]],
     ["Job", [job.id]],
   ];
@@ -41,7 +49,10 @@ export function submittedEntries(job) {
 }
 
 /** Those that the list names itself. */
-const NAMED = new Set(["args", "env", "nodes", "device", "priority", "after", "max_failures", "warm", "watch"]);
+const NAMED = new Set([
+  ...["args", "env", "nodes", "device", "devices_per_rank", "launch", "links", "priority", "after", "max_failures", "warm", "watch"],
+  ...["on_restart", "continue_from", "exclude", "gitignore", "keep_links"],
+]);
 
 /** Every other option, labelled by its name; a timeout or a limit is in seconds. @param {Job} job @returns {Entry[]} */
 function otherOptions(job) {

@@ -13,7 +13,19 @@ import { RecipeFields } from "./recipe-fields.js";
 const TEXTS = [
   ["name", "name"],
   ["python", "python"],
+  ["continue-from", "continue_from"],
   ["monitor", "snapshot.monitor"],
+];
+/** Options of the copy that are on or off: id of the control, and field. @type {["gitignore" | "keep-links", "gitignore" | "keep_links"][]} */
+const TICKS = [
+  ["gitignore", "gitignore"],
+  ["keep-links", "keep_links"],
+];
+/** Fields of the same name as their control, with the default of each. @type {["device" | "launch" | "links", string][]} */
+const CHOICES = [
+  ["device", "auto"],
+  ["launch", "auto"],
+  ["links", "preferred"],
 ];
 /** Numbers are what the template has numeric inputs for, with the path of the field around each. */
 const NUMBERS = [.../** @type {NodeListOf<HTMLInputElement>} */ (document.querySelectorAll("#submit-form [data-field] > input[inputmode]"))]
@@ -74,15 +86,20 @@ export class SubmitForm {
     const kind = text("kind");
     /** @type {Body} */
     const body = { [kind]: text(kind) };
-    const args = [...(kind === "recipe" ? this.#recipeFields.args : []), ...typedArguments()];
+    const args = [...(kind === "recipe" ? this.#recipeFields.args : []), ...typedArguments("args")];
     if (args.length) body.args = args;
+    const onRestart = typedArguments("on-restart");
+    if (onRestart.length) body.on_restart = onRestart;
     if (kind !== "recipe") Object.assign(body, code());
     for (const [id, path] of TEXTS) if (text(id)) setAt(body, path, text(id));
     Object.assign(body, ranks(text("ranks-min"), text("ranks-max")));
-    if (text("device") !== "auto") body.device = text("device");
+    for (const [id, usual] of CHOICES) if (text(id) && text(id) !== usual) body[id] = text(id);
     for (const [id, path] of NUMBERS) if (text(id) && text(id) !== control(id).defaultValue) setAt(body, path, number(text(id)));
     if (control("auto").checked) setAt(body, "snapshot.auto", true);
     if (!control("warm").checked) body.warm = false;
+    for (const [id, field] of TICKS) if (kind !== "recipe" && control(id).checked) body[field] = true;
+    const exclude = control("exclude").value.split("\n").filter((line) => line.trim());
+    if (kind !== "recipe" && exclude.length) body.exclude = exclude;
     const after = text("after").split(/[\s,]+/).filter(Boolean);
     if (after.length) body.after = after;
     const watch = text("watch").split("\n").filter((line) => line.trim());
@@ -105,7 +122,7 @@ export class SubmitForm {
       ref: commit ?? ref,
       "ranks-min": job.ranks.min,
       "ranks-max": job.ranks.max === job.ranks.min ? "" : job.ranks.max,
-      device: job.device,
+      ...Object.fromEntries(CHOICES.map(([id]) => [id, job[id]])),
       after: job.after.join(" "),
       watch: job.watch.join("\n"),
       env: Object.keys(job.env).map((name) => `${name}=\n`).join(""),
@@ -114,16 +131,20 @@ export class SubmitForm {
     for (const [id, each] of Object.entries(values)) control(id).value = String(each ?? "");
     this.updateVisibility();
     control("args").value = join(kind === "recipe" ? this.#recipeFields.fill(job.args) : job.args);
+    control("on-restart").value = join(job.on_restart);
+    control("exclude").value = job.exclude.join("\n");
+    for (const [id, field] of TICKS) control(id).checked = job[field];
     control("auto").checked = job.snapshot.auto;
     control("warm").checked = job.warm;
   }
 }
 
-function typedArguments() {
+/** @param {"args" | "on-restart"} id */
+function typedArguments(id) {
   try {
-    return split(control("args").value);
+    return split(control(id).value);
   } catch (error) {
-    throw new FormError("args", messageOf(error));
+    throw new FormError(id.replace("-", "_"), messageOf(error));
   }
 }
 

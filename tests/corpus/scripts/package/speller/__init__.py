@@ -1,0 +1,1 @@
+"""A project as people lay it out: a package with relative imports, started with -m."""

@@ -1,0 +1,53 @@
+"""Ranks that do not do the same: the one that is wrong is named with its line, and never the connection that it closed.
+
+``--soak N`` runs every mismatch with and without reported steps, warm and cold, whatever N is.
+"""
+
+import itertools
+
+import pytest
+
+from faults.mismatch import KINDS, SCRIPT, begin, plain_limit, verdicts
+from rekindle.contract.run_dir.json_records import read_record
+from rekindle.keeper.hangs.stall import MIN_STEPS, MIN_TIMEOUT, Pace
+
+WARM = ("early_exit", "unequal_batches", "other_op", "other_group", "evaluation", "stop")
+COLD = ("early_exit", "other_op")  # what fails at once: a cold start may stand still for longer than a short timeout
+CELLS = [
+    cell for cell in itertools.product(KINDS, (True, False), (True, False)) if cell[0] != "run_break" or cell[1]
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kinds", "warm", "limit"), [(WARM, True, 2.0), (COLD, False, None)])
+def test_ranks_that_do_not_do_the_same_are_told_from_those_that_do(prepare, kinds, warm, limit):
+    run = prepare(SCRIPT, "reports", *kinds, warm=warm, hang_timeout=limit, max_failures=20)
+    run.start()
+    assert run.finish() == "succeeded"
+    found = verdicts(run, kinds)
+    assert [(each.kind, each.is_right) for each in found] == [(kind, True) for kind in kinds], found
+    assert read_record(run.run_dir.pace, Pace).steps >= MIN_STEPS
+
+
+def test_a_rank_that_breaks_out_of_the_batches_of_a_run_is_named(tmp_path):
+    run = begin(tmp_path, "run_break", reports=True, warm=True, hang_timeout=2.0)
+    try:
+        assert run.finish() == "failed"
+        (found,) = verdicts(run, ("run_break",))
+        assert found.is_right, found
+    finally:
+        run.close()
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3000)
+@pytest.mark.parametrize(("kind", "reports", "warm"), CELLS)
+def test_the_rank_and_the_line_are_right_in_time(tmp_path, kind, reports, warm):
+    run = begin(tmp_path, kind, reports=reports, warm=warm, hang_timeout=plain_limit(reports=reports, warm=warm))
+    try:
+        assert run.finish() == "failed"
+        (found,) = verdicts(run, (kind,))
+        assert found.is_right, found
+        if found.outcome["class"] == "hang":
+            assert found.outcome["evidence"]["timeout_seconds"] <= MIN_TIMEOUT
+    finally:
+        run.close()

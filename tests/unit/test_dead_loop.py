@@ -1,0 +1,56 @@
+"""An endless loop is told from an evaluation, which computes as well."""
+
+import os
+from pathlib import Path
+
+from rekindle.keeper.hangs.culprit import Frame
+from rekindle.keeper.hangs.dead_loop import SAMPLES, BusySample, DeadLoopDetector
+from rekindle.keeper.ranks.probe import main_thread_events
+
+CODE = Path("/code")
+MAIN = Frame("/code/train.py", 30, "<module>")
+
+
+def loop(second, line=7):
+    return BusySample(16, [Frame("/code/train.py", line, "spin"), MAIN], (100, 5, 5, 5))
+
+
+def found(samples):
+    detector = DeadLoopDetector(CODE)
+    return [detector.add(1, sample) for sample in samples].count(True) > 0
+
+
+def test_a_loop_that_does_nothing_is_found_though_its_line_changes():
+    assert found([loop(second, line=7 + second % 2) for second in range(SAMPLES + 1)])
+    assert not found([loop(second) for second in range(SAMPLES)])
+
+
+def test_one_that_allocates_reads_or_waits_is_none():
+    assert not found([BusySample(16, loop(0).frames, (100 * second, 5, 5, 5)) for second in range(30)])
+
+
+def test_one_that_is_in_a_library_is_none():
+    inside = [Frame("/lib/torch/nn/functional.py", 9, "linear"), *loop(0).frames]
+    assert not found([BusySample(16, inside, (100, 5, 5, 5)) for _ in range(30)])
+
+
+def test_one_that_calls_from_another_line_is_none():
+    def frames(second):
+        return [Frame("/code/train.py", 7, "count"), Frame("/code/train.py", 20 + second % 2, "<module>")]
+
+    assert not found([BusySample(16, frames(second), (100, 5, 5, 5)) for second in range(30)])
+
+
+def test_one_that_finishes_steps_is_none():
+    assert not found([BusySample(second, loop(0).frames, (100, 5, 5, 5)) for second in range(30)])
+
+
+def test_the_events_of_a_thread_grow_when_it_reads_and_are_unknown_without_it():
+    before = main_thread_events(os.getpid())
+    for _ in range(50):
+        Path("/proc/self/stat").read_bytes()
+    after = main_thread_events(os.getpid())
+    assert before is not None
+    assert after is not None
+    assert sum(after) >= sum(before) + 50
+    assert main_thread_events(1 << 22) is None

@@ -1,0 +1,74 @@
+"""Packages in editable mode that a job would import past the copy of its code."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rekindle.contract.job import JobSpec, TargetKind
+from rekindle_service.jobs.packaging.editable_installs import EditableModule, bypass_warnings
+from rekindle_service.launchers.editable_installs import editable_modules
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    for name, text in {
+        "train.py": "import pkg.data\nfrom lib import x\nimport rekindle\n",
+        "src/pkg/__init__.py": "",
+    }.items():
+        path = tmp_path / "copy" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return tmp_path / "copy"
+
+
+MODULES = [EditableModule("pkg", Path("/me/src/pkg")), EditableModule("lib", Path("/lib/lib.py"))]
+OTHERS = [EditableModule("other", Path("/me/other")), EditableModule("rekindle", Path("/me/rekindle"))]
+
+
+def warnings(copy: Path, target: str = "train.py", **env: str) -> list[str]:
+    spec = JobSpec("n", TargetKind.SCRIPT, target, "/p", env=env)
+    return bypass_warnings(spec, copy, [*MODULES, *OTHERS])
+
+
+def test_a_package_that_is_imported_past_the_copy_is_named_with_the_option_that_helps(copy: Path) -> None:
+    inside, outside = warnings(copy)
+    assert "pkg is installed in editable mode, so the job imports it from /me/src/pkg, not from the copied" in inside
+    assert "--env PYTHONPATH=src" in inside
+    assert "lib is installed in editable mode, so the job imports it from /lib/lib.py" in outside
+
+
+def test_what_the_copy_provides_first_is_no_reason_for_a_warning(copy: Path) -> None:
+    assert len(warnings(copy, PYTHONPATH="src")) == 1
+    (copy / "pkg").mkdir()
+    (copy / "lib.py").touch()
+    assert warnings(copy) == []
+    (copy / "scripts").mkdir()
+    assert len(warnings(copy, target="scripts/train.py")) == 2, "the directory of the script is the first on the path"
+
+
+@pytest.mark.parametrize("style", ["path", "finder"])
+def test_editable_installs_of_an_interpreter_are_found(tmp_path: Path, style: str) -> None:
+    venv = tmp_path / "venv"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(venv)], check=True)
+    packages = next(venv.glob("lib/python3*/site-packages"))
+    (tmp_path / "src" / "pkg").mkdir(parents=True)
+    (tmp_path / "src" / "pkg" / "__init__.py").touch()
+    (tmp_path / "src" / "single.py").touch()
+    if style == "path":
+        (packages / "__editable__.pkg-1.pth").write_text(f"{tmp_path / 'src'}\n")
+    else:
+        mapping = {"pkg": str(tmp_path / "src" / "pkg"), "single": str(tmp_path / "src" / "single.py")}
+        (packages / "__editable___pkg_finder.py").write_text(f"MAPPING = {mapping!r}\n")
+        (packages / "__editable__.pkg-1.pth").write_text("import __editable___pkg_finder\n")
+    found = editable_modules(str(venv / "bin" / "python"))
+    assert sorted((each.name, str(each.path)) for each in found) == [
+        ("pkg", str(tmp_path / "src" / "pkg")),
+        ("single", str(tmp_path / "src" / "single.py")),
+    ]
+
+
+def test_an_interpreter_that_does_not_answer_has_none() -> None:
+    assert editable_modules("/bin/false") == []
+    assert editable_modules("/nowhere/python") == []

@@ -1,0 +1,56 @@
+"""Tells an endless loop from an evaluation: both compute, outside of a collective and without a finished step.
+
+A loop that does nothing stays in one function of the user's own code, and its thread neither allocates memory, nor
+reads or writes, nor waits for another thread. Only on CPUs: a thread that waits for its GPU looks just like that.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rekindle.keeper.hangs.culprit import Frame
+
+SAMPLES = 8  # in a row, a second apart, that must be alike
+_MAX_EVENTS = 2  # page faults and so on between two samples
+
+
+@dataclass(frozen=True, slots=True)
+class BusySample:
+    """What one rank that computes outside of a collective does."""
+
+    step: int | None
+    frames: Sequence[Frame]  # main thread, innermost first
+    events: tuple[int, ...] | None  # of the main thread so far
+
+
+@dataclass(slots=True)
+class DeadLoopDetector:
+    """Add a sample a second of every rank that computes; ``forget`` those that do something else."""
+
+    code: Path
+    _last: dict[int, BusySample] = field(default_factory=dict)
+    _alike: dict[int, int] = field(default_factory=dict)
+
+    def add(self, rank: int, sample: BusySample) -> bool:
+        """True once the latest samples of ``rank`` show an endless loop."""
+        before = self._last.get(rank)
+        alike = before is not None and self._is_alike(before, sample)
+        self._last[rank] = sample
+        self._alike[rank] = self._alike.get(rank, 0) + 1 if alike else 0
+        return self._alike[rank] >= SAMPLES
+
+    def forget(self, rank: int) -> None:
+        self._last.pop(rank, None)
+        self._alike.pop(rank, None)
+
+    def _is_alike(self, one: BusySample, other: BusySample) -> bool:
+        if one.step != other.step or one.events is None or other.events is None or not other.frames:
+            return False
+        few = all(0 <= after - before <= _MAX_EVENTS for before, after in zip(one.events, other.events, strict=True))
+        own_code = Path(other.frames[0].file).is_relative_to(self.code)
+        return few and own_code and _functions(one.frames) == _functions(other.frames)
+
+
+def _functions(frames: Sequence[Frame]) -> list[tuple[str, str, int | None]]:
+    """All functions, with the line of the call in each; of the innermost the line may change."""
+    return [(frame.file, frame.function, frame.line if depth else None) for depth, frame in enumerate(frames)]
