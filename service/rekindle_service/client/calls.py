@@ -235,4 +235,4 @@ def _segment(text: str) -> str:
 
 def drop_unset(**values: Any) -> dict[str, Any]:
     """The values that were given; the server has the default of every other."""
-    return {name: value for name, value in values.items() if value not in (None, [], {})}
+    return {name: value for name, value in values.items() if value not in (None, [], (), {})}
