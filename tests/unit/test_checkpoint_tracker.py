@@ -83,14 +83,15 @@ def test_data_logs_and_gigabytes_of_no_checkpoint_are_none(run_dir: RunDir) -> N
     assert tracker.saved is None, "the bytes may be a state in a format of their own"
 
 
-def test_one_that_only_logs_has_saved_nothing(run_dir: RunDir) -> None:
+def test_it_is_not_known_whether_one_that_only_logs_has_saved(run_dir: RunDir) -> None:
     tracker = begin(run_dir)
     record(run_dir, FileUse.WRITTEN, write(run_dir.code / "train.log", b"x"))
     tracker.finish()
-    assert tracker.saved is False
+    assert tracker.saved is None
+    assert tracker.loaded is False
     record(run_dir, FileUse.SPAWNED, "")
     tracker.finish()
-    assert tracker.saved is None, "another program may have saved"
+    assert tracker.loaded is None, "another program may have loaded one"
 
 
 def test_nothing_is_known_of_ranks_that_were_never_tracked(run_dir: RunDir) -> None:
