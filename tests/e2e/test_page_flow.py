@@ -59,7 +59,7 @@ def submit(page: Page, name: str, *, arguments: str) -> None:
     page.get_by_label("Directory", exact=True).fill(str(_SCRIPTS))
     page.get_by_label("Arguments").fill(arguments)
     page.get_by_label("Minimum ranks").fill("2")
-    page.get_by_label("Device").select_option("cpu")
+    page.get_by_label("Device", exact=True).fill("cpu")
     page.get_by_label("Job name").fill(name)
     page.get_by_label("Every … steps").fill("5")
     page.get_by_role("button", name="Submit the job").click()

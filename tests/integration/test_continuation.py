@@ -4,6 +4,7 @@ import os
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -141,6 +142,8 @@ def test_a_file_that_both_have_made_is_refused_and_nothing_is_left(submitter, ol
 
 
 def test_a_disk_without_room_is_refused_with_numbers(submitter, old, code, monkeypatch):
-    usage = type("Usage", (), {"free": 1})
-    monkeypatch.setattr("shutil.disk_usage", lambda _: usage)
+    def usage(path):
+        return SimpleNamespace(free=1 if path.parent.name == "runs" else 10**12)  # full once the run directory exists
+
+    monkeypatch.setattr("shutil.disk_usage", usage)
     assert "MB are free on the disk" in problem(submitter, code, old.id)

@@ -46,7 +46,7 @@ def test_the_wrappers_part_of_the_status_is_left_as_it_was(tmp_path):
     before = status_of(rank_dir)
     reporter.report(epoch=1, epochs=3, step=40, steps=120, phase="train")
     after = status_of(rank_dir)
-    own = {"epoch": 1, "epochs": 3, "step": 40, "steps": 120, "phase": "train"}
+    own = {"epoch": 1, "epochs": 3, "step": 40, "steps": 120, "phase": "train", "reported_steps": 1}
     written = {name: after[name] for name in ("updated_at", "updated_monotonic")}
     assert after == {**before, **own, **written}
     assert after["updated_monotonic"] <= time.monotonic()

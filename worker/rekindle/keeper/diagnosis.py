@@ -17,6 +17,7 @@ from rekindle.keeper.error_kinds import class_of, device_error, hardware_xid, is
 _CERTAIN_BUGS = {
     "SyntaxError", "IndentationError", "TabError", "ImportError", "ModuleNotFoundError", "ScriptMissingError",
 }  # fmt: skip
+_STORE_ERRORS = {"DistNetworkError", "DistStoreError"}
 _REJECTED_ARGUMENTS = 2  # argparse's exit code
 _IN_ARGPARSE = re.compile(r'argparse\.py", line \d+, in (error|exit)\b')
 _STOPS = {
@@ -158,6 +159,8 @@ def _lost_connections(first: RankResult, error: RankError, result: AttemptResult
         message = f"A GPU failed, and the ranks lost each other: {xid}. It does not count as a failure of the script."
         return _outcome(result, OutcomeClass.COMM, message, evidence={**evidence, "hardware": xid})
     if result.deserter is not None:
+        if result.deserter.rank == first.rank and error.exception in _STORE_ERRORS:
+            return _exception_outcome(first, error, result)  # it left the others for a store of its own
         return _mismatch(result.deserter, result, evidence)
     where = "" if error.file is None else f" at {error.file}:{error.line}"
     message = (
