@@ -106,16 +106,16 @@ def decide(
         return Stop(succeeded=True, reason="every rank finished")
     if last.action is Action.STOP or not last.outcome.retryable:
         return Stop(succeeded=False, reason=f"{last.outcome.klass} is not retryable")
-    tally = _Tally(healthy_seconds)
+    counts = _FailureCounts(healthy_seconds)
     for attempt in history:
-        tally.add(attempt)
-    if not tally.counted:
-        return Retry(_delay(tally.fruitless - 1, jitter), _reason_of_free(last, tally))
-    if (proof := _proof_of_a_bug(tally.before, last, repeated=tally.endings > 1)) is not None:
+        counts.add(attempt)
+    if not counts.counted:
+        return Retry(_delay(counts.fruitless - 1, jitter), _reason_of_free(last, counts))
+    if (proof := _proof_of_a_bug(counts.before, last, repeated=counts.endings > 1)) is not None:
         return Stop(succeeded=False, reason=proof)
-    if tally.failures >= max_failures:
-        return Stop(succeeded=False, reason=_reason_to_stop(last, tally, max_failures))
-    delay, count = _delay(tally.failures, jitter), f"failure {tally.failures} of {max_failures}"
+    if counts.failures >= max_failures:
+        return Stop(succeeded=False, reason=_reason_to_stop(last, counts, max_failures))
+    delay, count = _delay(counts.failures, jitter), f"failure {counts.failures} of {max_failures}"
     return Retry(delay, count + _WITHOUT_PROGRESS[last.progress])
 
 
@@ -125,7 +125,7 @@ def cannot_be_forked(outcome: Outcome) -> bool:
 
 
 @dataclass(slots=True)
-class _Tally:
+class _FailureCounts:
     """What the attempts add up to; all but the counts describe the last one that was added."""
 
     healthy_seconds: float
@@ -194,21 +194,21 @@ _WITHOUT_PROGRESS = {
 }
 
 
-def _reason_to_stop(last: AttemptRecord, tally: _Tally, max_failures: int) -> str:
+def _reason_to_stop(last: AttemptRecord, counts: _FailureCounts, max_failures: int) -> str:
     if last.progress is Progress.KNOWN:
         return (
-            f"the same ending at the same point {tally.endings} times, although the script saves: does it load its "
+            f"the same ending at the same point {counts.endings} times, although the script saves: does it load its "
             f"checkpoint? max_failures is {max_failures}"
         )
-    failures = "1 failure" if tally.failures == 1 else f"{tally.failures} failures in a row"
+    failures = "1 failure" if counts.failures == 1 else f"{counts.failures} failures in a row"
     return f"{failures}{_WITHOUT_PROGRESS[last.progress]}; max_failures is {max_failures}"
 
 
-def _reason_of_free(last: AttemptRecord, tally: _Tally) -> str:
+def _reason_of_free(last: AttemptRecord, counts: _FailureCounts) -> str:
     if last.action is Action.RETRY_FREE or last.progress is not Progress.KNOWN:
         return f"{last.outcome.signal or last.outcome.klass} does not count as a failure"
-    if tally.endings > 1:
-        return f"the attempt made progress; the same ending after a similar time, {tally.endings} times in a row"
+    if counts.endings > 1:
+        return f"the attempt made progress; the same ending after a similar time, {counts.endings} times in a row"
     return "the attempt made progress: retrying at once"
 
 

@@ -33,7 +33,7 @@ MONITOR_HELP = "Also keep the best snapshot by this logged metric; -loss: lower 
 RESTART_HELP = "Arguments to append from the second attempt on, in quotes. Repeatable."
 CONTINUE_HELP = "Begin with the files and snapshots of this job, which must have stopped."
 EXCLUDE_HELP = "Do not copy what matches, as in a .gitignore. Repeatable; .rekindleignore has such lines, too."
-LINKS_HELP = "Keep links that lead out of the code, such as those to data."
+KEEP_LINKS_HELP = "Keep links that lead out of the code, such as those to data."
 
 Text = str | None
 Int = int | None
@@ -103,7 +103,7 @@ def submit(
     warm: Annotated[Flag, option("--warm/--cold", help="Fork attempts from a warm Python. (default: warm)")] = None,
     exclude: Annotated[Words, option(metavar="PATTERN", help=EXCLUDE_HELP)] = None,
     gitignore: Annotated[Flag, option("--gitignore", help="Do not copy what .gitignore files name.")] = None,
-    keep_links: Annotated[Flag, option("--keep-links", help=LINKS_HELP)] = None,
+    keep_links: Annotated[Flag, option("--keep-links", help=KEEP_LINKS_HELP)] = None,
 ) -> None:
     """Submit a training script; its code is copied now, so later edits do not affect the job.
 
