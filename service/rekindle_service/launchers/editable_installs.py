@@ -1,14 +1,11 @@
 """Asks an interpreter which packages it imports from directories outside of its environment (`pip install -e`)."""
 
-import json
-import os
 import subprocess
 from pathlib import Path
 
-from rekindle.contract.environment import clean_environment
 from rekindle_service.jobs.packaging.editable_installs import EditableModule
+from rekindle_service.launchers.interpreter import ask
 
-_SECONDS = 20
 _PROBE = """
 import json, os, site, sys, sysconfig
 standard = {os.path.realpath(each) for each in [
@@ -48,15 +45,7 @@ class EditableModules:
 def editable_modules(python: str) -> list[EditableModule]:
     """Empty where the interpreter does not answer: whether it can run a job is checked elsewhere."""
     try:
-        answer = subprocess.run(
-            [python, "-P", "-c", _PROBE],
-            capture_output=True,
-            stdin=subprocess.DEVNULL,
-            env=clean_environment(os.environ),
-            timeout=_SECONDS,
-            check=True,
-        )
-        found = json.loads(answer.stdout)
+        found = ask(python, _PROBE, "-P")
         return [EditableModule(str(name), Path(path)) for name, path in found.items()]
     except (OSError, subprocess.SubprocessError, ValueError, TypeError, AttributeError):
         return []

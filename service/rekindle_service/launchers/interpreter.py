@@ -42,17 +42,25 @@ class InterpreterCheck:
             return self._results[key]
 
 
+def ask(python: str, program: str, *options: str) -> Any:
+    """The JSON that ``python``, started with ``options``, prints for ``program``.
+
+    Raises OSError, subprocess.SubprocessError and ValueError.
+    """
+    answer = subprocess.run(
+        [python, *options, "-c", program],
+        capture_output=True,
+        stdin=subprocess.DEVNULL,
+        env=clean_environment(os.environ),
+        timeout=_SECONDS,
+        check=True,
+    )
+    return json.loads(answer.stdout)
+
+
 def _probe(python: str) -> FieldError | None:
     try:
-        answer = subprocess.run(
-            [python, "-I", "-c", _PROBE],
-            capture_output=True,
-            stdin=subprocess.DEVNULL,
-            env=clean_environment(os.environ),
-            timeout=_SECONDS,
-            check=True,
-        )
-        facts = json.loads(answer.stdout)
+        facts = ask(python, _PROBE, "-I")
         version, torch = tuple(facts["python"]), facts["torch"]
     except subprocess.TimeoutExpired:
         return _error(python, f"must answer within {_SECONDS} s", "it did not: is it on a slow network disk?")

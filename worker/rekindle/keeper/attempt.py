@@ -3,11 +3,12 @@
 import os
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from rekindle.contract.files import has_free_space
+from rekindle.contract.job import JobSpec
 from rekindle.contract.processes import parent_of, process_state
 from rekindle.contract.run_dir.control import ControlMessage, MessageType
 from rekindle.contract.run_dir.journal import RecordType
@@ -47,15 +48,14 @@ STOP_GRACE = {Ending.DRAIN: 60.0, Ending.CANCEL: 10.0, Ending.TIME_LIMIT: 60.0, 
 class AttemptPlan:
     """What is decided about an attempt before it starts."""
 
+    spec: JobSpec
     number: int
     world_size: int
     gpus: list[str]  # as in CUDA_VISIBLE_DEVICES
     environment: dict[str, str]  # of its ranks, in addition to the keeper's own
     warm: bool  # fork torchrun from the keeper
-    hang_timeout: float | None  # seconds
     deadline: float | None  # seconds of CLOCK_MONOTONIC: the job's time limit
     requested_stop: Callable[[Events], Ending | None]  # called after every wait
-    watch: Sequence[str] = ()  # paths in which any file is a checkpoint
 
 
 class Attempt:
@@ -73,7 +73,7 @@ class Attempt:
         self._stop: Ending | None = None
         self._launched_at = self._refreshed_at = time.monotonic()  # seconds of CLOCK_MONOTONIC
         self._running_since = float("inf")  # likewise
-        self._detector = HangDetector(self._dir, run_dir.code, plan.hang_timeout, run_dir.pace)
+        self._detector = HangDetector(self._dir, run_dir.code, plan.spec.hang_timeout, run_dir.pace)
         self._hang: Hang | None = None
         self._deserter: Culprit | None = None
         self._usage = UsageLog(self._dir.usage, plan.gpus)
@@ -115,7 +115,7 @@ class Attempt:
 
     def _start(self) -> None:
         self._dir.ranks.mkdir(parents=True, exist_ok=True)
-        self._script = ScriptObserver(self._run_dir, self._plan.number, self._plan.watch, self._record)
+        self._script = ScriptObserver(self._run_dir, self._plan.number, self._plan.spec.watch, self._record)
         start = self._launcher.start_warm if self._plan.warm else self._launcher.start_cold
         self._agent = start(self._plan.number, self._plan.environment)
         self._events.watch(self._agent)

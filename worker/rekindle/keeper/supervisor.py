@@ -148,15 +148,14 @@ class Keeper:
             devices_per_rank=self.spec.devices_per_rank,
         )
         plan = AttemptPlan(
+            spec=self.spec,
             number=number,
             world_size=self._world_size,
             gpus=self._gpus,
             environment=environment,
             warm=self._warm,
-            hang_timeout=self.spec.hang_timeout,
             deadline=self._deadline,
             requested_stop=self._requested_stop,
-            watch=self.spec.watch,
         )
         result = Attempt(plan, self._run_dir, self._journal, self._events, self._launcher).run()
         result.gpu_memory_held = self._gpu_memory.wait_released()

@@ -1,6 +1,6 @@
 """The shape of PyTorch's imagenet example: --resume names a checkpoint, checkpoint.pth.tar and model_best.pth.tar.
 
-Kept as there: both files are written in the working directory, in place; a missing file behind --resume is no error.
+Kept as there: both files are written in the working directory, in place; a missing file after --resume is no error.
 """
 
 import argparse
