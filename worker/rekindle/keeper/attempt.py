@@ -291,7 +291,7 @@ class Attempt:
         """Pids that are alive nevertheless. The agent that waits for the next attempt is spared."""
         self._ranks.kill_unfinished()
         standby = self._launcher.standby
-        survivors = kill_all(lambda: [pid for pid in descendants(os.getpid()) if pid != standby], self._reap)
+        survivors = kill_all(lambda: descendants(os.getpid(), spared=standby), self._reap)
         self._handle_events(0)
         self._events.unwatch()
         self._ranks.close(torchrun_succeeded=self._agent_status == 0)
