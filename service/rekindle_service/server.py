@@ -79,7 +79,7 @@ def _compose(settings: Settings, stack: ExitStack) -> HttpServer:
         started_at=time.time(),
         stopping=stopping,
         wake=reconciler.wake,
-        reconciler_alive=lambda: reconciler.alive,
+        scheduler_health=reconciler.health,
     )
     app = create_app(state)
     reconciler.start()

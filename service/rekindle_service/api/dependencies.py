@@ -14,6 +14,7 @@ from rekindle_service.api.event_stream.single_flight import SingleFlightCache
 from rekindle_service.api.middleware.auth import Credentials
 from rekindle_service.api.problem_details import ProblemError
 from rekindle_service.config.home import Home, is_job_id
+from rekindle_service.jobs.scheduler_health import SchedulerHealth
 from rekindle_service.jobs.submitter import Submitter
 from rekindle_service.machine.devices import Machine
 from rekindle_service.machine.monitor import MachineMonitor
@@ -45,7 +46,7 @@ class AppState:
     started_at: float  # seconds since the epoch
     stopping: threading.Event
     wake: Callable[[], None]
-    reconciler_alive: Callable[[], bool]
+    scheduler_health: Callable[[], SchedulerHealth]
     polls: SingleFlightCache = field(default_factory=SingleFlightCache)
 
 
