@@ -2,7 +2,6 @@
 
 import errno
 import shutil
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ from rekindle.contract.files import fsync_directory, write_json
 from rekindle.contract.job import JobSpec, TargetKind
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle_service.config.home import Home, new_job_id
+from rekindle_service.jobs.idempotency import IdempotencyKey, IdempotencyLocks
 from rekindle_service.jobs.packaging.code_copy import CodeCopyError, copy_code
 from rekindle_service.jobs.packaging.continuation import check_stopped, continue_run
 from rekindle_service.jobs.packaging.editable_installs import EditableModule, bypass_warnings
@@ -26,30 +26,6 @@ from rekindle_service.jobs.validation import validate
 from rekindle_service.machine.devices import Machine
 from rekindle_service.store import StorageError, Store
 from rekindle_service.store.tables import Job
-
-
-class IdempotencyLocks:
-    """Requests with the same idempotency key are processed one at a time: a repeat waits for the first."""
-
-    def __init__(self) -> None:
-        self._changed = threading.Condition()
-        self._in_flight: set[str] = set()
-
-    @contextmanager
-    def lock(self, key: str | None) -> Iterator[None]:
-        """Wait until no other request with ``key`` is in flight; without a key there is nothing to wait for."""
-        if key is None:
-            yield
-            return
-        with self._changed:
-            self._changed.wait_for(lambda: key not in self._in_flight)
-            self._in_flight.add(key)
-        try:
-            yield
-        finally:
-            with self._changed:
-                self._in_flight.remove(key)
-                self._changed.notify_all()
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,19 +45,20 @@ class Submitter:
     editable_modules: Callable[[str], Sequence[EditableModule]] = lambda _: ()
     in_flight: IdempotencyLocks = field(default_factory=IdempotencyLocks)
 
-    def submit(self, submission: Submission, idempotency_key: str | None = None) -> Job:
+    def submit(self, submission: Submission, key: IdempotencyKey | None = None) -> Job:
         """The new job, or the one that the key made before, or is making just now.
 
         The run directory is built under another name and renamed, then the row is inserted: an interrupted submission
-        leaves no job, and ``scheduler.recovery`` removes the leftovers. Raises SubmissionError and StorageError.
+        leaves no job, and ``scheduler.recovery`` removes the leftovers. Raises SubmissionError, BusyError and
+        StorageError.
         """
-        with self.in_flight.lock(idempotency_key):
-            if (known := self.store.job_by_key(idempotency_key)) is not None:
-                return known
+        with self.in_flight.lock(key):
+            if key is not None and (known := self.store.job_by_key(key.value)) is not None:
+                return key.check(known)
             with self.with_code([submission]) as (fetched,):
                 if errors := self.validate(fetched):
                     raise SubmissionError(errors)
-                return self._insert(self.prepare(fetched), idempotency_key)
+                return self._insert(self.prepare(fetched), key)
 
     @contextmanager
     def with_code(self, submissions: Sequence[Submission]) -> Iterator[list[Submission]]:
@@ -161,15 +138,16 @@ class Submitter:
         if errors:
             raise SubmissionError(errors)
 
-    def _insert(self, job: Job, idempotency_key: str | None) -> Job:
+    def _insert(self, job: Job, key: IdempotencyKey | None) -> Job:
         """The row of ``job``, or that of another request with the same key that was faster."""
         inserted: Job | None = None
+        job.request_digest = None if key is None else key.request_digest
         try:
-            inserted = self.store.add_job(job, idempotency_key)
+            inserted = self.store.add_job(job, None if key is None else key.value)
         finally:
             if inserted is not job:
                 self.discard(job)
-        return inserted
+        return inserted if key is None else key.check(inserted)
 
 
 def storage_error(directory: Path, error: OSError) -> StorageError:

@@ -16,6 +16,7 @@ from rekindle.contract.states import HOLDING_SLOTS, JobState
 from rekindle_service.api.dependencies import AppState, AppStateDep
 from rekindle_service.api.problem_details import RESPONSES
 from rekindle_service.api.schemas.machine import Health, Readiness
+from rekindle_service.api.worker_pools import CHECKS
 from rekindle_service.sanitize import sanitize_line
 from rekindle_service.store import StorageError
 from rekindle_service.store.tables import Job
@@ -36,12 +37,13 @@ _JOB_GAUGES = {
 
 
 @router.get("/healthz")
-def healthz() -> Health:
-    """Check that the server responds."""
+async def healthz() -> Health:
+    """Check that the server responds; needs no thread, so it does so however many requests are waiting for one."""
     return Health(status="ok", version=version("rekindle"))
 
 
 @router.get("/readyz", responses={503: {"model": Readiness}})
+@CHECKS.route
 def readyz(state: AppStateDep, response: Response) -> Readiness:
     """Check that the server can accept jobs: the database responds, the scheduler runs, the disk has free space.
 
