@@ -187,7 +187,12 @@ class Reconciler:
             self._end(job, JobState.CANCELLED, outcome, "cancelled while queued")
 
     def _start(self, job: Job, devices: list[str]) -> None:
-        """Assign the slots; the next iteration finds a job without a keeper and launches it."""
+        """Assign the slots; the next iteration finds a job without a keeper and launches it.
+
+        One whose submission is about to be confirmed (``jobs.submission_record``) is left for then.
+        """
+        if self._home.new_run(job.id).root.exists():
+            return
         reason = f"allocated {', '.join(devices)}"
         columns = {"devices": devices, "run": job.run + 1, "started_at": job.started_at or time.time()}
         self._store.transition(job.id, JobState.STARTING, expected={JobState.QUEUED}, reason=reason, **columns)
