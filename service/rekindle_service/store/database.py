@@ -1,62 +1,89 @@
-"""The SQLite file: how it is opened, migrated, and written by many threads without losing a commit."""
+"""The database: how it is opened, migrated, and written by many threads without losing a commit."""
 
 import sqlite3
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from sqlalchemy import Connection, Engine, create_engine, event
-from sqlalchemy.exc import DatabaseError
+from sqlalchemy.exc import DBAPIError
 from sqlmodel import Session
 from sqlmodel.sql.expression import SelectOfScalar
 
 from rekindle_service.store import migrations
+from rekindle_service.store.errors import CorruptDatabaseError, StorageError, UnknownCommitError
+from rekindle_service.store.postgres import PostgreSQL
 
 Row = TypeVar("Row")
 
 _BUSY_SECONDS = 5
 
 
-class StorageError(Exception):
-    """The database cannot be read or written now, but may be later; ``full`` when the disk has no space left."""
+class Backend(Protocol):
+    """What differs between SQLite and PostgreSQL, but for the SQL that SQLAlchemy writes for each."""
 
-    def __init__(self, message: str, *, full: bool) -> None:
-        super().__init__(message)
-        self.full = full
+    name: str
+    """For messages: the path, or the URL without its password."""
 
+    def engine(self) -> Engine:
+        """For readers, of which each transaction has one consistent view."""
 
-class CorruptDatabaseError(Exception):
-    """The file is damaged or is not of this version; no retry helps."""
+    def writing(self, engine: Engine) -> Engine:
+        """For writers, which take turns: one waits at the begin of its transaction."""
+
+    def check(self, connection: Connection) -> str | None:
+        """What is wrong with the stored data."""
+
+    def temporary(self, error: DBAPIError) -> StorageError | None:
+        """What an error means that may be over later; None for any other."""
+
+    def corrupt(self, finding: str) -> CorruptDatabaseError: ...
+
+    def hold(self, engine: Engine) -> None:
+        """Be the only server. Raises CorruptDatabaseError where another one is."""
+
+    def release(self) -> None:
+        """Undo ``hold``."""
 
 
 class Database:
-    """Thread-safe. A commit survives a power cut (WAL with ``synchronous=FULL``); writers take turns."""
+    """Thread-safe. A commit survives a power cut; writers take turns.
 
-    def __init__(self, path: Path) -> None:
+    ``url`` names a PostgreSQL database to use in place of the SQLite file at ``path``.
+    """
+
+    def __init__(self, path: Path, url: str | None = None) -> None:
         self.path = path
-        self._engine = create_engine(f"sqlite:///{path}", pool_size=20, max_overflow=30)
-        event.listen(self._engine, "connect", _on_connect)
-        event.listen(self._engine, "begin", _on_begin)
-        self._writing = self._engine.execution_options(begin="BEGIN IMMEDIATE")
+        self._backend: Backend = SQLite(path) if url is None else PostgreSQL(url)
+        self.name = self._backend.name
+        self._engine = self._backend.engine()
+        self._writing = self._backend.writing(self._engine)
         self._turn = threading.Lock()
 
     def migrate(self) -> None:
-        """Check the file and bring its tables to this version. Raises CorruptDatabaseError."""
+        """Check the database and bring its tables to this version. Raises CorruptDatabaseError and StorageError."""
         try:
             with self._writing.connect() as connection:
-                findings = [row[0] for row in connection.exec_driver_sql("PRAGMA quick_check(3)")]
-                if findings != ["ok"]:
-                    raise self._corrupt("; ".join(finding.replace("\n", ": ") for finding in findings))
+                if finding := self._backend.check(connection):
+                    raise self._backend.corrupt(finding)
                 migrations.upgrade(connection)
                 connection.commit()
         except migrations.UnknownVersionError as error:
-            raise CorruptDatabaseError(f"{self.path}: {error}") from error
-        except DatabaseError as error:
-            raise (_unavailable(self.path, error) or self._corrupt(str(error.orig))) from error
+            raise CorruptDatabaseError(f"{self.name}: {error}") from error
+        except DBAPIError as error:
+            raise (self._backend.temporary(error) or self._backend.corrupt(str(error.orig))) from error
+
+    def hold(self) -> None:
+        """Be the only server of this database until ``close``. Raises CorruptDatabaseError where another one is."""
+        try:
+            self._backend.hold(self._engine)
+        except DBAPIError as error:
+            raise (self._backend.temporary(error) or error) from error
 
     def close(self) -> None:
+        self._backend.release()
         self._engine.dispose()
 
     @contextmanager
@@ -71,24 +98,66 @@ class Database:
 
     @contextmanager
     def writing(self) -> Iterator[Session]:
-        """One transaction, committed at the end unless an exception leaves it."""
+        """One transaction, committed at the end unless an exception leaves it.
+
+        Raises UnknownCommitError, a StorageError, where nobody can say whether it was committed.
+        """
         with self._turn, self._session(self._writing) as session:
             yield session
+            session.flush()
+            self._commit(session)
+
+    def _commit(self, session: Session) -> None:
+        try:
             session.commit()
+        except DBAPIError as error:
+            if not error.connection_invalidated:
+                raise
+            raise UnknownCommitError(f"{self.name}: the connection was lost during a commit", full=False) from error
 
     @contextmanager
     def _session(self, engine: Engine) -> Iterator[Session]:
         try:
             with Session(engine, expire_on_commit=False) as session:
                 yield session
-        except DatabaseError as error:
-            raise (_unavailable(self.path, error) or error) from error
+        except DBAPIError as error:
+            raise (self._backend.temporary(error) or error) from error
 
-    def _corrupt(self, finding: str) -> CorruptDatabaseError:
+
+class SQLite:
+    """A ``Backend``: one file (WAL with ``synchronous=FULL``), whose home is locked by its one server."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.name = str(path)
+
+    def engine(self) -> Engine:
+        engine = create_engine(f"sqlite:///{self._path}", pool_size=20, max_overflow=30)
+        event.listen(engine, "connect", _on_connect)
+        event.listen(engine, "begin", _on_begin)
+        return engine
+
+    def writing(self, engine: Engine) -> Engine:
+        return engine.execution_options(begin="BEGIN IMMEDIATE")
+
+    def check(self, connection: Connection) -> str | None:
+        findings = [row[0] for row in connection.exec_driver_sql("PRAGMA quick_check(3)")]
+        return None if findings == ["ok"] else "; ".join(finding.replace("\n", ": ") for finding in findings)
+
+    def temporary(self, error: DBAPIError) -> StorageError | None:
+        return _unavailable(self._path, error)
+
+    def corrupt(self, finding: str) -> CorruptDatabaseError:
         return CorruptDatabaseError(
-            f"{self.path} is damaged ({finding}). Move it away together with its -wal and -shm files and start again: "
+            f"{self._path} is damaged ({finding}). Move it away together with its -wal and -shm files and start again: "
             "the list of jobs is then rebuilt from the run directories"
         )
+
+    def hold(self, engine: Engine) -> None:
+        """The lock of the home does it."""
+
+    def release(self) -> None:
+        pass
 
 
 def _on_connect(connection: sqlite3.Connection, _: Any) -> None:
@@ -102,7 +171,7 @@ def _on_begin(connection: Connection) -> None:
     connection.exec_driver_sql(connection.get_execution_options().get("begin", "BEGIN"))
 
 
-def _unavailable(path: Path, error: DatabaseError) -> StorageError | None:
+def _unavailable(path: Path, error: DBAPIError) -> StorageError | None:
     """The passing kinds of trouble (a full disk, a busy file) in our words; None for any other."""
     name = getattr(error.orig, "sqlite_errorname", "")
     if not name.startswith(("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_BUSY", "SQLITE_CANTOPEN", "SQLITE_READONLY")):

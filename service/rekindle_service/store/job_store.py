@@ -38,8 +38,8 @@ class Store(Database):
     last version seen can ask for what came after it. Any method may raise StorageError.
     """
 
-    def __init__(self, path: Path) -> None:
-        super().__init__(path)
+    def __init__(self, path: Path, url: str | None = None) -> None:
+        super().__init__(path, url)
         self._revisions = itertools.count(1)
         self.queue_revision = 0
         """Another number after every change that may let a queued job start; progress leaves it alone."""
@@ -102,7 +102,7 @@ class Store(Database):
         query = select(Job).filter_by(**{column: value for column, value in equal.items() if value is not None})
         query = query.order_by(col(Job.number).desc()).limit(limit)
         if name_part is not None:
-            query = query.where(col(Job.name).contains(name_part, autoescape=True))
+            query = query.where(col(Job.name).icontains(name_part, autoescape=True))
         if before is not None:
             query = query.where(col(Job.number) < before)
         return self.rows(query)

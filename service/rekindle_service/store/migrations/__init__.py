@@ -5,7 +5,7 @@ from pathlib import Path
 from alembic import command
 from alembic.config import Config
 from alembic.util import CommandError
-from sqlalchemy import Connection
+from sqlalchemy import Connection, text
 
 
 class UnknownVersionError(Exception):
@@ -21,5 +21,17 @@ def upgrade(connection: Connection, version: str = "head") -> None:
     try:
         command.upgrade(config, version)
     except CommandError as error:
-        text = f"written by a newer version of rekindle, or by one before 0.1.0 ({error}); use that version"
-        raise UnknownVersionError(text) from error
+        finding = f"written by a newer version of rekindle, or by one before 0.1.0 ({error}); use that version"
+        raise UnknownVersionError(finding) from error
+    if connection.dialect.name == "postgresql":
+        _widen_integers(connection)
+
+
+def _widen_integers(connection: Connection) -> None:
+    """The migrations say INTEGER, which has 64 bits in SQLite and 32 in PostgreSQL."""
+    narrow = text(
+        "SELECT table_name, column_name FROM information_schema.columns "
+        "WHERE table_schema = current_schema() AND data_type = 'integer'"
+    )
+    for table, column in connection.execute(narrow).all():
+        connection.execute(text(f'ALTER TABLE "{table}" ALTER COLUMN "{column}" TYPE BIGINT'))

@@ -1,0 +1,17 @@
+"""What can be wrong with the database, by what a caller can do about it."""
+
+
+class StorageError(Exception):
+    """The database cannot be read or written now, but may be later; ``full`` when the disk has no space left."""
+
+    def __init__(self, message: str, *, full: bool) -> None:
+        super().__init__(message)
+        self.full = full
+
+
+class UnknownCommitError(StorageError):
+    """The connection was lost while a change was committed: it may have happened or not."""
+
+
+class CorruptDatabaseError(Exception):
+    """The database is damaged, is not of this version, or is another server's; no retry helps."""
