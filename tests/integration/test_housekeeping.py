@@ -10,7 +10,8 @@ from rekindle.contract.job import RunIntent
 from rekindle.contract.run_dir.journal import Journal, RecordType
 from rekindle.contract.states import HOLDING_SLOTS, JobIntent, JobState
 from rekindle_service.config.home import Home
-from rekindle_service.scheduler.recovery import recover_on_startup, remove_run
+from rekindle_service.retention.deletions import Deletions
+from rekindle_service.scheduler.recovery import recover_on_startup
 from rekindle_service.scheduler.run_sync import RunSync
 
 
@@ -44,7 +45,10 @@ def test_what_was_left_half_submitted_or_half_deleted_is_swept(home, store):
     for name in (".new-abcdefghij", ".deleted-abcdefghij"):
         (home.runs / name / "code").mkdir(parents=True)
     job = queued_job(store, home)
+    deletions = Deletions(home)
+    deletions.adopt()
     recover_on_startup(home, store)
+    assert deletions.run_due() is None
     assert names_in(home.runs) == [job.id]
 
 
@@ -126,17 +130,14 @@ def test_the_folder_and_the_shared_memory_of_a_deleted_job_stay_while_its_keeper
     command = [sys.executable, "-c", hold, str(run_dir.keeper_lock)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as keeper:
         assert keeper.stdout.readline() == b"held\n"
-        assert not remove_run(home, job.id)
+        deletions = Deletions(home)
+        deletions.remove_run(job.id)
+        assert deletions.run_due() is not None
         assert run_dir.root.exists()
         assert run_dir.memory.exists()
+        assert deletions.stuck() == []
         keeper.send_signal(signal.SIGKILL)
-    assert remove_run(home, job.id)
+    deletions.retry()
+    assert deletions.run_due() is None
     assert names_in(home.runs) == []
     assert not run_dir.memory.exists()
-
-
-def test_a_folder_that_cannot_be_removed_at_once_is_swept_at_the_next_start(home, store):
-    (home.runs / ".deleted-abcdefghij" / "x").mkdir(parents=True)
-    assert remove_run(home, "bbbbbbbbbb")
-    recover_on_startup(home, store)
-    assert names_in(home.runs) == []

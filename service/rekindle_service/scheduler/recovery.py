@@ -7,7 +7,6 @@ import structlog
 
 from rekindle.contract.files import read_json
 from rekindle.contract.job import JobSpec, RunIntent
-from rekindle.contract.locks import lock_holder
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.contract.states import JobIntent, JobState
 from rekindle_service.config.home import Home, is_job_id
@@ -22,49 +21,20 @@ _log = structlog.get_logger(__name__)
 def recover_on_startup(home: Home, store: Store) -> None:
     """Once, when a server starts and before it accepts requests.
 
-    Partial submissions and deletions of a killed server are removed. A run directory without a row is a submission
-    that was never confirmed, or remains of a lost database: at the first start with a new database, or if the job has
-    ever started, its row is rebuilt; no training is removed because its row is missing.
+    Partial submissions and deletions are removed by ``retention.deletions``. A run directory without a row is a
+    submission that was never confirmed, or remains of a lost database: at the first start with a new database, or if
+    the job has ever started, its row is rebuilt; no training is removed because its row is missing.
     """
     Bundles(home).remove_partial()
     rebuild_all = store.starts() == 0
-    orphans = []
-    for directory in home.runs.iterdir():
-        if directory.name.startswith((".new-", ".deleted-")):
-            shutil.rmtree(directory, ignore_errors=True)
-        elif is_job_id(directory.name) and store.job_state(directory.name) is None:
-            orphans.append(RunDir(directory))
+    job_dirs = [RunDir(directory) for directory in home.runs.iterdir() if is_job_id(directory.name)]
+    orphans = [run_dir for run_dir in job_dirs if store.job_state(run_dir.job_id) is None]
     for run_dir in sorted(orphans, key=_submitted_at):
         if rebuild_all or run_dir.intent.exists():
             _rebuild(run_dir, store)
         else:
             shutil.rmtree(run_dir.root, ignore_errors=True)
     store.count_start()
-
-
-def collect_bundles(home: Home, store: Store) -> None:
-    """Remove uploaded code that no job refers to and that was not used lately."""
-    for bundle_id in Bundles(home).gc(store.bundles_in_use()):
-        _log.info("An unused bundle was removed", bundle=bundle_id)
-
-
-def remove_run(home: Home, job_id: str) -> bool:
-    """Remove the run directory of a deleted job; False while its keeper still lives."""
-    run_dir = home.run_dir(job_id)
-    if lock_holder(run_dir.keeper_lock) is not None:
-        return False
-    free_memory(run_dir)
-    removed = home.deleted_run(job_id)
-    if run_dir.root.exists():
-        run_dir.root.rename(removed)
-    shutil.rmtree(removed, ignore_errors=True)
-    return True
-
-
-def free_memory(run_dir: RunDir) -> None:
-    """Remove a job's snapshots in shared memory, which nothing else frees when no keeper ends the job."""
-    if lock_holder(run_dir.keeper_lock) is None:
-        shutil.rmtree(run_dir.memory, ignore_errors=True)
 
 
 def _rebuild(run_dir: RunDir, store: Store) -> None:
