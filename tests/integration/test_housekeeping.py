@@ -1,4 +1,5 @@
 import json
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -19,8 +20,9 @@ from rekindle_service.experiments.submitter import submit_jobs
 from rekindle_service.jobs import submission_record
 from rekindle_service.jobs.packaging.git_checkout import check_out
 from rekindle_service.jobs.submitter import Submitter
+from rekindle_service.retention.deletions import Deletions
 from rekindle_service.scheduler.reconciler import Reconciler
-from rekindle_service.scheduler.recovery import recover_on_startup, remove_run
+from rekindle_service.scheduler.recovery import recover_on_startup
 from rekindle_service.scheduler.run_sync import RunSync
 from rekindle_service.store import StorageError
 
@@ -79,7 +81,10 @@ def test_what_was_left_half_submitted_or_half_deleted_is_swept(home, store):
     for name in (".new-abcdefghij", ".deleted-abcdefghij"):
         (home.runs / name / "code").mkdir(parents=True)
     job = queued_job(store, home)
+    deletions = Deletions(home)
+    deletions.adopt()
     recover_on_startup(home, store)
+    assert deletions.run_due() is None
     assert names_in(home.runs) == [job.id]
 
 
@@ -89,6 +94,9 @@ def test_a_submission_without_a_row_is_removed_and_one_with_a_row_is_completed(h
     store.add_job(committed, numbered=True)
     assert names_in(home.runs) == sorted(f".new-{job.id}" for job in (refused, committed))
     recovered = recover_on_startup(home, store)
+    deletions = Deletions(home)
+    deletions.adopt()
+    deletions.run_due()
     assert names_in(home.runs) == [committed.id]
     assert (store.job(committed.id).intent, recovered.held) == (JobIntent.RUN, [])
 
@@ -124,7 +132,7 @@ def test_an_older_database_loses_no_job_that_was_submitted_since(home, store):
     gone = submitter.submit(asked())
     store.transition(gone.id, JobState.CANCELLED, expected={JobState.QUEUED}, reason="test")
     store.delete_job(gone.id)
-    remove_run(home, gone.id)
+    shutil.rmtree(home.run_dir(gone.id).root)
     waiting = submitter.submit(asked(), "key")
     started = submitter.submit(asked())
     sent_off(home, started)
@@ -151,7 +159,7 @@ def test_a_row_that_is_older_than_its_run_directory_does_not_run_the_job_again(h
     sent_off(home, job)
     journal = Journal(home.run_dir(job.id).journal)
     journal.write(RecordType.JOB_ENDED, run=1, state="failed", reason="r", outcome={"class": "oom", "message": "m"})
-    remove_run(home, removed.id)
+    shutil.rmtree(home.run_dir(removed.id).root)
     store = replace_database(home, store, older)
     recovered = recover_on_startup(home, store)
     monitor = RunSync(store, home)
@@ -270,17 +278,14 @@ def test_the_folder_and_the_shared_memory_of_a_deleted_job_stay_while_its_keeper
     command = [sys.executable, "-c", hold, str(run_dir.keeper_lock)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as keeper:
         assert keeper.stdout.readline() == b"held\n"
-        assert not remove_run(home, job.id)
+        deletions = Deletions(home)
+        deletions.remove_run(job.id)
+        assert deletions.run_due() is not None
         assert run_dir.root.exists()
         assert run_dir.memory.exists()
+        assert deletions.stuck() == []
         keeper.send_signal(signal.SIGKILL)
-    assert remove_run(home, job.id)
+    deletions.retry()
+    assert deletions.run_due() is None
     assert names_in(home.runs) == []
     assert not run_dir.memory.exists()
-
-
-def test_a_folder_that_cannot_be_removed_at_once_is_swept_at_the_next_start(home, store):
-    (home.runs / ".deleted-abcdefghij" / "x").mkdir(parents=True)
-    assert remove_run(home, "bbbbbbbbbb")
-    recover_on_startup(home, store)
-    assert names_in(home.runs) == []

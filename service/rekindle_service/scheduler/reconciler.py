@@ -17,9 +17,10 @@ from rekindle.contract.safe_open import read_text_from, regular_size
 from rekindle.contract.states import HOLDING_SLOTS, JobIntent, JobState
 from rekindle_service.config.home import Home
 from rekindle_service.machine.devices import Machine
+from rekindle_service.retention.deletions import Deletions, free_memory
 from rekindle_service.scheduler.allocation import allocate
 from rekindle_service.scheduler.keeper_pool import KeeperPool, Launcher
-from rekindle_service.scheduler.recovery import collect_bundles, free_memory, recover_on_startup, remove_run
+from rekindle_service.scheduler.recovery import recover_on_startup
 from rekindle_service.scheduler.run_sync import RunSync
 from rekindle_service.store import Store
 from rekindle_service.store.tables import Job
@@ -27,7 +28,6 @@ from rekindle_service.store.tables import Job
 _log = structlog.get_logger(__name__)
 
 _RECONCILE_INTERVAL = 0.2  # seconds, unless something wakes the loop before
-_BUNDLE_GC_INTERVAL = 3600  # seconds
 _EVIDENCE_BYTES = 4000  # of the end of a keeper's log
 _PROGRESS_INTERVAL = 0.5  # seconds between two reads of the ranks' status
 
@@ -40,23 +40,29 @@ class Reconciler:
     """
 
     def __init__(
-        self, store: Store, home: Home, machine: Machine, launch: Launcher, healthy_seconds: float = HEALTHY_SECONDS
+        self,
+        store: Store,
+        home: Home,
+        machine: Machine,
+        launch: Launcher,
+        healthy_seconds: float = HEALTHY_SECONDS,
+        log_bytes: int | None = None,
     ) -> None:
+        self.deletions = Deletions(home)
         self._store = store
         self._home = home
         self._machine = machine
         self._sync = RunSync(store, home)
         self._launch = launch
         self._healthy_seconds = healthy_seconds
+        self._log_bytes = log_bytes
         self._keepers = KeeperPool(home, self._launch_keeper)
         self._woken = threading.Event()
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="reconciler", daemon=True)
         self._scheduled: tuple[int, str | None] = (-1, None)  # the store's queue_revision, and the lack of space, then
         self._progress_at = 0.0  # time.monotonic() of the last read of the ranks' status
-        self._bundle_gc_at = float("-inf")  # time.monotonic()
         self._last_tombstone = 0  # version
-        self._pending_deletes: set[str] = set()  # deleted jobs whose directory still exists
         self._last_errors: dict[str, str] = {}  # by what was reconciled
 
     @property
@@ -66,6 +72,8 @@ class Reconciler:
     def start(self) -> None:
         """Recover what the last server left, then start the loop. Call it before the first request is accepted."""
         recover_on_startup(self._home, self._store)
+        self.deletions.adopt()  # after the directories of committed submissions have got their names
+        self.deletions.start()
         self._thread.start()
 
     def wake(self) -> None:
@@ -78,6 +86,7 @@ class Reconciler:
         self._woken.set()
         if self._thread.ident is not None:
             self._thread.join()
+        self.deletions.close()
         self._keepers.detach()
 
     def _run(self) -> None:
@@ -91,7 +100,6 @@ class Reconciler:
         self._run_isolated("running jobs", self._reconcile_running)
         self._run_isolated("the queue", self._schedule)
         self._run_isolated("deleted jobs", self._purge_deleted)
-        self._run_isolated("bundles", self._collect_bundles)
 
     # --- jobs that hold slots
 
@@ -128,7 +136,13 @@ class Reconciler:
         run_dir = self._home.run_dir(job.id)
         requested = JobIntent.DRAIN if job.intent is JobIntent.HOLD else job.intent  # held after it had left the queue
         intent = RunIntent(
-            requested, job.run, job.devices, job.max_failures, _chosen_snapshot(job), self._healthy_seconds
+            requested,
+            job.run,
+            job.devices,
+            job.max_failures,
+            _chosen_snapshot(job),
+            self._healthy_seconds,
+            self._log_bytes,
         )
         changed = stored != intent.to_json()
         if changed:
@@ -202,14 +216,9 @@ class Reconciler:
 
     def _purge_deleted(self) -> None:
         for tombstone in self._store.tombstones(self._last_tombstone):
-            self._pending_deletes.add(tombstone.job_id)
+            if self._home.run_dir(tombstone.job_id).root.exists():
+                self.deletions.remove_run(tombstone.job_id)
             self._last_tombstone = tombstone.id
-        self._pending_deletes = {job_id for job_id in self._pending_deletes if not remove_run(self._home, job_id)}
-
-    def _collect_bundles(self) -> None:
-        if time.monotonic() - self._bundle_gc_at >= _BUNDLE_GC_INTERVAL:
-            self._bundle_gc_at = time.monotonic()
-            collect_bundles(self._home, self._store)
 
     # --- errors
 

@@ -1,9 +1,8 @@
-"""Recovery at startup: what a killed server has left is completed or removed, lost rows are made from run directories.
+"""Recovery at startup: interrupted submissions are completed, lost rows are made again from run directories.
 
 A run directory that has its name was submitted, and is never removed here (``jobs.submission_record``).
 """
 
-import shutil
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -13,7 +12,6 @@ import structlog
 
 from rekindle.contract.files import read_json
 from rekindle.contract.job import JobSpec, RunIntent
-from rekindle.contract.locks import lock_holder
 from rekindle.contract.run_dir.json_records import read_record
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.contract.states import JobIntent, JobState
@@ -64,15 +62,12 @@ def recover_on_startup(home: Home, store: Store) -> Recovered:
 
 
 def _finish_submissions(home: Home, known: dict[str, KnownJob]) -> None:
-    """One whose row was committed lacks only the name of its directory; any other was confirmed to nobody."""
-    unnamed = []
-    for directory in home.runs.iterdir():
-        job_id = directory.name.removeprefix(".new-")
-        if directory.name.startswith(".new-") and job_id in known:
-            unnamed.append(job_id)
-        elif directory.name.startswith((".new-", ".deleted-")):
-            shutil.rmtree(directory, ignore_errors=True)
-    confirm_runs(home, unnamed)
+    """One whose row was committed lacks only the name of its directory.
+
+    Any other was confirmed to nobody: ``retention.deletions`` removes it.
+    """
+    unnamed = [each.name.removeprefix(".new-") for each in home.runs.iterdir() if each.name.startswith(".new-")]
+    confirm_runs(home, [job_id for job_id in unnamed if job_id in known])
 
 
 def _add_lost_rows(home: Home, store: Store, known: dict[str, KnownJob], recovered: Recovered) -> None:
@@ -124,31 +119,6 @@ def _compare(store: Store, run_dir: RunDir, row: KnownJob, recovered: Recovered)
         store.recovery.restart_from_journal(run_dir.job_id, intent, _OLDER)
         recovered.older.append(run_dir.job_id)
         _log.warning("The row of a job was older than its run directory", job=run_dir.job_id, run=intent.run)
-
-
-def collect_bundles(home: Home, store: Store) -> None:
-    """Remove uploaded code that no job refers to and that was not used lately."""
-    for bundle_id in Bundles(home).gc(store.bundles_in_use()):
-        _log.info("An unused bundle was removed", bundle=bundle_id)
-
-
-def remove_run(home: Home, job_id: str) -> bool:
-    """Remove the run directory of a deleted job; False while its keeper still lives."""
-    run_dir = home.run_dir(job_id)
-    if lock_holder(run_dir.keeper_lock) is not None:
-        return False
-    free_memory(run_dir)
-    removed = home.deleted_run(job_id)
-    if run_dir.root.exists():
-        run_dir.root.rename(removed)
-    shutil.rmtree(removed, ignore_errors=True)
-    return True
-
-
-def free_memory(run_dir: RunDir) -> None:
-    """Remove a job's snapshots in shared memory, which nothing else frees when no keeper ends the job."""
-    if lock_holder(run_dir.keeper_lock) is None:
-        shutil.rmtree(run_dir.memory, ignore_errors=True)
 
 
 def rebuilt_job(run_dir: RunDir) -> Job | None:
