@@ -34,6 +34,8 @@ class Home:
         self.server_json = root / "server.json"  # {"url", "pid", "started_at"} while a server runs; mode 0600
         self.server_lock = root / "server.lock"  # held by the one live server of this home
         self.runs = root / "runs"
+        self.experiments = root / "experiments"  # one file each; see ``experiments.records``
+        self.backups = root / "backups"  # of the database
         self.bundles = root / "bundles"  # uploaded code, each bundle unpacked in a directory named by its hash
         self.worker_path = root / "worker-path"  # holds ``rekindle`` alone, for the PYTHONPATH of other interpreters
 
@@ -46,6 +48,9 @@ class Home:
     def new_run(self, job_id: str) -> RunDir:
         """Where a submitted job is built before it is renamed to its ``run_dir``."""
         return RunDir(self.runs / f".new-{job_id}")
+
+    def experiment(self, experiment_id: str) -> Path:
+        return self.experiments / f"{experiment_id}.json"
 
     def deleted_run(self, job_id: str) -> Path:
         """Where a run directory is renamed to before its files are removed one by one."""

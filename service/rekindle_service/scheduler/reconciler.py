@@ -18,10 +18,11 @@ from rekindle.contract.states import HOLDING_SLOTS, JobIntent, JobState
 from rekindle_service.config.home import Home, is_job_id
 from rekindle_service.jobs.scheduler_health import SchedulerHealth
 from rekindle_service.machine.devices import Machine
+from rekindle_service.retention.deletions import Deletions, free_memory
 from rekindle_service.scheduler.allocation import allocate
 from rekindle_service.scheduler.isolation import IsolatedRunner
 from rekindle_service.scheduler.keeper_pool import KeeperPool, Launcher
-from rekindle_service.scheduler.recovery import collect_bundles, free_memory, recover_on_startup, remove_run
+from rekindle_service.scheduler.recovery import recover_on_startup
 from rekindle_service.scheduler.run_sync import RunSync
 from rekindle_service.scheduler.space import SpaceGate
 from rekindle_service.store import StorageError, Store
@@ -30,7 +31,6 @@ from rekindle_service.store.tables import Job
 _log = structlog.get_logger(__name__)
 
 _RECONCILE_INTERVAL = 0.2  # seconds, unless something wakes the loop before
-_BUNDLE_GC_INTERVAL = 3600  # seconds
 _EVIDENCE_BYTES = 4000  # of the end of a keeper's log
 _PROGRESS_INTERVAL = 0.5  # seconds between two reads of the ranks' status
 _JOB_SECONDS = 10.0  # for which the other jobs wait for the files of one
@@ -53,13 +53,16 @@ class Reconciler:
         launch: Launcher,
         healthy_seconds: float = HEALTHY_SECONDS,
         job_seconds: float = _JOB_SECONDS,
+        log_bytes: int | None = None,
     ) -> None:
+        self.deletions = Deletions(home)
         self._store = store
         self._home = home
         self._machine = machine
         self._sync = RunSync(store, home)
         self._launch = launch
         self._healthy_seconds = healthy_seconds
+        self._log_bytes = log_bytes
         self._keepers = KeeperPool(home, self._launch_keeper)
         self._woken = threading.Event()
         self._stopping = False
@@ -67,9 +70,7 @@ class Reconciler:
         self._space = SpaceGate(home)
         self._scheduled: tuple[int, str | None] = (-1, None)  # the store's queue_revision and the gate's state, then
         self._progress_at = 0.0  # time.monotonic() of the last read of the ranks' status
-        self._bundle_gc_at = float("-inf")  # time.monotonic()
         self._last_tombstone = 0  # version
-        self._pending_deletes: set[str] = set()  # deleted jobs whose directory still exists
         self._duty_errors: dict[str, str] = {}
         self._runner = IsolatedRunner(job_seconds, self._show_problem, passing=(StorageError,))
         self._iterated_at = time.monotonic()  # when the latest iteration ended
@@ -84,6 +85,8 @@ class Reconciler:
     def start(self) -> None:
         """Recover what the last server left, then start the loop. Call it before the first request is accepted."""
         recover_on_startup(self._home, self._store)
+        self.deletions.adopt()  # after the directories of committed submissions have got their names
+        self.deletions.start()
         self._thread.start()
 
     def wake(self) -> None:
@@ -97,6 +100,7 @@ class Reconciler:
         if self._thread.ident is not None:
             self._thread.join()
         self._runner.close()
+        self.deletions.close()
         self._keepers.detach()
 
     def _run(self) -> None:
@@ -110,7 +114,6 @@ class Reconciler:
         self._run_duty("running jobs", self._reconcile_running)
         self._run_duty("the queue", self._schedule)
         self._runner.run("deleted jobs", self._purge_deleted)
-        self._runner.run("bundles", self._collect_bundles)
         self._iterated_at = time.monotonic()
 
     # --- jobs that hold slots
@@ -161,7 +164,13 @@ class Reconciler:
         run_dir = self._home.run_dir(job.id)
         requested = JobIntent.DRAIN if job.intent is JobIntent.HOLD else job.intent  # held after it had left the queue
         intent = RunIntent(
-            requested, job.run, job.devices, job.max_failures, _chosen_snapshot(job), self._healthy_seconds
+            requested,
+            job.run,
+            job.devices,
+            job.max_failures,
+            _chosen_snapshot(job),
+            self._healthy_seconds,
+            self._log_bytes,
         )
         changed = stored != intent.to_json()
         if changed:
@@ -229,7 +238,12 @@ class Reconciler:
         return not cancelled or not self._store.jobs_in({JobState.QUEUED}, {JobIntent.CANCEL})
 
     def _start(self, job: Job, devices: list[str]) -> None:
-        """Assign the slots; the next iteration finds a job without a keeper and launches it."""
+        """Assign the slots; the next iteration finds a job without a keeper and launches it.
+
+        One whose submission is about to be confirmed (``jobs.submission_record``) is left for then.
+        """
+        if self._home.new_run(job.id).root.exists():
+            return
         reason = f"allocated {', '.join(devices)}"
         columns = {"devices": devices, "run": job.run + 1, "started_at": job.started_at or time.time()}
         self._store.transition(job.id, JobState.STARTING, expected={JobState.QUEUED}, reason=reason, **columns)
@@ -239,14 +253,9 @@ class Reconciler:
 
     def _purge_deleted(self) -> None:
         for tombstone in self._store.tombstones(self._last_tombstone):
-            self._pending_deletes.add(tombstone.job_id)
+            if self._home.run_dir(tombstone.job_id).root.exists():
+                self.deletions.remove_run(tombstone.job_id)
             self._last_tombstone = tombstone.id
-        self._pending_deletes = {job_id for job_id in self._pending_deletes if not remove_run(self._home, job_id)}
-
-    def _collect_bundles(self) -> None:
-        if time.monotonic() - self._bundle_gc_at >= _BUNDLE_GC_INTERVAL:
-            self._bundle_gc_at = time.monotonic()
-            collect_bundles(self._home, self._store)
 
     # --- errors
 

@@ -120,7 +120,7 @@ class RunIntent(JsonRecord):
     run (and its failure budget), a resume by the user begins the next one. ``devices`` has ``devices_per_rank`` slot
     names for each rank. ``snapshot`` is the step of the snapshot that the run is to begin from, where a person
     has chosen another than the latest. An attempt that ran for ``healthy_seconds`` clears the count of failures where
-    it is not known whether the script makes progress.
+    it is not known whether the script makes progress. ``log_bytes`` is the space that each log of a rank may take.
     """
 
     keys: ClassVar = {"intent": "want"}  # as keepers of version 0.1.0 read it, which outlive an upgrade
@@ -130,3 +130,4 @@ class RunIntent(JsonRecord):
     max_failures: int = 3
     snapshot: int | None = None
     healthy_seconds: float = HEALTHY_SECONDS
+    log_bytes: int | None = None  # no limit
