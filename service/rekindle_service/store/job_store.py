@@ -16,6 +16,7 @@ from rekindle_service.store.delivery_store import DeliveryStore
 from rekindle_service.store.experiment_store import ExperimentStore
 from rekindle_service.store.mutations import by_key, insert, last_value, move, next_value, record, set_columns
 from rekindle_service.store.projection import RowChanges
+from rekindle_service.store.retention_store import RetentionStore
 from rekindle_service.store.tables import Attempt, Event, Job
 from rekindle_service.store.totals import Totals, archive_counts, goodput, jobs_by_state, totals
 
@@ -44,6 +45,7 @@ class Store(Database):
         """Another number after every change that may let a queued job start; progress leaves it alone."""
         self.experiments = ExperimentStore(self, self._changing_queue)
         self.deliveries = DeliveryStore(self)
+        self.retention = RetentionStore(self)
 
     def starts(self) -> int:
         """How many servers have begun to work with this database; 0: it is new."""
