@@ -12,7 +12,7 @@ from pathlib import Path
 import structlog
 
 from rekindle.contract.locks import lock_holder
-from rekindle.contract.run_dir.paths import RunDir
+from rekindle.contract.run_dir.paths import STREAMS, RunDir
 from rekindle.contract.run_dir.snapshots import Manifest, SnapshotDir, read_pins, step_name
 from rekindle.contract.safe_open import open_beneath
 from rekindle.contract.states import TERMINAL, JobState
@@ -22,7 +22,7 @@ from rekindle_service.jobs.packaging.bundles import Bundles, bundle_id_of
 from rekindle_service.retention.deletions import Deletions, opened_beneath
 from rekindle_service.retention.disk_usage import DiskUsage, measure_directory
 from rekindle_service.retention.rules import Item, ItemKind, Rules, Snapshot, StoredJob, plan_jobs
-from rekindle_service.run_readers.ranks import STREAMS, rank_numbers, read_attempts
+from rekindle_service.run_readers.ranks import rank_numbers, read_attempts
 from rekindle_service.run_readers.snapshots import SnapshotInfo, read_snapshots
 from rekindle_service.store import Store
 from rekindle_service.store.retention_store import JobEntry

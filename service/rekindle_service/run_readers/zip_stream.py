@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rekindle.contract.safe_open import open_beneath
-from rekindle_service.run_readers.logs import size_of
+from rekindle_service.run_readers.log_spans import total_size, without_holes
+from rekindle_service.run_readers.logs import iter_bytes
 
-_BLOCK = 256 * 1024  # bytes
 _EARLIEST = (1980, 1, 1, 0, 0, 0)  # date of the format
 
 
@@ -40,11 +40,10 @@ def _pack(archive: zipfile.ZipFile, sink: "_Sink", root: Path, member: Member, m
         return
     with file:
         entry = zipfile.ZipInfo(member.name, _time_of(os.fstat(file.fileno()).st_mtime))
-        entry.compress_type, entry.file_size = method, size_of(file)
-        left = entry.file_size
+        parts = list(without_holes(file))
+        entry.compress_type, entry.file_size = method, total_size(parts)
         with archive.open(entry, "w") as packed:
-            while left > 0 and (block := file.read(min(_BLOCK, left))):
-                left -= len(block)
+            for block in iter_bytes(file, parts):
                 packed.write(block)
                 yield sink.take()
     yield sink.take()

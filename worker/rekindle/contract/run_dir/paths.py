@@ -7,6 +7,8 @@ from typing import Any
 
 from rekindle.contract.safe_open import list_numbers
 
+STREAMS = ("stdout", "stderr")
+
 _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  # whoever uses it checks that it owns the directory in it
 
 
@@ -39,7 +41,7 @@ class RankDir:
 
     def log(self, stream: str) -> Path:
         """Raw output bytes; ``stream`` is ``stdout`` or ``stderr``."""
-        if stream not in ("stdout", "stderr"):
+        if stream not in STREAMS:
             raise ValueError(f"stream must be 'stdout' or 'stderr', not {stream!r}")
         return self.root / f"{stream}.log"
 
