@@ -41,9 +41,7 @@ def get(server: ApiServer, job: dict[str, Any], path: str, **query: Any) -> Any:
 
 def test_a_log_of_a_gigabyte_is_searched_in_pieces(server: ApiServer, job: dict[str, Any], write: WriteLog) -> None:
     path = write(b"start\n")
-    with path.open(
-        "r+b"
-    ) as file:  # sparse, with more holes than any keeper makes: it takes no room and is read as it is
+    with path.open("r+b") as file:  # sparse, with more holes than a keeper makes: it is read as it is
         for part in range(1, 200):
             file.seek(part << 12 + 1)
             file.write(b".")

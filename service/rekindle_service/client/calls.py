@@ -29,7 +29,7 @@ _PAGE_SIZE = 100  # jobs
 class LogChunk:
     """Raw bytes of a log; the next chunk starts at ``next_offset``.
 
-    ``removed``: so many bytes that were asked for are gone, since the log was larger than it may be; ``data`` follows.
+    ``removed``: number of requested bytes that are gone, since the log was larger than it may be.
     """
 
     data: bytes

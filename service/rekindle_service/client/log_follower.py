@@ -1,7 +1,7 @@
 """The output of all ranks, across attempts and restarts of the server, each line exactly once.
 
-Progress is counted in bytes of each log file, which keep their offsets even where a part is removed: after a lost connection the next read starts
-where the last one ended.
+Progress is counted in bytes of each log file, which keep their offsets even where a part is removed: after a lost
+connection the next read starts where the last one ended.
 """
 
 import re

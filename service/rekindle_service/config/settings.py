@@ -61,14 +61,14 @@ class Settings(BaseSettings):
         ge=MIN_LOG_BYTES,
         description="Space that each log of a rank may take; the first eighth and the latest output are kept.",
     )
-    keep_jobs_days: Days = Field(None, description="Delete finished jobs with all files after so many days.")
+    keep_jobs_days: Days = Field(None, description="Delete finished jobs with all files after this number of days.")
     keep_snapshots_days: Days = Field(
-        None, description="So many days after its end, a job keeps only its latest, best and pinned snapshots."
+        None, description="Days after which a finished job keeps only its latest, best and pinned snapshots."
     )
-    keep_logs_days: Days = Field(None, description="Remove output and metrics of a job so many days after its end.")
-    keep_events_days: Days = Field(None, description="Remove events of finished and deleted jobs after so many days.")
-    keep_audit_days: Days = Field(None, description="Remove entries of the audit log after so many days.")
-    keep_bundles_days: Days = Field(7, description="Remove uploaded code that no job refers to, so long after its use.")
+    keep_logs_days: Days = Field(None, description="Remove output and metrics of finished jobs after this many days.")
+    keep_events_days: Days = Field(None, description="Remove events of finished and deleted jobs after this many days.")
+    keep_audit_days: Days = Field(None, description="Remove entries of the audit log after this number of days.")
+    keep_bundles_days: Days = Field(7, description="Remove uploaded code that no job refers to, after this many days.")
     owner_bytes: int | None = Field(
         None, ge=0, description="Space for the jobs of one person; what finished jobs can spare is removed above it."
     )

@@ -61,7 +61,7 @@ class RetentionStore:
     def remove_events(self, before: float, kept_tombstones: Collection[str]) -> int:
         """Remove the events before a time, of jobs that have ended or are deleted; returns how many.
 
-        The tombstone of a job in ``kept_tombstones`` stays: it is what tells a deleted job from an unknown one.
+        The tombstone of a job in ``kept_tombstones`` stays: it distinguishes a deleted job from an unknown one.
         """
         with self._database.writing() as session:
             return _delete(session, delete(Event).where(*_old(before, kept_tombstones)))
