@@ -15,6 +15,7 @@ from rekindle_service.api.problem_details import RESPONSES, Problem, install_pro
 from rekindle_service.api.routes import (
     attempts,
     bundles,
+    disk,
     environment,
     events,
     experiments,
@@ -43,6 +44,7 @@ _MODULES = (
     recipes,
     experiments,
     machine,
+    disk,
     events,
 )
 API_ROUTERS: tuple[APIRouter, ...] = tuple(module.router for module in _MODULES)
