@@ -11,12 +11,12 @@ NOW = 1000 * DAY
 def a_stored_job(name: str, ended: float | None, **fields: Any) -> StoredJob:
     """``ended``: days ago."""
     ended_at = None if ended is None else NOW - ended * DAY
-    defaults = {"number": 1, "owner": None, "bytes": 100, "succeeded": False, "pinned": False, "log_bytes": 10}
+    defaults = {"number": 1, "owner": None, "bytes": 100, "succeeded": False, "pinned": False}
     return StoredJob(id=name, name=name, ended_at=ended_at, **{**defaults, **fields})
 
 
 def plan(rules: Rules, *jobs: StoredJob, snapshots: dict[str, list[Snapshot]] | None = None) -> list[Item]:
-    return plan_jobs(jobs, rules, NOW, lambda job: (snapshots or {}).get(job.id, []))
+    return plan_jobs(jobs, rules, NOW, lambda job: (snapshots or {}).get(job.id, []), lambda _: 10)
 
 
 def kinds(items: list[Item]) -> list[tuple[str, ItemKind, str]]:

@@ -18,7 +18,7 @@ from rekindle_service.store.retention_store import JobEntry
 
 _log = structlog.get_logger(__name__)
 
-_BLOCK = 512  # bytes, in which ``st_blocks`` counts
+BLOCK_BYTES = 512  # in which ``st_blocks`` counts
 _INTERVAL = 30.0  # seconds between two rounds
 _REFRESH = 120.0  # seconds after which a job that has not ended is measured again
 _MAX_ENTRIES = 5_000_000  # of one job; what comes after is not counted
@@ -72,7 +72,7 @@ def _sizes(root: Path, stopped: Callable[[], bool]) -> Iterator[tuple[str, int]]
                     if status.st_dev != device or (status.st_nlink > 1 and _known(seen, status)):
                         continue
                     first = part or entry.name
-                    yield first, status.st_blocks * _BLOCK
+                    yield first, status.st_blocks * BLOCK_BYTES
                     if stat.S_ISDIR(status.st_mode):
                         waiting.append((first, entry.path))
 

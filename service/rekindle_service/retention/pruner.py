@@ -14,13 +14,13 @@ import structlog
 from rekindle.contract.locks import lock_holder
 from rekindle.contract.run_dir.paths import STREAMS, RunDir
 from rekindle.contract.run_dir.snapshots import Manifest, SnapshotDir, read_pins, step_name
-from rekindle.contract.safe_open import open_beneath
+from rekindle.contract.safe_open import open_beneath, stat_beneath
 from rekindle.contract.states import TERMINAL, JobState
 from rekindle_service.config.home import Home
 from rekindle_service.jobs.actions import SNAPSHOTS_LOCK
 from rekindle_service.jobs.packaging.bundles import Bundles, bundle_id_of
 from rekindle_service.retention.deletions import Deletions, opened_beneath
-from rekindle_service.retention.disk_usage import DiskUsage, measure_directory
+from rekindle_service.retention.disk_usage import BLOCK_BYTES, DiskUsage, measure_directory
 from rekindle_service.retention.rules import Item, ItemKind, Rules, Snapshot, StoredJob, plan_jobs
 from rekindle_service.run_readers.ranks import rank_numbers, read_attempts
 from rekindle_service.run_readers.snapshots import SnapshotInfo, read_snapshots
@@ -64,7 +64,8 @@ class Pruner:
         now = time.time()
         entries = {entry.id: entry for entry in self._store.retention.jobs() if owner in (None, entry.owner)}
         jobs = [self._stored(entry) for entry in entries.values()]
-        items = plan_jobs(jobs, rules, now, lambda job: self._spared(entries[job.id]))
+        spared, log_bytes = (lambda job: self._spared(entries[job.id])), (lambda job: self._log_bytes(job.id))
+        items = plan_jobs(jobs, rules, now, spared, log_bytes)
         return items if owner is not None else [*items, *self._plan_bundles(rules, now), *self._plan_rows(rules, now)]
 
     def _stored(self, entry: JobEntry) -> StoredJob:
@@ -78,7 +79,6 @@ class Pruner:
             bytes=usage.total,
             succeeded=entry.state is JobState.SUCCEEDED,
             pinned=entry.finished and bool(read_pins(self._home.run_dir(entry.id).pins)),
-            log_bytes=usage.logs,
         )
 
     def _spared(self, entry: JobEntry) -> list[Snapshot]:
@@ -92,6 +92,11 @@ class Pruner:
             return []
         spared = [Snapshot(step_name(each.step), each.bytes) for each in reversed(found) if each.step not in needed]
         return [*_remains(run_dir), *spared]
+
+    def _log_bytes(self, job_id: str) -> int:
+        run_dir = self._home.run_dir(job_id)
+        found = (stat_beneath(run_dir.root, path) for path in _logs(run_dir))
+        return sum(status.st_blocks * BLOCK_BYTES for status in found if status is not None)
 
     def _plan_bundles(self, rules: Rules, now: float) -> Iterator[Item]:
         if rules.bundles_days is None:

@@ -53,7 +53,6 @@ class StoredJob:
     bytes: int
     succeeded: bool
     pinned: bool  # a person has pinned one of its snapshots
-    log_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +70,15 @@ class Item:
 
 
 SnapshotsOf = Callable[[StoredJob], Sequence[Snapshot]]
-"""The snapshots that a job can spare, oldest first. It is asked only where a rule needs it."""
+"""The snapshots that a job can spare, oldest first. It is asked only where a rule needs it, as the next one."""
+
+LogBytesOf = Callable[[StoredJob], int]
+"""The bytes of output and metrics of a job."""
 
 
-def plan_jobs(jobs: Sequence[StoredJob], rules: Rules, now: float, snapshots: SnapshotsOf) -> list[Item]:
+def plan_jobs(
+    jobs: Sequence[StoredJob], rules: Rules, now: float, snapshots: SnapshotsOf, log_bytes: LogBytesOf
+) -> list[Item]:
     """What goes of the jobs: by age first, then, where a limit of space is exceeded still, the oldest first.
 
     A limit of space takes what a finished job can spare, and whole jobs only of those that have succeeded: one that has
@@ -82,7 +86,7 @@ def plan_jobs(jobs: Sequence[StoredJob], rules: Rules, now: float, snapshots: Sn
     """
     plan = _Plan()
     for job in _finished(jobs):
-        for item in _by_age(job, rules, now, snapshots):
+        for item in _by_age(job, rules, now, snapshots, log_bytes):
             plan.add(item)
     for limit, group, reason in _groups(jobs, rules):
         _fit(plan, limit, group, reason, snapshots)
@@ -120,7 +124,7 @@ def _finished(jobs: Iterable[StoredJob]) -> list[StoredJob]:
     return sorted((job for job in jobs if job.ended_at is not None), key=lambda job: job.ended_at or 0.0)
 
 
-def _by_age(job: StoredJob, rules: Rules, now: float, snapshots: SnapshotsOf) -> Iterator[Item]:
+def _by_age(job: StoredJob, rules: Rules, now: float, snapshots: SnapshotsOf, log_bytes: LogBytesOf) -> Iterator[Item]:
     age = now - (job.ended_at or now)
     if _older(age, rules.jobs_days) and not job.pinned:
         yield _job_item(job, f"it ended more than {rules.jobs_days:g} days ago (keep_jobs_days)")
@@ -128,9 +132,9 @@ def _by_age(job: StoredJob, rules: Rules, now: float, snapshots: SnapshotsOf) ->
     if _older(age, rules.snapshots_days):
         reason = f"its job ended more than {rules.snapshots_days:g} days ago and keeps its latest (keep_snapshots_days)"
         yield from (_snapshot_item(job, snapshot, reason) for snapshot in snapshots(job))
-    if _older(age, rules.logs_days) and job.log_bytes:
+    if _older(age, rules.logs_days) and (size := log_bytes(job)):
         reason = f"its job ended more than {rules.logs_days:g} days ago (keep_logs_days)"
-        yield Item(ItemKind.LOGS, job.log_bytes, reason, job.id, job.number, job.name, job.owner)
+        yield Item(ItemKind.LOGS, size, reason, job.id, job.number, job.name, job.owner)
 
 
 def _groups(jobs: Sequence[StoredJob], rules: Rules) -> Iterator[tuple[int, list[StoredJob], str]]:

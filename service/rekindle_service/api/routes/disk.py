@@ -26,9 +26,7 @@ router = APIRouter(tags=["disk"])
 
 _MAX_ITEMS = 1000
 _DATABASE_SUFFIXES = ("", "-wal", "-shm")
-_SETTINGS = {
-    name: name.removeprefix("keep_") for name in PruneRequest.model_fields if name not in ("dry_run", "owner")
-}
+_SETTINGS = {name: name.removeprefix("keep_") for name in PruneRequest.model_fields if name not in ("dry_run", "owner")}
 """Fields of ``Rules`` by their names in a request, which are those of the settings."""
 
 

@@ -5,7 +5,8 @@ from typing import Annotated
 from pydantic import BaseModel, Field
 
 from rekindle_service.api.pagination import Page
-from rekindle_service.api.schemas.common import STRICT, ResponseModel, Timestamp
+from rekindle_service.api.schemas.common import ResponseModel, Timestamp
+from rekindle_service.api.schemas.requests import STRICT
 from rekindle_service.retention.rules import ItemKind
 
 
