@@ -22,6 +22,9 @@ from rekindle_service.jobs.scheduler_health import SchedulerHealth
 from rekindle_service.jobs.submitter import Submitter
 from rekindle_service.machine.devices import find_machine
 from rekindle_service.machine.monitor import MachineMonitor
+from rekindle_service.retention.deletions import Deletions
+from rekindle_service.retention.retention import Retention
+from rekindle_service.retention.rules import Rules
 from rekindle_service.store import Store
 
 TOKEN = "token-of-the-tests"
@@ -68,6 +71,7 @@ def api_server(root: Path) -> Iterator[ApiServer]:
         store=store,
         machine=machine,
         monitor=MachineMonitor(machine, home.root),
+        retention=Retention.of(home, store, Deletions(home), Rules(bundles_days=7)),
         submitter=Submitter(store, home, machine, check_python=lambda _: None, checkout=check_out),
         credentials=Credentials(TOKEN),
         host="127.0.0.1",

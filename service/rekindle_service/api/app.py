@@ -16,6 +16,7 @@ from rekindle_service.api.query_params import STRICT_QUERY
 from rekindle_service.api.routes import (
     attempts,
     bundles,
+    disk,
     environment,
     events,
     experiments,
@@ -42,6 +43,7 @@ _MODULES = (
     recipes,
     experiments,
     machine,
+    disk,
     events,
 )
 API_ROUTERS: tuple[APIRouter, ...] = tuple(module.router for module in _MODULES)

@@ -21,6 +21,7 @@ from rekindle_service.jobs.scheduler_health import SchedulerHealth
 from rekindle_service.jobs.submitter import Submitter
 from rekindle_service.machine.devices import Machine
 from rekindle_service.machine.monitor import MachineMonitor
+from rekindle_service.retention.retention import Retention
 from rekindle_service.run_readers.ranks import rank_numbers, read_attempts
 from rekindle_service.store import Store
 from rekindle_service.store.tables import Job
@@ -38,6 +39,7 @@ class AppState:
     store: Store
     machine: Machine
     monitor: MachineMonitor
+    retention: Retention
     submitter: Submitter
     credentials: Credentials
     host: str

@@ -27,10 +27,14 @@ _PAGE_SIZE = 100  # jobs
 
 @dataclass(frozen=True, slots=True)
 class LogChunk:
-    """Raw bytes of a log; the next chunk starts at ``next_offset``."""
+    """Raw bytes of a log; the next chunk starts at ``next_offset``.
+
+    ``removed``: number of requested bytes that are gone, since the log was larger than it may be.
+    """
 
     data: bytes
     next_offset: int
+    removed: int = 0
 
 
 class ApiCalls:
@@ -207,7 +211,9 @@ class ApiCalls:
 
     async def _log(self, job_id: str, rank: int, **params: Any) -> LogChunk:
         response = await self._send("GET", _job(job_id, f"ranks/{rank}/log"), params=params)
-        return LogChunk(response.content, int(response.headers["X-Next-Offset"]))
+        removed = "X-Removed-From" in response.headers and "offset" in params
+        skipped = int(response.headers["X-Offset"]) - int(params["offset"]) if removed else 0
+        return LogChunk(response.content, int(response.headers["X-Next-Offset"]), skipped)
 
     async def _send(self, method: str, path: str, **options: Any) -> httpx2.Response:
         policy = self._reconnect if method == "GET" else None

@@ -1,10 +1,12 @@
 """Deletions: directories are removed by a thread of their own, and what cannot be removed is reported and retried."""
 
 import errno
+import os
 import secrets
 import threading
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -74,10 +76,14 @@ class Deletions:
         run_dir = self._home.run_dir(job_id)
         self._request(_Deletion(self._home.deleted_run(job_id), run_dir.root, run_dir))
 
-    def remove_directory(self, path: Path) -> None:
-        """Remove a directory in the home. It disappears before the return. Raises OSError where it cannot be moved."""
+    def remove_beneath(self, root: Path, path: Path) -> None:
+        """Remove the directory ``path`` beneath ``root``, to which no link may lead; it disappears before the return.
+
+        Raises OSError where it cannot be moved.
+        """
         trash = self._home.runs / f"{_TRASH}{path.name}-{secrets.token_hex(6)}"
-        path.rename(trash)
+        with opened_beneath(root, path.parent) as directory:
+            os.rename(path.name, trash, src_dir_fd=directory)  # relative to a descriptor
         self._request(_Deletion(trash))
 
     def _request(self, deletion: _Deletion) -> None:
@@ -204,3 +210,17 @@ def _move(source: Path, trash: Path) -> None:
     """Under its own name until now, from now on under that of the trash; a second try finds it moved."""
     with suppress(FileNotFoundError):
         source.rename(trash)
+
+
+@contextmanager
+def opened_beneath(root: Path, directory: Path) -> Iterator[int]:
+    """A descriptor of ``directory``, to which no link below ``root`` leads. Raises OSError."""
+    fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for part in directory.relative_to(root).parts:
+            inner = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=fd)
+            os.close(fd)
+            fd = inner
+        yield fd
+    finally:
+        os.close(fd)

@@ -17,6 +17,7 @@ from rekindle_service.store.experiment_store import ExperimentStore
 from rekindle_service.store.mutations import by_key, insert, last_value, move, next_value, record, set_columns
 from rekindle_service.store.projection import RowChanges
 from rekindle_service.store.recovery_store import RecoveryStore
+from rekindle_service.store.retention_store import RetentionStore
 from rekindle_service.store.tables import Attempt, Event, Job
 from rekindle_service.store.totals import Totals, archive_counts, goodput, jobs_by_state, totals
 
@@ -46,6 +47,7 @@ class Store(Database):
         self.experiments = ExperimentStore(self, self._changing_queue)
         self.deliveries = DeliveryStore(self)
         self.recovery = RecoveryStore(self)
+        self.retention = RetentionStore(self)
 
     @contextmanager
     def _changing_queue(self) -> Iterator[Session]:

@@ -14,6 +14,9 @@ MAX_RANKS = 4096  # of a job
 HEALTHY_SECONDS = 600.0
 """Default of the setting ``healthy_seconds``, for which a running attempt clears the count of failures."""
 
+MIN_LOG_BYTES = 1 << 20
+"""Least value of the setting ``log_bytes``."""
+
 
 class TargetKind(StrEnum):
     """What the ranks run."""

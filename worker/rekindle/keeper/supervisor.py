@@ -157,6 +157,7 @@ class Keeper:
             environment=environment,
             warm=self._warm,
             deadline=self._deadline,
+            log_bytes=self._intent.log_bytes,
             requested_stop=self._requested_stop,
         )
         result = Attempt(plan, self._run_dir, self._journal, self._events, self._launcher).run()

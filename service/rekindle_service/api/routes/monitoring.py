@@ -59,7 +59,13 @@ def readyz(state: AppStateDep, response: Response) -> Readiness:
     if (jobs := state.scheduler_health().jobs_problem()) is not None:
         checks["jobs"] = jobs  # the others are looked after: the server is ready for more
     response.status_code = 200 if ready else 503
-    return Readiness(status="ready" if ready else "not ready", checks=checks)
+    return Readiness(status="ready" if ready else "not ready", checks=checks, warnings=_warnings(state))
+
+
+def _warnings(state: AppState) -> list[str]:
+    """Without a token nobody learns which job it is about."""
+    stuck = len(state.retention.deletions.stuck())
+    return [f"{stuck} directories cannot be deleted; see the page Disk"] if stuck else []
 
 
 def _database(state: AppState) -> str:
