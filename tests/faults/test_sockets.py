@@ -32,6 +32,20 @@ for address in sys.argv[2:]:
 """
 
 
+_INTRUDER = """
+import encodings.idna, os, socket, struct, sys
+os.setgroups([])
+os.setresuid(*[int(sys.argv[1])] * 3)
+held = []
+for port in map(int, sys.argv[2:]):
+    for number in range(4):
+        held.append(socket.create_connection(("127.0.0.1", port), source_address=("127.0.0.9", 0)))
+        held[-1].sendall(struct.pack("<q", number))
+print("connected", flush=True)
+sys.stdin.read()
+"""
+
+
 def listeners(run: FaultyRun, which: Callable[[psutil.Process], bool] = lambda _: True) -> set[tuple[str, int]]:
     """Host and port of all that the keeper's tree listens on; of the processes that are ``which``."""
     found = set()
@@ -86,3 +100,25 @@ def test_a_job_of_one_process_listens_on_loopback_too(begin):
     assert hosts == {"127.0.0.1"}
     (run.run_dir.snapshots / "stop").touch()
     assert run.finish() == "succeeded", run.story()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+@pytest.mark.parametrize("warm", [True, False])
+def test_a_group_that_another_user_has_joined_ends_the_attempt_before_the_script_uses_it(begin, warm):
+    """gloo takes the first who connects for the peer, and a peer may send what is unpickled."""
+    run = begin("group.py", "late", warm=warm)
+    ports = until(
+        lambda: [port for _, port in listeners(run, lambda each: each.name() == "rank 0")], "gloo listens", 60
+    )
+    attack = [sys.executable, "-c", _INTRUDER, str(NOBODY), *map(str, ports)]
+    with subprocess.Popen(attack, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as intruder:
+        assert intruder.stdout.readline() == b"connected\n"
+        (run.run_dir.snapshots / "go").touch()
+        run.reach_record(RecordType.ATTEMPT_ENDED)
+        intruder.communicate()
+    (run.run_dir.snapshots / "stop").touch()
+    assert run.finish() == "succeeded", run.story()
+    first = run.outcomes()[0]
+    assert (first["exception"], first["rank"]) == ("ForeignPeerError", 0), run.story()
+    assert f"user {NOBODY} of this machine" in first["message"]
+    assert run.log(0, attempt=1) == ""
