@@ -11,6 +11,7 @@ import stat
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from rekindle.contract.socket_owner import peer_uid
@@ -57,7 +58,7 @@ def _verify_groups() -> None:
 def _own_sockets() -> dict[int, int]:
     """Inode → descriptor of every socket that this process has open."""
     sockets: dict[int, int] = {}
-    for fd in map(int, os.listdir("/proc/self/fd")):
+    for fd in [int(entry.name) for entry in Path("/proc/self/fd").iterdir()]:
         with suppress(OSError):  # closed since, by another thread
             status = os.fstat(fd)
             if stat.S_ISSOCK(status.st_mode):
