@@ -12,6 +12,7 @@ from e2e.waiting import until
 from faults.faulty_run import FaultyRun
 from rekindle.contract.job import LaunchMode
 from rekindle.contract.run_dir.journal import RecordType
+from rekindle.contract.states import JobIntent
 
 NOBODY = 65534
 _ATTACK = """
@@ -92,14 +93,16 @@ def test_no_process_of_a_job_listens_beyond_loopback_and_no_other_user_writes_in
     assert run.classes() == ["success"]
 
 
-def test_a_job_of_one_process_listens_on_loopback_too(begin):
-    run = begin("group.py", "alone", launch=LaunchMode.PROCESS, ranks=1)
-    run.reach_step(2)
-    run.reach_record(RecordType.RANKS_RUNNING)
+@pytest.mark.parametrize(("how", "warm"), [("spawn", True), ("fork", False)])
+def test_a_job_of_one_process_and_what_it_starts_listen_on_loopback_too(begin, how, warm):
+    """Whose store torch would serve on all interfaces."""
+    run = begin("process_tree.py", how, "wait", launch=LaunchMode.PROCESS, ranks=1, warm=warm)
+    until(lambda: run.log(0).count(" of 2 counts 2") == 2, "both children train", 60)
     hosts = {host for host, _ in listeners(run)}
-    assert hosts == {"127.0.0.1"}
-    (run.run_dir.snapshots / "stop").touch()
-    assert run.finish() == "succeeded", run.story()
+    assert hosts <= {"127.0.0.1", "::1"}
+    assert hosts
+    run.want(JobIntent.CANCEL)
+    assert run.finish() == "cancelled", run.story()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")

@@ -8,51 +8,33 @@ group has been made, and before the script can use it, the kernel is asked for t
 import os
 import socket
 import stat
-import sys
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
 from rekindle.contract.socket_owner import peer_uid
 
-_MODULE, _FUNCTION = "torch.distributed.distributed_c10d", "_new_process_group_helper"
+FUNCTION = "_new_process_group_helper"
 
 
 class ForeignPeerError(RuntimeError):
     """Another user has connected to a socket on which this rank awaited its peers."""
 
 
-def verify_peers_of_groups() -> None:
-    """Check every group that torch makes in this process from now on; torch may be imported only later."""
-    if _is_loaded():
-        _verify_groups()
-        return
-    pending = [True]
+def verify_groups(distributed: Any) -> None:
+    """Check every group that torch makes from now on; ``distributed`` is its module ``distributed_c10d``."""
+    make_group = getattr(distributed, FUNCTION)
 
-    def verify_when_loaded(event: str, _: tuple[object, ...]) -> None:
-        if event == "import" and pending and _is_loaded():
-            pending.clear()
-            _verify_groups()
-
-    sys.addaudithook(verify_when_loaded)
-
-
-def _is_loaded() -> bool:
-    return hasattr(sys.modules.get(_MODULE), _FUNCTION)
-
-
-def _verify_groups() -> None:
-    module: Any = sys.modules[_MODULE]
-    make_group = getattr(module, _FUNCTION)
-
+    @wraps(make_group)
     def make_and_verify(*arguments: Any, **options: Any) -> Any:
         before = set(_own_sockets())
         group = make_group(*arguments, **options)
         _verify([fd for inode, fd in _own_sockets().items() if inode not in before])
         return group
 
-    setattr(module, _FUNCTION, make_and_verify)
+    setattr(distributed, FUNCTION, make_and_verify)
 
 
 def _own_sockets() -> dict[int, int]:

@@ -24,11 +24,11 @@ from rekindle.contract.run_dir.control import ControlMessage, MessageType, notif
 from rekindle.contract.run_dir.json_records import read_record
 from rekindle.contract.run_dir.paths import RankDir, RunDir
 from rekindle.contract.run_dir.rank_records import RankDone, RankState, RankStatus
+from rekindle.rank import distributed_hooks
 from rekindle.rank.agent_store import leave_agent_store_to_this_rank
 from rekindle.rank.entrypoint import reset_multiprocessing, run_target
 from rekindle.rank.failure import describe, exit_code, position, print_like_python
 from rekindle.rank.file_tracking import track_files
-from rekindle.rank.gloo_peers import verify_peers_of_groups
 from rekindle.rank.handlers import install_fault_handler, open_debug_server, register_stack_dump, save_collectives
 from rekindle.rank.output import capture_output, flush_open_files
 
@@ -79,7 +79,7 @@ def _become_a_rank(env: RankEnv, rank_dir: RankDir) -> None:
     os.environ.update(tracker_environment(env, os.environ))
     reset_multiprocessing()
     leave_agent_store_to_this_rank()
-    verify_peers_of_groups()
+    distributed_hooks.install()
     gc.freeze()  # what is loaded already stays shared with the keeper, and is not the script's
 
 
