@@ -1,6 +1,7 @@
 """Ranks that form a group and pass objects round until the file ``stop`` is there. Knows nothing of rekindle.
 
-``rpc`` uses torch's RPC too; ``own`` makes rank 0 serve a store where torchrun has announced one, as older scripts do.
+``rpc`` uses torch's RPC too; ``own`` makes rank 0 serve a store where torchrun has announced one, as older scripts do;
+``late``: rank 1 waits for the file ``go`` first.
 """
 
 import os
@@ -16,6 +17,8 @@ STOP = Path(os.environ["REKINDLE_SNAPSHOT_DIR"], "stop")
 
 
 def main() -> None:
+    while "late" in sys.argv and os.environ["RANK"] == "1" and not STOP.with_name("go").exists():
+        time.sleep(0.02)
     dist.init_process_group("gloo")
     rank, world_size = dist.get_rank(), dist.get_world_size()
     if "rpc" in sys.argv:

@@ -14,15 +14,12 @@ CLEANUP_GRACE = 2.0  # seconds for processes that clean up after others that hav
 CLEANUP_HELPERS = (b"multiprocessing.resource_tracker", b"torch_shm_manager")
 
 
-def descendants(pid: int, *, spared: int | None = None) -> list[int]:
-    """Every process below ``pid``, nearest first, but ``spared`` and all below it.
-
-    The keeper adopts orphans, so none of a run's can leave its tree.
-    """
+def descendants(pid: int) -> list[int]:
+    """Every process below ``pid``, nearest first. The keeper adopts orphans, so none of a run's can leave its tree."""
     found: list[int] = []
     level = [pid]
     while level:
-        level = [child for parent in level for child in _children(parent) if child != spared]
+        level = [child for parent in level for child in _children(parent)]
         found += level
     return found
 

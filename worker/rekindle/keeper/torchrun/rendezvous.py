@@ -6,7 +6,7 @@ in memory. The ranks share another, which the agent serves to processes of the s
 
 from argparse import Namespace
 
-from torch.distributed import HashStore
+from torch.distributed import HashStore  # type: ignore[attr-defined]  # which is public all the same
 from torch.distributed.elastic.rendezvous import (
     RendezvousHandler,
     RendezvousInfo,

@@ -20,7 +20,7 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import NoReturn
 
-from torch.distributed import TCPStore
+from torch.distributed import TCPStore  # type: ignore[attr-defined]  # which is public all the same
 
 from rekindle.contract.processes import die_with_parent, set_process_name
 from rekindle.contract.socket_owner import Address, peer_uid
