@@ -117,12 +117,16 @@ class Reconciler:
         jobs = self._store.jobs_in(HOLDING_SLOTS)
         holding = {job.id for job in jobs}
         self._keepers.reap(holding)
+        self._runner.forget(self._is_over)
         self._leaving = {job_id: leaving for job_id, leaving in self._leaving.items() if job_id in holding}
         read_progress = time.monotonic() - self._progress_at >= _PROGRESS_INTERVAL
         if read_progress:
             self._progress_at = time.monotonic()
         for job in jobs:
             self._runner.run(job.id, partial(self._reconcile_job, job, read_progress))
+
+    def _is_over(self, subject: str) -> bool:
+        return is_job_id(subject) and self._store.job_state(subject) not in HOLDING_SLOTS | {JobState.QUEUED}
 
     def _reconcile_job(self, job: Job, read_progress: bool) -> None:
         """Read what happened, propagate the intent, and make sure that there is a keeper."""
