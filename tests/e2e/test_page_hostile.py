@@ -19,20 +19,21 @@ _INJECTED = (
 )
 
 
-def _fill(job: PlayedJob) -> None:
+def _fill(job: PlayedJob, *, reports: bool) -> None:
     """Every text that a job can leave in its run directory, or that its keeper takes over from there."""
     job.begin_attempt()
     rank = job.run_dir.attempt(1).rank(0)
     status = dict(read_json(rank.status) or {})
     texts = dict.fromkeys(("host", "device", "phase", "notice", "snapshot_policy"), _PAYLOAD)
-    write_json(rank.status, {**status, **texts, "step": 5}, durable=False)
+    write_json(rank.status, {**status, **texts, "step": 5 if reports else None}, durable=False)
     for stream in ("stdout", "stderr"):
         job.write(f"{_PAYLOAD}\n\x1b]8;;javascript:globalThis.pwned=1\x07link\x1b]8;;\x07\n".encode(), stream=stream)
     for step in range(1, 4):
         job.metric(step, **{_PAYLOAD: float(step), "loss": 1.0})
-    job.snapshot(40, Score(_PAYLOAD, 1.0))
+    if reports:
+        job.snapshot(40, Score(_PAYLOAD, 1.0))
     checkpoint = Checkpoint(f"/out/{_PAYLOAD}.pt", _PAYLOAD, 10, time.time(), 1)
-    write_json(job.run_dir.observed, Observations(1, False, [checkpoint], [], 5, 1).to_json())
+    write_json(job.run_dir.observed, Observations(attempt=1, checkpoints=[checkpoint], estimated_step=5).to_json())
     environment = {"host": _PAYLOAD, "python": _PAYLOAD, "packages": {_PAYLOAD: _PAYLOAD}}
     write_json(job.run_dir.surroundings, environment)
     write_json(job.run_dir.attempt(1).arguments, ["--x", _PAYLOAD])
@@ -43,12 +44,14 @@ def test_markup_that_a_job_writes_is_text_on_every_page(
     page: Page, server: ServeProcess, play: Callable[..., PlayedJob]
 ) -> None:
     jobs = [play(f"{_PAYLOAD} {number}", args=[_PAYLOAD], env={"NAME": _PAYLOAD}) for number in range(2)]
-    for job in jobs:
-        _fill(job)
     first, second = jobs
+    _fill(first, reports=True)
+    _fill(second, reports=False)
+    page.goto(f"{server.url}/jobs/{second.id}")
+    expect(page.locator("#checkpoints")).to_contain_text("<img src=x")
+    assert page.evaluate(_INJECTED) == 0
     page.goto(f"{server.url}/jobs/{first.id}")
     expect(page.locator("#log-lines .log-line").first).to_contain_text("<img src=x")
-    expect(page.locator("#checkpoints")).to_contain_text("<img src=x")
     expect(page.locator("#metric-picker")).to_contain_text("<img src=x")
     assert page.evaluate(_INJECTED) == 0
     outcome = Outcome(

@@ -118,7 +118,7 @@ def test_a_job_whose_files_do_not_answer_leaves_the_server_ready(tmp_path: Path)
         object.__setattr__(server.state, "scheduler_health", lambda: health)
         answer = server.api.get("/readyz")
         assert (answer.status_code, answer.json()["status"]) == (200, "ready")
-        assert "abcdefghij: 40 s" in answer.json()["checks"]["jobs"]
+        assert "abcdefghij, for 40 s" in answer.json()["checks"]["jobs"]
         metrics = server.api.get("/metrics").text
         assert "rekindle_jobs_unresponsive 1.0" in metrics
         assert "rekindle_scheduler_failing 2.0" in metrics

@@ -225,7 +225,7 @@ class Reconciler:
         """Why this job cannot start: see ``SpaceGate.lack``, which reads its files."""
         found: list[str | None] = []
         self._runner.run(job.id, lambda: found.append(self._space.lack(job)))
-        return found[0] if found else "its files, which do not respond or cannot be read"
+        return found[0] if found else "unknown: the files of the job do not respond or cannot be read"
 
     def _apply_queued_intents(self) -> bool:
         """A queued job has no keeper to carry out a request: it takes effect at once. False: not for all jobs."""
