@@ -93,6 +93,10 @@ JobDep = Annotated[Job, Depends(find_job)]
 
 
 def find_run_dir(state: AppStateDep, job: JobDep) -> RunDir:
+    """Raises ProblemError (503) where the files of the job do not respond: no thread is to wait for them, too."""
+    if job.id in state.scheduler_health().stuck:
+        detail = f"the files of job {job.id} do not respond: check the file system of {state.home.run_dir(job.id).root}"
+        raise ProblemError(503, "files-unresponsive", detail, headers={"Retry-After": "10"})
     return state.home.run_dir(job.id)
 
 

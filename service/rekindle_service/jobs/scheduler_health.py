@@ -26,5 +26,7 @@ class SchedulerHealth:
         """Jobs that nobody can look after, for a person; the others are not affected."""
         if not self.stuck:
             return None
-        longest = max(self.stuck, key=lambda job_id: self.stuck[job_id])
-        return f"the files of {len(self.stuck)} do not answer, longest those of {longest}: {self.stuck[longest]:.0f} s"
+        slowest = max(self.stuck, key=lambda job_id: self.stuck[job_id])
+        return (
+            f"the files of {len(self.stuck)} do not answer, first those of {slowest}, for {self.stuck[slowest]:.0f} s"
+        )

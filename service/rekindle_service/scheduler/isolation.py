@@ -3,7 +3,7 @@
 import queue
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import structlog
@@ -85,9 +85,9 @@ class IsolatedRunner:
         """How many subjects have failed at their latest action. Any thread may call it."""
         return len(self._failures)
 
-    def forget(self, keep: Collection[str]) -> None:
-        """Drop the failures of subjects other than ``keep``."""
-        for subject in [each for each in self._failures if each not in keep]:
+    def forget(self, is_over: Callable[[str], bool]) -> None:
+        """Drop the failures of subjects that are over."""
+        for subject in [each for each in self._failures if is_over(each)]:
             del self._failures[subject]
 
     def run(self, subject: str, action: Callable[[], None]) -> None:

@@ -122,12 +122,16 @@ class Reconciler:
         jobs = self._store.jobs_in(HOLDING_SLOTS)
         holding = {job.id for job in jobs}
         self._keepers.reap(holding)
+        self._runner.forget(self._is_over)
         self._leaving = {job_id: leaving for job_id, leaving in self._leaving.items() if job_id in holding}
         read_progress = time.monotonic() - self._progress_at >= _PROGRESS_INTERVAL
         if read_progress:
             self._progress_at = time.monotonic()
         for job in jobs:
             self._runner.run(job.id, partial(self._reconcile_job, job, read_progress))
+
+    def _is_over(self, subject: str) -> bool:
+        return is_job_id(subject) and self._store.job_state(subject) not in HOLDING_SLOTS | {JobState.QUEUED}
 
     def _reconcile_job(self, job: Job, read_progress: bool) -> None:
         """Read what happened, propagate the intent, and make sure that there is a keeper."""
@@ -220,11 +224,17 @@ class Reconciler:
             revision = -1  # again in the next iteration
         taken = [name for job in self._store.jobs_in(HOLDING_SLOTS) for name in job.devices]
         queue, job_state = self._store.queue(), cache(self._store.job_state)
-        allocation = allocate(queue, self._machine, taken, job_state, self._space.state, self._space.lack)
+        allocation = allocate(queue, self._machine, taken, job_state, self._space.state, self._lack_of_space)
         self._store.update_queue(allocation.queue_positions)
         for job, devices in allocation.starts:
             self._start(job, devices)
         self._scheduled = revision, self._space.state
+
+    def _lack_of_space(self, job: Job) -> str | None:
+        """Why this job cannot start: see ``SpaceGate.lack``, which reads its files."""
+        found: list[str | None] = []
+        self._runner.run(job.id, lambda: found.append(self._space.lack(job)))
+        return found[0] if found else "unknown: the files of the job do not respond or cannot be read"
 
     def _apply_queued_intents(self) -> bool:
         """A queued job has no keeper to carry out a request: it takes effect at once. False: not for all jobs."""

@@ -12,7 +12,7 @@ from rekindle.contract.safe_open import open_beneath, open_regular
 
 NO_SPACE_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT})
 MAX_LINE = 16 << 20  # bytes of a line that are held in memory
-_MAX_ENDLESS = 1 << 28  # bytes
+_MAX_ENDLESS = 1 << 26  # bytes
 _PROBE = bytes(4096)  # less space than this, and no status, marker or journal record fits
 
 
@@ -101,38 +101,37 @@ def read_lines(path: Path, offset: int = 0) -> Iterator[tuple[int, dict[str, Any
         yield from json_lines(file, offset)
 
 
-def json_lines(file: BinaryIO, offset: int = 0, *, max_line: int = MAX_LINE) -> Iterator[tuple[int, dict[str, Any]]]:
+def json_lines(
+    file: BinaryIO, offset: int = 0, *, max_line: int = MAX_LINE, end: int | None = None
+) -> Iterator[tuple[int, dict[str, Any]]]:
     """Every complete JSON object line from byte ``offset`` on, each with the offset just after it.
 
     A last line without its newline is not complete yet. A complete line that is not a JSON object was torn by a crash,
-    and one of more than ``max_line`` bytes is never held in memory: both are skipped.
+    and one of more than ``max_line`` bytes is never held in memory: both are skipped. ``end``: see ``complete_lines``.
     """
-    for end, line in complete_lines(file, offset, max_line=max_line):
+    for after, line in complete_lines(file, offset, max_line=max_line, end=end):
         value = parse_json(line)
         if isinstance(value, dict):
-            yield end, value
+            yield after, value
 
 
 def complete_lines(
     file: BinaryIO, offset: int = 0, *, max_line: int = MAX_LINE, end: int | None = None
 ) -> Iterator[tuple[int, bytes]]:
-    """Every line from byte ``offset`` on with the offset just after it; one of more than ``max_line`` bytes is empty.
+    """Every line from byte ``offset`` on with the offset just after it.
 
-    ``end``: no line that begins there or later is read. A line that has no end within ``_MAX_ENDLESS`` bytes, such as
-    the hole of a sparse file, ends the reading there.
+    Of a line of more than ``max_line`` bytes each piece comes as an empty line. Nothing that begins at ``end`` or later
+    is read, nor anything after more than 64 MiB without the end of a line, such as the hole of a sparse file.
     """
     file.seek(offset)
-    begin = offset
-    while (end is None or begin < end) and (line := file.readline(max_line)):
+    too_long = 0  # bytes of the line so far
+    while (end is None or offset < end) and too_long <= _MAX_ENDLESS and (line := file.readline(max_line)):
         offset += len(line)
         whole = line.endswith(b"\n")
         if not whole and len(line) < max_line:
             return
-        if whole:
-            yield offset, b"" if begin < offset - len(line) else line
-            begin = offset
-        elif offset - begin > max(_MAX_ENDLESS, max_line):
-            return
+        yield offset, line if whole and not too_long else b""
+        too_long = 0 if whole else too_long + len(line)
 
 
 def parse_json(text: bytes) -> Any | None:

@@ -43,7 +43,7 @@ class Range:
 
 
 @dataclass(frozen=True, slots=True)
-class Longest:
+class MaxLength:
     """Annotates text with the number of characters after which it is cut off: a record is not lost for its words."""
 
     characters: int
@@ -52,8 +52,9 @@ class Longest:
         return value[: self.characters]
 
 
-Line = Annotated[str, Longest(1000)]  # what a page shows in one line
-Sentences = Annotated[str, Longest(20_000)]
+Line = Annotated[str, MaxLength(1000)]  # what a page shows in one line
+PathText = Annotated[str, MaxLength(4096)]
+Sentences = Annotated[str, MaxLength(20_000)]
 Count = Annotated[int, Range(0, 1 << 53)]  # what a database and JavaScript can hold
 Amount = Annotated[float, Range(0, 1e15)]
 
