@@ -57,7 +57,7 @@ def is_served(served: Served) -> bool:
 
 
 def test_a_login_of_megabytes_is_rejected_unread(served: Served) -> None:
-    body = json.dumps({"token": "x", **{f"k{number}": number for number in range(300_000)}}).encode()
+    body = json.dumps({"token": "x", **{f"k{number}": number for number in range(200_000)}}).encode()
     for _ in range(2):
         assert served.status("POST", "/login", body, JSON) == 413
 
@@ -474,7 +474,7 @@ def test_files_that_vanish_give_a_problem_or_an_incomplete_download(tmp_path: Pa
 
 def test_thousands_of_connections_lock_nobody_out(served: Served, pytestconfig: pytest.Config) -> None:
     """Half of them are kept, in the middle of a head or of a login: more than strangers may have."""
-    number_of_connections = 10_000 if pytestconfig.getoption("--soak") else 3_000
+    number_of_connections = 10_000 if pytestconfig.getoption("--soak") else 2_400
     with ExitStack() as stack:
         for number in range(number_of_connections):
             client = socket.create_connection(served.address, timeout=60)
