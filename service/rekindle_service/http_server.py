@@ -27,7 +27,7 @@ _REJECTED_BODY_TIMEOUT = 300.0
 """Seconds for the rest of an upload that was rejected already: most clients read no answer before its end."""
 
 _ANONYMOUS_BODY_TIMEOUT = 15.0
-_ANONYMOUS_BODY_BYTES = 8 << 20
+_ANONYMOUS_BODY_BYTES = 16 << 20
 """As much of the rest of a rejected body is read of a client that has shown no valid token."""
 
 _MAX_CONNECTIONS = 4096

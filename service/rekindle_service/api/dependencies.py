@@ -31,6 +31,13 @@ RankNumber = Annotated[int, Path(ge=0, le=1 << 31, description="Global rank")]
 AttemptNumber = Annotated[int | None, Query(ge=0, le=1 << 31, description="Number of the attempt; default: the latest")]
 
 
+@dataclass(slots=True)
+class Listeners:
+    """How many clients receive events. Changed in the event loop alone."""
+
+    count: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class AppState:
     """The parts of the application that routes use. ``wake`` makes the reconciler act on changed rows at once."""
@@ -49,6 +56,7 @@ class AppState:
     wake: Callable[[], None]
     scheduler_health: Callable[[], SchedulerHealth]
     polls: SingleFlightCache = field(default_factory=SingleFlightCache)
+    listeners: Listeners = field(default_factory=Listeners)
 
 
 async def _app_state(request: Request) -> AppState:

@@ -23,7 +23,7 @@ async def _reject_unknown(request: Request) -> None:
             FieldError(name, "unknown query parameter", request.query_params[name], did_you_mean(name, known) or listed)
             for name in unknown[:_MAX_ERRORS]
         ]
-        detail = f"{request.method} {request.scope['route'].path} has no query parameter {unknown[0][:100]!r}; {listed}"
+        detail = f"{request.method} {request.url.path} has no query parameter {unknown[0][:100]!r}; {listed}"
         raise ProblemError(422, "invalid-request", detail, errors=errors)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from rekindle.contract.files import fsync_directory, write_json
 from rekindle.contract.job import JobSpec, TargetKind
 from rekindle.contract.run_dir.paths import RunDir
-from rekindle_service.config.home import Home, new_job_id
+from rekindle_service.config.home import Home, is_job_id, new_job_id
 from rekindle_service.jobs.idempotency import IdempotencyKey, IdempotencyLocks
 from rekindle_service.jobs.packaging.code_copy import CodeCopyError, copy_code
 from rekindle_service.jobs.packaging.continuation import check_stopped, continue_run
@@ -79,7 +79,7 @@ class Submitter:
         """Every rule that the submission violates here."""
         errors = validate(submission, self.machine, lambda job_id: self.store.job(job_id) is not None)
         if (old := submission.spec.continue_from) is not None:
-            errors += check_stopped(self.store.job(old), old, self.home.run_dir(old))
+            errors += check_stopped(self.store.job(old) if is_job_id(old) else None, old, self.home)
         python_error = self.check_python(submission.spec.python)
         return errors if python_error is None else [*errors, python_error]
 
@@ -147,7 +147,7 @@ class Submitter:
         before = self.store.job(old_id)
         continue_run(self.home.run_dir(old_id), new, job_id)
         after = self.store.job(old_id)
-        errors = check_stopped(after, old_id, self.home.run_dir(old_id))
+        errors = check_stopped(after, old_id, self.home)
         if before is None or after is None or before.attempt != after.attempt:
             errors = errors or [FieldError("continue_from", "was resumed or deleted meanwhile", old_id, "submit again")]
         if errors:

@@ -1,4 +1,4 @@
-"""What the application tells the HTTP server about the connection of a request."""
+"""What the application may do with the connection of a request."""
 
 from typing import Protocol
 

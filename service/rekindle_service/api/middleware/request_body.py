@@ -27,7 +27,7 @@ _CHECKERS = 2
 _BODY_SECONDS = 30.0
 _OPEN_BODY_SECONDS = 10.0
 _MIN_BYTES_PER_SECOND = 16 << 10
-"""A body may take ``_BODY_SECONDS``, and one second more for so many bytes that have arrived."""
+"""A body may take ``_BODY_SECONDS``, and one second more for each of these portions that has arrived."""
 
 
 @dataclass(slots=True)

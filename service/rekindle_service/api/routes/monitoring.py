@@ -38,7 +38,7 @@ _JOB_GAUGES = {
 
 @router.get("/healthz")
 async def healthz() -> Health:
-    """Check that the server responds; needs no thread, so it does so however many requests are waiting for one."""
+    """Check that the server responds."""  # a coroutine: it needs no thread, of which all may be busy
     return Health(status="ok", version=version("rekindle"))
 
 

@@ -14,6 +14,7 @@ from rekindle.contract.run_dir.paths import RunDir
 from rekindle.contract.run_dir.snapshots import MANIFEST, SnapshotDir, step_of
 from rekindle.contract.safe_open import open_regular
 from rekindle.contract.states import TERMINAL, JobIntent, JobState
+from rekindle_service.config.home import Home
 from rekindle_service.jobs.packaging.code_copy import EXCLUDED
 from rekindle_service.jobs.packaging.code_diff import read_manifest
 from rekindle_service.jobs.packaging.manifest import CodeFile, describe
@@ -26,7 +27,7 @@ _INTERNAL = (".tmp-", ".old-", ".trash-", "quarantine-")  # of a snapshot direct
 _NAMED_CONFLICTS = 5
 
 
-def check_stopped(job: Job | None, job_id: str, run_dir: RunDir) -> list[FieldError]:
+def check_stopped(job: Job | None, job_id: str, home: Home) -> list[FieldError]:
     """A job that may write any moment cannot be continued by another."""
     if job is None:
         return [FieldError(_FIELD, "must name a job that exists", job_id, "list them with: rekindle ps -a")]
@@ -34,7 +35,7 @@ def check_stopped(job: Job | None, job_id: str, run_dir: RunDir) -> list[FieldEr
     if job.state not in TERMINAL and not held:
         what_to_do = f"rekindle drain {job.number} (or cancel), then rekindle wait {job.number}, then submit again"
         return [FieldError(_FIELD, f"must have stopped, and job {job.number} is {job.state}", job_id, what_to_do)]
-    if lock_holder(run_dir.keeper_lock) is not None:
+    if lock_holder(home.run_dir(job.id).keeper_lock) is not None:
         rule = f"must have stopped, and the keeper of job {job.number} is still ending it"
         return [FieldError(_FIELD, rule, job_id, "submit again in a minute")]
     return []
