@@ -1,6 +1,5 @@
 """What takes the disk, what would be pruned, what is, and what cannot be deleted."""
 
-import os
 import subprocess
 import time
 from collections.abc import Callable
@@ -212,7 +211,7 @@ def test_what_cannot_be_deleted_is_shown_on_the_disk_and_with_the_readiness(serv
         purge(server)
         (stuck,) = server.api.get("/api/v1/disk").json()["stuck_deletions"]
         assert stuck["reason"] == "data: Device or resource busy"
-        assert os.path.basename(stuck["path"]) == f".deleted-{job['id']}"
+        assert Path(stuck["path"]).name == f".deleted-{job['id']}"
         ready = server.stranger.get("/readyz")
         assert (ready.status_code, ready.json()["warnings"]) == (
             200,
