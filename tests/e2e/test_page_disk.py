@@ -96,7 +96,7 @@ def test_a_log_whose_middle_was_removed_is_read_in_the_page_and_on_the_command_l
     assert sum("were removed here" in line for line in printed) == 1
     assert "line 0009999 " in printed[-1]
     assert any("line 0000000 " in line for line in printed)
-    assert len(printed) < 1500
+    assert len(printed) < 2000
 
     page.goto(f"{server.url}/jobs/{job.id}#log/0/stdout/1/{1 << 20}")
     lines, older = page.locator("#log-lines"), page.get_by_role("button", name="Load older output")
@@ -104,7 +104,7 @@ def test_a_log_whose_middle_was_removed_is_read_in_the_page_and_on_the_command_l
     until(lambda: paged(lines, "line 0000000", older), "the beginning is shown", 60)
     text = lines.text_content() or ""
     assert text.count("were removed here") == 1
-    assert text.index("line 0000000") < text.index("were removed here") < text.index("line 00052")
+    assert text.index("line 0000000") < text.index("were removed here") < text.index("line 0009")
     page.get_by_role("button", name="Follow").click()
     job.write(b"the end\n")
     expect(lines).to_contain_text("the end")
