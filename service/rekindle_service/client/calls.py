@@ -125,6 +125,17 @@ class ApiCalls:
         """Every slot and the job that holds it."""
         return await self._get("/devices")
 
+    # --- the disk
+
+    async def disk_usage(self) -> models.DiskUsage:
+        """What takes the disk of the server, and what could not be deleted."""
+        return await self._get("/disk")
+
+    async def prune(self, rules: dict[str, Any] | None = None, *, dry_run: bool = True) -> models.PruneResult:
+        """What the rules (default: those of the server's settings) remove; without ``dry_run``, remove it."""
+        body = {**(rules or {}), "dry_run": dry_run}
+        return await self.request("POST", "/disk/prune", json=body, timeout=_SUBMIT_TIMEOUT)
+
     # --- the history of a job
 
     async def attempts(self, job_id: str) -> list[models.Attempt]:

@@ -15,7 +15,7 @@ import structlog
 from rekindle.contract.backoff import exponential_backoff
 from rekindle.contract.locks import lock_holder
 from rekindle.contract.run_dir.paths import RunDir
-from rekindle_service.config.home import Home
+from rekindle_service.config.home import DELETED, Home
 from rekindle_service.retention.remove_tree import remove_tree
 
 _log = structlog.get_logger(__name__)
@@ -23,8 +23,7 @@ _log = structlog.get_logger(__name__)
 _KEEPER_INTERVAL = 0.2  # seconds between two looks whether the keeper of a deleted job has ended
 _KEEPER_TIMEOUT = 60.0  # seconds after which a keeper that has not ended is reported
 _MAX_DELAY = 600.0  # seconds between two tries
-_TRASH = ".deleted-"
-_LEFTOVERS = (_TRASH, ".new-")
+_LEFTOVERS = (DELETED, ".new-")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +80,7 @@ class Deletions:
 
         Raises OSError where it cannot be moved.
         """
-        trash = self._home.runs / f"{_TRASH}{path.name}-{secrets.token_hex(6)}"
+        trash = self._home.runs / f"{DELETED}{path.name}-{secrets.token_hex(6)}"
         with opened_beneath(root, path.parent) as directory:
             os.rename(path.name, trash, src_dir_fd=directory)  # relative to a descriptor
         self._request(_Deletion(trash))

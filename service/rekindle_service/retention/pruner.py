@@ -16,7 +16,7 @@ from rekindle.contract.run_dir.paths import STREAMS, RunDir
 from rekindle.contract.run_dir.snapshots import Manifest, SnapshotDir, read_pins, step_name
 from rekindle.contract.safe_open import open_beneath, stat_beneath
 from rekindle.contract.states import TERMINAL, JobState
-from rekindle_service.config.home import Home
+from rekindle_service.config.home import DELETED, Home
 from rekindle_service.jobs.actions import SNAPSHOTS_LOCK
 from rekindle_service.jobs.packaging.bundles import Bundles, bundle_id_of
 from rekindle_service.retention.deletions import Deletions, opened_beneath
@@ -118,7 +118,7 @@ class Pruner:
 
     def _needed_tombstones(self) -> set[str]:
         """Of deleted jobs that have a directory still, or that a queued job waits for."""
-        directories = {path.name.removeprefix(".deleted-") for path in self._home.runs.iterdir()}
+        directories = {path.name.removeprefix(DELETED) for path in self._home.runs.iterdir()}
         return directories | {job_id for job in self._store.queue() for job_id in job.spec.after}
 
     # --- removing
