@@ -24,7 +24,8 @@ from rekindle_service.machine.devices import find_machine
 from rekindle_service.machine.monitor import MachineMonitor
 from rekindle_service.notifications.dispatcher import start_dispatchers
 from rekindle_service.scheduler.reconciler import Reconciler
-from rekindle_service.store import CorruptDatabaseError, Store
+from rekindle_service.store import CorruptDatabaseError, StorageError, Store
+from rekindle_service.store.maintenance import Maintenance
 
 _CANNOT_SERVE = 2
 """Exit code of a server that cannot start with its settings."""
@@ -55,9 +56,9 @@ def _compose(settings: Settings, stack: ExitStack) -> HttpServer:
     raise_file_limit()
     home = settings.home_dir
     token = _own(home, stack)
-    store = Store(home.database)
-    stack.callback(store.close)
-    store.migrate()
+    store = _open_store(home, stack)
+    maintenance = Maintenance(store, settings.backup_hours, settings.backups_kept)
+    stack.callback(maintenance.close)
     listener = _listener(settings)
     stack.callback(listener.close)
     machine = find_machine(settings.cpu_slots, exclude=settings.excluded_devices)
@@ -82,7 +83,8 @@ def _compose(settings: Settings, stack: ExitStack) -> HttpServer:
         reconciler_alive=lambda: reconciler.alive,
     )
     app = create_app(state)
-    reconciler.start()
+    _start_reconciler(reconciler)
+    maintenance.start()
     monitor.start()
     stack.callback(start_dispatchers(store, settings.notify))
     stack.callback(home.remove_server_info)
@@ -101,6 +103,23 @@ def _own(home: Home, stack: ExitStack) -> str:
         raise CannotServeError(
             f"cannot use {home.root} as home ({error.strerror}): choose another directory with --home or REKINDLE_HOME"
         ) from error
+
+
+def _open_store(home: Home, stack: ExitStack) -> Store:
+    try:
+        store = Store(home.database)
+        stack.callback(store.close)
+        store.migrate()
+    except StorageError as error:
+        raise CannotServeError(str(error)) from error
+    return store
+
+
+def _start_reconciler(reconciler: Reconciler) -> None:
+    try:
+        reconciler.start()
+    except StorageError as error:
+        raise CannotServeError(str(error)) from error
 
 
 def _require_loopback(settings: Settings) -> None:

@@ -54,6 +54,10 @@ class Settings(BaseSettings):
         gt=0,
         description="Where progress cannot be known, an attempt that ran this long clears the count of failures.",
     )
+    backup_hours: float = Field(
+        24, ge=0, description="Hours between two backups of the database in the home, in `backups`; 0 makes none."
+    )
+    backups_kept: int = Field(7, ge=1, le=1000, description="Scheduled backups of the database that are kept.")
     notify: tuple[NotificationTarget, ...] = Field(
         (), repr=False, description="Webhooks and commands that are notified of events: see docs/notifications.md."
     )

@@ -74,23 +74,31 @@ class Database:
         self._writing = self._backend.writing(self._engine)
         self._turn = threading.Lock()
 
-    def migrate(self) -> None:
-        """Check the database and bring its tables to this version. Raises CorruptDatabaseError and StorageError."""
+    def migrate(self, *, backup: bool = True) -> None:
+        """Check the database and bring its tables to this version. Raises CorruptDatabaseError and StorageError.
+
+        ``backup``: make one before the tables are changed.
+        """
         try:
             with self._writing.connect() as connection:
                 if finding := self._backend.check(connection):
                     raise self._backend.corrupt(finding)
-                if (version := migrations.pending(connection)) is not None:
+                if backup and (version := migrations.pending(connection)) is not None:
                     self._backend.before_upgrade(connection, version)
                 migrations.upgrade(connection)
                 connection.commit()
         except migrations.UnknownVersionError as error:
-            raise CorruptDatabaseError(f"{self.name}: {error}") from error
+            raise CorruptDatabaseError(f"{self.name}: {error}{self._older_backup()}") from error
         except DBAPIError as error:
             found = self._backend.temporary(error)
             if found is None or found.state == "damaged":
                 raise self._backend.corrupt(str(error.orig)) from error
             raise found from error
+
+    def _older_backup(self) -> str:
+        """What else can be done after a downgrade."""
+        before = next(iter(self.backups.of_kind("before-*")), None)
+        return "" if before is None else f", or go back to the backup before the upgrade: rekindle restore {before}"
 
     def hold(self) -> None:
         """Be the only server of this database until ``close``. Raises CorruptDatabaseError where another one is."""

@@ -56,9 +56,9 @@ def readyz(state: AppStateDep, response: Response) -> Readiness:
 
 def _database(state: AppState) -> str:
     try:
-        state.store.version()
+        state.store.check()
     except StorageError as error:
-        return "full" if error.full else "unavailable"
+        return error.state
     return "ok"
 
 
