@@ -71,10 +71,14 @@ class Reconciler:
 
     def start(self) -> None:
         """Recover what the last server left, then start the loop. Call it before the first request is accepted."""
-        recover_on_startup(self._home, self._store)
-        self.deletions.adopt()  # after the directories of committed submissions have got their names
+        self.recover()
         self.deletions.start()
         self._thread.start()
+
+    def recover(self) -> None:
+        """Complete what the last server left. Deletions follow, since unconfirmed submissions are among them."""
+        recover_on_startup(self._home, self._store)
+        self.deletions.adopt()
 
     def wake(self) -> None:
         """Reconcile now instead of after the interval."""

@@ -65,8 +65,10 @@ def _confirm(question: str, *, yes: bool) -> None:
 
 
 def _carry_out(action: "Callable[[Home], Restored]", home: Home) -> "Restored":
+    from rekindle_service.config.logging_config import configure_logging
     from rekindle_service.store import CorruptDatabaseError, StorageError
 
+    configure_logging()
     try:
         return action(home)
     except HomeInUseError as error:
