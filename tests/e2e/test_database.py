@@ -94,7 +94,7 @@ def _damage_while_it_runs(api: RestApi, home: Path, code: Path) -> None:
     for method, path in (("POST", "/jobs"), ("GET", "/jobs"), ("GET", "/experiments")):
         answer = api.request(method, path, body if method == "POST" else None)
         assert answer.status == 503, f"{method} {path}: {answer.text}"
-        assert "is damaged (the file was emptied); jobs keep running" in answer.json()["detail"]
+        assert "jobs keep running. Stop the server: rekindle restore" in answer.json()["detail"]
     ready = api.request("GET", "/../../readyz")
     assert (ready.status, ready.json()["checks"]["database"]) == (503, "damaged")
 
