@@ -1,6 +1,9 @@
 """The database of a real server is removed, damaged, restored and rebuilt; every submitted job is there afterwards."""
 
+import http.client
+import json
 import os
+import resource
 import sqlite3
 import subprocess
 from collections.abc import Iterator
@@ -12,6 +15,7 @@ import pytest
 
 from cli_process import rekindle
 from e2e.serve_process import ServeProcess
+from e2e.waiting import until
 from job_examples import open_store
 from rest_api import RestApi
 
@@ -89,14 +93,52 @@ def test_no_submitted_job_is_lost_with_the_database(server: ServeProcess, home: 
 
 
 def _damage_while_it_runs(api: RestApi, home: Path, code: Path) -> None:
-    os.truncate(home / "rekindle.db", 0)
+    os.truncate(home / "rekindle.db", (home / "rekindle.db").stat().st_size // 2)
     body = {"script": "train.py", "code": {"path": str(code)}, "device": "cpu", "name": "refused"}
     for method, path in (("POST", "/jobs"), ("GET", "/jobs"), ("GET", "/experiments")):
         answer = api.request(method, path, body if method == "POST" else None)
         assert answer.status == 503, f"{method} {path}: {answer.text}"
         assert "jobs keep running. Stop the server: rekindle restore" in answer.json()["detail"]
-    ready = api.request("GET", "/../../readyz")
-    assert (ready.status, ready.json()["checks"]["database"]) == (503, "damaged")
+    connection = http.client.HTTPConnection(api.server.url.removeprefix("http://"), timeout=60)
+    connection.request("GET", "/readyz")
+    with connection.getresponse() as ready:
+        assert (ready.status, json.loads(ready.read())["checks"]["database"]) == (503, "damaged")
+    connection.close()
+
+
+def test_a_server_without_descriptors_refuses_and_recovers(home: Path, code: Path) -> None:
+    with ServeProcess(home, cpu_slots=1) as server:
+        api = RestApi(server)
+        job = submit(api, code, "first")
+        pid = json.loads((home / "server.json").read_text())["pid"]
+        host = server.url.removeprefix("http://")
+        connections = [http.client.HTTPConnection(host, timeout=60) for _ in range(8)]
+        for connection in connections:
+            assert asked(connection, server, "GET", "/healthz") == 200
+        before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (len(list(Path(f"/proc/{pid}/fd").iterdir())), before[1]))
+        body = json.dumps({"script": "train.py", "code": {"path": str(code)}, "device": "cpu", "name": "second"})
+        paths = ["/jobs", f"/jobs/{job['id']}/code", f"/jobs/{job['id']}/snapshots", "/devices", "/experiments"]
+        answers = [asked(connections[0], server, "GET", f"/api/v1{path}") for path in paths]
+        answers += [asked(each, server, "POST", "/api/v1/jobs", body) for each in connections[1:4]]
+        assert set(answers) <= {200, 404, 503, 507}, answers
+        assert 503 in answers
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, before)
+        until(lambda: api.request("POST", "/jobs", json.loads(body)).status == 201, "the server accepts jobs again")
+        for connection in connections:
+            connection.close()
+        assert "Traceback" not in (home / "server.log").read_text()
+
+
+def asked(
+    connection: http.client.HTTPConnection, server: ServeProcess, method: str, path: str, body: str | None = None
+) -> int:
+    """The status of the answer on a connection that stays open."""
+    headers = {"Authorization": f"Bearer {server.token}", "Content-Type": "application/json"}
+    connection.request(method, path, body, headers)
+    answer = connection.getresponse()
+    answer.read()
+    return answer.status
 
 
 def test_a_newer_database_is_refused_with_the_backup_to_go_back_to(home: Path, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from rekindle_service.api.middleware.max_body_size import MaxBodySizeMiddleware
 from rekindle_service.api.middleware.responses import ClientDisconnectMiddleware, SecurityHeadersMiddleware
 from rekindle_service.api.middleware.trusted_host import TrustedHostMiddleware
 from rekindle_service.api.problem_details import RESPONSES, Problem, install_problem_handlers
+from rekindle_service.api.resource_errors import install_resource_handlers
 from rekindle_service.api.routes import (
     attempts,
     bundles,
@@ -64,6 +65,7 @@ def create_app(state: AppState) -> FastAPI:
     app.include_router(monitoring.router)
     install_pages(app)
     install_problem_handlers(app)
+    install_resource_handlers(app)
     app.add_middleware(ClientDisconnectMiddleware)
     app.add_middleware(MaxBodySizeMiddleware, limit=_MAX_BODY_BYTES, exempt=(f"/api/v1{bundles.PATH}",))
     app.add_middleware(AuthMiddleware, credentials=state.credentials)

@@ -21,6 +21,7 @@ from rekindle_service.jobs.packaging.ignore_rules import IGNORE_FILE, CopyOption
 from rekindle_service.jobs.packaging.manifest import take_manifest
 from rekindle_service.jobs.packaging.sources import Checkout, fetch_code
 from rekindle_service.jobs.placement import place
+from rekindle_service.jobs.resources import raise_if_lacking
 from rekindle_service.jobs.submission import FieldError, Submission, SubmissionError
 from rekindle_service.jobs.submission_record import confirm_runs, stored_spec
 from rekindle_service.jobs.validation import validate
@@ -95,6 +96,7 @@ class Submitter:
             with fetch_code(self.home, self.checkout, submissions) as fetched:
                 yield fetched
         except OSError as error:
+            raise_if_lacking(error)
             raise storage_error(self.home.root, error) from error
 
     def validate(self, submission: Submission) -> list[FieldError]:
@@ -118,6 +120,7 @@ class Submitter:
                 [FieldError(submission.code_field, error.rule, submission.code_name, error.hint)]
             ) from error
         except OSError as error:
+            raise_if_lacking(error)
             raise storage_error(self.home.runs, error) from error
         return job
 

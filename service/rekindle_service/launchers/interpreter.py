@@ -1,4 +1,4 @@
-"""Checks whether a Python interpreter can run a job, once per interpreter, by running it."""
+"""Checks whether a Python interpreter can run a job, by running it, until it once could."""
 
 import json
 import os
@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rekindle.contract.environment import clean_environment
+from rekindle_service.jobs.resources import raise_if_lacking
 from rekindle_service.jobs.submission import FieldError
 
 _SECONDS = 20
@@ -21,14 +22,14 @@ print(json.dumps({"python": sys.version_info[:2], "torch": importlib.metadata.ve
 
 
 class InterpreterCheck:
-    """Thread-safe; a result holds until the interpreter's file changes."""
+    """Thread-safe. A success holds until the interpreter's file changes; a failure may be that of a busy machine."""
 
     def __init__(self) -> None:
-        self._results: dict[tuple[str, int], FieldError | None] = {}
+        self._working: set[tuple[str, int]] = set()
         self._lock = threading.Lock()
 
     def __call__(self, python: str) -> FieldError | None:
-        """What is wrong with ``python``, or None."""
+        """What is wrong with ``python``, or None. Raises OSError where this machine has no room for the check."""
         try:
             modified = Path(python).stat().st_mtime_ns
         except (OSError, ValueError) as error:
@@ -37,9 +38,10 @@ class InterpreterCheck:
             return _error(python, "must be the absolute path of an executable file", f"such as {sys.executable}")
         with self._lock:
             key = (python, modified)
-            if key not in self._results:
-                self._results[key] = _probe(python)
-            return self._results[key]
+            problem = None if key in self._working else _probe(python)
+            if problem is None:
+                self._working.add(key)
+            return problem
 
 
 def ask(python: str, program: str, *options: str) -> Any:
@@ -65,6 +67,8 @@ def _probe(python: str) -> FieldError | None:
     except subprocess.TimeoutExpired:
         return _error(python, f"must answer within {_SECONDS} s", "it did not: is it on a slow network disk?")
     except (OSError, subprocess.CalledProcessError) as error:
+        if isinstance(error, OSError):
+            raise_if_lacking(error)
         stderr: Any = getattr(error, "stderr", None) or b""
         return _error(python, "must be a working Python", (stderr.decode(errors="replace") or str(error))[-300:])
     except (ValueError, KeyError, TypeError):
