@@ -24,7 +24,8 @@ from rekindle_service.machine.devices import find_machine
 from rekindle_service.machine.monitor import MachineMonitor
 from rekindle_service.notifications.dispatcher import start_dispatchers
 from rekindle_service.scheduler.reconciler import Reconciler
-from rekindle_service.store import CorruptDatabaseError, Store
+from rekindle_service.store import CorruptDatabaseError, StorageError, Store
+from rekindle_service.store.transfer import move_rows
 
 _CANNOT_SERVE = 2
 """Exit code of a server that cannot start with its settings."""
@@ -55,9 +56,7 @@ def _compose(settings: Settings, stack: ExitStack) -> HttpServer:
     raise_file_limit()
     home = settings.home_dir
     token = _own(home, stack)
-    store = Store(home.database)
-    stack.callback(store.close)
-    store.migrate()
+    store = _open_store(home, settings, stack)
     listener = _listener(settings)
     stack.callback(listener.close)
     machine = find_machine(settings.cpu_slots, exclude=settings.excluded_devices)
@@ -101,6 +100,21 @@ def _own(home: Home, stack: ExitStack) -> str:
         raise CannotServeError(
             f"cannot use {home.root} as home ({error.strerror}): choose another directory with --home or REKINDLE_HOME"
         ) from error
+
+
+def _open_store(home: Home, settings: Settings, stack: ExitStack) -> Store:
+    url = settings.database
+    try:
+        store = Store(home.database, None if url is None else url.get_secret_value())
+        stack.callback(store.close)
+        store.migrate()
+        if url is not None:
+            store.hold()
+            store.claim(home.ensure_id())
+            move_rows(home.database, store)
+    except (StorageError, ValueError) as error:
+        raise CannotServeError(str(error)) from error
+    return store
 
 
 def _require_loopback(settings: Settings) -> None:

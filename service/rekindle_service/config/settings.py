@@ -6,7 +6,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field, field_validator
+from pydantic import Field, SecretStr, field_validator
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, SettingsError
 
@@ -53,6 +53,11 @@ class Settings(BaseSettings):
         HEALTHY_SECONDS,
         gt=0,
         description="Where progress cannot be known, an attempt that ran this long clears the count of failures.",
+    )
+    database: SecretStr | None = Field(
+        None,
+        description="PostgreSQL in place of the SQLite file in the home, as in `postgresql+psycopg://user@host/name`: "
+        "see docs/operations.md.",
     )
     notify: tuple[NotificationTarget, ...] = Field(
         (), repr=False, description="Webhooks and commands that are notified of events: see docs/notifications.md."

@@ -7,6 +7,7 @@ from dataclasses import asdict, replace
 from rekindle_service.experiments.matrix import Trial
 from rekindle_service.jobs.submission import FieldError, Submission, SubmissionError
 from rekindle_service.jobs.submitter import Submitter
+from rekindle_service.store import UnknownCommitError
 from rekindle_service.store.tables import Experiment, Job
 
 TrialSubmission = tuple[Trial, Submission]
@@ -37,7 +38,7 @@ def _insert(
     submitter: Submitter, experiment: Experiment, trials: Sequence[TrialSubmission], idempotency_key: str | None
 ) -> Experiment:
     jobs: list[Job] = []
-    inserted: Experiment | None = None
+    keep = False
     try:
         for trial, submission in trials:
             with _fields_of_experiment(trial):
@@ -46,8 +47,12 @@ def _insert(
             job.run_after = jobs[-1].id if jobs and experiment.definition["sequential"] else None
             jobs.append(job)
         inserted = submitter.store.experiments.add(experiment, jobs, idempotency_key)
+        keep = inserted is experiment
+    except UnknownCommitError:
+        keep = True  # the rows may be there, and then they need their directories
+        raise
     finally:
-        if inserted is not experiment:
+        if not keep:
             for job in jobs:
                 submitter.discard(job)
     return inserted

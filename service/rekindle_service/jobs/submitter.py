@@ -24,7 +24,7 @@ from rekindle_service.jobs.placement import place
 from rekindle_service.jobs.submission import FieldError, Submission, SubmissionError
 from rekindle_service.jobs.validation import validate
 from rekindle_service.machine.devices import Machine
-from rekindle_service.store import StorageError, Store
+from rekindle_service.store import StorageError, Store, UnknownCommitError
 from rekindle_service.store.tables import Job
 
 
@@ -163,12 +163,15 @@ class Submitter:
 
     def _insert(self, job: Job, idempotency_key: str | None) -> Job:
         """The row of ``job``, or that of another request with the same key that was faster."""
-        inserted: Job | None = None
         try:
             inserted = self.store.add_job(job, idempotency_key)
-        finally:
-            if inserted is not job:
-                self.discard(job)
+        except UnknownCommitError:
+            raise  # the row may be there, and then it needs its directory
+        except BaseException:
+            self.discard(job)
+            raise
+        if inserted is not job:
+            self.discard(job)
         return inserted
 
 

@@ -63,6 +63,10 @@ class PostgreSQL:
     def engine(self) -> Engine:
         _widen_integers()
         defaults = {name: value for name, value in _CONNECT.items() if name not in self._url.query}
+        try:
+            import psycopg  # noqa: F401 an optional dependency, which SQLAlchemy loads
+        except ModuleNotFoundError as error:
+            raise ValueError(f"{self.name} needs psycopg: pip install 'rekindle[postgresql]'") from error
         engine = create_engine(
             self._url,
             connect_args=defaults,
