@@ -107,9 +107,9 @@ def _open_store(home: Home, settings: Settings, stack: ExitStack) -> Store:
     try:
         store = Store(home.database, None if url is None else url.get_secret_value())
         stack.callback(store.close)
+        store.hold()
         store.migrate()
         if url is not None:
-            store.hold()
             store.claim(home.ensure_id())
             move_rows(home.database, store)
     except (StorageError, ValueError) as error:

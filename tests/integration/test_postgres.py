@@ -81,10 +81,8 @@ def test_a_restart_of_postgresql_is_an_error_that_passes(cluster: PostgresCluste
 
 def test_a_writer_that_waits_too_long_for_another_process_is_told_so(store: Store, url: str, tmp_path: Path) -> None:
     other = Store(tmp_path / "other", url)
-    with store.writing() as session:
-        session.connection()  # begins
-        with pytest.raises(StorageError, match="lock timeout"):
-            other.add_job(a_job())
+    with store.writing(), pytest.raises(StorageError, match="lock timeout"):
+        other.add_job(a_job())
     assert other.add_job(a_job()).number == 1
     other.close()
 

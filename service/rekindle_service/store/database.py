@@ -31,7 +31,10 @@ class Backend(Protocol):
         """For readers, of which each transaction has one consistent view."""
 
     def writing(self, engine: Engine) -> Engine:
-        """For writers, which take turns: one waits at the begin of its transaction."""
+        """For writers."""
+
+    def take_turn(self, connection: Connection) -> None:
+        """Wait, in a transaction that has just begun, until all other writers have ended theirs."""
 
     def check(self, connection: Connection) -> str | None:
         """What is wrong with the stored data."""
@@ -66,6 +69,7 @@ class Database:
         """Check the database and bring its tables to this version. Raises CorruptDatabaseError and StorageError."""
         try:
             with self._writing.connect() as connection:
+                self._backend.take_turn(connection)
                 if finding := self._backend.check(connection):
                     raise self._backend.corrupt(finding)
                 migrations.upgrade(connection)
@@ -103,6 +107,7 @@ class Database:
         Raises UnknownCommitError, a StorageError, where nobody can say whether it was committed.
         """
         with self._turn, self._session(self._writing) as session:
+            self._backend.take_turn(session.connection())
             yield session
             session.flush()
             self._commit(session)
@@ -139,6 +144,9 @@ class SQLite:
 
     def writing(self, engine: Engine) -> Engine:
         return engine.execution_options(begin="BEGIN IMMEDIATE")
+
+    def take_turn(self, connection: Connection) -> None:
+        """``BEGIN IMMEDIATE`` has done it."""
 
     def check(self, connection: Connection) -> str | None:
         findings = [row[0] for row in connection.exec_driver_sql("PRAGMA quick_check(3)")]
