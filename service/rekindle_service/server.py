@@ -7,6 +7,7 @@ import threading
 import time
 from contextlib import ExitStack
 from functools import partial
+from urllib.parse import urlsplit
 
 from rekindle_service.api.app import create_app
 from rekindle_service.api.dependencies import AppState
@@ -74,6 +75,7 @@ def _compose(settings: Settings, stack: ExitStack) -> HttpServer:
         submitter=Submitter(store, home, machine, InterpreterCheck(), check_out, EditableModules()),
         credentials=Credentials(token),
         host=settings.host,
+        public_host=urlsplit(settings.public_url).hostname if settings.public_url else None,
         max_bundle_bytes=settings.bundle_bytes,
         started_at=time.time(),
         stopping=stopping,
