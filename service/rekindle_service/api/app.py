@@ -5,6 +5,7 @@ from typing import Any
 
 from fastapi import APIRouter, FastAPI
 from fastapi.openapi.utils import get_openapi
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from rekindle_service.api.dependencies import AppState
 from rekindle_service.api.middleware.auth import AuthMiddleware
@@ -69,8 +70,10 @@ def create_app(state: AppState) -> FastAPI:
     app.add_middleware(ClientDisconnectMiddleware)
     app.add_middleware(MaxBodySizeMiddleware, limit=_MAX_BODY_BYTES, exempt=(f"/api/v1{bundles.PATH}",))
     app.add_middleware(AuthMiddleware, credentials=state.credentials)
-    app.add_middleware(TrustedHostMiddleware, host=state.host)
+    app.add_middleware(TrustedHostMiddleware, host=state.host, public_host=state.public_host)
     app.add_middleware(SecurityHeadersMiddleware)
+    if state.public_host is not None:  # then requests from loopback come from a reverse proxy, which names the client
+        app.add_middleware(ProxyHeadersMiddleware, trusted_hosts=["127.0.0.1", "::1"])
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]  # FastAPI's documented way to extend it
     return app
 

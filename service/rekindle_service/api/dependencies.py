@@ -46,6 +46,7 @@ class AppState:
     stopping: threading.Event
     wake: Callable[[], None]
     reconciler_alive: Callable[[], bool]
+    public_host: str | None = None  # of the reverse proxy
     polls: SingleFlightCache = field(default_factory=SingleFlightCache)
 
 

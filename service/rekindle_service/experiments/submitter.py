@@ -8,6 +8,7 @@ from rekindle_service.experiments.matrix import Trial
 from rekindle_service.experiments.records import write_record
 from rekindle_service.jobs.submission import FieldError, Submission, SubmissionError
 from rekindle_service.jobs.submitter import Submitter, storage_error
+from rekindle_service.store import UnknownCommitError
 from rekindle_service.store.tables import Experiment, Job
 
 TrialSubmission = tuple[Trial, Submission]
@@ -38,7 +39,7 @@ def _insert(
     submitter: Submitter, experiment: Experiment, trials: Sequence[TrialSubmission], idempotency_key: str | None
 ) -> Experiment:
     jobs: list[Job] = []
-    inserted: Experiment | None = None
+    keep = False
     try:
         experiment.number = submitter.store.experiments.reserve_number()
         for trial, submission in trials:
@@ -48,10 +49,14 @@ def _insert(
                 jobs.append(submitter.prepare(submission, **columns))
         write_record(submitter.home, experiment, idempotency_key)
         inserted = submitter.store.experiments.add(experiment, jobs, idempotency_key, numbered=True)
+        keep = inserted is experiment
+    except UnknownCommitError:
+        keep = True  # the rows may be there, and then they need their directories
+        raise
     except OSError as error:
         raise storage_error(submitter.home.root, error) from error
     finally:
-        if inserted is not experiment:
+        if not keep:
             for job in jobs:
                 submitter.discard(job)
     if inserted is experiment:

@@ -26,7 +26,7 @@ from rekindle_service.jobs.submission import FieldError, Submission, SubmissionE
 from rekindle_service.jobs.submission_record import confirm_runs, stored_spec
 from rekindle_service.jobs.validation import validate
 from rekindle_service.machine.devices import Machine
-from rekindle_service.store import StorageError, Store
+from rekindle_service.store import StorageError, Store, UnknownCommitError
 from rekindle_service.store.tables import Job
 
 
@@ -180,14 +180,17 @@ class Submitter:
 
     def _insert(self, job: Job) -> Job:
         """The row of ``job``, or that of another request with the same key that was faster."""
-        inserted: Job | None = None
         try:
             inserted = self.store.add_job(job, job.idempotency_key, numbered=True)
-        finally:
-            if inserted is not job:
-                self.discard(job)
+        except UnknownCommitError:
+            raise  # the row may be there, and then it needs its directory
+        except BaseException:
+            self.discard(job)
+            raise
         if inserted is job:
             self.confirm([job])
+        else:
+            self.discard(job)
         return inserted
 
 

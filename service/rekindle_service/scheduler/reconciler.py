@@ -16,6 +16,7 @@ from rekindle.contract.run_dir.control import ControlMessage, MessageType, notif
 from rekindle.contract.safe_open import read_text_from, regular_size
 from rekindle.contract.states import HOLDING_SLOTS, JobIntent, JobState
 from rekindle_service.config.home import Home
+from rekindle_service.jobs.submission_record import confirm_runs
 from rekindle_service.machine.devices import Machine
 from rekindle_service.retention.deletions import Deletions, free_memory
 from rekindle_service.scheduler.allocation import allocate
@@ -30,6 +31,7 @@ _log = structlog.get_logger(__name__)
 
 _RECONCILE_INTERVAL = 0.2  # seconds, unless something wakes the loop before
 _EVIDENCE_BYTES = 4000  # of the end of a keeper's log
+_CONFIRM_SECONDS = 60.0  # more than a submission takes from its row to its answer
 _PROGRESS_INTERVAL = 0.5  # seconds between two reads of the ranks' status
 
 
@@ -211,10 +213,13 @@ class Reconciler:
     def _start(self, job: Job, devices: list[str]) -> None:
         """Assign the slots; the next iteration finds a job without a keeper and launches it.
 
-        One whose submission is about to be confirmed (``jobs.submission_record``) is left for then.
+        One whose submission is about to be confirmed (``jobs.submission_record``) is left for then; one that was
+        committed although the database said otherwise is confirmed after a while.
         """
         if self._home.new_run(job.id).root.exists():
-            return
+            if time.time() - job.created_at < _CONFIRM_SECONDS:
+                return
+            confirm_runs(self._home, [job.id])
         reason = f"allocated {', '.join(devices)}"
         columns = {"devices": devices, "run": job.run + 1, "started_at": job.started_at or time.time()}
         self._store.transition(job.id, JobState.STARTING, expected={JobState.QUEUED}, reason=reason, **columns)

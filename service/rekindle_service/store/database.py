@@ -33,7 +33,10 @@ class Backend(Protocol):
         """For readers, of which each transaction has one consistent view."""
 
     def writing(self, engine: Engine) -> Engine:
-        """For writers, which take turns: one waits at the begin of its transaction."""
+        """For writers."""
+
+    def take_turn(self, connection: Connection) -> None:
+        """Wait, in a transaction that has just begun, until all other writers have ended theirs."""
 
     def check(self, connection: Connection) -> str | None:
         """What is wrong with the stored data."""
@@ -81,6 +84,7 @@ class Database:
         """
         try:
             with self._writing.connect() as connection:
+                self._backend.take_turn(connection)
                 if finding := self._backend.check(connection):
                     raise self._backend.corrupt(finding)
                 if backup and (version := migrations.pending(connection)) is not None:
@@ -144,10 +148,18 @@ class Database:
         with self._turn:
             self._backend.guard(self._engine)
             with self._session(self._writing) as session:
+                self._backend.take_turn(session.connection())
                 yield session
                 session.flush()
                 self._commit(session)
+            self._check_commit()
+
+    def _check_commit(self) -> None:
+        """A change that was committed to a file which is not ours any more is lost, unless ours comes back."""
+        try:
             self._backend.guard(self._engine)
+        except StorageError as error:
+            raise UnknownCommitError(str(error), full=error.full, state=error.state) from error
 
     def check(self) -> None:
         """Raises StorageError where the database cannot be read, or could not be written."""

@@ -58,6 +58,9 @@ class SQLite:
     def writing(self, engine: Engine) -> Engine:
         return engine.execution_options(begin="BEGIN IMMEDIATE")
 
+    def take_turn(self, connection: Connection) -> None:
+        """``BEGIN IMMEDIATE`` has done it."""
+
     def hold(self, engine: Engine) -> None:
         """The lock of the home does it."""
 
