@@ -57,6 +57,10 @@ class PostgresCluster:
         self.execute(f"CREATE DATABASE {name}")
         return name
 
+    @property
+    def socket(self) -> Path:
+        return self._sockets / ".s.PGSQL.5432"
+
     def url(self, database: str) -> str:
         return f"postgresql+psycopg://{_USER}@/{database}?host={self._sockets}"
 

@@ -55,6 +55,7 @@ class AppState:
     stopping: threading.Event
     wake: Callable[[], None]
     scheduler_health: Callable[[], SchedulerHealth]
+    public_host: str | None = None  # of the reverse proxy
     polls: SingleFlightCache = field(default_factory=SingleFlightCache)
     listeners: Listeners = field(default_factory=Listeners)
 

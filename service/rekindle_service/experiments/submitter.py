@@ -9,7 +9,7 @@ from rekindle_service.experiments.records import write_record
 from rekindle_service.jobs.idempotency import IdempotencyKey
 from rekindle_service.jobs.submission import FieldError, Submission, SubmissionError
 from rekindle_service.jobs.submitter import Submitter, storage_error
-from rekindle_service.store import Store
+from rekindle_service.store import Store, UnknownCommitError
 from rekindle_service.store.tables import Experiment, Job
 
 TrialSubmission = tuple[Trial, Submission]
@@ -46,9 +46,9 @@ def _insert(
     submitter: Submitter, experiment: Experiment, trials: Sequence[TrialSubmission], key: IdempotencyKey | None
 ) -> Experiment:
     jobs: list[Job] = []
-    inserted: Experiment | None = None
     key_value = None if key is None else key.value
     experiment.request_digest = None if key is None else key.request_digest
+    keep = False
     try:
         experiment.number = submitter.store.experiments.reserve_number()
         for trial, submission in trials:
@@ -58,10 +58,14 @@ def _insert(
                 jobs.append(submitter.prepare(submission, **columns))
         write_record(submitter.home, experiment, key_value)
         inserted = submitter.store.experiments.add(experiment, jobs, key_value, numbered=True)
+        keep = inserted is experiment
+    except UnknownCommitError:
+        keep = True  # the rows may be there, and then they need their directories
+        raise
     except OSError as error:
         raise storage_error(submitter.home.root, error) from error
     finally:
-        if inserted is not experiment:
+        if not keep:
             for job in jobs:
                 submitter.discard(job)
     if inserted is experiment:

@@ -21,11 +21,12 @@ from rekindle_service.jobs.packaging.ignore_rules import IGNORE_FILE, CopyOption
 from rekindle_service.jobs.packaging.manifest import take_manifest
 from rekindle_service.jobs.packaging.sources import Checkout, fetch_code
 from rekindle_service.jobs.placement import place
+from rekindle_service.jobs.resources import raise_if_lacking
 from rekindle_service.jobs.submission import FieldError, Submission, SubmissionError
 from rekindle_service.jobs.submission_record import confirm_runs, stored_spec
 from rekindle_service.jobs.validation import validate
 from rekindle_service.machine.devices import Machine
-from rekindle_service.store import StorageError, Store
+from rekindle_service.store import StorageError, Store, UnknownCommitError
 from rekindle_service.store.tables import Job
 
 
@@ -73,6 +74,7 @@ class Submitter:
             with fetch_code(self.home, self.checkout, submissions) as fetched:
                 yield fetched
         except OSError as error:
+            raise_if_lacking(error)
             raise storage_error(self.home.root, error) from error
 
     def validate(self, submission: Submission) -> list[FieldError]:
@@ -96,6 +98,7 @@ class Submitter:
                 [FieldError(submission.code_field, error.rule, submission.code_name, error.hint)]
             ) from error
         except OSError as error:
+            raise_if_lacking(error)
             raise storage_error(self.home.runs, error) from error
         return job
 
@@ -155,14 +158,17 @@ class Submitter:
 
     def _insert(self, job: Job) -> Job:
         """The row of ``job``, or that of another request with the same key that was faster."""
-        inserted: Job | None = None
         try:
             inserted = self.store.add_job(job, job.idempotency_key, numbered=True)
-        finally:
-            if inserted is not job:
-                self.discard(job)
+        except UnknownCommitError:
+            raise  # the row may be there, and then it needs its directory
+        except BaseException:
+            self.discard(job)
+            raise
         if inserted is job:
             self.confirm([job])
+        else:
+            self.discard(job)
         return inserted
 
 

@@ -17,6 +17,7 @@ from rekindle.contract.safe_open import read_text_from, regular_size
 from rekindle.contract.states import HOLDING_SLOTS, JobIntent, JobState
 from rekindle_service.config.home import Home, is_job_id
 from rekindle_service.jobs.scheduler_health import SchedulerHealth
+from rekindle_service.jobs.submission_record import confirm_runs
 from rekindle_service.machine.devices import Machine
 from rekindle_service.retention.deletions import Deletions, free_memory
 from rekindle_service.scheduler.allocation import allocate
@@ -32,6 +33,7 @@ _log = structlog.get_logger(__name__)
 
 _RECONCILE_INTERVAL = 0.2  # seconds, unless something wakes the loop before
 _EVIDENCE_BYTES = 4000  # of the end of a keeper's log
+_CONFIRM_SECONDS = 60.0  # more than a submission takes from its row to its answer
 _PROGRESS_INTERVAL = 0.5  # seconds between two reads of the ranks' status
 _JOB_SECONDS = 10.0  # for which the other jobs wait for the files of one
 _LEAVING_SECONDS = 10.0  # that the keeper of an earlier run may take to end
@@ -84,10 +86,14 @@ class Reconciler:
 
     def start(self) -> None:
         """Recover what the last server left, then start the loop. Call it before the first request is accepted."""
-        recover_on_startup(self._home, self._store)
-        self.deletions.adopt()  # after the directories of committed submissions have got their names
+        self.recover()
         self.deletions.start()
         self._thread.start()
+
+    def recover(self) -> None:
+        """Complete what the last server left. Deletions follow, since unconfirmed submissions are among them."""
+        recover_on_startup(self._home, self._store)
+        self.deletions.adopt()
 
     def wake(self) -> None:
         """Reconcile now instead of after the interval."""
@@ -250,10 +256,13 @@ class Reconciler:
     def _start(self, job: Job, devices: list[str]) -> None:
         """Assign the slots; the next iteration finds a job without a keeper and launches it.
 
-        One whose submission is about to be confirmed (``jobs.submission_record``) is left for then.
+        One whose submission is about to be confirmed (``jobs.submission_record``) is left for then; one that was
+        committed although the database said otherwise is confirmed after a while.
         """
         if self._home.new_run(job.id).root.exists():
-            return
+            if time.time() - job.created_at < _CONFIRM_SECONDS:
+                return
+            confirm_runs(self._home, [job.id])
         reason = f"allocated {', '.join(devices)}"
         columns = {"devices": devices, "run": job.run + 1, "started_at": job.started_at or time.time()}
         self._store.transition(job.id, JobState.STARTING, expected={JobState.QUEUED}, reason=reason, **columns)

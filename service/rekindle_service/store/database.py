@@ -33,7 +33,10 @@ class Backend(Protocol):
         """For readers, of which each transaction has one consistent view."""
 
     def writing(self, engine: Engine) -> Engine:
-        """For writers, which take turns: one waits at the begin of its transaction."""
+        """For writers."""
+
+    def take_turn(self, connection: Connection) -> None:
+        """Wait, in a transaction that has just begun, until all other writers have ended theirs."""
 
     def check(self, connection: Connection) -> str | None:
         """What is wrong with the stored data."""
@@ -74,23 +77,32 @@ class Database:
         self._writing = self._backend.writing(self._engine)
         self._turn = threading.Lock()
 
-    def migrate(self) -> None:
-        """Check the database and bring its tables to this version. Raises CorruptDatabaseError and StorageError."""
+    def migrate(self, *, backup: bool = True) -> None:
+        """Check the database and bring its tables to this version. Raises CorruptDatabaseError and StorageError.
+
+        ``backup``: make one before the tables are changed.
+        """
         try:
             with self._writing.connect() as connection:
+                self._backend.take_turn(connection)
                 if finding := self._backend.check(connection):
                     raise self._backend.corrupt(finding)
-                if (version := migrations.pending(connection)) is not None:
+                if backup and (version := migrations.pending(connection)) is not None:
                     self._backend.before_upgrade(connection, version)
                 migrations.upgrade(connection)
                 connection.commit()
         except migrations.UnknownVersionError as error:
-            raise CorruptDatabaseError(f"{self.name}: {error}") from error
+            raise CorruptDatabaseError(f"{self.name}: {error}{self._older_backup()}") from error
         except DBAPIError as error:
             found = self._backend.temporary(error)
             if found is None or found.state == "damaged":
                 raise self._backend.corrupt(str(error.orig)) from error
             raise found from error
+
+    def _older_backup(self) -> str:
+        """What else can be done after a downgrade."""
+        before = next(iter(self.backups.of_kind("before-*")), None)
+        return "" if before is None else f", or go back to the backup before the upgrade: rekindle restore {before}"
 
     def hold(self) -> None:
         """Be the only server of this database until ``close``. Raises CorruptDatabaseError where another one is."""
@@ -136,10 +148,18 @@ class Database:
         with self._turn:
             self._backend.guard(self._engine)
             with self._session(self._writing) as session:
+                self._backend.take_turn(session.connection())
                 yield session
                 session.flush()
                 self._commit(session)
+            self._check_commit()
+
+    def _check_commit(self) -> None:
+        """A change that was committed to a file which is not ours any more is lost, unless ours comes back."""
+        try:
             self._backend.guard(self._engine)
+        except StorageError as error:
+            raise UnknownCommitError(str(error), full=error.full, state=error.state) from error
 
     def check(self) -> None:
         """Raises StorageError where the database cannot be read, or could not be written."""

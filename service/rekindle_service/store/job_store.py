@@ -13,15 +13,17 @@ from sqlmodel.sql.expression import SelectOfScalar
 from rekindle.contract.states import TERMINAL, TRANSITIONS, JobIntent, JobState
 from rekindle_service.store.database import Database
 from rekindle_service.store.delivery_store import DeliveryStore
+from rekindle_service.store.errors import CorruptDatabaseError
 from rekindle_service.store.experiment_store import ExperimentStore
 from rekindle_service.store.mutations import by_key, insert, last_value, move, next_value, record, set_columns
 from rekindle_service.store.projection import RowChanges
 from rekindle_service.store.recovery_store import RecoveryStore
 from rekindle_service.store.retention_store import RetentionStore
-from rekindle_service.store.tables import Attempt, Event, Job
+from rekindle_service.store.tables import Attempt, Counter, Event, Job
 from rekindle_service.store.totals import Totals, archive_counts, goodput, jobs_by_state, totals
 
 _PAGE = 200
+_HOME = "home:"
 
 
 class Changes(NamedTuple):
@@ -48,6 +50,18 @@ class Store(Database):
         self.deliveries = DeliveryStore(self)
         self.recovery = RecoveryStore(self)
         self.retention = RetentionStore(self)
+
+    def claim(self, home_id: str) -> None:
+        """Belong to one home from now on. Raises CorruptDatabaseError where the database is another's."""
+        with self.writing() as session:
+            owners = set(session.exec(select(Counter.name).where(col(Counter.name).startswith(_HOME))))
+            if owners - {_HOME + home_id}:
+                raise CorruptDatabaseError(
+                    f"{self.name} belongs to another home: give each home a database of its own. If that home is gone, "
+                    "delete the rows of the table counter whose name begins with 'home:', and start again"
+                )
+            if not owners:
+                session.add(Counter(name=_HOME + home_id, value=1))
 
     @contextmanager
     def _changing_queue(self) -> Iterator[Session]:

@@ -37,7 +37,8 @@ _SESSION = {
     "tcp_keepalives_interval": "5",
     "tcp_keepalives_count": "3",
 }
-_TEMPORARY = ("08", "25006", "25P03", "28", "3D", "40", "53", "55P03", "57", "58", "XX")
+_LOCK_TIMEOUT = "55P03"
+_TEMPORARY = ("08", "25006", "25P03", "28", "3D", "40", "53", _LOCK_TIMEOUT, "57", "58", "XX")
 """How the SQLSTATE of what may be over later begins: a lost connection, say, or a standby that is promoted."""
 
 
@@ -63,6 +64,10 @@ class PostgreSQL:
     def engine(self) -> Engine:
         _widen_integers()
         defaults = {name: value for name, value in _CONNECT.items() if name not in self._url.query}
+        try:
+            import psycopg  # noqa: F401 an optional dependency, which SQLAlchemy loads
+        except ModuleNotFoundError as error:
+            raise ValueError(f"{self.name} needs psycopg: pip install 'rekindle[postgresql]'") from error
         engine = create_engine(
             self._url,
             connect_args=defaults,
@@ -74,13 +79,16 @@ class PostgreSQL:
             json_serializer=_to_json,
         )
         event.listen(engine, "connect", _on_connect)
-        event.listen(engine, "begin", _on_begin)
         event.listen(engine, "before_cursor_execute", _clean_parameters, retval=True)
         return engine
 
     def writing(self, engine: Engine) -> Engine:
         """Writers see what was committed before they got their turn, so their view begins after that."""
-        return engine.execution_options(isolation_level="READ COMMITTED", writes=True)
+        return engine.execution_options(isolation_level="READ COMMITTED")
+
+    def take_turn(self, connection: Connection) -> None:
+        """Then versions are committed in their order, which the change feed needs."""
+        connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_WRITERS})")
 
     def check(self, connection: Connection) -> str | None:
         """PostgreSQL checks itself; only settings that lose commits are worth a line in the log."""
@@ -117,11 +125,15 @@ class PostgreSQL:
     def hold(self, engine: Engine) -> None:
         """Be the only server of this database while connected. Raises CorruptDatabaseError where another one is."""
         connection = engine.connect().execution_options(isolation_level="AUTOCOMMIT")
-        if not connection.exec_driver_sql(f"SELECT pg_try_advisory_lock({_SERVER})").scalar():
+        try:
+            connection.exec_driver_sql(f"SELECT pg_advisory_lock({_SERVER})")  # waits for one that is just ending
+        except DBAPIError as error:
             connection.close()
+            if getattr(error.orig, "sqlstate", None) != _LOCK_TIMEOUT:
+                raise
             raise CorruptDatabaseError(
                 f"{self.name} is in use by another server: stop it, or give each server a database of its own"
-            )
+            ) from error
         self._server_lock = connection
 
     def release(self) -> None:
@@ -147,12 +159,6 @@ def _on_connect(connection: Any, _: Any) -> None:
             "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'"
         )
     connection.commit()
-
-
-def _on_begin(connection: Connection) -> None:
-    """A writer waits for its turn first: then versions are committed in their order, which the change feed needs."""
-    if connection.get_execution_options().get("writes"):
-        connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_WRITERS})")
 
 
 def _clean_parameters(

@@ -27,6 +27,11 @@ class RecoveryStore:
     def __init__(self, database: Database) -> None:
         self._database = database
 
+    def starts(self) -> int:
+        """How many servers have begun to work with this database; 0: it is new."""
+        with self._database.reading() as session:
+            return last_value(session, "starts")
+
     def count_start(self) -> None:
         with self._database.writing() as session:
             next_value(session, "starts")

@@ -50,12 +50,16 @@ class SQLite:
     # --- connections
 
     def engine(self) -> Engine:
-        engine = create_engine(f"sqlite:///{self._path}", creator=self._connect, pool_size=20, max_overflow=30)
-        event.listen(engine, "begin", _on_begin)
-        return engine
+        url = f"sqlite:///{self._path}"
+        self._engine = create_engine(url, creator=self._connect, pool_size=20, max_overflow=30)
+        event.listen(self._engine, "begin", _on_begin)
+        return self._engine
 
     def writing(self, engine: Engine) -> Engine:
         return engine.execution_options(begin="BEGIN IMMEDIATE")
+
+    def take_turn(self, connection: Connection) -> None:
+        """``BEGIN IMMEDIATE`` has done it."""
 
     def hold(self, engine: Engine) -> None:
         """The lock of the home does it."""
@@ -202,6 +206,7 @@ class SQLite:
     def _damaged(self, finding: str) -> None:
         if self._damage is None:
             self._damage = finding
+            self._engine.dispose()  # what is cached of the undamaged file would still be shown
             _log.error("The database is damaged; jobs keep running, nothing is accepted", finding=finding)
 
     def _error(self, state: str) -> StorageError:

@@ -70,9 +70,9 @@ def _warnings(state: AppState) -> list[str]:
 
 def _database(state: AppState) -> str:
     try:
-        state.store.version()
+        state.store.check()
     except StorageError as error:
-        return "full" if error.full else "unavailable"
+        return error.state
     return "ok"
 
 
