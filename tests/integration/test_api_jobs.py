@@ -72,7 +72,7 @@ def test_a_repeat_with_the_same_key_gets_the_first_job(server: ApiServer, code: 
     body = {"script": str(code / "train.py"), "device": "cpu"}
     ids = [server.api.post(JOBS, json=body, headers={"Idempotency-Key": key}).json()["id"] for key in ("a", "a", "b")]
     assert ids[0] == ids[1] != ids[2]
-    spaced = json.dumps(dict(reversed(body.items())), indent=2)
+    spaced = json.dumps({"after": [], **dict(reversed(body.items()))}, indent=2)
     repeat = {"Idempotency-Key": "a", "Content-Type": "application/json"}
     assert server.api.post(JOBS, content=spaced, headers=repeat).json()["id"] == ids[0]
 

@@ -1,7 +1,5 @@
 """What routes depend on: the parts of the application, and the job, attempt or rank that a path names."""
 
-import hashlib
-import json
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -16,7 +14,6 @@ from rekindle_service.api.event_stream.single_flight import SingleFlightCache
 from rekindle_service.api.middleware.auth import Credentials
 from rekindle_service.api.problem_details import ProblemError
 from rekindle_service.config.home import Home, is_job_id
-from rekindle_service.jobs.idempotency import IdempotencyKey
 from rekindle_service.jobs.scheduler_health import SchedulerHealth
 from rekindle_service.jobs.submitter import Submitter
 from rekindle_service.machine.devices import Machine
@@ -29,6 +26,10 @@ from rekindle_service.store.tables import Job
 JobId = Annotated[str, Path(description="Id of the job")]
 RankNumber = Annotated[int, Path(ge=0, le=1 << 31, description="Global rank")]
 AttemptNumber = Annotated[int | None, Query(ge=0, le=1 << 31, description="Number of the attempt; default: the latest")]
+IdempotencyKey = Annotated[
+    Annotated[str, StringConstraints(pattern=r"^[\x21-\x7e]+$", max_length=200)] | None,
+    Header(description="A repeated request with the same key returns the result of the first one"),
+]
 
 
 @dataclass(slots=True)
@@ -67,26 +68,6 @@ async def _app_state(request: Request) -> AppState:
 
 
 AppStateDep = Annotated[AppState, Depends(_app_state)]
-
-
-async def _idempotency_key(
-    request: Request,
-    idempotency_key: Annotated[
-        Annotated[str, StringConstraints(pattern=r"^[\x21-\x7e]+$", max_length=200)] | None,
-        Header(description="A repeated request with the same key returns the result of the first one"),
-    ] = None,
-) -> IdempotencyKey | None:
-    """The digest is that of the values: a repeat may order and space its JSON in another way."""
-    if idempotency_key is None:
-        return None
-    try:
-        content = json.dumps(await request.json(), sort_keys=True).encode()
-    except (ValueError, RecursionError):  # it is about to be rejected
-        content = await request.body()
-    return IdempotencyKey(idempotency_key, hashlib.sha256(content).hexdigest())
-
-
-IdempotencyKeyDep = Annotated[IdempotencyKey | None, Depends(_idempotency_key)]
 
 
 def find_job(state: AppStateDep, job_id: JobId) -> Job:

@@ -5,10 +5,10 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Path, Query, Response
 
 from rekindle.contract.states import TERMINAL
-from rekindle_service.api.dependencies import AppState, AppStateDep, IdempotencyKeyDep
+from rekindle_service.api.dependencies import AppState, AppStateDep, IdempotencyKey
 from rekindle_service.api.pagination import Page, PageParamsDep, RowPageParamsDep, paginate
 from rekindle_service.api.problem_details import ProblemError
-from rekindle_service.api.request_conversion import plan_experiment
+from rekindle_service.api.request_conversion import keyed, plan_experiment
 from rekindle_service.api.schemas.experiments import (
     BuiltIn,
     CurvePublic,
@@ -46,12 +46,13 @@ ExperimentDep = Annotated[Experiment, Depends(find_experiment)]
 @router.post("/experiments", status_code=201)
 @SUBMISSIONS.route
 def submit_experiment(
-    state: AppStateDep, body: ExperimentCreate, response: Response, idempotency_key: IdempotencyKeyDep
+    state: AppStateDep, body: ExperimentCreate, response: Response, idempotency_key: IdempotencyKey = None
 ) -> ExperimentPublic:
     """Submit jobs that differ in some parameters: all of them, or none."""
-    experiment = known_experiment(state.store, idempotency_key)
+    key = keyed(idempotency_key, body)
+    experiment = known_experiment(state.store, key)
     if experiment is None:
-        experiment = submit_jobs(state.submitter, *plan_experiment(body, state.machine), idempotency_key)
+        experiment = submit_jobs(state.submitter, *plan_experiment(body, state.machine), key)
         state.wake()
     response.headers["Location"] = f"/api/v1/experiments/{experiment.id}"
     return _public(state, experiment)
