@@ -41,7 +41,8 @@ class _Worker:
 
     def __init__(self) -> None:
         self._calls: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
-        threading.Thread(target=self._run, name="reconciler-worker", daemon=True).start()
+        self._thread = threading.Thread(target=self._run, name="reconciler-worker", daemon=True)
+        self._thread.start()
 
     def submit(self, call: _Call) -> None:
         self._calls.put(call)
@@ -49,6 +50,10 @@ class _Worker:
     def stop(self) -> None:
         """After the current call."""
         self._calls.put(None)
+
+    def join(self) -> None:
+        """Precondition: ``stop`` was called, and no call is stuck."""
+        self._thread.join()
 
     def _run(self) -> None:
         while (call := self._calls.get()) is not None:
@@ -108,6 +113,7 @@ class IsolatedRunner:
     def close(self) -> None:
         """Threads that are stuck end with the process."""
         self._worker.stop()
+        self._worker.join()
 
     def _limit_now(self) -> float | None:
         if len(self._stuck) >= _MAX_STUCK:
