@@ -70,8 +70,8 @@ class RecoveryStore:
     def restart_from_journal(self, job_id: str, intent: RunIntent, reason: str) -> None:
         """Make the row of a job what it was when ``intent`` was written, for the journal to be read from its beginning.
 
-        The only change of a state beside ``mutations.move``: the row is older than the run directory, so that no
-        transition leads from what it says to what has happened.
+        The only other place than ``mutations.move`` that writes ``state``: the row is older than the run directory, so
+        that no transition leads from what it says to what has happened.
         """
         with self._database.writing() as session:
             job = session.get_one(Job, job_id)
