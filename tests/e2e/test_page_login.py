@@ -29,7 +29,7 @@ def test_the_form_refuses_a_wrong_token_and_takes_the_right_one(
     page.goto(f"{server.url}/login")
     page.get_by_label("Access token").fill("not the token")
     page.get_by_role("button", name="Sign in").click()
-    expect(page.get_by_role("alert")).to_have_text("That is not this server's token.")
+    expect(page.get_by_role("alert")).to_have_text("This token is wrong, revoked or expired.")
     page.get_by_label("Access token").fill(server.token)
     page.keyboard.press("Enter")
     page.wait_for_url(f"{server.url}/")
