@@ -67,11 +67,6 @@ class AccessStore:
         with self._database.reading() as session:
             return bool(session.exec(select(or_(uploaded, used))).one())
 
-    def forget_uploads(self, bundle_ids: Sequence[str]) -> None:
-        """The bundles were removed."""
-        with self._database.writing() as session:
-            session.exec(delete(BundleUpload).where(col(BundleUpload.bundle_id).in_(bundle_ids)))
-
     # --- the audit log
 
     def add_audit(self, entries: Sequence[AuditEntry]) -> None:
@@ -86,9 +81,3 @@ class AccessStore:
         if person is not None:
             query = query.where(AuditEntry.person == person)
         return self._database.rows(query)
-
-    def prune_audit(self, before: float) -> int:
-        """Remove the entries older than ``before`` (seconds since the epoch); returns how many."""
-        with self._database.writing() as session:
-            old = delete(AuditEntry).where(col(AuditEntry.at) < before).returning(col(AuditEntry.id))
-            return len(session.execute(old).all())
