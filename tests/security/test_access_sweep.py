@@ -17,6 +17,7 @@ from rekindle.contract.files import write_json
 from rekindle.contract.outcome import Outcome, OutcomeClass
 from rekindle.contract.run_dir.journal import Journal, RecordType
 from rekindle.contract.states import JobState
+from rekindle_service.access.limits import RateLimit
 from rekindle_service.access.permissions import Scope, changes_something
 from rekindle_service.api.middleware.auth import OPEN_ROUTES
 
@@ -270,6 +271,16 @@ def test_a_token_ends_by_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         later = time.time() + 61
         monkeypatch.setattr(time, "time", lambda: later)
         assert found.server.stranger.get("/api/v1/me", headers=bearer(secret)).status_code == 401
+
+
+def test_requests_of_one_person_are_limited_and_those_of_others_are_not(tmp_path: Path) -> None:
+    with lab(tmp_path, private=False) as found:
+        found.server.state.access.requests = RateLimit(rate=0.001, burst=5)
+        answers = [found.request("owner", "GET", "/api/v1/me") for _ in range(6)]
+        assert [answer.status_code for answer in answers] == [200] * 5 + [429]
+        assert int(answers[-1].headers["Retry-After"]) > 0
+        assert "anna sends more requests than the setting request_rate allows" in answers[-1].json()["detail"]
+        assert found.request("other", "GET", "/api/v1/me").status_code == 200
 
 
 def test_clients_get_what_they_may(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ import threading
 import structlog
 
 from rekindle_service.access.audit import AuditLog
-from rekindle_service.access.limits import FailureLimit, RequestLimit
+from rekindle_service.access.limits import FailureLimit, RateLimit, RequestLimit
 from rekindle_service.access.permissions import Identity, Permissions, Scope, Via
 from rekindle_service.access.sessions import Sessions
 from rekindle_service.access.tokens import Tokens
@@ -37,7 +37,7 @@ class AccessControl:
         self.permissions = Permissions(private_jobs)
         self.audit = AuditLog(store)
         self.failures = FailureLimit()
-        self.requests = RequestLimit(request_rate)
+        self.requests: RateLimit = RequestLimit(request_rate)
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._flush_until_stopped, name="access", daemon=True)
 

@@ -45,17 +45,17 @@ def require_access(
         raise ProblemError(403, "not-owner", f"{detail}: ask {owner or 'an administrator'} or an administrator")
 
 
-def idempotency_key(
+def _scoped_key(
     identity: IdentityDep,
-    key: Annotated[
+    idempotency_key: Annotated[
         Annotated[str, StringConstraints(pattern=r"^[\x21-\x7e]+$", max_length=200)] | None,
-        Header(
-            alias="Idempotency-Key", description="A repeated request with the same key returns the result of the first"
-        ),
+        Header(description="A repeated request with the same key returns the result of the first one"),
     ] = None,
 ) -> str | None:
     """The key as it is stored: keys of one person never return a job of another. Only one may have no prefix."""
-    return key if key is None or identity.person == server_user() else f"{identity.person} {key}"
+    if idempotency_key is None or identity.person == server_user():
+        return idempotency_key
+    return f"{identity.person} {idempotency_key}"
 
 
-IdempotencyKey = Annotated[str | None, Depends(idempotency_key)]
+IdempotencyKey = Annotated[str | None, Depends(_scoped_key)]
