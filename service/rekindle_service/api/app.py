@@ -5,6 +5,7 @@ from typing import Any
 
 from fastapi import APIRouter, FastAPI
 from fastapi.openapi.utils import get_openapi
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from rekindle_service.api.dependencies import AppState
 from rekindle_service.api.middleware.auth import AuthMiddleware
@@ -13,9 +14,11 @@ from rekindle_service.api.middleware.responses import ClientDisconnectMiddleware
 from rekindle_service.api.middleware.trusted_host import TrustedHostMiddleware
 from rekindle_service.api.problem_details import RESPONSES, Problem, install_problem_handlers
 from rekindle_service.api.query_params import STRICT_QUERY
+from rekindle_service.api.resource_errors import install_resource_handlers
 from rekindle_service.api.routes import (
     attempts,
     bundles,
+    disk,
     environment,
     events,
     experiments,
@@ -42,6 +45,7 @@ _MODULES = (
     recipes,
     experiments,
     machine,
+    disk,
     events,
 )
 API_ROUTERS: tuple[APIRouter, ...] = tuple(module.router for module in _MODULES)
@@ -65,11 +69,14 @@ def create_app(state: AppState) -> FastAPI:
     app.include_router(monitoring.router, dependencies=[STRICT_QUERY])
     install_pages(app)
     install_problem_handlers(app)
+    install_resource_handlers(app)
     app.add_middleware(ClientDisconnectMiddleware)
     app.add_middleware(RequestBodyMiddleware, streamed=(f"/api/v1{bundles.PATH}",))
     app.add_middleware(AuthMiddleware, credentials=state.credentials)
-    app.add_middleware(TrustedHostMiddleware, host=state.host)
+    app.add_middleware(TrustedHostMiddleware, host=state.host, public_host=state.public_host)
     app.add_middleware(SecurityHeadersMiddleware)
+    if state.public_host is not None:  # then requests from loopback come from a reverse proxy, which names the client
+        app.add_middleware(ProxyHeadersMiddleware, trusted_hosts=["127.0.0.1", "::1"])
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]  # FastAPI's documented way to extend it
     return app
 

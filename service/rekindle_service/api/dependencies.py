@@ -14,9 +14,11 @@ from rekindle_service.api.event_stream.single_flight import SingleFlightCache
 from rekindle_service.api.middleware.auth import Credentials
 from rekindle_service.api.problem_details import ProblemError
 from rekindle_service.config.home import Home, is_job_id
+from rekindle_service.jobs.scheduler_health import SchedulerHealth
 from rekindle_service.jobs.submitter import Submitter
 from rekindle_service.machine.devices import Machine
 from rekindle_service.machine.monitor import MachineMonitor
+from rekindle_service.retention.retention import Retention
 from rekindle_service.run_readers.ranks import rank_numbers, read_attempts
 from rekindle_service.store import Store
 from rekindle_service.store.tables import Job
@@ -45,6 +47,7 @@ class AppState:
     store: Store
     machine: Machine
     monitor: MachineMonitor
+    retention: Retention
     submitter: Submitter
     credentials: Credentials
     host: str
@@ -52,7 +55,8 @@ class AppState:
     started_at: float  # seconds since the epoch
     stopping: threading.Event
     wake: Callable[[], None]
-    reconciler_alive: Callable[[], bool]
+    scheduler_health: Callable[[], SchedulerHealth]
+    public_host: str | None = None  # of the reverse proxy
     polls: SingleFlightCache = field(default_factory=SingleFlightCache)
     listeners: Listeners = field(default_factory=Listeners)
 
@@ -79,6 +83,10 @@ JobDep = Annotated[Job, Depends(find_job)]
 
 
 def find_run_dir(state: AppStateDep, job: JobDep) -> RunDir:
+    """Raises ProblemError (503) where the files of the job do not respond: no thread is to wait for them, too."""
+    if job.id in state.scheduler_health().stuck:
+        detail = f"the files of job {job.id} do not respond: check the file system of {state.home.run_dir(job.id).root}"
+        raise ProblemError(503, "files-unresponsive", detail, headers={"Retry-After": "10"})
     return state.home.run_dir(job.id)
 
 

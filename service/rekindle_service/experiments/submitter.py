@@ -5,10 +5,11 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, replace
 
 from rekindle_service.experiments.matrix import Trial
+from rekindle_service.experiments.records import write_record
 from rekindle_service.jobs.idempotency import IdempotencyKey
 from rekindle_service.jobs.submission import FieldError, Submission, SubmissionError
-from rekindle_service.jobs.submitter import Submitter
-from rekindle_service.store import Store
+from rekindle_service.jobs.submitter import Submitter, storage_error
+from rekindle_service.store import Store, UnknownCommitError
 from rekindle_service.store.tables import Experiment, Job
 
 TrialSubmission = tuple[Trial, Submission]
@@ -45,20 +46,30 @@ def _insert(
     submitter: Submitter, experiment: Experiment, trials: Sequence[TrialSubmission], key: IdempotencyKey | None
 ) -> Experiment:
     jobs: list[Job] = []
-    inserted: Experiment | None = None
+    key_value = None if key is None else key.value
     experiment.request_digest = None if key is None else key.request_digest
+    keep = False
     try:
+        experiment.number = submitter.store.experiments.reserve_number()
         for trial, submission in trials:
             with _fields_of_experiment(trial):
-                job = submitter.prepare(submission)
-            job.experiment_id, job.trial = experiment.id, asdict(trial)
-            job.run_after = jobs[-1].id if jobs and experiment.definition["sequential"] else None
-            jobs.append(job)
-        inserted = submitter.store.experiments.add(experiment, jobs, None if key is None else key.value)
+                run_after = jobs[-1].id if jobs and experiment.definition["sequential"] else None
+                columns = {"experiment_id": experiment.id, "trial": asdict(trial), "run_after": run_after}
+                jobs.append(submitter.prepare(submission, **columns))
+        write_record(submitter.home, experiment, key_value)
+        inserted = submitter.store.experiments.add(experiment, jobs, key_value, numbered=True)
+        keep = inserted is experiment
+    except UnknownCommitError:
+        keep = True  # the rows may be there, and then they need their directories
+        raise
+    except OSError as error:
+        raise storage_error(submitter.home.root, error) from error
     finally:
-        if inserted is not experiment:
+        if not keep:
             for job in jobs:
                 submitter.discard(job)
+    if inserted is experiment:
+        submitter.confirm(jobs)
     return inserted if key is None else key.check(inserted)
 
 

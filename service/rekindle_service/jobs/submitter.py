@@ -21,10 +21,12 @@ from rekindle_service.jobs.packaging.ignore_rules import IGNORE_FILE, CopyOption
 from rekindle_service.jobs.packaging.manifest import take_manifest
 from rekindle_service.jobs.packaging.sources import Checkout, fetch_code
 from rekindle_service.jobs.placement import place
+from rekindle_service.jobs.resources import raise_if_lacking
 from rekindle_service.jobs.submission import FieldError, Submission, SubmissionError
+from rekindle_service.jobs.submission_record import confirm_runs, stored_spec
 from rekindle_service.jobs.validation import validate
 from rekindle_service.machine.devices import Machine
-from rekindle_service.store import StorageError, Store
+from rekindle_service.store import StorageError, Store, UnknownCommitError
 from rekindle_service.store.tables import Job
 
 
@@ -48,9 +50,9 @@ class Submitter:
     def submit(self, submission: Submission, key: IdempotencyKey | None = None) -> Job:
         """The new job, or the one that the key made before, or is making just now.
 
-        The run directory is built under another name and renamed, then the row is inserted: an interrupted submission
-        leaves no job, and ``scheduler.recovery`` removes the leftovers. Raises SubmissionError, BusyError and
-        StorageError.
+        The run directory is built under another name, the row is inserted, then the directory gets its name, which
+        confirms the submission: ``scheduler.recovery`` removes a directory without a row that was never confirmed,
+        and no other. Raises SubmissionError, BusyError and StorageError.
         """
         with self.in_flight.lock(key):
             if key is not None and (known := self.store.job_by_key(key.value)) is not None:
@@ -58,7 +60,9 @@ class Submitter:
             with self.with_code([submission]) as (fetched,):
                 if errors := self.validate(fetched):
                     raise SubmissionError(errors)
-                return self._insert(self.prepare(fetched), key)
+                columns = {} if key is None else {"idempotency_key": key.value, "request_digest": key.request_digest}
+                inserted = self._insert(self.prepare(fetched, **columns))
+                return inserted if key is None else key.check(inserted)
 
     @contextmanager
     def with_code(self, submissions: Sequence[Submission]) -> Iterator[list[Submission]]:
@@ -70,6 +74,7 @@ class Submitter:
             with fetch_code(self.home, self.checkout, submissions) as fetched:
                 yield fetched
         except OSError as error:
+            raise_if_lacking(error)
             raise storage_error(self.home.root, error) from error
 
     def validate(self, submission: Submission) -> list[FieldError]:
@@ -80,11 +85,12 @@ class Submitter:
         python_error = self.check_python(submission.spec.python)
         return errors if python_error is None else [*errors, python_error]
 
-    def prepare(self, submission: Submission) -> Job:
-        """A job that lacks only its row. Precondition: it is valid. Raises what ``submit`` raises."""
+    def prepare(self, submission: Submission, **columns: Any) -> Job:
+        """A job that lacks its row, and then ``confirm``. Precondition: it is valid. Raises what ``submit`` raises."""
         placed = place(submission, self.machine).spec
         spec = replace(placed, target=submission.target_in_copy, code=_origin(submission))
-        job = new_job(new_job_id(), spec, created_at=time.time())
+        number = self.store.reserve_number()
+        job = new_job(new_job_id(), spec, number=number, created_at=time.time(), **columns)
         try:
             self._build_run_dir(job, submission)
         except CodeCopyError as error:
@@ -92,15 +98,28 @@ class Submitter:
                 [FieldError(submission.code_field, error.rule, submission.code_name, error.hint)]
             ) from error
         except OSError as error:
+            raise_if_lacking(error)
             raise storage_error(self.home.runs, error) from error
         return job
 
     def discard(self, job: Job) -> None:
         """Undo ``prepare``."""
-        shutil.rmtree(self.home.run_dir(job.id).root, ignore_errors=True)
+        shutil.rmtree(self.home.new_run(job.id).root, ignore_errors=True)
+
+    def confirm(self, jobs: Sequence[Job]) -> None:
+        """Give the directories of ``jobs``, which have their rows, their names. Raises StorageError, and undoes all."""
+        try:
+            confirm_runs(self.home, [job.id for job in jobs])
+        except OSError as error:
+            self.store.recovery.withdraw([job.id for job in jobs])
+            for job in jobs:
+                shutil.rmtree(self.home.run_dir(job.id).root, ignore_errors=True)
+                self.discard(job)
+            raise storage_error(self.home.runs, error) from error
+        self.store.confirmed()
 
     def _build_run_dir(self, job: Job, submission: Submission) -> None:
-        new, final = self.home.new_run(job.id), self.home.run_dir(job.id)
+        new = self.home.new_run(job.id)
         try:
             new.root.mkdir(mode=0o700)
             if submission.code_dir is None:
@@ -111,12 +130,11 @@ class Submitter:
                 job.spec = replace(job.spec, warnings=bypass_warnings(job.spec, new.code, modules))
             if job.spec.continue_from is not None:
                 self._continue(job.spec.continue_from, new, job.id)
-            write_json(new.spec, {"job_id": job.id, **job.spec.to_json()})
-            new.root.rename(final.root)
+            write_json(new.spec, stored_spec(job))
+            fsync_directory(self.home.runs)
         except BaseException:
             shutil.rmtree(new.root, ignore_errors=True)
             raise
-        fsync_directory(self.home.runs)
 
     def _copy_code(self, submission: Submission, new: RunDir) -> None:
         spec = submission.spec
@@ -138,16 +156,20 @@ class Submitter:
         if errors:
             raise SubmissionError(errors)
 
-    def _insert(self, job: Job, key: IdempotencyKey | None) -> Job:
+    def _insert(self, job: Job) -> Job:
         """The row of ``job``, or that of another request with the same key that was faster."""
-        inserted: Job | None = None
-        job.request_digest = None if key is None else key.request_digest
         try:
-            inserted = self.store.add_job(job, None if key is None else key.value)
-        finally:
-            if inserted is not job:
-                self.discard(job)
-        return inserted if key is None else key.check(inserted)
+            inserted = self.store.add_job(job, job.idempotency_key, numbered=True)
+        except UnknownCommitError:
+            raise  # the row may be there, and then it needs its directory
+        except BaseException:
+            self.discard(job)
+            raise
+        if inserted is job:
+            self.confirm([job])
+        else:
+            self.discard(job)
+        return inserted
 
 
 def storage_error(directory: Path, error: OSError) -> StorageError:

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rekindle.contract.safe_open import open_beneath
-from rekindle_service.run_readers.logs import size_of
+from rekindle_service.run_readers.log_spans import Span, total_size, without_holes
+from rekindle_service.run_readers.logs import iter_bytes, size_of
 
-_BLOCK = 256 * 1024  # bytes
 _FIRST_TIME, _LAST_TIME = 315_532_800, 4_354_819_198  # 1980 to 2107, the dates of the format
 
 
@@ -33,29 +33,30 @@ def zip_stream(root: Path, members: Iterable[Member], *, compress: bool, complet
     method = zipfile.ZIP_DEFLATED if compress else zipfile.ZIP_STORED
     with zipfile.ZipFile(sink, "w", method, compresslevel=1) as archive:  # type: ignore[call-overload]  # needs no more than write and flush
         for member in members:
-            packed = yield from _pack(archive, sink, root, member, method)
+            packed = yield from _pack(archive, sink, root, member, method, keep_holes=complete)
             if complete and not packed:
                 raise FileNotFoundError(errno.ENOENT, "removed or changed", member.name)
     yield sink.take()
 
 
 def _pack(
-    archive: zipfile.ZipFile, sink: "_Sink", root: Path, member: Member, method: int
+    archive: zipfile.ZipFile, sink: "_Sink", root: Path, member: Member, method: int, *, keep_holes: bool
 ) -> Generator[bytes, None, bool]:
     """Returns whether the whole file was packed."""
     if (file := open_beneath(root, member.path)) is None:
         return False
     with file:
         entry = zipfile.ZipInfo(member.name, _time_of(os.fstat(file.fileno()).st_mtime))
-        entry.compress_type, entry.file_size = method, size_of(file)
-        left = entry.file_size
+        parts = [Span(0, size_of(file))] if keep_holes else list(without_holes(file))
+        packed_bytes = 0
+        entry.compress_type, entry.file_size = method, total_size(parts)
         with archive.open(entry, "w") as packed:
-            while left > 0 and (block := file.read(min(_BLOCK, left))):
-                left -= len(block)
+            for block in iter_bytes(file, parts):
+                packed_bytes += len(block)
                 packed.write(block)
                 yield sink.take()
     yield sink.take()
-    return left == 0
+    return packed_bytes == entry.file_size
 
 
 def _time_of(seconds: float) -> tuple[int, int, int, int, int, int]:

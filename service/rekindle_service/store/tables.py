@@ -143,7 +143,8 @@ class Event(SQLModel, table=True):
 class Counter(SQLModel, table=True):
     """The last value of each counter (``number``, ``version``, ``experiment``, ``starts`` of the server).
 
-    Names with a colon: the counts of deleted jobs, and the last event that was delivered to each channel.
+    Names with a colon: the counts of deleted jobs, the last event that was delivered to each channel, and the id of the
+    home that a PostgreSQL database belongs to.
     """
 
     name: str = Field(primary_key=True)

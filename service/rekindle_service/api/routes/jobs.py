@@ -91,8 +91,10 @@ def drain_job(state: AppStateDep, job: JobDep) -> JobPublic:
 def resume_job(state: AppStateDep, job: JobDep, run_dir: RunDirDep, body: ResumeRequest | None = None) -> JobPublic:
     """Release a held job, or continue one that has ended, from its latest snapshot or from a given one."""
     if body is not None and body.snapshot is not None:
-        require_resumable(job, run_dir, body.snapshot)
-        return _changed(state, job, actions.resume_from(state.store, job, body.snapshot))
+        with actions.SNAPSHOTS_LOCK:
+            require_resumable(job, run_dir, body.snapshot)
+            resumed = actions.resume_from(state.store, job, body.snapshot)
+        return _changed(state, job, resumed)
     return _changed(state, job, actions.resume(state.store, job.id))
 
 
