@@ -24,6 +24,7 @@ from rekindle_service.launchers.local import KeeperLauncher, prepare_worker_path
 from rekindle_service.machine.devices import find_machine
 from rekindle_service.machine.monitor import MachineMonitor
 from rekindle_service.notifications.dispatcher import start_dispatchers
+from rekindle_service.retention.retention import Retention, rules_of
 from rekindle_service.scheduler.reconciler import Reconciler
 from rekindle_service.store import CorruptDatabaseError, StorageError, Store
 from rekindle_service.store.maintenance import Maintenance
@@ -68,14 +69,19 @@ def _compose(settings: Settings, stack: ExitStack) -> HttpServer:
     monitor = MachineMonitor(machine, home.root)
     stack.callback(monitor.close)
     launcher = KeeperLauncher(home, machine, prepare_worker_path(home))
-    reconciler = Reconciler(store, home, machine, launcher, settings.healthy_seconds)
+    reconciler = Reconciler(
+        store, home, machine, launcher, healthy_seconds=settings.healthy_seconds, log_bytes=settings.log_bytes
+    )
     stack.callback(reconciler.close)
+    retention = Retention.of(home, store, reconciler.deletions, rules_of(settings))
+    stack.callback(retention.close)
     stopping = threading.Event()
     state = AppState(
         home=home,
         store=store,
         machine=machine,
         monitor=monitor,
+        retention=retention,
         submitter=Submitter(store, home, machine, InterpreterCheck(), check_out, EditableModules()),
         credentials=Credentials(token),
         host=settings.host,
@@ -84,12 +90,13 @@ def _compose(settings: Settings, stack: ExitStack) -> HttpServer:
         started_at=time.time(),
         stopping=stopping,
         wake=reconciler.wake,
-        reconciler_alive=lambda: reconciler.alive,
+        scheduler_health=reconciler.health,
     )
     app = create_app(state)
     _start_reconciler(reconciler)
     maintenance.start()
     monitor.start()
+    retention.start()
     stack.callback(start_dispatchers(store, settings.notify))
     stack.callback(home.remove_server_info)
     return HttpServer(

@@ -145,11 +145,15 @@ def can_run_systemd() -> bool:
     """As root, where mount namespaces and the second version of control groups may be used."""
     if os.geteuid() != 0 or not Path("/lib/systemd/systemd").exists():
         return False
-    probe = (
-        "mount -t tmpfs tmpfs /sys/fs/cgroup && mount -t cgroup2 none /sys/fs/cgroup && mkdir /sys/fs/cgroup/rk-probe"
-    )
-    made = subprocess.run(["unshare", "--mount", "sh", "-c", f"{probe} && rmdir /sys/fs/cgroup/rk-probe"], check=False)
-    return made.returncode == 0
+    probe = f"/sys/fs/cgroup/rekindle-probe-{os.getpid()}"
+    return in_cgroups(f"mkdir {probe} && rmdir {probe}")
+
+
+def in_cgroups(command: str) -> bool:
+    """Run ``command`` where /sys/fs/cgroup is the tree of version 2; whether it succeeded."""
+    mount = "mount -t tmpfs tmpfs /sys/fs/cgroup && mount -t cgroup2 none /sys/fs/cgroup"
+    shell = ["unshare", "--mount", "sh", "-c", f"{mount} && {command}"]
+    return subprocess.run(shell, stderr=subprocess.DEVNULL, check=False).returncode == 0
 
 
 class UserManager:
@@ -180,11 +184,14 @@ class UserManager:
         self._process.kill()
         self._process.wait()
         self._log.close()
+        remove = f"find /sys/fs/cgroup/{self._group} -depth -type d -exec rmdir {{}} +"
+        until(lambda: in_cgroups(remove), "its control groups are empty and gone")
 
     def call(self, *arguments: str) -> str:
-        ran = subprocess.run(
-            ["systemctl", "--user", *arguments], env=self.environment, capture_output=True, text=True, check=False
-        )
+        """Within its namespaces: it wants to know which process has asked."""
+        inside = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children").read_text().split()[0]
+        command = ["nsenter", "--target", inside, "--mount", "--pid", "systemctl", "--user", *arguments]
+        ran = subprocess.run(command, env=self.environment, capture_output=True, text=True, check=False)
         assert ran.returncode == 0, ran.stderr
         return ran.stdout.strip()
 

@@ -14,9 +14,11 @@ from rekindle_service.api.event_stream.single_flight import SingleFlightCache
 from rekindle_service.api.middleware.auth import Credentials
 from rekindle_service.api.problem_details import ProblemError
 from rekindle_service.config.home import Home, is_job_id
+from rekindle_service.jobs.scheduler_health import SchedulerHealth
 from rekindle_service.jobs.submitter import Submitter
 from rekindle_service.machine.devices import Machine
 from rekindle_service.machine.monitor import MachineMonitor
+from rekindle_service.retention.retention import Retention
 from rekindle_service.run_readers.ranks import rank_numbers, read_attempts
 from rekindle_service.store import Store
 from rekindle_service.store.tables import Job
@@ -30,6 +32,13 @@ IdempotencyKey = Annotated[
 ]
 
 
+@dataclass(slots=True)
+class Listeners:
+    """How many clients receive events. Changed in the event loop alone."""
+
+    count: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class AppState:
     """The parts of the application that routes use. ``wake`` makes the reconciler act on changed rows at once."""
@@ -38,6 +47,7 @@ class AppState:
     store: Store
     machine: Machine
     monitor: MachineMonitor
+    retention: Retention
     submitter: Submitter
     credentials: Credentials
     host: str
@@ -45,12 +55,14 @@ class AppState:
     started_at: float  # seconds since the epoch
     stopping: threading.Event
     wake: Callable[[], None]
-    reconciler_alive: Callable[[], bool]
+    scheduler_health: Callable[[], SchedulerHealth]
     public_host: str | None = None  # of the reverse proxy
     polls: SingleFlightCache = field(default_factory=SingleFlightCache)
+    listeners: Listeners = field(default_factory=Listeners)
 
 
-def _app_state(request: Request) -> AppState:
+async def _app_state(request: Request) -> AppState:
+    """A coroutine, since a function would wait for one of the threads that all routes share."""
     state: AppState = request.app.state.rekindle
     return state
 
@@ -71,6 +83,10 @@ JobDep = Annotated[Job, Depends(find_job)]
 
 
 def find_run_dir(state: AppStateDep, job: JobDep) -> RunDir:
+    """Raises ProblemError (503) where the files of the job do not respond: no thread is to wait for them, too."""
+    if job.id in state.scheduler_health().stuck:
+        detail = f"the files of job {job.id} do not respond: check the file system of {state.home.run_dir(job.id).root}"
+        raise ProblemError(503, "files-unresponsive", detail, headers={"Retry-After": "10"})
     return state.home.run_dir(job.id)
 
 

@@ -13,6 +13,8 @@ from rekindle.contract.run_dir.paths import RunDir
 
 _JOB_ID = re.compile(r"[a-z0-9]{10}")
 _OPEN_TO_OTHERS = 0o077
+DELETED = ".deleted-"
+"""Prefix of the names in ``runs`` of what is to be removed."""
 _HOME_FILES = ("server.lock", "rekindle.toml", "server.log")  # any of them is made by a server, or for one
 
 
@@ -55,7 +57,7 @@ class Home:
 
     def deleted_run(self, job_id: str) -> Path:
         """Where a run directory is renamed to before its files are removed one by one."""
-        return self.runs / f".deleted-{job_id}"
+        return self.runs / f"{DELETED}{job_id}"
 
     def lack_of_space(self, needed: int = 0) -> str | None:
         """Why no job may be submitted or started now; None where there is space for what jobs write at their start.

@@ -26,6 +26,7 @@ class ExperimentRecord(JsonRecord):
     command: str | None = None
     owner: str | None = None
     idempotency_key: str | None = None
+    request_digest: str | None = None
 
 
 def write_record(home: Home, experiment: Experiment, idempotency_key: str | None) -> None:

@@ -6,7 +6,7 @@ name yet was confirmed to nobody, unless it has a row: then it only lacks the na
 """
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from rekindle.contract.files import fsync_directory
@@ -25,6 +25,7 @@ class SubmissionRecord(JsonRecord):
     created_at: Amount
     owner: str | None = None
     idempotency_key: str | None = None
+    request_digest: str | None = None
     experiment_id: str | None = None
     trial: dict[str, Any] = field(default_factory=dict)
     run_after: str | None = None
@@ -32,10 +33,8 @@ class SubmissionRecord(JsonRecord):
 
 def stored_spec(job: Job) -> dict[str, Any]:
     """What ``spec.json`` holds: the spec, and its submission."""
-    record = SubmissionRecord(
-        job.number, job.created_at, job.owner, job.idempotency_key, job.experiment_id, job.trial, job.run_after
-    )
-    return {**job.spec.to_json(), "job_id": job.id, _KEY: asdict(record)}
+    columns = {each.name: getattr(job, each.name) for each in fields(SubmissionRecord)}
+    return {**job.spec.to_json(), "job_id": job.id, _KEY: asdict(SubmissionRecord(**columns))}
 
 
 def read_submission(stored: dict[str, Any]) -> SubmissionRecord | None:

@@ -2,7 +2,6 @@
 
 import errno
 import shutil
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -13,7 +12,8 @@ from typing import Any
 from rekindle.contract.files import fsync_directory, write_json
 from rekindle.contract.job import JobSpec, TargetKind
 from rekindle.contract.run_dir.paths import RunDir
-from rekindle_service.config.home import Home, new_job_id
+from rekindle_service.config.home import Home, is_job_id, new_job_id
+from rekindle_service.jobs.idempotency import IdempotencyKey, IdempotencyLocks
 from rekindle_service.jobs.packaging.code_copy import CodeCopyError, copy_code
 from rekindle_service.jobs.packaging.continuation import check_stopped, continue_run
 from rekindle_service.jobs.packaging.editable_installs import EditableModule, bypass_warnings
@@ -28,30 +28,6 @@ from rekindle_service.jobs.validation import validate
 from rekindle_service.machine.devices import Machine
 from rekindle_service.store import StorageError, Store, UnknownCommitError
 from rekindle_service.store.tables import Job
-
-
-class IdempotencyLocks:
-    """Requests with the same idempotency key are processed one at a time: a repeat waits for the first."""
-
-    def __init__(self) -> None:
-        self._changed = threading.Condition()
-        self._in_flight: set[str] = set()
-
-    @contextmanager
-    def lock(self, key: str | None) -> Iterator[None]:
-        """Wait until no other request with ``key`` is in flight; without a key there is nothing to wait for."""
-        if key is None:
-            yield
-            return
-        with self._changed:
-            self._changed.wait_for(lambda: key not in self._in_flight)
-            self._in_flight.add(key)
-        try:
-            yield
-        finally:
-            with self._changed:
-                self._in_flight.remove(key)
-                self._changed.notify_all()
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,20 +47,22 @@ class Submitter:
     editable_modules: Callable[[str], Sequence[EditableModule]] = lambda _: ()
     in_flight: IdempotencyLocks = field(default_factory=IdempotencyLocks)
 
-    def submit(self, submission: Submission, idempotency_key: str | None = None) -> Job:
+    def submit(self, submission: Submission, key: IdempotencyKey | None = None) -> Job:
         """The new job, or the one that the key made before, or is making just now.
 
         The run directory is built under another name, the row is inserted, then the directory gets its name, which
         confirms the submission: ``scheduler.recovery`` removes a directory without a row that was never confirmed,
-        and no other. Raises SubmissionError and StorageError.
+        and no other. Raises SubmissionError, BusyError and StorageError.
         """
-        with self.in_flight.lock(idempotency_key):
-            if (known := self.store.job_by_key(idempotency_key)) is not None:
-                return known
+        with self.in_flight.lock(key):
+            if key is not None and (known := self.store.job_by_key(key.value)) is not None:
+                return key.check(known)
             with self.with_code([submission]) as (fetched,):
                 if errors := self.validate(fetched):
                     raise SubmissionError(errors)
-                return self._insert(self.prepare(fetched, idempotency_key=idempotency_key))
+                columns = {} if key is None else {"idempotency_key": key.value, "request_digest": key.request_digest}
+                inserted = self._insert(self.prepare(fetched, **columns))
+                return inserted if key is None else key.check(inserted)
 
     @contextmanager
     def with_code(self, submissions: Sequence[Submission]) -> Iterator[list[Submission]]:
@@ -103,7 +81,7 @@ class Submitter:
         """Every rule that the submission violates here."""
         errors = validate(submission, self.machine, lambda job_id: self.store.job(job_id) is not None)
         if (old := submission.spec.continue_from) is not None:
-            errors += check_stopped(self.store.job(old), old, self.home.run_dir(old))
+            errors += check_stopped(self.store.job(old) if is_job_id(old) else None, old, self.home)
         python_error = self.check_python(submission.spec.python)
         return errors if python_error is None else [*errors, python_error]
 
@@ -172,7 +150,7 @@ class Submitter:
         before = self.store.job(old_id)
         continue_run(self.home.run_dir(old_id), new, job_id)
         after = self.store.job(old_id)
-        errors = check_stopped(after, old_id, self.home.run_dir(old_id))
+        errors = check_stopped(after, old_id, self.home)
         if before is None or after is None or before.attempt != after.attempt:
             errors = errors or [FieldError("continue_from", "was resumed or deleted meanwhile", old_id, "submit again")]
         if errors:

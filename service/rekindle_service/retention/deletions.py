@@ -1,10 +1,12 @@
 """Deletions: directories are removed by a thread of their own, and what cannot be removed is reported and retried."""
 
 import errno
+import os
 import secrets
 import threading
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,7 +15,7 @@ import structlog
 from rekindle.contract.backoff import exponential_backoff
 from rekindle.contract.locks import lock_holder
 from rekindle.contract.run_dir.paths import RunDir
-from rekindle_service.config.home import Home
+from rekindle_service.config.home import DELETED, Home
 from rekindle_service.retention.remove_tree import remove_tree
 
 _log = structlog.get_logger(__name__)
@@ -21,8 +23,7 @@ _log = structlog.get_logger(__name__)
 _KEEPER_INTERVAL = 0.2  # seconds between two looks whether the keeper of a deleted job has ended
 _KEEPER_TIMEOUT = 60.0  # seconds after which a keeper that has not ended is reported
 _MAX_DELAY = 600.0  # seconds between two tries
-_TRASH = ".deleted-"
-_LEFTOVERS = (_TRASH, ".new-")
+_LEFTOVERS = (DELETED, ".new-")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +75,14 @@ class Deletions:
         run_dir = self._home.run_dir(job_id)
         self._request(_Deletion(self._home.deleted_run(job_id), run_dir.root, run_dir))
 
-    def remove_directory(self, path: Path) -> None:
-        """Remove a directory in the home. It disappears before the return. Raises OSError where it cannot be moved."""
-        trash = self._home.runs / f"{_TRASH}{path.name}-{secrets.token_hex(6)}"
-        path.rename(trash)
+    def remove_beneath(self, root: Path, path: Path) -> None:
+        """Remove the directory ``path`` beneath ``root``, to which no link may lead; it disappears before the return.
+
+        Raises OSError where it cannot be moved.
+        """
+        trash = self._home.runs / f"{DELETED}{path.name}-{secrets.token_hex(6)}"
+        with opened_beneath(root, path.parent) as directory:
+            os.rename(path.name, trash, src_dir_fd=directory)  # relative to a descriptor
         self._request(_Deletion(trash))
 
     def _request(self, deletion: _Deletion) -> None:
@@ -204,3 +209,17 @@ def _move(source: Path, trash: Path) -> None:
     """Under its own name until now, from now on under that of the trash; a second try finds it moved."""
     with suppress(FileNotFoundError):
         source.rename(trash)
+
+
+@contextmanager
+def opened_beneath(root: Path, directory: Path) -> Iterator[int]:
+    """A descriptor of ``directory``, to which no link below ``root`` leads. Raises OSError."""
+    fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for part in directory.relative_to(root).parts:
+            inner = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=fd)
+            os.close(fd)
+            fd = inner
+        yield fd
+    finally:
+        os.close(fd)

@@ -18,6 +18,7 @@ from rekindle_service.store.experiment_store import ExperimentStore
 from rekindle_service.store.mutations import by_key, insert, last_value, move, next_value, record, set_columns
 from rekindle_service.store.projection import RowChanges
 from rekindle_service.store.recovery_store import RecoveryStore
+from rekindle_service.store.retention_store import RetentionStore
 from rekindle_service.store.tables import Attempt, Counter, Event, Job
 from rekindle_service.store.totals import Totals, archive_counts, goodput, jobs_by_state, totals
 
@@ -48,6 +49,7 @@ class Store(Database):
         self.experiments = ExperimentStore(self, self._changing_queue)
         self.deliveries = DeliveryStore(self)
         self.recovery = RecoveryStore(self)
+        self.retention = RetentionStore(self)
 
     def claim(self, home_id: str) -> None:
         """Belong to one home from now on. Raises CorruptDatabaseError where the database is another's."""

@@ -67,7 +67,7 @@ class Bundles:
     def commit(self, upload: Upload) -> bool:
         """Unpack and store it. False: the same bundle existed already. Raises UnpackingError and OSError."""
         upload.close()
-        final = self._path(upload.id)
+        final = self.path(upload.id)
         if self.directory(upload.id) is not None:
             return False
         code = upload.directory / "code"
@@ -86,10 +86,10 @@ class Bundles:
         if not is_bundle_id(bundle_id):
             return None
         try:
-            os.utime(self._path(bundle_id))
+            os.utime(self.path(bundle_id))
         except FileNotFoundError:
             return None
-        return self._path(bundle_id)
+        return self.path(bundle_id)
 
     def unused(self, needed: Collection[str], used_since: float) -> list[Path]:
         """The bundles that are neither ``needed``, by id, nor used since that time (seconds since the epoch)."""
@@ -106,7 +106,7 @@ class Bundles:
         for path in self.home.bundles.glob(f"{_PARTIAL}*"):
             shutil.rmtree(path, ignore_errors=True)
 
-    def _path(self, bundle_id: str) -> Path:
+    def path(self, bundle_id: str) -> Path:
         return self.home.bundles / bundle_id.removeprefix("sha256:")
 
 
