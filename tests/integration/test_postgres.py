@@ -3,9 +3,10 @@
 import selectors
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from alembic.autogenerate import compare_metadata
@@ -20,6 +21,7 @@ from rekindle_service.config.home import Home
 from rekindle_service.experiments.matrix import Trial
 from rekindle_service.experiments.submitter import submit_jobs
 from rekindle_service.jobs.submitter import Submitter
+from rekindle_service.scheduler.recovery import recover_on_startup
 from rekindle_service.store import CorruptDatabaseError, StorageError, Store, UnknownCommitError
 from rekindle_service.store.postgres import parse_url
 from rekindle_service.store.transfer import move_rows
@@ -140,7 +142,7 @@ def test_the_password_is_in_no_message(cluster: PostgresCluster, tmp_path: Path)
 
 def test_a_home_that_changes_over_keeps_all_rows_once(store: Store, tmp_path: Path) -> None:
     old = open_store(tmp_path)
-    old.count_start()
+    old.recovery.count_start()
     jobs = [old.add_job(a_job(outcome={"class": "oom"}), f"key {number}") for number in range(3)]
     old.experiments.add(an_experiment("exp1"), [a_job(experiment_id="exp1", trial={"index": 1}, notice="\0")])
     old.transition(jobs[0].id, JobState.STARTING, expected={JobState.QUEUED}, reason="test")
@@ -211,8 +213,18 @@ def proxy(target: Path, into: Path) -> Iterator[threading.Event]:  # noqa: C901 
         listener.close()
 
 
+def after(first: Callable[[], None], function: Callable[..., Any]) -> Callable[..., Any]:
+    """``function``, called after ``first``."""
+
+    def call(*args: Any, **options: Any) -> Any:
+        first()
+        return function(*args, **options)
+
+    return call
+
+
 def test_a_job_whose_commit_was_not_confirmed_keeps_its_directory(
-    cluster: PostgresCluster, url: str, tmp_path: Path
+    cluster: PostgresCluster, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home, code = Home(tmp_path / "home"), tmp_path / "code"
     home.create()
@@ -221,16 +233,17 @@ def test_a_job_whose_commit_was_not_confirmed_keeps_its_directory(
     with proxy(cluster.socket, tmp_path) as lose_commit:
         store = open_store(tmp_path, url.replace(str(cluster.socket.parent), str(tmp_path)))
         submitter = Submitter(store, home, cpu_machine(2), check_python=lambda _: None, checkout=lambda *_: None)
-        lose_commit.set()
+        for part, name in ((store, "add_job"), (store.experiments, "add")):
+            monkeypatch.setattr(part, name, after(lose_commit.set, getattr(part, name)))
         with pytest.raises(UnknownCommitError, match="connection was lost"):
             submitter.submit(a_submission(code), "key")
         repeated = submitter.submit(a_submission(code), "key")
         assert repeated.number == 1
-        lose_commit.set()
         trials = [(Trial({}, 0), a_submission(code))]
         experiment = an_experiment("exp1", definition={"sequential": False})
         with pytest.raises(UnknownCommitError):
             submit_jobs(submitter, experiment, trials)
+        recover_on_startup(home, store)
         assert {job.id for job in store.jobs()} == {path.name for path in home.runs.iterdir()}
         assert len(store.jobs()) == 2
         assert all(home.run_dir(job.id).spec.exists() for job in store.jobs())
