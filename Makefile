@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: demo test generate clean
+.PHONY: demo test audit generate clean
 
 demo: $(VENV)/.installed
 	$(BIN)/rekindle demo --home .rekindle
@@ -15,9 +15,15 @@ test: $(VENV)/.installed-test
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/bandit --quiet --configfile pyproject.toml --recursive service worker
 	$(BIN)/lint-imports
 	DENO_NO_UPDATE_CHECK=1 $(BIN)/deno check --quiet --no-remote --config tests/deno.json service/rekindle_service/web/static
 	$(BIN)/python -m pytest -n 3 --dist loadfile
+
+# Known vulnerabilities of the versions in constraints.txt; asks PyPI.
+audit: $(VENV)/.installed-test
+	$(PIP) install --quiet pip-audit
+	$(BIN)/pip-audit --no-deps --disable-pip --requirement constraints.txt
 
 # What is generated from the code: sections of README.md, types of the API for the pages and for the client.
 generate: $(VENV)/.installed-test

@@ -18,6 +18,7 @@ from rekindle_service.api.dependencies import AppState
 from rekindle_service.api.middleware.auth import Credentials
 from rekindle_service.config.home import Home
 from rekindle_service.jobs.packaging.git_checkout import check_out
+from rekindle_service.jobs.scheduler_health import SchedulerHealth
 from rekindle_service.jobs.submitter import Submitter
 from rekindle_service.machine.devices import find_machine
 from rekindle_service.machine.monitor import MachineMonitor
@@ -78,7 +79,7 @@ def api_server(root: Path) -> Iterator[ApiServer]:
         started_at=time.time(),
         stopping=threading.Event(),
         wake=lambda: None,
-        reconciler_alive=lambda: True,
+        scheduler_health=lambda: SchedulerHealth(alive=True, age=0.0),
     )
     app = create_app(state)
     bearer = {"Authorization": f"Bearer {TOKEN}"}

@@ -50,8 +50,9 @@ def gpu_machine(gpus: int, links: dict[tuple[int, int], str] | None = None) -> M
     return Machine(slots, joined)
 
 
-def open_store(root: Path) -> Store:
-    store = Store(root / "rekindle.db")
+def open_store(root: Path, url: str | None = None) -> Store:
+    """``url`` is that of a PostgreSQL database to use in place of the file in ``root``."""
+    store = Store(root / "rekindle.db", url)
     store.migrate()
     return store
 

@@ -7,6 +7,7 @@ import threading
 import time
 from contextlib import ExitStack
 from functools import partial
+from urllib.parse import urlsplit
 
 from rekindle_service.api.app import create_app
 from rekindle_service.api.dependencies import AppState
@@ -25,7 +26,9 @@ from rekindle_service.machine.monitor import MachineMonitor
 from rekindle_service.notifications.dispatcher import start_dispatchers
 from rekindle_service.retention.retention import Retention, rules_of
 from rekindle_service.scheduler.reconciler import Reconciler
-from rekindle_service.store import CorruptDatabaseError, Store
+from rekindle_service.store import CorruptDatabaseError, StorageError, Store
+from rekindle_service.store.maintenance import Maintenance
+from rekindle_service.store.transfer import move_rows
 
 _CANNOT_SERVE = 2
 """Exit code of a server that cannot start with its settings."""
@@ -56,16 +59,19 @@ def _compose(settings: Settings, stack: ExitStack) -> HttpServer:
     raise_file_limit()
     home = settings.home_dir
     token = _own(home, stack)
-    store = Store(home.database)
-    stack.callback(store.close)
-    store.migrate()
+    store = _open_store(home, settings, stack)
+    backup_hours = settings.backup_hours if settings.database is None else 0
+    maintenance = Maintenance(store, backup_hours, settings.backups_kept)
+    stack.callback(maintenance.close)
     listener = _listener(settings)
     stack.callback(listener.close)
     machine = find_machine(settings.cpu_slots, exclude=settings.excluded_devices)
     monitor = MachineMonitor(machine, home.root)
     stack.callback(monitor.close)
     launcher = KeeperLauncher(home, machine, prepare_worker_path(home))
-    reconciler = Reconciler(store, home, machine, launcher, settings.healthy_seconds, settings.log_bytes)
+    reconciler = Reconciler(
+        store, home, machine, launcher, healthy_seconds=settings.healthy_seconds, log_bytes=settings.log_bytes
+    )
     stack.callback(reconciler.close)
     retention = Retention.of(home, store, reconciler.deletions, rules_of(settings))
     stack.callback(retention.close)
@@ -79,14 +85,16 @@ def _compose(settings: Settings, stack: ExitStack) -> HttpServer:
         submitter=Submitter(store, home, machine, InterpreterCheck(), check_out, EditableModules()),
         credentials=Credentials(token),
         host=settings.host,
+        public_host=urlsplit(settings.public_url).hostname if settings.public_url else None,
         max_bundle_bytes=settings.bundle_bytes,
         started_at=time.time(),
         stopping=stopping,
         wake=reconciler.wake,
-        reconciler_alive=lambda: reconciler.alive,
+        scheduler_health=reconciler.health,
     )
     app = create_app(state)
-    reconciler.start()
+    _start_reconciler(reconciler)
+    maintenance.start()
     monitor.start()
     retention.start()
     stack.callback(start_dispatchers(store, settings.notify))
@@ -106,6 +114,28 @@ def _own(home: Home, stack: ExitStack) -> str:
         raise CannotServeError(
             f"cannot use {home.root} as home ({error.strerror}): choose another directory with --home or REKINDLE_HOME"
         ) from error
+
+
+def _open_store(home: Home, settings: Settings, stack: ExitStack) -> Store:
+    url = settings.database
+    try:
+        store = Store(home.database, None if url is None else url.get_secret_value())
+        stack.callback(store.close)
+        store.hold()
+        store.migrate()
+        if url is not None:
+            store.claim(home.ensure_id())
+            move_rows(home.database, store)
+    except (StorageError, ValueError) as error:
+        raise CannotServeError(str(error)) from error
+    return store
+
+
+def _start_reconciler(reconciler: Reconciler) -> None:
+    try:
+        reconciler.start()
+    except StorageError as error:
+        raise CannotServeError(str(error)) from error
 
 
 def _require_loopback(settings: Settings) -> None:

@@ -70,12 +70,14 @@ class FaultyRun:
         self.keeper = keeper
         return keeper
 
-    def want(self, want: JobIntent, run: int = 1) -> None:
+    def want(self, want: JobIntent, run: int = 1, *, message: bool = True) -> None:
+        """As the server asks for it; without the ``message``, as one does that dies before it has sent it."""
         devices = [f"cpu:{index}" for index in range(self._devices)]
         intent = RunIntent(want, run, devices, self._max_failures, healthy_seconds=self._healthy_seconds)
         intent = replace(intent, log_bytes=self._log_bytes)
         write_json(self.run_dir.intent, intent.to_json())
-        notify(self.run_dir, ControlMessage(MessageType.INTENT))
+        if message:
+            notify(self.run_dir, ControlMessage(MessageType.INTENT))
 
     def signal_rank(self, rank: int, number: int = signal.SIGKILL) -> None:
         """Signal the rank's process, made sure to be itself."""

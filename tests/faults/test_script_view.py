@@ -14,7 +14,7 @@ from rekindle.contract.environment import clean_environment
 from rekindle.contract.job import TargetKind
 from rekindle.contract.run_dir.journal import RecordType
 
-_OWN = ("REKINDLE_", "WANDB_")
+_OWN = ("REKINDLE_", "WANDB_", "GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
 _TORCHRUNS = ("TORCHELASTIC_", "MASTER_PORT", "MASTER_ADDR", "PYTHON_EXEC")  # differ from launch to launch
 
 

@@ -3,12 +3,14 @@
 from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
+from sqlalchemy import insert
 
 from api_server import ApiServer
+from job_examples import a_job
 from rekindle.contract.outcome import OutcomeClass
 from rekindle.contract.states import JobState
 from rekindle_service.store.projection import RowChanges
-from rekindle_service.store.tables import Attempt
+from rekindle_service.store.tables import Attempt, Job
 
 Samples = dict[tuple[str, *tuple[str, ...]], float]
 
@@ -64,6 +66,23 @@ def test_a_counter_never_goes_back_when_a_job_is_deleted(server: ApiServer, code
     assert after["rekindle_attempts_ended_total", "signal"] == 2
     assert after["rekindle_job_restarts_total",] == 1
     assert after["rekindle_jobs", "failed"] == 0
+
+
+def test_the_number_of_series_does_not_grow_with_the_number_of_jobs(server: ApiServer, code: Path) -> None:
+    running = server.submit(code, ranks=1)
+    server.move(running, *PATH, devices=["cpu:0"], step=1)
+    first = samples(server)
+    template = a_job(state=JobState.FAILED, restarts=2)
+    row = {**template.model_dump(), "spec": template.spec}
+    rows = [{**row, "id": f"a{number:09d}", "number": number + 2} for number in range(10_000)]
+    with server.state.store.writing() as session:
+        session.execute(insert(Job), rows)
+        session.add_all(failed_attempt(each["id"], 1) for each in rows[:1000])
+    after = samples(server)
+    assert after.keys() == first.keys()
+    assert after["rekindle_jobs", "failed"] == 10_000
+    assert after["rekindle_job_restarts_total",] == 20_000
+    assert after["rekindle_attempts_ended_total", "signal"] == 1000
 
 
 def test_a_hostile_name_stays_one_label(server: ApiServer, code: Path) -> None:

@@ -147,3 +147,18 @@ def test_a_disk_without_room_is_refused_with_numbers(submitter, old, code, monke
 
     monkeypatch.setattr("shutil.disk_usage", usage)
     assert "MB are free on the disk" in problem(submitter, code, old.id)
+
+
+def test_nothing_that_a_link_leads_to_outside_is_taken_over(submitter, old, code, tmp_path):
+    secret = tmp_path / "secrets" / "token"
+    write(secret.parent, {"token": "secret"})
+    run_dir = submitter.home.run_dir(old.id)
+    weights = a_snapshot(run_dir.snapshots, 7, old.id) / "model.pt"
+    weights.unlink()
+    weights.symlink_to(secret)
+    run_dir.code.rename(run_dir.root / "code before")
+    run_dir.code.symlink_to(secret.parent)
+    after = submitter.home.run_dir(submitter.submit(a_submission(code, continue_from=old.id)).id)
+    assert names_in(after.snapshots) == ["000000000003", "own"]
+    assert {str(path.relative_to(after.code)) for path in after.code.rglob("*") if path.is_file()} == set(NEW_CODE)
+    assert secret.stat().st_nlink == 1

@@ -1,12 +1,14 @@
 """Snapshots of a world of one, on a real disk."""
 
 import errno
+import hashlib
 import json
 import os
 import subprocess
 import sys
 import time
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +21,7 @@ from disks import remount, tmpfs
 from rekindle import SnapshotError, Snapshots, StaleGenerationError
 from rekindle.contract.files import write_json
 from rekindle.contract.run_dir.paths import RunDir
+from rekindle.contract.run_dir.snapshots import FileRecord, SnapshotDir
 from rekindle.training.snapshots.engine import loader, shm, writer
 from rekindle.training.snapshots.storage import directory
 
@@ -159,6 +162,24 @@ def test_a_file_that_would_run_code_when_unpickled_is_not_run(snapshots, folder,
 
     with pytest.raises(SnapshotError):
         snapshots.save(10, 1, {"model": Evil()}, {})
+    assert not (tmp_path / "pwned").exists()
+
+
+@pytest.mark.parametrize("name", ["model.pt", "rank-0.pt"])
+def test_a_planted_pickle_is_skipped_and_never_run(snapshots, folder, tmp_path, name):
+    class Evil:
+        def __reduce__(self):
+            return (os.mkdir, (str(tmp_path / "pwned"),))
+
+    save(snapshots, 10, 20)
+    newest = SnapshotDir(folder).path(20)
+    torch.save({"weight": Evil()}, newest / name)
+    manifest = SnapshotDir(folder).manifest(20)
+    data = (newest / name).read_bytes()
+    files = {**manifest.files, name: FileRecord(len(data), hashlib.sha256(data).hexdigest())}
+    (newest / "manifest.json").write_bytes(replace(manifest, files=files).encoded())
+    restored = Snapshots(folder).restore()
+    assert restored.step == 10
     assert not (tmp_path / "pwned").exists()
 
 

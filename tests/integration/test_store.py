@@ -12,6 +12,7 @@ from sqlalchemy import create_engine, event
 from sqlmodel import SQLModel
 
 from job_examples import a_job, open_store
+from postgres_cluster import needs_postgres, postgres_cluster
 from rekindle.contract.run_dir.journal import JobEnded
 from rekindle.contract.states import HOLDING_SLOTS, TERMINAL, TRANSITIONS, JobIntent, JobState
 from rekindle_service.store import CorruptDatabaseError, StorageError, Store
@@ -21,11 +22,35 @@ from rekindle_service.store.tables import Attempt
 ACTIVE = HOLDING_SLOTS | {JobState.QUEUED}
 
 
-@pytest.fixture
-def store(tmp_path):
-    store = open_store(tmp_path)
+only_sqlite = pytest.mark.parametrize("store", ["sqlite"], indirect=True)
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=needs_postgres)])
+def store(request, tmp_path):
+    """Of the one kind and the other: what ``Store`` promises holds for both."""
+    url = request.getfixturevalue("empty_postgres") if request.param == "postgresql" else None
+    store = open_store(tmp_path, url)
     yield store
     store.close()
+
+
+@pytest.fixture(scope="module")
+def migrated_postgres(tmp_path_factory):
+    with postgres_cluster() as cluster:
+        database = cluster.create_database()
+        open_store(tmp_path_factory.mktemp("template"), cluster.url(database)).close()
+        cluster.execute("CREATE TABLE first_counters AS TABLE counter", database)
+        yield cluster, database
+
+
+@pytest.fixture
+def empty_postgres(migrated_postgres):
+    """A database with all tables and no job: emptied, which is quicker than to create one for each test."""
+    cluster, database = migrated_postgres
+    tables = "SELECT table_name FROM information_schema.tables WHERE table_schema = 'public'"
+    names = {name for (name,) in cluster.execute(tables, database)} - {"alembic_version", "first_counters"}
+    cluster.execute(f"TRUNCATE {', '.join(names)}; INSERT INTO counter TABLE first_counters", database)
+    return cluster.url(database)
 
 
 def start(store, job):
@@ -42,6 +67,7 @@ def finish(store, job):
 # --- the file
 
 
+@only_sqlite
 def test_the_migrations_make_the_tables_that_the_rows_describe(store, tmp_path):
     engine = create_engine(f"sqlite:///{tmp_path / 'rekindle.db'}")
     with engine.connect() as connection:
@@ -55,6 +81,7 @@ def test_migrating_again_keeps_what_is_there(store):
     assert store.job(job.id) == job
 
 
+@only_sqlite
 def test_a_commit_survives_a_power_cut(store):
     with store.reading() as session:
         assert session.connection().exec_driver_sql("PRAGMA journal_mode").scalar() == "wal"
@@ -75,7 +102,7 @@ def test_a_damaged_file_is_refused_with_advice(tmp_path, damage):
             file.seek(4096 * 3)
             file.write(bytes(4096 * 4))
     store = Store(path)
-    with pytest.raises(CorruptDatabaseError, match=r"rekindle\.db is damaged.*Move it away"):
+    with pytest.raises(CorruptDatabaseError, match=r"rekindle\.db is damaged.*rekindle rebuild"):
         store.migrate()
     store.close()
 
@@ -98,6 +125,7 @@ def test_a_folder_that_is_not_there_is_trouble_that_may_pass(tmp_path):
     store.close()
 
 
+@only_sqlite
 def test_a_full_disk_is_told_as_such_and_leaves_nothing_half_done(store):
     job = store.add_job(a_job())
     with store.writing() as session:  # the one connection that there is
@@ -110,6 +138,7 @@ def test_a_full_disk_is_told_as_such_and_leaves_nothing_half_done(store):
     assert store.update_progress(job.id, step=1).step == 1
 
 
+@only_sqlite
 def test_a_writer_waits_for_another_process_instead_of_failing(store, tmp_path):
     other = sqlite3.connect(tmp_path / "rekindle.db", isolation_level=None, check_same_thread=False)
     other.execute("BEGIN IMMEDIATE")
@@ -365,7 +394,7 @@ sys.path.insert(0, sys.argv[2])
 from job_examples import a_job
 from rekindle.contract.states import JobState
 from rekindle_service.store import Store
-store = Store(Path(sys.argv[1]) / "rekindle.db")
+store = Store(Path(sys.argv[1]) / "rekindle.db", *sys.argv[4:])
 for number in range(10**9):
     job = store.add_job(a_job(id=f"{sys.argv[3]}{number:09d}"))
     store.transition(job.id, JobState.STARTING, expected={JobState.QUEUED}, reason="r", step=1)
@@ -373,9 +402,10 @@ for number in range(10**9):
 """
 
 
-def test_what_was_acknowledged_before_a_kill_is_there_whole(store, tmp_path):
+def test_what_was_acknowledged_before_a_kill_is_there_whole(store, tmp_path, request):
+    url = [request.getfixturevalue("empty_postgres")] if store.name.startswith("postgresql") else []
     for prefix in "abc":
-        command = [sys.executable, "-c", _WRITER, str(tmp_path), str(Path(__file__).parent.parent), prefix]
+        command = [sys.executable, "-c", _WRITER, str(tmp_path), str(Path(__file__).parent.parent), prefix, *url]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as writer:
             acknowledged = [writer.stdout.readline().strip() for _ in range(20)]
             writer.kill()

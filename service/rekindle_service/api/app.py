@@ -5,13 +5,16 @@ from typing import Any
 
 from fastapi import APIRouter, FastAPI
 from fastapi.openapi.utils import get_openapi
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from rekindle_service.api.dependencies import AppState
 from rekindle_service.api.middleware.auth import AuthMiddleware
-from rekindle_service.api.middleware.max_body_size import MaxBodySizeMiddleware
+from rekindle_service.api.middleware.request_body import RequestBodyMiddleware
 from rekindle_service.api.middleware.responses import ClientDisconnectMiddleware, SecurityHeadersMiddleware
 from rekindle_service.api.middleware.trusted_host import TrustedHostMiddleware
 from rekindle_service.api.problem_details import RESPONSES, Problem, install_problem_handlers
+from rekindle_service.api.query_params import STRICT_QUERY
+from rekindle_service.api.resource_errors import install_resource_handlers
 from rekindle_service.api.routes import (
     attempts,
     bundles,
@@ -29,8 +32,6 @@ from rekindle_service.api.routes import (
     snapshots,
 )
 from rekindle_service.api.routes.pages import install_pages
-
-_MAX_BODY_BYTES = 10 << 20
 
 _MODULES = (
     jobs,
@@ -62,15 +63,20 @@ def create_app(state: AppState) -> FastAPI:
     )
     app.state.rekindle = state
     for router in API_ROUTERS:
-        app.include_router(router, prefix="/api/v1", dependencies=[monitoring.BEARER], responses=RESPONSES)
-    app.include_router(monitoring.router)
+        app.include_router(
+            router, prefix="/api/v1", dependencies=[monitoring.BEARER, STRICT_QUERY], responses=RESPONSES
+        )
+    app.include_router(monitoring.router, dependencies=[STRICT_QUERY])
     install_pages(app)
     install_problem_handlers(app)
+    install_resource_handlers(app)
     app.add_middleware(ClientDisconnectMiddleware)
-    app.add_middleware(MaxBodySizeMiddleware, limit=_MAX_BODY_BYTES, exempt=(f"/api/v1{bundles.PATH}",))
+    app.add_middleware(RequestBodyMiddleware, streamed=(f"/api/v1{bundles.PATH}",))
     app.add_middleware(AuthMiddleware, credentials=state.credentials)
-    app.add_middleware(TrustedHostMiddleware, host=state.host)
+    app.add_middleware(TrustedHostMiddleware, host=state.host, public_host=state.public_host)
     app.add_middleware(SecurityHeadersMiddleware)
+    if state.public_host is not None:  # then requests from loopback come from a reverse proxy, which names the client
+        app.add_middleware(ProxyHeadersMiddleware, trusted_hosts=["127.0.0.1", "::1"])
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]  # FastAPI's documented way to extend it
     return app
 

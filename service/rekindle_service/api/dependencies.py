@@ -14,6 +14,7 @@ from rekindle_service.api.event_stream.single_flight import SingleFlightCache
 from rekindle_service.api.middleware.auth import Credentials
 from rekindle_service.api.problem_details import ProblemError
 from rekindle_service.config.home import Home, is_job_id
+from rekindle_service.jobs.scheduler_health import SchedulerHealth
 from rekindle_service.jobs.submitter import Submitter
 from rekindle_service.machine.devices import Machine
 from rekindle_service.machine.monitor import MachineMonitor
@@ -29,6 +30,13 @@ IdempotencyKey = Annotated[
     Annotated[str, StringConstraints(pattern=r"^[\x21-\x7e]+$", max_length=200)] | None,
     Header(description="A repeated request with the same key returns the result of the first one"),
 ]
+
+
+@dataclass(slots=True)
+class Listeners:
+    """How many clients receive events. Changed in the event loop alone."""
+
+    count: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +55,14 @@ class AppState:
     started_at: float  # seconds since the epoch
     stopping: threading.Event
     wake: Callable[[], None]
-    reconciler_alive: Callable[[], bool]
+    scheduler_health: Callable[[], SchedulerHealth]
+    public_host: str | None = None  # of the reverse proxy
     polls: SingleFlightCache = field(default_factory=SingleFlightCache)
+    listeners: Listeners = field(default_factory=Listeners)
 
 
-def _app_state(request: Request) -> AppState:
+async def _app_state(request: Request) -> AppState:
+    """A coroutine, since a function would wait for one of the threads that all routes share."""
     state: AppState = request.app.state.rekindle
     return state
 
@@ -72,6 +83,10 @@ JobDep = Annotated[Job, Depends(find_job)]
 
 
 def find_run_dir(state: AppStateDep, job: JobDep) -> RunDir:
+    """Raises ProblemError (503) where the files of the job do not respond: no thread is to wait for them, too."""
+    if job.id in state.scheduler_health().stuck:
+        detail = f"the files of job {job.id} do not respond: check the file system of {state.home.run_dir(job.id).root}"
+        raise ProblemError(503, "files-unresponsive", detail, headers={"Retry-After": "10"})
     return state.home.run_dir(job.id)
 
 

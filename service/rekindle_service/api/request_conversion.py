@@ -1,5 +1,7 @@
 """From the JSON of a request to submissions, with defaults filled in; an experiment's matrix is expanded to trials."""
 
+import hashlib
+import json
 import shlex
 import sys
 import time
@@ -8,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from rekindle.contract.job import JobSpec, TargetKind
 from rekindle_service.api.schemas.experiments import ExperimentCreate
@@ -19,11 +21,20 @@ from rekindle_service.config.home import new_job_id
 from rekindle_service.experiments import built_in
 from rekindle_service.experiments.matrix import MAX_JOBS, Trial, count, expand, job_request, label
 from rekindle_service.experiments.submitter import TrialSubmission, in_experiment
+from rekindle_service.jobs.idempotency import IdempotencyKey
 from rekindle_service.jobs.submission import CodeOrigin, FieldError, Submission, SubmissionError
 from rekindle_service.machine.devices import Machine
 from rekindle_service.machine.hardware import describe
 from rekindle_service.store.tables import Experiment
 from rekindle_service.suggestions import did_you_mean
+
+
+def keyed(idempotency_key: str | None, body: BaseModel) -> IdempotencyKey | None:
+    """The key with the digest of the request: a repeat may order its fields differently and omit what is default."""
+    if idempotency_key is None:
+        return None
+    values = json.dumps(body.model_dump(mode="json", exclude_defaults=True), sort_keys=True)
+    return IdempotencyKey(idempotency_key, hashlib.sha256(values.encode()).hexdigest())
 
 
 def submission_of(body: JobCreate) -> Submission:

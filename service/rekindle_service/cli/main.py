@@ -17,6 +17,7 @@ from typer import Option
 
 from rekindle_service.cli.commands.change import cancel, delete, drain, resume
 from rekindle_service.cli.commands.chaos import chaos
+from rekindle_service.cli.commands.database import backup, rebuild, restore
 from rekindle_service.cli.commands.demo import demo
 from rekindle_service.cli.commands.doctor import doctor
 from rekindle_service.cli.commands.experiment import experiment
@@ -40,7 +41,7 @@ app = typer.Typer(name="rekindle", no_args_is_help=True, pretty_exceptions_enabl
 
 _PANELS: dict[str, tuple[Callable[..., None], ...]] = {
     "Jobs": (ps, top, show, logs, wait, cancel, drain, resume, delete, chaos, experiment),
-    "Server": (serve, demo, doctor, prune, token),
+    "Server": (serve, demo, doctor, prune, token, backup, restore, rebuild),
 }
 app.command(context_settings=SUBMIT_CONTEXT, rich_help_panel="Jobs")(submit)
 app.add_typer(snapshots, name="snapshots", rich_help_panel="Jobs")

@@ -33,9 +33,12 @@ class Home:
         self.root = root
         self.database = root / "rekindle.db"
         self.token = root / "token"  # the secret that every request must carry; mode 0600
+        self.id = root / "home-id"
         self.server_json = root / "server.json"  # {"url", "pid", "started_at"} while a server runs; mode 0600
         self.server_lock = root / "server.lock"  # held by the one live server of this home
         self.runs = root / "runs"
+        self.experiments = root / "experiments"  # one file each; see ``experiments.records``
+        self.backups = root / "backups"  # of the database
         self.bundles = root / "bundles"  # uploaded code, each bundle unpacked in a directory named by its hash
         self.worker_path = root / "worker-path"  # holds ``rekindle`` alone, for the PYTHONPATH of other interpreters
 
@@ -48,6 +51,9 @@ class Home:
     def new_run(self, job_id: str) -> RunDir:
         """Where a submitted job is built before it is renamed to its ``run_dir``."""
         return RunDir(self.runs / f".new-{job_id}")
+
+    def experiment(self, experiment_id: str) -> Path:
+        return self.experiments / f"{experiment_id}.json"
 
     def deleted_run(self, job_id: str) -> Path:
         """Where a run directory is renamed to before its files are removed one by one."""
@@ -94,6 +100,12 @@ class Home:
         if not self.token.exists() or not self.token.read_text().strip():
             atomic_write(self.token, secrets.token_urlsafe(32).encode() + b"\n")
         return self.token.read_text().strip()
+
+    def ensure_id(self) -> str:
+        """A name of this home, by which a database that several could reach knows its own."""
+        if not self.id.exists():
+            atomic_write(self.id, secrets.token_hex(8).encode() + b"\n")
+        return self.id.read_text().strip()
 
     def write_server_info(self, url: str) -> None:
         """Write ``server.json``, where clients on this machine find this server. Precondition: it holds the lock."""

@@ -5,8 +5,9 @@ import re
 import tomllib
 from pathlib import Path
 from typing import Annotated, Any
+from urllib.parse import urlsplit
 
-from pydantic import Field, field_validator
+from pydantic import Field, SecretStr, field_validator
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, SettingsError
 
@@ -43,6 +44,11 @@ class Settings(BaseSettings):
         False,
         description="Listen on an address that other machines reach, too: anyone with the token can run code here.",
     )
+    public_url: str | None = Field(
+        None,
+        description="Where a reverse proxy on this machine serves this server, as in `https://train.example.org`: "
+        "see deploy/README.md.",
+    )
     port: int = Field(8700, ge=0, le=65535, description="Port to listen on; 0 takes any free one.")
     cpu_slots: int = Field(
         default_factory=usable_cores, ge=0, le=1024, description="CPU ranks that may run at once; may exceed the cores."
@@ -73,6 +79,15 @@ class Settings(BaseSettings):
         None, ge=0, description="Space for the jobs of one person; what finished jobs can spare is removed above it."
     )
     jobs_bytes: int | None = Field(None, ge=0, description="Space for all jobs together, as `owner_bytes`.")
+    backup_hours: float = Field(
+        24, ge=0, description="Hours between two backups of the database in the home, in `backups`; 0 makes none."
+    )
+    backups_kept: int = Field(7, ge=1, le=1000, description="Scheduled backups of the database that are kept.")
+    database: SecretStr | None = Field(
+        None,
+        description="PostgreSQL in place of the SQLite file in the home, as in `postgresql+psycopg://user@host/name`: "
+        "see docs/operations.md.",
+    )
     notify: tuple[NotificationTarget, ...] = Field(
         (), repr=False, description="Webhooks and commands that are notified of events: see docs/notifications.md."
     )
@@ -90,6 +105,14 @@ class Settings(BaseSettings):
         if wrong := [name for name in devices.split(",") if name.strip() and not _GPU.fullmatch(name.strip())]:
             raise ValueError(f"names GPUs by index or UUID, as in 0,3, and {', '.join(wrong)} is neither")
         return devices
+
+    @field_validator("public_url")
+    @classmethod
+    def _site(cls, url: str | None) -> str | None:
+        parts = urlsplit(url or "")
+        if url and (parts.scheme not in ("http", "https") or not parts.hostname or parts.path.strip("/") or "?" in url):
+            raise ValueError("is a scheme and a host, as in https://train.example.org, without a path")
+        return url.rstrip("/") if url else None
 
     @field_validator("notify")
     @classmethod

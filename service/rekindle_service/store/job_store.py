@@ -13,14 +13,17 @@ from sqlmodel.sql.expression import SelectOfScalar
 from rekindle.contract.states import TERMINAL, TRANSITIONS, JobIntent, JobState
 from rekindle_service.store.database import Database
 from rekindle_service.store.delivery_store import DeliveryStore
+from rekindle_service.store.errors import CorruptDatabaseError
 from rekindle_service.store.experiment_store import ExperimentStore
 from rekindle_service.store.mutations import by_key, insert, last_value, move, next_value, record, set_columns
 from rekindle_service.store.projection import RowChanges
+from rekindle_service.store.recovery_store import RecoveryStore
 from rekindle_service.store.retention_store import RetentionStore
-from rekindle_service.store.tables import Attempt, Event, Job
+from rekindle_service.store.tables import Attempt, Counter, Event, Job
 from rekindle_service.store.totals import Totals, archive_counts, goodput, jobs_by_state, totals
 
 _PAGE = 200
+_HOME = "home:"
 
 
 class Changes(NamedTuple):
@@ -38,23 +41,27 @@ class Store(Database):
     last version seen can ask for what came after it. Any method may raise StorageError.
     """
 
-    def __init__(self, path: Path) -> None:
-        super().__init__(path)
+    def __init__(self, path: Path, url: str | None = None) -> None:
+        super().__init__(path, url)
         self._revisions = itertools.count(1)
         self.queue_revision = 0
         """Another number after every change that may let a queued job start; progress leaves it alone."""
         self.experiments = ExperimentStore(self, self._changing_queue)
         self.deliveries = DeliveryStore(self)
+        self.recovery = RecoveryStore(self)
         self.retention = RetentionStore(self)
 
-    def starts(self) -> int:
-        """How many servers have begun to work with this database; 0: it is new."""
-        with self.reading() as session:
-            return last_value(session, "starts")
-
-    def count_start(self) -> None:
+    def claim(self, home_id: str) -> None:
+        """Belong to one home from now on. Raises CorruptDatabaseError where the database is another's."""
         with self.writing() as session:
-            next_value(session, "starts")
+            owners = set(session.exec(select(Counter.name).where(col(Counter.name).startswith(_HOME))))
+            if owners - {_HOME + home_id}:
+                raise CorruptDatabaseError(
+                    f"{self.name} belongs to another home: give each home a database of its own. If that home is gone, "
+                    "delete the rows of the table counter whose name begins with 'home:', and start again"
+                )
+            if not owners:
+                session.add(Counter(name=_HOME + home_id, value=1))
 
     @contextmanager
     def _changing_queue(self) -> Iterator[Session]:
@@ -65,13 +72,25 @@ class Store(Database):
 
     # --- jobs
 
-    def add_job(self, job: Job, idempotency_key: str | None = None) -> Job:
-        """Insert ``job`` with the next number. A key that was used before returns the job that it created then."""
+    def reserve_number(self) -> int:
+        """The next number, which no other job gets."""
+        with self.writing() as session:
+            return next_value(session, "number")
+
+    def add_job(self, job: Job, idempotency_key: str | None = None, *, numbered: bool = False) -> Job:
+        """Insert ``job`` with the next number, or with its own if that was reserved for it (``numbered``).
+
+        A key that was used before returns the job that it created then.
+        """
         with self._changing_queue() as session:
             known = by_key(session, Job, idempotency_key)
             if known is None:
-                insert(session, job, idempotency_key)
+                insert(session, job, idempotency_key, numbered=numbered)
             return known or job
+
+    def confirmed(self) -> None:
+        """Run directories got their names: their jobs may start."""
+        self.queue_revision = next(self._revisions)
 
     def job_by_key(self, idempotency_key: str | None) -> Job | None:
         with self.reading() as session:
@@ -99,7 +118,7 @@ class Store(Database):
         query = select(Job).filter_by(**{column: value for column, value in equal.items() if value is not None})
         query = query.order_by(col(Job.number).desc()).limit(limit)
         if name_part is not None:
-            query = query.where(col(Job.name).contains(name_part, autoescape=True))
+            query = query.where(col(Job.name).icontains(name_part, autoescape=True))
         if before is not None:
             query = query.where(col(Job.number) < before)
         return self.rows(query)

@@ -42,6 +42,7 @@ class Job(SQLModel, table=True):
     number: int = Field(default=0, unique=True)  # 1, 2, 3 … in the order of submission, never reused
     version: int = Field(default=0, index=True)  # position of the last change in the change feed
     idempotency_key: str | None = Field(default=None, unique=True)
+    request_digest: str | None = None  # SHA-256 of the request with this key
     owner: str | None = Field(default=None, index=True)  # name of the person who submitted it
 
     # what was requested
@@ -94,6 +95,7 @@ class Experiment(SQLModel, table=True):
     id: str = Field(primary_key=True)
     number: int = Field(default=0, unique=True)  # 1, 2, 3 … in the order of submission
     idempotency_key: str | None = Field(default=None, unique=True)
+    request_digest: str | None = None  # SHA-256 of the request with this key
     owner: str | None = Field(default=None, index=True)  # name of the person who submitted it
     name: str
     title: str
@@ -141,7 +143,8 @@ class Event(SQLModel, table=True):
 class Counter(SQLModel, table=True):
     """The last value of each counter (``number``, ``version``, ``experiment``, ``starts`` of the server).
 
-    Names with a colon: the counts of deleted jobs, and the last event that was delivered to each channel.
+    Names with a colon: the counts of deleted jobs, the last event that was delivered to each channel, and the id of the
+    home that a PostgreSQL database belongs to.
     """
 
     name: str = Field(primary_key=True)

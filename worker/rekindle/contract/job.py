@@ -9,6 +9,8 @@ from rekindle.contract.states import JobIntent
 
 DRAINED_EXIT_CODE = 75  # EX_TEMPFAIL of sysexits.h: the script saved and stopped because it was asked to
 
+MAX_RANKS = 4096  # of a job
+
 HEALTHY_SECONDS = 600.0
 """Default of the setting ``healthy_seconds``, for which a running attempt clears the count of failures."""
 

@@ -300,12 +300,17 @@ class Attempt:
     def _kill_everything(self) -> list[int]:
         """Pids that are alive nevertheless. The agent that waits for the next attempt is spared."""
         self._ranks.kill_unfinished()
-        standby = self._launcher.standby
-        survivors = kill_all(lambda: [pid for pid in descendants(os.getpid()) if pid != standby], self._reap)
+        survivors = kill_all(self._killable, self._reap)
         self._handle_events(0)
         self._events.unwatch()
         self._ranks.close(torchrun_succeeded=self._agent_status == 0)
         return survivors
+
+    def _killable(self) -> list[int]:
+        """Every process of the keeper but the waiting agent and its store, which it may have started just now."""
+        below, standby = descendants(os.getpid()), self._launcher.standby
+        spared = set() if standby is None else {standby, *descendants(standby)}
+        return [pid for pid in below if pid not in spared]
 
     def _record(self, record_type: RecordType, **fields: Any) -> None:
         self._journal.write_nowait(record_type, attempt=self._plan.number, **fields)

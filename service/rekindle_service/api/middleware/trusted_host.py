@@ -18,16 +18,17 @@ _ANY_ADDRESS = frozenset({"0.0.0.0", "::"})  # noqa: S104 compared with, not bou
 class TrustedHostMiddleware:
     """Responds 400 to every request whose ``Host`` does not name this server, before any other check.
 
-    Trusted names are those of loopback and ``host``, the address the server listens on. A server that listens on all
+    Trusted names are those of loopback, ``host``, the address the server listens on, and ``public_host``, the name
+    that a reverse proxy is reached by. A server that listens on all
     addresses also trusts the machine's name and bare IP addresses, which cannot be rebound. The port is ignored, since
     a tunnel has its own.
     """
 
-    def __init__(self, app: ASGIApp, host: str) -> None:
+    def __init__(self, app: ASGIApp, host: str, public_host: str | None = None) -> None:
         self._app = app
         self._any_address = host in _ANY_ADDRESS
         own = socket.gethostname() if self._any_address else f"[{host}]" if ":" in host else host
-        self._names = _LOOPBACK | {own.lower()}
+        self._names = _LOOPBACK | {own.lower()} | ({public_host.lower()} if public_host else set())
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         app = self._app
@@ -35,7 +36,7 @@ class TrustedHostMiddleware:
         if scope["type"] != "lifespan" and not (len(hosts) == 1 and self._is_trusted(hosts[0].decode("latin-1"))):
             detail = (
                 f"the Host header must be given once and name this server: {', '.join(sorted(self._names))}, with "
-                "any port; the setting host allows another name"
+                "any port; the settings host and public_url allow another name"
             )
             app = ProblemError(400, "wrong-host", detail).response()
         await app(scope, receive, send)

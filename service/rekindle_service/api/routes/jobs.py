@@ -9,11 +9,12 @@ from rekindle.contract.states import HOLDING_SLOTS, TERMINAL, JobIntent, JobStat
 from rekindle_service.api.dependencies import AppState, AppStateDep, IdempotencyKey, JobDep, RunDirDep
 from rekindle_service.api.pagination import Page, RowPageParamsDep
 from rekindle_service.api.problem_details import ProblemError
-from rekindle_service.api.request_conversion import submission_of
+from rekindle_service.api.request_conversion import keyed, submission_of
 from rekindle_service.api.routes.snapshots import require_resumable
 from rekindle_service.api.schemas.jobs import JobPublic, QueueStats, SlotCount
 from rekindle_service.api.schemas.requests import JobCreate, JobPatch, ResumeRequest
 from rekindle_service.api.serializers import job_public
+from rekindle_service.api.worker_pools import SUBMISSIONS
 from rekindle_service.jobs import actions
 from rekindle_service.store import Store
 from rekindle_service.store.tables import Job
@@ -24,11 +25,12 @@ _PENDING = {JobIntent.HOLD: "held", JobIntent.DRAIN: "drained", JobIntent.CANCEL
 
 
 @router.post("/jobs", status_code=201)
+@SUBMISSIONS.route
 def submit_job(
     state: AppStateDep, body: JobCreate, response: Response, idempotency_key: IdempotencyKey = None
 ) -> JobPublic:
     """Submit a job. Its code is copied now: later edits do not affect it."""
-    job = state.submitter.submit(submission_of(body), idempotency_key)
+    job = state.submitter.submit(submission_of(body), keyed(idempotency_key, body))
     state.wake()
     response.headers["Location"] = f"/api/v1/jobs/{job.id}"
     return job_public(job)

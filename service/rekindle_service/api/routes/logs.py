@@ -8,12 +8,12 @@ from typing import Annotated, BinaryIO, Literal
 
 from fastapi import APIRouter, Header, Query, Response
 from pydantic import StringConstraints
-from starlette.responses import StreamingResponse
 
 from rekindle.contract.run_dir.attempt_history import AttemptInfo
 from rekindle.contract.run_dir.paths import STREAMS, RunDir
 from rekindle_service.api.byte_range import UnsatisfiableRangeError, parse_range
 from rekindle_service.api.dependencies import AttemptDep, AttemptNumber, JobDep, RankDep, RunDirDep, find_attempt
+from rekindle_service.api.downloads import Download
 from rekindle_service.api.pagination import Page, PageParamsDep, paginate
 from rekindle_service.api.problem_details import ProblemError, invalid_field
 from rekindle_service.api.schemas.ranks import RankMatches
@@ -110,10 +110,9 @@ def _raw_range(file: BinaryIO, header: str) -> Response | None:
     start, end = part.start, min(part.end, span[1])
     headers = {
         "Content-Range": f"bytes {start}-{end - 1}/{size}",
-        "Content-Length": str(end - start),
         "X-Next-Offset": str(end),
     }
-    return StreamingResponse(iter_bytes(file, [Span(start, end)]), 206, headers, _TEXT)
+    return Download(iter_bytes(file, [Span(start, end)]), _TEXT, headers=headers, length=end - start, status_code=206)
 
 
 def _removed(header: str, size: int, following: Span | None) -> ProblemError:
@@ -197,7 +196,7 @@ def download_log(
     headers = attachment(f"job-{job.number}-attempt-{attempt.number}-rank-{rank}-{stream}.log")
     file = _open_log(run_dir, attempt, rank, stream)
     parts = list(without_holes(file))
-    return StreamingResponse(iter_bytes(file, parts), 200, {**headers, "Content-Length": str(total_size(parts))}, _RAW)
+    return Download(iter_bytes(file, parts), _RAW, headers=headers, length=total_size(parts))
 
 
 @router.get("/jobs/{job_id}/logs.zip", response_class=Response, responses={200: {"content": {ZIP: {}}}})
@@ -205,7 +204,7 @@ def download_logs(job: JobDep, run_dir: RunDirDep, attempt: AttemptNumber = None
     """Download all logs of a job, or of one attempt: those of the ranks, of torchrun's agents and of the keeper."""
     attempts = read_attempts(run_dir).values() if attempt is None else [find_attempt(job, run_dir, attempt)]
     archive = zip_stream(run_dir.root, _log_files(run_dir, list(attempts)), compress=True)
-    return StreamingResponse(archive, 200, attachment(f"job-{job.number}-logs.zip"), ZIP)
+    return Download(archive, ZIP, headers=attachment(f"job-{job.number}-logs.zip"))
 
 
 def _log_files(run_dir: RunDir, attempts: list[AttemptInfo]) -> Iterator[Member]:
