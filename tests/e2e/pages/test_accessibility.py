@@ -36,7 +36,7 @@ def paths(server: ServeProcess, client: Client, play: Callable[..., PlayedJob], 
     trials = ",".join(trial["job"] for trial in pair["trials"])
     return [
         "/", f"/jobs/{job.id}", "/submit", f"/submit?clone={job.id}", f"/compare?jobs={job.id},{trials}", "/compare",
-        "/machine", "/experiments", f"/experiments/{pair['id']}", "/login",
+        "/machine", "/disk", "/experiments", f"/experiments/{pair['id']}", "/login",
     ]  # fmt: skip
 
 
