@@ -18,9 +18,13 @@ from rekindle_service.api.dependencies import AppState
 from rekindle_service.api.middleware.auth import Credentials
 from rekindle_service.config.home import Home
 from rekindle_service.jobs.packaging.git_checkout import check_out
+from rekindle_service.jobs.scheduler_health import SchedulerHealth
 from rekindle_service.jobs.submitter import Submitter
 from rekindle_service.machine.devices import find_machine
 from rekindle_service.machine.monitor import MachineMonitor
+from rekindle_service.retention.deletions import Deletions
+from rekindle_service.retention.retention import Retention
+from rekindle_service.retention.rules import Rules
 from rekindle_service.store import Store
 
 TOKEN = "token-of-the-tests"
@@ -67,6 +71,7 @@ def api_server(root: Path) -> Iterator[ApiServer]:
         store=store,
         machine=machine,
         monitor=MachineMonitor(machine, home.root),
+        retention=Retention.of(home, store, Deletions(home), Rules(bundles_days=7)),
         submitter=Submitter(store, home, machine, check_python=lambda _: None, checkout=check_out),
         credentials=Credentials(TOKEN),
         host="127.0.0.1",
@@ -74,7 +79,7 @@ def api_server(root: Path) -> Iterator[ApiServer]:
         started_at=time.time(),
         stopping=threading.Event(),
         wake=lambda: None,
-        reconciler_alive=lambda: True,
+        scheduler_health=lambda: SchedulerHealth(alive=True, age=0.0),
     )
     app = create_app(state)
     bearer = {"Authorization": f"Bearer {TOKEN}"}

@@ -29,6 +29,8 @@ ANSWERS = (
     "/jobs/{job_id}/events",
     "/jobs/{job_id}/chaos",
     "/devices",
+    "/disk",
+    "/disk/prune",
     "/experiments",
     "/experiments/{experiment_id}",
     "/experiments/builtin",

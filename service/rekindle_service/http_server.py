@@ -2,12 +2,15 @@
 
 import asyncio
 import json
+import math
 import resource
 import signal
 import socket
 import threading
+from collections import OrderedDict
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from functools import partial
 from types import FrameType
 from typing import Any
 
@@ -23,8 +26,22 @@ _HEADER_TIMEOUT = 10.0
 _REJECTED_BODY_TIMEOUT = 300.0
 """Seconds for the rest of an upload that was rejected already: most clients read no answer before its end."""
 
+_ANONYMOUS_BODY_TIMEOUT = 15.0
+_ANONYMOUS_BODY_BYTES = 16 << 20
+"""As much of the rest of a rejected body is read of a client that has shown no valid token."""
+
 _MAX_CONNECTIONS = 4096
+_ANONYMOUS_SHARE = 4
+"""One connection in four may belong to clients that have shown no valid token; the others are reserved."""
+
+_ACCEPTED_AT_ONCE = 128
+"""Few enough that a new client's request is read before as many others have come as would close its connection."""
+
+_BACKLOG = 2048  # connections that the kernel keeps until they are accepted
 _MAX_OPEN_FILES = 65_536  # some programs that jobs start close every number up to the limit, so not any number will do
+
+_SCOPE_KEY = "rekindle.connection"
+"""In the ``state`` of an ASGI scope: the connection of the request, for ``api.middleware.connection``."""
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -54,7 +71,8 @@ class HttpServer(uvicorn.Server):
     ) -> None:
         config = uvicorn.Config(
             app,
-            http=_Connection,
+            http=partial(_Connection, OrderedDict()),  # type: ignore[arg-type]  # what makes one will do
+            backlog=_ACCEPTED_AT_ONCE,
             lifespan="off",
             ws="none",
             log_config=None,
@@ -78,6 +96,7 @@ class HttpServer(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
+        self._listener.listen(_BACKLOG)
         self._on_ready()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
@@ -104,22 +123,50 @@ class _Connection(H11Protocol):
 
     uvicorn starts no timer before the first answer, and stops that of a later request at its first byte. Its
     ``limit_concurrency`` counts event streams and idlers alike, and then refuses everybody.
+
+    A new connection is anonymous until the application calls ``authenticated``. Where there are too many anonymous
+    ones, the oldest is closed: a client with a token always gets in, whoever else keeps connections open.
     """
 
     _header_timer: asyncio.TimerHandle | None = None
+    _drained = 0  # bytes of a rejected body
+
+    def __init__(self, anonymous: OrderedDict["_Connection", None], app_state: dict[str, Any], **uvicorns: Any) -> None:
+        """``anonymous``: those of the server, oldest first."""
+        super().__init__(app_state={**app_state, _SCOPE_KEY: self}, **uvicorns)
+        self._anonymous = anonymous
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         super().connection_made(transport)
-        if len(self.connections) > max_connections():
+        maximum = max_connections()
+        if len(self.connections) > maximum and not self._anonymous:
             transport.abort()
-        else:
+            return
+        self._anonymous[self] = None
+        if len(self._anonymous) > max(1, maximum // _ANONYMOUS_SHARE) or len(self.connections) > maximum:
+            oldest, _ = self._anonymous.popitem(last=False)
+            oldest.transport.abort()
+        if not transport.is_closing():
             self._start_header_timeout()
 
+    def authenticated(self) -> None:
+        """A request of this connection has shown a valid token."""
+        self._anonymous.pop(self, None)
+
+    def abort(self) -> None:
+        """Let the client see that its response is incomplete."""
+        self.transport.abort()
+
     def data_received(self, data: bytes) -> None:
+        self._drained = self._drained + len(data) if self._is_draining() else 0
+        if self._drained > _ANONYMOUS_BODY_BYTES and self in self._anonymous:
+            self.transport.abort()
+            return
         super().data_received(data)
         self._start_header_timeout()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._anonymous.pop(self, None)
         self._cancel_header_timeout()
         super().connection_lost(exc)
 
@@ -129,13 +176,20 @@ class _Connection(H11Protocol):
             self.transport.write(_BAD_REQUEST)
         self.transport.close()
 
+    def _is_draining(self) -> bool:
+        """Whether the rest of a body follows whose request has its response already."""
+        return self.cycle is not None and self.cycle.response_complete and self.cycle.more_body
+
     def _start_header_timeout(self) -> None:
         if self.cycle is not None and not self.cycle.response_complete:
             self._cancel_header_timeout()
         elif self._header_timer is None:
-            refused = self.cycle is not None and self.cycle.more_body
-            seconds = _REJECTED_BODY_TIMEOUT if refused else _HEADER_TIMEOUT
-            self._header_timer = self.loop.call_later(seconds, self.timeout_keep_alive_handler)
+            self._header_timer = self.loop.call_later(self._timeout(), self.timeout_keep_alive_handler)
+
+    def _timeout(self) -> float:
+        if not self._is_draining():
+            return _HEADER_TIMEOUT
+        return min(_REJECTED_BODY_TIMEOUT, _ANONYMOUS_BODY_TIMEOUT if self in self._anonymous else math.inf)
 
     def _cancel_header_timeout(self) -> None:
         if self._header_timer is not None:

@@ -24,8 +24,10 @@ from rekindle_service.launchers.local import KeeperLauncher, prepare_worker_path
 from rekindle_service.machine.devices import find_machine
 from rekindle_service.machine.monitor import MachineMonitor
 from rekindle_service.notifications.dispatcher import start_dispatchers
+from rekindle_service.retention.retention import Retention, rules_of
 from rekindle_service.scheduler.reconciler import Reconciler
 from rekindle_service.store import CorruptDatabaseError, StorageError, Store
+from rekindle_service.store.maintenance import Maintenance
 from rekindle_service.store.transfer import move_rows
 
 _CANNOT_SERVE = 2
@@ -58,20 +60,28 @@ def _compose(settings: Settings, stack: ExitStack) -> HttpServer:
     home = settings.home_dir
     token = _own(home, stack)
     store = _open_store(home, settings, stack)
+    backup_hours = settings.backup_hours if settings.database is None else 0
+    maintenance = Maintenance(store, backup_hours, settings.backups_kept)
+    stack.callback(maintenance.close)
     listener = _listener(settings)
     stack.callback(listener.close)
     machine = find_machine(settings.cpu_slots, exclude=settings.excluded_devices)
     monitor = MachineMonitor(machine, home.root)
     stack.callback(monitor.close)
     launcher = KeeperLauncher(home, machine, prepare_worker_path(home))
-    reconciler = Reconciler(store, home, machine, launcher, settings.healthy_seconds)
+    reconciler = Reconciler(
+        store, home, machine, launcher, healthy_seconds=settings.healthy_seconds, log_bytes=settings.log_bytes
+    )
     stack.callback(reconciler.close)
+    retention = Retention.of(home, store, reconciler.deletions, rules_of(settings))
+    stack.callback(retention.close)
     stopping = threading.Event()
     state = AppState(
         home=home,
         store=store,
         machine=machine,
         monitor=monitor,
+        retention=retention,
         submitter=Submitter(store, home, machine, InterpreterCheck(), check_out, EditableModules()),
         credentials=Credentials(token),
         host=settings.host,
@@ -80,11 +90,13 @@ def _compose(settings: Settings, stack: ExitStack) -> HttpServer:
         started_at=time.time(),
         stopping=stopping,
         wake=reconciler.wake,
-        reconciler_alive=lambda: reconciler.alive,
+        scheduler_health=reconciler.health,
     )
     app = create_app(state)
-    reconciler.start()
+    _start_reconciler(reconciler)
+    maintenance.start()
     monitor.start()
+    retention.start()
     stack.callback(start_dispatchers(store, settings.notify))
     stack.callback(home.remove_server_info)
     return HttpServer(
@@ -117,6 +129,13 @@ def _open_store(home: Home, settings: Settings, stack: ExitStack) -> Store:
     except (StorageError, ValueError) as error:
         raise CannotServeError(str(error)) from error
     return store
+
+
+def _start_reconciler(reconciler: Reconciler) -> None:
+    try:
+        reconciler.start()
+    except StorageError as error:
+        raise CannotServeError(str(error)) from error
 
 
 def _require_loopback(settings: Settings) -> None:

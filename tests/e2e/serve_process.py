@@ -32,6 +32,11 @@ class ServeProcess:
     def token(self) -> str:
         return (self.home / "token").read_text().strip()
 
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
     def start(self, boot_id: Path | None = None) -> None:
         """``boot_id``: a file that the server and all it starts see in the place of the kernel's (needs root)."""
         command = [*_under(boot_id), sys.executable, "-m", "rekindle_service", "serve", "--port", self._port]

@@ -124,6 +124,9 @@ def main() -> None:
     if part == "silent":
         sys.exit("fake keeper: nothing to say")
     lock = ExclusiveLock(run_dir.keeper_lock)
+    records = read_journal(run_dir.journal)
+    if any(record.type is RecordType.JOB_ENDED and record.run == play.intent.run for record in records):
+        return  # a keeper before this one has ended the run
     slots = own_slots(play)
     play.begin()
     getattr(play, part.replace("-", "_"))()

@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,14 @@ class FaultyRun:
     """Starts keepers as the server would, and reads what they leave."""
 
     def __init__(
-        self, root: Path, script: str, *args: str, ranks: int = 2, healthy_seconds: float = HEALTHY_SECONDS, **spec: Any
+        self,
+        root: Path,
+        script: str,
+        *args: str,
+        ranks: int = 2,
+        healthy_seconds: float = HEALTHY_SECONDS,
+        log_bytes: int | None = None,
+        **spec: Any,
     ) -> None:
         """``script`` is copied from ``scripts`` as the job's ``train.py``; further files go to ``run_dir.code``."""
         self.run_dir = RunDir(root)
@@ -41,6 +49,7 @@ class FaultyRun:
             args=list(args), **wanted,
         )  # fmt: skip
         self._devices, self._max_failures, self._healthy_seconds = job.max_devices, job.max_failures, healthy_seconds
+        self._log_bytes = log_bytes
         write_json(self.run_dir.spec, job.to_json())
         self.want(JobIntent.RUN)
         self._keepers: list[subprocess.Popen[bytes]] = []
@@ -61,11 +70,14 @@ class FaultyRun:
         self.keeper = keeper
         return keeper
 
-    def want(self, want: JobIntent, run: int = 1) -> None:
+    def want(self, want: JobIntent, run: int = 1, *, message: bool = True) -> None:
+        """As the server asks for it; without the ``message``, as one does that dies before it has sent it."""
         devices = [f"cpu:{index}" for index in range(self._devices)]
         intent = RunIntent(want, run, devices, self._max_failures, healthy_seconds=self._healthy_seconds)
+        intent = replace(intent, log_bytes=self._log_bytes)
         write_json(self.run_dir.intent, intent.to_json())
-        notify(self.run_dir, ControlMessage(MessageType.INTENT))
+        if message:
+            notify(self.run_dir, ControlMessage(MessageType.INTENT))
 
     def signal_rank(self, rank: int, number: int = signal.SIGKILL) -> None:
         """Signal the rank's process, made sure to be itself."""

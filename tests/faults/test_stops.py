@@ -1,5 +1,6 @@
 """How a job comes to its end before its ranks do: cancel, drain, a limit, and failures that no attempt cures."""
 
+import os
 import signal
 from pathlib import Path
 
@@ -45,6 +46,17 @@ def test_a_plain_script_that_saves_on_sigterm_and_exits_with_75_is_drained_and_g
     run.want(JobIntent.CANCEL, run=2)
     assert run.leave() == 0
     assert [record.state for record in run.records(RecordType.JOB_ENDED)] == ["queued", "cancelled"]
+
+
+def test_a_request_counts_though_the_server_died_before_it_sent_its_message(begin):
+    """The ranks of a ``Run`` read the request themselves: without the keeper they would drain in every attempt."""
+    run = begin("stubborn.py", "save", ranks=1)
+    run.reach_step(1)
+    run.run_dir.intent.unlink()
+    os.mkfifo(run.run_dir.intent)  # which no reader may wait for
+    run.want(JobIntent.DRAIN, message=False)
+    assert run.finish() == "queued"
+    assert run.classes() == ["preempted"]
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ def launch(folder: Path, *, warm: bool, **environment: str) -> tuple[subprocess.
     argv = argv[: argv.index("--run-path" if warm else "-m")] + (["--run-path"] if warm else []) + [str(script)]
     own = {**clean_environment(os.environ), "OMP_NUM_THREADS": "1", "OUT": str(folder), **environment}
     with subprocess.Popen(
-        [sys.executable, "-m", "torch.distributed.run", *argv],
+        [sys.executable, "-m", "rekindle.keeper.agent", str(os.getpid()), *argv],
         cwd=folder, env=own, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
     ) as agent:  # fmt: skip
         output, _ = agent.communicate(timeout=120)

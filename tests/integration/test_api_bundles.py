@@ -17,8 +17,8 @@ import pytest
 from api_server import MAX_BUNDLE_BYTES, ApiServer
 from job_examples import names_in
 from rekindle.contract.states import JobState
-from rekindle_service.jobs.packaging.bundles import KEPT_SECONDS, Bundles
-from rekindle_service.scheduler.recovery import collect_bundles, recover_on_startup
+from rekindle_service.jobs.packaging.bundles import Bundles
+from rekindle_service.scheduler.recovery import recover_on_startup
 
 PATH = "/api/v1/bundles"
 JOBS = "/api/v1/jobs"
@@ -158,20 +158,25 @@ def test_an_experiment_takes_a_bundle_and_names_its_field_as_in_the_request(serv
     assert error["field"] == "base.code.bundle"
 
 
+def prune(server: ApiServer) -> None:
+    pruner = server.state.retention.pruner
+    assert pruner.prune(pruner.rules)[1] == []
+
+
 def test_a_bundle_goes_when_no_job_refers_to_it_and_nobody_has_used_it_for_a_while(
     server: ApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    home, store = server.state.home, server.state.store
+    home = server.state.home
     used, unused, fresh = (upload(server, archive(content=text))["id"] for text in (b"1", b"2", b"3"))
     job = server.api.post(JOBS, json=job_of({"bundle": used})).json()
-    long_ago = time.time() - KEPT_SECONDS - 1
+    long_ago = time.time() - 8 * 24 * 3600
     for old in (used, unused):
         os.utime(home.bundles / old.removeprefix("sha256:"), (long_ago, long_ago))
-    collect_bundles(home, store)
+    prune(server)
     assert names_in(home.bundles) == sorted(each.removeprefix("sha256:") for each in (used, fresh))
     server.move(job, JobState.CANCELLED)
     assert server.api.delete(f"{JOBS}/{job['id']}").status_code == 204
-    collect_bundles(home, store)
+    prune(server)
     assert names_in(home.bundles) == [fresh.removeprefix("sha256:")]
 
 
@@ -182,7 +187,7 @@ def test_using_a_bundle_keeps_it_and_what_a_killed_server_left_half_received_is_
     assert Bundles(home).directory(bundle) is not None
     (home.bundles / ".half-done-abc" / "code").mkdir(parents=True)
     recover_on_startup(home, server.state.store)
-    collect_bundles(home, server.state.store)
+    prune(server)
     assert names_in(home.bundles) == [bundle.removeprefix("sha256:")]
 
 

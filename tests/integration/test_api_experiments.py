@@ -139,8 +139,12 @@ def test_an_experiment_with_the_names_of_the_first_version_is_accepted_and_shown
 def test_a_repeat_of_the_key_is_answered_with_the_first_experiment(server: ApiServer, code: Path) -> None:
     header = {"Idempotency-Key": "once"}
     first = server.api.post(PATH, json=body(code), headers=header).json()
-    again = server.api.post(PATH, json=body(code, name="other"), headers=header).json()
+    again = server.api.post(PATH, json=body(code), headers=header).json()
     assert again == first
+    other = server.api.post(PATH, json=body(code, name="other"), headers=header)
+    assert other.status_code == 422
+    assert other.json()["errors"][0]["field"] == "Idempotency-Key"
+    assert first["id"] in other.json()["detail"]
     assert len(server.state.store.jobs()) == 4
 
 

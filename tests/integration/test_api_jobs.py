@@ -1,3 +1,4 @@
+import json
 import threading
 from pathlib import Path
 from typing import Any
@@ -71,6 +72,23 @@ def test_a_repeat_with_the_same_key_gets_the_first_job(server: ApiServer, code: 
     body = {"script": str(code / "train.py"), "device": "cpu"}
     ids = [server.api.post(JOBS, json=body, headers={"Idempotency-Key": key}).json()["id"] for key in ("a", "a", "b")]
     assert ids[0] == ids[1] != ids[2]
+    spaced = json.dumps(dict(reversed(body.items())), indent=2)
+    repeat = {"Idempotency-Key": "a", "Content-Type": "application/json"}
+    assert server.api.post(JOBS, content=spaced, headers=repeat).json()["id"] == ids[0]
+
+
+def test_a_key_of_another_request_is_rejected(server: ApiServer, code: Path) -> None:
+    (code / "train.py").write_text("")
+    body = {"script": str(code / "train.py"), "device": "cpu"}
+    header = {"Idempotency-Key": "a"}
+    job = server.api.post(JOBS, json=body, headers=header).json()
+    answer = server.api.post(JOBS, json={**body, "priority": 3}, headers=header)
+    assert answer.status_code == 422
+    (error,) = answer.json()["errors"]
+    assert (error["field"], error["value"]) == ("Idempotency-Key", "a")
+    assert job["id"] in error["rule"]
+    assert "key of its own" in error["hint"]
+    assert len(server.state.store.jobs()) == 1
 
 
 def test_the_same_key_at_the_same_moment_makes_one_job(server: ApiServer, code: Path) -> None:

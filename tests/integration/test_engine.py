@@ -257,7 +257,7 @@ def test_a_damaged_run_directory_harms_no_other_job(bench, damage):
     elif damage == "garbage":
         run_dir.journal.write_bytes(os.urandom(100_000) + b"\n" + b'{"type": "job_ended", "at": 1}\n' * 10)
     bench.reach(bench.submit(), JobState.SUCCEEDED)
-    assert bench.engine.alive
+    assert bench.engine.health().alive
 
 
 def test_a_job_whose_folder_is_gone_gives_its_slots_back(bench):

@@ -1,17 +1,30 @@
+import json
+import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 
 import pytest
 
-from job_examples import a_job, names_in, open_store, queued_job
+from fakes.launching import launch_fake
+from job_examples import a_job, a_submission, an_experiment, cpu_machine, names_in, open_store, queued_job
 from rekindle.contract.files import write_json
-from rekindle.contract.job import RunIntent
+from rekindle.contract.job import RunIntent, TargetKind
 from rekindle.contract.run_dir.journal import Journal, RecordType
 from rekindle.contract.states import HOLDING_SLOTS, JobIntent, JobState
 from rekindle_service.config.home import Home
-from rekindle_service.scheduler.recovery import recover_on_startup, remove_run
+from rekindle_service.experiments.matrix import Trial
+from rekindle_service.experiments.submitter import submit_jobs
+from rekindle_service.jobs import submission_record
+from rekindle_service.jobs.packaging.git_checkout import check_out
+from rekindle_service.jobs.submitter import Submitter
+from rekindle_service.retention.deletions import Deletions
+from rekindle_service.scheduler.reconciler import Reconciler
+from rekindle_service.scheduler.recovery import recover_on_startup
 from rekindle_service.scheduler.run_sync import RunSync
+from rekindle_service.store import StorageError
 
 
 @pytest.fixture
@@ -40,20 +53,159 @@ def lose_database(home, store):
     return open_store(home.root)
 
 
+def a_submitter(home, store):
+    return Submitter(store, home, cpu_machine(2), check_python=lambda _: None, checkout=check_out)
+
+
+def asked():
+    return a_submission(kind=TargetKind.MODULE, target="train")
+
+
+def tmp_copy(home, store):
+    """The database as it is now."""
+    copy = home.root.parent / "older.db"
+    with closing(sqlite3.connect(home.database)) as now, closing(sqlite3.connect(copy)) as older:
+        now.backup(older)
+    return copy
+
+
+def replace_database(home, store, older):
+    store.close()
+    for file in home.root.glob("rekindle.db*"):
+        file.unlink()
+    older.rename(home.database)
+    return open_store(home.root)
+
+
 def test_what_was_left_half_submitted_or_half_deleted_is_swept(home, store):
     for name in (".new-abcdefghij", ".deleted-abcdefghij"):
         (home.runs / name / "code").mkdir(parents=True)
     job = queued_job(store, home)
+    deletions = Deletions(home)
+    deletions.adopt()
     recover_on_startup(home, store)
+    assert deletions.run_due() is None
     assert names_in(home.runs) == [job.id]
 
 
-def test_a_folder_whose_submission_was_never_confirmed_is_swept(home, store):
-    lost = queued_job(store, home)
-    with store.writing() as session:
-        session.delete(session.get(type(lost), lost.id))
+def test_a_submission_without_a_row_is_removed_and_one_with_a_row_is_completed(home, store, tmp_path):
+    submitter = a_submitter(home, store)
+    refused, committed = submitter.prepare(asked()), submitter.prepare(asked())
+    store.add_job(committed, numbered=True)
+    assert names_in(home.runs) == sorted(f".new-{job.id}" for job in (refused, committed))
+    recovered = recover_on_startup(home, store)
+    deletions = Deletions(home)
+    deletions.adopt()
+    deletions.run_due()
+    assert names_in(home.runs) == [committed.id]
+    assert (store.job(committed.id).intent, recovered.held) == (JobIntent.RUN, [])
+
+
+def test_a_job_is_not_started_before_its_submission_is_confirmed(home, store):
+    submitter = a_submitter(home, store)
+    job = store.add_job(submitter.prepare(asked()), numbered=True)
+    engine = Reconciler(store, home, cpu_machine(2), launch_fake(home))
+    engine.reconcile()
+    assert store.job(job.id).state is JobState.QUEUED
+    submitter.confirm([job])
+    engine.reconcile()
+    assert store.job(job.id).state is JobState.STARTING
+    engine.close()
+
+
+def test_a_directory_that_cannot_get_its_name_takes_its_row_with_it(home, store, monkeypatch):
+    def fail(*_):
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(submission_record, "fsync_directory", fail)
+    submitter = a_submitter(home, store)
+    with pytest.raises(StorageError, match="Input/output error"):
+        submitter.submit(asked())
+    assert (store.jobs(), names_in(home.runs)) == ([], [])
+
+
+def test_an_older_database_loses_no_job_that_was_submitted_since(home, store):
+    """With the number, the owner and the key that they had; what had never started is held."""
+    submitter = a_submitter(home, store)
+    before = submitter.submit(asked())
+    older = tmp_copy(home, store)
+    gone = submitter.submit(asked())
+    store.transition(gone.id, JobState.CANCELLED, expected={JobState.QUEUED}, reason="test")
+    store.delete_job(gone.id)
+    shutil.rmtree(home.run_dir(gone.id).root)
+    waiting = submitter.submit(asked(), "key")
+    started = submitter.submit(asked())
+    sent_off(home, started)
+    store = replace_database(home, store, older)
+    recovered = recover_on_startup(home, store)
+    rows = {job.id: job for job in store.jobs()}
+    assert list(rows) == [started.id, waiting.id, before.id]
+    assert [rows[job.id].number for job in (before, waiting, started)] == [1, 3, 4]
+    assert (rows[waiting.id].intent, rows[before.id].intent) == (JobIntent.HOLD, JobIntent.RUN)
+    assert "was made again from its run directory. It has never started and is held" in rows[waiting.id].notice
+    assert rows[started.id].state is JobState.STARTING
+    assert (recovered.held, recovered.started) == ([waiting.id], [started.id])
+    submitter = a_submitter(home, store)
+    assert submitter.submit(asked(), "key").id == waiting.id
+    assert submitter.submit(asked()).number == 5
+    store.close()
+
+
+def test_a_row_that_is_older_than_its_run_directory_does_not_run_the_job_again(home, store):
+    """The older database says that it waits in the queue; it has run and failed since."""
+    job = queued_job(store, home)
+    removed = queued_job(store, home)
+    older = tmp_copy(home, store)
+    sent_off(home, job)
+    journal = Journal(home.run_dir(job.id).journal)
+    journal.write(RecordType.JOB_ENDED, run=1, state="failed", reason="r", outcome={"class": "oom", "message": "m"})
+    shutil.rmtree(home.run_dir(removed.id).root)
+    store = replace_database(home, store, older)
+    recovered = recover_on_startup(home, store)
+    monitor = RunSync(store, home)
+    for each in store.jobs_in(HOLDING_SLOTS):
+        monitor.read_journal(each)
+    row, without = store.job(job.id), store.job(removed.id)
+    assert (row.state, row.run, row.outcome["class"], row.devices) == (JobState.FAILED, 1, "oom", [])
+    assert (without.state, without.intent) == (JobState.QUEUED, JobIntent.HOLD)
+    assert "run directory is missing" in without.notice
+    assert (recovered.older, recovered.gone) == ([job.id], [removed.id])
+    store.close()
+
+
+def test_experiments_are_rebuilt_with_their_trials_in_order(home, store):
+    submitter = a_submitter(home, store)
+    definition = {"sequential": True, "measure": []}
+    made = an_experiment("exp0000001", definition=definition, owner="ada", notes=["none"])
+    trials = [(Trial({"--lr": rate}, 0), asked()) for rate in (0.1, 0.01)]
+    submit_jobs(submitter, made, trials, "key")
+    first = {job.id: (job.number, job.trial, job.run_after) for job in store.experiments.jobs(made.id)}
+    store = lose_database(home, store)
+    recovered = recover_on_startup(home, store)
+    assert {job.id: (job.number, job.trial, job.run_after) for job in store.experiments.jobs(made.id)} == first
+    assert recovered.experiments == [made.id]
+    assert store.experiments.get(made.id) == made
+    assert store.experiments.by_key("key").owner == "ada"
+    store.close()
+
+
+@pytest.mark.parametrize(
+    "record",
+    [None, [], {}, {"number": 10**30, "created_at": 1}, {"number": 1, "created_at": float("inf")},
+     {"number": 1, "created_at": 1, "owner": {}}, {"number": -1, "created_at": 1},
+     {"number": 1, "created_at": 1, "experiment_id": "exp0000001", "trial": {"parameters": 7}},
+     {"number": 1, "created_at": 1, "experiment_id": "../../etc", "trial": {"parameters": {}, "repeat": 0}}],
+)  # fmt: skip
+def test_a_forged_submission_makes_no_other_job_than_its_own(home, store, record):
+    victim, forger = queued_job(store, home), queued_job(store, home)
+    stored = {**forger.spec.to_json(), "job_id": forger.id, "submission": record}
+    home.run_dir(forger.id).spec.write_text(json.dumps(stored))
+    store = lose_database(home, store)
     recover_on_startup(home, store)
-    assert names_in(home.runs) == []
+    assert {job.id for job in store.jobs()} == {victim.id, forger.id}
+    assert {job.number for job in store.jobs()} == {1, 2}
+    assert store.job(forger.id).trial == {}
+    store.close()
 
 
 def test_what_is_no_run_directory_is_left_alone(home, store):
@@ -126,17 +278,14 @@ def test_the_folder_and_the_shared_memory_of_a_deleted_job_stay_while_its_keeper
     command = [sys.executable, "-c", hold, str(run_dir.keeper_lock)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as keeper:
         assert keeper.stdout.readline() == b"held\n"
-        assert not remove_run(home, job.id)
+        deletions = Deletions(home)
+        deletions.remove_run(job.id)
+        assert deletions.run_due() is not None
         assert run_dir.root.exists()
         assert run_dir.memory.exists()
+        assert deletions.stuck() == []
         keeper.send_signal(signal.SIGKILL)
-    assert remove_run(home, job.id)
+    deletions.retry()
+    assert deletions.run_due() is None
     assert names_in(home.runs) == []
     assert not run_dir.memory.exists()
-
-
-def test_a_folder_that_cannot_be_removed_at_once_is_swept_at_the_next_start(home, store):
-    (home.runs / ".deleted-abcdefghij" / "x").mkdir(parents=True)
-    assert remove_run(home, "bbbbbbbbbb")
-    recover_on_startup(home, store)
-    assert names_in(home.runs) == []

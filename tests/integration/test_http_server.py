@@ -12,15 +12,21 @@ import pytest
 from starlette.types import Receive, Scope, Send
 
 from rekindle_service import http_server
+from rekindle_service.api.middleware.connection import connection_of
 from rekindle_service.http_server import HttpServer, listen, max_connections, raise_file_limit
 
 REQUEST = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
+SECRET = REQUEST.replace(b"/ ", b"/secret ", 1)
 UPLOAD = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n"
 PATIENCE = 0.3  # seconds
 
 
 async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-    """For ``/slow``, longer than anybody may take to ask."""
+    """For ``/slow``, longer than anybody may take to ask. ``/secret`` stands for a request with the token."""
+    if scope["path"] == "/secret":
+        connection = connection_of(scope)
+        assert connection is not None
+        connection.authenticated()
     await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
     await send({"type": "http.response.body", "body": b"o", "more_body": True})
     if scope["path"] == "/slow":
@@ -114,19 +120,48 @@ def test_a_refused_upload_may_be_sent_to_its_end(address: tuple[str, int]) -> No
         assert read(client, until=b"ok").endswith(b"ok")
 
 
-def test_a_client_too_many_is_sent_away_until_there_is_a_place(
+def test_a_client_too_many_is_rejected_until_another_leaves(
     address: tuple[str, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(http_server, "_HEADER_TIMEOUT", 60.0)
     with ExitStack() as stack:
-        first, *_ = clients = [stack.enter_context(connect(address)) for _ in range(3)]
-        for client in clients:
-            client.sendall(REQUEST)
-            read(client, until=b"ok")
+        clients = []
+        for _ in range(3):
+            clients.append(stack.enter_context(connect(address)))
+            clients[-1].sendall(SECRET)
+            read(clients[-1], until=b"ok")
+        first = clients[0]
         with connect(address) as one_too_many:
             assert is_sent_away(one_too_many)
         first.sendall(REQUEST)
         assert read(first, until=b"ok").endswith(b"ok")
+
+
+def test_strangers_take_no_connection_from_clients_with_a_token(
+    address: tuple[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_server, "_HEADER_TIMEOUT", 60.0)
+    monkeypatch.setattr(http_server, "_MAX_CONNECTIONS", 8)  # two of them for strangers
+    with ExitStack() as stack:
+        friend = stack.enter_context(connect(address))
+        friend.sendall(SECRET)
+        assert read(friend, until=b"ok").endswith(b"ok")
+        strangers = [stack.enter_context(connect(address)) for _ in range(30)]
+        for stranger in strangers[:-2]:
+            assert read(stranger) == b"", "the oldest strangers are closed"
+        for client in (friend, *strangers[-2:]):
+            client.sendall(SECRET)
+            assert read(client, until=b"ok").endswith(b"ok")
+
+
+def test_a_stranger_cannot_make_the_server_read_for_ever(
+    address: tuple[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_server, "_ANONYMOUS_BODY_BYTES", 1_000_000)
+    with connect(address) as client:
+        client.sendall(UPLOAD.replace(b"1000", b"1" + b"0" * 12))
+        with pytest.raises(ConnectionError):
+            client.sendall(b"x" * 100_000_000)
 
 
 def test_as_many_files_may_be_open_as_the_machine_allows() -> None:

@@ -74,6 +74,13 @@ def test_an_interpreter_is_asked_once_until_it_changes(tmp_path):
     assert log.read_text() == "\n\n"
 
 
+def test_an_interpreter_that_was_killed_is_asked_again(tmp_path):
+    log = tmp_path / "asked"
+    check, python = InterpreterCheck(), fake_python(tmp_path, f"echo >> {log}; kill -9 $$")
+    assert check(python).rule == check(python).rule == "must be a working Python"
+    assert log.read_text() == "\n\n"
+
+
 def test_the_interpreter_gets_nothing_of_the_servers_secrets(tmp_path, monkeypatch):
     monkeypatch.setenv("REKINDLE_TOKEN", "secret")
     assert "secret" not in InterpreterCheck()(fake_python(tmp_path, "env >&2; exit 1")).hint

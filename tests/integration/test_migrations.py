@@ -10,6 +10,7 @@ from sqlalchemy import create_engine
 
 from job_examples import a_job, an_experiment
 from rekindle.contract.job import SnapshotPolicy, TargetKind
+from rekindle_service.config.unix_users import server_user
 from rekindle_service.store import CorruptDatabaseError, Store, migrations
 from rekindle_service.store.tables import Job
 
@@ -63,6 +64,7 @@ def test_a_job_of_version_0_1_keeps_all_that_was_requested(tmp_path: Path) -> No
         assert job is not None
         _check_request(job)
         assert (job.trial, job.run_after) == (JOB["cell"], "zzzzzzzzzz")
+        assert job.owner == server_user()
         assert (job.spec.code, store.bundles_in_use()) == ({"bundle": "sha256:0"}, {"sha256:0"})
         (attempt,) = store.attempts(job.id)
         assert (attempt.world_size, attempt.snapshot_step, attempt.faults) == (2, 9, [])

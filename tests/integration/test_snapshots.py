@@ -1,12 +1,14 @@
 """Snapshots of a world of one, on a real disk."""
 
 import errno
+import hashlib
 import json
 import os
 import subprocess
 import sys
 import time
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +21,7 @@ from disks import remount, tmpfs
 from rekindle import SnapshotError, Snapshots, StaleGenerationError
 from rekindle.contract.files import write_json
 from rekindle.contract.run_dir.paths import RunDir
+from rekindle.contract.run_dir.snapshots import FileRecord, SnapshotDir
 from rekindle.training.snapshots.engine import loader, shm, writer
 from rekindle.training.snapshots.storage import directory
 
@@ -162,6 +165,24 @@ def test_a_file_that_would_run_code_when_unpickled_is_not_run(snapshots, folder,
     assert not (tmp_path / "pwned").exists()
 
 
+@pytest.mark.parametrize("name", ["model.pt", "rank-0.pt"])
+def test_a_planted_pickle_is_skipped_and_never_run(snapshots, folder, tmp_path, name):
+    class Evil:
+        def __reduce__(self):
+            return (os.mkdir, (str(tmp_path / "pwned"),))
+
+    save(snapshots, 10, 20)
+    newest = SnapshotDir(folder).path(20)
+    torch.save({"weight": Evil()}, newest / name)
+    manifest = SnapshotDir(folder).manifest(20)
+    data = (newest / name).read_bytes()
+    files = {**manifest.files, name: FileRecord(len(data), hashlib.sha256(data).hexdigest())}
+    (newest / "manifest.json").write_bytes(replace(manifest, files=files).encoded())
+    restored = Snapshots(folder).restore()
+    assert restored.step == 10
+    assert not (tmp_path / "pwned").exists()
+
+
 def test_a_snapshot_with_a_problem_is_not_committed(snapshots, folder, caplog):
     save(snapshots, 10)
     snapshots.async_save(20, 2, shared(20), own(20), validator=lambda state: f"{list(state)} are bad")
@@ -201,6 +222,18 @@ def test_without_its_fence_nothing_is_committed(fenced):
     fenced.fence.unlink()
     with pytest.raises(StaleGenerationError):
         save(snapshots, 10)
+
+
+def test_the_last_of_the_disk_is_left_to_journals_and_the_database(fenced, tmp_path, monkeypatch):
+    with tmpfs(tmp_path / "small", "16m"):
+        write_json(tmp_path / "small" / "fence.json", {"generation": "1-ab"})
+        monkeypatch.setenv("REKINDLE_RUN_DIR", str(tmp_path / "small"))
+        snapshots = Snapshots()
+        (tmp_path / "small" / "ballast").write_bytes(bytes((16 << 20) - (200 << 10)))
+        assert save(snapshots, 10)[0].problem.startswith("the disk is full or read-only: [Errno 28] 0 MB are free")
+        (tmp_path / "small" / "ballast").unlink()
+        assert save(snapshots, 20)[0].saved
+    assert steps(fenced.snapshots) == [20], "that it is on another disk does not matter"
 
 
 def test_a_directory_with_snapshots_of_another_job_is_refused_and_left_as_it_is(fenced, monkeypatch):

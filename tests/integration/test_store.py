@@ -102,7 +102,7 @@ def test_a_damaged_file_is_refused_with_advice(tmp_path, damage):
             file.seek(4096 * 3)
             file.write(bytes(4096 * 4))
     store = Store(path)
-    with pytest.raises(CorruptDatabaseError, match=r"rekindle\.db is damaged.*Move it away"):
+    with pytest.raises(CorruptDatabaseError, match=r"rekindle\.db is damaged.*rekindle rebuild"):
         store.migrate()
     store.close()
 

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from rekindle.keeper.torchrun.launcher import torchrun_argv
+from rekindle.keeper.torchrun.launcher import loopback_interfaces, torchrun_argv
 
 
 def argv(*, warm, world_size=3):
@@ -10,10 +10,10 @@ def argv(*, warm, world_size=3):
 
 
 @pytest.mark.parametrize("warm", [True, False])
-def test_torchrun_restarts_nothing_and_shares_no_store_between_attempts(warm):
+def test_torchrun_restarts_nothing_on_one_node(warm):
     given = argv(warm=warm)
-    assert {"--nnodes=1", "--nproc-per-node=3", "--max-restarts=0", "--rdzv-id=abc.7", "--rdzv-endpoint=localhost:0",
-            "--rdzv-backend=c10d", "--log-dir=/run/torchrun"} <= set(given)  # fmt: skip
+    assert {"--nnodes=1", "--nproc-per-node=3", "--max-restarts=0", "--rdzv-id=abc.7",
+            "--log-dir=/run/torchrun"} <= set(given)  # fmt: skip
 
 
 def test_warm_ranks_are_forks_and_cold_ones_fresh_interpreters():
@@ -23,3 +23,8 @@ def test_warm_ranks_are_forks_and_cold_ones_fresh_interpreters():
     assert Path(warm[-1]).is_file()
     assert cold[-2:] == ["-m", "rekindle.rank"]
     assert "--start-method=fork" not in cold
+
+
+def test_ranks_listen_on_loopback_unless_the_job_names_an_interface():
+    given = loopback_interfaces({"NCCL_SOCKET_IFNAME": "eth0"})
+    assert given == {"GLOO_SOCKET_IFNAME": "lo", "TP_SOCKET_IFNAME": "lo"}

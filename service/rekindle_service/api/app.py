@@ -9,13 +9,16 @@ from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from rekindle_service.api.dependencies import AppState
 from rekindle_service.api.middleware.auth import AuthMiddleware
-from rekindle_service.api.middleware.max_body_size import MaxBodySizeMiddleware
+from rekindle_service.api.middleware.request_body import RequestBodyMiddleware
 from rekindle_service.api.middleware.responses import ClientDisconnectMiddleware, SecurityHeadersMiddleware
 from rekindle_service.api.middleware.trusted_host import TrustedHostMiddleware
 from rekindle_service.api.problem_details import RESPONSES, Problem, install_problem_handlers
+from rekindle_service.api.query_params import STRICT_QUERY
+from rekindle_service.api.resource_errors import install_resource_handlers
 from rekindle_service.api.routes import (
     attempts,
     bundles,
+    disk,
     environment,
     events,
     experiments,
@@ -30,8 +33,6 @@ from rekindle_service.api.routes import (
 )
 from rekindle_service.api.routes.pages import install_pages
 
-_MAX_BODY_BYTES = 10 << 20
-
 _MODULES = (
     jobs,
     attempts,
@@ -44,6 +45,7 @@ _MODULES = (
     recipes,
     experiments,
     machine,
+    disk,
     events,
 )
 API_ROUTERS: tuple[APIRouter, ...] = tuple(module.router for module in _MODULES)
@@ -61,12 +63,15 @@ def create_app(state: AppState) -> FastAPI:
     )
     app.state.rekindle = state
     for router in API_ROUTERS:
-        app.include_router(router, prefix="/api/v1", dependencies=[monitoring.BEARER], responses=RESPONSES)
-    app.include_router(monitoring.router)
+        app.include_router(
+            router, prefix="/api/v1", dependencies=[monitoring.BEARER, STRICT_QUERY], responses=RESPONSES
+        )
+    app.include_router(monitoring.router, dependencies=[STRICT_QUERY])
     install_pages(app)
     install_problem_handlers(app)
+    install_resource_handlers(app)
     app.add_middleware(ClientDisconnectMiddleware)
-    app.add_middleware(MaxBodySizeMiddleware, limit=_MAX_BODY_BYTES, exempt=(f"/api/v1{bundles.PATH}",))
+    app.add_middleware(RequestBodyMiddleware, streamed=(f"/api/v1{bundles.PATH}",))
     app.add_middleware(AuthMiddleware, credentials=state.credentials)
     app.add_middleware(TrustedHostMiddleware, host=state.host, public_host=state.public_host)
     app.add_middleware(SecurityHeadersMiddleware)

@@ -1,5 +1,7 @@
 """What routes depend on: the parts of the application, and the job, attempt or rank that a path names."""
 
+import hashlib
+import json
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -14,9 +16,12 @@ from rekindle_service.api.event_stream.single_flight import SingleFlightCache
 from rekindle_service.api.middleware.auth import Credentials
 from rekindle_service.api.problem_details import ProblemError
 from rekindle_service.config.home import Home, is_job_id
+from rekindle_service.jobs.idempotency import IdempotencyKey
+from rekindle_service.jobs.scheduler_health import SchedulerHealth
 from rekindle_service.jobs.submitter import Submitter
 from rekindle_service.machine.devices import Machine
 from rekindle_service.machine.monitor import MachineMonitor
+from rekindle_service.retention.retention import Retention
 from rekindle_service.run_readers.ranks import rank_numbers, read_attempts
 from rekindle_service.store import Store
 from rekindle_service.store.tables import Job
@@ -24,10 +29,13 @@ from rekindle_service.store.tables import Job
 JobId = Annotated[str, Path(description="Id of the job")]
 RankNumber = Annotated[int, Path(ge=0, le=1 << 31, description="Global rank")]
 AttemptNumber = Annotated[int | None, Query(ge=0, le=1 << 31, description="Number of the attempt; default: the latest")]
-IdempotencyKey = Annotated[
-    Annotated[str, StringConstraints(pattern=r"^[\x21-\x7e]+$", max_length=200)] | None,
-    Header(description="A repeated request with the same key returns the result of the first one"),
-]
+
+
+@dataclass(slots=True)
+class Listeners:
+    """How many clients receive events. Changed in the event loop alone."""
+
+    count: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +46,7 @@ class AppState:
     store: Store
     machine: Machine
     monitor: MachineMonitor
+    retention: Retention
     submitter: Submitter
     credentials: Credentials
     host: str
@@ -45,17 +54,39 @@ class AppState:
     started_at: float  # seconds since the epoch
     stopping: threading.Event
     wake: Callable[[], None]
-    reconciler_alive: Callable[[], bool]
+    scheduler_health: Callable[[], SchedulerHealth]
     public_host: str | None = None  # of the reverse proxy
     polls: SingleFlightCache = field(default_factory=SingleFlightCache)
+    listeners: Listeners = field(default_factory=Listeners)
 
 
-def _app_state(request: Request) -> AppState:
+async def _app_state(request: Request) -> AppState:
+    """A coroutine, since a function would wait for one of the threads that all routes share."""
     state: AppState = request.app.state.rekindle
     return state
 
 
 AppStateDep = Annotated[AppState, Depends(_app_state)]
+
+
+async def _idempotency_key(
+    request: Request,
+    idempotency_key: Annotated[
+        Annotated[str, StringConstraints(pattern=r"^[\x21-\x7e]+$", max_length=200)] | None,
+        Header(description="A repeated request with the same key returns the result of the first one"),
+    ] = None,
+) -> IdempotencyKey | None:
+    """The digest is that of the values: a repeat may order and space its JSON in another way."""
+    if idempotency_key is None:
+        return None
+    try:
+        content = json.dumps(await request.json(), sort_keys=True).encode()
+    except (ValueError, RecursionError):  # it is about to be rejected
+        content = await request.body()
+    return IdempotencyKey(idempotency_key, hashlib.sha256(content).hexdigest())
+
+
+IdempotencyKeyDep = Annotated[IdempotencyKey | None, Depends(_idempotency_key)]
 
 
 def find_job(state: AppStateDep, job_id: JobId) -> Job:
@@ -71,6 +102,10 @@ JobDep = Annotated[Job, Depends(find_job)]
 
 
 def find_run_dir(state: AppStateDep, job: JobDep) -> RunDir:
+    """Raises ProblemError (503) where the files of the job do not respond: no thread is to wait for them, too."""
+    if job.id in state.scheduler_health().stuck:
+        detail = f"the files of job {job.id} do not respond: check the file system of {state.home.run_dir(job.id).root}"
+        raise ProblemError(503, "files-unresponsive", detail, headers={"Retry-After": "10"})
     return state.home.run_dir(job.id)
 
 

@@ -16,13 +16,12 @@ from starlette.responses import Response
 
 from rekindle_service.api.middleware.responses import SECURITY_HEADERS
 from rekindle_service.api.validation_errors import field_errors, truncate
-from rekindle_service.jobs.submission import FieldError, SubmissionError
+from rekindle_service.jobs.submission import BusyError, FieldError, SubmissionError
 from rekindle_service.store import StorageError
 
 _log = structlog.get_logger(__name__)
 
 MEDIA_TYPE = "application/problem+json"
-TOO_LARGE = ("too-large", "the body exceeds 10 MB")
 PROBLEM_CONTENT: dict[str, Any] = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
 
 
@@ -69,11 +68,12 @@ RESPONSES: dict[int | str, dict[str, Any]] = {
         403: "The request comes from a page of another site",
         404: "Not found",
         405: "The path does not support this method",
+        408: "The body arrives too slowly",
         409: "The state of the job does not allow this",
         413: "The body exceeds 10 MB",
         416: "The offset or range starts after the end of the log",
         422: "A field is invalid; `errors` lists the invalid fields",
-        503: "The database is unavailable",
+        503: "The server is busy or its database is unavailable: retry after the seconds of `Retry-After`",
         507: "The disk is full",
     }.items()
 }
@@ -81,7 +81,15 @@ RESPONSES: dict[int | str, dict[str, Any]] = {
 
 
 def install_problem_handlers(app: FastAPI) -> None:
-    for kind in (ProblemError, RequestValidationError, SubmissionError, StorageError, HTTPException, Exception):
+    for kind in (
+        ProblemError,
+        RequestValidationError,
+        SubmissionError,
+        BusyError,
+        StorageError,
+        HTTPException,
+        Exception,
+    ):
         app.exception_handler(kind)(_respond)
 
 
@@ -100,6 +108,8 @@ def _problem_of(request: Request, error: Exception) -> ProblemError:
             return ProblemError(422, "invalid-request", detail, errors=errors)
         case SubmissionError():
             return ProblemError(422, "invalid-request", str(error), errors=error.errors)
+        case BusyError():
+            return ProblemError(503, "busy", f"{error}: try again", headers={"Retry-After": "10"})
         case StorageError():
             status, slug = (507, "disk-full") if error.full else (503, "storage-unavailable")
             return ProblemError(status, slug, str(error), headers={"Retry-After": "5"})
@@ -114,7 +124,6 @@ def _problem_of(request: Request, error: Exception) -> ProblemError:
 _EXPLAINED = {
     404: ("not-found", "there is no route {method} {path}; /openapi.json lists all routes"),
     405: ("method-not-allowed", "{path} does not support {method}; the Allow header lists the methods it supports"),
-    413: TOO_LARGE,
 }
 
 

@@ -17,10 +17,12 @@ from typer import Option
 
 from rekindle_service.cli.commands.change import cancel, delete, drain, resume
 from rekindle_service.cli.commands.chaos import chaos
+from rekindle_service.cli.commands.database import backup, rebuild, restore
 from rekindle_service.cli.commands.demo import demo
 from rekindle_service.cli.commands.doctor import doctor
 from rekindle_service.cli.commands.experiment import experiment
 from rekindle_service.cli.commands.logs import logs
+from rekindle_service.cli.commands.prune import prune
 from rekindle_service.cli.commands.ps import ps
 from rekindle_service.cli.commands.serve import serve, token
 from rekindle_service.cli.commands.show import show
@@ -39,7 +41,7 @@ app = typer.Typer(name="rekindle", no_args_is_help=True, pretty_exceptions_enabl
 
 _PANELS: dict[str, tuple[Callable[..., None], ...]] = {
     "Jobs": (ps, top, show, logs, wait, cancel, drain, resume, delete, chaos, experiment),
-    "Server": (serve, demo, doctor, token),
+    "Server": (serve, demo, doctor, prune, token, backup, restore, rebuild),
 }
 app.command(context_settings=SUBMIT_CONTEXT, rich_help_panel="Jobs")(submit)
 app.add_typer(snapshots, name="snapshots", rich_help_panel="Jobs")

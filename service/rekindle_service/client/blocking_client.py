@@ -94,6 +94,8 @@ class Client:
     delete = _blocking(AsyncClient.delete)
     inject = _blocking(AsyncClient.inject)
     devices = _blocking(AsyncClient.devices)
+    disk_usage = _blocking(AsyncClient.disk_usage)
+    prune = _blocking(AsyncClient.prune)
 
     attempts = _blocking(AsyncClient.attempts)
     time_breakdown = _blocking(AsyncClient.time_breakdown)

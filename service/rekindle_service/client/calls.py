@@ -27,10 +27,14 @@ _PAGE_SIZE = 100  # jobs
 
 @dataclass(frozen=True, slots=True)
 class LogChunk:
-    """Raw bytes of a log; the next chunk starts at ``next_offset``."""
+    """Raw bytes of a log; the next chunk starts at ``next_offset``.
+
+    ``removed``: number of requested bytes that are gone, since the log was larger than it may be.
+    """
 
     data: bytes
     next_offset: int
+    removed: int = 0
 
 
 class ApiCalls:
@@ -121,6 +125,17 @@ class ApiCalls:
         """Every slot and the job that holds it."""
         return await self._get("/devices")
 
+    # --- the disk
+
+    async def disk_usage(self) -> models.DiskUsage:
+        """What takes the disk of the server, and what could not be deleted."""
+        return await self._get("/disk")
+
+    async def prune(self, rules: dict[str, Any] | None = None, *, dry_run: bool = True) -> models.PruneResult:
+        """What the rules (default: those of the server's settings) remove; without ``dry_run``, remove it."""
+        body = {**(rules or {}), "dry_run": dry_run}
+        return await self.request("POST", "/disk/prune", json=body, timeout=_SUBMIT_TIMEOUT)
+
     # --- the history of a job
 
     async def attempts(self, job_id: str) -> list[models.Attempt]:
@@ -207,7 +222,9 @@ class ApiCalls:
 
     async def _log(self, job_id: str, rank: int, **params: Any) -> LogChunk:
         response = await self._send("GET", _job(job_id, f"ranks/{rank}/log"), params=params)
-        return LogChunk(response.content, int(response.headers["X-Next-Offset"]))
+        removed = "X-Removed-From" in response.headers and "offset" in params
+        skipped = int(response.headers["X-Offset"]) - int(params["offset"]) if removed else 0
+        return LogChunk(response.content, int(response.headers["X-Next-Offset"]), skipped)
 
     async def _send(self, method: str, path: str, **options: Any) -> httpx2.Response:
         policy = self._reconnect if method == "GET" else None

@@ -1,7 +1,7 @@
 """The output of all ranks, across attempts and restarts of the server, each line exactly once.
 
-Progress is counted in bytes of each log file, and those files only grow: after a lost connection the next read starts
-where the last one ended.
+Progress is counted in bytes of each log file, which keep their offsets even where a part is removed: after a lost
+connection the next read starts where the last one ended.
 """
 
 import re
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from rekindle_service.client.calls import ApiCalls
 from rekindle_service.client.models import Attempt
 from rekindle_service.client.reconnect import is_settled
+from rekindle_service.run_readers.log_spans import hole_note
 from rekindle_service.sanitize import strip_control
 
 _POLL_INTERVAL = 0.3  # seconds
@@ -162,4 +163,4 @@ class LogFollower:
         else:
             chunk = await self._client.log(*log, offset=buffer.offset or 0)
         buffer.offset = chunk.next_offset
-        return chunk.data
+        return f"\n{hole_note(chunk.removed)}\n".encode() + chunk.data if chunk.removed else chunk.data

@@ -13,18 +13,25 @@ __all__ = [
     "Configuration",
     "Device",
     "Devices",
+    "DiskUsage",
     "Experiment",
     "ExperimentSummary",
     "Fault",
     "FaultInjection",
     "GpuUsage",
     "Interval",
+    "ItemKind",
     "Job",
     "JobEvent",
+    "KindBytes",
     "Link",
     "MetricSeries",
     "Outcome",
     "OutcomeClass",
+    "OwnerUsage",
+    "PruneFailure",
+    "PruneItem",
+    "PruneResult",
     "Rank",
     "RankRange",
     "RankState",
@@ -32,6 +39,7 @@ __all__ = [
     "Snapshot",
     "SnapshotList",
     "SnapshotPolicyOptions",
+    "StuckDeletion",
     "Target",
     "TimeBreakdown",
     "TimeCategory",
@@ -409,6 +417,81 @@ class Devices(TypedDict):
     items: list[Device]
     next: str | None
     links: list[Link]
+
+
+class KindBytes(TypedDict):
+    """Bytes by what they are: snapshots, output and metrics, code with what scripts wrote there, and the rest."""
+
+    snapshots: int
+    logs: int
+    code: int
+    other: int
+
+
+class OwnerUsage(TypedDict):
+    """The space that the jobs of one person take; `owner` is null for jobs without one."""
+
+    owner: str | None
+    jobs: int
+    bytes: int
+
+
+class StuckDeletion(TypedDict):
+    """A directory that cannot be removed, and why."""
+
+    path: str
+    reason: str
+    since: str | None
+    next_try_at: str | None
+
+
+class DiskUsage(TypedDict):
+    """What takes the disk of all runs. `unmeasured` jobs are not counted yet."""
+
+    total_bytes: int
+    free_bytes: int
+    lack_of_space: str | None
+    jobs: KindBytes
+    bundles_bytes: int
+    database_bytes: int
+    owners: list[OwnerUsage]
+    unmeasured: int
+    pending_deletions: int
+    stuck_deletions: list[StuckDeletion]
+
+
+ItemKind = Literal["job", "snapshot", "logs", "bundle", "events", "audit"]
+
+
+class PruneItem(TypedDict):
+    """One thing that is removed, and why; `count` is a number of rows."""
+
+    kind: ItemKind
+    job_id: str | None
+    number: int | None
+    name: str
+    owner: str | None
+    bytes: int
+    count: int
+    reason: str
+
+
+class PruneFailure(TypedDict):
+    """One thing that should have been removed and was not."""
+
+    item: PruneItem
+    reason: str
+
+
+class PruneResult(TypedDict):
+    """What was removed or, in a dry run, would be: the first 1,000 items, with the number and size of all."""
+
+    items: list[PruneItem]
+    next: str | None
+    dry_run: bool
+    count: int
+    bytes: int
+    failures: list[PruneFailure]
 
 
 class Row(TypedDict):

@@ -13,6 +13,8 @@ from rekindle.contract.run_dir.paths import RunDir
 
 _JOB_ID = re.compile(r"[a-z0-9]{10}")
 _OPEN_TO_OTHERS = 0o077
+DELETED = ".deleted-"
+"""Prefix of the names in ``runs`` of what is to be removed."""
 _HOME_FILES = ("server.lock", "rekindle.toml", "server.log")  # any of them is made by a server, or for one
 
 
@@ -35,6 +37,8 @@ class Home:
         self.server_json = root / "server.json"  # {"url", "pid", "started_at"} while a server runs; mode 0600
         self.server_lock = root / "server.lock"  # held by the one live server of this home
         self.runs = root / "runs"
+        self.experiments = root / "experiments"  # one file each; see ``experiments.records``
+        self.backups = root / "backups"  # of the database
         self.bundles = root / "bundles"  # uploaded code, each bundle unpacked in a directory named by its hash
         self.worker_path = root / "worker-path"  # holds ``rekindle`` alone, for the PYTHONPATH of other interpreters
 
@@ -48,9 +52,12 @@ class Home:
         """Where a submitted job is built before it is renamed to its ``run_dir``."""
         return RunDir(self.runs / f".new-{job_id}")
 
+    def experiment(self, experiment_id: str) -> Path:
+        return self.experiments / f"{experiment_id}.json"
+
     def deleted_run(self, job_id: str) -> Path:
         """Where a run directory is renamed to before its files are removed one by one."""
-        return self.runs / f".deleted-{job_id}"
+        return self.runs / f"{DELETED}{job_id}"
 
     def lack_of_space(self, needed: int = 0) -> str | None:
         """Why no job may be submitted or started now; None where there is space for what jobs write at their start.

@@ -4,16 +4,18 @@ import os
 import re
 import tomllib
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, field_validator
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, SettingsError
 
-from rekindle.contract.job import HEALTHY_SECONDS
+from rekindle.contract.job import HEALTHY_SECONDS, MIN_LOG_BYTES
 from rekindle_service.config.home import Home
 from rekindle_service.config.notification_targets import NotificationTarget
+
+Days = Annotated[float | None, Field(ge=0, le=36_500)]
 
 _GPU = re.compile(r"(cuda:)?\d+|GPU-[0-9a-f-]+")
 
@@ -60,6 +62,27 @@ class Settings(BaseSettings):
         gt=0,
         description="Where progress cannot be known, an attempt that ran this long clears the count of failures.",
     )
+    log_bytes: int | None = Field(
+        1_000_000_000,
+        ge=MIN_LOG_BYTES,
+        description="Space that each log of a rank may take; the first eighth and the latest output are kept.",
+    )
+    keep_jobs_days: Days = Field(None, description="Delete finished jobs with all files after this number of days.")
+    keep_snapshots_days: Days = Field(
+        None, description="Days after which a finished job keeps only its latest, best and pinned snapshots."
+    )
+    keep_logs_days: Days = Field(None, description="Remove output and metrics of finished jobs after this many days.")
+    keep_events_days: Days = Field(None, description="Remove events of finished and deleted jobs after this many days.")
+    keep_audit_days: Days = Field(None, description="Remove entries of the audit log after this number of days.")
+    keep_bundles_days: Days = Field(7, description="Remove uploaded code that no job refers to, after this many days.")
+    owner_bytes: int | None = Field(
+        None, ge=0, description="Space for the jobs of one person; what finished jobs can spare is removed above it."
+    )
+    jobs_bytes: int | None = Field(None, ge=0, description="Space for all jobs together, as `owner_bytes`.")
+    backup_hours: float = Field(
+        24, ge=0, description="Hours between two backups of the database in the home, in `backups`; 0 makes none."
+    )
+    backups_kept: int = Field(7, ge=1, le=1000, description="Scheduled backups of the database that are kept.")
     database: SecretStr | None = Field(
         None,
         description="PostgreSQL in place of the SQLite file in the home, as in `postgresql+psycopg://user@host/name`: "

@@ -5,25 +5,27 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, replace
 
 from rekindle_service.experiments.matrix import Trial
+from rekindle_service.experiments.records import write_record
+from rekindle_service.jobs.idempotency import IdempotencyKey
 from rekindle_service.jobs.submission import FieldError, Submission, SubmissionError
-from rekindle_service.jobs.submitter import Submitter
-from rekindle_service.store import UnknownCommitError
+from rekindle_service.jobs.submitter import Submitter, storage_error
+from rekindle_service.store import Store, UnknownCommitError
 from rekindle_service.store.tables import Experiment, Job
 
 TrialSubmission = tuple[Trial, Submission]
 
 
 def submit_jobs(
-    submitter: Submitter, experiment: Experiment, trials: Sequence[TrialSubmission], idempotency_key: str | None = None
+    submitter: Submitter, experiment: Experiment, trials: Sequence[TrialSubmission], key: IdempotencyKey | None = None
 ) -> Experiment:
     """The new experiment with all its jobs, or the one that a concurrent request with the same key has made.
 
     Every trial is validated before anything is copied. Raises SubmissionError, which names fields as in the request
-    for the experiment, and StorageError.
+    for the experiment, BusyError and StorageError.
     """
     with ExitStack() as stack:
-        stack.enter_context(submitter.in_flight.lock(idempotency_key))
-        if (known := submitter.store.experiments.by_key(idempotency_key)) is not None:
+        stack.enter_context(submitter.in_flight.lock(key))
+        if (known := known_experiment(submitter.store, key)) is not None:
             return known
         with _fields_of_experiment(trials[0][0]):  # the code is that of ``base``, the same for all trials
             local = stack.enter_context(submitter.with_code([submission for _, submission in trials]))
@@ -31,31 +33,44 @@ def submit_jobs(
         found = [in_experiment(each, trial) for trial, one in trials for each in submitter.validate(one)]
         if errors := [error for index, error in enumerate(found) if error not in found[:index]]:
             raise SubmissionError(errors)
-        return _insert(submitter, experiment, trials, idempotency_key)
+        return _insert(submitter, experiment, trials, key)
+
+
+def known_experiment(store: Store, key: IdempotencyKey | None) -> Experiment | None:
+    """The experiment that an earlier request with ``key`` has made. Raises SubmissionError if it was another one."""
+    known = None if key is None else store.experiments.by_key(key.value)
+    return known if known is None or key is None else key.check(known)
 
 
 def _insert(
-    submitter: Submitter, experiment: Experiment, trials: Sequence[TrialSubmission], idempotency_key: str | None
+    submitter: Submitter, experiment: Experiment, trials: Sequence[TrialSubmission], key: IdempotencyKey | None
 ) -> Experiment:
     jobs: list[Job] = []
+    key_value = None if key is None else key.value
+    experiment.request_digest = None if key is None else key.request_digest
     keep = False
     try:
+        experiment.number = submitter.store.experiments.reserve_number()
         for trial, submission in trials:
             with _fields_of_experiment(trial):
-                job = submitter.prepare(submission)
-            job.experiment_id, job.trial = experiment.id, asdict(trial)
-            job.run_after = jobs[-1].id if jobs and experiment.definition["sequential"] else None
-            jobs.append(job)
-        inserted = submitter.store.experiments.add(experiment, jobs, idempotency_key)
+                run_after = jobs[-1].id if jobs and experiment.definition["sequential"] else None
+                columns = {"experiment_id": experiment.id, "trial": asdict(trial), "run_after": run_after}
+                jobs.append(submitter.prepare(submission, **columns))
+        write_record(submitter.home, experiment, key_value)
+        inserted = submitter.store.experiments.add(experiment, jobs, key_value, numbered=True)
         keep = inserted is experiment
     except UnknownCommitError:
         keep = True  # the rows may be there, and then they need their directories
         raise
+    except OSError as error:
+        raise storage_error(submitter.home.root, error) from error
     finally:
         if not keep:
             for job in jobs:
                 submitter.discard(job)
-    return inserted
+    if inserted is experiment:
+        submitter.confirm(jobs)
+    return inserted if key is None else key.check(inserted)
 
 
 @contextmanager

@@ -12,7 +12,8 @@ from rekindle_service.store import Store
 from rekindle_service.store.tables import Job
 
 _PIN_TIMEOUT = 1.0  # seconds within which a snapshot that was being moved away comes back
-_pins_lock = Lock()
+SNAPSHOTS_LOCK = Lock()
+"""Held while a snapshot is pinned, chosen for a resume, or removed by retention."""
 
 
 def cancel(store: Store, job_id: str) -> Job | None:
@@ -65,7 +66,7 @@ def pin(run_dir: RunDir, step: int) -> bool:
     The training moves a snapshot away, checks once more whether it is pinned, and only then deletes it. So it either
     finds this pin and moves the snapshot back, or had moved it away before the pin was written: then it is gone.
     """
-    with _pins_lock:
+    with SNAPSHOTS_LOCK:
         pinned = read_pins(run_dir.pins)
         write_pins(run_dir.pins, pinned | {step})
         deadline = time.monotonic() + _PIN_TIMEOUT
@@ -79,5 +80,5 @@ def pin(run_dir: RunDir, step: int) -> bool:
 
 def unpin(run_dir: RunDir, step: int) -> None:
     """Let the job's snapshot policy apply to the snapshot again, from its next snapshot on."""
-    with _pins_lock:
+    with SNAPSHOTS_LOCK:
         write_pins(run_dir.pins, read_pins(run_dir.pins) - {step})

@@ -80,3 +80,7 @@ class SubmissionError(Exception):
     def __init__(self, errors: list[FieldError]) -> None:
         super().__init__("; ".join(f"{error.field}: {error.rule}" for error in errors))
         self.errors = errors
+
+
+class BusyError(Exception):
+    """As many requests of this kind are being processed as may be; the same request may succeed a little later."""

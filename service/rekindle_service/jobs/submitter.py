@@ -2,7 +2,6 @@
 
 import errno
 import shutil
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -13,7 +12,8 @@ from typing import Any
 from rekindle.contract.files import fsync_directory, write_json
 from rekindle.contract.job import JobSpec, TargetKind
 from rekindle.contract.run_dir.paths import RunDir
-from rekindle_service.config.home import Home, new_job_id
+from rekindle_service.config.home import Home, is_job_id, new_job_id
+from rekindle_service.jobs.idempotency import IdempotencyKey, IdempotencyLocks
 from rekindle_service.jobs.packaging.code_copy import CodeCopyError, copy_code
 from rekindle_service.jobs.packaging.continuation import check_stopped, continue_run
 from rekindle_service.jobs.packaging.editable_installs import EditableModule, bypass_warnings
@@ -21,35 +21,13 @@ from rekindle_service.jobs.packaging.ignore_rules import IGNORE_FILE, CopyOption
 from rekindle_service.jobs.packaging.manifest import take_manifest
 from rekindle_service.jobs.packaging.sources import Checkout, fetch_code
 from rekindle_service.jobs.placement import place
+from rekindle_service.jobs.resources import raise_if_lacking
 from rekindle_service.jobs.submission import FieldError, Submission, SubmissionError
+from rekindle_service.jobs.submission_record import confirm_runs, stored_spec
 from rekindle_service.jobs.validation import validate
 from rekindle_service.machine.devices import Machine
 from rekindle_service.store import StorageError, Store, UnknownCommitError
 from rekindle_service.store.tables import Job
-
-
-class IdempotencyLocks:
-    """Requests with the same idempotency key are processed one at a time: a repeat waits for the first."""
-
-    def __init__(self) -> None:
-        self._changed = threading.Condition()
-        self._in_flight: set[str] = set()
-
-    @contextmanager
-    def lock(self, key: str | None) -> Iterator[None]:
-        """Wait until no other request with ``key`` is in flight; without a key there is nothing to wait for."""
-        if key is None:
-            yield
-            return
-        with self._changed:
-            self._changed.wait_for(lambda: key not in self._in_flight)
-            self._in_flight.add(key)
-        try:
-            yield
-        finally:
-            with self._changed:
-                self._in_flight.remove(key)
-                self._changed.notify_all()
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,19 +47,22 @@ class Submitter:
     editable_modules: Callable[[str], Sequence[EditableModule]] = lambda _: ()
     in_flight: IdempotencyLocks = field(default_factory=IdempotencyLocks)
 
-    def submit(self, submission: Submission, idempotency_key: str | None = None) -> Job:
+    def submit(self, submission: Submission, key: IdempotencyKey | None = None) -> Job:
         """The new job, or the one that the key made before, or is making just now.
 
-        The run directory is built under another name and renamed, then the row is inserted: an interrupted submission
-        leaves no job, and ``scheduler.recovery`` removes the leftovers. Raises SubmissionError and StorageError.
+        The run directory is built under another name, the row is inserted, then the directory gets its name, which
+        confirms the submission: ``scheduler.recovery`` removes a directory without a row that was never confirmed,
+        and no other. Raises SubmissionError, BusyError and StorageError.
         """
-        with self.in_flight.lock(idempotency_key):
-            if (known := self.store.job_by_key(idempotency_key)) is not None:
-                return known
+        with self.in_flight.lock(key):
+            if key is not None and (known := self.store.job_by_key(key.value)) is not None:
+                return key.check(known)
             with self.with_code([submission]) as (fetched,):
                 if errors := self.validate(fetched):
                     raise SubmissionError(errors)
-                return self._insert(self.prepare(fetched), idempotency_key)
+                columns = {} if key is None else {"idempotency_key": key.value, "request_digest": key.request_digest}
+                inserted = self._insert(self.prepare(fetched, **columns))
+                return inserted if key is None else key.check(inserted)
 
     @contextmanager
     def with_code(self, submissions: Sequence[Submission]) -> Iterator[list[Submission]]:
@@ -93,21 +74,23 @@ class Submitter:
             with fetch_code(self.home, self.checkout, submissions) as fetched:
                 yield fetched
         except OSError as error:
+            raise_if_lacking(error)
             raise storage_error(self.home.root, error) from error
 
     def validate(self, submission: Submission) -> list[FieldError]:
         """Every rule that the submission violates here."""
         errors = validate(submission, self.machine, lambda job_id: self.store.job(job_id) is not None)
         if (old := submission.spec.continue_from) is not None:
-            errors += check_stopped(self.store.job(old), old, self.home.run_dir(old))
+            errors += check_stopped(self.store.job(old) if is_job_id(old) else None, old, self.home)
         python_error = self.check_python(submission.spec.python)
         return errors if python_error is None else [*errors, python_error]
 
-    def prepare(self, submission: Submission) -> Job:
-        """A job that lacks only its row. Precondition: it is valid. Raises what ``submit`` raises."""
+    def prepare(self, submission: Submission, **columns: Any) -> Job:
+        """A job that lacks its row, and then ``confirm``. Precondition: it is valid. Raises what ``submit`` raises."""
         placed = place(submission, self.machine).spec
         spec = replace(placed, target=submission.target_in_copy, code=_origin(submission))
-        job = new_job(new_job_id(), spec, created_at=time.time())
+        number = self.store.reserve_number()
+        job = new_job(new_job_id(), spec, number=number, created_at=time.time(), **columns)
         try:
             self._build_run_dir(job, submission)
         except CodeCopyError as error:
@@ -115,15 +98,28 @@ class Submitter:
                 [FieldError(submission.code_field, error.rule, submission.code_name, error.hint)]
             ) from error
         except OSError as error:
+            raise_if_lacking(error)
             raise storage_error(self.home.runs, error) from error
         return job
 
     def discard(self, job: Job) -> None:
         """Undo ``prepare``."""
-        shutil.rmtree(self.home.run_dir(job.id).root, ignore_errors=True)
+        shutil.rmtree(self.home.new_run(job.id).root, ignore_errors=True)
+
+    def confirm(self, jobs: Sequence[Job]) -> None:
+        """Give the directories of ``jobs``, which have their rows, their names. Raises StorageError, and undoes all."""
+        try:
+            confirm_runs(self.home, [job.id for job in jobs])
+        except OSError as error:
+            self.store.recovery.withdraw([job.id for job in jobs])
+            for job in jobs:
+                shutil.rmtree(self.home.run_dir(job.id).root, ignore_errors=True)
+                self.discard(job)
+            raise storage_error(self.home.runs, error) from error
+        self.store.confirmed()
 
     def _build_run_dir(self, job: Job, submission: Submission) -> None:
-        new, final = self.home.new_run(job.id), self.home.run_dir(job.id)
+        new = self.home.new_run(job.id)
         try:
             new.root.mkdir(mode=0o700)
             if submission.code_dir is None:
@@ -134,12 +130,11 @@ class Submitter:
                 job.spec = replace(job.spec, warnings=bypass_warnings(job.spec, new.code, modules))
             if job.spec.continue_from is not None:
                 self._continue(job.spec.continue_from, new, job.id)
-            write_json(new.spec, {"job_id": job.id, **job.spec.to_json()})
-            new.root.rename(final.root)
+            write_json(new.spec, stored_spec(job))
+            fsync_directory(self.home.runs)
         except BaseException:
             shutil.rmtree(new.root, ignore_errors=True)
             raise
-        fsync_directory(self.home.runs)
 
     def _copy_code(self, submission: Submission, new: RunDir) -> None:
         spec = submission.spec
@@ -155,22 +150,24 @@ class Submitter:
         before = self.store.job(old_id)
         continue_run(self.home.run_dir(old_id), new, job_id)
         after = self.store.job(old_id)
-        errors = check_stopped(after, old_id, self.home.run_dir(old_id))
+        errors = check_stopped(after, old_id, self.home)
         if before is None or after is None or before.attempt != after.attempt:
             errors = errors or [FieldError("continue_from", "was resumed or deleted meanwhile", old_id, "submit again")]
         if errors:
             raise SubmissionError(errors)
 
-    def _insert(self, job: Job, idempotency_key: str | None) -> Job:
+    def _insert(self, job: Job) -> Job:
         """The row of ``job``, or that of another request with the same key that was faster."""
         try:
-            inserted = self.store.add_job(job, idempotency_key)
+            inserted = self.store.add_job(job, job.idempotency_key, numbered=True)
         except UnknownCommitError:
             raise  # the row may be there, and then it needs its directory
         except BaseException:
             self.discard(job)
             raise
-        if inserted is not job:
+        if inserted is job:
+            self.confirm([job])
+        else:
             self.discard(job)
         return inserted
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rekindle.contract.environment import clean_environment
+from rekindle_service.jobs.resources import raise_if_lacking
 from rekindle_service.jobs.submission import FieldError
 
 _SECONDS = 20
@@ -21,14 +22,14 @@ print(json.dumps({"python": sys.version_info[:2], "torch": importlib.metadata.ve
 
 
 class InterpreterCheck:
-    """Thread-safe; a result holds until the interpreter's file changes."""
+    """Thread-safe; a result holds until the interpreter's file changes, unless the machine may be to blame for it."""
 
     def __init__(self) -> None:
         self._results: dict[tuple[str, int], FieldError | None] = {}
         self._lock = threading.Lock()
 
     def __call__(self, python: str) -> FieldError | None:
-        """What is wrong with ``python``, or None."""
+        """What is wrong with ``python``, or None. Raises OSError where this machine has no room for the check."""
         try:
             modified = Path(python).stat().st_mtime_ns
         except (OSError, ValueError) as error:
@@ -37,9 +38,19 @@ class InterpreterCheck:
             return _error(python, "must be the absolute path of an executable file", f"such as {sys.executable}")
         with self._lock:
             key = (python, modified)
-            if key not in self._results:
-                self._results[key] = _probe(python)
-            return self._results[key]
+            if key in self._results:
+                return self._results[key]
+            try:
+                return self._results.setdefault(key, _probe(python))
+            except _InterruptedError as error:
+                return error.finding
+
+
+class _InterruptedError(Exception):
+    """The interpreter was too slow, or was killed: another time it may answer."""
+
+    def __init__(self, finding: FieldError) -> None:
+        self.finding = finding
 
 
 def ask(python: str, program: str, *options: str) -> Any:
@@ -62,11 +73,17 @@ def _probe(python: str) -> FieldError | None:
     try:
         facts = ask(python, _PROBE, "-I")
         version, torch = tuple(facts["python"]), facts["torch"]
-    except subprocess.TimeoutExpired:
-        return _error(python, f"must answer within {_SECONDS} s", "it did not: is it on a slow network disk?")
+    except subprocess.TimeoutExpired as error:
+        finding = _error(python, f"must answer within {_SECONDS} s", "it did not: is it on a slow network disk?")
+        raise _InterruptedError(finding) from error
     except (OSError, subprocess.CalledProcessError) as error:
+        if isinstance(error, OSError):
+            raise_if_lacking(error)
         stderr: Any = getattr(error, "stderr", None) or b""
-        return _error(python, "must be a working Python", (stderr.decode(errors="replace") or str(error))[-300:])
+        finding = _error(python, "must be a working Python", (stderr.decode(errors="replace") or str(error))[-300:])
+        if getattr(error, "returncode", 0) < 0:
+            raise _InterruptedError(finding) from error
+        return finding
     except (ValueError, KeyError, TypeError):
         return _error(python, "must be a Python interpreter", "it runs, but does not answer like one")
     if version < _OLDEST:

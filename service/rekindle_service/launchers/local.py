@@ -10,6 +10,7 @@ from pathlib import Path
 
 from rekindle.contract.environment import RUN_DIR, clean_environment
 from rekindle.contract.files import fsync_directory
+from rekindle.contract.safe_open import open_append
 from rekindle_service.config.home import Home
 from rekindle_service.machine.devices import Machine, Slot, cuda_visible_devices
 from rekindle_service.store.tables import Job
@@ -30,7 +31,7 @@ class KeeperLauncher:
         """Start the keeper in a session of its own, with nothing of ours but standard streams. Raises OSError."""
         run_dir = self.home.run_dir(job.id)
         environment = keeper_environment(job, self.worker_path, self.machine.slots)
-        log = os.open(run_dir.keeper_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        log = open_append(run_dir.keeper_log)
         try:
             return subprocess.Popen(
                 [job.spec.python, *KEEPER, str(run_dir.root)],

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import BinaryIO
 
+from rekindle_service.run_readers.log_spans import data_spans
 from rekindle_service.run_readers.logs import size_of
 from rekindle_service.sanitize import sanitize_line
 
@@ -53,7 +54,7 @@ def search(file: BinaryIO, query: bytes, start: int, *, backwards: bool, limits:
     deadline = time.monotonic() + limits.seconds
     hits: list[int] = []
     position, searched = min(start, size), 0
-    for begin, end in _blocks(position, size, backwards=backwards):
+    for begin, end in _blocks(file, position, size, backwards=backwards):
         for hit in _hits(file, query, begin, end, backwards=backwards):
             hits.append(hit)
             if len(hits) == limits.matches:
@@ -61,17 +62,21 @@ def search(file: BinaryIO, query: bytes, start: int, *, backwards: bool, limits:
         position, searched = (begin if backwards else end), searched + end - begin
         if searched >= limits.bytes or time.monotonic() > deadline:
             break
+    else:
+        position = 0 if backwards else size  # what follows was removed
     finished = position <= 0 if backwards else position >= size
     return SearchPage([_match(file, hit) for hit in hits], None if finished else position, size)
 
 
-def _blocks(start: int, size: int, *, backwards: bool) -> Iterator[tuple[int, int]]:
-    if backwards:
-        for end in range(start, 0, -_BLOCK):
-            yield max(end - _BLOCK, 0), end
-    else:
-        for begin in range(start, size, _BLOCK):
-            yield begin, min(begin + _BLOCK, size)
+def _blocks(file: BinaryIO, start: int, size: int, *, backwards: bool) -> Iterator[tuple[int, int]]:
+    """Parts of the log between ``start`` and its end, or its beginning, without what was removed of it."""
+    for span in reversed(data_spans(file)) if backwards else data_spans(file):
+        if backwards:
+            for end in range(min(start, span.end), span.start, -_BLOCK):
+                yield max(end - _BLOCK, span.start), end
+        else:
+            for begin in range(max(start, span.start), min(size, span.end), _BLOCK):
+                yield begin, min(begin + _BLOCK, span.end, size)
 
 
 def _hits(file: BinaryIO, query: bytes, begin: int, end: int, *, backwards: bool) -> Iterator[int]:

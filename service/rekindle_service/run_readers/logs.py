@@ -2,12 +2,13 @@
 
 import codecs
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
 from rekindle.contract.safe_open import open_beneath
+from rekindle_service.run_readers.log_spans import Span, data_spans, span_at
 from rekindle_service.sanitize import sanitize_line
 
 _BLOCK = 64 * 1024
@@ -49,13 +50,18 @@ def size_of(file: BinaryIO) -> int:
 
 
 def read_chunk(file: BinaryIO, offset: int, limit: int) -> LogChunk:
-    """At most ``limit`` bytes from ``offset`` on, ending between two characters.
+    """At most ``limit`` bytes from ``offset`` on, ending between two characters; where they were removed, what follows.
 
     The rest of a character that is cut by the limit or not written yet is left to the next chunk, so joined chunks
     give the same text as one read. At the end of the file the next offset may therefore be less than its size.
     """
-    data = os.pread(file.fileno(), max(limit, _MAX_CHARACTER), offset)
-    whole = data[: len(data) - _unfinished(data)]
+    span = span_at(file, offset)
+    if span is None:
+        return LogChunk("", min(offset, size_of(file)), min(offset, size_of(file)))
+    offset = span.start
+    data = os.pread(file.fileno(), min(max(limit, _MAX_CHARACTER), span.end - offset), offset)
+    ends_at_hole = offset + len(data) == span.end < size_of(file)
+    whole = data if ends_at_hole else data[: len(data) - _unfinished(data)]
     return LogChunk(whole.decode(errors=SAME_LENGTH), offset, offset + len(whole))
 
 
@@ -78,7 +84,8 @@ def tail_offset(file: BinaryIO, lines: int, limit: int) -> int:
     size = size_of(file)
     if lines == 0:
         return size
-    start = floor = max(size - limit, 0)
+    last = data_spans(file)[-1:]  # what is before a hole does not belong to the last lines
+    start = floor = max(size - limit, 0, *(span.start for span in last))
     end, wanted = size, lines + (os.pread(file.fileno(), 1, max(size - 1, 0)) == b"\n")
     while end > floor:
         begin = max(end - _BLOCK, floor)
@@ -106,12 +113,17 @@ def _continuation_bytes(file: BinaryIO, offset: int) -> int:
     return next((index for index, byte in enumerate(head) if byte & 0xC0 != 0x80), len(head))
 
 
-def iter_bytes(file: BinaryIO, start: int, end: int) -> Iterator[bytes]:
-    """The raw bytes from ``start`` up to ``end``, block by block; closes ``file`` at the end or when dropped."""
+def iter_bytes(file: BinaryIO, parts: Iterable[Span | bytes]) -> Iterator[bytes]:
+    """Spans of the file, block by block, and what is to be between them; closes ``file`` at the end or when dropped."""
     with file:
-        while start < end and (block := os.pread(file.fileno(), min(_BLOCK, end - start), start)):
-            start += len(block)
-            yield block
+        for part in parts:
+            if isinstance(part, bytes):
+                yield part
+                continue
+            start, end = part
+            while start < end and (block := os.pread(file.fileno(), min(_BLOCK, end - start), start)):
+                start += len(block)
+                yield block
 
 
 def last_line(file: BinaryIO) -> str | None:

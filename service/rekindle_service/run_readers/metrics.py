@@ -14,10 +14,12 @@ from rekindle.contract.files import json_lines
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.contract.safe_open import file_version
 from rekindle_service.run_readers.downsampling import DownsampledSeries, Point
-from rekindle_service.run_readers.logs import open_or_empty
+from rekindle_service.run_readers.logs import open_or_empty, size_of
 from rekindle_service.run_readers.ranks import RANK_ZERO, read_attempts
 
 _MAX_LINE = 1 << 20  # bytes: metrics by the thousand; a job may write anything here
+_MAX_BYTES = 64 << 20  # of a file that are read for its series: about a second
+_PART = 1 << 20  # bytes
 _MAX_SERIES = 200
 _MAX_NAMES = 20_000
 _MAX_RUN_POINTS = 2000  # of a run's series; lows, highs and the last are always among them
@@ -52,10 +54,28 @@ def read_metric_lines(root: Path, path: Path, offset: int) -> Iterator[MetricLin
                 yield line
 
 
+def _sampled_lines(root: Path, path: Path) -> Iterator[MetricLine]:
+    """The lines of a file, of one beyond 64 MiB those in evenly spaced parts, so that no request takes minutes."""
+    with open_or_empty(root, path) as file:
+        for begin, end in _parts(size_of(file)):
+            for offset, value in json_lines(file, begin, max_line=_MAX_LINE, end=end):
+                if (line := _parse(value, offset)) is not None:
+                    yield line
+
+
+def _parts(size: int) -> list[tuple[int, int | None]]:
+    """Where to read in a file of ``size`` bytes; a part may begin within a line, which is then no line."""
+    if size <= _MAX_BYTES:
+        return [(0, None)]
+    count = _MAX_BYTES // _PART
+    begins = [index * (size - _PART) // (count - 1) for index in range(count)]
+    return [(begin, begin + _PART) for begin in begins]
+
+
 def read_series(root: Path, path: Path, *, names: Collection[str] | None, max_points: int) -> Series:
     """The series in one file by metric; only ``names`` where they are given, else of the first 200 metrics."""
     series: dict[str, DownsampledSeries] = {}
-    for line in read_metric_lines(root, path, 0):
+    for line in _sampled_lines(root, path):
         for metric, value in line.values.items():
             if names is not None and metric not in names:
                 continue
@@ -78,7 +98,7 @@ def read_attempt_latest(run_dir: RunDir, attempt: int) -> dict[str, Point]:
     latest: dict[str, Point] = {}
     for path in metric_files(run_dir, attempt):
         of_file: dict[str, Point] = {}
-        for line in read_metric_lines(run_dir.root, path, 0):
+        for line in _sampled_lines(run_dir.root, path):
             for metric, value in line.values.items():
                 if metric in of_file or len(of_file) < _MAX_NAMES:
                     of_file[metric] = Point(line.step, line.epoch, line.at, value)

@@ -11,12 +11,11 @@ from rekindle.contract.processes import ProcessIdentity, boot_id, process_state
 from rekindle.contract.run_dir.attempt_history import AttemptHistory, AttemptInfo
 from rekindle.contract.run_dir.journal import RankExited, RankProcess
 from rekindle.contract.run_dir.json_records import read_record
-from rekindle.contract.run_dir.paths import AttemptDir, RankDir, RunDir
+from rekindle.contract.run_dir.paths import STREAMS, AttemptDir, RankDir, RunDir
 from rekindle.contract.run_dir.rank_records import RankDone, RankError, RankState, RankStatus
 from rekindle.contract.safe_open import file_version, list_numbers, stat_beneath
 from rekindle_service.run_readers.logs import last_line, open_or_empty
 
-STREAMS = ("stdout", "stderr")
 RANK_ZERO = 0  # the rank that reports metrics, progress and snapshots of the whole job
 
 _MAX_ATTEMPT = 1 << 31  # that a directory name may have

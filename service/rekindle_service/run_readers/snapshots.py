@@ -6,9 +6,11 @@ from pathlib import Path
 from rekindle.contract.run_dir.json_records import read_record
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.contract.run_dir.script_files import Observations
-from rekindle.contract.run_dir.snapshots import MANIFEST, BadSnapshotError, Manifest, SnapshotDir
+from rekindle.contract.run_dir.snapshots import MANIFEST, MAX_MANIFEST_BYTES, BadSnapshotError, Manifest, SnapshotDir
 from rekindle.contract.safe_open import list_numbers, read_small, stat_beneath
 from rekindle.contract.score import best_step
+
+_MAX_SNAPSHOTS = 2000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,8 +28,12 @@ class SnapshotInfo:
 
 
 def read_snapshots(root: Path, snapshots: Path) -> list[SnapshotInfo]:
-    """The snapshots in ``snapshots`` beneath ``root``, latest step first; without those that have no valid manifest."""
-    directories = {step: SnapshotDir(snapshots).path(step) for step in reversed(list_numbers(snapshots))}
+    """The snapshots in ``snapshots`` beneath ``root``, latest step first; without those that have no valid manifest.
+
+    Only the 2,000 latest: a job keeps at most 1,000.
+    """
+    steps = list_numbers(snapshots)[-_MAX_SNAPSHOTS:]
+    directories = {step: SnapshotDir(snapshots).path(step) for step in reversed(steps)}
     found = {step: _manifest(root, directory) for step, directory in directories.items()}
     manifests = {step: manifest for step, manifest in found.items() if manifest is not None and manifest.step == step}
     best = best_step({step: manifest.score for step, manifest in manifests.items() if manifest.score is not None})
@@ -68,7 +74,7 @@ def snapshot_files(root: Path, snapshots: Path, step: int) -> list[Path] | None:
 
 def _manifest(root: Path, directory: Path) -> Manifest | None:
     try:
-        return Manifest.parse(read_small(root, directory / MANIFEST) or b"")
+        return Manifest.parse(read_small(root, directory / MANIFEST, MAX_MANIFEST_BYTES) or b"")
     except BadSnapshotError:
         return None
 

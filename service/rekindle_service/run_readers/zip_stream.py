@@ -1,17 +1,18 @@
 """Many files as one zip archive that is made while it is sent: memory stays flat, whatever their size."""
 
+import errno
 import os
 import time
 import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from rekindle.contract.safe_open import open_beneath
-from rekindle_service.run_readers.logs import size_of
+from rekindle_service.run_readers.log_spans import Span, total_size, without_holes
+from rekindle_service.run_readers.logs import iter_bytes, size_of
 
-_BLOCK = 256 * 1024  # bytes
-_EARLIEST = (1980, 1, 1, 0, 0, 0)  # date of the format
+_FIRST_TIME, _LAST_TIME = 315_532_800, 4_354_819_198  # 1980 to 2107, the dates of the format
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,37 +23,46 @@ class Member:
     path: Path
 
 
-def zip_stream(root: Path, members: Iterable[Member], *, compress: bool) -> Iterator[bytes]:
+def zip_stream(root: Path, members: Iterable[Member], *, compress: bool, complete: bool = False) -> Iterator[bytes]:
     """The bytes of the archive. Each file has the length that it has when its turn comes; an absent one is omitted.
 
-    Nothing but regular files without a link on the way is packed, see ``open_beneath``.
+    Nothing but regular files without a link on the way is packed, see ``open_beneath``. ``complete``: raises
+    FileNotFoundError for an absent file, and for one that becomes shorter.
     """
     sink = _Sink()
     method = zipfile.ZIP_DEFLATED if compress else zipfile.ZIP_STORED
     with zipfile.ZipFile(sink, "w", method, compresslevel=1) as archive:  # type: ignore[call-overload]  # needs no more than write and flush
         for member in members:
-            yield from _pack(archive, sink, root, member, method)
+            packed = yield from _pack(archive, sink, root, member, method, keep_holes=complete)
+            if complete and not packed:
+                raise FileNotFoundError(errno.ENOENT, "removed or changed", member.name)
     yield sink.take()
 
 
-def _pack(archive: zipfile.ZipFile, sink: "_Sink", root: Path, member: Member, method: int) -> Iterator[bytes]:
+def _pack(
+    archive: zipfile.ZipFile, sink: "_Sink", root: Path, member: Member, method: int, *, keep_holes: bool
+) -> Generator[bytes, None, bool]:
+    """Returns whether the whole file was packed."""
     if (file := open_beneath(root, member.path)) is None:
-        return
+        return False
     with file:
         entry = zipfile.ZipInfo(member.name, _time_of(os.fstat(file.fileno()).st_mtime))
-        entry.compress_type, entry.file_size = method, size_of(file)
-        left = entry.file_size
+        parts = [Span(0, size_of(file))] if keep_holes else list(without_holes(file))
+        packed_bytes = 0
+        entry.compress_type, entry.file_size = method, total_size(parts)
         with archive.open(entry, "w") as packed:
-            while left > 0 and (block := file.read(min(_BLOCK, left))):
-                left -= len(block)
+            for block in iter_bytes(file, parts):
+                packed_bytes += len(block)
                 packed.write(block)
                 yield sink.take()
     yield sink.take()
+    return packed_bytes == entry.file_size
 
 
 def _time_of(seconds: float) -> tuple[int, int, int, int, int, int]:
-    year, month, day, hour, minute, second, *_ = time.gmtime(max(seconds, 0))
-    return max((year, month, day, hour, minute, second), _EARLIEST)
+    """A job may have set any time."""
+    year, month, day, hour, minute, second, *_ = time.gmtime(min(max(seconds, _FIRST_TIME), _LAST_TIME))
+    return year, month, day, hour, minute, second
 
 
 class _Sink:

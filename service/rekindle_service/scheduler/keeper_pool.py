@@ -44,7 +44,7 @@ class _Launch:
 
 
 class KeeperPool:
-    """Only the reconciler's thread may call it. A keeper of an earlier server is found by its lock."""
+    """One thread at a time may call it for one job. A keeper of an earlier server is found by its lock."""
 
     def __init__(self, home: Home, launch: Launcher) -> None:
         self._home = home
@@ -101,14 +101,14 @@ class KeeperPool:
 
     def reap(self, holding: set[str]) -> None:
         """Collect ended keepers of jobs that hold no slots any more, so that none stays a zombie."""
-        for job_id in [one for one in self._launches if one not in holding]:
+        for job_id in [one for one in list(self._launches) if one not in holding]:
             process = self._launches[job_id].process
             if process is None or process.poll() is not None:
                 del self._launches[job_id]
 
     def detach(self) -> None:
         """Forget all keepers: they outlive this server on purpose."""
-        for launch in self._launches.values():
+        for launch in list(self._launches.values()):
             if launch.process is not None and launch.process.poll() is None:
                 launch.process.returncode = 0  # else its destructor would warn of a forgotten child
         self._launches.clear()

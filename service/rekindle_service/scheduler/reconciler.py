@@ -15,40 +15,56 @@ from rekindle.contract.outcome import Outcome, OutcomeClass
 from rekindle.contract.run_dir.control import ControlMessage, MessageType, notify
 from rekindle.contract.safe_open import read_text_from, regular_size
 from rekindle.contract.states import HOLDING_SLOTS, JobIntent, JobState
-from rekindle_service.config.home import Home
+from rekindle_service.config.home import Home, is_job_id
+from rekindle_service.jobs.scheduler_health import SchedulerHealth
+from rekindle_service.jobs.submission_record import confirm_runs
 from rekindle_service.machine.devices import Machine
+from rekindle_service.retention.deletions import Deletions, free_memory
 from rekindle_service.scheduler.allocation import allocate
+from rekindle_service.scheduler.isolation import IsolatedRunner
 from rekindle_service.scheduler.keeper_pool import KeeperPool, Launcher
-from rekindle_service.scheduler.recovery import collect_bundles, free_memory, recover_on_startup, remove_run
+from rekindle_service.scheduler.recovery import recover_on_startup
 from rekindle_service.scheduler.run_sync import RunSync
 from rekindle_service.scheduler.space import SpaceGate
-from rekindle_service.store import Store
+from rekindle_service.store import StorageError, Store
 from rekindle_service.store.tables import Job
 
 _log = structlog.get_logger(__name__)
 
 _RECONCILE_INTERVAL = 0.2  # seconds, unless something wakes the loop before
-_BUNDLE_GC_INTERVAL = 3600  # seconds
 _EVIDENCE_BYTES = 4000  # of the end of a keeper's log
+_CONFIRM_SECONDS = 60.0  # more than a submission takes from its row to its answer
 _PROGRESS_INTERVAL = 0.5  # seconds between two reads of the ranks' status
+_JOB_SECONDS = 10.0  # for which the other jobs wait for the files of one
+_LEAVING_SECONDS = 10.0  # that the keeper of an earlier run may take to end
+_PROBLEM = "The server cannot process this job: "
 
 
 class Reconciler:
-    """One thread. All its state is in rows and run directories: a new one continues where the last one died.
+    """One loop. All its state is in rows and run directories: a new one continues where the last one died.
 
-    An error with one job (an unreadable directory, invalid files) is logged and shown on that job; the others
-    continue.
+    An error with one job (an unreadable directory, invalid files) is logged and shown on that job, and so are files
+    that do not answer, which hold up the others for ``job_seconds`` at most; the others continue.
     """
 
     def __init__(
-        self, store: Store, home: Home, machine: Machine, launch: Launcher, healthy_seconds: float = HEALTHY_SECONDS
+        self,
+        store: Store,
+        home: Home,
+        machine: Machine,
+        launch: Launcher,
+        healthy_seconds: float = HEALTHY_SECONDS,
+        job_seconds: float = _JOB_SECONDS,
+        log_bytes: int | None = None,
     ) -> None:
+        self.deletions = Deletions(home)
         self._store = store
         self._home = home
         self._machine = machine
         self._sync = RunSync(store, home)
         self._launch = launch
         self._healthy_seconds = healthy_seconds
+        self._log_bytes = log_bytes
         self._keepers = KeeperPool(home, self._launch_keeper)
         self._woken = threading.Event()
         self._stopping = False
@@ -56,19 +72,28 @@ class Reconciler:
         self._space = SpaceGate(home)
         self._scheduled: tuple[int, str | None] = (-1, None)  # the store's queue_revision and the gate's state, then
         self._progress_at = 0.0  # time.monotonic() of the last read of the ranks' status
-        self._bundle_gc_at = float("-inf")  # time.monotonic()
         self._last_tombstone = 0  # version
-        self._pending_deletes: set[str] = set()  # deleted jobs whose directory still exists
-        self._last_errors: dict[str, str] = {}  # by what was reconciled
+        self._duty_errors: dict[str, str] = {}
+        self._runner = IsolatedRunner(job_seconds, self._show_problem, passing=(StorageError,))
+        self._iterated_at = time.monotonic()  # when the latest iteration ended
+        self._leaving: dict[str, tuple[int, float]] = {}  # by job: its run, and since when an earlier one's keeper ends
 
-    @property
-    def alive(self) -> bool:
-        return self._thread.is_alive()
+    def health(self) -> SchedulerHealth:
+        """Any thread may call it."""
+        stuck = {subject: seconds for subject, seconds in self._runner.stuck().items() if is_job_id(subject)}
+        age = time.monotonic() - self._iterated_at
+        return SchedulerHealth(self._thread.is_alive(), age, stuck, self._runner.failing())
 
     def start(self) -> None:
         """Recover what the last server left, then start the loop. Call it before the first request is accepted."""
-        recover_on_startup(self._home, self._store)
+        self.recover()
+        self.deletions.start()
         self._thread.start()
+
+    def recover(self) -> None:
+        """Complete what the last server left. Deletions follow, since unconfirmed submissions are among them."""
+        recover_on_startup(self._home, self._store)
+        self.deletions.adopt()
 
     def wake(self) -> None:
         """Reconcile now instead of after the interval."""
@@ -80,6 +105,8 @@ class Reconciler:
         self._woken.set()
         if self._thread.ident is not None:
             self._thread.join()
+        self._runner.close()
+        self.deletions.close()
         self._keepers.detach()
 
     def _run(self) -> None:
@@ -90,21 +117,27 @@ class Reconciler:
 
     def reconcile(self) -> None:
         """One iteration. Finished runs come first, so that their slots are allocated in the same one."""
-        self._run_isolated("running jobs", self._reconcile_running)
-        self._run_isolated("the queue", self._schedule)
-        self._run_isolated("deleted jobs", self._purge_deleted)
-        self._run_isolated("bundles", self._collect_bundles)
+        self._run_duty("running jobs", self._reconcile_running)
+        self._run_duty("the queue", self._schedule)
+        self._runner.run("deleted jobs", self._purge_deleted)
+        self._iterated_at = time.monotonic()
 
     # --- jobs that hold slots
 
     def _reconcile_running(self) -> None:
         jobs = self._store.jobs_in(HOLDING_SLOTS)
-        self._keepers.reap({job.id for job in jobs})
+        holding = {job.id for job in jobs}
+        self._keepers.reap(holding)
+        self._runner.forget(self._is_over)
+        self._leaving = {job_id: leaving for job_id, leaving in self._leaving.items() if job_id in holding}
         read_progress = time.monotonic() - self._progress_at >= _PROGRESS_INTERVAL
         if read_progress:
             self._progress_at = time.monotonic()
         for job in jobs:
-            self._run_isolated(job.id, partial(self._reconcile_job, job, read_progress))
+            self._runner.run(job.id, partial(self._reconcile_job, job, read_progress))
+
+    def _is_over(self, subject: str) -> bool:
+        return is_job_id(subject) and self._store.job_state(subject) not in HOLDING_SLOTS | {JobState.QUEUED}
 
     def _reconcile_job(self, job: Job, read_progress: bool) -> None:
         """Read what happened, propagate the intent, and make sure that there is a keeper."""
@@ -122,18 +155,38 @@ class Reconciler:
     def _propagate_intent(self, job: Job) -> None:
         """To the keeper of this run only: one of an earlier run that is about to end must not act on it."""
         stored = read_json(self._home.run_dir(job.id).intent)
-        if isinstance(stored, dict) and stored.get("run") == job.run:
+        if not self._is_of_earlier_run(job, stored):
             self._write_intent(job, stored)
+
+    def _is_of_earlier_run(self, job: Job, stored: object) -> bool:
+        """Whether ``stored`` is for a keeper that is still about to end; a job may have written anything there."""
+        run = stored.get("run") if isinstance(stored, dict) else None
+        if type(run) is not int or run >= job.run:
+            return False
+        known, since = self._leaving.get(job.id, (None, 0.0))
+        if known != job.run:
+            since = time.monotonic()
+            self._leaving[job.id] = job.run, since
+        return time.monotonic() - since < _LEAVING_SECONDS
 
     def _write_intent(self, job: Job, stored: object) -> None:
         """A pending request to stop is sent again every time: a server may have died between writing and notifying."""
         run_dir = self._home.run_dir(job.id)
         requested = JobIntent.DRAIN if job.intent is JobIntent.HOLD else job.intent  # held after it had left the queue
         intent = RunIntent(
-            requested, job.run, job.devices, job.max_failures, _chosen_snapshot(job), self._healthy_seconds
+            requested,
+            job.run,
+            job.devices,
+            job.max_failures,
+            _chosen_snapshot(job),
+            self._healthy_seconds,
+            self._log_bytes,
         )
         changed = stored != intent.to_json()
         if changed:
+            self._leaving.pop(job.id, None)
+            if run_dir.intent.is_dir() and not run_dir.intent.is_symlink():
+                run_dir.intent.rename(run_dir.root / f".{run_dir.intent.name}.{time.time_ns()}")  # the job has made it
             write_json(run_dir.intent, intent.to_json())
         if changed or intent.intent is not JobIntent.RUN:
             notify(run_dir, ControlMessage(MessageType.INTENT))
@@ -173,25 +226,43 @@ class Reconciler:
         if (revision, self._space.state) == self._scheduled:
             return
         self._space.begin()
-        self._apply_queued_intents()
+        if not self._apply_queued_intents():
+            revision = -1  # again in the next iteration
         taken = [name for job in self._store.jobs_in(HOLDING_SLOTS) for name in job.devices]
         queue, job_state = self._store.queue(), cache(self._store.job_state)
-        allocation = allocate(queue, self._machine, taken, job_state, self._space.state, self._space.lack)
+        allocation = allocate(queue, self._machine, taken, job_state, self._space.state, self._lack_of_space)
         self._store.update_queue(allocation.queue_positions)
         for job, devices in allocation.starts:
             self._start(job, devices)
         self._scheduled = revision, self._space.state
 
-    def _apply_queued_intents(self) -> None:
-        """A queued job has no keeper to carry out a request: it takes effect at once."""
+    def _lack_of_space(self, job: Job) -> str | None:
+        """Why this job cannot start: see ``SpaceGate.lack``, which reads its files."""
+        found: list[str | None] = []
+        self._runner.run(job.id, lambda: found.append(self._space.lack(job)))
+        return found[0] if found else "unknown: the files of the job do not respond or cannot be read"
+
+    def _apply_queued_intents(self) -> bool:
+        """A queued job has no keeper to carry out a request: it takes effect at once. False: not for all jobs."""
         for job in self._store.jobs_in({JobState.QUEUED}, {JobIntent.DRAIN}):
             self._store.set_intent(job.id, JobIntent.HOLD, expected={JobIntent.DRAIN})
-        for job in self._store.jobs_in({JobState.QUEUED}, {JobIntent.CANCEL}):
+        cancelled = self._store.jobs_in({JobState.QUEUED}, {JobIntent.CANCEL})
+        for job in cancelled:
             outcome = Outcome(OutcomeClass.CANCELLED, "Cancelled while it was queued.", retryable=False)
-            self._end(job, JobState.CANCELLED, outcome, "cancelled while queued")
+            end = partial(self._end, job, JobState.CANCELLED, outcome, "cancelled while queued")
+            self._runner.run(job.id, end)
+        return not cancelled or not self._store.jobs_in({JobState.QUEUED}, {JobIntent.CANCEL})
 
     def _start(self, job: Job, devices: list[str]) -> None:
-        """Assign the slots; the next iteration finds a job without a keeper and launches it."""
+        """Assign the slots; the next iteration finds a job without a keeper and launches it.
+
+        One whose submission is about to be confirmed (``jobs.submission_record``) is left for then; one that was
+        committed although the database said otherwise is confirmed after a while.
+        """
+        if self._home.new_run(job.id).root.exists():
+            if time.time() - job.created_at < _CONFIRM_SECONDS:
+                return
+            confirm_runs(self._home, [job.id])
         reason = f"allocated {', '.join(devices)}"
         columns = {"devices": devices, "run": job.run + 1, "started_at": job.started_at or time.time()}
         self._store.transition(job.id, JobState.STARTING, expected={JobState.QUEUED}, reason=reason, **columns)
@@ -201,29 +272,31 @@ class Reconciler:
 
     def _purge_deleted(self) -> None:
         for tombstone in self._store.tombstones(self._last_tombstone):
-            self._pending_deletes.add(tombstone.job_id)
+            if self._home.run_dir(tombstone.job_id).root.exists():
+                self.deletions.remove_run(tombstone.job_id)
             self._last_tombstone = tombstone.id
-        self._pending_deletes = {job_id for job_id in self._pending_deletes if not remove_run(self._home, job_id)}
-
-    def _collect_bundles(self) -> None:
-        if time.monotonic() - self._bundle_gc_at >= _BUNDLE_GC_INTERVAL:
-            self._bundle_gc_at = time.monotonic()
-            collect_bundles(self._home, self._store)
 
     # --- errors
 
-    def _run_isolated(self, subject: str, action: Callable[[], None]) -> None:
-        """Run ``action``; an error is logged and shown once until it changes; the loop continues."""
+    def _run_duty(self, duty: str, action: Callable[[], None]) -> None:
+        """Run ``action``, which leaves the files of jobs to the runner; an error is logged once until it changes."""
         try:
             action()
-            self._last_errors.pop(subject, None)
-        except Exception as error:  # noqa: BLE001 - the loop must outlive any error of one job or one disk
-            if self._last_errors.get(subject) != repr(error):
-                self._last_errors[subject] = repr(error)
-                _log.error("Reconciling failed", subject=subject, exc_info=error)
-                notice = f"The server cannot process this job: {error}".encode(errors="replace").decode()
-                with suppress(Exception):  # it is logged already, and often the database itself has failed
-                    self._store.update_progress(subject, notice=notice)
+            self._duty_errors.pop(duty, None)
+        except Exception as error:  # noqa: BLE001 - the loop must outlive any error of the database or the disk
+            if self._duty_errors.get(duty) != repr(error):
+                self._duty_errors[duty] = repr(error)
+                _log.error("Reconciling failed", subject=duty, exc_info=error)
+
+    def _show_problem(self, job_id: str, problem: str | None) -> None:
+        """On the job; None where it is over. ``job_id`` may be a duty, which no row belongs to."""
+        with suppress(Exception):  # it is logged already, and often the database itself has failed
+            job = self._store.job(job_id)
+            if problem is not None:
+                notice = (_PROBLEM + problem).encode(errors="replace").decode()
+                self._store.update_progress(job_id, notice=notice)
+            elif job is not None and (job.notice or "").startswith(_PROBLEM):
+                self._store.update_progress(job_id, notice=None)
 
 
 def _chosen_snapshot(job: Job) -> int | None:

@@ -1,80 +1,124 @@
-"""Recovery at startup: leftovers are removed, lost rows rebuilt from run directories, deleted runs removed."""
+"""Recovery at startup: interrupted submissions are completed, lost rows are made again from run directories.
 
-import shutil
+A run directory that has its name was submitted, and is never removed here (``jobs.submission_record``).
+"""
+
+from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
 
 import structlog
 
 from rekindle.contract.files import read_json
 from rekindle.contract.job import JobSpec, RunIntent
-from rekindle.contract.locks import lock_holder
+from rekindle.contract.run_dir.json_records import read_record
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.contract.states import JobIntent, JobState
 from rekindle_service.config.home import Home, is_job_id
+from rekindle_service.experiments.records import stored_experiments
 from rekindle_service.jobs.packaging.bundles import Bundles
+from rekindle_service.jobs.submission_record import SubmissionRecord, confirm_runs, read_submission
 from rekindle_service.jobs.submitter import new_job
 from rekindle_service.store import Store
+from rekindle_service.store.recovery_store import KnownJob
 from rekindle_service.store.tables import Job
 
 _log = structlog.get_logger(__name__)
 
+_MAX_RUN = 1 << 31
+_HELD = (
+    "The database had lost this job; its row was made again from its run directory. It has never started and is held: "
+    "resume it to let it start, or cancel it"
+)
+_STARTED = "The database had lost this job; its row was made again from its run directory"
+_OLDER = "The database was older than the run directory; the row was made again from the journal"
+_GONE = "The run directory is missing: the job was deleted after this database was saved, or its files were removed"
 
-def recover_on_startup(home: Home, store: Store) -> None:
-    """Once, when a server starts and before it accepts requests.
 
-    Partial submissions and deletions of a killed server are removed. A run directory without a row is a submission
-    that was never confirmed, or remains of a lost database: at the first start with a new database, or if the job has
-    ever started, its row is rebuilt; no training is removed because its row is missing.
-    """
+@dataclass(slots=True)
+class Recovered:
+    """What a recovery has found, by the ids of the jobs."""
+
+    held: list[str] = field(default_factory=list)  # without a row, never started
+    started: list[str] = field(default_factory=list)  # without a row
+    older: list[str] = field(default_factory=list)  # with a row from before their latest run
+    gone: list[str] = field(default_factory=list)  # without a run directory
+    unreadable: list[str] = field(default_factory=list)  # directories that no row can be made from
+    experiments: list[str] = field(default_factory=list)  # without a row
+
+
+def recover_on_startup(home: Home, store: Store) -> Recovered:
+    """Once, when a server starts and before it accepts requests."""
     Bundles(home).remove_partial()
-    rebuild_all = store.starts() == 0
-    orphans = []
-    for directory in home.runs.iterdir():
-        if directory.name.startswith((".new-", ".deleted-")):
-            shutil.rmtree(directory, ignore_errors=True)
-        elif is_job_id(directory.name) and store.job_state(directory.name) is None:
-            orphans.append(RunDir(directory))
-    for run_dir in sorted(orphans, key=_submitted_at):
-        if rebuild_all or run_dir.intent.exists():
-            _rebuild(run_dir, store)
-        else:
-            shutil.rmtree(run_dir.root, ignore_errors=True)
-    store.count_start()
+    known = store.recovery.known_jobs()
+    _finish_submissions(home, known)
+    recovered = Recovered()
+    _add_lost_rows(home, store, known, recovered)
+    for job_id, row in known.items():
+        _compare(store, home.run_dir(job_id), row, recovered)
+    store.recovery.count_start()
+    return recovered
 
 
-def collect_bundles(home: Home, store: Store) -> None:
-    """Remove uploaded code that no job refers to and that was not used lately."""
-    for bundle_id in Bundles(home).gc(store.bundles_in_use()):
-        _log.info("An unused bundle was removed", bundle=bundle_id)
+def _finish_submissions(home: Home, known: dict[str, KnownJob]) -> None:
+    """One whose row was committed lacks only the name of its directory.
+
+    Any other was confirmed to nobody: ``retention.deletions`` removes it.
+    """
+    unnamed = [each.name.removeprefix(".new-") for each in home.runs.iterdir() if each.name.startswith(".new-")]
+    confirm_runs(home, [job_id for job_id in unnamed if job_id in known])
 
 
-def remove_run(home: Home, job_id: str) -> bool:
-    """Remove the run directory of a deleted job; False while its keeper still lives."""
-    run_dir = home.run_dir(job_id)
-    if lock_holder(run_dir.keeper_lock) is not None:
-        return False
-    free_memory(run_dir)
-    removed = home.deleted_run(job_id)
-    if run_dir.root.exists():
-        run_dir.root.rename(removed)
-    shutil.rmtree(removed, ignore_errors=True)
-    return True
+def _add_lost_rows(home: Home, store: Store, known: dict[str, KnownJob], recovered: Recovered) -> None:
+    deleted = store.recovery.deleted_jobs()
+    names = (each.name for each in home.runs.iterdir() if is_job_id(each.name))
+    lost = list(
+        _lost_jobs((home.run_dir(name) for name in names if name not in known | dict.fromkeys(deleted)), recovered)
+    )
+    _add_lost_experiments(home, store, {job.experiment_id for job in lost}, recovered)
+    experiments = store.recovery.experiment_ids()
+    for job in sorted(lost, key=lambda job: (job.created_at, job.number)):
+        if job.experiment_id not in experiments:
+            job.experiment_id, job.trial = None, {}
+        is_held = job.state is JobState.QUEUED
+        job.notice = _HELD if is_held else _STARTED
+        store.recovery.add_job(job, job.notice)
+        (recovered.held if is_held else recovered.started).append(job.id)
+        _log.warning("A job without a row was rebuilt from its run directory", job=job.id, name=job.name, held=is_held)
 
 
-def free_memory(run_dir: RunDir) -> None:
-    """Remove a job's snapshots in shared memory, which nothing else frees when no keeper ends the job."""
-    if lock_holder(run_dir.keeper_lock) is None:
-        shutil.rmtree(run_dir.memory, ignore_errors=True)
-
-
-def _rebuild(run_dir: RunDir, store: Store) -> None:
-    job = rebuilt_job(run_dir)
-    if job is None:
+def _lost_jobs(run_dirs: Iterator[RunDir], recovered: Recovered) -> Iterator[Job]:
+    for run_dir in run_dirs:
+        job = rebuilt_job(run_dir)
+        if job is not None:
+            yield job
+            continue
+        recovered.unreadable.append(run_dir.job_id)
         path = str(run_dir.root)
         _log.warning("No job can be rebuilt from this directory: spec.json is missing or unreadable", path=path)
+
+
+def _add_lost_experiments(home: Home, store: Store, needed: set[str | None], recovered: Recovered) -> None:
+    known = store.recovery.experiment_ids()
+    for experiment in stored_experiments(home):
+        if experiment.id in needed and experiment.id not in known:
+            store.recovery.add_experiment(experiment)
+            recovered.experiments.append(experiment.id)
+            _log.warning("An experiment without a row was rebuilt", experiment=experiment.id, name=experiment.name)
+
+
+def _compare(store: Store, run_dir: RunDir, row: KnownJob, recovered: Recovered) -> None:
+    """A row of an older database may say that a job waits, which has run since, or that it exists at all."""
+    if not run_dir.root.exists():
+        store.recovery.hold(run_dir.job_id, _GONE)
+        recovered.gone.append(run_dir.job_id)
         return
-    store.add_job(job)
-    _log.warning("A job without a row was rebuilt from its run directory", job=job.id, name=job.name)
+    intent = read_record(run_dir.intent, RunIntent)
+    if intent is not None and row.run < intent.run < _MAX_RUN:
+        store.recovery.restart_from_journal(run_dir.job_id, intent, _OLDER)
+        recovered.older.append(run_dir.job_id)
+        _log.warning("The row of a job was older than its run directory", job=run_dir.job_id, run=intent.run)
 
 
 def rebuilt_job(run_dir: RunDir) -> Job | None:
@@ -92,7 +136,7 @@ def rebuilt_job(run_dir: RunDir) -> Job | None:
         return None
     if stored_spec.get("job_id") != run_dir.job_id:
         return None  # a copy of another run directory
-    job = new_job(run_dir.job_id, spec, created_at=_submitted_at(run_dir), intent=JobIntent.HOLD)
+    job = new_job(run_dir.job_id, spec, **_submitted(run_dir, stored_spec), intent=JobIntent.HOLD)
     if intent is not None:
         job.state = JobState.STARTING
         job.intent, job.run, job.devices = intent.intent, intent.run, intent.devices
@@ -100,7 +144,23 @@ def rebuilt_job(run_dir: RunDir) -> Job | None:
     return job
 
 
-def _submitted_at(run_dir: RunDir) -> float:
+def _submitted(run_dir: RunDir, stored_spec: dict[str, Any]) -> dict[str, Any]:
+    """The columns of the submission."""
+    record = read_submission(stored_spec) or SubmissionRecord(0, _written_at(run_dir))
+    columns = record.to_json()
+    return columns if _is_trial(record.trial) else {**columns, "experiment_id": None, "trial": {}}
+
+
+def _is_trial(trial: dict[str, Any]) -> bool:
+    """Whether this is what ``experiments.matrix.Trial`` is stored as."""
+    parameters, repeat = trial.get("parameters"), trial.get("repeat")
+    plain = isinstance(parameters, dict) and all(
+        isinstance(each, str | int | float | None) for each in parameters.values()
+    )
+    return plain and type(repeat) is int and 0 <= repeat < _MAX_RUN
+
+
+def _written_at(run_dir: RunDir) -> float:
     """When the spec was written, in seconds since the epoch."""
     for path in (run_dir.spec, run_dir.root):
         with suppress(OSError):

@@ -1,11 +1,13 @@
 """Brings what keepers and ranks have written into rows: each journal record once, progress when it changes."""
 
+import os
 import time
+from collections import defaultdict
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from rekindle.contract.run_dir.journal import read_journal
+from rekindle.contract.run_dir.journal import MAX_JOURNAL_BYTES, read_journal
 from rekindle.contract.run_dir.json_records import read_record
 from rekindle.contract.run_dir.rank_records import RankStatus
 from rekindle.contract.run_dir.script_files import Checkpoint, Observations, shown_path
@@ -13,11 +15,12 @@ from rekindle.contract.safe_open import regular_size
 from rekindle.contract.states import HOLDING_SLOTS
 from rekindle_service.config.home import Home
 from rekindle_service.jobs.time_breakdown import goodput, time_breakdown
-from rekindle_service.run_readers.ranks import read_rank_zero_status
+from rekindle_service.run_readers.ranks import RANK_ZERO, read_rank_zero_status
 from rekindle_service.store import Store
-from rekindle_service.store.projection import RowChanges, project
+from rekindle_service.store.projection import RowChanges, TimelineEvent, project
 from rekindle_service.store.tables import Attempt, Job
 
+_MAX_BYTES = 4 << 20  # of a journal that are read at once
 _MAX_TEXT = 500  # characters of what a script reports that a row keeps
 _MAX_CHECKPOINTS = 20  # that a row keeps, the latest ones
 _MAX_COUNT = 1 << 53  # what a database and JavaScript can hold
@@ -29,19 +32,31 @@ _MIN_RATE = 1e-6  # steps per second below which no time left is shown
 
 
 class RunSync:
-    """Reads run directories into rows. Only the reconciler's thread may call it."""
+    """Reads run directories into rows. One thread at a time may call it for one job."""
 
     def __init__(self, store: Store, home: Home) -> None:
         self._store = store
         self._home = home
+        self._named: defaultdict[str, set[str]] = defaultdict(set)  # problems by job that are in its history
 
     def read_journal(self, job: Job) -> Job:
-        """Apply what the keeper has written since; returns the row as it is then."""
+        """Apply what the keeper has written since, at most 4 MiB of it; returns the row as it is then."""
         path = self._home.run_dir(job.id).journal
-        if regular_size(path) <= job.journal_offset:
+        size = regular_size(path)
+        if size == job.journal_offset:
             return job
+        if size < job.journal_offset:
+            cut = (
+                f"{path.name} was cut off, or is no regular file, after {job.journal_offset} bytes of it had been read"
+            )
+            return self._name_problem(job, f"{cut}: new records are not seen")
+        if job.journal_offset >= MAX_JOURNAL_BYTES:
+            return self._name_problem(job, f"{path.name} has more than {MAX_JOURNAL_BYTES} bytes: the rest is not read")
         attempts = self._store.attempts(job.id)
-        changes = project(job, attempts, read_journal(path, job.journal_offset))
+        try:
+            changes = project(job, attempts, read_journal(path, job.journal_offset, max_bytes=_MAX_BYTES))
+        except OSError as error:
+            return self._name_problem(job, f"{path.name} cannot be read: {error.strerror}")
         if changes is None:
             return job
         if changes.states and changes.states[-1].to not in HOLDING_SLOTS:
@@ -53,6 +68,9 @@ class RunSync:
         """Update the row from the status of rank 0 in the current attempt, if anything has changed."""
         status = self._read_progress(job.id, job.attempt)
         if status is None:
+            path = self._home.run_dir(job.id).attempt(job.attempt).rank(RANK_ZERO).status
+            if os.path.lexists(path):
+                self._name_problem(job, f"attempt {job.attempt}: {path.name} of rank 0 is not what a rank writes")
             return
         columns = progress_columns(status) | self._observed_columns(job.id, status)
         if any(getattr(job, name) != value for name, value in columns.items()):
@@ -60,6 +78,15 @@ class RunSync:
             for attempt in attempts[-1:]:
                 attempt.saving_seconds = status.saving_seconds
             self._store.update_progress(job.id, **columns, goodput=_goodput(job, attempts))
+
+    def _name_problem(self, job: Job, problem: str) -> Job:
+        """Once in the life of this server: in the history of the job and in its notice."""
+        if problem in self._named[job.id]:
+            return job
+        self._named[job.id].add(problem)
+        event = TimelineEvent("file_skipped", problem, time.time())
+        changes = RowChanges(job.journal_offset, columns={"notice": problem}, events=[event])
+        return self._store.apply_journal(job, changes) or job
 
     def _finalize(self, job: Job, changes: RowChanges, attempts: list[Attempt]) -> None:
         """Add what is final once a run has ended: where rank 0 stood, and how well the time was used."""

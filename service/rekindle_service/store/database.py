@@ -1,24 +1,26 @@
 """The database: how it is opened, migrated, and written by many threads without losing a commit."""
 
-import sqlite3
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
-from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy import Connection, Engine, literal, select
 from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlmodel import Session
 from sqlmodel.sql.expression import SelectOfScalar
 
 from rekindle_service.store import migrations
+from rekindle_service.store.backups import Backups
 from rekindle_service.store.errors import CorruptDatabaseError, StorageError, UnknownCommitError
 from rekindle_service.store.postgres import PostgreSQL
+from rekindle_service.store.sqlite import SQLite
 
 Row = TypeVar("Row")
 
-_BUSY_SECONDS = 5
+_TURN_SECONDS = 5
 
 
 class Backend(Protocol):
@@ -38,6 +40,15 @@ class Backend(Protocol):
 
     def check(self, connection: Connection) -> str | None:
         """What is wrong with the stored data."""
+
+    def before_upgrade(self, connection: Connection, version: str) -> None:
+        """Called where the tables are to be changed to those of ``version``. Raises StorageError."""
+
+    def guard(self, engine: Engine) -> None:
+        """Raises StorageError where a transaction that writes now could be lost."""
+
+    def verify(self) -> None:
+        """Read everything that is stored. Raises StorageError."""
 
     def temporary(self, error: DBAPIError) -> StorageError | None:
         """What an error means that may be over later; None for any other."""
@@ -59,25 +70,39 @@ class Database:
 
     def __init__(self, path: Path, url: str | None = None) -> None:
         self.path = path
-        self._backend: Backend = SQLite(path) if url is None else PostgreSQL(url)
+        self.backups = Backups(path)  # of the SQLite file
+        self._backend: Backend = SQLite(path, self.backups) if url is None else PostgreSQL(url)
         self.name = self._backend.name
         self._engine = self._backend.engine()
         self._writing = self._backend.writing(self._engine)
         self._turn = threading.Lock()
 
-    def migrate(self) -> None:
-        """Check the database and bring its tables to this version. Raises CorruptDatabaseError and StorageError."""
+    def migrate(self, *, backup: bool = True) -> None:
+        """Check the database and bring its tables to this version. Raises CorruptDatabaseError and StorageError.
+
+        ``backup``: make one before the tables are changed.
+        """
         try:
             with self._writing.connect() as connection:
                 self._backend.take_turn(connection)
                 if finding := self._backend.check(connection):
                     raise self._backend.corrupt(finding)
+                if backup and (version := migrations.pending(connection)) is not None:
+                    self._backend.before_upgrade(connection, version)
                 migrations.upgrade(connection)
                 connection.commit()
         except migrations.UnknownVersionError as error:
-            raise CorruptDatabaseError(f"{self.name}: {error}") from error
+            raise CorruptDatabaseError(f"{self.name}: {error}{self._older_backup()}") from error
         except DBAPIError as error:
-            raise (self._backend.temporary(error) or self._backend.corrupt(str(error.orig))) from error
+            found = self._backend.temporary(error)
+            if found is None or found.state == "damaged":
+                raise self._backend.corrupt(str(error.orig)) from error
+            raise found from error
+
+    def _older_backup(self) -> str:
+        """What else can be done after a downgrade."""
+        before = next(iter(self.backups.of_kind("before-*")), None)
+        return "" if before is None else f", or go back to the backup before the upgrade: rekindle restore {before}"
 
     def hold(self) -> None:
         """Be the only server of this database until ``close``. Raises CorruptDatabaseError where another one is."""
@@ -94,7 +119,21 @@ class Database:
     def reading(self) -> Iterator[Session]:
         """One consistent view. Rows stay usable afterwards, as plain values that nothing follows."""
         with self._session(self._engine) as session:
+            self._connect(session)
             yield session
+
+    def _connect(self, session: Session) -> None:
+        """A removed file is first written again, which a writer does in its turn."""
+        try:
+            session.connection()
+        except StorageError as error:
+            if error.state != "removed" or not self._turn.acquire(timeout=_TURN_SECONDS):
+                raise
+            try:
+                self._backend.guard(self._engine)
+            finally:
+                self._turn.release()
+            session.connection()
 
     def rows(self, query: SelectOfScalar[Row]) -> list[Row]:
         with self.reading() as session:
@@ -106,11 +145,32 @@ class Database:
 
         Raises UnknownCommitError, a StorageError, where nobody can say whether it was committed.
         """
-        with self._turn, self._session(self._writing) as session:
-            self._backend.take_turn(session.connection())
-            yield session
-            session.flush()
-            self._commit(session)
+        with self._turn:
+            self._backend.guard(self._engine)
+            with self._session(self._writing) as session:
+                self._backend.take_turn(session.connection())
+                yield session
+                session.flush()
+                self._commit(session)
+            self._check_commit()
+
+    def _check_commit(self) -> None:
+        """A change that was committed to a file which is not ours any more is lost, unless ours comes back."""
+        try:
+            self._backend.guard(self._engine)
+        except StorageError as error:
+            raise UnknownCommitError(str(error), full=error.full, state=error.state) from error
+
+    def check(self) -> None:
+        """Raises StorageError where the database cannot be read, or could not be written."""
+        with self._turn:
+            self._backend.guard(self._engine)
+        with self.reading() as session:
+            session.execute(select(literal(1)))
+
+    def verify(self) -> None:
+        """Read everything that is stored. Raises StorageError."""
+        self._backend.verify()
 
     def _commit(self, session: Session) -> None:
         try:
@@ -127,63 +187,5 @@ class Database:
                 yield session
         except DBAPIError as error:
             raise (self._backend.temporary(error) or error) from error
-
-
-class SQLite:
-    """A ``Backend``: one file (WAL with ``synchronous=FULL``), whose home is locked by its one server."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self.name = str(path)
-
-    def engine(self) -> Engine:
-        engine = create_engine(f"sqlite:///{self._path}", pool_size=20, max_overflow=30)
-        event.listen(engine, "connect", _on_connect)
-        event.listen(engine, "begin", _on_begin)
-        return engine
-
-    def writing(self, engine: Engine) -> Engine:
-        return engine.execution_options(begin="BEGIN IMMEDIATE")
-
-    def take_turn(self, connection: Connection) -> None:
-        """``BEGIN IMMEDIATE`` has done it."""
-
-    def check(self, connection: Connection) -> str | None:
-        findings = [row[0] for row in connection.exec_driver_sql("PRAGMA quick_check(3)")]
-        return None if findings == ["ok"] else "; ".join(finding.replace("\n", ": ") for finding in findings)
-
-    def temporary(self, error: DBAPIError) -> StorageError | None:
-        return _unavailable(self._path, error)
-
-    def corrupt(self, finding: str) -> CorruptDatabaseError:
-        return CorruptDatabaseError(
-            f"{self._path} is damaged ({finding}). Move it away together with its -wal and -shm files and start again: "
-            "the list of jobs is then rebuilt from the run directories"
-        )
-
-    def hold(self, engine: Engine) -> None:
-        """The lock of the home does it."""
-
-    def release(self) -> None:
-        pass
-
-
-def _on_connect(connection: sqlite3.Connection, _: Any) -> None:
-    connection.isolation_level = None  # the sqlite3 module begins no transactions of its own
-    for pragma in (f"busy_timeout={_BUSY_SECONDS * 1000}", "journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
-        connection.execute(f"PRAGMA {pragma}")
-
-
-def _on_begin(connection: Connection) -> None:
-    """A writer takes the lock at once: a transaction that begins by reading could not wait for it later."""
-    connection.exec_driver_sql(connection.get_execution_options().get("begin", "BEGIN"))
-
-
-def _unavailable(path: Path, error: DBAPIError) -> StorageError | None:
-    """The passing kinds of trouble (a full disk, a busy file) in our words; None for any other."""
-    name = getattr(error.orig, "sqlite_errorname", "")
-    if not name.startswith(("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_BUSY", "SQLITE_CANTOPEN", "SQLITE_READONLY")):
-        return None
-    full = name == "SQLITE_FULL"
-    advice = "free some space on its disk" if full else "check its disk, its permissions and who else has it open"
-    return StorageError(f"{path} cannot be used now ({error.orig}): {advice}", full=full)
+        except PoolTimeoutError as error:
+            raise StorageError(f"{self.name} has too many users at once: try again", full=False) from error

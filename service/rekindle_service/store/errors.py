@@ -2,11 +2,15 @@
 
 
 class StorageError(Exception):
-    """The database cannot be read or written now, but may be later; ``full`` when the disk has no space left."""
+    """The database cannot be read or written now, but may be later; ``full`` when the disk has no space left.
 
-    def __init__(self, message: str, *, full: bool) -> None:
+    ``state`` is one word for ``/readyz``: full, unavailable, removed, replaced or damaged.
+    """
+
+    def __init__(self, message: str, *, full: bool, state: str = "unavailable") -> None:
         super().__init__(message)
         self.full = full
+        self.state = "full" if full else state
 
 
 class UnknownCommitError(StorageError):

@@ -17,8 +17,20 @@ class ExperimentStore:
         self._database = database
         self._changing_queue = changing_queue
 
-    def add(self, experiment: Experiment, jobs: Sequence[Job], idempotency_key: str | None = None) -> Experiment:
-        """Insert the experiment with all its jobs, or nothing.
+    def reserve_number(self) -> int:
+        """The next number, which no other experiment gets."""
+        with self._database.writing() as session:
+            return next_value(session, "experiment")
+
+    def add(
+        self,
+        experiment: Experiment,
+        jobs: Sequence[Job],
+        idempotency_key: str | None = None,
+        *,
+        numbered: bool = False,
+    ) -> Experiment:
+        """Insert the experiment with all its jobs, or nothing. ``numbered``: see ``Store.add_job``.
 
         A key that was used before returns the experiment that it created then.
         """
@@ -26,12 +38,13 @@ class ExperimentStore:
             known = by_key(session, Experiment, idempotency_key)
             if known is not None:
                 return known
-            experiment.number = next_value(session, "experiment")
+            if not numbered:
+                experiment.number = next_value(session, "experiment")
             experiment.idempotency_key = idempotency_key
             session.add(experiment)
             session.flush()  # before the jobs, which refer to it
             for job in jobs:
-                insert(session, job, None)
+                insert(session, job, None, numbered=numbered)
             return experiment
 
     def by_key(self, idempotency_key: str | None) -> Experiment | None:

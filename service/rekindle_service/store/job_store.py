@@ -17,6 +17,8 @@ from rekindle_service.store.errors import CorruptDatabaseError
 from rekindle_service.store.experiment_store import ExperimentStore
 from rekindle_service.store.mutations import by_key, insert, last_value, move, next_value, record, set_columns
 from rekindle_service.store.projection import RowChanges
+from rekindle_service.store.recovery_store import RecoveryStore
+from rekindle_service.store.retention_store import RetentionStore
 from rekindle_service.store.tables import Attempt, Counter, Event, Job
 from rekindle_service.store.totals import Totals, archive_counts, goodput, jobs_by_state, totals
 
@@ -46,15 +48,8 @@ class Store(Database):
         """Another number after every change that may let a queued job start; progress leaves it alone."""
         self.experiments = ExperimentStore(self, self._changing_queue)
         self.deliveries = DeliveryStore(self)
-
-    def starts(self) -> int:
-        """How many servers have begun to work with this database; 0: it is new."""
-        with self.reading() as session:
-            return last_value(session, "starts")
-
-    def count_start(self) -> None:
-        with self.writing() as session:
-            next_value(session, "starts")
+        self.recovery = RecoveryStore(self)
+        self.retention = RetentionStore(self)
 
     def claim(self, home_id: str) -> None:
         """Belong to one home from now on. Raises CorruptDatabaseError where the database is another's."""
@@ -77,13 +72,25 @@ class Store(Database):
 
     # --- jobs
 
-    def add_job(self, job: Job, idempotency_key: str | None = None) -> Job:
-        """Insert ``job`` with the next number. A key that was used before returns the job that it created then."""
+    def reserve_number(self) -> int:
+        """The next number, which no other job gets."""
+        with self.writing() as session:
+            return next_value(session, "number")
+
+    def add_job(self, job: Job, idempotency_key: str | None = None, *, numbered: bool = False) -> Job:
+        """Insert ``job`` with the next number, or with its own if that was reserved for it (``numbered``).
+
+        A key that was used before returns the job that it created then.
+        """
         with self._changing_queue() as session:
             known = by_key(session, Job, idempotency_key)
             if known is None:
-                insert(session, job, idempotency_key)
+                insert(session, job, idempotency_key, numbered=numbered)
             return known or job
+
+    def confirmed(self) -> None:
+        """Run directories got their names: their jobs may start."""
+        self.queue_revision = next(self._revisions)
 
     def job_by_key(self, idempotency_key: str | None) -> Job | None:
         with self.reading() as session:

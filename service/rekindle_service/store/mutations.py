@@ -32,9 +32,10 @@ def by_key(session: Session, table: type[Keyed], key: str | None) -> Keyed | Non
     return None if key is None else session.exec(select(table).where(table.idempotency_key == key)).first()
 
 
-def insert(session: Session, job: Job, idempotency_key: str | None) -> None:
-    """Add a new job with the next number."""
-    job.number = next_value(session, "number")
+def insert(session: Session, job: Job, idempotency_key: str | None, *, numbered: bool = False) -> None:
+    """Add a new job with the next number, or its own where it has reserved one (``numbered``)."""
+    if not numbered:
+        job.number = next_value(session, "number")
     job.idempotency_key = idempotency_key
     job.version = record(session, job, "submitted", to_state=job.state)
     session.add(job)

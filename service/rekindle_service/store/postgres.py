@@ -97,6 +97,16 @@ class PostgreSQL:
                 _log.warning("PostgreSQL may lose accepted jobs at a power failure", setting=f"{setting} = off")
         return None
 
+    def before_upgrade(self, connection: Connection, version: str) -> None:
+        """Its administrator makes the backups; the upgrade is one transaction."""
+        _log.info("The tables are upgraded", version=version)
+
+    def guard(self, engine: Engine) -> None:
+        """PostgreSQL reports a commit that it cannot keep."""
+
+    def verify(self) -> None:
+        """PostgreSQL checks what it reads."""
+
     def temporary(self, error: DBAPIError) -> StorageError | None:
         """The kinds of error that may be over later, in our words; None for any other."""
         code = getattr(error.orig, "sqlstate", None)

@@ -1,5 +1,6 @@
 """What records of a keeper's journal mean for the rows of its job; decided here, written by the store."""
 
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -14,6 +15,7 @@ from rekindle_service.store.tables import Attempt, Job
 _AS_FOLDED = {field.name for field in fields(AttemptInfo)} & Attempt.model_fields.keys() - {"outcome", "faults"}
 """Columns of an attempt whose values are those of ``AttemptInfo``."""
 
+_MAX_EVENTS = 100  # of the records that are read at once: a keeper writes few
 _NO_PROGRESS = {"phase": None, "steps_per_second": None, "eta_seconds": None}
 
 
@@ -50,7 +52,7 @@ class RowChanges:
 def project(job: Job, attempts: Sequence[Attempt], records: Iterable[Record]) -> RowChanges | None:
     """The effect of ``records``, all of them newer than what is in ``job`` and ``attempts``; None without records.
 
-    A malformed record changes nothing but the job's notice.
+    Malformed records change nothing but the job's notice, and the history of the job names them.
     """
     reducer = JournalReducer(job, attempts)
     for record in records:
@@ -65,12 +67,18 @@ class JournalReducer:
     def __init__(self, job: Job, attempts: Sequence[Attempt]) -> None:
         self._changes = RowChanges(job.journal_offset)
         self._state, self._run = job.state, job.run
+        self._malformed: list[journal.Malformed] = []
         self._rows = {attempt.number: attempt for attempt in attempts}
         self._touched: set[int] = set()
         before = [AttemptInfo(**{name: getattr(row, name) for name in _AS_FOLDED}) for row in attempts]
         self._history = AttemptHistory(before, job.run)
 
     def changes(self) -> RowChanges:
+        if self._malformed:
+            self._name_malformed()
+        if len(self._changes.events) > _MAX_EVENTS:
+            left_out = f"and {len(self._changes.events) - _MAX_EVENTS} more that came at once"
+            self._changes.events[_MAX_EVENTS:] = [TimelineEvent("left_out", left_out, self._changes.events[-1].at)]
         self._changes.attempts = {number: self._row(self._history.attempts[number]) for number in sorted(self._touched)}
         return self._changes
 
@@ -102,9 +110,14 @@ class JournalReducer:
             case journal.JobEnded() if record.run >= self._run and self._state in HOLDING_SLOTS:
                 self._end(record)
             case journal.Malformed():
-                columns["notice"] = (
-                    f"journal.jsonl, record before byte {record.end} ({record.kind}) skipped: {record.problem}"
-                )
+                self._malformed.append(record)
+
+    def _name_malformed(self) -> None:
+        last, count = self._malformed[-1], len(self._malformed)
+        before = "" if count == 1 else f"{count} records skipped; the last: "
+        notice = f"journal.jsonl, {before}record before byte {last.end} ({last.kind}) skipped: {last.problem}"
+        self._changes.columns["notice"] = notice
+        self._changes.events.append(TimelineEvent("records_skipped", notice, time.time()))
 
     def _end(self, record: journal.JobEnded) -> None:
         """The end of the job's current run."""

@@ -20,7 +20,7 @@ def move_rows(file: Path, store: Store) -> None:
     The file gets another name then: going back to it would show jobs as they were. Precondition: the lock of the home.
     Raises CorruptDatabaseError for a damaged file and StorageError.
     """
-    if store.starts() > 0 or not file.exists():
+    if store.recovery.starts() > 0 or not file.exists():
         return
     old = Store(file)
     try:

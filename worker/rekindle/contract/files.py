@@ -11,6 +11,8 @@ from typing import Any, BinaryIO
 from rekindle.contract.safe_open import open_beneath, open_regular
 
 NO_SPACE_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT})
+MAX_LINE = 16 << 20  # bytes of a line that are held in memory
+_MAX_ENDLESS = 1 << 26  # bytes
 _PROBE = bytes(4096)  # less space than this, and no status, marker or journal record fits
 
 
@@ -27,11 +29,13 @@ def atomic_write(path: Path, data: bytes, *, durable: bool = True) -> None:
     """Replace ``path`` by ``data`` in one step: a reader sees the old bytes or the new ones, never a part.
 
     ``durable=False`` leaves out both fsyncs: right for what is rewritten every second and means nothing after a
-    crash (a rank's status), wrong for everything else. Only one writer per path is allowed.
+    crash (a rank's status), wrong for everything else. Only one writer per path is allowed. The temporary file is
+    always a new one: a job that can write into the directory may have put a link or a FIFO in its place.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        temporary.unlink(missing_ok=True)
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         with os.fdopen(fd, "wb") as file:
             file.write(data)
             if durable:
@@ -39,7 +43,8 @@ def atomic_write(path: Path, data: bytes, *, durable: bool = True) -> None:
                 os.fsync(file.fileno())
         temporary.replace(path)
     except BaseException:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # the first error is the one that counts
+            temporary.unlink()
         raise
     if durable:
         fsync_directory(path.parent)
@@ -92,34 +97,48 @@ def append_line(path: Path, value: Any, *, durable: bool = True) -> None:
 
 def read_lines(path: Path, offset: int = 0) -> Iterator[tuple[int, dict[str, Any]]]:
     """``json_lines`` of the file at ``path``; none where there is no regular file."""
-    try:
-        file = open_regular(path)
-    except FileNotFoundError:
-        return
-    with file:
+    with suppress(FileNotFoundError), open_regular(path) as file:
         yield from json_lines(file, offset)
 
 
-def json_lines(file: BinaryIO, offset: int = 0, *, max_line: int = 16 << 20) -> Iterator[tuple[int, dict[str, Any]]]:
+def json_lines(
+    file: BinaryIO, offset: int = 0, *, max_line: int = MAX_LINE, end: int | None = None
+) -> Iterator[tuple[int, dict[str, Any]]]:
     """Every complete JSON object line from byte ``offset`` on, each with the offset just after it.
 
     A last line without its newline is not complete yet. A complete line that is not a JSON object was torn by a crash,
-    and one of more than ``max_line`` bytes is never held in memory: both are skipped.
+    and one of more than ``max_line`` bytes is never held in memory: both are skipped. ``end``: see ``complete_lines``.
+    """
+    for after, line in complete_lines(file, offset, max_line=max_line, end=end):
+        value = parse_json(line)
+        if isinstance(value, dict):
+            yield after, value
+
+
+def complete_lines(
+    file: BinaryIO, offset: int = 0, *, max_line: int = MAX_LINE, end: int | None = None
+) -> Iterator[tuple[int, bytes]]:
+    """Every line from byte ``offset`` on with the offset just after it.
+
+    Of a line of more than ``max_line`` bytes each piece comes as an empty line. Nothing that begins at ``end`` or later
+    is read, nor anything after more than 64 MiB without the end of a line, such as the hole of a sparse file.
     """
     file.seek(offset)
-    too_long = False
-    while line := file.readline(max_line):
+    too_long = 0  # bytes of the line so far
+    while (end is None or offset < end) and too_long <= _MAX_ENDLESS and (line := file.readline(max_line)):
         offset += len(line)
         whole = line.endswith(b"\n")
         if not whole and len(line) < max_line:
             return
-        value = None
-        if whole and not too_long:
-            with suppress(ValueError, RecursionError):
-                value = json.loads(line)
-        too_long = not whole
-        if isinstance(value, dict):
-            yield offset, value
+        yield offset, line if whole and not too_long else b""
+        too_long = 0 if whole else too_long + len(line)
+
+
+def parse_json(text: bytes) -> Any | None:
+    """None for what is no JSON, or is nested too deeply for the parser."""
+    with suppress(ValueError, RecursionError):
+        return json.loads(text)
+    return None
 
 
 def check_free_space(directory: Path) -> None:

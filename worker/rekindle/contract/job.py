@@ -9,8 +9,13 @@ from rekindle.contract.states import JobIntent
 
 DRAINED_EXIT_CODE = 75  # EX_TEMPFAIL of sysexits.h: the script saved and stopped because it was asked to
 
+MAX_RANKS = 4096  # of a job
+
 HEALTHY_SECONDS = 600.0
 """Default of the setting ``healthy_seconds``, for which a running attempt clears the count of failures."""
+
+MIN_LOG_BYTES = 1 << 20
+"""Least value of the setting ``log_bytes``."""
 
 
 class TargetKind(StrEnum):
@@ -118,7 +123,7 @@ class RunIntent(JsonRecord):
     run (and its failure budget), a resume by the user begins the next one. ``devices`` has ``devices_per_rank`` slot
     names for each rank. ``snapshot`` is the step of the snapshot that the run is to begin from, where a person
     has chosen another than the latest. An attempt that ran for ``healthy_seconds`` clears the count of failures where
-    it is not known whether the script makes progress.
+    it is not known whether the script makes progress. ``log_bytes`` is the space that each log of a rank may take.
     """
 
     keys: ClassVar = {"intent": "want"}  # as keepers of version 0.1.0 read it, which outlive an upgrade
@@ -128,3 +133,4 @@ class RunIntent(JsonRecord):
     max_failures: int = 3
     snapshot: int | None = None
     healthy_seconds: float = HEALTHY_SECONDS
+    log_bytes: int | None = None  # no limit

@@ -5,11 +5,13 @@ POSIX record locks (``lockf``): they die with their owner and are not inherited 
 file a second time, since any close drops the lock.
 """
 
+import errno
 import fcntl
 import os
 import struct
 from pathlib import Path
 
+_NO_LOCK_FILE = {errno.ENOENT, errno.ELOOP, errno.EISDIR, errno.ENXIO, errno.ENOTDIR}
 _FLOCK = struct.Struct("hhqqi4x")
 
 
@@ -38,11 +40,16 @@ class ExclusiveLock:
 
 
 def lock_holder(path: Path) -> int | None:
-    """Pid of the live owner of ``path``, or None. It takes no lock. The owner itself must not call it (see above)."""
+    """Pid of the live owner of ``path``, or None. It takes no lock. The owner itself must not call it (see above).
+
+    None, too, where something else than a regular file is there: no keeper has made that.
+    """
     try:
-        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return None
+        fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno in _NO_LOCK_FILE:
+            return None
+        raise
     try:
         return _holder(fd)
     finally:

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, ClassVar
 
-from rekindle.contract.run_dir.json_records import JsonRecord
+from rekindle.contract.run_dir.json_records import JsonRecord, Line, Sentences
 
 
 class OutcomeClass(StrEnum):
@@ -39,11 +39,11 @@ class Outcome(JsonRecord):
 
     keys: ClassVar = {"klass": "class"}
     klass: OutcomeClass
-    message: str  # one sentence a person understands
+    message: Sentences  # one sentence a person understands
     rank: int | None = None
     exit_code: int | None = None
-    signal: str | None = None  # "SIGKILL"
-    exception: str | None = None  # "ValueError"
+    signal: Line | None = None  # "SIGKILL"
+    exception: Line | None = None  # "ValueError"
     file: str | None = None  # relative to the code directory where it lies in it
     line: int | None = None
     retryable: bool = True

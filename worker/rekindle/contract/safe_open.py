@@ -4,11 +4,15 @@ import errno
 import os
 import stat
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_MAX_TEXT = 16 << 20  # bytes
+_MAX_LISTED = 1 << 17  # names of a directory that are looked at
 
 
 def open_regular(path: Path | str, directory: int | None = None) -> BinaryIO:
@@ -27,6 +31,23 @@ def open_regular(path: Path | str, directory: int | None = None) -> BinaryIO:
         os.close(fd)
         raise FileNotFoundError(errno.ENOENT, "not a regular file", str(path))
     return os.fdopen(fd, "rb")
+
+
+def open_append(path: Path) -> int:
+    """A descriptor for appending to the regular file at ``path``, which is made where there is nothing.
+
+    Raises OSError where there is something else: a FIFO without a reader would otherwise block for ever.
+    """
+    try:
+        fd = os.open(path, _APPEND, 0o600)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENXIO):
+            raise FileExistsError(errno.EEXIST, "not a regular file", str(path)) from error
+        raise
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise FileExistsError(errno.EEXIST, "not a regular file", str(path))
+    return fd
 
 
 def open_beneath(root: Path, path: Path) -> BinaryIO | None:
@@ -68,10 +89,10 @@ def stat_beneath(root: Path, path: Path) -> os.stat_result | None:
 
 
 def read_text_from(path: Path, offset: int) -> str:
-    """What a log holds from byte ``offset`` on; nothing where it cannot be read."""
+    """What a log holds from byte ``offset`` on, at most 16 MiB; nothing where it cannot be read."""
     with suppress(OSError), open_regular(path) as file:
         file.seek(offset)
-        return file.read().decode(errors="replace")
+        return file.read(_MAX_TEXT).decode(errors="replace")
     return ""
 
 
@@ -92,11 +113,15 @@ def regular_size(path: Path) -> int:
 
 
 def list_numbers(directory: Path, limit: int = 1 << 63) -> list[int]:
-    """Names in ``directory`` that are whole numbers below ``limit``, ascending; none where it is a link or absent."""
+    """Names in ``directory`` that are whole numbers below ``limit``, ascending; none where it is a link or absent.
+
+    Of a directory with more than 131,072 names, which no keeper and no rank makes, only as many are looked at.
+    """
     with suppress(OSError):
         fd = os.open(directory, _DIRECTORY)
         try:
-            names = os.listdir(fd)  # noqa: PTH208  # pathlib takes no descriptor
+            with os.scandir(fd) as entries:
+                names = [entry.name for entry in islice(entries, _MAX_LISTED)]
         finally:
             os.close(fd)
         numbers = {int(name) for name in names if name.isascii() and name.isdecimal() and len(name) < 20}

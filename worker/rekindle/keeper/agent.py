@@ -23,15 +23,11 @@ from rekindle.contract.run_dir.control import ControlMessage, MessageType, notif
 def run_warm(argv: list[str], latch: int) -> None:
     """Run torchrun up to the start of its ranks, and wait there until the pipe ``latch`` brings its attempt."""
     from torch.distributed.elastic.multiprocessing import api
-    from torch.distributed.launcher.api import elastic_launch
-    from torch.distributed.run import config_from_args, get_args_parser
 
     from rekindle.keeper.torchrun.latch import LatchedLogs
 
-    config, entrypoint, arguments = config_from_args(get_args_parser().parse_args(argv))
-    config.logs_specs = LatchedLogs(latch)
     api._wrap = _without_waiting(api._wrap)
-    _run_and_exit(lambda: elastic_launch(config, entrypoint)(*arguments))
+    _run_and_exit(argv, LatchedLogs(latch))
 
 
 def _without_waiting(wrap: Callable[..., None]) -> Callable[..., None]:
@@ -56,20 +52,27 @@ class _Set:
 
 def run_cold(argv: list[str]) -> None:
     """Run torchrun in this fresh interpreter."""
-    from torch.distributed.run import main
-
-    _run_and_exit(lambda: main(argv))
+    _run_and_exit(argv)
 
 
-def _run_and_exit(torchrun: Callable[[], object]) -> None:
-    """Exit as torchrun does."""
+def _run_and_exit(argv: list[str], logs_specs: Any = None) -> None:
+    """Run torchrun and exit as it does; ``logs_specs`` replaces its own."""
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.launcher.api import elastic_launch
+    from torch.distributed.run import config_from_args, get_args_parser
+
+    from rekindle.keeper.torchrun.rendezvous import configure_rendezvous
+
+    parsed = get_args_parser().parse_args(argv)
+    configure_rendezvous(parsed)
+    config, entrypoint, arguments = config_from_args(parsed)
+    config.logs_specs = logs_specs or config.logs_specs
 
     signal.signal(signal.SIGCHLD, lambda *_: _report_dead_ranks())
     _report_reaped_ranks()
     code = 0
     try:
-        torchrun()
+        elastic_launch(config, entrypoint)(*arguments)
     except ChildFailedError as error:
         for failure in error.failures.values():
             report_exit(failure.pid, failure.exitcode)

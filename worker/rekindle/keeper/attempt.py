@@ -5,6 +5,7 @@ import signal
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from rekindle.contract.files import has_free_space
@@ -12,7 +13,7 @@ from rekindle.contract.job import JobSpec
 from rekindle.contract.processes import parent_of, process_state
 from rekindle.contract.run_dir.control import ControlMessage, MessageType
 from rekindle.contract.run_dir.journal import RecordType
-from rekindle.contract.run_dir.paths import RunDir
+from rekindle.contract.run_dir.paths import STREAMS, RunDir
 from rekindle.keeper.attempt_result import (
     AttemptResult,
     Culprit,
@@ -27,6 +28,7 @@ from rekindle.keeper.diagnosis import is_cascade, root_cause, signal_name
 from rekindle.keeper.event_loop import EventLoop, Events
 from rekindle.keeper.fault_injection import inject_fault
 from rekindle.keeper.hangs.detector import INTERVAL, HangDetector
+from rekindle.keeper.observers.log_limit import LogLimit
 from rekindle.keeper.observers.script import ScriptObserver
 from rekindle.keeper.observers.tensorboard_import import TensorBoardImport
 from rekindle.keeper.observers.usage import UsageLog
@@ -55,6 +57,7 @@ class AttemptPlan:
     environment: dict[str, str]  # of its ranks, in addition to the keeper's own
     warm: bool  # fork torchrun from the keeper
     deadline: float | None  # seconds of CLOCK_MONOTONIC: the job's time limit
+    log_bytes: int | None  # that each log may take
     requested_stop: Callable[[Events], Ending | None]  # called after every wait
 
 
@@ -77,6 +80,7 @@ class Attempt:
         self._hang: Hang | None = None
         self._deserter: Culprit | None = None
         self._usage = UsageLog(self._dir.usage, plan.gpus)
+        self._log_limit = LogLimit(plan.log_bytes, self._logs)
         self._tensorboard = TensorBoardImport(self._dir.scalars, (run_dir.code, run_dir.snapshots))
 
     def run(self) -> AttemptResult:
@@ -110,6 +114,7 @@ class Attempt:
             disk_full=disk_full,
             running_seconds=max(ran - (self._hang.seconds if self._hang is not None else 0.0), 0.0),
         )
+        self._log_limit.apply()
         self._script.finish(result)
         read_steps(result, self._dir)
         return result
@@ -151,6 +156,10 @@ class Attempt:
         due_in = self._detector.due_in() if self._ranks.complete() else INTERVAL
         return due_in if self._plan.deadline is None else min(due_in, self._plan.deadline - time.monotonic())
 
+    def _logs(self) -> list[Path]:
+        streams = [rank_dir.log(stream) for rank_dir in map(self._dir.rank, self._ranks.ranks) for stream in STREAMS]
+        return [self._dir.agent_log, *streams]
+
     def _other_ranks(self) -> list[int]:
         """The pids of all ranks but the first, which reports for all."""
         return [rank.pid for rank in self._ranks if rank.rank]
@@ -176,6 +185,7 @@ class Attempt:
     def _handle_events(self, seconds: float) -> None:
         """Those of at most ``seconds``."""
         events = self._events.wait(seconds)
+        self._log_limit.apply_if_due()
         for message in events.messages:
             if message.attempt == self._plan.number:
                 self._handle_message(message)
@@ -290,12 +300,17 @@ class Attempt:
     def _kill_everything(self) -> list[int]:
         """Pids that are alive nevertheless. The agent that waits for the next attempt is spared."""
         self._ranks.kill_unfinished()
-        standby = self._launcher.standby
-        survivors = kill_all(lambda: [pid for pid in descendants(os.getpid()) if pid != standby], self._reap)
+        survivors = kill_all(self._killable, self._reap)
         self._handle_events(0)
         self._events.unwatch()
         self._ranks.close(torchrun_succeeded=self._agent_status == 0)
         return survivors
+
+    def _killable(self) -> list[int]:
+        """Every process of the keeper but the waiting agent and its store, which it may have started just now."""
+        below, standby = descendants(os.getpid()), self._launcher.standby
+        spared = set() if standby is None else {standby, *descendants(standby)}
+        return [pid for pid in below if pid not in spared]
 
     def _record(self, record_type: RecordType, **fields: Any) -> None:
         self._journal.write_nowait(record_type, attempt=self._plan.number, **fields)

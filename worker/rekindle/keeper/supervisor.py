@@ -20,9 +20,9 @@ from rekindle.contract.job import JobSpec, RunIntent
 from rekindle.contract.outcome import Outcome, OutcomeClass
 from rekindle.contract.placeholders import write_arguments
 from rekindle.contract.processes import ProcessIdentity
-from rekindle.contract.run_dir.control import MessageType
 from rekindle.contract.run_dir.journal import RecordType
 from rekindle.contract.run_dir.paths import RunDir
+from rekindle.contract.safe_open import open_regular
 from rekindle.contract.states import JobIntent
 from rekindle.keeper.attempt import STOP_GRACE, Attempt, AttemptPlan
 from rekindle.keeper.attempt_result import AttemptResult, Ending, read_lost_attempt
@@ -40,6 +40,7 @@ from rekindle.keeper.torchrun.launcher import AgentLauncher
 T = TypeVar("T")
 
 _JOURNALED = ("resumed_from_step", "last_step", "snapshot_step", "saving_seconds", "progress", "running_seconds")
+_MAX_BYTES = 16 << 20  # of a file that the server writes for the keeper
 _ENDINGS = {JobIntent.DRAIN: Ending.DRAIN, JobIntent.CANCEL: Ending.CANCEL}
 
 
@@ -62,6 +63,7 @@ class Keeper:
     def __init__(self, run_dir: RunDir, events: EventLoop) -> None:
         self._run_dir, self._events = run_dir, events
         self.spec = _read(run_dir.spec, JobSpec.from_json)
+        self._intent_version: tuple[int, int] | None = None
         self._intent = self._read_intent()
         self.run = self._intent.run
         self._journal = BufferedJournal(run_dir.journal, self._wait_for_space)
@@ -155,6 +157,7 @@ class Keeper:
             environment=environment,
             warm=self._warm,
             deadline=self._deadline,
+            log_bytes=self._intent.log_bytes,
             requested_stop=self._requested_stop,
         )
         result = Attempt(plan, self._run_dir, self._journal, self._events, self._launcher).run()
@@ -216,20 +219,29 @@ class Keeper:
             raise OSError(f"{self._run_dir.journal} cannot be written: its disk is full")
 
     def _requested_stop(self, events: Events) -> Ending | None:
-        changed = any(message.type is MessageType.INTENT for message in events.messages)
-        if changed or not self._run_dir.control.exists():  # removed by the script, so that no message can arrive
-            with suppress(UnreadableError):  # then the known intent stays in force
+        """Messages about the intent only end a wait: the server may have died between the file and the message."""
+        with suppress(OSError, UnreadableError):  # then the known intent stays in force
+            if self._intent_version != _version(self._run_dir.intent):
                 self._intent = self._read_intent()
         if events.signals:
             self._terminated = True
         return Ending.SHUTDOWN if self._terminated else _ENDINGS.get(self._intent.intent)
 
     def _read_intent(self) -> RunIntent:
+        with suppress(OSError):
+            self._intent_version = _version(self._run_dir.intent)  # before it is read: the next may replace it
         return _read(self._run_dir.intent, RunIntent.from_json)
+
+
+def _version(path: Path) -> tuple[int, int]:
+    """Another one after each change: the server replaces the file as a whole. Raises OSError where there is none."""
+    stat = path.stat()
+    return stat.st_ino, stat.st_mtime_ns
 
 
 def _read(path: Path, from_json: Callable[[Any], T]) -> T:
     try:
-        return from_json(json.loads(path.read_bytes()))
-    except (OSError, ValueError) as error:
+        with open_regular(path) as file:  # the script may have put a FIFO there
+            return from_json(json.loads(file.read(_MAX_BYTES)))
+    except (OSError, ValueError, RecursionError) as error:
         raise UnreadableError(f"{path} is not what the server writes there: {error!r}") from error

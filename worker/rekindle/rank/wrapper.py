@@ -24,6 +24,7 @@ from rekindle.contract.run_dir.control import ControlMessage, MessageType, notif
 from rekindle.contract.run_dir.json_records import read_record
 from rekindle.contract.run_dir.paths import RankDir, RunDir
 from rekindle.contract.run_dir.rank_records import RankDone, RankState, RankStatus
+from rekindle.rank import distributed_hooks
 from rekindle.rank.agent_store import leave_agent_store_to_this_rank
 from rekindle.rank.entrypoint import reset_multiprocessing, run_target
 from rekindle.rank.failure import describe, exit_code, position, print_like_python
@@ -78,6 +79,7 @@ def _become_a_rank(env: RankEnv, rank_dir: RankDir) -> None:
     os.environ.update(tracker_environment(env, os.environ))
     reset_multiprocessing()
     leave_agent_store_to_this_rank()
+    distributed_hooks.install()
     gc.freeze()  # what is loaded already stays shared with the keeper, and is not the script's
 
 

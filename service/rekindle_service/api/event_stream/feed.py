@@ -85,7 +85,7 @@ class JobFeed:
         """``not_before``: see ``SingleFlightCache``."""
         polls = self.state.polls
         job = polls.get(("job", self.job_id), lambda: self.state.store.job(self.job_id), not_before)
-        if job is None:
+        if job is None or self.job_id in self.state.scheduler_health().stuck:
             return
         run_dir = self.state.home.run_dir(self.job_id)
         self._attempts = polls.get(("attempts", self.job_id), lambda: read_attempts(run_dir), not_before)

@@ -8,9 +8,10 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect
 
 from rekindle_service.api.dependencies import AppStateDep
-from rekindle_service.api.middleware.max_body_size import content_length
+from rekindle_service.api.middleware.request_body import content_length
 from rekindle_service.api.problem_details import PROBLEM_CONTENT, ProblemError
 from rekindle_service.api.schemas.jobs import Bundle
+from rekindle_service.api.worker_pools import UPLOADS
 from rekindle_service.jobs.packaging.bundles import Bundles, Upload
 from rekindle_service.jobs.packaging.unpack import UnpackingError
 from rekindle_service.jobs.submission import FieldError
@@ -48,7 +49,7 @@ async def upload_bundle(state: AppStateDep, request: Request, response: Response
     try:
         with bundles.upload() as upload:
             await _receive(request, upload, state.max_bundle_bytes)
-            is_new = await run_in_threadpool(bundles.commit, upload)
+            is_new = await UPLOADS.run(bundles.commit, upload)
     except UnpackingError as error:
         errors = [FieldError("body", error.rule, None, error.hint)]
         raise ProblemError(422, "invalid-bundle", f"the archive {error}", errors=errors) from error

@@ -8,17 +8,21 @@ from typing import Annotated
 import anyio
 from fastapi import APIRouter, Depends, Header, Query
 from fastapi.sse import EventSourceResponse, ServerSentEvent
-from starlette.concurrency import run_in_threadpool
 
 from rekindle_service.api.dependencies import AppStateDep, find_job
 from rekindle_service.api.event_stream.feed import Feed, LogSubscription
-from rekindle_service.api.problem_details import invalid_field
+from rekindle_service.api.problem_details import ProblemError, invalid_field
 from rekindle_service.api.schemas.jobs import Hello
+from rekindle_service.api.worker_pools import EVENTS
 from rekindle_service.store import StorageError
 
 router = APIRouter(tags=["events"])
 
 POLL_INTERVAL = 0.3  # seconds
+_MAX_LISTENERS = 500
+_UNTIL_SLOWER = 100
+"""With more listeners each is polled for less often, so that all together cost no more than these."""
+
 _MAX_FOLLOWED = 16
 _LOG = re.compile(r"(?:([a-z0-9]{10}):)?([0-9]{1,6}):(stdout|stderr)")
 _VERSION = re.compile(r"[0-9]{1,18}")
@@ -28,6 +32,21 @@ Logs = Annotated[
     list[str],
     Query(max_length=_MAX_FOLLOWED, description="Logs to follow: `rank:stream` of a single job, or `job:rank:stream`"),
 ]
+
+
+async def _count_listener(state: AppStateDep) -> AsyncIterator[None]:
+    """A listener until its stream ends. Raises ProblemError (503) where there are too many."""
+    if state.listeners.count >= _MAX_LISTENERS:
+        detail = (
+            f"{state.listeners.count} clients receive events, which is the maximum: close pages that nobody reads, or "
+            "read GET /api/v1/jobs now and then instead"
+        )
+        raise ProblemError(503, "too-many-listeners", detail, headers={"Retry-After": "10"})
+    state.listeners.count += 1
+    try:
+        yield
+    finally:
+        state.listeners.count -= 1
 
 
 def make_feed(
@@ -61,7 +80,7 @@ def _log_subscription(text: str, jobs: list[str]) -> tuple[str, LogSubscription]
     return job_id, LogSubscription(int(match[2]), match[3])
 
 
-@router.get("/events", response_class=EventSourceResponse)
+@router.get("/events", response_class=EventSourceResponse, dependencies=[Depends(_count_listener)])
 async def stream_events(
     state: AppStateDep, feed: Annotated[Feed, Depends(make_feed)]
 ) -> AsyncIterator[ServerSentEvent]:
@@ -74,6 +93,6 @@ async def stream_events(
     yield ServerSentEvent(event="hello", data=Hello(version=feed.version, server_started_at=state.started_at))
     with suppress(StorageError):  # the client reconnects and then gets the error
         while not state.stopping.is_set():
-            for event in await run_in_threadpool(feed.poll):
+            for event in await EVENTS.run(feed.poll):
                 yield event
-            await anyio.sleep(POLL_INTERVAL)
+            await anyio.sleep(POLL_INTERVAL * max(1.0, state.listeners.count / _UNTIL_SLOWER))

@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Path, Query, Response
 
 from rekindle.contract.states import TERMINAL
-from rekindle_service.api.dependencies import AppState, AppStateDep, IdempotencyKey
+from rekindle_service.api.dependencies import AppState, AppStateDep, IdempotencyKeyDep
 from rekindle_service.api.pagination import Page, PageParamsDep, RowPageParamsDep, paginate
 from rekindle_service.api.problem_details import ProblemError
 from rekindle_service.api.request_conversion import plan_experiment
@@ -17,10 +17,11 @@ from rekindle_service.api.schemas.experiments import (
     ExperimentSummary,
 )
 from rekindle_service.api.serializers import experiment_public, experiment_summary
+from rekindle_service.api.worker_pools import SUBMISSIONS
 from rekindle_service.config.home import is_job_id
 from rekindle_service.experiments import built_in
 from rekindle_service.experiments.matrix import count
-from rekindle_service.experiments.submitter import submit_jobs
+from rekindle_service.experiments.submitter import known_experiment, submit_jobs
 from rekindle_service.jobs import actions
 from rekindle_service.run_readers.metrics import read_run_series
 from rekindle_service.store.tables import Experiment
@@ -43,11 +44,12 @@ ExperimentDep = Annotated[Experiment, Depends(find_experiment)]
 
 
 @router.post("/experiments", status_code=201)
+@SUBMISSIONS.route
 def submit_experiment(
-    state: AppStateDep, body: ExperimentCreate, response: Response, idempotency_key: IdempotencyKey = None
+    state: AppStateDep, body: ExperimentCreate, response: Response, idempotency_key: IdempotencyKeyDep
 ) -> ExperimentPublic:
     """Submit jobs that differ in some parameters: all of them, or none."""
-    experiment = state.store.experiments.by_key(idempotency_key)
+    experiment = known_experiment(state.store, idempotency_key)
     if experiment is None:
         experiment = submit_jobs(state.submitter, *plan_experiment(body, state.machine), idempotency_key)
         state.wake()

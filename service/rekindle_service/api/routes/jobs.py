@@ -6,7 +6,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Response
 
 from rekindle.contract.states import HOLDING_SLOTS, TERMINAL, JobIntent, JobState
-from rekindle_service.api.dependencies import AppState, AppStateDep, IdempotencyKey, JobDep, RunDirDep
+from rekindle_service.api.dependencies import AppState, AppStateDep, IdempotencyKeyDep, JobDep, RunDirDep
 from rekindle_service.api.pagination import Page, RowPageParamsDep
 from rekindle_service.api.problem_details import ProblemError
 from rekindle_service.api.request_conversion import submission_of
@@ -14,6 +14,7 @@ from rekindle_service.api.routes.snapshots import require_resumable
 from rekindle_service.api.schemas.jobs import JobPublic, QueueStats, SlotCount
 from rekindle_service.api.schemas.requests import JobCreate, JobPatch, ResumeRequest
 from rekindle_service.api.serializers import job_public
+from rekindle_service.api.worker_pools import SUBMISSIONS
 from rekindle_service.jobs import actions
 from rekindle_service.store import Store
 from rekindle_service.store.tables import Job
@@ -24,8 +25,9 @@ _PENDING = {JobIntent.HOLD: "held", JobIntent.DRAIN: "drained", JobIntent.CANCEL
 
 
 @router.post("/jobs", status_code=201)
+@SUBMISSIONS.route
 def submit_job(
-    state: AppStateDep, body: JobCreate, response: Response, idempotency_key: IdempotencyKey = None
+    state: AppStateDep, body: JobCreate, response: Response, idempotency_key: IdempotencyKeyDep
 ) -> JobPublic:
     """Submit a job. Its code is copied now: later edits do not affect it."""
     job = state.submitter.submit(submission_of(body), idempotency_key)
@@ -89,8 +91,10 @@ def drain_job(state: AppStateDep, job: JobDep) -> JobPublic:
 def resume_job(state: AppStateDep, job: JobDep, run_dir: RunDirDep, body: ResumeRequest | None = None) -> JobPublic:
     """Release a held job, or continue one that has ended, from its latest snapshot or from a given one."""
     if body is not None and body.snapshot is not None:
-        require_resumable(job, run_dir, body.snapshot)
-        return _changed(state, job, actions.resume_from(state.store, job, body.snapshot))
+        with actions.SNAPSHOTS_LOCK:
+            require_resumable(job, run_dir, body.snapshot)
+            resumed = actions.resume_from(state.store, job, body.snapshot)
+        return _changed(state, job, resumed)
     return _changed(state, job, actions.resume(state.store, job.id))
 
 

@@ -8,18 +8,19 @@ from typing import Annotated, BinaryIO, Literal
 
 from fastapi import APIRouter, Header, Query, Response
 from pydantic import StringConstraints
-from starlette.responses import StreamingResponse
 
 from rekindle.contract.run_dir.attempt_history import AttemptInfo
-from rekindle.contract.run_dir.paths import RunDir
+from rekindle.contract.run_dir.paths import STREAMS, RunDir
 from rekindle_service.api.byte_range import UnsatisfiableRangeError, parse_range
 from rekindle_service.api.dependencies import AttemptDep, AttemptNumber, JobDep, RankDep, RunDirDep, find_attempt
+from rekindle_service.api.downloads import Download
 from rekindle_service.api.pagination import Page, PageParamsDep, paginate
 from rekindle_service.api.problem_details import ProblemError, invalid_field
 from rekindle_service.api.schemas.ranks import RankMatches
 from rekindle_service.run_readers.log_search import SearchLimits, SearchPage, search
+from rekindle_service.run_readers.log_spans import Span, hole_at, span_at, total_size, without_holes
 from rekindle_service.run_readers.logs import iter_bytes, open_or_empty, read_chunk, size_of, tail_offset
-from rekindle_service.run_readers.ranks import STREAMS, rank_numbers, read_attempts
+from rekindle_service.run_readers.ranks import rank_numbers, read_attempts
 from rekindle_service.run_readers.zip_stream import Member, zip_stream
 
 router = APIRouter(tags=["logs"])
@@ -59,6 +60,8 @@ def read_log(
 ) -> Response:
     """Read a chunk of a rank's log as text, by byte offset; `X-Offset` and `X-Next-Offset` give its position.
 
+    Of a log larger than the setting `log_bytes` the middle is removed, and offsets stay: a chunk that would begin there
+    begins after it, at `X-Offset`, and `X-Removed-From` is where the removed part begins.
     A chunk ends between two characters. Bytes that are not UTF-8 are replaced by `?`, so a chunk has as many bytes as
     its part of the file. With `Range` the bytes are returned raw. A log that does not exist yet is empty.
     """
@@ -85,8 +88,10 @@ def _text_chunk(file: BinaryIO, offset: int, limit: int, tail: int | None) -> Re
         offset = tail_offset(file, tail, limit)
     if offset > (size := size_of(file)):
         raise _beyond_end(f"offset {offset}", size)
-    chunk = read_chunk(file, offset, limit)
+    hole, chunk = hole_at(file, offset), read_chunk(file, offset, limit)
     headers = {"X-Offset": str(chunk.offset), "X-Next-Offset": str(chunk.next_offset), "Accept-Ranges": "bytes"}
+    if hole is not None:
+        headers["X-Removed-From"] = str(hole.start)
     return Response(chunk.text, headers=headers, media_type=_TEXT)
 
 
@@ -99,13 +104,21 @@ def _raw_range(file: BinaryIO, header: str) -> Response | None:
         raise _beyond_end(f"the range {header[:100]!r}", size) from None
     if span is None:
         return None
-    start, end = span
+    part = span_at(file, span[0])
+    if part is None or part.start >= span[1]:
+        raise _removed(header, size, part)
+    start, end = part.start, min(part.end, span[1])
     headers = {
         "Content-Range": f"bytes {start}-{end - 1}/{size}",
-        "Content-Length": str(end - start),
         "X-Next-Offset": str(end),
     }
-    return StreamingResponse(iter_bytes(file, start, end), 206, headers, _TEXT)
+    return Download(iter_bytes(file, [Span(start, end)]), _TEXT, headers=headers, length=end - start, status_code=206)
+
+
+def _removed(header: str, size: int, following: Span | None) -> ProblemError:
+    rest = "nothing follows" if following is None else f"the next byte that is left is {following.start}"
+    detail = f"the range {header[:100]!r} was removed, since the log was larger than log_bytes; {rest}"
+    return ProblemError(416, "removed", detail, headers={"Content-Range": f"bytes */{size}"})
 
 
 def _beyond_end(position: str, size: int) -> ProblemError:
@@ -179,11 +192,11 @@ def _encode(query: str) -> bytes:
 def download_log(
     job: JobDep, run_dir: RunDirDep, attempt: AttemptDep, rank: RankDep, stream: Stream = "stdout"
 ) -> Response:
-    """Download a rank's log as a file, byte by byte as it was written."""
+    """Download a rank's log as a file, byte by byte as it was written; a line is in place of what was removed of it."""
     headers = attachment(f"job-{job.number}-attempt-{attempt.number}-rank-{rank}-{stream}.log")
     file = _open_log(run_dir, attempt, rank, stream)
-    size = size_of(file)
-    return StreamingResponse(iter_bytes(file, 0, size), 200, {**headers, "Content-Length": str(size)}, _RAW)
+    parts = list(without_holes(file))
+    return Download(iter_bytes(file, parts), _RAW, headers=headers, length=total_size(parts))
 
 
 @router.get("/jobs/{job_id}/logs.zip", response_class=Response, responses={200: {"content": {ZIP: {}}}})
@@ -191,7 +204,7 @@ def download_logs(job: JobDep, run_dir: RunDirDep, attempt: AttemptNumber = None
     """Download all logs of a job, or of one attempt: those of the ranks, of torchrun's agents and of the keeper."""
     attempts = read_attempts(run_dir).values() if attempt is None else [find_attempt(job, run_dir, attempt)]
     archive = zip_stream(run_dir.root, _log_files(run_dir, list(attempts)), compress=True)
-    return StreamingResponse(archive, 200, attachment(f"job-{job.number}-logs.zip"), ZIP)
+    return Download(archive, ZIP, headers=attachment(f"job-{job.number}-logs.zip"))
 
 
 def _log_files(run_dir: RunDir, attempts: list[AttemptInfo]) -> Iterator[Member]:

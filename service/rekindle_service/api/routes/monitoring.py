@@ -16,6 +16,7 @@ from rekindle.contract.states import HOLDING_SLOTS, JobState
 from rekindle_service.api.dependencies import AppState, AppStateDep
 from rekindle_service.api.problem_details import RESPONSES
 from rekindle_service.api.schemas.machine import Health, Readiness
+from rekindle_service.api.worker_pools import CHECKS
 from rekindle_service.sanitize import sanitize_line
 from rekindle_service.store import StorageError
 from rekindle_service.store.tables import Job
@@ -36,29 +37,42 @@ _JOB_GAUGES = {
 
 
 @router.get("/healthz")
-def healthz() -> Health:
-    """Check that the server responds."""
+async def healthz() -> Health:
+    """Check that the server responds."""  # a coroutine: it needs no thread, of which all may be busy
     return Health(status="ok", version=version("rekindle"))
 
 
 @router.get("/readyz", responses={503: {"model": Readiness}})
+@CHECKS.route
 def readyz(state: AppStateDep, response: Response) -> Readiness:
-    """Check that the server can accept jobs: the database responds, the scheduler runs, the disk has free space."""
+    """Check that the server can accept jobs: the database responds, the scheduler runs, the disk has free space.
+
+    The scheduler counts as stuck 30 seconds after its latest iteration. `jobs` names running jobs whose files do not
+    respond: they alone are affected.
+    """
     checks = {
         "database": _database(state),
-        "scheduler": "ok" if state.reconciler_alive() else "its thread has ended; see the server's log",
+        "scheduler": state.scheduler_health().problem() or "ok",
         "disk": state.home.lack_of_space() or "ok",
     }
     ready = all(result == "ok" for result in checks.values())
+    if (jobs := state.scheduler_health().jobs_problem()) is not None:
+        checks["jobs"] = jobs  # the others are looked after: the server is ready for more
     response.status_code = 200 if ready else 503
-    return Readiness(status="ready" if ready else "not ready", checks=checks)
+    return Readiness(status="ready" if ready else "not ready", checks=checks, warnings=_warnings(state))
+
+
+def _warnings(state: AppState) -> list[str]:
+    """Without a token nobody learns which job it is about."""
+    stuck = len(state.retention.deletions.stuck())
+    return [f"{stuck} directories cannot be deleted; see the page Disk"] if stuck else []
 
 
 def _database(state: AppState) -> str:
     try:
-        state.store.version()
+        state.store.check()
     except StorageError as error:
-        return "full" if error.full else "unavailable"
+        return error.state
     return "ok"
 
 
@@ -91,8 +105,13 @@ class MetricsCollector(Collector):
 def _server(state: AppState) -> Iterator[Metric]:
     yield InfoMetricFamily("rekindle_build", "Version of rekindle", {"version": version("rekindle")})
     yield GaugeMetricFamily("rekindle_start_time_seconds", "Start time of the server since the epoch", state.started_at)
-    alive = state.reconciler_alive()
-    yield GaugeMetricFamily("rekindle_scheduler_up", "Whether the loop that schedules and monitors jobs runs", alive)
+    health = state.scheduler_health()
+    up = health.problem() is None
+    yield GaugeMetricFamily("rekindle_scheduler_up", "Whether the loop that schedules and monitors jobs runs", up)
+    yield GaugeMetricFamily("rekindle_scheduler_age_seconds", "Time since its latest iteration ended", health.age)
+    stuck, failing = len(health.stuck), health.failing
+    yield GaugeMetricFamily("rekindle_jobs_unresponsive", "Running jobs whose files do not respond", stuck)
+    yield GaugeMetricFamily("rekindle_scheduler_failing", "Jobs and duties that the scheduler failed at", failing)
     free = shutil.disk_usage(state.home.root).free
     yield GaugeMetricFamily("rekindle_home_free_bytes", "Free space on the disk of all runs", free)
 

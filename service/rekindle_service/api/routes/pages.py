@@ -35,6 +35,7 @@ _PAGES = {
     "/submit": "submit.html",
     "/compare": "compare.html",
     "/machine": "machine.html",
+    "/disk": "disk.html",
     "/experiments": "experiments.html",
     "/experiments/{experiment_id}": "experiment.html",
     "/login": "login.html",

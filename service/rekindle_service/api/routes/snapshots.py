@@ -4,12 +4,12 @@ from dataclasses import asdict
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Response
-from starlette.responses import StreamingResponse
 
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.contract.run_dir.snapshots import read_pins
 from rekindle.contract.states import TERMINAL, JobIntent, JobState
 from rekindle_service.api.dependencies import JobDep, RunDirDep
+from rekindle_service.api.downloads import Download
 from rekindle_service.api.pagination import PageParamsDep, paginate
 from rekindle_service.api.problem_details import ProblemError
 from rekindle_service.api.routes.logs import ZIP, attachment
@@ -60,8 +60,8 @@ def download_snapshot(job: JobDep, run_dir: RunDirDep, step: Step) -> Response:
     if files is None:
         raise _unknown_snapshot(job, step)
     members = [Member(f"{path.parent.name}/{path.name}", path) for path in files]
-    archive = zip_stream(run_dir.root, members, compress=False)
-    return StreamingResponse(archive, 200, attachment(f"job-{job.number}-step-{step}.zip"), ZIP)
+    archive = zip_stream(run_dir.root, members, compress=False, complete=True)
+    return Download(archive, ZIP, headers=attachment(f"job-{job.number}-step-{step}.zip"))
 
 
 def _unknown_snapshot(job: Job, step: int) -> ProblemError:

@@ -5,6 +5,8 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainSerializer
 
+from rekindle.contract.run_dir.json_records import bounded_json
+
 
 class ResponseModel(BaseModel):
     """Base of models that are read from the attributes of a row or a record."""
@@ -42,5 +44,5 @@ Utf8Str = Annotated[str, BeforeValidator(replace_surrogates)]
 MetricPoint = tuple[int, int | None, float, float | None]
 """Step, epoch, seconds since the epoch, value (null where it is not finite)."""
 
-JsonObject = Annotated[dict[str, Any], BeforeValidator(replace_surrogates)]
+JsonObject = Annotated[dict[str, Any], BeforeValidator(bounded_json)]
 """A JSON object from a job's files."""

@@ -93,7 +93,11 @@ class Health(BaseModel):
 
 
 class Readiness(BaseModel):
-    """Whether the server can accept jobs; `checks` has `ok` or what is wrong, by check."""
+    """Whether the server can accept jobs; `checks` has `ok` or what is wrong, by check.
+
+    `warnings` is what needs attention but keeps no job waiting.
+    """
 
     status: Literal["ready", "not ready"]
     checks: dict[str, str]
+    warnings: list[str] = []

@@ -7,9 +7,9 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from pydantic_core import PydanticCustomError
 
 from rekindle.contract.chaos import RANK_FAULTS, Fault
+from rekindle.contract.job import MAX_RANKS
 from rekindle.contract.score import metric_of
 
-MAX_RANKS = 4096
 MAX_NAME_LENGTH = 200
 _MAX_FILE_NAME_LENGTH = 255  # bytes
 _SLOTS = re.compile(r"cuda:\d{1,4}(,cuda:\d{1,4})*|cpu:\d{1,4}(,cpu:\d{1,4})*", re.ASCII)

@@ -56,7 +56,7 @@ def software(python: str) -> list[Finding]:
 
 def _probe(python: str) -> dict[str, Any]:
     command = [python, "-P", "-W", "ignore", "-c", _PROBE, *PACKAGES]
-    environment = clean_environment(os.environ)
+    environment = {"GLOO_SOCKET_IFNAME": "lo", **clean_environment(os.environ)}  # as in a job
     done = subprocess.run(
         command, stdin=subprocess.DEVNULL, capture_output=True, env=environment, timeout=_TIMEOUT, check=True
     )
@@ -109,5 +109,5 @@ def check_cuda(cuda: dict[str, Any], present: int) -> Finding:
 def check_gloo(error: str | None) -> Finding:
     if error is None:
         return ok("gloo", "a process group of one rank works")
-    advice = "Make the host name resolve (/etc/hosts), or name a network interface in GLOO_SOCKET_IFNAME."
+    advice = "Bring the loopback interface up (`ip link set lo up`), or name another one in GLOO_SOCKET_IFNAME."
     return problem("gloo", f"no process group can be created: {error}", advice)

@@ -9,16 +9,18 @@ from pathlib import Path
 
 from rekindle.contract.files import read_json
 from rekindle.contract.locks import lock_holder
+from rekindle.contract.punch_hole import can_punch_holes
 from rekindle_service.cli.background_server import running_server
 from rekindle_service.cli.checks.finding import Finding, at_least, ok, problem, warning
 from rekindle_service.cli.formatting import size
-from rekindle_service.config.home import Home
+from rekindle_service.config.home import DELETED, Home
 
 _MB = 10**6
 _WRITES = 7
 _NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs", "lustre", "glusterfs", "ceph"})
 _MEMORY = frozenset({"tmpfs", "ramfs"})
 _MIN_FREE_FILES = 10_000
+_DELETION_SECONDS = 600
 _OTHER_USERS = 0o077
 
 # --- the disk
@@ -111,7 +113,21 @@ def home_access(home: Home) -> list[Finding]:
     if not home.root.exists():
         return [ok("home", f"{home.root} does not exist yet: the first `rekindle serve` creates it")]
     paths = {"home": home.root, "token": home.token, "server.json": home.server_json}
-    return [*(private(name, path) for name, path in paths.items() if path.exists()), server(home)]
+    return [*(private(name, path) for name, path in paths.items() if path.exists()), server(home), *deletions(home)]
+
+
+def deletions(home: Home) -> list[Finding]:
+    """Directories of deleted jobs that nothing removes, and whether the space of logs can be bounded."""
+    left = sorted(home.runs.glob(f"{DELETED}*")) if home.runs.is_dir() else []
+    old = [path for path in left if time.time() - path.lstat().st_ctime > _DELETION_SECONDS]
+    if old:
+        detail = f"{len(old)} directories of deleted jobs are still there, such as {old[0]}"
+        advice = "The page Disk shows why: a file system is mounted there, or files belong to another user."
+        return [warning("deletions", detail, advice)]
+    if home.runs.is_dir() and not can_punch_holes(home.runs):
+        advice = "The setting log_bytes has no effect there: a script that prints without end fills the disk."
+        return [warning("logs", f"the file system of {home.runs} cannot free a part of a file", advice)]
+    return [ok("deletions", "nothing waits to be removed")]
 
 
 def private(name: str, path: Path) -> Finding:

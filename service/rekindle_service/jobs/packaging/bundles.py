@@ -4,7 +4,6 @@ import hashlib
 import os
 import re
 import shutil
-import time
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,9 +15,6 @@ from rekindle.contract.files import fsync_directory
 from rekindle_service.config.home import Home
 from rekindle_service.jobs.packaging.code_copy import MAX_BYTES, MAX_FILES
 from rekindle_service.jobs.packaging.unpack import Limits, unpack
-
-KEPT_SECONDS = 7 * 24 * 3600
-"""Seconds for which a bundle without a job is kept after its last use."""
 
 _ID = re.compile(r"sha256:([0-9a-f]{64})")
 _LIMITS = Limits(bytes=MAX_BYTES, entries=2 * MAX_FILES)  # directories count, too
@@ -71,7 +67,7 @@ class Bundles:
     def commit(self, upload: Upload) -> bool:
         """Unpack and store it. False: the same bundle existed already. Raises UnpackingError and OSError."""
         upload.close()
-        final = self._path(upload.id)
+        final = self.path(upload.id)
         if self.directory(upload.id) is not None:
             return False
         code = upload.directory / "code"
@@ -90,31 +86,32 @@ class Bundles:
         if not is_bundle_id(bundle_id):
             return None
         try:
-            os.utime(self._path(bundle_id))
+            os.utime(self.path(bundle_id))
         except FileNotFoundError:
             return None
-        return self._path(bundle_id)
+        return self.path(bundle_id)
 
-    def gc(self, needed: Collection[str], now: float | None = None) -> list[str]:
-        """Remove the bundles that are neither ``needed`` nor used lately; returns their ids."""
-        gone = []
-        used_since = (time.time() if now is None else now) - KEPT_SECONDS
-        for path in self.home.bundles.glob("*"):
-            bundle_id = f"sha256:{path.name}"
-            if is_bundle_id(bundle_id) and bundle_id not in needed and path.stat().st_mtime < used_since:
-                removed = path.with_name(f"{_PARTIAL}{path.name}")
-                path.rename(removed)
-                shutil.rmtree(removed, ignore_errors=True)
-                gone.append(bundle_id)
-        return gone
+    def unused(self, needed: Collection[str], used_since: float) -> list[Path]:
+        """The bundles that are neither ``needed``, by id, nor used since that time (seconds since the epoch)."""
+        return [
+            path
+            for path in sorted(self.home.bundles.glob("*"))
+            if is_bundle_id(bundle_id := bundle_id_of(path))
+            and bundle_id not in needed
+            and path.stat().st_mtime < used_since
+        ]
 
     def remove_partial(self) -> None:
         """Remove what a killed server left partly received or removed. Precondition: no server runs in this home."""
         for path in self.home.bundles.glob(f"{_PARTIAL}*"):
             shutil.rmtree(path, ignore_errors=True)
 
-    def _path(self, bundle_id: str) -> Path:
+    def path(self, bundle_id: str) -> Path:
         return self.home.bundles / bundle_id.removeprefix("sha256:")
+
+
+def bundle_id_of(path: Path) -> str:
+    return f"sha256:{path.name}"
 
 
 def is_bundle_id(text: str) -> bool:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from rekindle.contract.files import fsync_directory
 from rekindle_service.jobs.packaging.ignore_rules import IGNORE_FILE, CopyOptions, IgnoreRules, PatternError
+from rekindle_service.jobs.resources import raise_if_lacking
 
 MAX_BYTES = 200 * 1000 * 1000
 MAX_FILES = 20_000
@@ -76,6 +77,7 @@ def scan_tree(root: Path, exclude: Path, options: CopyOptions = _ALL) -> Invento
     except PatternError as error:
         raise CodeCopyError("must have valid patterns in its ignore files", str(error)) from error
     except OSError as error:
+        raise_if_lacking(error)
         raise CodeCopyError("must be readable throughout", f"{error.filename}: {error.strerror}") from error
     if len(inventory.files) > MAX_FILES or inventory.bytes > MAX_BYTES:
         raise _too_big(inventory)

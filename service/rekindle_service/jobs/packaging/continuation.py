@@ -12,7 +12,9 @@ from rekindle.contract.files import atomic_write, fsync_directory
 from rekindle.contract.locks import lock_holder
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.contract.run_dir.snapshots import MANIFEST, SnapshotDir, step_of
+from rekindle.contract.safe_open import open_regular
 from rekindle.contract.states import TERMINAL, JobIntent, JobState
+from rekindle_service.config.home import Home
 from rekindle_service.jobs.packaging.code_copy import EXCLUDED
 from rekindle_service.jobs.packaging.code_diff import read_manifest
 from rekindle_service.jobs.packaging.manifest import CodeFile, describe
@@ -25,7 +27,7 @@ _INTERNAL = (".tmp-", ".old-", ".trash-", "quarantine-")  # of a snapshot direct
 _NAMED_CONFLICTS = 5
 
 
-def check_stopped(job: Job | None, job_id: str, run_dir: RunDir) -> list[FieldError]:
+def check_stopped(job: Job | None, job_id: str, home: Home) -> list[FieldError]:
     """A job that may write any moment cannot be continued by another."""
     if job is None:
         return [FieldError(_FIELD, "must name a job that exists", job_id, "list them with: rekindle ps -a")]
@@ -33,7 +35,7 @@ def check_stopped(job: Job | None, job_id: str, run_dir: RunDir) -> list[FieldEr
     if job.state not in TERMINAL and not held:
         what_to_do = f"rekindle drain {job.number} (or cancel), then rekindle wait {job.number}, then submit again"
         return [FieldError(_FIELD, f"must have stopped, and job {job.number} is {job.state}", job_id, what_to_do)]
-    if lock_holder(run_dir.keeper_lock) is not None:
+    if lock_holder(home.run_dir(job.id).keeper_lock) is not None:
         rule = f"must have stopped, and the keeper of job {job.number} is still ending it"
         return [FieldError(_FIELD, rule, job_id, "submit again in a minute")]
     return []
@@ -108,7 +110,7 @@ def _find_own_checkpoints(old: RunDir, new: RunDir, transfer: _Transfer) -> None
 
 def _files(directory: Path) -> Iterator[Path]:
     """Regular files and links below, but for caches and compiled files. Raises OSError."""
-    if not directory.is_dir():  # of snapshots, where the job never started
+    if directory.is_symlink() or not directory.is_dir():  # of snapshots, where the job never started
         return
     for parent, directories, names in os.walk(directory, onerror=_raise):
         directories[:] = [name for name in directories if name not in EXCLUDED]
@@ -157,20 +159,26 @@ def _make_room(target: Path) -> None:
 
 def _copy(source: Path, target: Path) -> None:
     """With its times, by which the latest checkpoint is found. Blocks are shared where the file system can."""
-    with source.open("rb") as reader, target.open("xb") as writer:
+    with open_regular(source) as reader, target.open("xb") as writer:
         try:
             while os.copy_file_range(reader.fileno(), writer.fileno(), 1 << 30):
                 pass
         except OSError:
             shutil.copyfileobj(reader, writer, 1 << 20)
         writer.flush()
-        shutil.copystat(source, target)
+        shutil.copystat(source, target, follow_symlinks=False)
         os.fsync(writer.fileno())
+
+
+def _is_plain(path: Path) -> bool:
+    """A file or directory, and no link that the job has put there to something that it cannot read itself."""
+    mode = path.lstat().st_mode if os.path.lexists(path) else 0
+    return stat.S_ISREG(mode) or stat.S_ISDIR(mode)
 
 
 def _link(source: Path, target: Path) -> None:
     try:
-        os.link(source, target)
+        os.link(source, target, follow_symlinks=False)
     except PermissionError:  # a file system without hard links
         _copy(source, target)
 
@@ -178,14 +186,15 @@ def _link(source: Path, target: Path) -> None:
 def _link_snapshots(old: RunDir, new: RunDir, job_id: str) -> None:
     """By hard links: a committed snapshot is never written to again. The manifest is the new job's own."""
     before, after = SnapshotDir(old.snapshots), SnapshotDir(new.snapshots)
-    for step in before.steps():
+    for step in before.steps() if _is_plain(before.root) else []:
         manifest = before.manifest(step)
-        if manifest is None:
+        sources = [] if manifest is None else [before.path(step) / name for name in manifest.files]
+        if manifest is None or not all(_is_plain(source) for source in [before.path(step), *sources]):
             continue
         target = after.path(step)
         target.mkdir(mode=0o700, parents=True)
-        for name in manifest.files:
-            _link(before.path(step) / name, target / name)
+        for source in sources:
+            _link(source, target / source.name)
         atomic_write(target / MANIFEST, replace(manifest, job_id=job_id).encoded())
     if new.snapshots.is_dir():
         fsync_directory(new.snapshots)

@@ -5,13 +5,20 @@ import re
 import resource
 import signal
 import subprocess
-from contextlib import suppress
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from rekindle.contract.environment import clean_environment
-from rekindle_service.jobs.submission import FieldError, SubmissionError
+from rekindle_service.jobs.submission import BusyError, FieldError, SubmissionError
 
-_TIMEOUT = 120
+_TIMEOUT = 120  # seconds for all of one checkout
+_MAX_CHECKOUTS = 4
+_MAX_WAITING = 4
+_MAX_WAIT_SECONDS = 10.0
 _MAX_BYTES = 1 << 30  # of one file that git writes; all that it fetches comes in one
 _HOST = r"[A-Za-z0-9\[][^\s/@]*"  # begins with no dash, which ssh would take for an option
 _URL = re.compile(rf"https://{_HOST}/\S+|ssh://([\w.-]+@)?{_HOST}/\S+|[\w.-]+@{_HOST}:\S+|file:///\S+", re.ASCII)
@@ -23,15 +30,54 @@ def check_out(url: str, ref: str | None, directory: Path) -> str:
     """Fetch one commit into the new ``directory`` and return its full id.
 
     Without submodules, history and hooks. ``ref`` is a branch, a tag or a full commit id; None: the default branch.
-    git asks nothing: what needs a password has to be set up for the server's user. Raises SubmissionError.
+    git asks nothing: what needs a password has to be set up for the server's user. Raises SubmissionError
+    and BusyError.
     """
     _check_names(url, ref)
-    _git(url, "init", "--quiet", "--template=", "--", str(directory))
-    at = ("-C", str(directory))
-    _git(url, *at, "fetch", "--quiet", "--depth=1", "--no-tags", "--no-recurse-submodules", "--", url, ref or "HEAD")
-    commit = _git(url, *at, "rev-parse", "--verify", "FETCH_HEAD^{commit}").strip()
-    _git(url, *at, "checkout", "--quiet", "--detach", commit)
-    return commit
+    with _SLOTS.taken():
+        git = _Git(url, time.monotonic() + _TIMEOUT)
+        git.run("init", "--quiet", "--template=", "--", str(directory))
+        at = ("-C", str(directory))
+        fetch = ("fetch", "--quiet", "--depth=1", "--no-tags", "--no-recurse-submodules")
+        git.run(*at, *fetch, "--", url, ref or "HEAD")
+        commit = git.run(*at, "rev-parse", "--verify", "FETCH_HEAD^{commit}").strip()
+        git.run(*at, "checkout", "--quiet", "--detach", commit)
+        return commit
+
+
+class _Slots:
+    """How many checkouts may run at once: a host that does not answer holds each of them for two minutes."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._running = 0
+        self._waiting = 0
+
+    @contextmanager
+    def taken(self) -> Iterator[None]:
+        """Raises BusyError where none becomes free soon, or as many others as may are waiting already."""
+        with self._changed:
+            if self._running >= _MAX_CHECKOUTS and not self._wait():
+                raise BusyError(f"{_MAX_CHECKOUTS} other submissions are being fetched from git")
+            self._running += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._running -= 1
+                self._changed.notify()
+
+    def _wait(self) -> bool:
+        if self._waiting >= _MAX_WAITING:
+            return False
+        self._waiting += 1
+        try:
+            return self._changed.wait_for(lambda: self._running < _MAX_CHECKOUTS, _MAX_WAIT_SECONDS)
+        finally:
+            self._waiting -= 1
+
+
+_SLOTS = _Slots()
 
 
 def _check_names(url: str, ref: str | None) -> None:
@@ -42,33 +88,45 @@ def _check_names(url: str, ref: str | None) -> None:
         raise _rejection("code.ref", "must be a branch, a tag or a full commit id", ref, "")
 
 
-def _git(url: str, *words: str) -> str:
-    """Its output. Raises SubmissionError with what git says."""
-    try:
-        process = subprocess.Popen(
-            ["git", *(word for setting in _SETTINGS for word in ("-c", setting)), *words],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=_environment(),
-            start_new_session=True,
-            text=True,
-            errors="replace",
-        )
-    except OSError as error:
-        raise _rejection("code.git", "needs git on the server's machine", url, str(error)) from error
-    with suppress(ProcessLookupError):
-        resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (_MAX_BYTES, _MAX_BYTES))
-    try:
-        output, stderr = process.communicate(timeout=_TIMEOUT)
-    except subprocess.TimeoutExpired as error:
-        rule = f"must be fetched within {_TIMEOUT} s"
-        raise _rejection("code.git", rule, url, "it was not: is the host reachable from the server?") from error
-    finally:
-        _end(process)
-    if process.returncode != 0:
-        raise _rejection("code.git", "must be a repository and ref that git can fetch", url, stderr.strip()[-500:])
-    return output
+@dataclass(frozen=True, slots=True)
+class _Git:
+    """The git commands of one checkout, which has to be over at ``deadline`` (seconds of CLOCK_MONOTONIC)."""
+
+    url: str
+    deadline: float
+
+    def run(self, *words: str) -> str:
+        """The output of one command. Raises SubmissionError with what git says."""
+        process = self._start(*words)
+        with suppress(ProcessLookupError):
+            resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (_MAX_BYTES, _MAX_BYTES))
+        try:
+            output, stderr = process.communicate(timeout=max(self.deadline - time.monotonic(), 0))
+        except subprocess.TimeoutExpired as error:
+            rule = f"must be fetched within {_TIMEOUT} s"
+            hint = "it was not: is the host reachable from the server?"
+            raise _rejection("code.git", rule, self.url, hint) from error
+        finally:
+            _end(process)
+        if process.returncode != 0:
+            rule = "must be a repository and ref that git can fetch"
+            raise _rejection("code.git", rule, self.url, stderr.strip()[-500:])
+        return output
+
+    def _start(self, *words: str) -> "subprocess.Popen[str]":
+        try:
+            return subprocess.Popen(
+                ["git", *(word for setting in _SETTINGS for word in ("-c", setting)), *words],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env=_environment(),
+                start_new_session=True,
+                text=True,
+                errors="replace",
+            )
+        except OSError as error:
+            raise _rejection("code.git", "needs git on the server's machine", self.url, str(error)) from error
 
 
 def _end(process: "subprocess.Popen[str]") -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import stat
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
@@ -65,10 +66,8 @@ def _send(fifo: Path, value: dict[str, Any]) -> bool:
     line = json.dumps(value).encode() + b"\n"
     if len(line) > MAX_MESSAGE_BYTES:
         raise ValueError(f"a control message has at most {MAX_MESSAGE_BYTES} bytes, this one has {len(line)}")
-    try:
-        fd = os.open(fifo, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        return False
-    with suppress(OSError), os.fdopen(fd, "wb", buffering=0) as pipe:
-        return pipe.write(line) == len(line)
+    with suppress(OSError):
+        fd = os.open(fifo, os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(fd, "wb", buffering=0) as pipe:  # a job may have put a file or a link there
+            return stat.S_ISFIFO(os.fstat(fd).st_mode) and pipe.write(line) == len(line)
     return False

@@ -2,22 +2,32 @@
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, TypeVar, dataclass_transform
 
 from rekindle.contract.chaos import Fault
-from rekindle.contract.files import append_line, read_lines
+from rekindle.contract.files import append_line, complete_lines, parse_json
+from rekindle.contract.job import MAX_RANKS
 from rekindle.contract.outcome import Outcome, Progress
 from rekindle.contract.processes import ProcessIdentity
-from rekindle.contract.run_dir.json_records import RECORD_TYPES_OF_0_1, Count, Range, structure
+from rekindle.contract.run_dir.json_records import RECORD_TYPES_OF_0_1, Count, Line, Range, Sentences, structure
+from rekindle.contract.run_dir.paths import MAX_ATTEMPT
+from rekindle.contract.safe_open import open_regular
 from rekindle.contract.states import TERMINAL, JobState
 
 R = TypeVar("R", bound="Record")
 
+MAX_JOURNAL_BYTES = 1 << 28
+"""Beyond them nothing is read: a keeper writes a few kilobytes for each attempt."""
+_MAX_PROBLEM = 300  # characters
+
 Number = Annotated[int, Range(0, 1 << 31)]
-WorldSize = Annotated[int, Range(0, 1 << 16)]
+AttemptNumber = Annotated[int, Range(0, MAX_ATTEMPT)]
+Rank = Annotated[int, Range(0, MAX_RANKS - 1)]
+WorldSize = Annotated[int, Range(0, MAX_RANKS)]
 
 
 class RecordType(StrEnum):
@@ -53,7 +63,7 @@ class Record:
 class AttemptRecord(Record):
     """A record about one attempt."""
 
-    attempt: Number
+    attempt: AttemptNumber
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +72,11 @@ class Malformed(Record):
 
     kind: str
     problem: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Skipped(Record):
+    """Nothing: the lines up to ``end`` hold no record."""
 
 
 _RECORDS: dict[str, type[Record]] = {}
@@ -99,8 +114,8 @@ class RolledBack(Record):
 class AttemptStarted(AttemptRecord):
     run: Number
     world_size: WorldSize
-    devices: list[str]
-    generation: str = ""
+    devices: list[Line]
+    generation: Line = ""
     warm: bool = True  # forked from a parent that had imported torch
 
 
@@ -108,8 +123,8 @@ class AttemptStarted(AttemptRecord):
 class RankProcess:
     """A rank's process, as its keeper found it."""
 
-    rank: Number
-    local_rank: Number
+    rank: Rank
+    local_rank: Rank
     pid: Number
     start_time: int
 
@@ -124,7 +139,7 @@ class SnapshotSkipped(AttemptRecord):
     """A damaged snapshot was skipped for the one before."""
 
     step: Count
-    reason: str
+    reason: Sentences
 
 
 @_record(RecordType.RESUMED)
@@ -138,30 +153,30 @@ class Resumed(AttemptRecord):
 class CheckpointLoaded(AttemptRecord):
     """The script has loaded this checkpoint of its own; the last record of an attempt counts."""
 
-    path: str  # relative to the working directory where it is in it
+    path: Line  # relative to the working directory where it is in it
 
 
 @_record(RecordType.CHECKPOINT_TORN)
 class CheckpointTorn(AttemptRecord):
     """Before the attempt: a checkpoint that an earlier one was writing when it ended was moved away."""
 
-    path: str
-    moved_to: str
-    written_by: Number = 0  # the earlier attempt
+    path: Line
+    moved_to: Line
+    written_by: AttemptNumber = 0  # the earlier attempt
 
 
 @_record(RecordType.STOP_REQUESTED)
 class StopRequested(AttemptRecord):
     """The ranks are about to get SIGTERM, or the keeper itself got it: exit code 0 is no success from now on."""
 
-    ending: str  # "drain", "cancel", "time_limit", "shutdown"
+    ending: Line  # "drain", "cancel", "time_limit", "shutdown"
 
 
 @_record(RecordType.RANK_EXITED)
 class RankExited(AttemptRecord):
-    rank: Number
+    rank: Rank
     exit_code: int | None = None
-    signal: str | None = None  # "SIGKILL"
+    signal: Line | None = None  # "SIGKILL"
     killed: bool = False  # by the keeper
 
 
@@ -182,7 +197,7 @@ class AttemptEnded(AttemptRecord):
 
 @_record(RecordType.STRAGGLER)
 class Straggler(AttemptRecord):
-    rank: Number
+    rank: Rank
     share: float | None  # of the time that the others wait for it; None once they no longer do
 
 
@@ -191,13 +206,13 @@ class FaultInjected(AttemptRecord):
     """On a user's request. ``snapshot``: the step of the damaged one."""
 
     fault: Fault
-    rank: Number | None = None
+    rank: Rank | None = None
     snapshot: Count | None = None
 
 
 @_record(RecordType.RETRY_DECIDED)
 class RetryDecided(AttemptRecord):
-    reason: str
+    reason: Sentences
     next_try_at: float  # seconds since the epoch
     delay: float = 0.0  # seconds
 
@@ -208,7 +223,7 @@ class JobEnded(Record):
 
     run: Number
     state: JobState
-    reason: str
+    reason: Sentences
     outcome: Outcome | None = None
 
     def __post_init__(self) -> None:
@@ -227,13 +242,32 @@ class Journal:
         append_line(self._path, {"type": record_type, "at": time.time() if at is None else at, **fields})
 
 
-def read_journal(path: Path, offset: int = 0) -> Iterator[Record]:
-    """Every complete record from byte ``offset`` on. Torn lines and unknown types are skipped."""
-    for end, line in read_lines(path, offset):
-        kind = str(line.get("type"))
-        kind = RECORD_TYPES_OF_0_1.get(kind, kind)
-        if kind in _RECORDS:
-            try:
-                yield structure(_RECORDS[kind], {**line, "end": end})
-            except ValueError as error:
-                yield Malformed(at=0.0, end=end, kind=kind, problem=str(error))
+def read_journal(path: Path, offset: int = 0, *, max_bytes: int = MAX_JOURNAL_BYTES) -> Iterator[Record]:
+    """Every complete record from byte ``offset`` on. Torn lines and unknown types are skipped.
+
+    No record that begins ``max_bytes`` after ``offset`` or later is read, nor one that begins after
+    ``MAX_JOURNAL_BYTES``: the last record is then a ``Skipped`` where none ends there, so that a reader can continue.
+    """
+    stop = min(offset + max_bytes, MAX_JOURNAL_BYTES)
+    reached = read = offset
+    with suppress(FileNotFoundError), open_regular(path) as file:
+        for reached, line in complete_lines(file, offset, end=stop):
+            if (record := _parse(line, reached)) is not None:
+                read = reached
+                yield record
+        if reached > read and reached >= stop:
+            yield Skipped(at=0.0, end=reached)
+
+
+def _parse(line: bytes, end: int) -> Record | None:
+    value = parse_json(line)
+    if not isinstance(value, dict):
+        return None
+    kind = str(value.get("type"))
+    kind = RECORD_TYPES_OF_0_1.get(kind, kind)
+    if kind not in _RECORDS:
+        return None
+    try:
+        return structure(_RECORDS[kind], {**value, "end": end})
+    except ValueError as error:
+        return Malformed(at=0.0, end=end, kind=kind, problem=str(error)[:_MAX_PROBLEM])

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields
 from enum import StrEnum
 from functools import cache, partial
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self, TypeVar, cast, get_args, get_origin, get_type_hints
 
@@ -22,6 +23,10 @@ RECORD_TYPES_OF_0_1 = {"rewound": "rolled_back"}
 _MAX_BYTES = 1 << 20  # of a record
 _INT_BOUND = 1 << 63
 _FLOAT_BOUND = 1e300
+_MAX_ITEMS = 1 << 16  # of a list
+_MAX_DEPTH = 32  # of a value of any kind: what answers with it, or stores it, has limits of its own
+_MAX_VALUES = 1 << 16  # within a value of any kind
+_MAX_CHARACTERS = 1 << 20  # of all text within a value of any kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +42,19 @@ class Range:
         return value
 
 
+@dataclass(frozen=True, slots=True)
+class MaxLength:
+    """Annotates text with the number of characters after which it is cut off: a record is not lost for its words."""
+
+    characters: int
+
+    def check(self, value: str) -> str:
+        return value[: self.characters]
+
+
+Line = Annotated[str, MaxLength(1000)]  # what a page shows in one line
+PathText = Annotated[str, MaxLength(4096)]
+Sentences = Annotated[str, MaxLength(20_000)]
 Count = Annotated[int, Range(0, 1 << 53)]  # what a database and JavaScript can hold
 Amount = Annotated[float, Range(0, 1e15)]
 
@@ -69,7 +87,8 @@ def structure(cls: type[T], value: Any) -> T:
     """The JSON object ``value`` as the dataclass ``cls``.
 
     Keys that ``cls`` does not have are ignored: a keeper outlives the upgrade of its server, and the reverse.
-    Numbers are finite and of bounded size, text is free of half surrogate pairs, which no file or database takes.
+    Numbers are finite and of bounded size, text is free of half surrogate pairs, which no file or database takes, and
+    what may be any value is cut off where it is too large or too deep.
     Raises ValueError where ``value`` is no object, a field is missing or has another type than ``cls`` says.
     """
     if not isinstance(value, dict):
@@ -108,7 +127,7 @@ def _reader(hint: Any) -> _Reader:
         return lambda value: {_text(key): item(each) for key, each in _require(dict, value).items()}
     item = _reader(arguments[0])
     if origin is list:
-        return lambda value: [item(each) for each in _require(list, value)]
+        return lambda value: [item(each) for each in _short(_require(list, value))]
     if origin is Annotated:
         return lambda value: arguments[1].check(item(value))
     return lambda value: None if value is None else item(value)  # ``X | None``: the contract has no other union
@@ -136,22 +155,51 @@ def _text(value: Any) -> str:
     return _require(str, value).encode(errors="replace").decode()
 
 
-def _any(value: Any) -> Any:
-    """``value`` with null for every number that JSON has no form for, or that is too large."""
-    match value:
-        case str():
-            return _text(value)
-        case list():
-            return [_any(item) for item in value]
-        case dict():
-            return {_text(key): _any(item) for key, item in value.items()}
-        case int() | float() if not abs(value) < _FLOAT_BOUND:
+def _short(items: list[Any]) -> list[Any]:
+    if len(items) > _MAX_ITEMS:
+        raise ValueError(f"a list has at most {_MAX_ITEMS} items, this one has {len(items)}")
+    return items
+
+
+class _AnyValue:
+    """Copies a value of any kind, without what is too much of it."""
+
+    def __init__(self) -> None:
+        self._values, self._characters = _MAX_VALUES, _MAX_CHARACTERS
+
+    def copy(self, value: Any, depth: int = 0) -> Any:
+        """``value`` with null for each part that is too deep, too large a number, or beyond what is left to copy."""
+        self._values -= 1
+        if depth > _MAX_DEPTH or self._values < 0:
             return None
-        case _:
-            return value
+        match value:
+            case str():
+                return self._text(value)
+            case list():
+                return [self.copy(item, depth + 1) for item in value[: max(self._values, 0)]]
+            case dict():
+                items = islice(value.items(), max(self._values, 0))
+                return {self._text(key): self.copy(item, depth + 1) for key, item in items}
+            case int() | float() if not abs(value) < _FLOAT_BOUND:
+                return None
+            case _:
+                return value
+
+    def _text(self, value: str) -> str:
+        text = _text(value)[: self._characters]
+        self._characters -= len(text)
+        return text
+
+
+def bounded_json(value: Any) -> Any:
+    """``value``, that a job may have written, as far as answers and databases take it; null stands for the rest.
+
+    Unpaired surrogates are replaced; lists and objects are at most 32 deep.
+    """
+    return _AnyValue().copy(value)
 
 
 _NAMES = {dict: "an object", list: "a list", str: "text", bool: "a boolean"}
 _SCALARS: dict[Any, _Reader] = {
-    int: _whole_number, float: _number, str: _text, bool: partial(_require, bool), Any: _any,
+    int: _whole_number, float: _number, str: _text, bool: partial(_require, bool), Any: bounded_json,
 }  # fmt: skip

@@ -5,7 +5,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rekindle.contract.job import MAX_RANKS
 from rekindle.contract.safe_open import list_numbers
+
+MAX_ATTEMPT = 1 << 16  # the greatest number that an attempt may have: a job that fails every minute has it in six weeks
+STREAMS = ("stdout", "stderr")
 
 _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  # whoever uses it checks that it owns the directory in it
 
@@ -39,7 +43,7 @@ class RankDir:
 
     def log(self, stream: str) -> Path:
         """Raw output bytes; ``stream`` is ``stdout`` or ``stderr``."""
-        if stream not in ("stdout", "stderr"):
+        if stream not in STREAMS:
             raise ValueError(f"stream must be 'stdout' or 'stderr', not {stream!r}")
         return self.root / f"{stream}.log"
 
@@ -61,7 +65,7 @@ class AttemptDir:
 
     def rank_numbers(self) -> list[int]:
         """The ranks that have a directory here, ascending."""
-        return list_numbers(self.ranks, 1 << 20)
+        return list_numbers(self.ranks, MAX_RANKS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ import signal
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from rekindle.contract.run_dir.json_records import JsonRecord
+from rekindle.contract.run_dir.json_records import JsonRecord, Line
 
 STACK_SIGNAL = signal.SIGRTMIN + 7
 """Makes a rank append the stacks of all its threads to ``RankDir.stacks``, even where C code blocks or holds the GIL.
@@ -31,14 +31,14 @@ class RankStatus(JsonRecord):
     rank: int
     local_rank: int
     world_size: int
-    host: str
+    host: Line
     pid: int
     start_time: int
-    device: str
+    device: Line
     state: RankState
     started_monotonic: float
 
-    phase: str | None = None  # "restore", "train", "evaluate", "snapshot" … as the script reports
+    phase: Line | None = None  # "restore", "train", "evaluate", "snapshot" … as the script reports
     epoch: int | None = None  # finished ones, as steps are counted
     epochs: int | None = None
     step: int | None = None
@@ -48,9 +48,9 @@ class RankStatus(JsonRecord):
     resumed_from_step: int | None = None
     snapshot_step: int | None = None  # latest snapshot committed by this attempt
     memory_step: int | None = None  # latest copy in shared memory, from which an attempt on this machine can resume
-    snapshot_policy: str | None = None  # of rank 0: "every 42 steps (auto: …)"
+    snapshot_policy: Line | None = None  # of rank 0: "every 42 steps (auto: …)"
     saving_seconds: float | None = None  # during which the training stood still for snapshots in this attempt
-    notice: str | None = None  # something the user should see, such as "snapshot 40 skipped: checksum"
+    notice: Line | None = None  # something the user should see, such as "snapshot 40 skipped: checksum"
     completed: bool = False  # the training of ``rekindle.Run`` has reached its end, and its result is stored
     updated_at: float = 0.0  # seconds since the epoch, for people
     updated_monotonic: float = 0.0  # seconds of CLOCK_MONOTONIC, which all processes of one boot share, for arithmetic
@@ -74,7 +74,7 @@ class RankError(JsonRecord):
     """``error.json``: the exception that ended the script; ``file`` and ``line`` are innermost in the user's code."""
 
     rank: int
-    exception: str
+    exception: Line
     message: str
     file: str | None
     line: int | None

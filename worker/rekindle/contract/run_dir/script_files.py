@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
-from rekindle.contract.run_dir.json_records import Count, JsonRecord
+from rekindle.contract.run_dir.json_records import Count, JsonRecord, Line, PathText
 
 _VARYING = re.compile(r"(?<=tmp)[a-z0-9_]{8}|\d+")
 
@@ -37,8 +37,8 @@ class FileRecord(JsonRecord):
 class Checkpoint(JsonRecord):
     """A checkpoint that the script itself wrote, or that was there before it: a file, or a directory of files."""
 
-    path: str
-    kind: str  # "torch", "safetensors", "sharded" (torch.distributed.checkpoint), or "file" of any other format
+    path: PathText
+    kind: Line  # "torch", "safetensors", "sharded" (torch.distributed.checkpoint), or "file" of any other format
     bytes: Count
     written_at: float  # seconds since the epoch
     attempt: int  # that wrote it last; 0 = it was there before the first one

@@ -13,15 +13,18 @@ from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 from rekindle.contract.files import read_json, write_json
-from rekindle.contract.run_dir.json_records import structure
+from rekindle.contract.job import MAX_RANKS
+from rekindle.contract.run_dir.json_records import Count, Line, Range, structure
+from rekindle.contract.safe_open import open_regular
 from rekindle.contract.score import Score
 
 MANIFEST = "manifest.json"
 MODEL = "model.pt"  # the state that all ranks share, saved once
 
+MAX_MANIFEST_BYTES = 4 << 20
 _FORMAT = 1
 _DIGITS = 12
 _QUARANTINE = "quarantine-"
@@ -65,8 +68,8 @@ class SnapshotDir:
 
     def manifest(self, step: int) -> "Manifest | None":
         """The manifest of ``step``; None where there is none, or it cannot be read."""
-        with suppress(OSError, BadSnapshotError):
-            return Manifest.parse((self.path(step) / MANIFEST).read_bytes())
+        with suppress(OSError, BadSnapshotError), open_regular(self.path(step) / MANIFEST) as file:
+            return Manifest.parse(file.read(MAX_MANIFEST_BYTES))
         return None
 
     def steps(self, prefix: str = "") -> list[int]:
@@ -82,7 +85,7 @@ def read_pins(path: Path) -> frozenset[int]:
     """The steps of the snapshots that a person wants kept for good."""
     value = read_json(path)
     steps = value.get("steps") if isinstance(value, dict) else None
-    return frozenset(step for step in steps if isinstance(step, int)) if isinstance(steps, list) else frozenset()
+    return frozenset(step for step in steps if type(step) is int) if isinstance(steps, list) else frozenset()
 
 
 def write_pins(path: Path, steps: Collection[int]) -> None:
@@ -98,21 +101,21 @@ class BadSnapshotError(Exception):
 class FileRecord:
     """One file of a snapshot."""
 
-    bytes: int
-    sha256: str
+    bytes: Count
+    sha256: Line
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
     """``manifest.json``: written last, it marks the snapshot as whole and records what its bytes must be."""
 
-    job_id: str | None
-    step: int
+    job_id: Line | None
+    step: Count
     epoch: int | None
-    world_size: int
+    world_size: Annotated[int, Range(1, MAX_RANKS)]
     created_at: float  # seconds since the epoch
-    generation: str
-    torch: str
+    generation: Line
+    torch: Line
     files: dict[str, FileRecord]
     score: Score | None = None  # not written where there is none
 

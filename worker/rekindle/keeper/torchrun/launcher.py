@@ -5,7 +5,7 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +16,8 @@ from rekindle.contract.processes import die_with_parent, set_process_name
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.keeper import process_agent
 from rekindle.keeper.agent import run_warm
+
+_INTERFACE_VARIABLES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,7 @@ class AgentLauncher:
             self._standby = self._fork(attempt)
         agent, self._standby = self._standby, None
         attempt_dir = self._run_dir.attempt(attempt)
+        environment = {**loopback_interfaces(os.environ), **environment}
         begin = [environment, str(attempt_dir.agent_log), str(attempt_dir.root / "torchrun")]  # read by ``LatchedLogs``
         with suppress(BrokenPipeError), os.fdopen(agent.latch, "wb") as latch:  # killed just now: it ends the attempt
             latch.write(json.dumps(begin).encode() + b"\n")
@@ -58,7 +61,7 @@ class AgentLauncher:
         self.discard()
         # PYTHONSAFEPATH: the user's directory must not shadow the standard library for torchrun and the wrapper; the
         # wrapper removes it before the script runs.
-        full = {**os.environ, **environment, "PYTHONSAFEPATH": "1"}
+        full = {**os.environ, **loopback_interfaces(os.environ), **environment, "PYTHONSAFEPATH": "1"}
         argv = [] if self._is_process else self._argv(attempt, warm=False)
         agent = "rekindle.keeper.process_agent" if self._is_process else "rekindle.keeper.agent"
         command = [sys.executable, "-P", "-m", agent, str(os.getpid()), *argv]
@@ -122,7 +125,7 @@ class AgentLauncher:
 
 
 def torchrun_argv(*, world_size: int, rendezvous_id: str, log_dir: Path, warm: bool) -> list[str]:
-    """Arguments for ``torch.distributed.run``: one node, a store of its own, and no restarts inside torchrun.
+    """Arguments for torchrun, as ``keeper.agent`` runs it: one node, and no restarts inside torchrun.
 
     Every flag is given, so that no ``PET_*`` variable can change one. torchrun's restarts reuse one store, so that
     restarted ranks can read a dead attempt's addresses; the keeper makes a fresh attempt instead. ``warm`` forks the
@@ -133,8 +136,6 @@ def torchrun_argv(*, world_size: int, rendezvous_id: str, log_dir: Path, warm: b
     return [
         "--nnodes=1",
         f"--nproc-per-node={world_size}",
-        "--rdzv-backend=c10d",
-        "--rdzv-endpoint=localhost:0",
         f"--rdzv-id={rendezvous_id}",
         "--max-restarts=0",
         "--monitor-interval=0.1",
@@ -143,6 +144,14 @@ def torchrun_argv(*, world_size: int, rendezvous_id: str, log_dir: Path, warm: b
         "--tee=0",
         *(["--start-method=fork", "--run-path", str(wrapper)] if warm else ["-m", "rekindle.rank"]),
     ]
+
+
+def loopback_interfaces(environment: Mapping[str, str]) -> dict[str, str]:
+    """What makes gloo, NCCL and TensorPipe listen on loopback only, where the job's ``environment`` names no interface.
+
+    Left to themselves they choose that of the host's name, or the first that is up: other machines can connect to it.
+    """
+    return {name: "lo" for name in _INTERFACE_VARIABLES if name not in environment}
 
 
 def _runs(pid: int) -> bool:

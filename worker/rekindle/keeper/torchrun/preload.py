@@ -18,11 +18,11 @@ _ALWAYS = (
     "multiprocessing.popen_fork",
     "multiprocessing.queues",
     "torch.distributed.run",
-    "torch.distributed.elastic.rendezvous.c10d_rendezvous_backend",
     "torch.nn.parallel",
     "torch.utils.data",
     "torch._subclasses.schema_check_mode",
     "torch._dynamo",  # optimizers import it at their first step
+    "rekindle.keeper.torchrun.rendezvous",
     "rekindle.rank.wrapper",
 )
 _SAFE = {"torch", "numpy", "torchvision", "torchmetrics", "sklearn", "scipy", "rekindle"}

@@ -59,10 +59,14 @@ export class LogRenderer {
     this.#liveRows.clear();
   }
 
-  /** A line between the output of two attempts. @param {string} text @param {number} attempt the one that follows */
-  divider(text, attempt) {
+  /**
+   * A line between the output of two attempts, or in place of output that was removed.
+   *
+   * @param {string} text @param {number} attempt the one that follows @param {number} [offset] where it continues
+   */
+  divider(text, attempt, offset = 0) {
     this.restart();
-    const chunk = this.#addChunk({ attempt, start: 0, end: 0 });
+    const chunk = this.#addChunk({ attempt, start: offset, end: offset });
     chunk.node.append(h("div", { class: "log-divider" }, text));
     chunk.lines = 1;
   }
@@ -92,6 +96,19 @@ export class LogRenderer {
     this.#container.prepend(chunk.node);
     this.#chunks.unshift(chunk);
     while (this.#tooLarge()) this.#chunks.pop()?.node.remove();
+  }
+
+  /**
+   * A line before the oldest output, in place of what was removed.
+   *
+   * @param {string} text @param {number} attempt @param {number} offset where the removed part begins
+   */
+  prependDivider(text, attempt, offset) {
+    const chunk = newChunk({ attempt, start: offset, end: offset });
+    chunk.node.append(h("div", { class: "log-divider" }, text));
+    chunk.lines = 1;
+    this.#container.prepend(chunk.node);
+    this.#chunks.unshift(chunk);
   }
 
   /**

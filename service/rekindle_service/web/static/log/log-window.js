@@ -5,6 +5,7 @@
  * @typedef {{rank: number, stream: string, attempt: number}} Source
  */
 import { isNotFound, send } from "../shared/api.js";
+import { bytes } from "../shared/format.js";
 
 const TAIL_LINES = 500;
 /** Fetched of new output at once. */
@@ -112,11 +113,13 @@ export class LogWindow {
       const oldest = this.#renderer.oldest;
       if (!oldest || !this.#source || oldest.start === 0) return;
       const offset = Math.max(0, oldest.start - PAGE_BYTES);
-      const { data } = await this.#read({ ...this.#source, attempt: oldest.attempt, offset, limit: oldest.start - offset });
-      const skip = offset === 0 ? 0 : data.indexOf(10) + 1;
+      const page = await this.#read({ ...this.#source, attempt: oldest.attempt, offset, limit: oldest.start - offset });
+      const start = Math.min(page.start, oldest.start);
+      const data = page.data.subarray(0, oldest.start - start);
+      const skip = start === 0 ? 0 : data.indexOf(10) + 1;
       const begin = skip < data.length ? skip : 0;
-      const span = { attempt: oldest.attempt, start: offset + begin, end: oldest.start };
-      this.#renderer.prepend(decode(data.subarray(begin)), span);
+      if (data.length) this.#renderer.prepend(decode(data.subarray(begin)), { attempt: oldest.attempt, start: start + begin, end: oldest.start });
+      if (start > offset) this.#renderer.prependDivider(removedText(start - page.removedFrom), oldest.attempt, page.removedFrom);
       const latest = this.#renderer.latest;
       if (latest && (latest.attempt !== this.#end.attempt || latest.end !== this.#end.offset)) {
         this.#end = { attempt: latest.attempt, offset: latest.end };
@@ -164,11 +167,11 @@ export class LogWindow {
     const { end: size } = await this.#read({ ...source, tail: 0 });
     const target = Math.min(offset, size);
     const from = Math.max(0, target - LEAD_BYTES);
-    const { data, end } = await this.#read({ ...source, offset: from, limit: LEAD_BYTES + PAGE_BYTES });
-    const line = from === 0 ? 0 : data.indexOf(10) + 1;
-    const skip = line <= target - from ? line : 0;
+    const { data, start, end } = await this.#read({ ...source, offset: from, limit: LEAD_BYTES + PAGE_BYTES });
+    const line = start === 0 ? 0 : data.indexOf(10) + 1;
+    const skip = line <= target - start ? line : 0;
     this.size = size;
-    this.#show(source.attempt, from + skip, data.subarray(skip), end);
+    this.#show(source.attempt, start + skip, data.subarray(skip), end);
     this.caughtUp = this.#end.offset >= size;
   }
 
@@ -194,8 +197,12 @@ export class LogWindow {
     const source = this.#source;
     if (!source) return false;
     const { attempt, offset } = this.#end;
-    const { data, end } = await this.#read({ ...source, attempt, offset, limit });
+    const { data, start, end, removedFrom } = await this.#read({ ...source, attempt, offset, limit });
     if (data.length) {
+      if (start > offset) {
+        this.#renderer.divider(removedText(start - removedFrom), attempt, start);
+        this.#end = { attempt, offset: start };
+      }
       this.#append(...this.#wholeLines(data, end));
     } else if (attempt < source.attempt) {
       this.#end = { attempt: attempt + 1, offset: 0 };
@@ -245,15 +252,19 @@ export class LogWindow {
     try {
       const response = await send("GET /jobs/{job_id}/ranks/{rank}/log", { job_id: this.#jobId, ...values });
       const data = new Uint8Array(await response.arrayBuffer());
-      return { data, start: Number(response.headers.get("X-Offset")), end: Number(response.headers.get("X-Next-Offset")) };
+      const number = (/** @type {string} */ name) => Number(response.headers.get(name));
+      return { data, start: number("X-Offset"), end: number("X-Next-Offset"), removedFrom: number("X-Removed-From") };
     } catch (error) {
-      if (isNotFound(error)) return { data: new Uint8Array(), start: 0, end: 0 };
+      if (isNotFound(error)) return { data: new Uint8Array(), start: 0, end: 0, removedFrom: 0 };
       throw error;
     } finally {
       this.#requireCurrent();
     }
   }
 }
+
+/** @param {number} size */
+const removedText = (size) => `${bytes(size)} were removed here, since the log was larger than log_bytes`;
 
 /** @param {Uint8Array} data */
 const decode = (data) => new TextDecoder("utf-8", { ignoreBOM: true }).decode(data);

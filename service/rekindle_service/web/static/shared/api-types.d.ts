@@ -32,6 +32,11 @@ export interface DeviceUsagePublic {
 }
 export interface Devices { items: DevicePublic[]; next: string | null; links: Link[]; }
 export interface Disk { home: Space; shared_memory: Space | null; }
+export interface DiskUsage {
+  total_bytes: number; free_bytes: number; lack_of_space: string | null; jobs: KindBytes; bundles_bytes: number;
+  database_bytes: number; owners: OwnerUsage[]; unmeasured: number; pending_deletions: number;
+  stuck_deletions: StuckDeletion[];
+}
 export interface EventPublic {
   id: number; at: string | null; kind: string; from_state: string | null; to_state: string | null;
   reason: string | null;
@@ -64,6 +69,7 @@ export interface GpuUsage {
 export interface IntervalPublic {
   category: TimeCategory; attempt: number | null; started_at: string | null; seconds: number;
 }
+export type ItemKind = "job" | "snapshot" | "logs" | "bundle" | "events" | "audit";
 export interface JobCreate {
   args?: string[]; env?: Record<string, string>; nodes?: number; device?: string; devices_per_rank?: number;
   launch?: "auto" | "torchrun" | "process"; links?: "preferred" | "required" | "avoided"; priority?: number;
@@ -90,6 +96,11 @@ export interface JobPublic {
   warnings: string[]; experiment_id: string | null;
 }
 export type JobState = "queued" | "starting" | "running" | "recovering" | "succeeded" | "failed" | "cancelled";
+export interface JobUsage {
+  id: string; number: number; name: string; owner: string | null; state: string; ended_at: string | null;
+  bytes: number | null; kinds: KindBytes | null;
+}
+export interface KindBytes { snapshots: number; logs: number; code: number; other: number; }
 export interface Link { first: string; second: string; kind: string; }
 export interface MachinePublic {
   at: string | null; cpu_percent: number | null; cores: number; memory: Memory; disk: Disk;
@@ -109,7 +120,21 @@ export interface MetricName { name: string; step: number; value: number | null; 
 export interface MetricSeries {
   attempt: number; name: string; points: ([number, number | null, number, number | null])[];
 }
+export interface OwnerUsage { owner: string | null; jobs: number; bytes: number; }
 export interface Problem { type: string; title: string; status: number; detail: string; errors: FieldError[]; }
+export interface PruneFailure { item: PruneItem; reason: string; }
+export interface PruneItem {
+  kind: ItemKind; job_id: string | null; number: number | null; name: string; owner: string | null; bytes: number;
+  count: number; reason: string;
+}
+export interface PruneRequest {
+  dry_run?: boolean; owner?: string | null; keep_jobs_days?: number | null; keep_snapshots_days?: number | null;
+  keep_logs_days?: number | null; keep_events_days?: number | null; keep_audit_days?: number | null;
+  keep_bundles_days?: number | null; owner_bytes?: number | null; jobs_bytes?: number | null;
+}
+export interface PruneResult {
+  items: PruneItem[]; next: string | null; dry_run: boolean; count: number; bytes: number; failures: PruneFailure[];
+}
 export interface QueueStats { jobs: Record<JobState, number>; slots: SlotCount; goodput: number | null; }
 export interface RankMatches { rank: number; stream: string; count: number; complete: boolean; first: Match | null; }
 export interface RankPublic {
@@ -143,6 +168,7 @@ export interface SnapshotPublic {
 }
 export interface Space { free_bytes: number; total_bytes: number; }
 export interface StackPublic { attempt: number; rank: number; stack: string; }
+export interface StuckDeletion { path: string; reason: string; since: string | null; next_try_at: string | null; }
 export interface Target { kind: string; value: string; }
 export interface TimeBreakdown {
   goodput: number | null; seconds: Record<TimeCategory, number>; intervals: IntervalPublic[];
@@ -232,5 +258,9 @@ export interface Routes {
   "POST /experiments/{experiment_id}/cancel": { values: { experiment_id: Value; }; answer: ExperimentPublic; }
   "GET /devices": { values: { limit?: Value; cursor?: Value; }; answer: Devices; }
   "GET /machine": { values: { max_points?: Value; }; answer: MachinePublic; }
+  "GET /disk": { values: {}; answer: DiskUsage; }
+  "GET /disk/jobs": { values: { owner?: Value; limit?: Value; cursor?: Value; }; answer: Page<JobUsage>; }
+  "POST /disk/prune": { values: {}; body: PruneRequest; answer: PruneResult; }
+  "POST /disk/retry-deletions": { values: {}; answer: null; }
   "GET /events": { values: { job?: string[]; log?: string[]; last_event_id?: Value; }; answer: null; }
 }

@@ -1,6 +1,7 @@
 """Writing one snapshot: every rank its own files, then rank 0 the manifest and the commit."""
 
 import errno
+import os
 import pickle
 import re
 import time
@@ -25,6 +26,8 @@ from rekindle.training.snapshots.storage.safe_values import find_unsafe
 T = TypeVar("T")
 R = TypeVar("R")
 
+RESERVED_BYTES = 100 << 20  # as the server needs to accept jobs
+RESERVED_SHARE = 50  # of a small disk, if that is less
 _DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG}
 _UNLOADABLE = (pickle.UnpicklingError, pickle.PicklingError, AttributeError, TypeError)
 
@@ -147,12 +150,27 @@ class SnapshotWriter:
     def _write(self, staged: Staged) -> RankWrite:
         """Write this rank's files, durably. Neither communicates nor raises, since the other ranks wait for it."""
         try:
+            self._leave_space_for_others(staged.bytes)
             invalid = staged.validate()
             return self._write_files(staged) if invalid is None else RankWrite(invalid=invalid)
         except OSError as error:
             return RankWrite(problem=_disk_problem(error))
         except Exception as error:  # noqa: BLE001  # it must be reported, whatever it is
             return RankWrite(problem=f"on rank {self.world.rank}, {_unexpected(error)}")
+
+    def _leave_space_for_others(self, size: int) -> None:
+        """A job of the service writes no snapshot that takes the last of the disk from journals and the database.
+
+        Raises OSError.
+        """
+        if self.fence is None or self.in_shm:
+            return
+        disk = os.statvfs(self.fence.parent)
+        reserve = min(RESERVED_BYTES, disk.f_blocks * disk.f_frsize // RESERVED_SHARE)
+        free = disk.f_bavail * disk.f_frsize
+        if free < size + reserve:
+            reason = f"{free >> 20} MB are free, and {size >> 20} MB of it would leave less than {reserve >> 20} MB"
+            raise OSError(errno.ENOSPC, reason)
 
     def _write_files(self, staged: Staged) -> RankWrite:
         """A state that could be loaded at first may change for the worse, so all that is written is checked."""

@@ -1,0 +1,141 @@
+"""The disk: what takes its space, what could not be deleted, and pruning."""
+
+import shutil
+from dataclasses import asdict
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+
+from rekindle_service.api.dependencies import AppState, AppStateDep
+from rekindle_service.api.pagination import Page, PageParamsDep, paginate
+from rekindle_service.api.schemas.disk import (
+    DiskUsage,
+    JobUsage,
+    KindBytes,
+    OwnerUsage,
+    PruneFailure,
+    PruneItem,
+    PruneRequest,
+    PruneResult,
+    StuckDeletion,
+)
+from rekindle_service.retention.rules import Item, Rules
+from rekindle_service.store.retention_store import JobEntry
+
+router = APIRouter(tags=["disk"])
+
+_MAX_ITEMS = 1000
+_DATABASE_SUFFIXES = ("", "-wal", "-shm")
+_SETTINGS = {name: name.removeprefix("keep_") for name in PruneRequest.model_fields if name not in ("dry_run", "owner")}
+"""Fields of ``Rules`` by their names in a request, which are those of the settings."""
+
+
+@router.get("/disk")
+def read_disk_usage(state: AppStateDep) -> DiskUsage:
+    """Get what takes the disk, by kind and by owner, and what could not be deleted."""
+    retention, disk = state.retention, shutil.disk_usage(state.home.runs)
+    jobs = state.store.retention.jobs()
+    kinds, unmeasured = _sum(state, jobs)
+    return DiskUsage(
+        total_bytes=disk.total,
+        free_bytes=disk.free,
+        lack_of_space=state.home.lack_of_space(),
+        jobs=kinds,
+        bundles_bytes=retention.usage.bundles,
+        database_bytes=_database_bytes(state),
+        owners=_owners(state, jobs),
+        unmeasured=unmeasured,
+        pending_deletions=retention.deletions.pending,
+        stuck_deletions=[StuckDeletion(**asdict(each)) for each in retention.deletions.stuck()],
+    )
+
+
+def _sum(state: AppState, jobs: list[JobEntry]) -> tuple[KindBytes, int]:
+    known = [usage for job in jobs if (usage := state.retention.usage.known(job.id)) is not None]
+    names = KindBytes.model_fields
+    total = {name: sum(getattr(usage, name) for usage in known) for name in names}
+    return KindBytes(**total), len(jobs) - len(known)
+
+
+def _owners(state: AppState, jobs: list[JobEntry]) -> list[OwnerUsage]:
+    """Largest first."""
+    found: dict[str | None, OwnerUsage] = {}
+    for job in jobs:
+        owner = found.setdefault(job.owner, OwnerUsage(owner=job.owner, jobs=0, bytes=0))
+        usage = state.retention.usage.known(job.id)
+        owner.jobs += 1
+        owner.bytes += 0 if usage is None else usage.total
+    return sorted(found.values(), key=lambda owner: -owner.bytes)
+
+
+def _database_bytes(state: AppState) -> int:
+    files = [state.home.database.with_name(state.home.database.name + suffix) for suffix in _DATABASE_SUFFIXES]
+    return sum(file.stat().st_size for file in files if file.exists())
+
+
+@router.get("/disk/jobs")
+def list_jobs_by_size(
+    state: AppStateDep,
+    params: PageParamsDep,
+    owner: Annotated[str | None, Query(max_length=200, description="Only the jobs of this person")] = None,
+) -> Page[JobUsage]:
+    """List the jobs with the space that they take, largest first."""
+    jobs = [_job_usage(state, job) for job in state.store.retention.jobs() if owner in (None, job.owner)]
+    return paginate(sorted(jobs, key=lambda job: (-(job.bytes or 0), job.number)), params)
+
+
+def _job_usage(state: AppState, job: JobEntry) -> JobUsage:
+    usage = state.retention.usage.known(job.id)
+    return JobUsage(
+        id=job.id,
+        number=job.number,
+        name=job.name,
+        owner=job.owner,
+        state=job.state,
+        ended_at=job.ended_at,
+        bytes=None if usage is None else usage.total,
+        kinds=None if usage is None else KindBytes(**asdict(usage)),
+    )
+
+
+@router.post("/disk/prune")
+def prune(state: AppStateDep, body: PruneRequest) -> PruneResult:
+    """Remove what the rules allow, or list it (`dry_run`, the default): finished jobs, snapshots, logs, unused code.
+
+    A job that has not ended loses nothing, and a finished one keeps its latest intact snapshot as long as it is kept.
+    """
+    pruner = state.retention.pruner
+    rules = _rules(body) or pruner.rules
+    if body.dry_run:
+        return _result(pruner.plan(rules, body.owner), dry_run=True)
+    removed, failures = pruner.prune(rules, body.owner)
+    state.wake()
+    result = _result(removed, dry_run=False)
+    result.failures = [PruneFailure(item=_item(each.item), reason=each.reason) for each in failures[:_MAX_ITEMS]]
+    return result
+
+
+@router.post("/disk/retry-deletions", status_code=204)
+def retry_deletions(state: AppStateDep) -> None:
+    """Try again now to delete what could not be deleted."""
+    state.retention.deletions.retry()
+
+
+def _rules(body: PruneRequest) -> Rules | None:
+    """Those of the request; None where it has none."""
+    given = {field: getattr(body, name) for name, field in _SETTINGS.items() if getattr(body, name) is not None}
+    return Rules(**given) if given else None
+
+
+def _result(items: list[Item], *, dry_run: bool) -> PruneResult:
+    return PruneResult(
+        items=[_item(item) for item in items[:_MAX_ITEMS]],
+        dry_run=dry_run,
+        count=len(items),
+        bytes=sum(item.bytes for item in items),
+        failures=[],
+    )
+
+
+def _item(item: Item) -> PruneItem:
+    return PruneItem(**asdict(item))

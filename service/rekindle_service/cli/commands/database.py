@@ -1,0 +1,111 @@
+"""`rekindle backup`, `restore` and `rebuild`: the database of this machine's home."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from typer import Argument
+
+from rekindle_service.cli.context import YesOption, settings_of
+from rekindle_service.cli.formatting import note
+from rekindle_service.client import ProblemError
+from rekindle_service.config.home import Home, HomeInUseError
+
+if TYPE_CHECKING:
+    from rekindle_service.scheduler.restore import Restored
+
+_SHOWN = 10
+
+
+def backup(
+    context: typer.Context,
+    path: Annotated[Path | None, Argument(help="File to write. (default: a new one in the home's backups)")] = None,
+) -> None:
+    """Copy the database into one file, also while the server runs, and print its path."""
+    from rekindle_service.store import StorageError
+    from rekindle_service.store.backups import Backups, back_up
+
+    home = _home_of(context)
+    if not home.database.is_file():
+        raise ProblemError({"detail": f"There is no database in {home.root}. The first `rekindle serve` creates one."})
+    if path is not None and path.exists():
+        raise ProblemError({"detail": f"{path} exists already. Name a new file."})
+    try:
+        if path is None:
+            path = Backups(home.database).make("command")
+        else:
+            back_up(home.database, path.absolute())
+    except StorageError as error:
+        raise ProblemError({"detail": str(error)}) from error
+    typer.echo(str(path))
+
+
+def restore(
+    context: typer.Context, file: Annotated[Path, Argument(help="The backup.")], yes: YesOption = False
+) -> None:
+    """Use a backup as the database. Jobs submitted since are kept: what the run directories know is added."""
+    from rekindle_service.scheduler.restore import restore as restore_database
+
+    home = _home_of(context)
+    _confirm(f"Replace the database by {file}? The present one is kept in the home's backups.", yes=yes)
+    _report(_carry_out(lambda home: restore_database(home, file), home))
+
+
+def rebuild(context: typer.Context, yes: YesOption = False) -> None:
+    """Make a new database from the run directories alone. Accounts, events and the audit log are not in them."""
+    from rekindle_service.scheduler.restore import rebuild as rebuild_database
+
+    home = _home_of(context)
+    _confirm("Make a new database? The present one is kept in the home's backups.", yes=yes)
+    _report(_carry_out(rebuild_database, home))
+
+
+def _home_of(context: typer.Context) -> Home:
+    """The home whose database is the SQLite file in it. Raises ProblemError."""
+    settings = settings_of(context)
+    if settings.database is not None:
+        raise ProblemError(
+            {
+                "detail": "The database is PostgreSQL: back it up and restore it with pg_dump and pg_restore. A server "
+                "that finds an empty one makes the list of jobs again from the run directories."
+            }
+        )
+    return settings.home_dir
+
+
+def _confirm(question: str, *, yes: bool) -> None:
+    if not yes:
+        typer.confirm(question, abort=True, err=True)
+
+
+def _carry_out(action: "Callable[[Home], Restored]", home: Home) -> "Restored":
+    from rekindle_service.config.logging_config import configure_logging
+    from rekindle_service.store import CorruptDatabaseError, StorageError
+
+    configure_logging()
+    try:
+        return action(home)
+    except HomeInUseError as error:
+        detail = f"{error}. A database is replaced only while no server runs: stop it first; its jobs keep running."
+        raise ProblemError({"detail": detail}) from error
+    except (CorruptDatabaseError, StorageError, OSError) as error:
+        raise ProblemError({"detail": str(error)}) from error
+
+
+def _report(restored: "Restored") -> None:
+    found = restored.recovered
+    typer.echo(f"{restored.jobs} jobs")
+    for ids, sentence in (
+        (found.held, "were not in the database and have never started: they are held, resume or cancel them"),
+        (found.started, "were not in the database and have been started: their journals say what they did"),
+        (found.older, "had run since: brought up to date from their journals"),
+        (found.gone, "have no run directory any more: they were deleted since, or their files were"),
+        (found.unreadable, "are directories from which no job can be made: spec.json is missing or unreadable"),
+    ):
+        if ids:
+            more = f" and {len(ids) - _SHOWN} more" if len(ids) > _SHOWN else ""
+            typer.echo(f"{len(ids)} {sentence}: {', '.join(ids[:_SHOWN])}{more}")
+    if restored.replaced is not None:
+        note(f"the former database is in {restored.replaced}")
+    note("start the server: rekindle serve")

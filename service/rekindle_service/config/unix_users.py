@@ -1,0 +1,17 @@
+"""Names of the users of this machine."""
+
+import os
+import pwd
+
+
+def user_name(uid: int) -> str:
+    """The name of a user, or ``uid-1234`` for a number without an account, as in a container."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"uid-{uid}"
+
+
+def server_user() -> str:
+    """The name of the user who runs this process: the owner of the home, and of its token."""
+    return user_name(os.geteuid())

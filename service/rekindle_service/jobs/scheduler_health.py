@@ -1,0 +1,32 @@
+"""What the scheduler reports of itself to the routes, which do not import it."""
+
+from dataclasses import dataclass, field
+
+MAX_AGE = 30.0  # seconds since the latest iteration after which the scheduler counts as stuck
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerHealth:
+    """Whether the loop runs, and what holds it up."""
+
+    alive: bool
+    age: float  # seconds since the latest iteration ended
+    stuck: dict[str, float] = field(default_factory=dict)  # seconds by id of a job whose files do not answer
+    failing: int = 0  # jobs and duties whose latest iteration failed
+
+    def problem(self) -> str | None:
+        """Why nothing is scheduled, for a person; None where all is well."""
+        if not self.alive:
+            return "its thread has ended; see the server's log"
+        if self.age > MAX_AGE:
+            return f"its latest iteration ended {self.age:.0f} s ago: a disk or the database does not answer"
+        return None
+
+    def jobs_problem(self) -> str | None:
+        """Jobs that nobody can look after, for a person; the others are not affected."""
+        if not self.stuck:
+            return None
+        slowest = max(self.stuck, key=lambda job_id: self.stuck[job_id])
+        return (
+            f"the files of {len(self.stuck)} do not answer, first those of {slowest}, for {self.stuck[slowest]:.0f} s"
+        )

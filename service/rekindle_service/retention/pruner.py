@@ -1,0 +1,303 @@
+"""Pruning: removes what the rules say, by a thread every hour and on request."""
+
+import hashlib
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import structlog
+
+from rekindle.contract.locks import lock_holder
+from rekindle.contract.run_dir.paths import STREAMS, RunDir
+from rekindle.contract.run_dir.snapshots import Manifest, SnapshotDir, read_pins, step_name
+from rekindle.contract.safe_open import open_beneath, stat_beneath
+from rekindle.contract.states import TERMINAL, JobState
+from rekindle_service.config.home import DELETED, Home
+from rekindle_service.jobs.actions import SNAPSHOTS_LOCK
+from rekindle_service.jobs.packaging.bundles import Bundles, bundle_id_of
+from rekindle_service.retention.deletions import Deletions, opened_beneath
+from rekindle_service.retention.disk_usage import BLOCK_BYTES, DiskUsage, measure_directory
+from rekindle_service.retention.rules import Item, ItemKind, Rules, Snapshot, StoredJob, plan_jobs
+from rekindle_service.run_readers.ranks import rank_numbers, read_attempts
+from rekindle_service.run_readers.snapshots import SnapshotInfo, read_snapshots
+from rekindle_service.store import Store
+from rekindle_service.store.retention_store import JobEntry
+
+_log = structlog.get_logger(__name__)
+
+_DAY = 24 * 3600
+_INTERVAL = 3600.0  # seconds
+_URGENT_INTERVAL = 60.0  # seconds, while the disk is full
+_MAX_CLOCK_STEP = 7 * _DAY  # seconds; where the clock is later than that by surprise, it may be wrong
+_CLOCK_TRUST = float(_DAY)  # seconds that a server has to run before it believes such a clock
+_BLOCK = 1 << 20  # bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """An item that should have been removed and was not."""
+
+    item: Item
+    reason: str
+
+
+class Pruner:
+    """Thread-safe. Nothing of a job that has not ended is ever removed."""
+
+    def __init__(self, home: Home, store: Store, deletions: Deletions, usage: DiskUsage, rules: Rules) -> None:
+        self.rules = rules
+        self._home, self._store, self._deletions, self._usage = home, store, deletions, usage
+        self._bundles = Bundles(home)
+        self._started_at = self._pruned_at = time.monotonic()
+        self._turn = threading.Lock()
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="pruner", daemon=True)
+
+    # --- what would be removed
+
+    def plan(self, rules: Rules, owner: str | None = None) -> list[Item]:
+        """What ``rules`` remove now. ``owner``: only of their jobs, and neither bundles nor rows."""
+        now = time.time()
+        entries = {entry.id: entry for entry in self._store.retention.jobs() if owner in (None, entry.owner)}
+        jobs = [self._stored(entry) for entry in entries.values()]
+        spared, log_bytes = (lambda job: self._spared(entries[job.id])), (lambda job: self._log_bytes(job.id))
+        items = plan_jobs(jobs, rules, now, spared, log_bytes)
+        return items if owner is not None else [*items, *self._plan_bundles(rules, now), *self._plan_rows(rules, now)]
+
+    def _stored(self, entry: JobEntry) -> StoredJob:
+        usage = self._usage.of(entry)
+        return StoredJob(
+            id=entry.id,
+            number=entry.number,
+            name=entry.name,
+            owner=entry.owner,
+            ended_at=entry.ended_at if entry.finished else None,
+            bytes=usage.total,
+            succeeded=entry.state is JobState.SUCCEEDED,
+            pinned=entry.finished and bool(read_pins(self._home.run_dir(entry.id).pins)),
+        )
+
+    def _spared(self, entry: JobEntry) -> list[Snapshot]:
+        """The snapshots that the job does not need to continue; none while a process may use them."""
+        run_dir = self._home.run_dir(entry.id)
+        if lock_holder(run_dir.keeper_lock) is not None:
+            return []
+        found = read_snapshots(run_dir.root, run_dir.snapshots)
+        needed = _needed(found, read_pins(run_dir.pins), entry.rewind)
+        if not any(each.verified for each in found):
+            return []
+        spared = [Snapshot(step_name(each.step), each.bytes) for each in reversed(found) if each.step not in needed]
+        return [*_remains(run_dir), *spared]
+
+    def _log_bytes(self, job_id: str) -> int:
+        run_dir = self._home.run_dir(job_id)
+        found = (stat_beneath(run_dir.root, path) for path in _logs(run_dir))
+        return sum(status.st_blocks * BLOCK_BYTES for status in found if status is not None)
+
+    def _plan_bundles(self, rules: Rules, now: float) -> Iterator[Item]:
+        if rules.bundles_days is None:
+            return
+        reason = f"no job refers to it and it was not used for {rules.bundles_days:g} days (keep_bundles_days)"
+        for path in self._bundles.unused(self._store.bundles_in_use(), now - rules.bundles_days * _DAY):
+            yield Item(ItemKind.BUNDLE, measure_directory(path), reason, name=bundle_id_of(path))
+
+    def _plan_rows(self, rules: Rules, now: float) -> Iterator[Item]:
+        rows = self._store.retention
+        if rules.events_days is not None:
+            count = rows.old_events(now - rules.events_days * _DAY, self._needed_tombstones())
+            reason = f"older than {rules.events_days:g} days (keep_events_days)"
+            yield from [Item(ItemKind.EVENTS, 0, reason, count=count)] if count else []
+        if rules.audit_days is not None:
+            count = rows.old_audit_entries(now - rules.audit_days * _DAY)
+            reason = f"older than {rules.audit_days:g} days (keep_audit_days)"
+            yield from [Item(ItemKind.AUDIT, 0, reason, count=count)] if count else []
+
+    def _needed_tombstones(self) -> set[str]:
+        """Of deleted jobs that have a directory still, or that a queued job waits for."""
+        directories = {path.name.removeprefix(DELETED) for path in self._home.runs.iterdir()}
+        return directories | {job_id for job in self._store.queue() for job_id in job.spec.after}
+
+    # --- removing
+
+    def prune(self, rules: Rules, owner: str | None = None) -> tuple[list[Item], list[Failure]]:
+        """Remove what ``plan`` returns; what could not be removed comes with the reason."""
+        removed: list[Item] = []
+        failures: list[Failure] = []
+        with self._turn:
+            for item in self.plan(rules, owner):
+                try:
+                    reason = self._remove(item, rules)
+                except OSError as error:
+                    reason = f"{error.strerror}: {error.filename}"
+                if reason is None:
+                    removed.append(item)
+                else:
+                    failures.append(Failure(item, reason))
+        self._record(removed)
+        return removed, failures
+
+    def _remove(self, item: Item, rules: Rules) -> str | None:
+        """None, or why it was not removed."""
+        match item.kind:
+            case ItemKind.JOB:
+                return None if self._store.delete_job(item.job_id or "") else "it was resumed meanwhile"
+            case ItemKind.SNAPSHOT:
+                return self._remove_snapshot(self._home.run_dir(item.job_id or ""), item.name)
+            case ItemKind.LOGS:
+                return self._remove_logs(self._home.run_dir(item.job_id or ""))
+            case ItemKind.BUNDLE:
+                self._deletions.remove_beneath(self._home.root, self._bundles.path(item.name))
+            case ItemKind.EVENTS:
+                self._store.retention.remove_events(
+                    time.time() - (rules.events_days or 0) * _DAY, self._needed_tombstones()
+                )
+            case ItemKind.AUDIT:
+                self._store.retention.remove_audit_entries(time.time() - (rules.audit_days or 0) * _DAY)
+        return None
+
+    def _remove_snapshot(self, run_dir: RunDir, name: str) -> str | None:
+        """A job may be resumed any moment, but not within the lock. What it keeps is read back to its last byte."""
+        with SNAPSHOTS_LOCK:
+            job = self._store.job(run_dir.job_id)
+            if job is None or job.state not in TERMINAL or lock_holder(run_dir.keeper_lock) is not None:
+                return "its job was resumed or deleted meanwhile"
+            found = read_snapshots(run_dir.root, run_dir.snapshots)
+            needed = _needed(found, read_pins(run_dir.pins), job.rewind, lambda step: _is_intact(run_dir, step))
+            if not needed or name in {step_name(step) for step in needed}:
+                return "the job needs it to continue: no later snapshot is intact, or it was pinned meanwhile"
+            self._deletions.remove_beneath(run_dir.root, run_dir.snapshots / name)
+        return None
+
+    def _remove_logs(self, run_dir: RunDir) -> str | None:
+        with SNAPSHOTS_LOCK:
+            job = self._store.job(run_dir.job_id)
+            if job is None or job.state not in TERMINAL or lock_holder(run_dir.keeper_lock) is not None:
+                return "its job was resumed or deleted meanwhile"
+            for path in _logs(run_dir):
+                with suppress(FileNotFoundError, NotADirectoryError), opened_beneath(run_dir.root, path.parent) as fd:
+                    os.unlink(path.name, dir_fd=fd)  # relative to a descriptor
+        return None
+
+    def _record(self, removed: Sequence[Item]) -> None:
+        """In the events of each job, and in the server's log."""
+        by_job: dict[str, list[Item]] = {}
+        for item in removed:
+            if item.job_id is not None:
+                by_job.setdefault(item.job_id, []).append(item)
+            _log.info("Pruned", kind=item.kind, job=item.job_id, name=item.name, bytes=item.bytes, reason=item.reason)
+        for job_id, items in by_job.items():
+            self._usage.forget(job_id)
+            what = ", ".join("the logs" if item.kind is ItemKind.LOGS else f"snapshot {item.name}" for item in items)
+            if items[0].kind is not ItemKind.JOB:
+                self._store.retention.record(job_id, f"removed {what}: {items[0].reason}")
+
+    # --- the thread
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        self._stopping.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        self._pruned_at = float("-inf")
+        while not self._stopping.is_set():
+            try:
+                self.prune_if_due()
+            except Exception as error:  # noqa: BLE001  # the thread must outlive any error of the disk or the database
+                _log.warning("Pruning failed", reason=str(error))
+            self._stopping.wait(_URGENT_INTERVAL)
+
+    def prune_if_due(self) -> None:
+        """Every hour, and every minute while the disk is full; by the clock only where it can be trusted."""
+        if time.monotonic() - self._pruned_at < _INTERVAL and self._home.lack_of_space() is None:
+            return
+        self._pruned_at = time.monotonic()
+        rules = self.rules if self._trusts_clock(time.time()) else _without_ages(self.rules)
+        self.prune(rules)
+
+    def _trusts_clock(self, now: float) -> bool:
+        """False where the clock may be wrong: with a false year, every job would be older than any rule allows."""
+        last = self._store.retention.last_clock()
+        if last is not None and now - last > _MAX_CLOCK_STEP and time.monotonic() - self._started_at < _CLOCK_TRUST:
+            _log.warning(
+                "Nothing is pruned by age for a day: the clock is much later than when a server ran here last",
+                days=round((now - last) / _DAY),
+            )
+            return False
+        self._store.retention.set_clock(now)
+        return True
+
+
+def _without_ages(rules: Rules) -> Rules:
+    """The limits of space alone."""
+    return Rules(owner_bytes=rules.owner_bytes, jobs_bytes=rules.jobs_bytes)
+
+
+def with_ages(rules: Rules, **days: float | None) -> Rules:
+    """``rules`` with other ages, where one is given."""
+    return replace(rules, **{name: value for name, value in days.items() if value is not None})  # type: ignore[arg-type]  # of one type
+
+
+def _needed(
+    found: Sequence[SnapshotInfo],
+    pinned: frozenset[int],
+    rewind: dict[str, int],
+    is_intact: Callable[[int], bool] = lambda _: True,
+) -> set[int]:
+    """The steps that stay: the latest intact snapshot, the best, the pinned, and the one chosen for a resume.
+
+    Empty where none is intact. ``found`` is sorted, latest first.
+    """
+    latest = next((each.step for each in found if each.verified and is_intact(each.step)), None)
+    if latest is None:
+        return set()
+    later = {each.step for each in found if each.step > latest}  # damaged: evidence, and perhaps repaired by hand
+    best = {each.step for each in found if each.best}
+    return {latest, *later, *best, *pinned, *({rewind["step"]} if "step" in rewind else set())}
+
+
+def _remains(run_dir: RunDir) -> list[Snapshot]:
+    """Directories of snapshots that were being written or deleted when their process died, and quarantined ones."""
+    prefixes = (".tmp-", ".old-", ".trash-", "quarantine-")
+    names: list[str] = []
+    with suppress(OSError), opened_beneath(run_dir.root, run_dir.snapshots) as fd:
+        names = sorted(name for name in os.listdir(fd) if name.startswith(prefixes))  # noqa: PTH208  # by descriptor
+    return [Snapshot(name, measure_directory(run_dir.snapshots / name)) for name in names]
+
+
+def _is_intact(run_dir: RunDir, step: int) -> bool:
+    """Whether every byte of the snapshot is as it was written."""
+    snapshots = SnapshotDir(run_dir.snapshots)
+    manifest = snapshots.manifest(step)
+    return manifest is not None and _has_digests(run_dir.root, snapshots.path(step), manifest)
+
+
+def _has_digests(root: Path, directory: Path, manifest: Manifest) -> bool:
+    for name, record in manifest.files.items():
+        if (file := open_beneath(root, directory / name)) is None:
+            return False
+        digest = hashlib.sha256()
+        with file:
+            while block := file.read(_BLOCK):
+                digest.update(block)
+        if digest.hexdigest() != record.sha256:
+            return False
+    return True
+
+
+def _logs(run_dir: RunDir) -> Iterator[Path]:
+    """Output, metrics and usage of all attempts; how each rank ended is kept."""
+    for attempt in read_attempts(run_dir).values():
+        attempt_dir = run_dir.attempt(attempt.number)
+        yield from (attempt_dir.agent_log, attempt_dir.usage, attempt_dir.scalars)
+        for rank in rank_numbers(run_dir, attempt):
+            rank_dir = attempt_dir.rank(rank)
+            yield from (rank_dir.log(stream) for stream in STREAMS)
+            yield from (rank_dir.metrics, rank_dir.stacks, rank_dir.files)

@@ -1,0 +1,176 @@
+"""What is to be removed by which rule: a pure function of what there is, the rules and the time."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+_DAY = 24 * 3600
+
+
+class ItemKind(StrEnum):
+    """What can be removed."""
+
+    JOB = "job"  # a finished job with all its files
+    SNAPSHOT = "snapshot"  # one that a finished job does not need to continue
+    LOGS = "logs"  # output and metrics of all ranks of a finished job
+    BUNDLE = "bundle"  # uploaded code
+    EVENTS = "events"  # rows: what happened to jobs
+    AUDIT = "audit"  # rows: who did what
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """How long things are kept, in days, and how much space the jobs may take. None: for ever, and any."""
+
+    jobs_days: float | None = None
+    snapshots_days: float | None = None
+    logs_days: float | None = None
+    events_days: float | None = None
+    audit_days: float | None = None
+    bundles_days: float | None = None
+    owner_bytes: int | None = None
+    jobs_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A snapshot that can go without its job losing the way to continue. ``name`` is that of its directory."""
+
+    name: str
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoredJob:
+    """A job as the rules see it."""
+
+    id: str
+    number: int
+    name: str
+    owner: str | None
+    ended_at: float | None  # None: it has not ended, and nothing of it is removed
+    bytes: int
+    succeeded: bool
+    pinned: bool  # a person has pinned one of its snapshots
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One thing to be removed, and why."""
+
+    kind: ItemKind
+    bytes: int
+    reason: str
+    job_id: str | None = None
+    number: int | None = None
+    name: str = ""  # of the job, the bundle, or the snapshot's directory
+    owner: str | None = None
+    count: int = 1  # of rows
+
+
+SnapshotsOf = Callable[[StoredJob], Sequence[Snapshot]]
+"""The snapshots that a job can spare, oldest first. It is asked only where a rule needs it, as the next one."""
+
+LogBytesOf = Callable[[StoredJob], int]
+"""The bytes of output and metrics of a job."""
+
+
+def plan_jobs(
+    jobs: Sequence[StoredJob], rules: Rules, now: float, snapshots: SnapshotsOf, log_bytes: LogBytesOf
+) -> list[Item]:
+    """What goes of the jobs: by age first, then, where a limit of space is exceeded still, the oldest first.
+
+    A limit of space takes what a finished job can spare, and whole jobs only of those that have succeeded: one that has
+    failed or was cancelled may be resumed. A job with a pinned snapshot is kept.
+    """
+    plan = _Plan()
+    for job in _finished(jobs):
+        for item in _by_age(job, rules, now, snapshots, log_bytes):
+            plan.add(item)
+    for limit, group, reason in _groups(jobs, rules):
+        _fit(plan, limit, group, reason, snapshots)
+    return [item for items in plan.items.values() for item in items]
+
+
+class _Plan:
+    """The items by the id of their job; one that goes as a whole has no other."""
+
+    def __init__(self) -> None:
+        self.items: dict[str, list[Item]] = defaultdict(list)
+
+    def add(self, item: Item) -> None:
+        items = self.items[item.job_id or ""]
+        if item.kind is ItemKind.JOB:
+            items.clear()
+        items.append(item)
+
+    def freed(self, job: StoredJob) -> int:
+        """Bytes."""
+        return sum(item.bytes for item in self.items.get(job.id, ()))
+
+    def removes(self, job: StoredJob, snapshot: Snapshot | None = None) -> bool:
+        """The whole job, or one of its snapshots."""
+        items = self.items.get(job.id, ())
+        if any(item.kind is ItemKind.JOB for item in items):
+            return True
+        return snapshot is not None and any(
+            item.kind is ItemKind.SNAPSHOT and item.name == snapshot.name for item in items
+        )
+
+
+def _finished(jobs: Iterable[StoredJob]) -> list[StoredJob]:
+    """Oldest end first."""
+    return sorted((job for job in jobs if job.ended_at is not None), key=lambda job: job.ended_at or 0.0)
+
+
+def _by_age(job: StoredJob, rules: Rules, now: float, snapshots: SnapshotsOf, log_bytes: LogBytesOf) -> Iterator[Item]:
+    age = now - (job.ended_at or now)
+    if _older(age, rules.jobs_days) and not job.pinned:
+        yield _job_item(job, f"it ended more than {rules.jobs_days:g} days ago (keep_jobs_days)")
+        return
+    if _older(age, rules.snapshots_days):
+        reason = f"its job ended more than {rules.snapshots_days:g} days ago and keeps its latest (keep_snapshots_days)"
+        yield from (_snapshot_item(job, snapshot, reason) for snapshot in snapshots(job))
+    if _older(age, rules.logs_days) and (size := log_bytes(job)):
+        reason = f"its job ended more than {rules.logs_days:g} days ago (keep_logs_days)"
+        yield Item(ItemKind.LOGS, size, reason, job.id, job.number, job.name, job.owner)
+
+
+def _groups(jobs: Sequence[StoredJob], rules: Rules) -> Iterator[tuple[int, list[StoredJob], str]]:
+    """Each limit of space with the jobs that it is about, and its reason."""
+    if rules.owner_bytes is not None:
+        by_owner: dict[str | None, list[StoredJob]] = defaultdict(list)
+        for job in jobs:
+            by_owner[job.owner].append(job)
+        for owner, group in by_owner.items():
+            whose = f"of {owner}" if owner is not None else "without an owner"
+            yield rules.owner_bytes, group, f"the jobs {whose} take more than {rules.owner_bytes} bytes (owner_bytes)"
+    if rules.jobs_bytes is not None:
+        yield rules.jobs_bytes, list(jobs), f"all jobs take more than {rules.jobs_bytes} bytes (jobs_bytes)"
+
+
+def _fit(plan: _Plan, limit: int, group: list[StoredJob], reason: str, snapshots: SnapshotsOf) -> None:
+    """Choose more of ``group`` until what stays fits into ``limit``, or nothing else may go."""
+    left = sum(job.bytes - plan.freed(job) for job in group)
+    for job in _finished(group):
+        for snapshot in snapshots(job) if left > limit else ():
+            if left > limit and not plan.removes(job, snapshot):
+                plan.add(_snapshot_item(job, snapshot, reason))
+                left -= snapshot.bytes
+    for job in _finished(group):
+        if left > limit and job.succeeded and not job.pinned and not plan.removes(job):
+            left -= job.bytes - plan.freed(job)
+            plan.add(_job_item(job, reason))
+
+
+def _job_item(job: StoredJob, reason: str) -> Item:
+    return Item(ItemKind.JOB, job.bytes, reason, job.id, job.number, job.name, job.owner)
+
+
+def _snapshot_item(job: StoredJob, snapshot: Snapshot, reason: str) -> Item:
+    return Item(ItemKind.SNAPSHOT, snapshot.bytes, reason, job.id, job.number, snapshot.name, job.owner)
+
+
+def _older(age: float, days: float | None) -> bool:
+    return days is not None and age > days * _DAY

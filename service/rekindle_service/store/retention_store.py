@@ -1,0 +1,98 @@
+"""What retention asks of the tables: the finished jobs, and the removal of old events and audit entries."""
+
+from collections.abc import Collection
+from typing import NamedTuple
+
+from sqlalchemy import ColumnElement, Delete, delete, exists
+from sqlmodel import Session, col, func, select
+
+from rekindle.contract.states import TERMINAL, JobState
+from rekindle_service.store.database import Database
+from rekindle_service.store.mutations import record
+from rekindle_service.store.tables import AuditEntry, Counter, Event, Job
+
+_CLOCK = "retention:clock"
+_TOMBSTONE = "deleted"
+
+
+class JobEntry(NamedTuple):
+    """What retention knows of a job."""
+
+    id: str
+    number: int
+    name: str
+    owner: str | None
+    state: JobState
+    attempt: int
+    created_at: float
+    ended_at: float | None
+    rewind: dict[str, int]
+
+    @property
+    def finished(self) -> bool:
+        return self.state in TERMINAL
+
+
+class RetentionStore:
+    """Part of ``Store``."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def jobs(self) -> list[JobEntry]:
+        """Every job, oldest first, without the columns that take long to read."""
+        columns = [getattr(Job, name) for name in JobEntry._fields]
+        with self._database.reading() as session:
+            return [JobEntry(*row) for row in session.exec(select(*columns).order_by(col(Job.number)))]
+
+    def record(self, job_id: str, reason: str) -> None:
+        """Add to the events of a job that files of it were removed."""
+        with self._database.writing() as session:
+            if (job := session.get(Job, job_id)) is not None:
+                job.version = record(session, job, "pruned", reason=reason)
+
+    # --- events and audit entries
+
+    def old_events(self, before: float, kept_tombstones: Collection[str]) -> int:
+        """How many events ``remove_events`` would remove."""
+        with self._database.reading() as session:
+            return session.exec(select(func.count()).where(*_old(before, kept_tombstones))).one()
+
+    def remove_events(self, before: float, kept_tombstones: Collection[str]) -> int:
+        """Remove the events before a time, of jobs that have ended or are deleted; returns how many.
+
+        The tombstone of a job in ``kept_tombstones`` stays: it distinguishes a deleted job from an unknown one.
+        """
+        with self._database.writing() as session:
+            return _delete(session, delete(Event).where(*_old(before, kept_tombstones)))
+
+    def old_audit_entries(self, before: float) -> int:
+        with self._database.reading() as session:
+            return session.exec(select(func.count()).select_from(AuditEntry).where(col(AuditEntry.at) < before)).one()
+
+    def remove_audit_entries(self, before: float) -> int:
+        with self._database.writing() as session:
+            return _delete(session, delete(AuditEntry).where(col(AuditEntry.at) < before))
+
+    # --- the clock
+
+    def last_clock(self) -> int | None:
+        """Seconds since the epoch when ``set_clock`` was called last."""
+        with self._database.reading() as session:
+            row = session.get(Counter, _CLOCK)
+            return None if row is None else row.value
+
+    def set_clock(self, now: float) -> None:
+        with self._database.writing() as session:
+            session.merge(Counter(name=_CLOCK, value=int(now)))
+
+
+def _old(before: float, kept_tombstones: Collection[str]) -> list[ColumnElement[bool]]:
+    """Of no job that is queued or runs."""
+    unfinished = exists().where(col(Job.id) == col(Event.job_id), col(Job.state).not_in(TERMINAL))
+    kept = (col(Event.kind) == _TOMBSTONE) & col(Event.job_id).in_(kept_tombstones)
+    return [col(Event.at) < before, ~unfinished, ~kept]
+
+
+def _delete(session: Session, statement: Delete) -> int:
+    return session.connection().execute(statement).rowcount

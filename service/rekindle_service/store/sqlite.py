@@ -1,0 +1,262 @@
+"""The SQLite file as a ``Backend``: durable commits, and what is done when the file is damaged while it is in use."""
+
+import os
+import sqlite3
+import threading
+from contextlib import closing, suppress
+from pathlib import Path
+
+import structlog
+from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy.exc import DBAPIError
+
+from rekindle.contract.files import fsync_directory
+from rekindle_service.store.backups import Backups, copy_database, findings
+from rekindle_service.store.errors import CorruptDatabaseError, StorageError
+
+_log = structlog.get_logger(__name__)
+
+_BUSY_SECONDS = 5
+_FULL_CHECK_BYTES = 256 << 20  # above, the start would take too long: the contents of indexes are not checked
+_FILES = ("", "-wal", "-shm")
+_TEMPORARY = (
+    *("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_BUSY", "SQLITE_CANTOPEN", "SQLITE_READONLY"),
+    *("SQLITE_NOMEM", "SQLITE_LOCKED", "SQLITE_PROTOCOL"),
+)
+_DAMAGED = ("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_FORMAT")
+
+Identity = dict[str, tuple[int, int]]
+"""Device and inode by the suffix of the file."""
+
+
+class SQLite:
+    """One file (WAL with ``synchronous=FULL``), whose home is locked by its one server.
+
+    SQLite does not notice that its files were removed or replaced: it writes into files that have no name any more, and
+    a new connection mixes the old log with the new file. So each connection and each transaction first compares what
+    is there with what was opened. The server must never open these files itself: to close them drops SQLite's locks.
+    """
+
+    def __init__(self, path: Path, backups: Backups) -> None:
+        self._path = path
+        self.name = str(path)
+        self._backups = backups
+        self._opening = threading.RLock()
+        self._anchor: sqlite3.Connection | None = None  # idle; keeps the log, and the content of a removed file
+        self._opened: Identity = {}
+        self._size = 0  # bytes; SQLite itself never makes the file smaller
+        self._damage: str | None = None
+
+    # --- connections
+
+    def engine(self) -> Engine:
+        url = f"sqlite:///{self._path}"
+        self._engine = create_engine(url, creator=self._connect, pool_size=20, max_overflow=30)
+        event.listen(self._engine, "begin", _on_begin)
+        return self._engine
+
+    def writing(self, engine: Engine) -> Engine:
+        return engine.execution_options(begin="BEGIN IMMEDIATE")
+
+    def take_turn(self, connection: Connection) -> None:
+        """``BEGIN IMMEDIATE`` has done it."""
+
+    def hold(self, engine: Engine) -> None:
+        """The lock of the home does it."""
+
+    def release(self) -> None:
+        with self._opening:
+            if self._anchor is not None:
+                self._anchor.close()
+            self._anchor, self._damage = None, None
+
+    def _connect(self) -> sqlite3.Connection:
+        with self._opening:
+            if self._anchor is None:
+                self._open()
+            elif (state := self._state()) is not None:
+                raise self._error(state)
+            return self._connection()
+
+    def _connection(self) -> sqlite3.Connection:
+        """``mode=rw``: a file that is not there is not created, which would hide that it was removed."""
+        connection = sqlite3.connect(f"{self._path.as_uri()}?mode=rw", uri=True, check_same_thread=False)
+        connection.isolation_level = None  # the sqlite3 module begins no transactions of its own
+        try:
+            for pragma in (f"busy_timeout={_BUSY_SECONDS * 1000}", "journal_mode=WAL", "synchronous=FULL"):
+                connection.execute(f"PRAGMA {pragma}")
+            connection.execute("PRAGMA foreign_keys=ON")
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _open(self) -> None:
+        """The first connection of this server, and again after the file was written back. For the owner alone."""
+        try:
+            os.close(os.open(self._path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
+            for file in self._files():
+                with suppress(FileNotFoundError, PermissionError):
+                    file.chmod(0o600)
+        except OSError as error:
+            raise StorageError(f"{self.name} cannot be used now ({error}): {_ADVICE}", full=False) from error
+        anchor = self._connection()
+        try:
+            anchor.execute("SELECT count(*) FROM sqlite_master").fetchall()  # makes the log
+            self._opened, self._size = self._identity(), self._path.stat().st_size
+        except BaseException:
+            anchor.close()
+            raise
+        self._anchor = anchor
+
+    # --- what happens to the files
+
+    def guard(self, engine: Engine) -> None:
+        """Before and after each transaction that writes, and at each check. Raises StorageError.
+
+        A removed file is written again from what the open one still has; then nothing was lost.
+        """
+        if self._anchor is None:
+            return
+        state = self._state()
+        if state == "removed":
+            self._write_back(engine)
+        elif state is not None:
+            raise self._error(state)
+
+    def verify(self) -> None:
+        """Read the whole file as a new process would. Raises StorageError."""
+        if (state := self._state()) is not None:
+            raise self._error(state)
+        self._read_all()
+
+    def _read_all(self) -> None:
+        found = None
+        try:
+            with self._opening, closing(self._connection()) as connection:
+                found = findings(connection, "quick_check")
+        except sqlite3.Error as error:
+            raise (self._meaning(error) or error) from error
+        if found:
+            self._damaged(found)
+            raise self._error("damaged")
+
+    def _state(self) -> str | None:
+        """None, or what is wrong, as in ``StorageError.state``."""
+        if self._damage is not None:
+            return "damaged"
+        try:
+            present, size = self._identity(), self._path.stat().st_size
+        except FileNotFoundError:
+            return "removed" if not self._path.exists() else "unavailable"
+        except OSError:
+            return "unavailable"
+        if any(present[suffix] != opened for suffix, opened in self._opened.items() if suffix in present):
+            return "replaced"
+        if present.keys() != self._opened.keys():
+            return "removed"
+        if size < self._size:
+            self._verify_smaller(size)
+        self._size = size
+        return "damaged" if self._damage is not None else None
+
+    def _verify_smaller(self, size: int) -> None:
+        """Somebody may have called VACUUM; anything else that shrinks the file damages it. Raises StorageError."""
+        if size == 0:
+            self._damaged("the file was emptied")
+        else:
+            self._read_all()
+
+    def _identity(self) -> Identity:
+        found = {}
+        for suffix, file in zip(_FILES, self._files(), strict=True):
+            with suppress(FileNotFoundError):
+                status = file.stat()
+                found[suffix] = status.st_dev, status.st_ino
+        if "" not in found:
+            raise FileNotFoundError(self._path)
+        return found
+
+    def _files(self) -> list[Path]:
+        return [self._path.with_name(self._path.name + suffix) for suffix in _FILES]
+
+    def _write_back(self, engine: Engine) -> None:
+        """Other connections may still read the removed file; when they are closed they leave the new one alone."""
+        copy = self._path.with_name(f".{self._path.name}.copy")
+        with self._opening:
+            assert self._anchor is not None  # noqa: S101 - its caller has checked
+            try:
+                copy_database(self._anchor, copy)
+                engine.dispose()
+                self._anchor.close()
+                for file in self._files()[1:]:
+                    file.unlink(missing_ok=True)
+                copy.rename(self._path)
+                fsync_directory(self._path.parent)
+            except (OSError, sqlite3.Error) as error:
+                raise StorageError(
+                    f"{self.name} was removed while the server ran, and cannot be written again ({error}): put it "
+                    "back where it was, or make its directory writable",
+                    full=getattr(error, "sqlite_errorname", "") == "SQLITE_FULL",
+                    state="removed",
+                ) from error
+            self._open()
+        _log.error("The database was removed while the server ran; it was written again, nothing is lost")
+
+    def _damaged(self, finding: str) -> None:
+        if self._damage is None:
+            self._damage = finding
+            self._engine.dispose()  # what is cached of the undamaged file would still be shown
+            _log.error("The database is damaged; jobs keep running, nothing is accepted", finding=finding)
+
+    def _error(self, state: str) -> StorageError:
+        sentences = {
+            "damaged": f"{self.name} is damaged ({self._damage}); jobs keep running. Stop the server: {self._cure()}",
+            "replaced": f"{self.name} was replaced by another file while the server ran. Move that file away, and the "
+            "server writes its own again; or start the server again to use that file",
+            "removed": f"{self.name} was removed while the server ran; it is about to be written again",
+            "unavailable": f"{self.name} cannot be reached: {_ADVICE}",
+        }
+        return StorageError(sentences[state], full=False, state=state)
+
+    # --- errors
+
+    def check(self, connection: Connection) -> str | None:
+        small = self._path.stat().st_size <= _FULL_CHECK_BYTES
+        return findings(connection.connection.driver_connection, "integrity_check" if small else "quick_check")
+
+    def before_upgrade(self, connection: Connection, version: str) -> None:
+        """A backup first. Raises StorageError."""
+        path = self._backups.make(f"before-{version}")
+        _log.info("The database was backed up before it is upgraded", path=str(path))
+
+    def temporary(self, error: DBAPIError) -> StorageError | None:
+        """The kinds of error that may be over later, in our words; None for any other."""
+        return self._meaning(error.orig)
+
+    def _meaning(self, error: BaseException | None) -> StorageError | None:
+        name = getattr(error, "sqlite_errorname", "")
+        if name.startswith(_DAMAGED) or (name == "SQLITE_ERROR" and "no such" in str(error)):
+            self._damaged(str(error))
+            return self._error("damaged")
+        if not name.startswith(_TEMPORARY):
+            return None
+        full = name == "SQLITE_FULL"
+        advice = "free some space on its disk" if full else _ADVICE
+        return StorageError(f"{self._path} cannot be used now ({error}): {advice}", full=full)
+
+    def corrupt(self, finding: str) -> CorruptDatabaseError:
+        return CorruptDatabaseError(f"{self._path} is damaged ({finding}). Nothing was changed: {self._cure()}")
+
+    def _cure(self) -> str:
+        latest = self._backups.latest()
+        rebuild = "rekindle rebuild makes the list of jobs again from the run directories"
+        return rebuild if latest is None else f"rekindle restore {latest} uses the latest backup, or {rebuild}"
+
+
+_ADVICE = "check its disk, its permissions and who else has it open"
+
+
+def _on_begin(connection: Connection) -> None:
+    """A writer takes the lock at once: a transaction that begins by reading could not wait for it later."""
+    connection.exec_driver_sql(connection.get_execution_options().get("begin", "BEGIN"))

@@ -1,0 +1,74 @@
+"""What goes by which rule."""
+
+from typing import Any
+
+from rekindle_service.retention.rules import Item, ItemKind, Rules, Snapshot, StoredJob, plan_jobs
+
+DAY = 24 * 3600.0
+NOW = 1000 * DAY
+
+
+def a_stored_job(name: str, ended: float | None, **fields: Any) -> StoredJob:
+    """``ended``: days ago."""
+    ended_at = None if ended is None else NOW - ended * DAY
+    defaults = {"number": 1, "owner": None, "bytes": 100, "succeeded": False, "pinned": False}
+    return StoredJob(id=name, name=name, ended_at=ended_at, **{**defaults, **fields})
+
+
+def plan(rules: Rules, *jobs: StoredJob, snapshots: dict[str, list[Snapshot]] | None = None) -> list[Item]:
+    return plan_jobs(jobs, rules, NOW, lambda job: (snapshots or {}).get(job.id, []), lambda _: 10)
+
+
+def kinds(items: list[Item]) -> list[tuple[str, ItemKind, str]]:
+    return [(item.job_id, item.kind, item.name) for item in items]
+
+
+def test_without_rules_nothing_goes() -> None:
+    assert plan(Rules(), a_stored_job("a", 900), snapshots={"a": [Snapshot("1", 10)]}) == []
+
+
+def test_a_finished_job_goes_by_its_age_unless_a_snapshot_of_it_is_pinned() -> None:
+    jobs = [a_stored_job("old", 31), a_stored_job("new", 29), a_stored_job("runs", None)]
+    items = plan(Rules(jobs_days=30), *jobs, a_stored_job("pinned", 31, pinned=True))
+    assert kinds(items) == [("old", ItemKind.JOB, "old")]
+    assert items[0].reason == "it ended more than 30 days ago (keep_jobs_days)"
+
+
+def test_a_clock_that_went_back_removes_nothing() -> None:
+    assert plan(Rules(jobs_days=0, logs_days=0, snapshots_days=0), a_stored_job("future", -5)) == []
+
+
+def test_a_job_that_goes_as_a_whole_is_named_once() -> None:
+    rules = Rules(jobs_days=10, snapshots_days=5, logs_days=5, jobs_bytes=0)
+    spared = {"a": [Snapshot("1", 10)], "b": [Snapshot("2", 20)]}
+    items = plan(rules, a_stored_job("a", 11), a_stored_job("b", 6, pinned=True), snapshots=spared)
+    assert kinds(items) == [("a", ItemKind.JOB, "a"), ("b", ItemKind.SNAPSHOT, "2"), ("b", ItemKind.LOGS, "b")]
+
+
+def test_a_limit_of_space_takes_spared_snapshots_first_then_jobs_that_succeeded_oldest_first() -> None:
+    jobs = [a_stored_job("a", 3, succeeded=True), a_stored_job("b", 5), a_stored_job("c", 4, succeeded=True)]
+    spared = {"a": [Snapshot("1", 10), Snapshot("2", 20)], "b": [Snapshot("1", 15)]}
+    assert kinds(plan(Rules(jobs_bytes=300), *jobs, snapshots=spared)) == []
+    assert kinds(plan(Rules(jobs_bytes=280), *jobs, snapshots=spared)) == [
+        ("b", ItemKind.SNAPSHOT, "1"),
+        ("a", ItemKind.SNAPSHOT, "1"),
+    ]
+    assert kinds(plan(Rules(jobs_bytes=200), *jobs, snapshots=spared)) == [
+        ("b", ItemKind.SNAPSHOT, "1"),
+        ("a", ItemKind.SNAPSHOT, "1"),
+        ("a", ItemKind.SNAPSHOT, "2"),
+        ("c", ItemKind.JOB, "c"),
+    ]
+    everything = plan(Rules(jobs_bytes=0), *jobs, snapshots=spared)
+    assert {item.job_id for item in everything if item.kind is ItemKind.JOB} == {"a", "c"}, "b may be resumed"
+
+
+def test_a_limit_for_each_person_touches_nobody_else() -> None:
+    jobs = [
+        a_stored_job("a", 3, succeeded=True, owner="ada"),
+        a_stored_job("b", 9, succeeded=True, owner="bob"),
+        a_stored_job("c", None, owner="ada"),
+    ]
+    items = plan(Rules(owner_bytes=150), *jobs)
+    assert kinds(items) == [("a", ItemKind.JOB, "a")]
+    assert items[0].reason == "the jobs of ada take more than 150 bytes (owner_bytes)"

@@ -1,0 +1,171 @@
+"""The store of an attempt's ranks, in a process of its own: torch's, but only for processes of the same user.
+
+torch's store asks nobody who he is, and every user of a machine can connect to its loopback interface. Who writes into
+the store decides where ranks connect to, and so what they unpickle. So a proxy listens at the address that the ranks
+know, and asks the kernel for the user of each connection. Behind it, torch's store accepts only segments that this
+process has signed (TCP MD5, RFC 2385).
+
+Not in the agent, which forks the ranks: a fork copies the forking thread only, with locks that others hold.
+"""
+
+import errno
+import os
+import signal
+import socket
+import struct
+import sys
+import threading
+import traceback
+from contextlib import suppress
+from datetime import timedelta
+from typing import NoReturn
+
+from torch.distributed import TCPStore  # type: ignore[attr-defined]  # which is public all the same
+
+from rekindle.contract.processes import die_with_parent, set_process_name
+from rekindle.contract.socket_owner import Address, peer_uid
+
+HOST = "127.0.0.1"
+_HOST_BEHIND = "127.0.0.2"  # the port must be the same: torch connects to its own store as the ranks do
+_PORTS_TRIED = 20
+_BACKLOG = 4096
+_TCP_MD5SIG_EXT, _FLAG_PREFIX = 32, 1
+_MD5SIG = struct.Struct("=HH4s120x BBHi80s")  # tcp_md5sig: address, flags, length of its prefix, of the key, interface
+_CHUNK = 1 << 16
+_START_TIMEOUT = timedelta(seconds=60)
+
+
+class StoreStartError(Exception):
+    """The store's process ended before it served; the reason is in the agent's log."""
+
+
+def start_store_server() -> int:
+    """Fork the store's process, which ends with this one; returns its port on ``HOST``. Call it while single-threaded.
+
+    Raises StoreStartError.
+    """
+    parent = os.getpid()
+    reader, writer = os.pipe()
+    if os.fork() == 0:
+        os.close(reader)
+        _become_server(parent, writer)
+    os.close(writer)
+    with os.fdopen(reader) as pipe:
+        port = pipe.read()
+    if not port:
+        raise StoreStartError("the process of the ranks' store ended before it served")
+    return int(port)
+
+
+def _become_server(parent: int, writer: int) -> NoReturn:
+    try:
+        die_with_parent(parent)
+        set_process_name("rekindle-store")
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
+            signal.signal(number, signal.SIG_IGN)  # ranks that save after one of them may need the store
+        server = StoreServer()
+        os.write(writer, str(server.port).encode())
+        os.close(writer)
+        while True:
+            signal.pause()
+    except BaseException:  # noqa: BLE001  # nothing may return into the agent's own code
+        traceback.print_exc()
+    finally:
+        os._exit(1)
+
+
+class StoreServer:
+    """Serves at ``port`` on ``HOST`` from construction to the end of the process."""
+
+    def __init__(self) -> None:
+        self._key = os.urandom(64)
+        self._refused: set[int] = set()
+        try:
+            listener, behind = self._listen_twice()
+        except OSError as error:
+            listener = behind = _listen(HOST)
+            _log(f"every user of this machine can reach the ranks' store at {HOST}: {error}")
+        self.port: int = listener.getsockname()[1]
+        if behind is not listener:
+            threading.Thread(target=self._admit_all, args=[listener], daemon=True).start()
+        self._store = TCPStore(
+            HOST, self.port, is_master=True, wait_for_workers=False, timeout=_START_TIMEOUT,
+            master_listen_fd=behind.detach(),
+        )  # fmt: skip
+
+    def _listen_twice(self) -> tuple[socket.socket, socket.socket]:
+        """Where the ranks connect to, and behind that. Raises OSError where the kernel cannot do what this needs."""
+        for _ in range(_PORTS_TRIED):
+            listener = _listen(HOST)
+            try:
+                behind = _listen(_HOST_BEHIND, listener.getsockname()[1], self._key)
+            except OSError as error:
+                listener.close()
+                if error.errno != errno.EADDRINUSE:
+                    raise
+                continue
+            with self._connect_behind(behind.getsockname()) as ours, behind.accept()[0]:
+                if peer_uid(ours) == os.geteuid():
+                    return listener, behind
+            raise OSError("the kernel does not name the user of a connection")
+        raise OSError(f"no port is free on both {HOST} and {_HOST_BEHIND}")
+
+    def _connect_behind(self, address: Address) -> socket.socket:
+        connection = _signing_socket(self._key)
+        connection.connect(address)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return connection
+
+    def _admit_all(self, listener: socket.socket) -> None:
+        """Connect processes of this user with the store, for ever."""
+        while True:
+            with suppress(OSError):  # no descriptor is free, or it has been closed already
+                connection = listener.accept()[0]
+                if self._is_own(connection):
+                    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                    self._forward_both(connection, self._connect_behind((_HOST_BEHIND, self.port)))
+                else:
+                    connection.close()
+
+    def _is_own(self, connection: socket.socket) -> bool:
+        uid = peer_uid(connection)
+        if uid in (os.geteuid(), 0):
+            return True
+        if uid is not None and uid not in self._refused:  # one line each: the log must not grow at another's will
+            self._refused.add(uid)
+            _log(f"refused a connection of user {uid} to the ranks' store at {HOST}:{self.port}")
+        return False
+
+    def _forward_both(self, one: socket.socket, other: socket.socket) -> None:
+        for source, target in ((one, other), (other, one)):
+            threading.Thread(target=_forward, args=[source, target], daemon=True).start()
+
+
+def _forward(source: socket.socket, target: socket.socket) -> None:
+    """Copy what arrives until one end closes; the other direction closes then, too."""
+    with suppress(OSError):
+        while data := source.recv(_CHUNK):
+            target.sendall(data)
+    for end in (source, target):
+        with suppress(OSError):
+            end.shutdown(socket.SHUT_RDWR)
+
+
+def _listen(host: str, port: int = 0, key: bytes | None = None) -> socket.socket:
+    listener = socket.socket() if key is None else _signing_socket(key)
+    listener.bind((host, port))
+    listener.listen(_BACKLOG)
+    return listener
+
+
+def _signing_socket(key: bytes) -> socket.socket:
+    """A socket that signs all that it sends, and drops what is not signed with ``key``, from whatever address."""
+    signing = socket.socket()
+    option = _MD5SIG.pack(socket.AF_INET, 0, bytes(4), _FLAG_PREFIX, 0, len(key), 0, key)
+    signing.setsockopt(socket.IPPROTO_TCP, _TCP_MD5SIG_EXT, option)
+    return signing
+
+
+def _log(message: str) -> None:
+    print(message, file=sys.stderr, flush=True)  # noqa: T201  # stderr is the agent's log

@@ -1,0 +1,85 @@
+"""Refuses a process group that another user of this machine has joined.
+
+gloo asks nobody who he is: the first to connect to a rank's socket with the right small number is a peer, and what a
+peer sends may be unpickled (``all_gather_object``). On loopback every user of the machine can be the first. So when a
+group has been made, and before the script can use it, the kernel is asked for the user of each connection.
+"""
+
+import os
+import socket
+import stat
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+from rekindle.contract.socket_owner import peer_uid
+
+FUNCTION = "_new_process_group_helper"
+
+
+class ForeignPeerError(RuntimeError):
+    """Another user has connected to a socket on which this rank awaited its peers."""
+
+
+def verify_groups(distributed: Any) -> None:
+    """Check every group that torch makes from now on; ``distributed`` is its module ``distributed_c10d``."""
+    make_group = getattr(distributed, FUNCTION)
+
+    @wraps(make_group)
+    def make_and_verify(*arguments: Any, **options: Any) -> Any:
+        before = set(_own_sockets())
+        group = make_group(*arguments, **options)
+        _verify([fd for inode, fd in _own_sockets().items() if inode not in before])
+        return group
+
+    setattr(distributed, FUNCTION, make_and_verify)
+
+
+def _own_sockets() -> dict[int, int]:
+    """Inode → descriptor of every socket that this process has open."""
+    sockets: dict[int, int] = {}
+    for fd in [int(entry.name) for entry in Path("/proc/self/fd").iterdir()]:
+        with suppress(OSError):  # closed since, by another thread
+            status = os.fstat(fd)
+            if stat.S_ISSOCK(status.st_mode):
+                sockets[status.st_ino] = fd
+    return sockets
+
+
+def _verify(fds: list[int]) -> None:
+    """Raise ForeignPeerError where another user has connected to one of the listeners among ``fds``."""
+    sockets = list(_tcp_sockets(fds))
+    try:
+        ports = {each.getsockname()[1] for each in sockets if each.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)}
+        for each in sockets:
+            with suppress(OSError):  # it only listens, or the kernel does not answer
+                if each.getsockname()[1] in ports and each.getpeername():
+                    _verify_peer(each)
+    finally:
+        for each in sockets:
+            each.close()
+
+
+def _tcp_sockets(fds: list[int]) -> Iterator[socket.socket]:
+    for fd in fds:
+        with suppress(OSError):
+            own = socket.socket(fileno=os.dup(fd))
+            if own.family == socket.AF_INET and own.type == socket.SOCK_STREAM:
+                yield own
+            else:
+                own.close()
+
+
+def _verify_peer(connection: socket.socket) -> None:
+    uid = peer_uid(connection)
+    host, port = connection.getsockname()[:2]
+    if uid in (os.geteuid(), 0) or (uid is None and not host.startswith("127.")):  # a peer on another machine
+        return
+    if uid is None:
+        raise ForeignPeerError(f"Connection closed by peer at port {port} before the process group was complete")
+    raise ForeignPeerError(
+        f"user {uid} of this machine has connected to port {port}, where this rank awaited the others: the process "
+        "group cannot be trusted. Another attempt makes a new one; see `Sockets of a job` in docs/security.md"
+    )
