@@ -19,6 +19,7 @@ from rekindle_service.jobs.packaging.git_checkout import check_out
 from rekindle_service.jobs.submitter import Submitter
 from rekindle_service.launchers.editable_installs import EditableModules
 from rekindle_service.launchers.interpreter import InterpreterCheck
+from rekindle_service.launchers.isolation.policy import Isolation, IsolationError, isolation_of
 from rekindle_service.launchers.local import KeeperLauncher, prepare_worker_path
 from rekindle_service.machine.devices import find_machine
 from rekindle_service.machine.monitor import MachineMonitor
@@ -54,16 +55,19 @@ def _compose(settings: Settings, stack: ExitStack) -> HttpServer:
     _require_loopback(settings)
     raise_file_limit()
     home = settings.home_dir
+    isolation = _isolation(settings, home)
     token = _own(home, stack)
     store = Store(home.database)
     stack.callback(store.close)
     store.migrate()
+    if isolation.users:
+        home.close_files()
     listener = _listener(settings)
     stack.callback(listener.close)
     machine = find_machine(settings.cpu_slots, exclude=settings.excluded_devices)
     monitor = MachineMonitor(machine, home.root)
     stack.callback(monitor.close)
-    launcher = KeeperLauncher(home, machine, prepare_worker_path(home))
+    launcher = KeeperLauncher(home, machine, prepare_worker_path(home), isolation)
     reconciler = Reconciler(store, home, machine, launcher, settings.healthy_seconds)
     stack.callback(reconciler.close)
     stopping = threading.Event()
@@ -72,7 +76,14 @@ def _compose(settings: Settings, stack: ExitStack) -> HttpServer:
         store=store,
         machine=machine,
         monitor=monitor,
-        submitter=Submitter(store, home, machine, InterpreterCheck(), check_out, EditableModules()),
+        submitter=Submitter(
+            store,
+            home,
+            machine,
+            InterpreterCheck(isolated=isolation.hides_the_server),
+            check_out,
+            EditableModules(isolated=isolation.hides_the_server),
+        ),
         credentials=Credentials(token),
         host=settings.host,
         max_bundle_bytes=settings.bundle_bytes,
@@ -91,16 +102,30 @@ def _compose(settings: Settings, stack: ExitStack) -> HttpServer:
     )
 
 
+def _isolation(settings: Settings, home: Home) -> Isolation:
+    """What jobs may touch."""
+    try:
+        home.create(traversable=bool(settings.job_users))
+        return isolation_of(settings, home)
+    except IsolationError as error:
+        raise CannotServeError(str(error)) from error
+    except OSError as error:
+        raise _unusable(home, error) from error
+
+
+def _unusable(home: Home, error: OSError) -> CannotServeError:
+    return CannotServeError(
+        f"cannot use {home.root} as home ({error.strerror}): choose another directory with --home or REKINDLE_HOME"
+    )
+
+
 def _own(home: Home, stack: ExitStack) -> str:
     """Take the home until the stack is unwound; returns its token."""
     try:
-        home.create()
         stack.callback(home.lock().release)
         return home.ensure_token()
     except OSError as error:
-        raise CannotServeError(
-            f"cannot use {home.root} as home ({error.strerror}): choose another directory with --home or REKINDLE_HOME"
-        ) from error
+        raise _unusable(home, error) from error
 
 
 def _require_loopback(settings: Settings) -> None:
@@ -125,7 +150,10 @@ def _listener(settings: Settings) -> socket.socket:
 def _report_ready(home: Home, url: str, token: str, host: str) -> None:
     home.write_server_info(url)
     _print(f"rekindle serves {home.root} at {url}")
-    _print(f"Open {url}/login#token={token}")
+    if sys.stdout.isatty():
+        _print(f"Open {url}/login#token={token}")
+    else:  # a file or the system's journal, which others may read
+        _print(f"Open {url}/login and sign in with the token in {home.token}")
     _print("Ctrl-C stops the server; jobs keep running and the next server finds them.")
     if not _is_loopback(host):
         _print(

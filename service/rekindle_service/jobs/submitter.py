@@ -21,6 +21,7 @@ from rekindle_service.jobs.packaging.ignore_rules import IGNORE_FILE, CopyOption
 from rekindle_service.jobs.packaging.manifest import take_manifest
 from rekindle_service.jobs.packaging.sources import Checkout, fetch_code
 from rekindle_service.jobs.placement import place
+from rekindle_service.jobs.secrets import without_values
 from rekindle_service.jobs.submission import FieldError, Submission, SubmissionError
 from rekindle_service.jobs.validation import validate
 from rekindle_service.machine.devices import Machine
@@ -107,9 +108,9 @@ class Submitter:
         """A job that lacks only its row. Precondition: it is valid. Raises what ``submit`` raises."""
         placed = place(submission, self.machine).spec
         spec = replace(placed, target=submission.target_in_copy, code=_origin(submission))
-        job = new_job(new_job_id(), spec, created_at=time.time())
+        job = new_job(new_job_id(), without_values(spec), created_at=time.time())
         try:
-            self._build_run_dir(job, submission)
+            self._build_run_dir(job, submission, spec)
         except CodeCopyError as error:
             raise SubmissionError(
                 [FieldError(submission.code_field, error.rule, submission.code_name, error.hint)]
@@ -122,7 +123,8 @@ class Submitter:
         """Undo ``prepare``."""
         shutil.rmtree(self.home.run_dir(job.id).root, ignore_errors=True)
 
-    def _build_run_dir(self, job: Job, submission: Submission) -> None:
+    def _build_run_dir(self, job: Job, submission: Submission, spec: JobSpec) -> None:
+        """``spec`` has the values of ``env``, the job's own has not."""
         new, final = self.home.new_run(job.id), self.home.run_dir(job.id)
         try:
             new.root.mkdir(mode=0o700)
@@ -131,9 +133,11 @@ class Submitter:
             else:
                 self._copy_code(submission, new)
                 modules = self.editable_modules(job.spec.python)
-                job.spec = replace(job.spec, warnings=bypass_warnings(job.spec, new.code, modules))
+                job.spec = replace(job.spec, warnings=bypass_warnings(spec, new.code, modules))
             if job.spec.continue_from is not None:
                 self._continue(job.spec.continue_from, new, job.id)
+            if spec.env:
+                write_json(new.environment, spec.env)
             write_json(new.spec, {"job_id": job.id, **job.spec.to_json()})
             new.root.rename(final.root)
         except BaseException:

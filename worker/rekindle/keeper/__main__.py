@@ -2,16 +2,17 @@
 
 import os
 import sys
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 
 from rekindle.contract.locks import ExclusiveLock, LockHeldError
-from rekindle.contract.processes import forbid_core_dumps, set_child_subreaper, set_process_name
+from rekindle.contract.processes import descendants, forbid_core_dumps, set_child_subreaper, set_process_name
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.keeper.environment_info import write_environment_info
 from rekindle.keeper.event_loop import ControlFifo, EventLoop
-from rekindle.keeper.ranks.processes import descendants, kill_all, reap_children
+from rekindle.keeper.private_environment import SecretError, private_tmp, read_secrets
+from rekindle.keeper.ranks.processes import kill_all, reap_children
 from rekindle.keeper.supervisor import Keeper, UnreadableError
 from rekindle.keeper.torchrun.preload import preload
 
@@ -26,13 +27,17 @@ def main(run_dir: RunDir) -> int:
     set_process_name("rekindle-keeper")
     set_child_subreaper()
     forbid_core_dumps()
+    tmp = ExitStack()
     try:
+        tmp.enter_context(private_tmp())
+        read_secrets()
         _keep(run_dir)
-    except (OSError, UnreadableError) as error:
+    except (OSError, UnreadableError, SecretError) as error:
         _log(f"the keeper cannot continue: {error}; it has stopped the ranks, and the server starts another")
         return 1
     finally:
         kill_all(partial(descendants, os.getpid()), reap_children)
+        tmp.close()
         lock.release()
     return 0
 

@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from rekindle.contract.environment import clean_environment
+from rekindle_service.jobs.secrets import without_password
 from rekindle_service.jobs.submission import FieldError, SubmissionError
 
 _TIMEOUT = 120
@@ -37,7 +38,9 @@ def check_out(url: str, ref: str | None, directory: Path) -> str:
 def _check_names(url: str, ref: str | None) -> None:
     if not _URL.fullmatch(url) or url.startswith("-"):
         hint = "such as https://host/team/repository.git, git@host:team/repository.git or file:///path"
-        raise _rejection("code.git", "must be an https, ssh or file URL without a password", url, hint)
+        raise _rejection(
+            "code.git", "must be an https, ssh or file URL without a password", without_password(url), hint
+        )
     if ref is not None and not _REF.fullmatch(ref):
         raise _rejection("code.ref", "must be a branch, a tag or a full commit id", ref, "")
 

@@ -32,6 +32,7 @@ export interface DeviceUsagePublic {
 }
 export interface Devices { items: DevicePublic[]; next: string | null; links: Link[]; }
 export interface Disk { home: Space; shared_memory: Space | null; }
+export interface EnvSource { file?: string | null; from?: string | null; }
 export interface EventPublic {
   id: number; at: string | null; kind: string; from_state: string | null; to_state: string | null;
   reason: string | null;
@@ -65,7 +66,7 @@ export interface IntervalPublic {
   category: TimeCategory; attempt: number | null; started_at: string | null; seconds: number;
 }
 export interface JobCreate {
-  args?: string[]; env?: Record<string, string>; nodes?: number; device?: string; devices_per_rank?: number;
+  args?: string[]; env?: Record<string, any>; nodes?: number; device?: string; devices_per_rank?: number;
   launch?: "auto" | "torchrun" | "process"; links?: "preferred" | "required" | "avoided"; priority?: number;
   after?: string[]; max_failures?: number; hang_timeout?: number | null; time_limit?: number | null;
   snapshot?: SnapshotPolicyOptions; warm?: boolean; watch?: string[]; on_restart?: string[];
@@ -75,9 +76,9 @@ export interface JobCreate {
 }
 export interface JobPatch { name?: string | null; priority?: number | null; max_failures?: number | null; }
 export interface JobPublic {
-  args: string[]; env: Record<string, string>; nodes: number; device: string; devices_per_rank: number;
-  launch: "auto" | "torchrun" | "process"; links: "preferred" | "required" | "avoided"; priority: number;
-  after: string[]; max_failures: number; hang_timeout: number | null; time_limit: number | null;
+  args: string[]; env: Record<string, string | Record<string, string>>; nodes: number; device: string;
+  devices_per_rank: number; launch: "auto" | "torchrun" | "process"; links: "preferred" | "required" | "avoided";
+  priority: number; after: string[]; max_failures: number; hang_timeout: number | null; time_limit: number | null;
   snapshot: SnapshotPolicyOptions; warm: boolean; watch: string[]; on_restart: string[]; continue_from: string | null;
   exclude: string[]; gitignore: boolean; keep_links: boolean; id: string; number: number; name: string; state: string;
   phase: string | null; intent: string; attempt: number; world_size: number | null; ranks: RankRange; devices: string[];
