@@ -20,6 +20,7 @@ from rekindle_service.jobs.submitter import Submitter
 from rekindle_service.launchers.editable_installs import EditableModules
 from rekindle_service.launchers.interpreter import InterpreterCheck
 from rekindle_service.launchers.isolation.policy import Isolation, IsolationError, isolation_of
+from rekindle_service.launchers.isolation.rights import SubmitRights
 from rekindle_service.launchers.local import KeeperLauncher, prepare_worker_path
 from rekindle_service.machine.devices import find_machine
 from rekindle_service.machine.monitor import MachineMonitor
@@ -83,6 +84,7 @@ def _compose(settings: Settings, stack: ExitStack) -> HttpServer:
             InterpreterCheck(isolated=isolation.hides_the_server),
             check_out,
             EditableModules(isolated=isolation.hides_the_server),
+            rights=SubmitRights(isolation, home),
         ),
         credentials=Credentials(token),
         host=settings.host,
@@ -91,6 +93,7 @@ def _compose(settings: Settings, stack: ExitStack) -> HttpServer:
         stopping=stopping,
         wake=reconciler.wake,
         reconciler_alive=lambda: reconciler.alive,
+        isolation=isolation.describe(),
     )
     app = create_app(state)
     reconciler.start()

@@ -17,7 +17,7 @@ from e2e.serve_process import ServeProcess
 from e2e.waiting import until
 from rekindle.contract.locks import lock_holder
 from rekindle.contract.run_dir.paths import RunDir
-from rekindle_service.client import Client
+from rekindle_service.client import Client, ProblemError
 from rekindle_service.config.home import Home
 from rekindle_service.config.settings import Settings
 from rekindle_service.launchers.isolation.policy import IsolationError, isolation_of
@@ -198,6 +198,18 @@ def processes_of(run_dir: RunDir) -> list[str]:
     return found
 
 
+def check_submissions(client: Client, home: Path, code: Path) -> None:
+    """What is submitted is read with the rights of the job's user, never with those of the server, which is root."""
+    closed, key = home.parent / "closed", code / "key"
+    closed.mkdir(mode=0o700)
+    (closed / "train.py").write_text("")
+    key.touch(0o600)
+    for directory, message in ((closed, "not found"), (code, "by the user of the job"), (home, "the server's home")):
+        with pytest.raises(ProblemError, match=message):
+            client.submit({"script": "train.py", "code": {"path": str(directory)}})
+    key.unlink()
+
+
 @needs_bubblewrap
 def test_a_library_that_the_job_preloads_is_not_loaded_outside_of_its_sandbox(tmp_path: Path) -> None:
     """LD_PRELOAD in ``env`` is the job's code; in the helper or in bubblewrap it would run with the server's rights."""
@@ -219,6 +231,7 @@ def test_a_library_that_the_job_preloads_is_not_loaded_outside_of_its_sandbox(tm
             code.mkdir()
             code.chmod(0o755)
             (code / "train.py").write_text("import os; print('in', os.environ['LD_PRELOAD'])\n")
+            check_submissions(client, home, code)
             job = client.submit(
                 {"script": "train.py", "code": {"path": str(code)}, "env": {"LD_PRELOAD": str(library)}, "warm": False}
             )

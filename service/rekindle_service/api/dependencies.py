@@ -46,6 +46,7 @@ class AppState:
     stopping: threading.Event
     wake: Callable[[], None]
     reconciler_alive: Callable[[], bool]
+    isolation: str = ""  # one sentence: from what jobs are kept apart
     polls: SingleFlightCache = field(default_factory=SingleFlightCache)
 
 

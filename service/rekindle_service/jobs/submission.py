@@ -29,6 +29,7 @@ class Submission:
     code: Path | None = None  # directory to copy; None: the directory of a script given by its absolute path
     has_size: bool = True  # False where the request says nothing of ranks and devices per rank
     origin: CodeOrigin | None = None  # what ``code`` is fetched from, see ``jobs.packaging.sources``
+    owner: str | None = None  # who submits it
 
     @property
     def code_dir(self) -> Path | None:

@@ -5,10 +5,10 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from rekindle.contract.files import fsync_directory, write_json
 from rekindle.contract.job import JobSpec, TargetKind
@@ -53,6 +53,24 @@ class IdempotencyLocks:
                 self._changed.notify_all()
 
 
+class Rights(Protocol):
+    """With what rights the files are read that a submission names; see ``launchers.isolation.rights``."""
+
+    def reading(self, submission: Submission) -> AbstractContextManager[None]: ...
+
+    def building(self, submission: Submission, directory: Path) -> AbstractContextManager[None]: ...
+
+
+class ServerRights:
+    """Those of the server."""
+
+    def reading(self, _: Submission) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def building(self, _: Submission, __: Path) -> AbstractContextManager[None]:
+        return nullcontext()
+
+
 @dataclass(frozen=True, slots=True)
 class Submitter:
     """Creates jobs.
@@ -69,6 +87,7 @@ class Submitter:
     checkout: Checkout
     editable_modules: Callable[[str], Sequence[EditableModule]] = lambda _: ()
     in_flight: IdempotencyLocks = field(default_factory=IdempotencyLocks)
+    rights: Rights = field(default_factory=ServerRights)
 
     def submit(self, submission: Submission, idempotency_key: str | None = None) -> Job:
         """The new job, or the one that the key made before, or is making just now.
@@ -98,7 +117,8 @@ class Submitter:
 
     def validate(self, submission: Submission) -> list[FieldError]:
         """Every rule that the submission violates here."""
-        errors = validate(submission, self.machine, lambda job_id: self.store.job(job_id) is not None)
+        with self.rights.reading(submission):
+            errors = validate(submission, self.machine, lambda job_id: self.store.job(job_id) is not None)
         if (old := submission.spec.continue_from) is not None:
             errors += check_stopped(self.store.job(old), old, self.home.run_dir(old))
         python_error = self.check_python(submission.spec.python)
@@ -116,6 +136,9 @@ class Submitter:
                 [FieldError(submission.code_field, error.rule, submission.code_name, error.hint)]
             ) from error
         except OSError as error:
+            if isinstance(error, PermissionError) and not str(error.filename).startswith(str(self.home.root)):
+                rule = f"must be readable throughout by the user of the job ({error})"
+                raise SubmissionError([FieldError(submission.code_field, rule, submission.code_name)]) from error
             raise storage_error(self.home.runs, error) from error
         return job
 
@@ -128,14 +151,18 @@ class Submitter:
         new, final = self.home.new_run(job.id), self.home.run_dir(job.id)
         try:
             new.root.mkdir(mode=0o700)
-            if submission.code_dir is None:
-                new.code.mkdir(mode=0o700)
-            else:
+            if submission.origin is not None:  # fetched by the server, and readable by it alone
                 self._copy_code(submission, new)
+            with self.rights.building(submission, new.root):
+                if submission.code_dir is None:
+                    new.code.mkdir(mode=0o700)
+                elif submission.origin is None:
+                    self._copy_code(submission, new)
+                if job.spec.continue_from is not None:
+                    self._continue(job.spec.continue_from, new, job.id)
+            if submission.code_dir is not None:
                 modules = self.editable_modules(job.spec.python)
                 job.spec = replace(job.spec, warnings=bypass_warnings(spec, new.code, modules))
-            if job.spec.continue_from is not None:
-                self._continue(job.spec.continue_from, new, job.id)
             if spec.env:
                 write_json(new.environment, spec.env)
             write_json(new.spec, {"job_id": job.id, **job.spec.to_json()})
@@ -157,7 +184,11 @@ class Submitter:
     def _continue(self, old_id: str, new: RunDir, job_id: str) -> None:
         """It must not have been resumed meanwhile, either. Raises SubmissionError and OSError."""
         before = self.store.job(old_id)
-        continue_run(self.home.run_dir(old_id), new, job_id)
+        try:
+            continue_run(self.home.run_dir(old_id), new, job_id)
+        except PermissionError as error:
+            rule = f"must be a job whose files the user of this one may read ({error})"
+            raise SubmissionError([FieldError("continue_from", rule, old_id)]) from error
         after = self.store.job(old_id)
         errors = check_stopped(after, old_id, self.home.run_dir(old_id))
         if before is None or after is None or before.attempt != after.attempt:

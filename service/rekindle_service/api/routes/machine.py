@@ -69,6 +69,7 @@ def read_machine(
         cores=state.monitor.cores,
         memory=Memory(used_bytes=now.memory_used_bytes, total_bytes=now.memory_total_bytes),
         disk=Disk.model_validate(now),
+        isolation=state.isolation,
         devices=[_usage_public(slot, now, holders.get(slot.name)) for slot in state.machine.slots],
         history=[_sample_public(sample) for sample in monitor.evenly_spaced(history, max_points)],
     )

@@ -107,7 +107,7 @@ def _find_own_checkpoints(old: RunDir, new: RunDir, transfer: _Transfer) -> None
 
 def _files(directory: Path) -> Iterator[Path]:
     """Regular files and links below, but for caches and compiled files. Raises OSError."""
-    if not directory.is_dir():  # of snapshots, where the job never started
+    if directory.is_symlink() or not directory.is_dir():  # of snapshots, where the job never started
         return
     for parent, directories, names in os.walk(directory, onerror=_raise):
         directories[:] = [name for name in directories if name not in EXCLUDED]

@@ -26,7 +26,7 @@ def main(plan: dict[str, Any]) -> None:
         _limit(getattr(resource, name), value)
     if plan["user"] is not None:
         uid, gid, groups = plan["user"]
-        _own(plan["run_dir"], uid, gid)
+        own(plan["run_dir"], uid, gid)
         os.setgroups(groups)
         os.setresgid(gid, gid, gid)
         os.setresuid(uid, uid, uid)
@@ -64,7 +64,7 @@ def _limit(kind: int, value: int) -> None:
     resource.setrlimit(kind, (allowed, allowed))
 
 
-def _own(run_dir: str, uid: int, gid: int) -> None:
+def own(run_dir: str, uid: int, gid: int) -> None:
     """Give the run directory, which the server has made, to the job's user, once. Refuses another user's.
 
     No link is followed, and no file is given away that has another name elsewhere.

@@ -141,7 +141,7 @@ def _usable(users: JobUsers, home: Home, settings: Settings) -> JobUsers:
             'REKINDLE_JOB_USERS=\'{"*": "nobody"}\': root can read most files of the system in a sandbox, too'
         )
     for name in set(users.names.values()):
-        if "{" not in name and not may_reach(UnixUser.named(name), home.runs):
+        if "{" not in name and home.runs.exists() and not may_reach(UnixUser.named(name), home.runs):
             raise IsolationError(
                 f"the UNIX user {name} cannot reach {home.runs}: choose a home whose parent directories are open to "
                 "others (o+x), such as /var/lib/rekindle"

@@ -93,7 +93,7 @@ export interface JobPublic {
 export type JobState = "queued" | "starting" | "running" | "recovering" | "succeeded" | "failed" | "cancelled";
 export interface Link { first: string; second: string; kind: string; }
 export interface MachinePublic {
-  at: string | null; cpu_percent: number | null; cores: number; memory: Memory; disk: Disk;
+  at: string | null; cpu_percent: number | null; cores: number; memory: Memory; disk: Disk; isolation: string;
   devices: DeviceUsagePublic[]; history: MachineSample[];
 }
 export interface MachineSample {
