@@ -2,9 +2,12 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import threading
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from rekindle.contract.environment import clean_environment
@@ -12,6 +15,7 @@ from rekindle.contract.environment import clean_environment
 SCRIPTS = Path(__file__).parent / "e2e" / "scripts"
 EXACT = str(SCRIPTS / "exact.py")
 LONGEST = 120  # seconds
+_ONE_THREAD = {"OMP_NUM_THREADS": "1"}
 
 
 @dataclass(frozen=True)
@@ -23,14 +27,18 @@ class Ended:
 
 
 def torchrun(ranks: int, target: list[str], folder: Path, **environment: str) -> Ended:
-    """Run ``target`` (a script, or ``-m`` and a module, with its arguments) in ``folder``."""
+    """Run ``target`` (a script with its arguments) in ``folder``, by a process that has imported torch already."""
+    return _preloaded().run(ranks, target, folder, environment)
+
+
+def cold_torchrun(ranks: int, target: list[str], folder: Path, **environment: str) -> Ended:
+    """Run ``target`` (a script, or ``-m`` and a module, with its arguments) in ``folder``, as a user does."""
     folder.mkdir(parents=True, exist_ok=True)
-    own = {**clean_environment(os.environ), "OMP_NUM_THREADS": "1", "OUT": str(folder), **environment}
     argv = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", *target]
     ended = subprocess.run(
         argv,
         cwd=folder,
-        env=own,
+        env=_environment(folder, environment),
         timeout=LONGEST,
         check=False,
         stdout=subprocess.PIPE,
@@ -38,6 +46,47 @@ def torchrun(ranks: int, target: list[str], folder: Path, **environment: str) ->
         text=True,
     )
     return Ended(ended.returncode, ended.stdout)
+
+
+def _environment(folder: Path, own: dict[str, str]) -> dict[str, str]:
+    return {**clean_environment(os.environ), **_ONE_THREAD, "OUT": str(folder), **own}
+
+
+class _PreloadedTorchrun:
+    """Ends with this process, whose end closes its standard input."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, str(SCRIPTS / "preloaded_torchrun.py")],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**clean_environment(os.environ), **_ONE_THREAD},
+        )
+
+    def run(self, ranks: int, target: list[str], folder: Path, environment: dict[str, str]) -> Ended:
+        folder.mkdir(parents=True, exist_ok=True)
+        log = folder / "torchrun.log"
+        argv = ["--standalone", f"--nproc-per-node={ranks}", "--start-method=fork", "--run-path", *target]
+        own = _environment(folder, environment)
+        self._send({"argv": argv, "folder": str(folder), "environment": own, "log": str(log)})
+        session = int(self._process.stdout.readline())
+        late = threading.Timer(LONGEST, os.killpg, (session, signal.SIGKILL))
+        late.start()
+        try:
+            code = int(self._process.stdout.readline())
+        finally:
+            late.cancel()
+        return Ended(code, log.read_text())
+
+    def _send(self, request: dict) -> None:
+        self._process.stdin.write(json.dumps(request) + "\n")
+        self._process.stdin.flush()
+
+
+@cache
+def _preloaded() -> _PreloadedTorchrun:
+    return _PreloadedTorchrun()
 
 
 def lines(path: Path) -> list[list]:

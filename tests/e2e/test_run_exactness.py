@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from disks import tmpfs
-from plain_torchrun import EXACT, history, lines, snapshot_steps, torchrun
+from plain_torchrun import EXACT, cold_torchrun, history, lines, snapshot_steps, torchrun
 
 LENGTH, EPOCHS, STEPS = 101, 3, 21
 KILLED_AT = 11  # in the middle of the second epoch; the newest snapshot is of step 9
@@ -18,7 +18,7 @@ BEFORE = 9
 def undisturbed(tmp_path_factory):
     """A training of two ranks that nothing happened to."""
     folder = tmp_path_factory.mktemp("undisturbed")
-    ended = torchrun(2, [EXACT], folder)
+    ended = cold_torchrun(2, [EXACT], folder)
     assert ended.code == 0, ended.output
     return folder
 
@@ -105,7 +105,7 @@ def test_another_world_size_trains_the_same_batches_and_each_sample_once(interru
 
 
 def test_a_signal_to_one_rank_stops_all_at_the_same_step_and_costs_no_step(tmp_path, undisturbed):
-    ended = torchrun(2, [EXACT], tmp_path, FAULT=f"1:{KILLED_AT}:SIGTERM")
+    ended = cold_torchrun(2, [EXACT], tmp_path, FAULT=f"1:{KILLED_AT}:SIGTERM")
     assert ended.code == 1
     assert "exitcode  : 75" in ended.output
     last = [lines(tmp_path / f"samples-{rank}.jsonl")[-1][0] for rank in range(2)]

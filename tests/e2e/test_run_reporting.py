@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from plain_torchrun import EXACT, snapshot_steps, torchrun
+from plain_torchrun import EXACT, cold_torchrun, snapshot_steps, torchrun
 from rekindle.contract.environment import attempt_environment
 from rekindle.contract.files import read_lines, write_json
 from rekindle.contract.job import RunIntent
@@ -40,7 +40,8 @@ class PlayedJob:
         own = attempt_environment(
             run_dir=self.run_dir, attempt=number, generation=generation, snapshot_policy=SNAPSHOT_POLICY
         )
-        return torchrun(2, [EXACT], self.run_dir.root, **own, **environment)
+        launch = cold_torchrun if number == 1 else torchrun  # the exit code of a forked rank is lost
+        return launch(2, [EXACT], self.run_dir.root, **own, **environment)
 
     def statuses(self, number):
         folder = self.run_dir.attempt(number)

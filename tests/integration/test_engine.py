@@ -1,6 +1,7 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -10,8 +11,9 @@ import pytest
 from e2e.waiting import until
 from fakes.launching import launch_fake
 from job_examples import cpu_machine, open_store, queued_job
-from rekindle.contract.files import write_json
+from rekindle.contract.files import atomic_write, write_json
 from rekindle.contract.locks import lock_holder
+from rekindle.contract.run_dir.snapshots import MANIFEST, MODEL, FileRecord, Manifest, SnapshotDir, rank_file
 from rekindle.contract.states import HOLDING_SLOTS, TERMINAL, JobIntent, JobState
 from rekindle_service.config.home import Home
 from rekindle_service.jobs import actions
@@ -169,6 +171,26 @@ def test_a_cancelled_job_can_be_resumed(bench):
     actions.resume(bench.store, job.id)
     again = bench.reach(job, JobState.RUNNING)
     assert (again.run, again.attempt, again.ended_at, again.outcome) == (2, 2, None, None)
+
+
+def test_a_resumed_job_waits_until_there_is_space_for_its_next_checkpoint(still):
+    job, other = still.submit(attempt=1), still.submit()
+    snapshot = SnapshotDir(still.home.run_dir(job.id).snapshots).path(4)
+    snapshot.mkdir(parents=True)
+
+    def declare(size):
+        files = {MODEL: FileRecord(size, "x"), rank_file(0): FileRecord(1, "x")}
+        atomic_write(snapshot / MANIFEST, Manifest(job.id, 4, None, 1, 1.0, "1-ab", "2", files).encoded())
+
+    declare(shutil.disk_usage(still.home.root).total)
+    still.engine.reconcile()
+    assert (still.job(job).state, still.job(other).state) == (JobState.QUEUED, JobState.STARTING)
+    pattern = r"disk space: \d+ MB free, at least \d+ MB are needed \(\d+ MB for its next checkpoint\)"
+    assert re.fullmatch(pattern, still.job(job).waiting_for)
+    declare(1)
+    still.submit()  # the queue has changed
+    still.engine.reconcile()
+    assert still.job(job).state is JobState.STARTING
 
 
 def test_no_job_starts_while_the_disk_is_below_the_watermark(still, monkeypatch):

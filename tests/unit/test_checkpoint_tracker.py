@@ -156,6 +156,25 @@ def test_what_is_loaded_differs_from_what_is_only_read_again(run_dir: RunDir) ->
     assert third.resumed_from_path is None, "a script may load its best model in the end"
 
 
+def test_an_attempt_that_saves_and_loads_none_of_the_earlier_ones_is_marked(run_dir: RunDir) -> None:
+    checkpoint = run_dir.code / "ckpt.pt"
+    first = begin(run_dir)
+    write(checkpoint)
+    first.finish()
+    assert not first.observed.saves_without_loading, "there was none before"
+    second = begin(run_dir, 2)
+    write(checkpoint)
+    second.finish()
+    assert second.observed.saves_without_loading
+    third = begin(run_dir, 3)
+    assert not third.observed.saves_without_loading
+    record(run_dir, FileUse.LOADED, checkpoint, 3)
+    third.finish()
+    write(checkpoint)
+    third.finish()
+    assert not third.observed.saves_without_loading
+
+
 def test_an_attempt_whose_keeper_died_is_examined_afterwards(run_dir: RunDir) -> None:
     os.utime(write(run_dir.code / "base.pt"), (1, 1))
     begin(run_dir)

@@ -11,8 +11,12 @@ CODE = Path("/code")
 MAIN = Frame("/code/train.py", 30, "<module>")
 
 
+def busy(frames, events=(100, 5, 5, 5), step=16):
+    return BusySample(step, frames, events, events)
+
+
 def loop(second, line=7):
-    return BusySample(16, [Frame("/code/train.py", line, "spin"), MAIN], (100, 5, 5, 5))
+    return busy([Frame("/code/train.py", line, "spin"), MAIN])
 
 
 def found(samples):
@@ -26,23 +30,35 @@ def test_a_loop_that_does_nothing_is_found_though_its_line_changes():
 
 
 def test_one_that_allocates_reads_or_waits_is_none():
-    assert not found([BusySample(16, loop(0).frames, (100 * second, 5, 5, 5)) for second in range(30)])
+    assert not found([busy(loop(0).frames, (100 * second, 5, 5, 5)) for second in range(30)])
+
+
+def test_what_the_request_for_the_frames_costs_is_no_work_of_the_loop():
+    samples = [
+        BusySample(16, loop(0).frames, (100, 5, 5, 9 * second), (100, 5, 5, 9 * (second + 1))) for second in range(30)
+    ]
+    assert found(samples)
+
+
+def test_a_rank_that_does_not_answer_in_time_is_sampled_again():
+    samples = [loop(second) if second % 2 else busy([]) for second in range(2 * SAMPLES + 2)]
+    assert found(samples)
 
 
 def test_one_that_is_in_a_library_is_none():
     inside = [Frame("/lib/torch/nn/functional.py", 9, "linear"), *loop(0).frames]
-    assert not found([BusySample(16, inside, (100, 5, 5, 5)) for _ in range(30)])
+    assert not found([busy(inside) for _ in range(30)])
 
 
 def test_one_that_calls_from_another_line_is_none():
     def frames(second):
         return [Frame("/code/train.py", 7, "count"), Frame("/code/train.py", 20 + second % 2, "<module>")]
 
-    assert not found([BusySample(16, frames(second), (100, 5, 5, 5)) for second in range(30)])
+    assert not found([busy(frames(second)) for second in range(30)])
 
 
 def test_one_that_finishes_steps_is_none():
-    assert not found([BusySample(second, loop(0).frames, (100, 5, 5, 5)) for second in range(30)])
+    assert not found([busy(loop(0).frames, step=second) for second in range(30)])
 
 
 def test_the_events_of_a_thread_grow_when_it_reads_and_are_unknown_without_it():

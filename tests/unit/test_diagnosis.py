@@ -4,6 +4,7 @@ import signal
 
 import pytest
 
+from rekindle.contract.job import LaunchMode
 from rekindle.contract.outcome import OutcomeClass
 from rekindle.contract.run_dir.rank_records import RankError
 from rekindle.keeper.attempt_result import AttemptResult, Culprit, Ending, Hang, RankResult
@@ -132,6 +133,25 @@ def test_ranks_that_saved_and_stopped_are_preempted_not_finished(ending):
     saved.drained = True
     outcome = diagnose(result(saved, rank(1, done=True), ending=ending))
     assert (outcome.klass, outcome.message) == (OutcomeClass.PREEMPTED, "Saved and stopped on request.")
+
+
+def test_a_stop_whose_last_snapshot_could_not_be_written_is_not_said_to_be_saved():
+    saved = rank(0, done=True)
+    saved.drained = True
+    facts = result(saved, ending=Ending.DRAIN, world=1, last_step=40, snapshot_step=30, commits_snapshots=True)
+    expected = "Stopped on request; the snapshot of step 40 could not be written: the latest is of step 30."
+    assert diagnose(facts).message == expected
+    facts.snapshot_step = None
+    assert diagnose(facts).message.endswith("could not be written: there is none.")
+    facts.snapshot_step = 40
+    assert diagnose(facts).message == "Saved and stopped on request."
+
+
+def test_the_agent_of_one_process_is_not_called_torchrun():
+    killed = result(ending=Ending.AGENT_ENDED, agent_signal=9, launch=LaunchMode.PROCESS)
+    assert diagnose(killed).message == "The agent was killed by SIGKILL, and its ranks with it."
+    ended = result(ending=Ending.AGENT_ENDED, agent_exit_code=1, launch=LaunchMode.PROCESS)
+    assert diagnose(ended).message.startswith("the process's agent ended with exit code 1 after 0 of 2 ranks")
 
 
 @pytest.mark.parametrize(

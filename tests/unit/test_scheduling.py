@@ -38,6 +38,14 @@ def test_nothing_starts_while_the_disk_lacks_space_and_each_job_says_so():
     assert made.queue_positions[held.id][1] == "held: it starts when it is resumed"
 
 
+def test_a_job_whose_next_checkpoint_does_not_fit_waits_and_the_others_start():
+    big, small = a_job(attempt=1), a_job()
+    lacks = {big.id: "200 MB free, at least 400 MB are needed (300 MB for its next checkpoint)"}
+    made = allocate([big, small], cpu_machine(1), (), {}.get, None, lambda job: lacks.get(job.id))
+    assert started(made) == [(small.id, ["cpu:0"])]
+    assert made.queue_positions == {big.id: (None, f"disk space: {lacks[big.id]}")}
+
+
 def test_a_big_job_is_not_overtaken_by_small_ones():
     big, small = a_job(min_ranks=2, max_ranks=2), a_job()
     made = plan([big, small], cpu_machine(2), taken=["cpu:1"])

@@ -52,12 +52,16 @@ class Home:
         """Where a run directory is renamed to before its files are removed one by one."""
         return self.runs / f".deleted-{job_id}"
 
-    def lack_of_space(self) -> str | None:
-        """Why no job may be submitted or started now; None where there is space for what jobs write at their start."""
+    def lack_of_space(self, needed: int = 0) -> str | None:
+        """Why no job may be submitted or started now; None where there is space for what jobs write at their start.
+
+        ``needed``: bytes that this job writes besides.
+        """
         free = min(shutil.disk_usage(directory).free for directory in (self.root, self.runs) if directory.exists())
-        if free >= MIN_FREE_BYTES:
+        if free >= MIN_FREE_BYTES + needed:
             return None
-        return f"{free >> 20} MB free, at least {MIN_FREE_BYTES >> 20} MB are needed"
+        purpose = f" ({needed >> 20} MB for its next checkpoint)" if needed else ""
+        return f"{free >> 20} MB free, at least {(MIN_FREE_BYTES + needed) >> 20} MB are needed{purpose}"
 
     def create(self, *, traversable: bool = False) -> None:
         """Create the directories, readable by their owner only. Raises OSError.

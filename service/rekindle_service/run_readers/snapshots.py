@@ -3,6 +3,9 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from rekindle.contract.run_dir.json_records import read_record
+from rekindle.contract.run_dir.paths import RunDir
+from rekindle.contract.run_dir.script_files import Observations
 from rekindle.contract.run_dir.snapshots import MANIFEST, BadSnapshotError, Manifest, SnapshotDir
 from rekindle.contract.safe_open import list_numbers, read_small, stat_beneath
 from rekindle.contract.score import best_step
@@ -43,6 +46,17 @@ def read_snapshots(root: Path, snapshots: Path) -> list[SnapshotInfo]:
         )
         for step, manifest in manifests.items()
     ]
+
+
+def next_checkpoint_bytes(run_dir: RunDir) -> int:
+    """The size of the latest snapshot, or of the latest checkpoint of the script's own in its run directory.
+
+    0 where there is none yet: the size is not known before the first one.
+    """
+    snapshots = read_snapshots(run_dir.root, run_dir.snapshots)
+    observed = read_record(run_dir.observed, Observations, run_dir.root) or Observations()
+    own = [each.bytes for each in observed.checkpoints if each.path.startswith(f"{run_dir.root}/")]
+    return max([each.bytes for each in snapshots[:1]] + own[:1], default=0)
 
 
 def snapshot_files(root: Path, snapshots: Path, step: int) -> list[Path] | None:

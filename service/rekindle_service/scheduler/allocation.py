@@ -34,6 +34,7 @@ def allocate(
     taken: Iterable[str],
     job_state: Callable[[str], JobState | None],
     lack_of_space: str | None = None,
+    own_lack_of_space: Callable[[Job], str | None] = lambda _: None,
 ) -> Allocation:
     """Give free slots to the queue, strictly in its order within each kind of device.
 
@@ -42,7 +43,7 @@ def allocate(
     Skipped: held jobs, jobs that wait for another job (``job_state`` gives its state, None for an unknown one), and
     jobs that this machine can never run. An elastic job gets as many of its ranks as there are free slots. ``queue``
     is in the order of the queue and is read only as far as anything can still be decided. With ``lack_of_space`` on the
-    disk nothing starts.
+    disk nothing starts; with ``own_lack_of_space`` that job does not.
     """
     plan = Allocation()
     free = _free_slots(machine, set(taken))
@@ -52,6 +53,8 @@ def allocate(
         if len(blocked) == len(free) and position >= SHOWN_POSITIONS:
             break
         obstacle = _blocking_reason(job, machine, job_state)
+        if obstacle is None and (lack := own_lack_of_space(job)) is not None:
+            obstacle = f"disk space: {lack}"
         if obstacle is not None:
             plan.queue_positions[job.id] = (None, obstacle)
             continue

@@ -21,6 +21,7 @@ from rekindle_service.scheduler.allocation import allocate
 from rekindle_service.scheduler.keeper_pool import KeeperPool, Launcher
 from rekindle_service.scheduler.recovery import collect_bundles, free_memory, recover_on_startup, remove_run
 from rekindle_service.scheduler.run_sync import RunSync
+from rekindle_service.scheduler.space import SpaceGate
 from rekindle_service.store import Store
 from rekindle_service.store.tables import Job
 
@@ -52,7 +53,8 @@ class Reconciler:
         self._woken = threading.Event()
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="reconciler", daemon=True)
-        self._scheduled: tuple[int, str | None] = (-1, None)  # the store's queue_revision, and the lack of space, then
+        self._space = SpaceGate(home)
+        self._scheduled: tuple[int, str | None] = (-1, None)  # the store's queue_revision and the gate's state, then
         self._progress_at = 0.0  # time.monotonic() of the last read of the ranks' status
         self._bundle_gc_at = float("-inf")  # time.monotonic()
         self._last_tombstone = 0  # version
@@ -167,16 +169,18 @@ class Reconciler:
     # --- the queue
 
     def _schedule(self) -> None:
-        revision, lack_of_space = self._store.queue_revision, self._home.lack_of_space()
-        if (revision, lack_of_space) == self._scheduled:
+        revision = self._store.queue_revision
+        if (revision, self._space.state) == self._scheduled:
             return
+        self._space.begin()
         self._apply_queued_intents()
         taken = [name for job in self._store.jobs_in(HOLDING_SLOTS) for name in job.devices]
-        allocation = allocate(self._store.queue(), self._machine, taken, cache(self._store.job_state), lack_of_space)
+        queue, job_state = self._store.queue(), cache(self._store.job_state)
+        allocation = allocate(queue, self._machine, taken, job_state, self._space.state, self._space.lack)
         self._store.update_queue(allocation.queue_positions)
         for job, devices in allocation.starts:
             self._start(job, devices)
-        self._scheduled = revision, lack_of_space
+        self._scheduled = revision, self._space.state
 
     def _apply_queued_intents(self) -> None:
         """A queued job has no keeper to carry out a request: it takes effect at once."""

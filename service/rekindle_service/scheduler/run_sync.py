@@ -21,6 +21,10 @@ from rekindle_service.store.tables import Attempt, Job
 _MAX_TEXT = 500  # characters of what a script reports that a row keeps
 _MAX_CHECKPOINTS = 20  # that a row keeps, the latest ones
 _MAX_COUNT = 1 << 53  # what a database and JavaScript can hold
+_NOT_LOADED = (
+    "The script saves checkpoints, and attempt {attempt} has loaded none: it has begun from the start. Give the "
+    "argument that makes it resume with --on-restart; see docs/own-scripts.md."
+)
 _MIN_RATE = 1e-6  # steps per second below which no time left is shown
 
 
@@ -72,7 +76,9 @@ class RunSync:
         run_dir = self._home.run_dir(job_id)
         observed = read_record(run_dir.observed, Observations, run_dir.root) or Observations()
         reports = status.step is not None
+        not_loaded = observed.saves_without_loading and status.notice is None and status.snapshot_policy is None
         return {
+            **({"notice": _NOT_LOADED.format(attempt=observed.attempt)} if not_loaded else {}),
             "checkpoints": [_checkpoint_column(each, run_dir.code) for each in observed.checkpoints[:_MAX_CHECKPOINTS]],
             "estimated_step": None if reports else observed.estimated_step,
             "estimated_epoch": None if reports or status.epoch is not None else observed.estimated_epoch,

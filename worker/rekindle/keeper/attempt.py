@@ -97,6 +97,7 @@ class Attempt:
             attempt=self._plan.number,
             world_size=self._plan.world_size,
             ending=ending,
+            launch=self._plan.spec.launch,
             ranks=self._ranks.ranks,
             agent_exit_code=os.WEXITSTATUS(status) if status is not None and os.WIFEXITED(status) else None,
             agent_signal=agent_signal,

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, TypeVar
 
+from rekindle.contract.job import LaunchMode
 from rekindle.contract.outcome import Progress
 from rekindle.contract.processes import ProcessIdentity, boot_id
 from rekindle.contract.run_dir.json_records import read_record
@@ -101,6 +102,7 @@ class AttemptResult:
     attempt: int
     world_size: int
     ending: Ending
+    launch: LaunchMode = LaunchMode.TORCHRUN
     ranks: dict[int, RankResult] = field(default_factory=dict)
     agent_exit_code: int | None = None
     agent_signal: int | None = None
@@ -125,6 +127,13 @@ class AttemptResult:
     @property
     def drained(self) -> bool:
         return any(rank.drained for rank in self.ranks.values())
+
+    @property
+    def unsaved_step(self) -> int | None:
+        """The last step of a ``Run`` whose snapshot of it was not stored."""
+        if not self.commits_snapshots or self.last_step is None or (self.snapshot_step or 0) >= self.last_step:
+            return None
+        return self.last_step
 
     @property
     def exited_incomplete(self) -> bool:

@@ -9,6 +9,7 @@ import signal
 from collections.abc import Iterable
 from typing import Any
 
+from rekindle.contract.job import LaunchMode
 from rekindle.contract.outcome import Outcome, OutcomeClass
 from rekindle.contract.run_dir.rank_records import RankError
 from rekindle.keeper.attempt_result import AttemptResult, Culprit, Ending, RankResult
@@ -43,7 +44,8 @@ def diagnose(result: AttemptResult) -> Outcome:
         return _launch_stalled(result)
     if result.agent_signal is not None:
         name = signal_name(result.agent_signal)
-        message = f"The torchrun agent was killed by {name}, and its ranks with it."
+        agent = "agent" if result.launch is LaunchMode.PROCESS else "torchrun agent"
+        message = f"The {agent} was killed by {name}, and its ranks with it."
         return _outcome(result, OutcomeClass.SIGNAL, message, signal=name)
     culprit = root_cause(result.ranks.values())
     if culprit is None or (is_cascade(culprit) and len(result.ranks) < result.world_size):
@@ -90,7 +92,7 @@ def _stopped(result: AttemptResult) -> Outcome:
     """After SIGTERM exit code 0 may mean "saved and stopped": that must not be taken for "finished"."""
     klass, why = _STOPS.get(result.ending, _STOPS[Ending.DRAIN])
     if result.drained:
-        message = f"Saved and stopped {why}."
+        message = f"Saved and stopped {why}." if result.unsaved_step is None else _stopped_unsaved(result, why)
     elif result.exited_incomplete:
         message = (
             f"Stopped {why}: every rank exited with code 0 after SIGTERM, which does not show that the training was "
@@ -101,6 +103,15 @@ def _stopped(result: AttemptResult) -> Outcome:
     else:
         message = f"Stopped {why}."
     return _outcome(result, klass, message, retryable=klass is OutcomeClass.PREEMPTED)
+
+
+def _stopped_unsaved(result: AttemptResult, why: str) -> str:
+    latest = "there is none" if result.snapshot_step is None else f"the latest is of step {result.snapshot_step}"
+    return f"Stopped {why}; the snapshot of step {result.unsaved_step} could not be written: {latest}."
+
+
+def _agent(result: AttemptResult) -> str:
+    return "the process's agent" if result.launch is LaunchMode.PROCESS else "torchrun"
 
 
 def _ranks_stopped(result: AttemptResult) -> Outcome:
@@ -117,7 +128,7 @@ def _launch_stalled(result: AttemptResult) -> Outcome:
     first = f" (the first of them is rank {missing[0]})" if missing else ""
     message = (
         f"After ten minutes {len(missing) or 'some'} of {result.world_size} ranks had not started{first}; the end of "
-        "torchrun's log is in the evidence."
+        f"{_agent(result)}'s log is in the evidence."
     )
     evidence = {"late": missing, "agent_log": result.agent_log_tail}
     return _outcome(result, OutcomeClass.LAUNCH_ERROR, message, evidence=evidence)
@@ -126,8 +137,8 @@ def _launch_stalled(result: AttemptResult) -> Outcome:
 def _launch_error(result: AttemptResult) -> Outcome:
     code, evidence = result.agent_exit_code, {"agent_log": result.agent_log_tail}
     message = (
-        f"torchrun ended with exit code {code} after {len(result.ranks)} of {result.world_size} ranks had started; "
-        "the end of its log is in the evidence."
+        f"{_agent(result)} ended with exit code {code} after {len(result.ranks)} of {result.world_size} ranks had "
+        "started; the end of its log is in the evidence."
     )
     return _outcome(result, OutcomeClass.LAUNCH_ERROR, message, exit_code=code, evidence=evidence)
 

@@ -17,6 +17,7 @@ from rekindle_service.jobs.packaging.code_copy import EXCLUDED
 from rekindle_service.jobs.packaging.code_diff import read_manifest
 from rekindle_service.jobs.packaging.manifest import CodeFile, describe
 from rekindle_service.jobs.submission import FieldError, SubmissionError
+from rekindle_service.run_readers.snapshots import next_checkpoint_bytes
 from rekindle_service.store.tables import Job
 
 _FIELD = "continue_from"
@@ -67,7 +68,7 @@ def continue_run(old: RunDir, new: RunDir, job_id: str) -> None:
         raise SubmissionError(
             [FieldError(_FIELD, f"wrote files that are in the new code, too: {names}", old.job_id, hint)]
         )
-    _require_room(transfer.bytes, old, new)
+    _require_room(transfer.bytes + next_checkpoint_bytes(old), old, new)
     for target, source in transfer.files.items():
         _make_room(target)
         _copy(source, target)
@@ -139,7 +140,10 @@ def _add(transfer: _Transfer, path: Path, target: Path, old: RunDir, new: RunDir
 def _require_room(needed: int, old: RunDir, new: RunDir) -> None:
     free = shutil.disk_usage(new.root).free
     if needed > free:
-        rule = f"wrote {needed / 1e6:,.0f} MB, and {free / 1e6:,.0f} MB are free on the disk of {new.root.parent}"
+        rule = (
+            f"takes {needed / 1e6:,.0f} MB, with the new job's first checkpoint, and {free / 1e6:,.0f} MB are free on "
+            f"the disk of {new.root.parent}"
+        )
         raise SubmissionError(
             [FieldError(_FIELD, rule, old.job_id, "free some space: rekindle delete removes ended jobs")]
         )

@@ -60,6 +60,7 @@ class Observations(JsonRecord):
     ended: bool = False  # of ``attempt``: what is incomplete now stays so
     checkpoints: list[Checkpoint] = field(default_factory=list)  # latest first, a bounded number
     temporary: list[str] = field(default_factory=list)  # patterns of names that are renamed when they are whole
+    saves_without_loading: bool = False  # ``attempt`` has saved, and loaded none of the checkpoints that it found
     estimated_step: Count | None = None
     estimated_epoch: Count | None = None
 

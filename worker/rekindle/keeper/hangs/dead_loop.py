@@ -16,11 +16,16 @@ _MAX_EVENTS = 2  # page faults and so on between two samples
 
 @dataclass(frozen=True, slots=True)
 class BusySample:
-    """What one rank that computes outside of a collective does."""
+    """What one rank that computes outside of a collective does.
+
+    The rank answers a request for its frames, for which its main thread waits, often on a busy machine: that is why its
+    events are counted before and after.
+    """
 
     step: int | None
-    frames: Sequence[Frame]  # main thread, innermost first
-    events: tuple[int, ...] | None  # of the main thread so far
+    frames: Sequence[Frame]  # main thread, innermost first; none where the rank did not answer in time
+    events_before: tuple[int, ...] | None  # of the main thread so far
+    events_after: tuple[int, ...] | None
 
 
 @dataclass(slots=True)
@@ -32,7 +37,9 @@ class DeadLoopDetector:
     _alike: dict[int, int] = field(default_factory=dict)
 
     def add(self, rank: int, sample: BusySample) -> bool:
-        """True once the latest samples of ``rank`` show an endless loop."""
+        """True once the latest samples of ``rank`` show an endless loop. One without frames shows nothing."""
+        if not sample.frames:
+            return False
         before = self._last.get(rank)
         alike = before is not None and self._is_alike(before, sample)
         self._last[rank] = sample
@@ -44,9 +51,10 @@ class DeadLoopDetector:
         self._alike.pop(rank, None)
 
     def _is_alike(self, one: BusySample, other: BusySample) -> bool:
-        if one.step != other.step or one.events is None or other.events is None or not other.frames:
+        if one.step != other.step or one.events_after is None or other.events_before is None:
             return False
-        few = all(0 <= after - before <= _MAX_EVENTS for before, after in zip(one.events, other.events, strict=True))
+        counted = zip(one.events_after, other.events_before, strict=True)
+        few = all(0 <= after - before <= _MAX_EVENTS for before, after in counted)
         own_code = Path(other.frames[0].file).is_relative_to(self.code)
         return few and own_code and _functions(one.frames) == _functions(other.frames)
 

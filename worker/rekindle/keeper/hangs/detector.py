@@ -135,8 +135,10 @@ class HangDetector:
             if not busy or self._stall.moves(sample):
                 self._dead_loops.forget(rank.rank)
                 continue
+            before = main_thread_events(rank.pid)
             frames = main_stack((query(directory, "dump_traceback") or b"").decode(errors="replace"))
-            if self._dead_loops.add(rank.rank, BusySample(sample.step, frames, main_thread_events(rank.pid))):
+            busy_sample = BusySample(sample.step, frames, before, main_thread_events(rank.pid))
+            if self._dead_loops.add(rank.rank, busy_sample):
                 world[rank.rank] = replace(sample, in_dead_loop=True)
 
     def _find_stragglers(self, world: dict[int, RankSample]) -> None:

@@ -73,6 +73,7 @@ class CheckpointTracker:
         self._known = {each.path: (each.attempt, each.written_at) for each in self.observed.checkpoints}
         self.observed.attempt, self.observed.ended = attempt, False
         self.observed.estimated_step = self.observed.estimated_epoch = None
+        self.observed.saves_without_loading = False
         self._stored: dict[str, object] = {}
         self._store(durable=False)
 
@@ -125,6 +126,8 @@ class CheckpointTracker:
                 self._update(path, files)
         for record in loaded:
             self._note_loaded(record)
+        found_own = any(attempt for attempt, _written in self._known.values())
+        self.observed.saves_without_loading = found_own and self.saved is True and self.loaded is False
         self._drop_deleted()
         self._store(durable=False)
 

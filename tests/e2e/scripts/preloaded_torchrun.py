@@ -1,0 +1,63 @@
+"""Runs torchrun without an import of torch each time: imports it once, then forks torchrun, which forks its ranks.
+
+Reads requests from standard input, one JSON object a line (``{"argv", "folder", "environment", "log"}``), and answers
+each with two lines: the pid of its torchrun, which leads a session of its own, and that one's exit code at the end.
+"""
+
+import json
+import os
+import sys
+import traceback
+from importlib import import_module
+from pathlib import Path
+
+MODULES = (
+    "torch.distributed.run",
+    "torch.distributed.elastic.rendezvous.c10d_rendezvous_backend",
+    "torch.nn.parallel",
+    "torch.utils.data",
+    "torch._dynamo",  # optimizers import it at their first step
+    "torchmetrics.classification",
+    "rekindle.training.run",
+)
+
+
+def main() -> None:
+    for module in MODULES:
+        import_module(module)
+    for line in sys.stdin:
+        request = json.loads(line)
+        pid = os.fork()
+        if pid == 0:
+            run(request)
+        print(pid, flush=True)
+        print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
+
+
+def run(request: dict) -> None:
+    """As torchrun; never returns."""
+    code = 1
+    try:
+        os.setsid()
+        log = os.open(request["log"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        os.environ.clear()
+        os.environ.update(request["environment"])
+        os.chdir(request["folder"])
+        script = next(word for word in request["argv"] if word.endswith(".py"))
+        sys.path[0] = str(Path(script).parent)  # where an interpreter of its own would look first
+        import_module("torch.distributed.run").main(request["argv"])
+        code = 0
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else 1
+    except BaseException:  # noqa: BLE001  # nothing may return into the loop of the parent
+        traceback.print_exc()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    main()
