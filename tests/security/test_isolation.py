@@ -92,7 +92,7 @@ class IsolatedJob:
         return lock_holder(self.run_dir.keeper_lock)
 
 
-@pytest.fixture(params=WAYS)
+@pytest.fixture(params=["user", "sandbox", pytest.param("both", marks=pytest.mark.soak)])
 def job(request: pytest.FixtureRequest) -> Iterator[IsolatedJob]:
     user, _, settings = WAYS[request.param]
     if "sandbox" in settings and not shutil.which("bwrap"):
