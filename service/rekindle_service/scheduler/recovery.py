@@ -62,9 +62,10 @@ def remove_run(home: Home, job_id: str) -> bool:
 
 
 def free_memory(run_dir: RunDir) -> None:
-    """Remove a job's snapshots in shared memory, which nothing else frees when no keeper ends the job."""
+    """Remove a job's snapshots in shared memory and its temporary files: nothing else does when no keeper ends it."""
     if lock_holder(run_dir.keeper_lock) is None:
         shutil.rmtree(run_dir.memory, ignore_errors=True)
+        shutil.rmtree(run_dir.private_tmp, ignore_errors=True)
 
 
 def _rebuild(run_dir: RunDir, store: Store) -> None:

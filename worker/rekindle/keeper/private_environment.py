@@ -2,10 +2,8 @@
 
 import json
 import os
-import shutil
 import stat
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 from rekindle.contract.environment import ENV_FILES, PRIVATE_TMP
@@ -37,17 +35,10 @@ def _content(name: str, path: str) -> str:
     return os.fsdecode(data.removesuffix(b"\n").removesuffix(b"\r"))
 
 
-@contextmanager
-def private_tmp() -> Iterator[None]:
-    """Make the directory that TMPDIR names, if it is the job's own, and remove it with all that is in it."""
+def make_private_tmp() -> Path | None:
+    """The directory that TMPDIR names, if it is the job's own; it may have files of an earlier keeper."""
     path = os.environ.pop(PRIVATE_TMP, None)
-    if path is None or not _make(Path(path)):
-        yield
-        return
-    try:
-        yield
-    finally:
-        shutil.rmtree(path, ignore_errors=True)
+    return Path(path) if path is not None and _make(Path(path)) else None
 
 
 def _make(directory: Path) -> bool:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rekindle.contract.environment import PRIVATE_TMP
-from rekindle.contract.run_dir.paths import RunDir, path_digest
+from rekindle.contract.run_dir.paths import RunDir
 from rekindle_service.config.home import Home
 from rekindle_service.config.settings import Settings
 from rekindle_service.config.unix_users import server_user
@@ -66,8 +66,7 @@ class Isolation:
             return {"TMPDIR": TMP, PRIVATE_TMP: str(run_dir.tmp)}
         if not self.private_tmp or "TMPDIR" in environment:
             return {}
-        shared = tempfile.gettempdir()  # short: paths of sockets in it have at most 107 bytes
-        own = str(Path(shared) / f"rekindle-{run_dir.job_id}-{path_digest(run_dir.root)}")
+        shared, own = tempfile.gettempdir(), str(run_dir.private_tmp)
         caches = {} if self.hides_the_server else {"TORCHINDUCTOR_CACHE_DIR": f"{shared}/torchinductor_{server_user()}"}
         return {"TMPDIR": own, PRIVATE_TMP: own, **{name: caches[name] for name in caches if name not in environment}}
 
