@@ -159,6 +159,7 @@ def check_report(job: IsolatedJob) -> None:
     assert set(found["signals"]) <= DENIED
     assert set(found["environments"]) <= DENIED
     assert found["foreign"] == []
+    assert found["socket"] in DENIED
     assert (found["no_new_privs"], int(found["capabilities"], 16), found["core"]) == ("1", 0, 0)
     assert (found["tmp_writable"], found["run_dir"]) == ("allowed", "allowed")
     tmp = Path(found["tmp"])

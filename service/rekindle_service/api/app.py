@@ -13,6 +13,7 @@ from rekindle_service.api.middleware.responses import ClientDisconnectMiddleware
 from rekindle_service.api.middleware.trusted_host import TrustedHostMiddleware
 from rekindle_service.api.problem_details import RESPONSES, Problem, install_problem_handlers
 from rekindle_service.api.routes import (
+    access,
     attempts,
     bundles,
     environment,
@@ -44,6 +45,7 @@ _MODULES = (
     experiments,
     machine,
     events,
+    access,
 )
 API_ROUTERS: tuple[APIRouter, ...] = tuple(module.router for module in _MODULES)
 
@@ -66,7 +68,7 @@ def create_app(state: AppState) -> FastAPI:
     install_problem_handlers(app)
     app.add_middleware(ClientDisconnectMiddleware)
     app.add_middleware(MaxBodySizeMiddleware, limit=_MAX_BODY_BYTES, exempt=(f"/api/v1{bundles.PATH}",))
-    app.add_middleware(AuthMiddleware, credentials=state.credentials)
+    app.add_middleware(AuthMiddleware, access=state.access)
     app.add_middleware(TrustedHostMiddleware, host=state.host)
     app.add_middleware(SecurityHeadersMiddleware)
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]  # FastAPI's documented way to extend it

@@ -7,6 +7,7 @@ from typing import Any, Literal, TypedDict
 
 __all__ = [
     "Attempt",
+    "AuditEntry",
     "BuiltIn",
     "Checkpoint",
     "Code",
@@ -22,21 +23,26 @@ __all__ = [
     "Job",
     "JobEvent",
     "Link",
+    "Me",
     "MetricSeries",
+    "NewToken",
     "Outcome",
     "OutcomeClass",
     "Rank",
     "RankRange",
     "RankState",
     "Row",
+    "Scope",
     "Snapshot",
     "SnapshotList",
     "SnapshotPolicyOptions",
     "Target",
     "TimeBreakdown",
     "TimeCategory",
+    "Token",
     "Trial",
     "Usage",
+    "Via",
 ]
 
 
@@ -150,6 +156,7 @@ class Job(TypedDict):
     id: str
     number: int
     name: str
+    owner: str | None
     state: str
     phase: str | None
     intent: str
@@ -381,7 +388,10 @@ class FaultInjection(TypedDict):
 
 
 class Device(TypedDict):
-    """A slot, room for one rank; `job` is the id of the job that holds it, `memory` is in bytes."""
+    """A slot, room for one rank; `job` is the id of the job that holds it, `memory` is in bytes.
+
+    A slot that is `held` without a `job` is held by a job that you may not read.
+    """
 
     name: str
     device: str
@@ -390,6 +400,7 @@ class Device(TypedDict):
     memory: int | None
     uuid: str | None
     title: str
+    held: bool
     job: str | None
     job_name: str | None
     job_state: str | None
@@ -442,6 +453,7 @@ class Experiment(TypedDict):
     id: str
     number: int
     name: str
+    owner: str | None
     title: str
     command: str | None
     created_at: str | None
@@ -463,6 +475,7 @@ class ExperimentSummary(TypedDict):
     id: str
     number: int
     name: str
+    owner: str | None
     title: str
     command: str | None
     created_at: str | None
@@ -479,3 +492,64 @@ class BuiltIn(TypedDict):
     title: str
     jobs: int
     definition: dict[str, Any]
+
+
+Scope = Literal["read", "submit", "admin"]
+
+Via = Literal["token", "browser", "socket"]
+
+
+class Me(TypedDict):
+    """Who you are for this server. `private_jobs`: whether people other than administrators see their own jobs only."""
+
+    person: str
+    scope: Scope
+    via: Via
+    expires_at: str | None
+    private_jobs: bool
+
+
+class Token(TypedDict):
+    """A token, without its secret. `last_used_at` may lag ten minutes."""
+
+    id: str
+    person: str
+    scope: Scope
+    note: str
+    created_by: str
+    created_at: str | None
+    expires_at: str | None
+    revoked_at: str | None
+    last_used_at: str | None
+    valid: bool
+
+
+class NewToken(TypedDict):
+    """A new token; `token` is the secret, which is shown now and never again."""
+
+    id: str
+    person: str
+    scope: Scope
+    note: str
+    created_by: str
+    created_at: str | None
+    expires_at: str | None
+    revoked_at: str | None
+    last_used_at: str | None
+    valid: bool
+    token: str
+
+
+class AuditEntry(TypedDict):
+    """One request that changed something or was refused. `person` is null where it is not known."""
+
+    id: int
+    at: str | None
+    person: str | None
+    token_id: str | None
+    via: str
+    address: str
+    action: str
+    target: str
+    status: int
+    detail: str

@@ -19,7 +19,7 @@ from rekindle_service.jobs.packaging.continuation import check_stopped, continue
 from rekindle_service.jobs.packaging.editable_installs import EditableModule, bypass_warnings
 from rekindle_service.jobs.packaging.ignore_rules import IGNORE_FILE, CopyOptions
 from rekindle_service.jobs.packaging.manifest import take_manifest
-from rekindle_service.jobs.packaging.sources import Checkout, fetch_code
+from rekindle_service.jobs.packaging.sources import Checkout, fetch_code, unknown_bundle
 from rekindle_service.jobs.placement import place
 from rekindle_service.jobs.secrets import without_values
 from rekindle_service.jobs.submission import FieldError, Submission, SubmissionError
@@ -109,26 +109,50 @@ class Submitter:
         if (lack := self.home.lack_of_space()) is not None:
             advice = "delete finished jobs (rekindle delete JOB) or other files"
             raise StorageError(f"no job is accepted: {lack} on the disk of {self.home.root}: {advice}", full=True)
+        self._check_bundles(submissions)
         try:
             with fetch_code(self.home, self.checkout, submissions) as fetched:
                 yield fetched
         except OSError as error:
             raise storage_error(self.home.root, error) from error
 
+    def _check_bundles(self, submissions: Sequence[Submission]) -> None:
+        """Raises SubmissionError for a bundle of somebody else, as for one that does not exist."""
+        named = {(each.origin.bundle, each.readable_by) for each in submissions if each.origin and each.readable_by}
+        for bundle, person in named:
+            if bundle is not None and person is not None and not self.store.access.has_bundle(bundle, person):
+                raise unknown_bundle(bundle)
+
     def validate(self, submission: Submission) -> list[FieldError]:
         """Every rule that the submission violates here."""
         with self.rights.reading(submission):
-            errors = validate(submission, self.machine, lambda job_id: self.store.job(job_id) is not None)
+            errors = validate(
+                submission, self.machine, lambda job_id: self._readable_job(submission, job_id) is not None
+            )
         if (old := submission.spec.continue_from) is not None:
-            errors += check_stopped(self.store.job(old), old, self.home.run_dir(old))
+            errors += check_stopped(self._readable_job(submission, old), old, self.home.run_dir(old))
+        errors += self._foreign_code(submission)
         python_error = self.check_python(submission.spec.python)
         return errors if python_error is None else [*errors, python_error]
+
+    def _readable_job(self, submission: Submission, job_id: str) -> Job | None:
+        job = self.store.job(job_id)
+        return job if job is not None and submission.readable_by in (None, job.owner) else None
+
+    def _foreign_code(self, submission: Submission) -> list[FieldError]:
+        """Directories that hold other people's jobs are not copied for somebody who must not read these."""
+        code = submission.code_dir
+        if submission.readable_by is None or submission.origin is not None or code is None:
+            return []
+        if not code.resolve().is_relative_to(self.home.root.resolve()):
+            return []
+        return [FieldError("code.path", "must not be in the server's home", str(code), "copy the code elsewhere")]
 
     def prepare(self, submission: Submission) -> Job:
         """A job that lacks only its row. Precondition: it is valid. Raises what ``submit`` raises."""
         placed = place(submission, self.machine).spec
         spec = replace(placed, target=submission.target_in_copy, code=_origin(submission))
-        job = new_job(new_job_id(), without_values(spec), created_at=time.time())
+        job = new_job(new_job_id(), without_values(spec), created_at=time.time(), owner=submission.owner)
         try:
             self._build_run_dir(job, submission, spec)
         except CodeCopyError as error:
@@ -165,7 +189,7 @@ class Submitter:
                 job.spec = replace(job.spec, warnings=bypass_warnings(spec, new.code, modules))
             if spec.env:
                 write_json(new.environment, spec.env)
-            write_json(new.spec, {"job_id": job.id, **job.spec.to_json()})
+            write_json(new.spec, {"job_id": job.id, "owner": job.owner, **job.spec.to_json()})
             new.root.rename(final.root)
         except BaseException:
             shutil.rmtree(new.root, ignore_errors=True)

@@ -2,6 +2,7 @@
 
 import shutil
 from contextlib import suppress
+from typing import Any
 
 import structlog
 
@@ -10,7 +11,9 @@ from rekindle.contract.job import JobSpec, RunIntent
 from rekindle.contract.locks import lock_holder
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.contract.states import JobIntent, JobState
+from rekindle_service.access.permissions import PERSON
 from rekindle_service.config.home import Home, is_job_id
+from rekindle_service.config.unix_users import server_user
 from rekindle_service.jobs.packaging.bundles import Bundles
 from rekindle_service.jobs.submitter import new_job
 from rekindle_service.store import Store
@@ -94,11 +97,18 @@ def rebuilt_job(run_dir: RunDir) -> Job | None:
     if stored_spec.get("job_id") != run_dir.job_id:
         return None  # a copy of another run directory
     job = new_job(run_dir.job_id, spec, created_at=_submitted_at(run_dir), intent=JobIntent.HOLD)
+    job.owner = _owner(stored_spec)
     if intent is not None:
         job.state = JobState.STARTING
         job.intent, job.run, job.devices = intent.intent, intent.run, intent.devices
         job.max_failures, job.started_at = intent.max_failures, job.created_at
     return job
+
+
+def _owner(stored_spec: dict[str, Any]) -> str:
+    """Who submitted the job; version 0.1.0 knew only the user who runs the server."""
+    owner = stored_spec.get("owner")
+    return owner if isinstance(owner, str) and PERSON.fullmatch(owner) else server_user()
 
 
 def _submitted_at(run_dir: RunDir) -> float:

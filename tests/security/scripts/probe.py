@@ -35,6 +35,11 @@ def names(directory: Path) -> list[str] | None:
     return None
 
 
+def connect(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(str(path))
+
+
 def foreign_processes() -> list[str]:
     """Of whoever else, whose memory or environment can be read."""
     own = os.environ["REKINDLE_RUN_DIR"].encode()
@@ -68,6 +73,7 @@ def report() -> dict[str, object]:
         "environments": [attempt(lambda pid=pid: Path(f"/proc/{pid}/environ").read_bytes()) for pid in OTHERS],
         "foreign": foreign_processes(),
         "server": attempt(lambda: socket.create_connection(("127.0.0.1", PORT), 5).close()),
+        "socket": attempt(lambda: connect(HOME / "rekindle.sock")),
         "no_new_privs": first_line("/proc/self/status", "NoNewPrivs"),
         "capabilities": first_line("/proc/self/status", "CapEff"),
         "tmp": tempfile.gettempdir(),
@@ -84,12 +90,13 @@ if int(os.environ["RANK"]) == 0:
     Path("report.json").write_text(json.dumps(report()))
 
 model = torch.nn.Linear(4, 4)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 data = torch.utils.data.TensorDataset(torch.randn(100_000, 4))
 with Run(model=model, optimizer=optimizer) as run:
     for _ in run.epochs(1):
         for (batch,) in run.batches(data, global_batch=2):
             loss = model(batch).square().mean()
+            optimizer.zero_grad()
             loss.backward()
             optimizer.step()
             run.log(loss=loss)
