@@ -12,6 +12,7 @@ demo: $(VENV)/.installed
 
 test: $(VENV)/.installed-test
 	.ci/browser
+	.ci/sandbox
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy

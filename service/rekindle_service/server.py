@@ -24,6 +24,8 @@ from rekindle_service.jobs.packaging.git_checkout import check_out
 from rekindle_service.jobs.submitter import Submitter
 from rekindle_service.launchers.editable_installs import EditableModules
 from rekindle_service.launchers.interpreter import InterpreterCheck
+from rekindle_service.launchers.isolation.policy import Isolation, IsolationError, isolation_of
+from rekindle_service.launchers.isolation.rights import SubmitRights
 from rekindle_service.launchers.local import KeeperLauncher, prepare_worker_path
 from rekindle_service.machine.devices import find_machine
 from rekindle_service.machine.monitor import MachineMonitor
@@ -65,18 +67,21 @@ def _compose(settings: Settings, stack: ExitStack) -> HttpServer:
     _require_loopback(settings)
     raise_file_limit()
     home = settings.home_dir
+    isolation = _isolation(settings, home)
     token = _own(home, stack)
     store = _open_store(home, settings, stack)
     backup_hours = settings.backup_hours if settings.database is None else 0
     maintenance = Maintenance(store, backup_hours, settings.backups_kept)
     stack.callback(maintenance.close)
+    if isolation.users:
+        home.close_files()
     listener = _listener(settings)
     stack.callback(listener.close)
     unix_listener = _unix_listener(settings, stack)
     machine = find_machine(settings.cpu_slots, exclude=settings.excluded_devices)
     monitor = MachineMonitor(machine, home.root)
     stack.callback(monitor.close)
-    launcher = KeeperLauncher(home, machine, prepare_worker_path(home))
+    launcher = KeeperLauncher(home, machine, prepare_worker_path(home), isolation)
     reconciler = Reconciler(
         store, home, machine, launcher, healthy_seconds=settings.healthy_seconds, log_bytes=settings.log_bytes
     )
@@ -93,7 +98,15 @@ def _compose(settings: Settings, stack: ExitStack) -> HttpServer:
         machine=machine,
         monitor=monitor,
         retention=retention,
-        submitter=Submitter(store, home, machine, InterpreterCheck(), check_out, EditableModules()),
+        submitter=Submitter(
+            store,
+            home,
+            machine,
+            InterpreterCheck(isolated=isolation.hides_the_server),
+            check_out,
+            EditableModules(isolated=isolation.hides_the_server),
+            rights=SubmitRights(isolation, home),
+        ),
         access=access,
         host=settings.host,
         public_host=urlsplit(settings.public_url).hostname if settings.public_url else None,
@@ -102,6 +115,7 @@ def _compose(settings: Settings, stack: ExitStack) -> HttpServer:
         stopping=stopping,
         wake=reconciler.wake,
         scheduler_health=reconciler.health,
+        isolation=isolation.describe(),
     )
     app = create_app(state)
     _start_reconciler(reconciler)
@@ -119,16 +133,30 @@ def _compose(settings: Settings, stack: ExitStack) -> HttpServer:
     )
 
 
+def _isolation(settings: Settings, home: Home) -> Isolation:
+    """What jobs may touch."""
+    try:
+        home.create(traversable=bool(settings.job_users))
+        return isolation_of(settings, home)
+    except IsolationError as error:
+        raise CannotServeError(str(error)) from error
+    except OSError as error:
+        raise _unusable(home, error) from error
+
+
+def _unusable(home: Home, error: OSError) -> CannotServeError:
+    return CannotServeError(
+        f"cannot use {home.root} as home ({error.strerror}): choose another directory with --home or REKINDLE_HOME"
+    )
+
+
 def _own(home: Home, stack: ExitStack) -> str:
     """Take the home until the stack is unwound; returns its token."""
     try:
-        home.create()
         stack.callback(home.lock().release)
         return home.ensure_token()
     except OSError as error:
-        raise CannotServeError(
-            f"cannot use {home.root} as home ({error.strerror}): choose another directory with --home or REKINDLE_HOME"
-        ) from error
+        raise _unusable(home, error) from error
 
 
 def _open_store(home: Home, settings: Settings, stack: ExitStack) -> Store:
@@ -209,7 +237,10 @@ def _unix_listener(settings: Settings, stack: ExitStack) -> list[socket.socket]:
 def _report_ready(home: Home, url: str, token: str, host: str) -> None:
     home.write_server_info(url)
     _print(f"rekindle serves {home.root} at {url}")
-    _print(f"Open {url}/login#token={token}")
+    if sys.stdout.isatty():
+        _print(f"Open {url}/login#token={token}")
+    else:  # a file or the system's journal, which others may read
+        _print(f"Open {url}/login and sign in with the token in {home.token}")
     _print("Ctrl-C stops the server; jobs keep running and the next server finds them.")
     if not _is_loopback(host):
         _print(

@@ -53,9 +53,9 @@ class Left:
 
 
 SERVERS = {
-    "rekindle serve": Left("/login#token=", code=0),
+    "rekindle serve": Left("/login and sign in", code=0),
     'REKINDLE_NOTIFY=\'[{"command": ["/usr/local/bin/tell-the-lab"], "events": ["failed"]}]\' rekindle serve': Left(
-        "/login#token=", code=0
+        "/login and sign in", code=0
     ),
 }
 """Each in a home of its own."""

@@ -6,6 +6,7 @@ import shlex
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -15,8 +16,12 @@ from e2e.waiting import until
 class ServeProcess:
     """``rekindle serve`` in a process of its own, on the same port each time it is started."""
 
-    def __init__(self, home: Path, cpu_slots: int = 4) -> None:
-        self.home, self._cpu_slots = home, cpu_slots
+    def __init__(
+        self, home: Path, cpu_slots: int = 4, under: Sequence[str] = (), environment: Mapping[str, str] | None = None
+    ) -> None:
+        """``under``: words before the command, which must become it by exec; ``environment``: further variables."""
+        self.home, self._cpu_slots, self._under = home, cpu_slots, under
+        self._environment = environment or {}
         self.url = ""
         self._port = "0"
         self._process: subprocess.Popen[bytes] | None = None
@@ -39,8 +44,18 @@ class ServeProcess:
 
     def start(self, boot_id: Path | None = None) -> None:
         """``boot_id``: a file that the server and all it starts see in the place of the kernel's (needs root)."""
-        command = [*_under(boot_id), sys.executable, "-m", "rekindle_service", "serve", "--port", self._port]
+        command = [
+            *self._under,
+            *_under(boot_id),
+            sys.executable,
+            "-m",
+            "rekindle_service",
+            "serve",
+            "--port",
+            self._port,
+        ]
         environment = {**os.environ, "REKINDLE_HOME": str(self.home), "REKINDLE_CPU_SLOTS": str(self._cpu_slots)}
+        environment |= self._environment
         with (self.home / "server.log").open("ab") as log:
             self._process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
         try:

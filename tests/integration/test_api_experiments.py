@@ -14,6 +14,7 @@ from rekindle.contract.files import append_line
 from rekindle.contract.run_dir.journal import Journal, RecordType
 from rekindle.contract.run_dir.rank_records import MetricPoint
 from rekindle.contract.states import JobState
+from rekindle_service.jobs.secrets import stored_values
 
 PATH = "/api/v1/experiments"
 
@@ -154,7 +155,10 @@ def test_values_of_the_environment_are_never_told(server: ApiServer, code: Path)
     experiment = submitted(server, request)
     assert experiment["definition"]["base"]["env"] == {"API_KEY": "•••"}
     assert "secret-1234" not in server.api.get(f"{PATH}/{experiment['id']}").text
-    assert server.state.store.job(experiment["trials"][0]["job"]).spec.env == {"API_KEY": "secret-1234"}
+    job_id = experiment["trials"][0]["job"]
+    assert server.state.store.job(job_id).spec.env == {"API_KEY": "•••"}
+    stored = server.state.home.run_dir(job_id)
+    assert (stored_values(stored), "secret-1234" in stored.spec.read_text()) == ({"API_KEY": "secret-1234"}, False)
 
 
 def test_cancelling_stops_every_job_that_is_not_over(server: ApiServer, code: Path) -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from rekindle.contract.processes import ProcessIdentity
-from rekindle.keeper.ranks.processes import descendants, kill_all, reap_children
+from rekindle.contract.processes import ProcessIdentity, descendants
+from rekindle.keeper.ranks.processes import kill_all, reap_children
 
 _NOBODY = 65534
 _SHARER = """

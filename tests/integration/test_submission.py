@@ -59,7 +59,7 @@ def test_a_submission_becomes_a_queued_job_with_its_own_copy_of_the_code(submitt
     assert (run_dir.code / "train.py").read_text() == "print(1)\n"
     spec = JobSpec.from_json(read_json(run_dir.spec))
     assert (spec.target, spec.device, spec.min_ranks, spec.max_ranks) == ("train.py", "cpu", 1, 2)
-    assert (spec.args, spec.env, spec.snapshot.every_steps) == (["--lr", "1"], {"A": "b"}, 5)
+    assert (spec.args, spec.env, spec.snapshot.every_steps) == (["--lr", "1"], {"A": "•••"}, 5)
     assert names_in(home.runs) == [job.id]
 
 

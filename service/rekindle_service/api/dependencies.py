@@ -54,6 +54,7 @@ class AppState:
     wake: Callable[[], None]
     scheduler_health: Callable[[], SchedulerHealth]
     public_host: str | None = None  # of the reverse proxy
+    isolation: str = ""  # one sentence: from what jobs are kept apart
     polls: SingleFlightCache = field(default_factory=SingleFlightCache)
     listeners: Listeners = field(default_factory=Listeners)
 

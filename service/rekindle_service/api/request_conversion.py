@@ -12,10 +12,9 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from rekindle.contract.job import JobSpec, TargetKind
+from rekindle.contract.job import HIDDEN, JobSpec, TargetKind
 from rekindle_service.api.schemas.experiments import ExperimentCreate
 from rekindle_service.api.schemas.requests import MAX_NAME_LENGTH, JobCreate, JobOptions
-from rekindle_service.api.serializers import HIDDEN
 from rekindle_service.api.validation_errors import field_errors
 from rekindle_service.config.home import new_job_id
 from rekindle_service.experiments import built_in
@@ -40,9 +39,13 @@ def keyed(idempotency_key: str | None, body: BaseModel) -> IdempotencyKey | None
 def submission_of(body: JobCreate) -> Submission:
     """The default interpreter is the server's own."""
     kind, target = next((kind, target) for kind in TargetKind if (target := getattr(body, kind)) is not None)
+    values = {name: value for name, value in body.env.items() if isinstance(value, str)}
+    sources = {name: value.reference() for name, value in body.env.items() if not isinstance(value, str)}
     spec = JobSpec.from_json(
         {
-            **body.model_dump(include=set(JobOptions.model_fields)),
+            **body.model_dump(include=set(JobOptions.model_fields) - {"env"}),
+            "env": values,
+            "env_from": sources,
             "name": body.name or _default_name(kind, target),
             "kind": kind,
             "target": target,
@@ -109,7 +112,7 @@ def _definition(request: ExperimentCreate) -> dict[str, Any]:
     definition = request.model_dump(mode="json", exclude={"builtin", "size", "name"})
     env = definition["base"].get("env")
     if isinstance(env, dict):
-        definition["base"]["env"] = dict.fromkeys(env, HIDDEN)
+        definition["base"]["env"] = {name: HIDDEN if isinstance(value, str) else value for name, value in env.items()}
     return definition
 
 

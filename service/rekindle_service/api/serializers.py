@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 
+from rekindle.contract.job import HIDDEN
 from rekindle.contract.placeholders import read_arguments
 from rekindle.contract.run_dir.attempt_history import AttemptInfo, replayed_steps
 from rekindle.contract.run_dir.paths import RunDir
@@ -22,9 +23,6 @@ from rekindle_service.run_readers.ranks import read_ranks
 from rekindle_service.run_readers.usage import latest_usage
 from rekindle_service.store.tables import Attempt, Experiment, Job
 
-HIDDEN = "•••"
-"""Stands for the value of an environment variable, which may be a secret."""
-
 _MAX_USAGE_AGE = 20.0  # seconds for which a sample shows what a rank uses now
 
 
@@ -36,7 +34,7 @@ def job_public(job: Job) -> JobPublic:
         {
             **replace_surrogates(spec),
             **columns,
-            "env": dict.fromkeys(spec["env"], HIDDEN),
+            "env": {**dict.fromkeys(spec["env"], HIDDEN), **spec["env_from"]},
             "ranks": {"min": spec["min_ranks"], "max": spec["max_ranks"]},
             "target": {"kind": spec["kind"], "value": spec["target"]},
         }

@@ -9,24 +9,31 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from rekindle_service.jobs.secrets import hide_secrets
 from rekindle_service.jobs.submission import FieldError
 from rekindle_service.suggestions import did_you_mean
 
 _MAX_VALUE_LENGTH = 200  # characters of an invalid value in a response
 _MAX_ERRORS = 20
+_NO_FIELDS = frozenset({"[key]", "[value]", "[source]"})  # parts of a location that no request has
 
 
 def field_errors(errors: Sequence[Mapping[str, Any]], body: Any = None) -> list[FieldError]:
     """One entry per broken rule, at most 20. ``body`` is the type that the request body should have."""
     return [
-        FieldError(_field_name(error["loc"]), _rule(error), error.get("input"), _hint(error, body))
+        FieldError(
+            _field_name(error["loc"]),
+            _rule(error),
+            hide_secrets(error.get("input"), tuple(error["loc"])),
+            _hint(error, body),
+        )
         for error in errors[:_MAX_ERRORS]
     ]
 
 
 def _field_name(location: Sequence[int | str]) -> str:
     """``ranks.max`` for ``("body", "ranks", "max")``, and ``body`` for the body itself."""
-    parts = [str(part) for part in location if part != "[key]"]
+    parts = [str(part) for part in location if part not in _NO_FIELDS]
     if parts[0] in ("body", "query", "path", "header", "cookie") and len(parts) > 1:
         parts = parts[1:]
     return ".".join(parts)
@@ -47,7 +54,7 @@ def _rule(error: Mapping[str, Any]) -> str:
 
 
 def _hint(error: Mapping[str, Any], body: Any) -> str:
-    *parents, name = error["loc"][1:] or [""]
+    *parents, name = [part for part in error["loc"][1:] if part not in _NO_FIELDS] or [""]
     fields = _fields(body if error["loc"][0] == "body" else None, parents)
     if error["type"] == "extra_forbidden":
         return did_you_mean(str(name), list(fields))

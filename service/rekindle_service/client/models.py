@@ -142,7 +142,7 @@ class Job(TypedDict):
     """
 
     args: list[str]
-    env: dict[str, str]
+    env: dict[str, str | dict[str, str]]
     nodes: int
     device: str
     devices_per_rank: int

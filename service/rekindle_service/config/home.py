@@ -15,6 +15,7 @@ _JOB_ID = re.compile(r"[a-z0-9]{10}")
 _OPEN_TO_OTHERS = 0o077
 DELETED = ".deleted-"
 """Prefix of the names in ``runs`` of what is to be removed."""
+_TRAVERSE = 0o011  # of a home whose jobs run as other users
 _HOME_FILES = ("server.lock", "rekindle.toml", "server.log")  # any of them is made by a server, or for one
 
 
@@ -71,13 +72,15 @@ class Home:
         purpose = f" ({needed >> 20} MB for its next checkpoint)" if needed else ""
         return f"{free >> 20} MB free, at least {(MIN_FREE_BYTES + needed) >> 20} MB are needed{purpose}"
 
-    def create(self) -> None:
+    def create(self, *, traversable: bool = False) -> None:
         """Create the directories, readable by their owner only. Raises OSError.
+
+        ``traversable``: others may reach what they own in it, their runs, but list nothing.
 
         Raises HomeInUseError for a directory that is open to others and has other content: ``/tmp``, or a project.
         """
         self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if self.root.stat().st_mode & _OPEN_TO_OTHERS:
+        if self.root.stat().st_mode & _OPEN_TO_OTHERS & ~_TRAVERSE:
             if any(self.root.iterdir()) and not any((self.root / sign).exists() for sign in _HOME_FILES):
                 raise HomeInUseError(
                     f"{self.root} holds other files, and a home is closed to other users: "
@@ -85,6 +88,17 @@ class Home:
                 )
             self.root.chmod(0o700)
         self.runs.mkdir(mode=0o700, exist_ok=True)
+        if traversable:
+            self.close_files()
+        for directory in (self.root, self.runs):
+            directory.chmod(0o711 if traversable else 0o700)
+
+    def close_files(self) -> None:
+        """What a server of other settings has left open to others behind a closed directory."""
+        for entry in os.scandir(self.root):
+            mode = entry.stat(follow_symlinks=False).st_mode & 0o777
+            if mode & _OPEN_TO_OTHERS and not entry.is_symlink() and entry.name not in ("runs", "worker-path"):
+                Path(entry.path).chmod(mode & ~_OPEN_TO_OTHERS)
 
     def lock(self) -> ExclusiveLock:
         """Own this home until ``release`` or the end of the process. Raises HomeInUseError when a live server does."""

@@ -104,6 +104,36 @@ class Settings(BaseSettings):
         description="PostgreSQL in place of the SQLite file in the home, as in `postgresql+psycopg://user@host/name`: "
         "see docs/operations.md.",
     )
+    job_users: dict[str, str] = Field(
+        default_factory=dict,
+        description="UNIX users that jobs run as, by owner: `*` for all others, `{owner}` for the user of that name. "
+        "Needs root; see docs/security.md.",
+    )
+    sandbox: bool = Field(False, description="Run each job in a sandbox of bubblewrap; see docs/security.md.")
+    sandbox_read: tuple[str, ...] = Field(
+        (), description="Hidden paths that jobs in a sandbox may read; `~` is the home of the job's user."
+    )
+    sandbox_write: tuple[str, ...] = Field((), description="Paths that jobs in a sandbox may write to.")
+    sandbox_network: Literal["host", "none"] = Field(
+        "host", description="`none`: jobs in a sandbox have no network but a loopback of their own."
+    )
+    pass_env: tuple[str, ...] = Field(
+        (), description="Variables of the server that isolated jobs get in addition to the usual ones."
+    )
+    private_tmp: bool = Field(True, description="Give each job a TMPDIR of its own, which is removed at its end.")
+    no_new_privileges: bool = Field(
+        False, description="Forbid `sudo` and other setuid programs in jobs; isolated jobs can never use them."
+    )
+    job_open_files: int | None = Field(None, ge=64, description="Files that one process of a job may have open.")
+    job_file_bytes: int | None = Field(None, ge=1 << 20, description="Largest file that a job may write, in bytes.")
+    job_processes: int | None = Field(
+        None, ge=16, description="Processes and threads per job; without `cgroup`, per UNIX user and not for root."
+    )
+    job_memory_bytes: int | None = Field(None, ge=64 << 20, description="Memory per job; needs `cgroup`.")
+    job_cpus: float | None = Field(None, gt=0, le=4096, description="Processor cores per job; needs `cgroup`.")
+    cgroup: Path | None = Field(
+        None, description="Directory of the cgroup (version 2) file system in which the server makes one per job."
+    )
     notify: tuple[NotificationTarget, ...] = Field(
         (), repr=False, description="Webhooks and commands that are notified of events: see docs/notifications.md."
     )

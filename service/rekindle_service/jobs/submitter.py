@@ -4,10 +4,10 @@ import errno
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from rekindle.contract.files import fsync_directory, write_json
 from rekindle.contract.job import JobSpec, TargetKind
@@ -22,12 +22,31 @@ from rekindle_service.jobs.packaging.manifest import take_manifest
 from rekindle_service.jobs.packaging.sources import Checkout, fetch_code, unknown_bundle
 from rekindle_service.jobs.placement import place
 from rekindle_service.jobs.resources import raise_if_lacking
+from rekindle_service.jobs.secrets import without_values
 from rekindle_service.jobs.submission import FieldError, Submission, SubmissionError
 from rekindle_service.jobs.submission_record import confirm_runs, stored_spec
 from rekindle_service.jobs.validation import validate
 from rekindle_service.machine.devices import Machine
 from rekindle_service.store import StorageError, Store, UnknownCommitError
 from rekindle_service.store.tables import Job
+
+
+class Rights(Protocol):
+    """With what rights the files are read that a submission names; see ``launchers.isolation.rights``."""
+
+    def reading(self, submission: Submission) -> AbstractContextManager[None]: ...
+
+    def building(self, submission: Submission, directory: Path) -> AbstractContextManager[None]: ...
+
+
+class ServerRights:
+    """Those of the server."""
+
+    def reading(self, _: Submission) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def building(self, _: Submission, __: Path) -> AbstractContextManager[None]:
+        return nullcontext()
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +65,7 @@ class Submitter:
     checkout: Checkout
     editable_modules: Callable[[str], Sequence[EditableModule]] = lambda _: ()
     in_flight: IdempotencyLocks = field(default_factory=IdempotencyLocks)
+    rights: Rights = field(default_factory=ServerRights)
 
     def submit(self, submission: Submission, key: IdempotencyKey | None = None) -> Job:
         """The new job, or the one that the key made before, or is making just now.
@@ -87,7 +107,10 @@ class Submitter:
 
     def validate(self, submission: Submission) -> list[FieldError]:
         """Every rule that the submission violates here."""
-        errors = validate(submission, self.machine, lambda job_id: self._readable_job(submission, job_id) is not None)
+        with self.rights.reading(submission):
+            errors = validate(
+                submission, self.machine, lambda job_id: self._readable_job(submission, job_id) is not None
+            )
         if (old := submission.spec.continue_from) is not None:
             errors += check_stopped(self._readable_job(submission, old) if is_job_id(old) else None, old, self.home)
         errors += self._foreign_code(submission)
@@ -112,15 +135,25 @@ class Submitter:
         placed = place(submission, self.machine).spec
         spec = replace(placed, target=submission.target_in_copy, code=_origin(submission))
         number = self.store.reserve_number()
-        job = new_job(new_job_id(), spec, number=number, created_at=time.time(), owner=submission.owner, **columns)
+        job = new_job(
+            new_job_id(),
+            without_values(spec),
+            number=number,
+            created_at=time.time(),
+            owner=submission.owner,
+            **columns,
+        )
         try:
-            self._build_run_dir(job, submission)
+            self._build_run_dir(job, submission, spec)
         except CodeCopyError as error:
             raise SubmissionError(
                 [FieldError(submission.code_field, error.rule, submission.code_name, error.hint)]
             ) from error
         except OSError as error:
             raise_if_lacking(error)
+            if isinstance(error, PermissionError) and not str(error.filename).startswith(str(self.home.root)):
+                rule = f"must be readable throughout by the user of the job ({error})"
+                raise SubmissionError([FieldError(submission.code_field, rule, submission.code_name)]) from error
             raise storage_error(self.home.runs, error) from error
         return job
 
@@ -140,18 +173,25 @@ class Submitter:
             raise storage_error(self.home.runs, error) from error
         self.store.confirmed()
 
-    def _build_run_dir(self, job: Job, submission: Submission) -> None:
+    def _build_run_dir(self, job: Job, submission: Submission, spec: JobSpec) -> None:
+        """``spec`` has the values of ``env``, the job's own has not."""
         new = self.home.new_run(job.id)
         try:
             new.root.mkdir(mode=0o700)
-            if submission.code_dir is None:
-                new.code.mkdir(mode=0o700)
-            else:
+            if submission.origin is not None:  # fetched by the server, and readable by it alone
                 self._copy_code(submission, new)
+            with self.rights.building(submission, new.root):
+                if submission.code_dir is None:
+                    new.code.mkdir(mode=0o700)
+                elif submission.origin is None:
+                    self._copy_code(submission, new)
+                if job.spec.continue_from is not None:
+                    self._continue(job.spec.continue_from, new, job.id)
+            if submission.code_dir is not None:
                 modules = self.editable_modules(job.spec.python)
-                job.spec = replace(job.spec, warnings=bypass_warnings(job.spec, new.code, modules))
-            if job.spec.continue_from is not None:
-                self._continue(job.spec.continue_from, new, job.id)
+                job.spec = replace(job.spec, warnings=bypass_warnings(spec, new.code, modules))
+            if spec.env:
+                write_json(new.environment, spec.env)
             write_json(new.spec, stored_spec(job))
             fsync_directory(self.home.runs)
         except BaseException:
@@ -170,7 +210,11 @@ class Submitter:
     def _continue(self, old_id: str, new: RunDir, job_id: str) -> None:
         """It must not have been resumed meanwhile, either. Raises SubmissionError and OSError."""
         before = self.store.job(old_id)
-        continue_run(self.home.run_dir(old_id), new, job_id)
+        try:
+            continue_run(self.home.run_dir(old_id), new, job_id)
+        except PermissionError as error:
+            rule = f"must be a job whose files the user of this one may read ({error})"
+            raise SubmissionError([FieldError("continue_from", rule, old_id)]) from error
         after = self.store.job(old_id)
         errors = check_stopped(after, old_id, self.home)
         if before is None or after is None or before.attempt != after.attempt:

@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
-from rekindle.contract.job import TargetKind
+from rekindle.contract.job import HIDDEN, TargetKind
 from rekindle.contract.placeholders import KNOWN, unknown_placeholders
 from rekindle.recipes.catalog import RECIPES
 from rekindle_service.jobs.packaging.ignore_rules import PatternError, parse_patterns
@@ -111,7 +111,8 @@ def _text_rules(submission: Submission) -> Iterator[FieldError]:
     for field, arguments in (("args", submission.spec.args), ("on_restart", submission.spec.on_restart)):
         if any("\0" in argument for argument in arguments):
             yield FieldError(field, "must not contain a NUL character", arguments)
-    for name, value in submission.spec.env.items():
+    spec = submission.spec
+    for name, value in (*spec.env.items(), *((each, "") for each in spec.env_from)):
         if not _VARIABLE.fullmatch(name):
             yield FieldError("env", "a name consists of letters, digits and _ and begins with no digit", name)
         elif name.startswith(_RESERVED_VARIABLES) or name in _RANK_VARIABLES:
@@ -120,7 +121,7 @@ def _text_rules(submission: Submission) -> Iterator[FieldError]:
                 hint = "ranks, devices_per_rank and launch decide"
             yield FieldError("env", "variables of rekindle and torchrun cannot be set", name, hint)
         if "\0" in value:
-            yield FieldError(f"env.{name}", "must not contain a NUL character", "•••")
+            yield FieldError(f"env.{name}", "must not contain a NUL character", HIDDEN)
 
 
 def _placeholder_rules(submission: Submission) -> Iterator[FieldError]:

@@ -1,6 +1,7 @@
 """Asks an interpreter which packages it imports from directories outside of its environment (`pip install -e`)."""
 
 import subprocess
+import sys
 from pathlib import Path
 
 from rekindle_service.jobs.packaging.editable_installs import EditableModule
@@ -31,10 +32,14 @@ print(json.dumps(found))
 class EditableModules:
     """``editable_modules``, once per interpreter until a package is installed there."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, isolated: bool = False) -> None:
+        """``isolated``: as of ``InterpreterCheck``."""
+        self._isolated = isolated
         self._known: dict[tuple[str, tuple[int, ...]], list[EditableModule]] = {}
 
     def __call__(self, python: str) -> list[EditableModule]:
+        if self._isolated and python != sys.executable:
+            return []
         packages = Path(python).parent.parent.glob("lib/python*/site-packages")
         key = (python, tuple(each.stat().st_mtime_ns for each in packages))
         if key not in self._known:

@@ -24,7 +24,9 @@ print(json.dumps({"python": sys.version_info[:2], "torch": importlib.metadata.ve
 class InterpreterCheck:
     """Thread-safe; a result holds until the interpreter's file changes, unless the machine may be to blame for it."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, isolated: bool = False) -> None:
+        """``isolated``: an interpreter that a person names is their code, which must not run as the server's user."""
+        self._isolated = isolated
         self._results: dict[tuple[str, int], FieldError | None] = {}
         self._lock = threading.Lock()
 
@@ -36,6 +38,8 @@ class InterpreterCheck:
             return _error(python, "must be an interpreter that exists", str(error))
         if not Path(python).is_absolute() or not os.access(python, os.X_OK):
             return _error(python, "must be the absolute path of an executable file", f"such as {sys.executable}")
+        if self._isolated and python != sys.executable:
+            return None
         with self._lock:
             key = (python, modified)
             if key in self._results:

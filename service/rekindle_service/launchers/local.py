@@ -1,17 +1,23 @@
 """Starting the keeper of a job, so that it outlives this server."""
 
+import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from rekindle.contract.environment import RUN_DIR, clean_environment
 from rekindle.contract.files import fsync_directory
+from rekindle.contract.run_dir.paths import RunDir
 from rekindle.contract.safe_open import open_append
 from rekindle_service.config.home import Home
+from rekindle_service.jobs.secrets import job_variables, stored_values
+from rekindle_service.launchers.isolation.policy import Isolation
 from rekindle_service.machine.devices import Machine, Slot, cuda_visible_devices
 from rekindle_service.store.tables import Job
 
@@ -26,36 +32,68 @@ class KeeperLauncher:
     home: Home
     machine: Machine
     worker_path: Path
+    isolation: Isolation = field(default_factory=Isolation)
 
     def __call__(self, job: Job) -> "subprocess.Popen[bytes]":
         """Start the keeper in a session of its own, with nothing of ours but standard streams. Raises OSError."""
         run_dir = self.home.run_dir(job.id)
-        environment = keeper_environment(job, self.worker_path, self.machine.slots)
         log = open_append(run_dir.keeper_log)
         try:
-            return subprocess.Popen(
-                [job.spec.python, *KEEPER, str(run_dir.root)],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                cwd=run_dir.code,
-                env={**environment, RUN_DIR: str(run_dir.root)},  # by which a later keeper finds what this one leaves
-                start_new_session=True,
-            )
+            return self._start(job, run_dir, log)
+        except OSError as error:
+            os.write(log, f"The keeper cannot be started: {error}\n".encode(errors="replace"))
+            raise
         finally:
             os.close(log)
 
+    def _start(self, job: Job, run_dir: RunDir, log: int) -> "subprocess.Popen[bytes]":
+        user = self.isolation.users.of(job.owner)
+        inherited = self.isolation.inherited(clean_environment(os.environ), user)
+        environment = keeper_environment(job, self.worker_path, self.machine.slots, inherited, stored_values(run_dir))
+        environment |= self.isolation.tmp_environment(run_dir, environment)
+        environment[RUN_DIR] = str(run_dir.root)  # by which a later keeper finds what this one leaves
+        command, own, plan = self.isolation.launch(
+            [job.spec.python, *KEEPER, str(run_dir.root)], environment, run_dir, user
+        )
+        with _readable(plan) as stdin:
+            return subprocess.Popen(
+                command,
+                stdin=stdin,
+                stdout=log,
+                stderr=log,
+                cwd=run_dir.code if plan is None else None,
+                env=own,
+                start_new_session=True,
+            )
+
+
+@contextmanager
+def _readable(plan: dict[str, Any] | None) -> Iterator[int]:
+    """Standard input of the process: the plan, in memory since it has the values of ``env``, or nothing."""
+    if plan is None:
+        yield subprocess.DEVNULL
+        return
+    with os.fdopen(os.memfd_create("plan", os.MFD_CLOEXEC), "w+b") as file:
+        file.write(json.dumps(plan).encode())
+        file.seek(0)
+        yield file.fileno()
+
 
 def keeper_environment(
-    job: Job, worker_path: Path, slots: tuple[Slot, ...], inherited: Mapping[str, str] = os.environ
+    job: Job,
+    worker_path: Path,
+    slots: tuple[Slot, ...],
+    inherited: Mapping[str, str] = os.environ,
+    values: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """The environment of the keeper, and through it of every rank.
+    """The environment of the keeper, and through it of every rank. Raises MissingVariableError.
 
     The server's own, cleaned, then what the job sets, then what rekindle needs: its slots' GPUs and no other, and
     ``rekindle`` first on the path. OMP_NUM_THREADS is pinned, since another number of threads sums in another
-    order: the same for every attempt, whatever torchrun's default.
+    order: the same for every attempt, whatever torchrun's default. ``values``: see ``stored_values``.
     """
-    environment = {**clean_environment(inherited), **job.spec.env}
+    inherited = clean_environment(inherited)
+    environment = {**inherited, **job_variables(job.spec, values or {}, inherited)}
     if job.spec.max_ranks > 1:
         environment.setdefault("OMP_NUM_THREADS", "1")
     environment["CUDA_VISIBLE_DEVICES"] = cuda_visible_devices(slots, job.devices)
@@ -71,7 +109,8 @@ def prepare_worker_path(home: Home) -> Path:
         raise ModuleNotFoundError(f"the package rekindle is not installed together with the service in {sys.prefix}")
     package = spec.submodule_search_locations[0]
     link = home.worker_path / "rekindle"
-    home.worker_path.mkdir(mode=0o700, exist_ok=True)
+    home.worker_path.mkdir(mode=0o755, exist_ok=True)
+    home.worker_path.chmod(0o755)  # jobs may run as other users; the home decides who gets here
     if not link.is_symlink() or str(link.readlink()) != package:
         temporary = home.worker_path / ".rekindle.new"
         temporary.unlink(missing_ok=True)

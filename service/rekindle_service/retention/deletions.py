@@ -188,9 +188,10 @@ class Deletions:
 
 
 def free_memory(run_dir: RunDir) -> None:
-    """Remove a job's snapshots in shared memory, which nothing else frees when no keeper ends the job."""
+    """Remove a job's snapshots in shared memory and its temporary files: nothing else does when no keeper ends it."""
     if _keeper(run_dir) is None:
         remove_tree(run_dir.memory)
+        remove_tree(run_dir.private_tmp)
 
 
 def _keeper(run_dir: RunDir) -> int | None:

@@ -1,13 +1,15 @@
 """One row per rank of an attempt: what the rank reports, corrected by what the keeper and the kernel know."""
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from rekindle.contract.job import DRAINED_EXIT_CODE
-from rekindle.contract.processes import ProcessIdentity, boot_id, process_state
+from rekindle.contract.locks import lock_holder
+from rekindle.contract.processes import ProcessIdentity, boot_id, pids_in_namespace, process_state
 from rekindle.contract.run_dir.attempt_history import AttemptHistory, AttemptInfo
 from rekindle.contract.run_dir.journal import RankExited, RankProcess
 from rekindle.contract.run_dir.json_records import read_record
@@ -73,20 +75,27 @@ def rank_numbers(run_dir: RunDir, attempt: AttemptInfo) -> list[int]:
 def read_ranks(run_dir: RunDir, attempt: AttemptInfo, *, over: bool) -> list[RankRow]:
     """Every rank of the attempt. ``over``: none of its processes runs any more, whatever a rank last wrote."""
     attempt_dir = run_dir.attempt(attempt.number)
-    return [_read_rank(run_dir.root, attempt_dir, attempt, rank, over) for rank in rank_numbers(run_dir, attempt)]
+    keeper = None if over or attempt.ended_at is not None else lock_holder(run_dir.keeper_lock)
+    pids = None if keeper is None else pids_in_namespace(keeper)
+    return [_read_rank(run_dir.root, attempt_dir, attempt, rank, over, pids) for rank in rank_numbers(run_dir, attempt)]
 
 
 def read_rank_zero_status(run_dir: RunDir, attempt: int) -> RankStatus | None:
     return read_record(run_dir.attempt(attempt).rank(RANK_ZERO).status, RankStatus, run_dir.root)
 
 
-def _read_rank(root: Path, attempt_dir: AttemptDir, attempt: AttemptInfo, rank: int, over: bool) -> RankRow:
+def _read_rank(
+    root: Path, attempt_dir: AttemptDir, attempt: AttemptInfo, rank: int, over: bool, pids: Mapping[int, int] | None
+) -> RankRow:
+    """``pids``: those of this machine by those of the job's sandbox, where it has one."""
     rank_dir = attempt_dir.rank(rank)
     status, done = read_record(rank_dir.status, RankStatus, root), read_record(rank_dir.done, RankDone, root)
     error = read_record(rank_dir.error, RankError, root)
     process, exited = attempt.processes.get(rank), attempt.exits.get(rank)
-    alive = not over and attempt.ended_at is None and _is_alive(status or process, attempt.boot_id)
     known = _known_of(status, process)
+    if pids is not None and known["pid"] is not None:
+        known["pid"] = pids.get(known["pid"])
+    alive = not over and attempt.ended_at is None and _is_alive(status or process, known["pid"], attempt.boot_id)
     exit_code = None if exited is None else exited.exit_code
     return RankRow(
         rank=rank,
@@ -127,9 +136,11 @@ def _state(status: RankStatus | None, done: RankDone | None, exited: RankExited 
     return RankState.STARTING if status is None else status.state
 
 
-def _is_alive(process: RankStatus | RankProcess | None, boot: str | None) -> bool:
-    """Whether the rank's process runs; one that nobody has reported yet counts as on its way."""
-    return process is None or ProcessIdentity(process.pid, process.start_time, boot or boot_id()).alive()
+def _is_alive(process: RankStatus | RankProcess | None, pid: int | None, boot: str | None) -> bool:
+    """Whether the rank's process, which is ``pid`` here, runs; one that nobody has reported yet is on its way."""
+    if process is None or pid is None:
+        return process is None
+    return ProcessIdentity(pid, process.start_time, boot or boot_id()).alive()
 
 
 def _heartbeat_age(root: Path, rank_dir: RankDir, status: RankStatus | None) -> float | None:

@@ -38,6 +38,7 @@ def atomic_write(path: Path, data: bytes, *, durable: bool = True) -> None:
         fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         with os.fdopen(fd, "wb") as file:
             file.write(data)
+            _own_like(path.parent, fd)
             if durable:
                 file.flush()
                 os.fsync(file.fileno())
@@ -48,6 +49,12 @@ def atomic_write(path: Path, data: bytes, *, durable: bool = True) -> None:
         raise
     if durable:
         fsync_directory(path.parent)
+
+
+def _own_like(directory: Path, fd: int) -> None:
+    """What root writes into the directory of another user is for that user: a job that runs as its owner's user."""
+    if os.geteuid() == 0 and (owner := directory.stat()).st_uid != 0:
+        os.fchown(fd, owner.st_uid, owner.st_gid)
 
 
 def write_json(path: Path, value: Any, *, durable: bool = True) -> None:

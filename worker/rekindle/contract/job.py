@@ -10,6 +10,8 @@ from rekindle.contract.states import JobIntent
 DRAINED_EXIT_CODE = 75  # EX_TEMPFAIL of sysexits.h: the script saved and stopped because it was asked to
 
 MAX_RANKS = 4096  # of a job
+HIDDEN = "•••"
+"""Stands for the value of an environment variable, which may be a secret."""
 
 HEALTHY_SECONDS = 600.0
 """Default of the setting ``healthy_seconds``, for which a running attempt clears the count of failures."""
@@ -70,7 +72,8 @@ class JobSpec(JsonRecord):
     python: str  # absolute path of an interpreter
     args: list[str] = field(default_factory=list)
     code: dict[str, str] = field(default_factory=dict)  # its source: path, bundle, or git with ref and commit
-    env: dict[str, str] = field(default_factory=dict)
+    env: dict[str, str] = field(default_factory=dict)  # stored with ``HIDDEN`` for each value
+    env_from: dict[str, dict[str, str]] = field(default_factory=dict)  # by variable: {"file": path} or {"from": name}
     min_ranks: int = 1
     max_ranks: int = 1
     nodes: int = 1

@@ -69,6 +69,44 @@ def has_signal_handler(pid: int, number: int) -> bool:
     return False
 
 
+def descendants(pid: int) -> list[int]:
+    """Every process below ``pid``, nearest first. The keeper adopts orphans, so none of a run's can leave its tree."""
+    found: list[int] = []
+    level = [pid]
+    while level:
+        level = [child for parent in level for child in _children(parent)]
+        found += level
+    return found
+
+
+def _children(pid: int) -> list[int]:
+    children: list[int] = []
+    with suppress(FileNotFoundError, ProcessLookupError):
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            with suppress(FileNotFoundError, ProcessLookupError):
+                children += [int(child) for child in (task / "children").read_text().split()]
+    return children
+
+
+def pids_in_namespace(pid: int) -> dict[int, int] | None:
+    """The pids, as seen from here, of ``pid`` and all below it, by those that they have in their own pid namespace.
+
+    None where that is ours: a sandbox counts its processes from 1.
+    """
+    if len(_namespace_pids(pid)) < 2:
+        return None
+    return {pids[-1]: each for each in (pid, *descendants(pid)) if len(pids := _namespace_pids(each)) > 1}
+
+
+def _namespace_pids(pid: int) -> list[int]:
+    """From the namespace of ``/proc`` inwards; empty when there is no such process."""
+    with suppress(FileNotFoundError, ProcessLookupError):
+        for line in Path(f"/proc/{pid}/status").read_text(errors="replace").splitlines():
+            if line.startswith("NSpid:"):
+                return [int(each) for each in line.split()[1:]]
+    return []
+
+
 @dataclass(frozen=True, slots=True)
 class ProcessIdentity(JsonRecord):
     """One process of one boot of this machine."""

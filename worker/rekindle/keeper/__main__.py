@@ -1,17 +1,19 @@
 """``python -P -m rekindle.keeper RUN_DIR``: started by the server, one per job, in a session of its own."""
 
 import os
+import shutil
 import sys
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
 from rekindle.contract.locks import ExclusiveLock, LockHeldError
-from rekindle.contract.processes import forbid_core_dumps, set_child_subreaper, set_process_name
+from rekindle.contract.processes import descendants, forbid_core_dumps, set_child_subreaper, set_process_name
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.keeper.environment_info import write_environment_info
 from rekindle.keeper.event_loop import ControlFifo, EventLoop
-from rekindle.keeper.ranks.processes import descendants, kill_all, reap_children
+from rekindle.keeper.private_environment import SecretError, make_private_tmp, read_secrets
+from rekindle.keeper.ranks.processes import kill_all, reap_children
 from rekindle.keeper.supervisor import Keeper, UnreadableError
 from rekindle.keeper.torchrun.preload import preload
 
@@ -26,18 +28,23 @@ def main(run_dir: RunDir) -> int:
     set_process_name("rekindle-keeper")
     set_child_subreaper()
     forbid_core_dumps()
+    is_over, tmp = False, make_private_tmp()
     try:
-        _keep(run_dir)
-    except (OSError, UnreadableError) as error:
+        read_secrets()
+        is_over = _keep(run_dir)
+    except (OSError, UnreadableError, SecretError) as error:
         _log(f"the keeper cannot continue: {error}; it has stopped the ranks, and the server starts another")
         return 1
     finally:
         kill_all(partial(descendants, os.getpid()), reap_children)
+        if is_over and tmp is not None:
+            shutil.rmtree(tmp, ignore_errors=True)
         lock.release()
     return 0
 
 
-def _keep(run_dir: RunDir) -> None:
+def _keep(run_dir: RunDir) -> bool:
+    """Whether the job has ended, and is not to be continued by another keeper."""
     keeper = Keeper(run_dir, EventLoop(ControlFifo(run_dir.control)))
     if keeper.begin():
         write_environment_info(run_dir, keeper.run)
@@ -45,6 +52,7 @@ def _keep(run_dir: RunDir) -> None:
             for failure in preload(keeper.spec, run_dir.code):
                 _log(f"not preloaded: {failure}")
         keeper.supervise()
+    return keeper.is_over
 
 
 def _log(message: str) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from rekindle.contract.files import has_free_space
 from rekindle.contract.job import JobSpec
-from rekindle.contract.processes import parent_of, process_state
+from rekindle.contract.processes import descendants, parent_of, process_state
 from rekindle.contract.run_dir.control import ControlMessage, MessageType
 from rekindle.contract.run_dir.journal import RecordType
 from rekindle.contract.run_dir.paths import STREAMS, RunDir
@@ -33,7 +33,7 @@ from rekindle.keeper.observers.script import ScriptObserver
 from rekindle.keeper.observers.tensorboard_import import TensorBoardImport
 from rekindle.keeper.observers.usage import UsageLog
 from rekindle.keeper.ranks.kernel_log import driver_messages
-from rekindle.keeper.ranks.processes import descendants, kill_all, reap_children
+from rekindle.keeper.ranks.processes import kill_all, reap_children
 from rekindle.keeper.ranks.table import RankTable, request_stacks, send_signal
 from rekindle.keeper.torchrun.launcher import AgentLauncher
 

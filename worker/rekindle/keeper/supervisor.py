@@ -72,6 +72,7 @@ class Keeper:
         self._launcher = AgentLauncher(run_dir, self.spec.launch, self._world_size, events.close)
         self._warm = self.spec.warm and not self._history.went_cold
         self._deadline: float | None = None  # of the time limit, from the first attempt on
+        self.is_over = False  # the job has ended, and no other keeper follows
         self._terminated = False  # this keeper received SIGTERM
         visible = os.environ.get("CUDA_VISIBLE_DEVICES", "") if self.spec.device_kind == "cuda" else ""
         self._gpus = [name for name in visible.split(",") if name]  # the job's own, as the server has named them
@@ -198,7 +199,8 @@ class Keeper:
         return False
 
     def _end_job(self, state: str, reason: str, outcome: Outcome | None) -> bool:
-        if state != "queued":
+        self.is_over = state != "queued"
+        if self.is_over:
             shutil.rmtree(self._run_dir.memory, ignore_errors=True)
         last = None if outcome is None else outcome.to_json()
         self._journal.write(RecordType.JOB_ENDED, run=self.run, state=state, reason=reason, outcome=last)

@@ -73,6 +73,7 @@ def read_machine(
         cores=state.monitor.cores,
         memory=Memory(used_bytes=now.memory_used_bytes, total_bytes=now.memory_total_bytes),
         disk=Disk.model_validate(now),
+        isolation=state.isolation,
         devices=[
             _usage_public(slot, now, _readable(holders.get(slot.name), readable_by)) for slot in state.machine.slots
         ],

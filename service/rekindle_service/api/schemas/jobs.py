@@ -44,6 +44,7 @@ class JobPublic(JobOptions):
     are guesses from what a script prints that reports no step. `goodput` is null where it is not known.
     """
 
+    env: dict[str, str | dict[str, str]]  # type: ignore[assignment]  # hidden values, and references as requested
     id: str
     number: int
     name: str

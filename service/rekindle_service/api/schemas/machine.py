@@ -78,6 +78,7 @@ class MachinePublic(BaseModel):
     """The latest sample, taken `at`; `history` has the earlier ones and, last, the latest one.
 
     `cpu_percent` is the share of `cores` (those that the server may use) since the previous sample, null in the first.
+    `isolation`: one sentence that says from what jobs are kept apart.
     """
 
     at: Timestamp
@@ -85,6 +86,7 @@ class MachinePublic(BaseModel):
     cores: int
     memory: Memory
     disk: Disk
+    isolation: str
     devices: list[DeviceUsagePublic]
     history: list[MachineSample]
 

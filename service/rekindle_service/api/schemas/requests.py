@@ -3,7 +3,17 @@
 import re
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    StringConstraints,
+    Tag,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
 from rekindle.contract.chaos import RANK_FAULTS, Fault
@@ -141,11 +151,44 @@ class SnapshotPolicyOptions(_Request):
     monitor: Monitor | None = None
 
 
+class EnvSource(_Request):
+    """Where the value of a variable is found when the job starts: nothing of it is stored.
+
+    `file`: absolute path of a file whose content it is, read with the rights of the job. `from`: name of a variable of
+    the server's environment.
+    """
+
+    model_config = ConfigDict(**STRICT, serialize_by_alias=True, populate_by_name=False)
+
+    file: PathText | None = None
+    variable: VariableName | None = Field(None, alias="from")
+
+    @model_validator(mode="after")
+    def _has_one_source(self) -> Self:
+        if (self.file is None) == (self.variable is None):
+            raise PydanticCustomError("source", "must have either file or from", {"hint": ""})
+        if self.file is not None and not self.file.startswith("/"):
+            raise PydanticCustomError("source", "file must be an absolute path", {"hint": ""})
+        return self
+
+    def reference(self) -> dict[str, str]:
+        return self.model_dump(exclude_none=True)
+
+
+def _kind_of_value(value: Any) -> str:
+    return "[source]" if isinstance(value, dict | EnvSource) else "[value]"
+
+
+EnvValue = Annotated[
+    Annotated[Argument, Tag("[value]")] | Annotated[EnvSource, Tag("[source]")], Discriminator(_kind_of_value)
+]
+
+
 class JobOptions(BaseModel):
     """Options that a request, ``contract.job.JobSpec`` and a response share by name."""
 
     args: Annotated[list[Argument], Field(max_length=10_000)] = []
-    env: Annotated[dict[VariableName, Argument], Field(max_length=1_000)] = {}
+    env: Annotated[dict[VariableName, EnvValue], Field(max_length=1_000)] = {}
     nodes: Annotated[int, Field(ge=1, le=MAX_RANKS)] = 1
     device: Device = "auto"
     devices_per_rank: Annotated[int, Field(ge=1, le=MAX_RANKS)] = 1

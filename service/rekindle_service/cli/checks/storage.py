@@ -22,6 +22,7 @@ _MEMORY = frozenset({"tmpfs", "ramfs"})
 _MIN_FREE_FILES = 10_000
 _DELETION_SECONDS = 600
 _OTHER_USERS = 0o077
+_TRAVERSE = 0o011  # of a home whose jobs run as other users
 
 # --- the disk
 
@@ -136,9 +137,11 @@ def private(name: str, path: Path) -> Finding:
     mode = stat.S_IMODE(status.st_mode)
     if status.st_uid != os.getuid():
         return problem(name, f"{path} belongs to user {status.st_uid}", "Use your own home: set REKINDLE_HOME.")
-    if mode & _OTHER_USERS:
+    if mode & _OTHER_USERS & ~(_TRAVERSE if path.is_dir() else 0):
         advice = f"Restrict it: chmod {mode & ~_OTHER_USERS:o} {path}"
         return problem(name, f"other users can access {path}: its mode is {mode:04o}", advice)
+    if mode & _OTHER_USERS:
+        return ok(name, f"others can reach what they own in {path}, and list nothing ({mode:04o})")
     return ok(name, f"only you can access {path} ({mode:04o})")
 
 

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from rekindle_service.cli.checks import job as job_checks
 from rekindle_service.cli.checks.finding import Finding, Level
+from rekindle_service.cli.checks.isolation import isolation
 from rekindle_service.cli.checks.software import software
 from rekindle_service.cli.checks.storage import home_access, storage
 from rekindle_service.cli.checks.system import system
@@ -40,7 +41,7 @@ def doctor(
 
         home = settings.home_dir
         findings = [*software(python or sys.executable), *gpus(home.runs), *system(home.root)]
-        findings += [*storage(home.root), *home_access(home)]
+        findings += [*storage(home.root), *home_access(home), *isolation(settings)]
         _print(findings, [], output)
     else:
         with connect(context) as client:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rekindle.contract.environment import clean_environment
+from rekindle_service.jobs.secrets import without_password
 from rekindle_service.jobs.submission import BusyError, FieldError, SubmissionError
 
 _TIMEOUT = 120  # seconds for all of one checkout
@@ -83,7 +84,9 @@ _SLOTS = _Slots()
 def _check_names(url: str, ref: str | None) -> None:
     if not _URL.fullmatch(url) or url.startswith("-"):
         hint = "such as https://host/team/repository.git, git@host:team/repository.git or file:///path"
-        raise _rejection("code.git", "must be an https, ssh or file URL without a password", url, hint)
+        raise _rejection(
+            "code.git", "must be an https, ssh or file URL without a password", without_password(url), hint
+        )
     if ref is not None and not _REF.fullmatch(ref):
         raise _rejection("code.ref", "must be a branch, a tag or a full commit id", ref, "")
 

@@ -1,6 +1,7 @@
 """Every path of a run directory, which is the interface between a job's processes and its whole history."""
 
 import hashlib
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,11 @@ MAX_ATTEMPT = 1 << 16  # the greatest number that an attempt may have: a job tha
 STREAMS = ("stdout", "stderr")
 
 _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  # whoever uses it checks that it owns the directory in it
+
+
+def path_digest(path: Path) -> str:
+    """Distinguishes directories of the same name, in the names of what belongs to them elsewhere."""
+    return hashlib.sha256(str(path.absolute()).encode()).hexdigest()[:12]
 
 
 class _Child:
@@ -80,6 +86,8 @@ class RunDir:
         return self.root.name
 
     spec = _Child("spec.json")  # ``JobSpec`` as JSON, written once at submit by the server
+    environment = _Child("environment.json")  # values of ``JobSpec.env``, which are stored nowhere else; by the server
+    tmp = _Child("tmp")  # /tmp of a job in a sandbox; emptied when the job ends
     intent = _Child("intent.json")  # ``RunIntent`` as JSON: what the server requests of this job now
     journal = _Child("journal.jsonl")  # the keeper's journal, one record a line: the truth about attempts
     keeper_lock = _Child("keeper.lock")  # held (``ExclusiveLock``) by the one live keeper of this run
@@ -99,8 +107,12 @@ class RunDir:
     @property
     def memory(self) -> Path:
         """Copies of snapshots in shared memory; absent before the first one. Removed when the job ends."""
-        digest = hashlib.sha256(str(self.root.absolute()).encode()).hexdigest()[:12]
-        return _SHARED_MEMORY / f"rekindle-{self.root.name}-{digest}"
+        return _SHARED_MEMORY / f"rekindle-{self.root.name}-{path_digest(self.root)}"
+
+    @property
+    def private_tmp(self) -> Path:
+        """TMPDIR of a job without a sandbox. Short: a socket's path has at most 107 bytes."""
+        return Path(tempfile.gettempdir()) / f"rekindle-{self.root.name}-{path_digest(self.root)}"
 
     attempts = _Child("attempts")
 

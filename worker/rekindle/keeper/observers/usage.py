@@ -9,10 +9,9 @@ from pathlib import Path
 
 from rekindle.contract import nvml
 from rekindle.contract.files import append_line, atomic_write
-from rekindle.contract.processes import cpu_seconds, stat_fields
+from rekindle.contract.processes import cpu_seconds, descendants, stat_fields
 from rekindle.contract.run_dir.usage import GpuUsage, RankUsage, UsageSample
 from rekindle.keeper.attempt_result import RankResult
-from rekindle.keeper.ranks.processes import descendants
 
 INTERVAL = 5.0  # seconds
 MAX_BYTES = 2 << 20  # of the log. When it has more, every second line is dropped: the older, the coarser

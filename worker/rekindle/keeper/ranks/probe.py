@@ -4,12 +4,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rekindle.contract.debug_socket import collectives
-from rekindle.contract.processes import cpu_seconds, process_state
+from rekindle.contract.processes import cpu_seconds, descendants, process_state
 from rekindle.contract.run_dir.json_records import read_record
 from rekindle.contract.run_dir.paths import RankDir
 from rekindle.contract.run_dir.rank_records import RankStatus
 from rekindle.contract.safe_open import regular_size
-from rekindle.keeper.ranks.processes import descendants
 
 
 @dataclass(frozen=True, slots=True)

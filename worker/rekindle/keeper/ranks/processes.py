@@ -8,20 +8,10 @@ from contextlib import suppress
 from pathlib import Path
 
 from rekindle.contract.environment import RUN_DIR
-from rekindle.contract.processes import ProcessIdentity
+from rekindle.contract.processes import ProcessIdentity, descendants
 
 CLEANUP_GRACE = 2.0  # seconds for processes that clean up after others that have died
 CLEANUP_HELPERS = (b"multiprocessing.resource_tracker", b"torch_shm_manager")
-
-
-def descendants(pid: int) -> list[int]:
-    """Every process below ``pid``, nearest first. The keeper adopts orphans, so none of a run's can leave its tree."""
-    found: list[int] = []
-    level = [pid]
-    while level:
-        level = [child for parent in level for child in _children(parent)]
-        found += level
-    return found
 
 
 def orphans_of(run_dir: Path) -> list[int]:
@@ -73,15 +63,6 @@ def _alive(pids: list[int]) -> list[ProcessIdentity]:
 def _is_cleanup_helper(pid: int) -> bool:
     command = _read(pid, "cmdline")
     return any(name in command for name in CLEANUP_HELPERS)
-
-
-def _children(pid: int) -> list[int]:
-    children: list[int] = []
-    with suppress(FileNotFoundError, ProcessLookupError):
-        for task in Path(f"/proc/{pid}/task").iterdir():
-            with suppress(FileNotFoundError, ProcessLookupError):
-                children += [int(child) for child in (task / "children").read_text().split()]
-    return children
 
 
 def _read(pid: int, name: str) -> bytes:

@@ -22,6 +22,7 @@ async function refresh() {
   const [machine, devices] = await Promise.all([call("GET /machine", { max_points: MAX_POINTS }), call("GET /devices")]);
   setText(byId("hardware"), `${machine.cores} cores, ${bytes(machine.memory.total_bytes)} of memory`);
   showMeters(machine);
+  setText(byId("isolation"), machine.isolation);
   showDevices(machine.devices, devices.items);
   showTopology(devices);
   markReady();

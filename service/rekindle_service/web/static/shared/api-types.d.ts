@@ -41,6 +41,7 @@ export interface DiskUsage {
   database_bytes: number; owners: OwnerUsage[]; unmeasured: number; pending_deletions: number;
   stuck_deletions: StuckDeletion[];
 }
+export interface EnvSource { file?: string | null; from?: string | null; }
 export interface EventPublic {
   id: number; at: string | null; kind: string; from_state: string | null; to_state: string | null;
   reason: string | null;
@@ -75,7 +76,7 @@ export interface IntervalPublic {
 }
 export type ItemKind = "job" | "snapshot" | "logs" | "bundle" | "events" | "audit";
 export interface JobCreate {
-  args?: string[]; env?: Record<string, string>; nodes?: number; device?: string; devices_per_rank?: number;
+  args?: string[]; env?: Record<string, any>; nodes?: number; device?: string; devices_per_rank?: number;
   launch?: "auto" | "torchrun" | "process"; links?: "preferred" | "required" | "avoided"; priority?: number;
   after?: string[]; max_failures?: number; hang_timeout?: number | null; time_limit?: number | null;
   snapshot?: SnapshotPolicyOptions; warm?: boolean; watch?: string[]; on_restart?: string[];
@@ -85,9 +86,9 @@ export interface JobCreate {
 }
 export interface JobPatch { name?: string | null; priority?: number | null; max_failures?: number | null; }
 export interface JobPublic {
-  args: string[]; env: Record<string, string>; nodes: number; device: string; devices_per_rank: number;
-  launch: "auto" | "torchrun" | "process"; links: "preferred" | "required" | "avoided"; priority: number;
-  after: string[]; max_failures: number; hang_timeout: number | null; time_limit: number | null;
+  args: string[]; env: Record<string, string | Record<string, string>>; nodes: number; device: string;
+  devices_per_rank: number; launch: "auto" | "torchrun" | "process"; links: "preferred" | "required" | "avoided";
+  priority: number; after: string[]; max_failures: number; hang_timeout: number | null; time_limit: number | null;
   snapshot: SnapshotPolicyOptions; warm: boolean; watch: string[]; on_restart: string[]; continue_from: string | null;
   exclude: string[]; gitignore: boolean; keep_links: boolean; id: string; number: number; name: string;
   owner: string | null; state: string; phase: string | null; intent: string; attempt: number; world_size: number | null;
@@ -107,7 +108,7 @@ export interface JobUsage {
 export interface KindBytes { snapshots: number; logs: number; code: number; other: number; }
 export interface Link { first: string; second: string; kind: string; }
 export interface MachinePublic {
-  at: string | null; cpu_percent: number | null; cores: number; memory: Memory; disk: Disk;
+  at: string | null; cpu_percent: number | null; cores: number; memory: Memory; disk: Disk; isolation: string;
   devices: DeviceUsagePublic[]; history: MachineSample[];
 }
 export interface MachineSample {
