@@ -13,9 +13,10 @@ from starlette.testclient import TestClient
 
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.contract.states import JobState
+from rekindle_service.access.control import AccessControl
+from rekindle_service.access.permissions import Identity, Scope, Via
 from rekindle_service.api.app import create_app
 from rekindle_service.api.dependencies import AppState
-from rekindle_service.api.middleware.auth import Credentials
 from rekindle_service.config.home import Home
 from rekindle_service.jobs.packaging.git_checkout import check_out
 from rekindle_service.jobs.scheduler_health import SchedulerHealth
@@ -28,6 +29,7 @@ from rekindle_service.retention.rules import Rules
 from rekindle_service.store import Store
 
 TOKEN = "token-of-the-tests"
+ADMIN = Identity("root", Scope.ADMIN, Via.TOKEN)
 MAX_BUNDLE_BYTES = 1_000_000
 
 
@@ -60,7 +62,7 @@ class ApiServer:
 
 
 @contextmanager
-def api_server(root: Path) -> Iterator[ApiServer]:
+def api_server(root: Path, *, private_jobs: bool = False) -> Iterator[ApiServer]:
     home = Home(root / "home")
     home.create()
     store = Store(home.database)
@@ -73,7 +75,7 @@ def api_server(root: Path) -> Iterator[ApiServer]:
         monitor=MachineMonitor(machine, home.root),
         retention=Retention.of(home, store, Deletions(home), Rules(bundles_days=7)),
         submitter=Submitter(store, home, machine, check_python=lambda _: None, checkout=check_out),
-        credentials=Credentials(TOKEN),
+        access=AccessControl(store, TOKEN, private_jobs=private_jobs),
         host="127.0.0.1",
         max_bundle_bytes=MAX_BUNDLE_BYTES,
         started_at=time.time(),

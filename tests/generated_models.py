@@ -34,10 +34,19 @@ ANSWERS = (
     "/experiments",
     "/experiments/{experiment_id}",
     "/experiments/builtin",
+    "/me",
+    "/tokens",
+    "/audit",
 )
 """The paths whose answers the client describes."""
 
-NAMES = {"Event": "JobEvent", "Piece": "Interval", "Chaos": "FaultInjection"}
+NAMES = {
+    "Event": "JobEvent",
+    "Piece": "Interval",
+    "Chaos": "FaultInjection",
+    "Audit": "AuditEntry",
+    "TokenCreated": "NewToken",
+}
 """Names of the client for schemas that are named otherwise, without their ``Public``."""
 
 _SCALARS = {"string": "str", "integer": "int", "number": "float", "boolean": "bool", "null": "None"}

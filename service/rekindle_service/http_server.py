@@ -8,7 +8,7 @@ import signal
 import socket
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from types import FrameType
@@ -16,6 +16,8 @@ from typing import Any
 
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from rekindle_service.unix_socket import peer_uid
 
 _SHUTDOWN_GRACE = 2
 """Seconds that open requests get after a stop is requested; event streams end before."""
@@ -60,14 +62,19 @@ _BAD_REQUEST = (
 
 
 class HttpServer(uvicorn.Server):
-    """Serves ``app`` on ``listener`` until SIGINT, SIGTERM or ``stop``.
+    """Serves ``app`` on all listeners until SIGINT, SIGTERM or ``stop``.
 
     ``stopping`` is set as soon as a stop is requested, before uvicorn waits for connections to end: an event stream
     would otherwise keep the server alive as long as a browser is open.
     """
 
     def __init__(
-        self, app: Any, listener: socket.socket, stopping: threading.Event, on_ready: Callable[[], None]
+        self,
+        app: Any,
+        listener: socket.socket,
+        stopping: threading.Event,
+        on_ready: Callable[[], None],
+        unix_listeners: Sequence[socket.socket] = (),
     ) -> None:
         config = uvicorn.Config(
             app,
@@ -82,12 +89,12 @@ class HttpServer(uvicorn.Server):
             timeout_graceful_shutdown=_SHUTDOWN_GRACE,
         )
         super().__init__(config)
-        self._listener = listener
+        self._listeners = [listener, *unix_listeners]
         self._stopping = stopping
         self._on_ready = on_ready
 
     def run_until_stopped(self) -> None:
-        self.run(sockets=[self._listener])
+        self.run(sockets=self._listeners)
 
     def stop(self) -> None:
         """Request the stop; from any thread."""
@@ -96,7 +103,8 @@ class HttpServer(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
-        self._listener.listen(_BACKLOG)
+        for listener in self._listeners:
+            listener.listen(_BACKLOG)
         self._on_ready()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
@@ -138,6 +146,8 @@ class _Connection(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         super().connection_made(transport)
+        if (uid := peer_uid(transport.get_extra_info("socket"))) is not None:
+            self.app_state = {**self.app_state, "peer_uid": uid}  # of each request on this connection
         maximum = max_connections()
         if len(self.connections) > maximum and not self._anonymous:
             transport.abort()

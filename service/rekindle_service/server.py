@@ -1,6 +1,7 @@
 """The composition root of ``rekindle serve``: settings, home, lock, store, reconciler, application, HTTP server."""
 
 import ipaddress
+import os
 import socket
 import sys
 import threading
@@ -9,9 +10,12 @@ from contextlib import ExitStack
 from functools import partial
 from urllib.parse import urlsplit
 
+import structlog
+
+from rekindle_service.access.control import AccessControl
+from rekindle_service.access.permissions import Scope
 from rekindle_service.api.app import create_app
 from rekindle_service.api.dependencies import AppState
-from rekindle_service.api.middleware.auth import Credentials
 from rekindle_service.config.home import Home, HomeInUseError
 from rekindle_service.config.logging_config import configure_logging
 from rekindle_service.config.settings import Settings
@@ -29,6 +33,9 @@ from rekindle_service.scheduler.reconciler import Reconciler
 from rekindle_service.store import CorruptDatabaseError, StorageError, Store
 from rekindle_service.store.maintenance import Maintenance
 from rekindle_service.store.transfer import move_rows
+from rekindle_service.unix_socket import MAX_SOCKET_PATH, listen_unix
+
+_log = structlog.get_logger(__name__)
 
 _CANNOT_SERVE = 2
 """Exit code of a server that cannot start with its settings."""
@@ -65,6 +72,7 @@ def _compose(settings: Settings, stack: ExitStack) -> HttpServer:
     stack.callback(maintenance.close)
     listener = _listener(settings)
     stack.callback(listener.close)
+    unix_listener = _unix_listener(settings, stack)
     machine = find_machine(settings.cpu_slots, exclude=settings.excluded_devices)
     monitor = MachineMonitor(machine, home.root)
     stack.callback(monitor.close)
@@ -76,6 +84,9 @@ def _compose(settings: Settings, stack: ExitStack) -> HttpServer:
     retention = Retention.of(home, store, reconciler.deletions, rules_of(settings))
     stack.callback(retention.close)
     stopping = threading.Event()
+    access = _access_control(store, token, settings)
+    access.start()
+    stack.callback(access.close)
     state = AppState(
         home=home,
         store=store,
@@ -83,7 +94,7 @@ def _compose(settings: Settings, stack: ExitStack) -> HttpServer:
         monitor=monitor,
         retention=retention,
         submitter=Submitter(store, home, machine, InterpreterCheck(), check_out, EditableModules()),
-        credentials=Credentials(token),
+        access=access,
         host=settings.host,
         public_host=urlsplit(settings.public_url).hostname if settings.public_url else None,
         max_bundle_bytes=settings.bundle_bytes,
@@ -100,7 +111,11 @@ def _compose(settings: Settings, stack: ExitStack) -> HttpServer:
     stack.callback(start_dispatchers(store, settings.notify))
     stack.callback(home.remove_server_info)
     return HttpServer(
-        app, listener, stopping, on_ready=partial(_report_ready, home, url_of(listener), token, settings.host)
+        app,
+        listener,
+        stopping,
+        on_ready=partial(_report_ready, home, url_of(listener), token, settings.host),
+        unix_listeners=unix_listener,
     )
 
 
@@ -155,6 +170,40 @@ def _listener(settings: Settings) -> socket.socket:
             f"cannot listen on {settings.host} port {settings.port} ({error.strerror}): "
             "choose another with --port, or --port 0 for any free one, or an address of this machine with --host"
         ) from error
+
+
+def _access_control(store: Store, token: str, settings: Settings) -> AccessControl:
+    return AccessControl(
+        store,
+        token,
+        private_jobs=settings.private_jobs,
+        request_rate=settings.request_rate,
+        socket_scope=Scope(settings.socket_scope) if settings.socket_group else None,
+    )
+
+
+def _unix_listener(settings: Settings, stack: ExitStack) -> list[socket.socket]:
+    """The UNIX socket, removed when the stack is unwound; none where its path is too long for one."""
+    path, group = settings.socket_path, settings.socket_group
+    if group is not None and path.is_relative_to(settings.home):
+        raise CannotServeError(
+            f"socket_group is {group}, but {path} is in the home, which only the user of the server can enter: "
+            "set socket to a path in a directory that the group can enter, as in /run/rekindle/rekindle.sock"
+        )
+    if len(os.fsencode(path)) > MAX_SOCKET_PATH:
+        _log.warning("No UNIX socket: its path is too long; commands use the port and the token", path=str(path))
+        return []
+    try:
+        listener = listen_unix(path, group)
+    except OSError as error:
+        raise CannotServeError(
+            f"cannot listen on the UNIX socket {path} ({error.strerror}): choose another path with the setting socket"
+        ) from error
+    except LookupError as error:
+        raise CannotServeError(f"there is no group {group}, which socket_group names") from error
+    stack.callback(path.unlink, missing_ok=True)
+    stack.callback(listener.close)
+    return [listener]
 
 
 def _report_ready(home: Home, url: str, token: str, host: str) -> None:

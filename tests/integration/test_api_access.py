@@ -4,7 +4,9 @@ import pytest
 from fastapi.routing import iter_route_contexts
 
 from api_server import TOKEN, ApiServer
-from rekindle_service.api.middleware.auth import OPEN_ROUTES, Credentials
+from rekindle_service.access.sessions import Sessions
+from rekindle_service.access.tokens import Tokens
+from rekindle_service.api.middleware.auth import OPEN_ROUTES
 from rekindle_service.api.middleware.responses import SECURITY_HEADERS
 
 SAME_ORIGIN = {"Sec-Fetch-Site": "same-origin"}
@@ -77,10 +79,9 @@ def test_the_scheme_of_the_bearer_may_have_any_case(server: ApiServer) -> None:
 
 
 def test_the_token_is_not_kept_in_memory(server: ApiServer) -> None:
-    credentials = server.state.credentials
-    held = [value for value in vars(credentials).values() if isinstance(value, str | bytes)]
-    assert held
-    assert not any(TOKEN in str(value) for value in held)
+    tokens = server.state.access.tokens
+    assert TOKEN not in repr(vars(tokens))
+    assert tokens.home_digest in repr(vars(tokens))
 
 
 # --- browser
@@ -96,7 +97,7 @@ def test_a_login_gives_a_cookie_that_scripts_and_other_sites_cannot_use_and_that
     server: ApiServer,
 ) -> None:
     cookie = log_in(server)
-    assert cookie.startswith(f"{server.state.credentials.cookie}=")
+    assert cookie.startswith(f"{server.state.access.sessions.cookie}=")
     assert "HttpOnly" in cookie
     assert "SameSite=strict" in cookie
     assert TOKEN not in cookie
@@ -109,15 +110,16 @@ def test_a_session_outlives_the_server(server: ApiServer, tmp_path) -> None:
     from api_server import api_server
 
     log_in(server)
-    with api_server(tmp_path / "other") as restarted:
+    with api_server(tmp_path) as restarted:
         restarted.stranger.cookies = server.stranger.cookies
         assert restarted.stranger.get("/api/v1/jobs").status_code == 200
 
 
 def test_sessions_of_two_servers_of_a_machine_live_side_by_side(server: ApiServer) -> None:
     log_in(server)
-    other = Credentials("token of another server")
-    server.stranger.cookies.set(other.cookie, other.session, domain="127.0.0.1")
+    other = Sessions(server.state.store, Tokens(server.state.store, "token of another server"))
+    assert other.cookie != server.state.access.sessions.cookie
+    server.stranger.cookies.set(other.cookie, "x", domain="127.0.0.1")
     assert server.stranger.get("/api/v1/jobs").status_code == 200
 
 
@@ -184,7 +186,7 @@ def test_a_change_by_cookie_must_come_from_a_page_of_ours(
 def test_a_forged_cookie_is_refused(server: ApiServer, cookie: str | bytes) -> None:
     value = cookie if isinstance(cookie, bytes) else cookie.encode()
     answer = server.stranger.get(
-        "/api/v1/jobs", headers=[(b"cookie", server.state.credentials.cookie.encode() + b"=" + value)]
+        "/api/v1/jobs", headers=[(b"cookie", server.state.access.sessions.cookie.encode() + b"=" + value)]
     )
     assert answer.status_code == 401
 

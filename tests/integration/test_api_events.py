@@ -14,7 +14,7 @@ import httpx2
 import pytest
 
 import own_loop
-from api_server import TOKEN, ApiServer
+from api_server import ADMIN, TOKEN, ApiServer
 from rekindle.contract.files import append_line
 from rekindle.contract.run_dir.journal import Journal, RecordType
 from rekindle.contract.states import JobState
@@ -43,7 +43,7 @@ def point(step: int) -> dict[str, Any]:
 
 
 def test_every_change_of_a_row_is_told_once_with_its_version(server: ApiServer, code: Path) -> None:
-    feed = make_feed(server.state)
+    feed = make_feed(server.state, ADMIN)
     assert told(feed) == []
     job = server.submit(code)
     server.move(job, JobState.STARTING)
@@ -98,10 +98,10 @@ def test_a_listener_that_leaves_while_events_wait_for_it_is_no_failure(
 
 def test_a_listener_that_comes_back_hears_what_it_has_missed(server: ApiServer, code: Path) -> None:
     jobs = [server.submit(code) for _ in range(3)]
-    (event, *_) = make_feed(server.state, last_event_id=0).poll()
+    (event, *_) = make_feed(server.state, ADMIN, last_event_id=0).poll()
     assert event.id == str(jobs[0]["version"])
-    by_query = told(make_feed(server.state, last_event_id=jobs[0]["version"]))
-    by_header = told(make_feed(server.state, last_event_id_header=str(jobs[0]["version"])))
+    by_query = told(make_feed(server.state, ADMIN, last_event_id=jobs[0]["version"]))
+    by_header = told(make_feed(server.state, ADMIN, last_event_id_header=str(jobs[0]["version"])))
     assert [data["id"] for _, data in by_query] == [job["id"] for job in jobs[1:]]
     assert by_header == by_query
 
@@ -109,11 +109,11 @@ def test_a_listener_that_comes_back_hears_what_it_has_missed(server: ApiServer, 
 @pytest.mark.parametrize("header", ["", "x", "-1", "9" * 400, "\u0663"])
 def test_a_strange_last_event_id_begins_now(server: ApiServer, code: Path, header: str) -> None:
     server.submit(code)
-    assert told(make_feed(server.state, last_event_id_header=header)) == []
+    assert told(make_feed(server.state, ADMIN, last_event_id_header=header)) == []
 
 
 def test_an_id_from_before_the_database_was_lost_does_not_deafen(server: ApiServer, code: Path) -> None:
-    feed = make_feed(server.state, last_event_id=1_000_000)
+    feed = make_feed(server.state, ADMIN, last_event_id=1_000_000)
     server.submit(code)
     assert [name for name, _ in told(feed)] == ["job"]
 
@@ -124,7 +124,7 @@ def test_a_followed_job_tells_its_ranks_metrics_and_log(server: ApiServer, code:
     root = start_attempt(server, job, 1)
     (root / "stdout.log").write_text("before\n")
     append_line(root / "metrics.jsonl", point(1))
-    feed = make_feed(server.state, job=[job["id"]], log=["0:stdout"])
+    feed = make_feed(server.state, ADMIN, job=[job["id"]], log=["0:stdout"])
     first = dict(told(feed))
     assert first["ranks"]["items"][0]["state"] == "starting"
     assert first["log"] == {
@@ -150,7 +150,7 @@ def test_the_next_attempt_is_followed_from_its_beginning(server: ApiServer, code
     server.move(job, JobState.STARTING, JobState.RUNNING)
     first = start_attempt(server, job, 1)
     (first / "stderr.log").write_text("x" * 100_000)
-    feed = make_feed(server.state, job=[job["id"]], log=[f"{job['id']}:0:stderr"])
+    feed = make_feed(server.state, ADMIN, job=[job["id"]], log=[f"{job['id']}:0:stderr"])
     assert len(dict(told(feed))["log"]["text"]) == 16 * 1024
     second = start_attempt(server, job, 2)
     (second / "stderr.log").write_text("again")
@@ -167,7 +167,7 @@ def test_the_end_of_each_failed_attempt_is_told_before_the_next_one(server: ApiS
     server.move(job, JobState.STARTING, JobState.RUNNING)
     first = start_attempt(server, job, 1)
     (first / "stdout.log").write_text("")
-    feed = make_feed(server.state, job=[job["id"]], log=["0:stdout"])
+    feed = make_feed(server.state, ADMIN, job=[job["id"]], log=["0:stdout"])
     told(feed)
     (first / "stdout.log").write_text("x" * 70_000 + "Traceback")
     append_line(first / "metrics.jsonl", point(1))
@@ -193,14 +193,14 @@ def test_points_that_a_new_listener_was_not_told_are_seen_by_their_offsets(serve
     server.move(job, JobState.STARTING, JobState.RUNNING)
     metrics = start_attempt(server, job, 1) / "metrics.jsonl"
     append_line(metrics, point(1))
-    feed = make_feed(server.state, job=[job["id"]])
+    feed = make_feed(server.state, ADMIN, job=[job["id"]])
     heard = dict(told(feed))["metrics"]["next_offset"]
     append_line(metrics, point(2))
     following = dict(told(feed))["metrics"]
     assert following["offset"] == heard
     for step in (3, 4, 5):
         append_line(metrics, point(step))
-    another = dict(told(make_feed(server.state, job=[job["id"]])))["metrics"]
+    another = dict(told(make_feed(server.state, ADMIN, job=[job["id"]])))["metrics"]
     assert [each["step"] for each in another["points"]] == [5]
     assert another["offset"] > following["next_offset"]
 
@@ -210,7 +210,7 @@ def test_a_flood_of_output_comes_in_bounded_pieces_without_gap(server: ApiServer
     server.move(job, JobState.STARTING, JobState.RUNNING)
     log = start_attempt(server, job, 1) / "stdout.log"
     log.write_bytes(b"")
-    feed = make_feed(server.state, job=[job["id"]], log=["0:stdout"])
+    feed = make_feed(server.state, ADMIN, job=[job["id"]], log=["0:stdout"])
     told(feed)
     log.write_bytes(b"\xff" * 300_000)
     offset = 0
@@ -225,7 +225,7 @@ def test_a_flood_of_output_comes_in_bounded_pieces_without_gap(server: ApiServer
 def test_a_log_of_no_followed_job_is_refused(server: ApiServer, code: Path, log: str) -> None:
     job = server.submit(code)
     with pytest.raises(ProblemError) as caught:
-        make_feed(server.state, job=[job["id"]], log=[log])
+        make_feed(server.state, ADMIN, job=[job["id"]], log=[log])
     assert caught.value.status == 422
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from api_server import ApiServer
+from api_server import ADMIN, ApiServer
 from rekindle.contract.run_dir.journal import Journal, RecordType
 from rekindle.contract.run_dir.paths import RankDir
 from rekindle.contract.states import JobState
@@ -44,7 +44,7 @@ def told(feed: Feed, kind: str) -> list[dict[str, Any]]:
 def test_a_line_of_ten_megabytes_comes_in_bounded_pieces_everywhere(
     server: ApiServer, job: dict[str, Any], rank: RankDir
 ) -> None:
-    feed = make_feed(server.state, job=[job["id"]], log=["0:stdout"])
+    feed = make_feed(server.state, ADMIN, job=[job["id"]], log=["0:stdout"])
     feed.poll()
     rank.log("stdout").write_bytes(b"x" * _LONG + b"\nthe end\n")
     url = f"/api/v1/jobs/{job['id']}/ranks"
@@ -62,7 +62,7 @@ def test_a_line_of_ten_megabytes_comes_in_bounded_pieces_everywhere(
 
 
 def test_bytes_that_are_no_text_come_as_text(server: ApiServer, job: dict[str, Any], rank: RankDir) -> None:
-    feed = make_feed(server.state, job=[job["id"]], log=["0:stderr"])
+    feed = make_feed(server.state, ADMIN, job=[job["id"]], log=["0:stderr"])
     feed.poll()
     garbage = b"\xff\xfe\x00\xed\xa0\x80 \x1b]0;owned\x07\xc3" + b"<script>alert(1)</script>\n"
     rank.log("stderr").write_bytes(garbage)
@@ -78,7 +78,7 @@ def test_bytes_that_are_no_text_come_as_text(server: ApiServer, job: dict[str, A
 def test_metrics_that_are_no_finite_numbers_are_null_and_huge_ones_are_numbers(
     server: ApiServer, job: dict[str, Any], rank: RankDir
 ) -> None:
-    feed = make_feed(server.state, job=[job["id"]])
+    feed = make_feed(server.state, ADMIN, job=[job["id"]])
     feed.poll()
     values = '"nan": NaN, "inf": Infinity, "minus": -Infinity, "huge": 1e308, "beyond": 1e999, "tiny": 5e-324'
     rank.metrics.write_text(f'{{"step": 1, "epoch": 0, "at": 1.0, "values": {{{values}}}}}\n')
@@ -91,7 +91,7 @@ def test_metrics_that_are_no_finite_numbers_are_null_and_huge_ones_are_numbers(
 def test_metric_names_by_the_thousand_cost_no_more_than_a_few(
     server: ApiServer, job: dict[str, Any], rank: RankDir
 ) -> None:
-    feed = make_feed(server.state, job=[job["id"]])
+    feed = make_feed(server.state, ADMIN, job=[job["id"]])
     feed.poll()
     with rank.metrics.open("w") as file:
         for step in range(50):

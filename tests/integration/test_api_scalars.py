@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from api_server import ApiServer
+from api_server import ADMIN, ApiServer
 from event_files import EventFile
 from rekindle.contract.run_dir.journal import Journal, RecordType
 from rekindle.contract.states import JobState
@@ -25,7 +25,7 @@ def attempt(server: ApiServer, job: dict[str, Any], number: int) -> TensorBoardI
 def test_steps_done_again_are_told_for_each_attempt_and_live(server: ApiServer, code: Path) -> None:
     job = server.submit(code)
     server.move(job, JobState.STARTING, JobState.RUNNING)
-    run_dir, feed = server.run_dir(job), make_feed(server.state, job=[job["id"]])
+    run_dir, feed = server.run_dir(job), make_feed(server.state, ADMIN, job=[job["id"]])
     for number, steps in ((1, (1, 2, 3)), (2, (3, 4))):
         log = attempt(server, job, number)
         feed.poll()

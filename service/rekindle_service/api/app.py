@@ -16,6 +16,7 @@ from rekindle_service.api.problem_details import RESPONSES, Problem, install_pro
 from rekindle_service.api.query_params import STRICT_QUERY
 from rekindle_service.api.resource_errors import install_resource_handlers
 from rekindle_service.api.routes import (
+    access,
     attempts,
     bundles,
     disk,
@@ -47,6 +48,7 @@ _MODULES = (
     machine,
     disk,
     events,
+    access,
 )
 API_ROUTERS: tuple[APIRouter, ...] = tuple(module.router for module in _MODULES)
 
@@ -72,7 +74,7 @@ def create_app(state: AppState) -> FastAPI:
     install_resource_handlers(app)
     app.add_middleware(ClientDisconnectMiddleware)
     app.add_middleware(RequestBodyMiddleware, streamed=(f"/api/v1{bundles.PATH}",))
-    app.add_middleware(AuthMiddleware, credentials=state.credentials)
+    app.add_middleware(AuthMiddleware, access=state.access)
     app.add_middleware(TrustedHostMiddleware, host=state.host, public_host=state.public_host)
     app.add_middleware(SecurityHeadersMiddleware)
     if state.public_host is not None:  # then requests from loopback come from a reverse proxy, which names the client

@@ -5,13 +5,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Annotated
 
-from fastapi import Depends, Header, Path, Query, Request
-from pydantic import StringConstraints
+from fastapi import Depends, Path, Query, Request
 
 from rekindle.contract.run_dir.attempt_history import AttemptInfo
 from rekindle.contract.run_dir.paths import RunDir
+from rekindle_service.access.control import AccessControl
+from rekindle_service.access.permissions import Identity
 from rekindle_service.api.event_stream.single_flight import SingleFlightCache
-from rekindle_service.api.middleware.auth import Credentials
+from rekindle_service.api.permissions import IdentityDep, require_access
 from rekindle_service.api.problem_details import ProblemError
 from rekindle_service.config.home import Home, is_job_id
 from rekindle_service.jobs.scheduler_health import SchedulerHealth
@@ -26,10 +27,6 @@ from rekindle_service.store.tables import Job
 JobId = Annotated[str, Path(description="Id of the job")]
 RankNumber = Annotated[int, Path(ge=0, le=1 << 31, description="Global rank")]
 AttemptNumber = Annotated[int | None, Query(ge=0, le=1 << 31, description="Number of the attempt; default: the latest")]
-IdempotencyKey = Annotated[
-    Annotated[str, StringConstraints(pattern=r"^[\x21-\x7e]+$", max_length=200)] | None,
-    Header(description="A repeated request with the same key returns the result of the first one"),
-]
 
 
 @dataclass(slots=True)
@@ -49,7 +46,7 @@ class AppState:
     monitor: MachineMonitor
     retention: Retention
     submitter: Submitter
-    credentials: Credentials
+    access: AccessControl
     host: str
     max_bundle_bytes: int
     started_at: float  # seconds since the epoch
@@ -70,13 +67,34 @@ async def _app_state(request: Request) -> AppState:
 AppStateDep = Annotated[AppState, Depends(_app_state)]
 
 
-def find_job(state: AppStateDep, job_id: JobId) -> Job:
-    """The job of this id. Raises ProblemError (404)."""
-    job = state.store.job(job_id) if is_job_id(job_id) else None
+def _readable_by(state: AppStateDep, identity: IdentityDep) -> str | None:
+    return state.access.permissions.readable_by(identity)
+
+
+ReadableBy = Annotated[str | None, Depends(_readable_by)]
+"""The one owner whose jobs and experiments the request may read; None: those of everybody. Every query needs it."""
+
+
+def find_job(state: AppStateDep, request: Request, job_id: JobId) -> Job:
+    """The job of this id. Raises ProblemError: 404 where it must not be read, 403 where it must not be changed."""
+    job, unknown = _job(state, job_id)
     if job is None:
-        detail = f"there is no job {job_id[:64]!r}; GET /api/v1/jobs lists all jobs"
-        raise ProblemError(404, "unknown-job", detail)
+        raise unknown
+    require_access(state.access.permissions, request, job.owner, f"job {job.id}", unknown)
     return job
+
+
+def readable_job(state: AppState, identity: Identity, job_id: str) -> Job:
+    """Another job that a request names. Raises ProblemError (404)."""
+    job, unknown = _job(state, job_id)
+    if job is None or not state.access.permissions.may_read(identity, job.owner):
+        raise unknown
+    return job
+
+
+def _job(state: AppState, job_id: str) -> tuple[Job | None, ProblemError]:
+    detail = f"there is no job {job_id[:64]!r}; GET /api/v1/jobs lists all jobs"
+    return state.store.job(job_id) if is_job_id(job_id) else None, ProblemError(404, "unknown-job", detail)
 
 
 JobDep = Annotated[Job, Depends(find_job)]

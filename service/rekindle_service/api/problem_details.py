@@ -64,8 +64,8 @@ RESPONSES: dict[int | str, dict[str, Any]] = {
     status: {"description": description, "content": PROBLEM_CONTENT}
     for status, description in {
         400: "The request is malformed, or its Host header does not name this server",
-        401: "The token is missing or wrong",
-        403: "The request comes from a page of another site",
+        401: "The token is missing, wrong, revoked or expired",
+        403: "The token's scope or owner does not allow this, or the request comes from a page of another site",
         404: "Not found",
         405: "The path does not support this method",
         408: "The body arrives too slowly",
@@ -73,6 +73,7 @@ RESPONSES: dict[int | str, dict[str, Any]] = {
         413: "The body exceeds 10 MB",
         416: "The offset or range starts after the end of the log",
         422: "A field is invalid; `errors` lists the invalid fields",
+        429: "You send more requests than `request_rate` allows; `Retry-After` says how long to wait",
         503: "The server is busy or its database is unavailable: retry after the seconds of `Retry-After`",
         507: "The disk is full",
     }.items()

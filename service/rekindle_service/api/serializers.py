@@ -84,7 +84,7 @@ def usage_public(sample: UsageSample, rank: int, devices_per_rank: int) -> Usage
 
 def experiment_summary(experiment: Experiment, jobs: Sequence[Job]) -> ExperimentSummary:
     return ExperimentSummary(
-        **experiment.model_dump(include={"id", "number", "name", "title", "command", "created_at"}),
+        **experiment.model_dump(include={"id", "number", "name", "owner", "title", "command", "created_at"}),
         over=all(job.state in TERMINAL for job in jobs),
         jobs=len(jobs),
         states=dict(Counter(job.state.value for job in jobs)),

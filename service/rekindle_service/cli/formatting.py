@@ -249,6 +249,7 @@ def job_cells(job: Job) -> dict[str, str | Text]:
         "#": str(job["number"]),
         "ID": job["id"],
         "NAME": sanitize_line(job["name"]),
+        "OWNER": sanitize_line(job["owner"] or ABSENT),
         "STATE": state_text(state_name(job)),
         "STEP": step_cell(job),
         "DONE": ABSENT if job["progress"] is None else f"{job['progress']:.0%}",

@@ -24,11 +24,12 @@ from rekindle_service.cli.commands.experiment import experiment
 from rekindle_service.cli.commands.logs import logs
 from rekindle_service.cli.commands.prune import prune
 from rekindle_service.cli.commands.ps import ps
-from rekindle_service.cli.commands.serve import serve, token
+from rekindle_service.cli.commands.serve import serve
 from rekindle_service.cli.commands.show import show
 from rekindle_service.cli.commands.snapshots import snapshots
 from rekindle_service.cli.commands.submit import CONTEXT as SUBMIT_CONTEXT
 from rekindle_service.cli.commands.submit import submit
+from rekindle_service.cli.commands.token import audit, token
 from rekindle_service.cli.commands.top import top
 from rekindle_service.cli.commands.wait import wait
 from rekindle_service.cli.context import HOME_HELP
@@ -41,10 +42,11 @@ app = typer.Typer(name="rekindle", no_args_is_help=True, pretty_exceptions_enabl
 
 _PANELS: dict[str, tuple[Callable[..., None], ...]] = {
     "Jobs": (ps, top, show, logs, wait, cancel, drain, resume, delete, chaos, experiment),
-    "Server": (serve, demo, doctor, prune, token, backup, restore, rebuild),
+    "Server": (serve, demo, doctor, audit, prune, backup, restore, rebuild),
 }
 app.command(context_settings=SUBMIT_CONTEXT, rich_help_panel="Jobs")(submit)
 app.add_typer(snapshots, name="snapshots", rich_help_panel="Jobs")
+app.add_typer(token, name="token", rich_help_panel="Server")
 for _panel, _commands in _PANELS.items():
     for _command in _commands:
         app.command(rich_help_panel=_panel)(_command)

@@ -113,6 +113,12 @@ class Client:
     logs = _iterating(AsyncClient.logs)
     events = _iterating(AsyncClient.events)
 
+    me = _blocking(AsyncClient.me)
+    tokens = _blocking(AsyncClient.tokens)
+    create_token = _blocking(AsyncClient.create_token)
+    revoke_token = _blocking(AsyncClient.revoke_token)
+    audit = _blocking(AsyncClient.audit)
+
     submit_experiment = _blocking(AsyncClient.submit_experiment)
     experiment = _blocking(AsyncClient.experiment)
     experiments = _blocking(AsyncClient.experiments)

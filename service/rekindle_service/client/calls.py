@@ -92,12 +92,13 @@ class ApiCalls:
         return await self._get(_job(job_id))
 
     async def jobs(
-        self, *, state: str | None = None, name: str | None = None, limit: int = 50
+        self, *, state: str | None = None, name: str | None = None, owner: str | None = None, limit: int = 50
     ) -> AsyncGenerator[models.Job, None]:
         """At most ``limit`` jobs, latest first."""
         cursor = None
         while limit > 0:
-            page = await self._get("/jobs", state=state, name=name, limit=min(limit, _PAGE_SIZE), cursor=cursor)
+            chosen = {"state": state, "name": name, "owner": owner}
+            page = await self._get("/jobs", **chosen, limit=min(limit, _PAGE_SIZE), cursor=cursor)
             for job in page["items"]:
                 yield job
             limit, cursor = limit - len(page["items"]), page["next"]
@@ -179,6 +180,30 @@ class ApiCalls:
     async def log_tail(self, job_id: str, rank: int, stream: str, attempt: int, lines: int) -> LogChunk:
         """The last ``lines`` lines."""
         return await self._log(job_id, rank, stream=stream, attempt=attempt, tail=lines)
+
+    # --- people
+
+    async def me(self) -> models.Me:
+        """Who this client is for the server, and what it may do."""
+        return await self._get("/me")
+
+    async def tokens(self) -> list[models.Token]:
+        """All tokens for an administrator, one's own for others; without their secrets."""
+        return await self._items("/tokens")
+
+    async def create_token(
+        self, person: str, scope: str = "submit", expires_in: float | None = None, note: str = ""
+    ) -> models.NewToken:
+        """A new token; its secret is in the answer and never shown again."""
+        body = drop_unset(person=person, scope=scope, expires_in=expires_in, note=note)
+        return await self.request("POST", "/tokens", json=body)
+
+    async def revoke_token(self, token_id: str) -> None:
+        await self.request("DELETE", f"/tokens/{_segment(token_id)}")
+
+    async def audit(self, person: str | None = None, limit: int = 50) -> list[models.AuditEntry]:
+        """The latest entries of the audit log, latest first."""
+        return await self._items("/audit", person=person, limit=limit)
 
     # --- experiments
 

@@ -1,6 +1,7 @@
 """Finding the server: its URL and token from settings, or from the home of this machine."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -11,11 +12,16 @@ from rekindle_service.client.errors import NoServerError
 from rekindle_service.config.home import Home
 from rekindle_service.config.settings import Settings
 
+UNIX_SCHEME = "unix:"
+
 
 @dataclass(frozen=True, slots=True)
 class Server:
+    """Where a server listens. On its ``socket`` it learns from the kernel who connects, and the token is not sent."""
+
     url: str
-    token: str
+    token: str | None
+    socket: Path | None = None
 
     def http_options(self, timeout: float) -> dict[str, Any]:
         """Options of an HTTP client that waits at most ``timeout`` seconds for the next byte.
@@ -23,9 +29,10 @@ class Server:
         Loading the system's certificates takes longer than a whole request, so only TLS does it. The environment's
         proxies are ignored, since none can reach this machine's loopback interface.
         """
+        needs_token = self.socket is None and self.token is not None
         return {
-            "base_url": self.url,
-            "headers": {"Authorization": f"Bearer {self.token}"},
+            "base_url": self.url if self.socket is None else "http://localhost",
+            "headers": {"Authorization": f"Bearer {self.token}"} if needs_token else {},
             "timeout": httpx2.Timeout(timeout, connect=min(5, timeout)),
             "trust_env": False,
             "verify": self.url.startswith("https:"),
@@ -34,21 +41,37 @@ class Server:
 
 @dataclass(frozen=True, slots=True)
 class LocalServer(Server):
-    """A server on this machine."""
+    """A server on this machine, in the home of this user."""
 
-    pid: int
+    pid: int = 0
 
 
 def find_server(settings: Settings) -> Server:
-    """The server of ``REKINDLE_URL`` and ``REKINDLE_TOKEN``, else the one that runs in the home of this machine.
+    """The server of ``REKINDLE_URL`` and its token, else the one that runs in the home of this machine.
 
     Raises NoServerError when there is neither.
     """
-    if settings.url is not None:
-        if settings.token is None:  # the token of this machine's home is another server's secret
-            raise NoServerError(f"REKINDLE_URL is {settings.url}, but there is no token: set REKINDLE_TOKEN as well.")
-        return Server(settings.url, settings.token)
-    return local_server(settings.home_dir)
+    url = settings.url
+    if url is None:
+        return local_server(settings.home_dir, settings.socket_path)
+    if url.startswith(UNIX_SCHEME):
+        return Server(url, None, Path(url.removeprefix(UNIX_SCHEME).removeprefix("//")))
+    token = _token(settings)
+    if token is None:  # the token of this machine's home is another server's secret
+        raise NoServerError(
+            f"REKINDLE_URL is {url}, but there is no token: set REKINDLE_TOKEN_FILE to a file that has it, "
+            "or REKINDLE_TOKEN."
+        )
+    return Server(url, token)
+
+
+def _token(settings: Settings) -> str | None:
+    if settings.token is not None or settings.token_file is None:
+        return settings.token
+    try:
+        return settings.token_file.expanduser().read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise NoServerError(f"The token file {settings.token_file} cannot be read: {error}.") from error
 
 
 def is_local(settings: Settings) -> bool:
@@ -59,8 +82,8 @@ def is_local(settings: Settings) -> bool:
     return isinstance(own, dict) and str(own.get("url")).rstrip("/") == settings.url.rstrip("/")
 
 
-def local_server(home: Home) -> LocalServer:
-    """The server that owns ``home``. Raises NoServerError when there is none.
+def local_server(home: Home, socket: Path | None = None) -> LocalServer:
+    """The server that owns ``home``, reached by its UNIX socket where it has one. Raises NoServerError if none runs.
 
     Any process may listen on the port of a server that was killed, and would receive the token: only the owner of the
     lock counts. Must not be called in the server's own process (see ``lock_holder``).
@@ -68,7 +91,10 @@ def local_server(home: Home) -> LocalServer:
     try:
         server, owner = read_json(home.server_json), lock_holder(home.server_lock)
         if owner is not None and isinstance(server, dict) and server.get("pid") == owner and home.token.exists():
-            return LocalServer(str(server["url"]), home.token.read_text().strip(), owner)
+            path = home.socket if socket is None else socket
+            return LocalServer(
+                str(server["url"]), home.token.read_text().strip(), path if path.is_socket() else None, owner
+            )
     except OSError as error:
         detail = f"{home.root} is not a readable home ({error.strerror}): check REKINDLE_HOME and --home."
         raise NoServerError(detail) from error

@@ -41,9 +41,10 @@ def rejection(response: httpx2.Response) -> ProblemError:
         detail = f"{url} answered {status} without a reason. Is this rekindle?"
         return ProblemError({"title": response.reason_phrase, "status": status, "detail": detail})
     problem: Problem = response.json()
-    if status == 401:
+    if status == 401 and "authorization" in response.request.headers:
         problem["detail"] = (
-            f"{url.scheme}://{url.netloc.decode()} does not accept this token. `rekindle token` on the server's "
-            "machine prints the current one; set REKINDLE_TOKEN to it."
+            f"{url.scheme}://{url.netloc.decode()} does not accept this token; it may be revoked or expired. "
+            "`rekindle token` on the server's machine prints the current one; write it to a file and set "
+            "REKINDLE_TOKEN_FILE."
         )
     return ProblemError(problem)

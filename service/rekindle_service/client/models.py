@@ -7,6 +7,7 @@ from typing import Any, Literal, TypedDict
 
 __all__ = [
     "Attempt",
+    "AuditEntry",
     "BuiltIn",
     "Checkpoint",
     "Code",
@@ -25,7 +26,9 @@ __all__ = [
     "JobEvent",
     "KindBytes",
     "Link",
+    "Me",
     "MetricSeries",
+    "NewToken",
     "Outcome",
     "OutcomeClass",
     "OwnerUsage",
@@ -36,6 +39,7 @@ __all__ = [
     "RankRange",
     "RankState",
     "Row",
+    "Scope",
     "Snapshot",
     "SnapshotList",
     "SnapshotPolicyOptions",
@@ -43,8 +47,10 @@ __all__ = [
     "Target",
     "TimeBreakdown",
     "TimeCategory",
+    "Token",
     "Trial",
     "Usage",
+    "Via",
 ]
 
 
@@ -158,6 +164,7 @@ class Job(TypedDict):
     id: str
     number: int
     name: str
+    owner: str | None
     state: str
     phase: str | None
     intent: str
@@ -389,7 +396,10 @@ class FaultInjection(TypedDict):
 
 
 class Device(TypedDict):
-    """A slot, room for one rank; `job` is the id of the job that holds it, `memory` is in bytes."""
+    """A slot, room for one rank; `job` is the id of the job that holds it, `memory` is in bytes.
+
+    A slot that is `held` without a `job` is held by a job that you may not read.
+    """
 
     name: str
     device: str
@@ -398,6 +408,7 @@ class Device(TypedDict):
     memory: int | None
     uuid: str | None
     title: str
+    held: bool
     job: str | None
     job_name: str | None
     job_state: str | None
@@ -525,6 +536,7 @@ class Experiment(TypedDict):
     id: str
     number: int
     name: str
+    owner: str | None
     title: str
     command: str | None
     created_at: str | None
@@ -546,6 +558,7 @@ class ExperimentSummary(TypedDict):
     id: str
     number: int
     name: str
+    owner: str | None
     title: str
     command: str | None
     created_at: str | None
@@ -562,3 +575,64 @@ class BuiltIn(TypedDict):
     title: str
     jobs: int
     definition: dict[str, Any]
+
+
+Scope = Literal["read", "submit", "admin"]
+
+Via = Literal["token", "browser", "socket"]
+
+
+class Me(TypedDict):
+    """Who you are for this server. `private_jobs`: whether people other than administrators see their own jobs only."""
+
+    person: str
+    scope: Scope
+    via: Via
+    expires_at: str | None
+    private_jobs: bool
+
+
+class Token(TypedDict):
+    """A token, without its secret. `last_used_at` may lag ten minutes."""
+
+    id: str
+    person: str
+    scope: Scope
+    note: str
+    created_by: str
+    created_at: str | None
+    expires_at: str | None
+    revoked_at: str | None
+    last_used_at: str | None
+    valid: bool
+
+
+class NewToken(TypedDict):
+    """A new token; `token` is the secret, which is shown now and never again."""
+
+    id: str
+    person: str
+    scope: Scope
+    note: str
+    created_by: str
+    created_at: str | None
+    expires_at: str | None
+    revoked_at: str | None
+    last_used_at: str | None
+    valid: bool
+    token: str
+
+
+class AuditEntry(TypedDict):
+    """One request that changed something or was refused. `person` is null where it is not known."""
+
+    id: int
+    at: str | None
+    person: str | None
+    token_id: str | None
+    via: str
+    address: str
+    action: str
+    target: str
+    status: int
+    detail: str

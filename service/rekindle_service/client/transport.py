@@ -1,6 +1,7 @@
 """HTTP to one server that is located again after a lost connection, for an event loop or blocking."""
 
 import json
+import os
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -32,7 +33,9 @@ class AsyncHttp:
     """HTTP in an event loop of asyncio or trio."""
 
     def __init__(self, server: Server, timeout: float) -> None:
-        self._http = httpx2.AsyncClient(**server.http_options(timeout))
+        path = server.socket
+        socket = None if path is None else httpx2.AsyncHTTPTransport(uds=os.fspath(path), verify=False)
+        self._http = httpx2.AsyncClient(**server.http_options(timeout), transport=socket)
 
     async def request(
         self, method: str, url: str, *, upload: BinaryIO | None = None, **options: Any
@@ -70,7 +73,7 @@ class BlockingHttp:
     """The same coroutines for blocking use: they block the thread and never suspend, so they need no event loop."""
 
     def __init__(self, server: Server, timeout: float) -> None:
-        self._http = httpx2.Client(**server.http_options(timeout))
+        self._http = httpx2.Client(**server.http_options(timeout), transport=_unix_transport(server))
 
     async def request(
         self, method: str, url: str, *, upload: BinaryIO | None = None, **options: Any
@@ -91,6 +94,14 @@ class BlockingHttp:
     @staticmethod
     async def sleep(seconds: float) -> None:
         time.sleep(seconds)
+
+
+def _unix_transport(server: Server) -> httpx2.BaseTransport | None:
+    if server.socket is None:
+        return None
+    from rekindle_service.client.unix_transport import UnixTransport
+
+    return UnixTransport(server.socket)
 
 
 HttpType = type[AsyncHttp] | type[BlockingHttp]

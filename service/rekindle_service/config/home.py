@@ -35,6 +35,7 @@ class Home:
         self.token = root / "token"  # the secret that every request must carry; mode 0600
         self.id = root / "home-id"
         self.server_json = root / "server.json"  # {"url", "pid", "started_at"} while a server runs; mode 0600
+        self.socket = root / "rekindle.sock"  # for users of this machine, who need no token there
         self.server_lock = root / "server.lock"  # held by the one live server of this home
         self.runs = root / "runs"
         self.experiments = root / "experiments"  # one file each; see ``experiments.records``

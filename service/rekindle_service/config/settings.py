@@ -4,7 +4,7 @@ import os
 import re
 import tomllib
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, field_validator
@@ -16,6 +16,7 @@ from rekindle_service.config.home import Home
 from rekindle_service.config.notification_targets import NotificationTarget
 
 Days = Annotated[float | None, Field(ge=0, le=36_500)]
+SocketScope = Literal["read", "submit"]
 
 _GPU = re.compile(r"(cuda:)?\d+|GPU-[0-9a-f-]+")
 
@@ -56,6 +57,21 @@ class Settings(BaseSettings):
     exclude_devices: str = Field(
         "", description="GPUs that no job gets, by index or UUID and separated by commas, as in `0,3`."
     )
+    private_jobs: bool = Field(
+        False, description="People read their own jobs only. By default everybody reads all jobs and changes their own."
+    )
+    request_rate: float = Field(
+        200, ge=0, description="Requests per second of each person, on average; 0: no limit. See docs/security.md."
+    )
+    socket: Path | None = Field(
+        None, description="UNIX socket for users of this machine (default: `rekindle.sock` in the home)."
+    )
+    socket_group: str | None = Field(
+        None, description="Group whose members may use the socket, each under the name of their account."
+    )
+    socket_scope: SocketScope = Field(
+        "submit", description="What members of `socket_group` may do: `read` or `submit`."
+    )
     bundle_bytes: int = Field(200_000_000, ge=1, description="Largest archive of code that may be uploaded, in bytes.")
     healthy_seconds: float = Field(
         HEALTHY_SECONDS,
@@ -93,6 +109,7 @@ class Settings(BaseSettings):
     )
     url: str | None = Field(None, description="For the client: the server to talk to instead of the one in the home.")
     token: str | None = Field(None, repr=False, description="For the client: the token that goes with the url.")
+    token_file: Path | None = Field(None, description="For the client: file with that token, instead of `token`.")
 
     @field_validator("home")
     @classmethod
@@ -124,6 +141,10 @@ class Settings(BaseSettings):
     @property
     def excluded_devices(self) -> list[str]:
         return [name.strip() for name in self.exclude_devices.split(",") if name.strip()]
+
+    @property
+    def socket_path(self) -> Path:
+        return self.socket or self.home_dir.socket
 
     @property
     def home_dir(self) -> Home:

@@ -19,7 +19,7 @@ from rekindle_service.jobs.packaging.continuation import check_stopped, continue
 from rekindle_service.jobs.packaging.editable_installs import EditableModule, bypass_warnings
 from rekindle_service.jobs.packaging.ignore_rules import IGNORE_FILE, CopyOptions
 from rekindle_service.jobs.packaging.manifest import take_manifest
-from rekindle_service.jobs.packaging.sources import Checkout, fetch_code
+from rekindle_service.jobs.packaging.sources import Checkout, fetch_code, unknown_bundle
 from rekindle_service.jobs.placement import place
 from rekindle_service.jobs.resources import raise_if_lacking
 from rekindle_service.jobs.submission import FieldError, Submission, SubmissionError
@@ -70,6 +70,7 @@ class Submitter:
         if (lack := self.home.lack_of_space()) is not None:
             advice = "delete finished jobs (rekindle delete JOB) or other files"
             raise StorageError(f"no job is accepted: {lack} on the disk of {self.home.root}: {advice}", full=True)
+        self._check_bundles(submissions)
         try:
             with fetch_code(self.home, self.checkout, submissions) as fetched:
                 yield fetched
@@ -77,20 +78,41 @@ class Submitter:
             raise_if_lacking(error)
             raise storage_error(self.home.root, error) from error
 
+    def _check_bundles(self, submissions: Sequence[Submission]) -> None:
+        """Raises SubmissionError for a bundle of somebody else, as for one that does not exist."""
+        named = {(each.origin.bundle, each.readable_by) for each in submissions if each.origin and each.readable_by}
+        for bundle, person in named:
+            if bundle is not None and person is not None and not self.store.access.has_bundle(bundle, person):
+                raise unknown_bundle(bundle)
+
     def validate(self, submission: Submission) -> list[FieldError]:
         """Every rule that the submission violates here."""
-        errors = validate(submission, self.machine, lambda job_id: self.store.job(job_id) is not None)
+        errors = validate(submission, self.machine, lambda job_id: self._readable_job(submission, job_id) is not None)
         if (old := submission.spec.continue_from) is not None:
-            errors += check_stopped(self.store.job(old) if is_job_id(old) else None, old, self.home)
+            errors += check_stopped(self._readable_job(submission, old) if is_job_id(old) else None, old, self.home)
+        errors += self._foreign_code(submission)
         python_error = self.check_python(submission.spec.python)
         return errors if python_error is None else [*errors, python_error]
+
+    def _readable_job(self, submission: Submission, job_id: str) -> Job | None:
+        job = self.store.job(job_id)
+        return job if job is not None and submission.readable_by in (None, job.owner) else None
+
+    def _foreign_code(self, submission: Submission) -> list[FieldError]:
+        """Directories that hold other people's jobs are not copied for somebody who must not read these."""
+        code = submission.code_dir
+        if submission.readable_by is None or submission.origin is not None or code is None:
+            return []
+        if not code.resolve().is_relative_to(self.home.root.resolve()):
+            return []
+        return [FieldError("code.path", "must not be in the server's home", str(code), "copy the code elsewhere")]
 
     def prepare(self, submission: Submission, **columns: Any) -> Job:
         """A job that lacks its row, and then ``confirm``. Precondition: it is valid. Raises what ``submit`` raises."""
         placed = place(submission, self.machine).spec
         spec = replace(placed, target=submission.target_in_copy, code=_origin(submission))
         number = self.store.reserve_number()
-        job = new_job(new_job_id(), spec, number=number, created_at=time.time(), **columns)
+        job = new_job(new_job_id(), spec, number=number, created_at=time.time(), owner=submission.owner, **columns)
         try:
             self._build_run_dir(job, submission)
         except CodeCopyError as error:

@@ -15,7 +15,9 @@ from rekindle.contract.job import JobSpec, RunIntent
 from rekindle.contract.run_dir.json_records import read_record
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.contract.states import JobIntent, JobState
+from rekindle_service.access.permissions import PERSON
 from rekindle_service.config.home import Home, is_job_id
+from rekindle_service.config.unix_users import server_user
 from rekindle_service.experiments.records import stored_experiments
 from rekindle_service.jobs.packaging.bundles import Bundles
 from rekindle_service.jobs.submission_record import SubmissionRecord, confirm_runs, read_submission
@@ -147,7 +149,8 @@ def rebuilt_job(run_dir: RunDir) -> Job | None:
 def _submitted(run_dir: RunDir, stored_spec: dict[str, Any]) -> dict[str, Any]:
     """The columns of the submission."""
     record = read_submission(stored_spec) or SubmissionRecord(0, _written_at(run_dir))
-    columns = record.to_json()
+    known_owner = record.owner is not None and PERSON.fullmatch(record.owner)
+    columns = {**record.to_json(), "owner": record.owner if known_owner else server_user()}
     return columns if _is_trial(record.trial) else {**columns, "experiment_id": None, "trial": {}}
 
 

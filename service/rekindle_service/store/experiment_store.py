@@ -55,13 +55,20 @@ class ExperimentStore:
         with self._database.reading() as session:
             return session.get(Experiment, experiment_id)
 
-    def page(self, limit: int, before: int | None = None, name: str | None = None) -> list[Experiment]:
-        """Latest first; ``before`` is the ``number`` of the last experiment of the page before."""
+    def page(
+        self, limit: int, before: int | None = None, name: str | None = None, readable_by: str | None = None
+    ) -> list[Experiment]:
+        """Latest first; ``before`` is the ``number`` of the last experiment of the page before.
+
+        ``readable_by``: only experiments of this owner (``access.permissions.Permissions``).
+        """
         query = select(Experiment).order_by(col(Experiment.number).desc()).limit(limit)
         if before is not None:
             query = query.where(col(Experiment.number) < before)
         if name is not None:
             query = query.where(Experiment.name == name)
+        if readable_by is not None:
+            query = query.where(Experiment.owner == readable_by)
         return self._database.rows(query)
 
     def jobs(self, experiment_id: str) -> list[Job]:

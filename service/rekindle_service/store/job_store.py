@@ -11,6 +11,7 @@ from sqlmodel import Session, col, select
 from sqlmodel.sql.expression import SelectOfScalar
 
 from rekindle.contract.states import TERMINAL, TRANSITIONS, JobIntent, JobState
+from rekindle_service.store.access_store import AccessStore
 from rekindle_service.store.database import Database
 from rekindle_service.store.delivery_store import DeliveryStore
 from rekindle_service.store.errors import CorruptDatabaseError
@@ -30,7 +31,7 @@ class Changes(NamedTuple):
     """What happened after a version; continue from ``latest``."""
 
     jobs: list[Job]  # ascending by version
-    deleted: list[str]  # job ids
+    deleted: list[Event]  # tombstones
     latest: int
 
 
@@ -50,6 +51,7 @@ class Store(Database):
         self.deliveries = DeliveryStore(self)
         self.recovery = RecoveryStore(self)
         self.retention = RetentionStore(self)
+        self.access = AccessStore(self)
 
     def claim(self, home_id: str) -> None:
         """Belong to one home from now on. Raises CorruptDatabaseError where the database is another's."""
@@ -107,18 +109,23 @@ class Store(Database):
         name: str | None = None,
         name_part: str | None = None,
         experiment_id: str | None = None,
+        owner: str | None = None,
+        readable_by: str | None = None,
         limit: int = 50,
         before: int | None = None,
     ) -> list[Job]:
         """Latest first; ``before`` is the ``number`` of the last job of the page before.
 
-        ``name_part`` may be anywhere in the name, upper or lower case as far as ASCII goes.
+        ``name_part`` may be anywhere in the name, upper or lower case as far as ASCII goes. ``readable_by``: only jobs
+        of this owner, whatever else is requested (``access.permissions.Permissions``).
         """
-        equal = {"state": state, "name": name, "experiment_id": experiment_id}
+        equal = {"state": state, "name": name, "experiment_id": experiment_id, "owner": owner}
         query = select(Job).filter_by(**{column: value for column, value in equal.items() if value is not None})
         query = query.order_by(col(Job.number).desc()).limit(limit)
         if name_part is not None:
             query = query.where(col(Job.name).icontains(name_part, autoescape=True))
+        if readable_by is not None:
+            query = query.where(col(Job.owner) == readable_by)
         if before is not None:
             query = query.where(col(Job.number) < before)
         return self.rows(query)
@@ -248,7 +255,7 @@ class Store(Database):
             job = session.get(Job, job_id)
             if job is None or job.state not in TERMINAL:
                 return False
-            record(session, job, "deleted", from_state=job.state)
+            record(session, job, "deleted", from_state=job.state, owner=job.owner)
             archive_counts(session, job)
             session.delete(job)
             return True
@@ -311,7 +318,7 @@ class Store(Database):
             latest = min(latest, gone[-1].id)
         return Changes(
             [job for job in jobs if job.version <= latest],
-            [event.job_id for event in gone if event.id <= latest],
+            [event for event in gone if event.id <= latest],
             latest,
         )
 

@@ -60,13 +60,13 @@ def record(
     to_state: str | None = None,
     reason: str = "",
     at: float | None = None,
+    owner: str | None = None,
 ) -> int:
     """Add an event of ``job``; returns its id, the version of this change."""
     version = next_value(session, "version")
     at = time.time() if at is None else at
-    session.add(
-        Event(id=version, job_id=job.id, at=at, kind=kind, from_state=from_state, to_state=to_state, reason=reason)
-    )
+    states = {"from_state": from_state, "to_state": to_state}
+    session.add(Event(id=version, job_id=job.id, at=at, kind=kind, reason=reason, owner=owner, **states))
     return version
 
 

@@ -138,6 +138,7 @@ class Event(SQLModel, table=True):
     from_state: str | None = None
     to_state: str | None = None
     reason: str = ""
+    owner: str | None = None  # of a deleted job, whose row no longer says it
 
 
 class Counter(SQLModel, table=True):

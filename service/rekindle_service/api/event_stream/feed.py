@@ -157,9 +157,15 @@ class Feed:
     once. Not thread-safe: one poll at a time.
     """
 
-    def __init__(self, state: AppState, jobs: dict[str, list[LogSubscription]], since: int | None) -> None:
-        """Follows ``jobs``, by id, with some of their logs. ``since``: the last version that the client received."""
+    def __init__(
+        self, state: AppState, jobs: dict[str, list[LogSubscription]], since: int | None, readable_by: str | None
+    ) -> None:
+        """Follows ``jobs``, by id, with some of their logs. ``since``: the last version that the client received.
+
+        ``readable_by``: jobs of other owners are omitted, see ``access.permissions.Permissions``.
+        """
         self._state = state
+        self._readable_by = readable_by
         self._jobs = [JobFeed(state, job_id, logs) for job_id, logs in jobs.items()]
         latest = state.store.version()
         self.version = latest if since is None else min(since, latest)
@@ -169,17 +175,18 @@ class Feed:
         """The events since the last poll, oldest first; an id is the version up to which all changes were sent."""
         store, since = self._state.store, self.version
         rows = self._state.polls.get(("rows", since), lambda: _row_changes(store, since), self._polled_at)
-        self.version, changes = rows
+        self.version, all_changes = rows
+        changes = [event for owner, event in all_changes if self._readable_by in (None, owner)]
         events = [*changes, *(event for job in self._jobs for event in job.poll(self._polled_at))]
         self._polled_at = time.monotonic()
         return events
 
 
-def _row_changes(store: Store, since: int) -> tuple[int, list[ServerSentEvent]]:
-    """Events of all changes of rows after ``since`` up to the version that comes with them."""
+def _row_changes(store: Store, since: int) -> tuple[int, list[tuple[str | None, ServerSentEvent]]]:
+    """Owners and events of all changes of rows after ``since`` up to the version that comes with them."""
     changes = store.changes(since, _MAX_CHANGES)
-    events = [_event("deleted", {"id": job_id}) for job_id in changes.deleted]
-    events += [_event("job", job_public(job), str(job.version)) for job in changes.jobs]
+    events = [(event.owner, _event("deleted", {"id": event.job_id})) for event in changes.deleted]
+    events += [(job.owner, _event("job", job_public(job), str(job.version))) for job in changes.jobs]
     return changes.latest, events
 
 

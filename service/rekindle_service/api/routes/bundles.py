@@ -1,5 +1,6 @@
 """Bundles: code archives, uploaded once and submitted by id, from a machine that shares no disk with the server."""
 
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,6 +10,7 @@ from starlette.requests import ClientDisconnect
 
 from rekindle_service.api.dependencies import AppStateDep
 from rekindle_service.api.middleware.request_body import content_length
+from rekindle_service.api.permissions import IdentityDep
 from rekindle_service.api.problem_details import PROBLEM_CONTENT, ProblemError
 from rekindle_service.api.schemas.jobs import Bundle
 from rekindle_service.api.worker_pools import UPLOADS
@@ -39,7 +41,7 @@ _BODY: dict[str, Any] = {"requestBody": {"required": True, "content": dict.fromk
         415: {"description": "The content type is neither gzip nor zip", "content": PROBLEM_CONTENT},
     },
 )
-async def upload_bundle(state: AppStateDep, request: Request, response: Response) -> Bundle:
+async def upload_bundle(state: AppStateDep, identity: IdentityDep, request: Request, response: Response) -> Bundle:
     """Upload a code archive: a tar.gz or zip as the body, sent as `application/gzip` or `application/zip`.
 
     It is validated and unpacked at once, whole or not at all; the same archive gets the same id.
@@ -50,6 +52,7 @@ async def upload_bundle(state: AppStateDep, request: Request, response: Response
         with bundles.upload() as upload:
             await _receive(request, upload, state.max_bundle_bytes)
             is_new = await UPLOADS.run(bundles.commit, upload)
+            await UPLOADS.run(state.store.access.add_upload, upload.id, identity.person, time.time())
     except UnpackingError as error:
         errors = [FieldError("body", error.rule, None, error.hint)]
         raise ProblemError(422, "invalid-bundle", f"the archive {error}", errors=errors) from error

@@ -6,8 +6,11 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from rekindle_service.api.dependencies import AppState, AppStateDep
+from rekindle_service.access.permissions import Identity, Scope
+from rekindle_service.api.dependencies import AppState, AppStateDep, ReadableBy
 from rekindle_service.api.pagination import Page, PageParamsDep, paginate
+from rekindle_service.api.permissions import IdentityDep
+from rekindle_service.api.problem_details import ProblemError
 from rekindle_service.api.schemas.disk import (
     DiskUsage,
     JobUsage,
@@ -31,10 +34,10 @@ _SETTINGS = {name: name.removeprefix("keep_") for name in PruneRequest.model_fie
 
 
 @router.get("/disk")
-def read_disk_usage(state: AppStateDep) -> DiskUsage:
+def read_disk_usage(state: AppStateDep, readable_by: ReadableBy) -> DiskUsage:
     """Get what takes the disk, by kind and by owner, and what could not be deleted."""
     retention, disk = state.retention, shutil.disk_usage(state.home.runs)
-    jobs = state.store.retention.jobs()
+    jobs = _jobs(state, readable_by)
     kinds, unmeasured = _sum(state, jobs)
     return DiskUsage(
         total_bytes=disk.total,
@@ -46,8 +49,12 @@ def read_disk_usage(state: AppStateDep) -> DiskUsage:
         owners=_owners(state, jobs),
         unmeasured=unmeasured,
         pending_deletions=retention.deletions.pending,
-        stuck_deletions=[StuckDeletion(**asdict(each)) for each in retention.deletions.stuck()],
+        stuck_deletions=[StuckDeletion(**asdict(each)) for each in retention.deletions.stuck() if readable_by is None],
     )
+
+
+def _jobs(state: AppState, readable_by: str | None) -> list[JobEntry]:
+    return [job for job in state.store.retention.jobs() if readable_by in (None, job.owner)]
 
 
 def _sum(state: AppState, jobs: list[JobEntry]) -> tuple[KindBytes, int]:
@@ -77,10 +84,11 @@ def _database_bytes(state: AppState) -> int:
 def list_jobs_by_size(
     state: AppStateDep,
     params: PageParamsDep,
+    readable_by: ReadableBy,
     owner: Annotated[str | None, Query(max_length=200, description="Only the jobs of this person")] = None,
 ) -> Page[JobUsage]:
     """List the jobs with the space that they take, largest first."""
-    jobs = [_job_usage(state, job) for job in state.store.retention.jobs() if owner in (None, job.owner)]
+    jobs = [_job_usage(state, job) for job in _jobs(state, readable_by) if owner in (None, job.owner)]
     return paginate(sorted(jobs, key=lambda job: (-(job.bytes or 0), job.number)), params)
 
 
@@ -99,20 +107,32 @@ def _job_usage(state: AppState, job: JobEntry) -> JobUsage:
 
 
 @router.post("/disk/prune")
-def prune(state: AppStateDep, body: PruneRequest) -> PruneResult:
+def prune(state: AppStateDep, identity: IdentityDep, body: PruneRequest) -> PruneResult:
     """Remove what the rules allow, or list it (`dry_run`, the default): finished jobs, snapshots, logs, unused code.
 
     A job that has not ended loses nothing, and a finished one keeps its latest intact snapshot as long as it is kept.
+    Other people than administrators prune their own jobs.
     """
+    owner = _prunable_owner(identity, body)
     pruner = state.retention.pruner
     rules = _rules(body) or pruner.rules
     if body.dry_run:
-        return _result(pruner.plan(rules, body.owner), dry_run=True)
-    removed, failures = pruner.prune(rules, body.owner)
+        return _result(pruner.plan(rules, owner), dry_run=True)
+    removed, failures = pruner.prune(rules, owner)
     state.wake()
     result = _result(removed, dry_run=False)
     result.failures = [PruneFailure(item=_item(each.item), reason=each.reason) for each in failures[:_MAX_ITEMS]]
     return result
+
+
+def _prunable_owner(identity: Identity, body: PruneRequest) -> str | None:
+    """Whose jobs are pruned; None: everybody's."""
+    if identity.scope.includes(Scope.ADMIN):
+        return body.owner
+    if body.owner not in (None, identity.person):
+        detail = f"{identity.person} may prune only their own jobs, not those of {body.owner}: ask an administrator"
+        raise ProblemError(403, "not-owner", detail)
+    return identity.person
 
 
 @router.post("/disk/retry-deletions", status_code=204)

@@ -5,8 +5,9 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 
 from rekindle.contract.files import read_json
-from rekindle_service.api.dependencies import AppStateDep, JobDep, RunDirDep, find_job
+from rekindle_service.api.dependencies import AppStateDep, JobDep, RunDirDep, readable_job
 from rekindle_service.api.pagination import Page, PageParamsDep, paginate
+from rekindle_service.api.permissions import IdentityDep
 from rekindle_service.api.problem_details import ProblemError
 from rekindle_service.api.schemas.jobs import CodePublic, ConfigurationPublic, FileDifferencePublic
 from rekindle_service.jobs.packaging.code_diff import differences, read_manifest
@@ -31,13 +32,14 @@ def read_configuration(run_dir: RunDirDep) -> ConfigurationPublic:
 @router.get("/jobs/{job_id}/code/differences")
 def compare_code(
     state: AppStateDep,
+    identity: IdentityDep,
     job: JobDep,
     run_dir: RunDirDep,
     params: PageParamsDep,
     other: Annotated[str, Query(max_length=64, description="Id of the job to compare with")],
 ) -> Page[FileDifferencePublic]:
     """List the files of a job's code that differ from those of another job, with the changed lines."""
-    found = differences(state.home.run_dir(find_job(state, other).id), run_dir)
+    found = differences(state.home.run_dir(readable_job(state, identity, other).id), run_dir)
     if found is None:
         detail = f"the code of job {job.id} or {other} was not recorded: recipes and very old jobs have no code"
         raise ProblemError(409, "no-code", detail)

@@ -9,8 +9,9 @@ import anyio
 from fastapi import APIRouter, Depends, Header, Query
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 
-from rekindle_service.api.dependencies import AppStateDep, find_job
+from rekindle_service.api.dependencies import AppStateDep, readable_job
 from rekindle_service.api.event_stream.feed import Feed, LogSubscription
+from rekindle_service.api.permissions import IdentityDep
 from rekindle_service.api.problem_details import ProblemError, invalid_field
 from rekindle_service.api.schemas.jobs import Hello
 from rekindle_service.api.worker_pools import EVENTS
@@ -51,19 +52,20 @@ async def _count_listener(state: AppStateDep) -> AsyncIterator[None]:
 
 def make_feed(
     state: AppStateDep,
+    identity: IdentityDep,
     job: Jobs = [],  # noqa: B006 FastAPI copies defaults
     log: Logs = [],  # noqa: B006 FastAPI copies defaults
     last_event_id: Annotated[int | None, Query(ge=0, le=(1 << 63) - 1)] = None,
     last_event_id_header: Annotated[str | None, Header(alias="Last-Event-ID")] = None,
 ) -> Feed:
     """The feed of one client. Raises ProblemError (404, 422) before the stream has started."""
-    logs: dict[str, list[LogSubscription]] = {find_job(state, job_id).id: [] for job_id in job}
+    logs: dict[str, list[LogSubscription]] = {readable_job(state, identity, job_id).id: [] for job_id in job}
     for text in log:
         job_id, subscription = _log_subscription(text, job)
         logs[job_id].append(subscription)
     if last_event_id is None and last_event_id_header is not None and _VERSION.fullmatch(last_event_id_header):
         last_event_id = int(last_event_id_header)
-    return Feed(state, logs, last_event_id)
+    return Feed(state, logs, last_event_id, state.access.permissions.readable_by(identity))
 
 
 def _log_subscription(text: str, jobs: list[str]) -> tuple[str, LogSubscription]:
@@ -82,17 +84,17 @@ def _log_subscription(text: str, jobs: list[str]) -> tuple[str, LogSubscription]
 
 @router.get("/events", response_class=EventSourceResponse, dependencies=[Depends(_count_listener)])
 async def stream_events(
-    state: AppStateDep, feed: Annotated[Feed, Depends(make_feed)]
+    state: AppStateDep, identity: IdentityDep, feed: Annotated[Feed, Depends(make_feed)]
 ) -> AsyncIterator[ServerSentEvent]:
     """Stream the events `hello`, `job` and `deleted`, and of followed jobs `ranks`, `metrics` and `log`.
 
     The id of an event is the version of a job. After a lost connection `Last-Event-ID` (or `last_event_id`) makes the
     stream resume with every job that has changed since. Ranks, metrics and logs do not resume: fetch them after
-    `hello`.
+    `hello`. The stream ends when the token is revoked or expires.
     """
     yield ServerSentEvent(event="hello", data=Hello(version=feed.version, server_started_at=state.started_at))
     with suppress(StorageError):  # the client reconnects and then gets the error
-        while not state.stopping.is_set():
+        while not state.stopping.is_set() and state.access.is_current(identity):
             for event in await EVENTS.run(feed.poll):
                 yield event
             await anyio.sleep(POLL_INTERVAL * max(1.0, state.listeners.count / _UNTIL_SLOWER))

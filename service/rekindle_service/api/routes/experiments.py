@@ -1,12 +1,14 @@
 """Experiments: sets of jobs that differ in some parameters, and a table of their results."""
 
+from dataclasses import replace
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Path, Query, Response
+from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
 from rekindle.contract.states import TERMINAL
-from rekindle_service.api.dependencies import AppState, AppStateDep, IdempotencyKey
+from rekindle_service.api.dependencies import AppState, AppStateDep, ReadableBy
 from rekindle_service.api.pagination import Page, PageParamsDep, RowPageParamsDep, paginate
+from rekindle_service.api.permissions import IdempotencyKey, IdentityDep, require_access
 from rekindle_service.api.problem_details import ProblemError
 from rekindle_service.api.request_conversion import keyed, plan_experiment
 from rekindle_service.api.schemas.experiments import (
@@ -30,13 +32,15 @@ router = APIRouter(tags=["experiments"])
 
 
 def find_experiment(
-    state: AppStateDep, experiment_id: Annotated[str, Path(description="Id of the experiment")]
+    state: AppStateDep, request: Request, experiment_id: Annotated[str, Path(description="Id of the experiment")]
 ) -> Experiment:
-    """The experiment of this id. Raises ProblemError (404)."""
+    """The experiment of this id. Raises ProblemError: 404 where it must not be read, 403 where not changed."""
     found = state.store.experiments.get(experiment_id) if is_job_id(experiment_id) else None
+    detail = f"there is no experiment {experiment_id[:64]!r}; GET /api/v1/experiments lists all experiments"
+    unknown = ProblemError(404, "unknown-experiment", detail)
     if found is None:
-        detail = f"there is no experiment {experiment_id[:64]!r}; GET /api/v1/experiments lists all experiments"
-        raise ProblemError(404, "unknown-experiment", detail)
+        raise unknown
+    require_access(state.access.permissions, request, found.owner, f"experiment {found.id}", unknown)
     return found
 
 
@@ -46,13 +50,21 @@ ExperimentDep = Annotated[Experiment, Depends(find_experiment)]
 @router.post("/experiments", status_code=201)
 @SUBMISSIONS.route
 def submit_experiment(
-    state: AppStateDep, body: ExperimentCreate, response: Response, idempotency_key: IdempotencyKey = None
+    state: AppStateDep,
+    identity: IdentityDep,
+    readable_by: ReadableBy,
+    body: ExperimentCreate,
+    response: Response,
+    idempotency_key: IdempotencyKey,
 ) -> ExperimentPublic:
     """Submit jobs that differ in some parameters: all of them, or none."""
     key = keyed(idempotency_key, body)
     experiment = known_experiment(state.store, key)
     if experiment is None:
-        experiment = submit_jobs(state.submitter, *plan_experiment(body, state.machine), key)
+        planned, trials = plan_experiment(body, state.machine)
+        planned.owner = identity.person
+        owned = [(trial, replace(each, owner=identity.person, readable_by=readable_by)) for trial, each in trials]
+        experiment = submit_jobs(state.submitter, planned, owned, key)
         state.wake()
     response.headers["Location"] = f"/api/v1/experiments/{experiment.id}"
     return _public(state, experiment)
@@ -62,11 +74,12 @@ def submit_experiment(
 def list_experiments(
     state: AppStateDep,
     params: RowPageParamsDep,
+    readable_by: ReadableBy,
     name: Annotated[str | None, Query(max_length=200, description="Exact name")] = None,
 ) -> Page[ExperimentSummary]:
     """List experiments, latest first, without their results."""
     store = state.store.experiments
-    page = params.page(store.page(params.limit + 1, before=params.cursor, name=name))
+    page = params.page(store.page(params.limit + 1, before=params.cursor, name=name, readable_by=readable_by))
     return page.map(lambda experiment: experiment_summary(experiment, store.jobs(experiment.id)))
 
 

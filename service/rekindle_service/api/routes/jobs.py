@@ -1,13 +1,15 @@
 """Jobs: submit, list, read, change, delete; cancel, drain and resume write an intent that the reconciler acts on."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 
 from rekindle.contract.states import HOLDING_SLOTS, TERMINAL, JobIntent, JobState
-from rekindle_service.api.dependencies import AppState, AppStateDep, IdempotencyKey, JobDep, RunDirDep
+from rekindle_service.api.dependencies import AppState, AppStateDep, JobDep, ReadableBy, RunDirDep
 from rekindle_service.api.pagination import Page, RowPageParamsDep
+from rekindle_service.api.permissions import IdempotencyKey, IdentityDep
 from rekindle_service.api.problem_details import ProblemError
 from rekindle_service.api.request_conversion import keyed, submission_of
 from rekindle_service.api.routes.snapshots import require_resumable
@@ -27,10 +29,16 @@ _PENDING = {JobIntent.HOLD: "held", JobIntent.DRAIN: "drained", JobIntent.CANCEL
 @router.post("/jobs", status_code=201)
 @SUBMISSIONS.route
 def submit_job(
-    state: AppStateDep, body: JobCreate, response: Response, idempotency_key: IdempotencyKey = None
+    state: AppStateDep,
+    identity: IdentityDep,
+    readable_by: ReadableBy,
+    body: JobCreate,
+    response: Response,
+    idempotency_key: IdempotencyKey,
 ) -> JobPublic:
     """Submit a job. Its code is copied now: later edits do not affect it."""
-    job = state.submitter.submit(submission_of(body), keyed(idempotency_key, body))
+    submission = replace(submission_of(body), owner=identity.person, readable_by=readable_by)
+    job = state.submitter.submit(submission, keyed(idempotency_key, body))
     state.wake()
     response.headers["Location"] = f"/api/v1/jobs/{job.id}"
     return job_public(job)
@@ -40,14 +48,23 @@ def submit_job(
 def list_jobs(
     app: AppStateDep,
     params: RowPageParamsDep,
+    readable_by: ReadableBy,
     state: JobState | None = None,
     name: Annotated[str | None, Query(max_length=200, description="Exact name")] = None,
     q: Annotated[str | None, Query(max_length=200, description="Part of the name, ignoring case")] = None,
     experiment: Annotated[str | None, Query(max_length=200, description="Id of an experiment")] = None,
+    owner: Annotated[str | None, Query(max_length=200, description="Name of the person who submitted them")] = None,
 ) -> Page[JobPublic]:
     """List jobs, latest first."""
     jobs = app.store.jobs(
-        state=state, name=name, name_part=q, experiment_id=experiment, limit=params.limit + 1, before=params.cursor
+        state=state,
+        name=name,
+        name_part=q,
+        experiment_id=experiment,
+        owner=owner,
+        readable_by=readable_by,
+        limit=params.limit + 1,
+        before=params.cursor,
     )
     return params.page(jobs).map(job_public)
 

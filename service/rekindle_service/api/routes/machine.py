@@ -7,7 +7,7 @@ from fastapi import APIRouter, Query
 
 from rekindle.contract.nvml import GpuReading
 from rekindle.contract.states import HOLDING_SLOTS
-from rekindle_service.api.dependencies import AppState, AppStateDep
+from rekindle_service.api.dependencies import AppState, AppStateDep, ReadableBy
 from rekindle_service.api.pagination import PageParamsDep, paginate
 from rekindle_service.api.schemas.machine import (
     DevicePublic,
@@ -28,11 +28,11 @@ _UNKNOWN = GpuReading()
 
 
 @router.get("/devices")
-def list_devices(state: AppStateDep, params: PageParamsDep) -> Devices:
+def list_devices(state: AppStateDep, params: PageParamsDep, readable_by: ReadableBy) -> Devices:
     """List the slots with the jobs that hold them, and the links between the GPUs."""
     holders = _holders(state)
     page = paginate(state.machine.slots, params)
-    devices = [_device_public(slot, holders.get(slot.name)) for slot in page.items]
+    devices = [_device_public(slot, holders.get(slot.name), readable_by) for slot in page.items]
     return Devices(items=devices, next=page.next, links=list(state.machine.links))
 
 
@@ -41,9 +41,12 @@ def _holders(state: AppState) -> dict[str, Job]:
     return {name: job for job in state.store.jobs_in(HOLDING_SLOTS) for name in job.devices}
 
 
-def _device_public(slot: Slot, job: Job | None) -> DevicePublic:
+def _device_public(slot: Slot, holder: Job | None, readable_by: str | None) -> DevicePublic:
+    """The job is not named where it must not be read."""
+    job = _readable(holder, readable_by)
     return DevicePublic(
         **asdict(slot),
+        held=holder is not None,
         title=slot.model or f"{slot.device.upper()} slot {slot.index}",
         job=None if job is None else job.id,
         job_name=None if job is None else job.name,
@@ -54,6 +57,7 @@ def _device_public(slot: Slot, job: Job | None) -> DevicePublic:
 @router.get("/machine")
 def read_machine(
     state: AppStateDep,
+    readable_by: ReadableBy,
     max_points: Annotated[int, Query(ge=1, le=1440, description="Maximum number of samples in `history`")] = 360,
 ) -> MachinePublic:
     """Get the usage of CPU, memory, disk and devices, now and since the server was started.
@@ -69,9 +73,15 @@ def read_machine(
         cores=state.monitor.cores,
         memory=Memory(used_bytes=now.memory_used_bytes, total_bytes=now.memory_total_bytes),
         disk=Disk.model_validate(now),
-        devices=[_usage_public(slot, now, holders.get(slot.name)) for slot in state.machine.slots],
+        devices=[
+            _usage_public(slot, now, _readable(holders.get(slot.name), readable_by)) for slot in state.machine.slots
+        ],
         history=[_sample_public(sample) for sample in monitor.evenly_spaced(history, max_points)],
     )
+
+
+def _readable(job: Job | None, readable_by: str | None) -> Job | None:
+    return job if job is not None and readable_by in (None, job.owner) else None
 
 
 def _usage_public(slot: Slot, now: monitor.MachineSample, holder: Job | None) -> DeviceUsagePublic:

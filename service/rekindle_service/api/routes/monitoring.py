@@ -13,7 +13,7 @@ from prometheus_client.registry import Collector
 
 from rekindle.contract.outcome import OutcomeClass
 from rekindle.contract.states import HOLDING_SLOTS, JobState
-from rekindle_service.api.dependencies import AppState, AppStateDep
+from rekindle_service.api.dependencies import AppState, AppStateDep, ReadableBy
 from rekindle_service.api.problem_details import RESPONSES
 from rekindle_service.api.schemas.machine import Health, Readiness
 from rekindle_service.api.worker_pools import CHECKS
@@ -82,24 +82,25 @@ def _database(state: AppState) -> str:
     dependencies=[BEARER],
     responses={**RESPONSES, 200: {"content": {"text/plain": {}}}},
 )
-def prometheus_metrics(state: AppStateDep, accept: Annotated[str, Header()] = "") -> Response:
+def prometheus_metrics(state: AppStateDep, readable_by: ReadableBy, accept: Annotated[str, Header()] = "") -> Response:
     """Get metrics of jobs, slots and the server for Prometheus, which sends the token as a bearer token."""
     encode, content_type = choose_encoder(accept)
-    return Response(encode(MetricsCollector(state)), headers={"Content-Type": content_type})
+    return Response(encode(MetricsCollector(state, readable_by)), headers={"Content-Type": content_type})
 
 
 class MetricsCollector(Collector):
     """Reads all values from the rows on each scrape. Labels have few values: only jobs that hold slots have series."""
 
-    def __init__(self, state: AppState) -> None:
-        self._state = state
+    def __init__(self, state: AppState, readable_by: str | None) -> None:
+        """``readable_by``: only jobs of this owner have series of their own; sums are those of all jobs."""
+        self._state, self._readable_by = state, readable_by
 
     def collect(self) -> Iterator[Metric]:
         holding = self._state.store.jobs_in(HOLDING_SLOTS)
         yield from _server(self._state)
         yield from _totals(self._state.store.totals())
         yield _slots(self._state, holding)
-        yield from _jobs(holding)
+        yield from _jobs([job for job in holding if self._readable_by in (None, job.owner)])
 
 
 def _server(state: AppState) -> Iterator[Metric]:

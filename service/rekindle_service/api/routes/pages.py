@@ -12,7 +12,8 @@ from starlette.templating import Jinja2Templates
 from starlette.types import Scope
 
 from rekindle_service.api.dependencies import AppStateDep
-from rekindle_service.api.middleware.auth import is_same_origin
+from rekindle_service.api.middleware.auth import address_of, is_same_origin, refuse_wrong_token
+from rekindle_service.api.permissions import IdentityDep
 from rekindle_service.api.problem_details import ProblemError
 from rekindle_service.api.schemas.requests import Login
 
@@ -27,8 +28,6 @@ _TEMPLATES = Jinja2Templates(
     )
 )
 
-_SESSION_SECONDS = 30 * 24 * 3600
-
 _PAGES = {
     "/": "queue.html",
     "/jobs/{job_id}": "job.html",
@@ -41,6 +40,10 @@ _PAGES = {
     "/login": "login.html",
 }
 """Templates by path. A page reads ids from its URL and gets everything else from the API."""
+
+_WRONG_TOKEN = ProblemError(
+    401, "unauthorized", "this token is wrong, revoked or expired; `rekindle token` on the server's machine prints one"
+)
 
 router = APIRouter(include_in_schema=False)
 
@@ -81,17 +84,30 @@ def login(state: AppStateDep, request: Request, body: Login) -> Response:
     from_browser = "sec-fetch-site" in request.headers or "origin" in request.headers
     if from_browser and not is_same_origin(request.headers):
         raise ProblemError(403, "foreign-origin", "a page of another site cannot log in here")
-    if not state.credentials.is_token(body.token.encode()):
-        raise ProblemError(401, "unauthorized", "this is not the server's token; `rekindle token` prints it")
+    identity, address = state.access.tokens.identify(body.token.encode(errors="replace")), address_of(request.scope)
+    if identity is None:
+        raise refuse_wrong_token(state.access, address, _WRONG_TOKEN)
+    request.scope["state"]["identity"] = identity
+    value, seconds = state.access.sessions.sign_in(identity, address)
     response = Response(status_code=204)
     response.set_cookie(
-        state.credentials.cookie,
-        state.credentials.session,
-        max_age=_SESSION_SECONDS,
+        state.access.sessions.cookie,
+        value,
+        max_age=seconds,
         httponly=True,
         samesite="strict",
         secure=request.url.scheme == "https",
     )
+    return response
+
+
+@router.post("/logout", status_code=204)
+def logout(state: AppStateDep, identity: IdentityDep) -> Response:
+    """End the session of this browser."""
+    response = Response(status_code=204)
+    response.delete_cookie(state.access.sessions.cookie, httponly=True, samesite="strict")
+    if identity.session_digest is not None:
+        state.access.sessions.sign_out(identity.session_digest)
     return response
 
 

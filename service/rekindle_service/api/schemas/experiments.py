@@ -120,6 +120,7 @@ class ExperimentSummary(BaseModel):
     id: str
     number: int
     name: str
+    owner: str | None
     title: str
     command: str | None
     created_at: Timestamp

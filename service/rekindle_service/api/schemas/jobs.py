@@ -47,6 +47,7 @@ class JobPublic(JobOptions):
     id: str
     number: int
     name: str
+    owner: str | None
     state: str
     phase: Utf8Str | None
     intent: str

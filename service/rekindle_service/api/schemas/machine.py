@@ -14,9 +14,13 @@ from rekindle_service.machine.monitor import Space
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DevicePublic(Slot):
-    """A slot, room for one rank; `job` is the id of the job that holds it, `memory` is in bytes."""
+    """A slot, room for one rank; `job` is the id of the job that holds it, `memory` is in bytes.
+
+    A slot that is `held` without a `job` is held by a job that you may not read.
+    """
 
     title: str
+    held: bool
     job: str | None
     job_name: str | None
     job_state: str | None

@@ -10,19 +10,20 @@ from rekindle_service.cli.formatting import OutputOption, job_cells, out, print_
 from rekindle_service.client import Job
 
 _MAX_NAME = 24  # cells, on a terminal
-_COLUMNS = ("#", "ID", "NAME", "STATE", "STEP", "LEFT", "RANKS", "RESTARTS", "STATUS")
+_COLUMNS = ("#", "ID", "NAME", "OWNER", "STATE", "STEP", "LEFT", "RANKS", "RESTARTS", "STATUS")
 
 
 def ps(
     context: typer.Context,
     state: Annotated[str | None, typer.Option(help="Only jobs in this state.")] = None,
     name: Annotated[str | None, typer.Option(help="Only jobs of this name.")] = None,
+    owner: Annotated[str | None, typer.Option(help="Only jobs of this person.")] = None,
     limit: Annotated[int, typer.Option(help="Maximum number of jobs.", min=1)] = 20,
     output: OutputOption = "table",
 ) -> None:
     """List jobs, latest first."""
     with connect(context) as client:
-        jobs = list(client.jobs(state=state, name=name, limit=limit))
+        jobs = list(client.jobs(state=state, name=name, owner=owner, limit=limit))
     if not print_answer(output, jobs, (job["id"] for job in jobs)):
         console, listed = out(), table(_COLUMNS, map(_row, jobs))
         if console.is_terminal:

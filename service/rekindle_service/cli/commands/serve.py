@@ -6,8 +6,6 @@ import typer
 from typer import Option
 
 from rekindle_service.cli.context import HomeOption, settings_of
-from rekindle_service.cli.formatting import note
-from rekindle_service.client import ProblemError
 
 _PORT_HELP = "Port to listen on; 0 takes any free one. (default: 8700)"
 
@@ -26,18 +24,3 @@ def serve(
 
     flags = {"host": host, "port": port, "allow_remote": allow_remote or None, "home": home}
     raise typer.Exit(run_server(settings_of(context, **flags)))
-
-
-def token(context: typer.Context) -> None:
-    """Print the token of the web page and the API; its path is printed to standard error."""
-    path = settings_of(context).home_dir.token
-    try:
-        typer.echo(path.read_text().strip())
-    except FileNotFoundError:
-        raise ProblemError(
-            {"detail": f"There is no token in {path}. The first `rekindle serve` creates one."}
-        ) from None
-    except OSError as error:
-        reason = f"{path} cannot be read: {error.strerror}. Only the user who runs the server can read it."
-        raise ProblemError({"detail": reason}) from None
-    note(str(path))

@@ -37,7 +37,12 @@ def fetch_code(home: Home, checkout: Checkout, submissions: Sequence[Submission]
 def _bundle(home: Home, bundle_id: str) -> Path:
     directory = Bundles(home).directory(bundle_id)
     if directory is None:
-        hint = "upload the archive with POST /api/v1/bundles, which answers with its id"
-        rule = "must be the id of a bundle that this server has"
-        raise SubmissionError([FieldError("code.bundle", rule, bundle_id, hint)])
+        raise unknown_bundle(bundle_id)
     return directory
+
+
+def unknown_bundle(bundle_id: str) -> SubmissionError:
+    hint = "upload the archive with POST /api/v1/bundles, which answers with its id"
+    return SubmissionError(
+        [FieldError("code.bundle", "must be the id of a bundle that this server has", bundle_id, hint)]
+    )

@@ -17,6 +17,7 @@ def upgrade() -> None:
         op.create_index(f"ix_{table}_owner", table, ["owner"])
         # until now there was one person: the user who runs the server
         op.execute(sa.update(sa.table(table, sa.column("owner"))).values(owner=server_user()))
+    op.add_column("event", sa.Column("owner", sa.String()))
     _create_access_tables()
     op.create_table(
         "audit",

@@ -42,7 +42,7 @@ export function showHeader(job) {
   shown = job;
   setBadge(state, stateWord(job));
   setText(byId("job-name"), job.name);
-  setText(byId("job-id"), `#${job.number}`);
+  setText(byId("job-id"), job.owner ? `#${job.number} of ${job.owner}` : `#${job.number}`);
   const experiment = byId("experiment-link", HTMLAnchorElement);
   experiment.hidden = !job.experiment_id;
   if (job.experiment_id) experiment.href = experimentUrl(job.experiment_id);

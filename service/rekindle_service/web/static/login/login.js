@@ -28,7 +28,7 @@ async function signInError(token) {
       body: JSON.stringify({ token }),
     });
     if (response.ok) return "";
-    if (response.status === 401) return "That is not this server's token.";
+    if (response.status === 401) return "This token is wrong, revoked or expired.";
     const problem = await response.json().catch(() => ({}));
     return problem.detail ?? `The server answered with status ${response.status}.`;
   } catch {

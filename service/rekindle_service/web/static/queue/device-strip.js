@@ -49,9 +49,9 @@ class SlotView {
   }
 
   /** @param {Slot} slot */
-  update({ job, job_name: jobName, job_state: jobState }) {
-    this.node.dataset.state = job ? (jobState ?? "running") : "free";
-    setText(this.#holder, job ? (jobName ?? job) : "free");
+  update({ job, held, job_name: jobName, job_state: jobState }) {
+    this.node.dataset.state = held ? (jobState ?? "running") : "free";
+    setText(this.#holder, job ? (jobName ?? job) : held ? "somebody's job" : "free");
     if (job) this.#holder.href = jobUrl(job);
     else this.#holder.removeAttribute("href");
   }

@@ -76,6 +76,7 @@ class JobRow {
   #position = h("span", { class: "under" });
   #name = h("a", { class: "job-name" });
   #args = h("span", { class: "under args" });
+  #owner = h("td", { class: "owner", "data-label": "Owner" });
   #bar = progressBar("progress");
   #steps = h("span", { class: "under" });
   #eta = h("td", { class: "number eta", "data-label": "Time left" });
@@ -93,6 +94,7 @@ class JobRow {
     h("td", { class: "choice" }, this.#box),
     h("td", { class: "state" }, this.#badge, this.#position),
     h("th", { scope: "row", class: "job" }, this.#name, this.#args),
+    this.#owner,
     h("td", { class: "progress" }, this.#bar, this.#steps),
     this.#eta,
     this.#ranks,
@@ -120,6 +122,8 @@ class JobRow {
     this.#name.title = job.name;
     setText(this.#args, [`#${job.number}`, ...job.args].join(" "));
     this.#args.title = this.#args.textContent ?? "";
+    setText(this.#owner, job.owner ?? NONE);
+    this.#owner.title = job.owner ?? "";
     const steps = stepsText(job);
     setText(this.#steps, steps);
     setProgress(this.#bar, job, steps);

@@ -2,11 +2,20 @@
 import { byId } from "../shared/dom.js";
 
 /** The controls by the name of their value in the URL. */
-const FILTERS = { state: "filter-state", q: "filter-name", experiment: "filter-experiment" };
+const FILTERS = { state: "filter-state", q: "filter-name", owner: "filter-owner", experiment: "filter-experiment" };
+
+/** @param {HTMLSelectElement} select @param {string} chosen stays, also when it is none of the options */
+function choose(select, chosen) {
+  if (![...select.options].some(({ value }) => value === chosen)) select.add(new Option(chosen, chosen));
+  select.value = chosen;
+}
 
 export class QueueFilters {
   #controls = Object.entries(FILTERS).map(([name, id]) => ({ name, control: /** @type {HTMLInputElement | HTMLSelectElement} */ (byId(id)) }));
   #experiment = byId(FILTERS.experiment, HTMLSelectElement);
+  #owner = byId(FILTERS.owner, HTMLSelectElement);
+  /** @type {Set<string>} */
+  #owners = new Set();
   /** @type {(string | null)[]} cursors of the pages before and including this one; the first page has none */
   #cursors = [null];
 
@@ -63,21 +72,27 @@ export class QueueFilters {
     const chosen = this.#experiment.value;
     const known = experiments.map(({ id, name }) => new Option(name, id));
     this.#experiment.replaceChildren(new Option("All", ""), ...known);
-    this.#chooseExperiment(chosen);
+    choose(this.#experiment, chosen);
+  }
+
+  /** More owners to choose from, once there are two. @param {(string | null)[]} owners */
+  offerOwners(owners) {
+    for (const owner of owners) if (owner) this.#owners.add(owner);
+    const chosen = this.#owner.value;
+    if (this.#owner.options.length === this.#owners.size + 1) return;
+    this.#owner.replaceChildren(new Option("All", ""), ...[...this.#owners].sort().map((owner) => new Option(owner, owner)));
+    choose(this.#owner, chosen);
+    byId("owner-filter").hidden = this.#owners.size < 2 && !chosen;
   }
 
   #read() {
     const query = new URLSearchParams(location.search);
     for (const { name, control } of this.#controls) control.value = query.get(name) ?? "";
-    this.#chooseExperiment(query.get("experiment") ?? "");
+    choose(this.#experiment, query.get("experiment") ?? "");
+    choose(this.#owner, query.get("owner") ?? "");
+    byId("owner-filter").hidden = this.#owners.size < 2 && !this.#owner.value;
     const cursor = query.get("cursor");
     this.#cursors = cursor ? [null, cursor] : [null];
-  }
-
-  /** @param {string} id */
-  #chooseExperiment(id) {
-    if (![...this.#experiment.options].some(({ value }) => value === id)) this.#experiment.add(new Option(id, id));
-    this.#experiment.value = id;
   }
 
   /** @param {"pushState" | "replaceState"} method */

@@ -1,4 +1,5 @@
 /** The list of jobs: totals, slots, experiments, filters, live rows, and actions on many jobs at once. */
+import { me } from "../shared/account.js";
 import { call, experimentUrl } from "../shared/api.js";
 import { byId, h, patchChildren, setText } from "../shared/dom.js";
 import { percent } from "../shared/format.js";
@@ -30,6 +31,7 @@ async function showJobs() {
   next = answer.next;
   answer.items.forEach((job) => states.set(job.id, job.state));
   table.show(answer.items);
+  filters.offerOwners([...answer.items.map(({ owner }) => owner), (await me.catch(() => null))?.person ?? null]);
   const none = answer.items.length === 0;
   byId("job-table").hidden = none;
   byId("nothing-yet").hidden = !none || filters.isFiltered;

@@ -7,6 +7,10 @@ export interface AttemptPublic {
   replayed_steps: number | null; world_size: number | null; devices: string[]; next_try_at: string | null;
   reason: string | null; args: string[] | null; faults: FaultPublic[];
 }
+export interface AuditPublic {
+  id: number; at: string | null; person: string | null; token_id: string | null; via: string; address: string;
+  action: string; target: string; status: number; detail: string;
+}
 export interface BuiltIn { name: string; size: string; title: string; jobs: number; definition: Record<string, any>; }
 export interface Bundle { id: string; bytes: number; }
 export interface ChaosPublic { attempt: number; fault: string; rank: number | null; }
@@ -23,7 +27,7 @@ export interface ConfigurationPublic {
 export interface CurvePublic { job: string; name: string; points: ([number, number | null, number, number | null])[]; }
 export interface DevicePublic {
   name: string; device: string; index: number; model: string | null; memory: number | null; uuid: string | null;
-  title: string; job: string | null; job_name: string | null; job_state: string | null;
+  title: string; held: boolean; job: string | null; job_name: string | null; job_state: string | null;
 }
 export interface DeviceUsagePublic {
   utilization_percent: number | null; memory_used_bytes: number | null; memory_total_bytes: number | null;
@@ -48,14 +52,14 @@ export interface ExperimentCreate {
   repeats?: number; seed_option?: string | null; measure?: (string | Measure)[]; sequential?: boolean;
 }
 export interface ExperimentPublic {
-  id: string; number: number; name: string; title: string; command: string | null; created_at: string | null;
-  over: boolean; jobs: number; states: Record<string, number>; definition: Record<string, any>;
-  machine: Record<string, any>; notes: string[]; parameters: string[]; measures: string[]; rows: Row[];
-  trials: TrialPublic[];
+  id: string; number: number; name: string; owner: string | null; title: string; command: string | null;
+  created_at: string | null; over: boolean; jobs: number; states: Record<string, number>;
+  definition: Record<string, any>; machine: Record<string, any>; notes: string[]; parameters: string[];
+  measures: string[]; rows: Row[]; trials: TrialPublic[];
 }
 export interface ExperimentSummary {
-  id: string; number: number; name: string; title: string; command: string | null; created_at: string | null;
-  over: boolean; jobs: number; states: Record<string, number>;
+  id: string; number: number; name: string; owner: string | null; title: string; command: string | null;
+  created_at: string | null; over: boolean; jobs: number; states: Record<string, number>;
 }
 export type Fault = "kill" | "stop" | "crash" | "raise" | "hang" | "oom" | "agent" | "keeper" | "corrupt-snapshot";
 export interface FaultPublic { at: string | null; fault: string | null; rank: number | null; snapshot: number | null; }
@@ -85,15 +89,15 @@ export interface JobPublic {
   launch: "auto" | "torchrun" | "process"; links: "preferred" | "required" | "avoided"; priority: number;
   after: string[]; max_failures: number; hang_timeout: number | null; time_limit: number | null;
   snapshot: SnapshotPolicyOptions; warm: boolean; watch: string[]; on_restart: string[]; continue_from: string | null;
-  exclude: string[]; gitignore: boolean; keep_links: boolean; id: string; number: number; name: string; state: string;
-  phase: string | null; intent: string; attempt: number; world_size: number | null; ranks: RankRange; devices: string[];
-  epoch: number | null; epochs: number | null; step: number | null; steps: number | null; progress: number | null;
-  eta_seconds: number | null; steps_per_second: number | null; restarts: number; outcome: Record<string, any> | null;
-  next_try_at: string | null; queue_position: number | null; waiting_for: string | null; target: Target;
-  code: Record<string, string>; snapshot_step: number | null; checkpoints: CheckpointPublic[];
-  estimated_step: number | null; estimated_epoch: number | null; notice: string | null; created_at: string | null;
-  started_at: string | null; ended_at: string | null; goodput: number | null; version: number; python: string;
-  warnings: string[]; experiment_id: string | null;
+  exclude: string[]; gitignore: boolean; keep_links: boolean; id: string; number: number; name: string;
+  owner: string | null; state: string; phase: string | null; intent: string; attempt: number; world_size: number | null;
+  ranks: RankRange; devices: string[]; epoch: number | null; epochs: number | null; step: number | null;
+  steps: number | null; progress: number | null; eta_seconds: number | null; steps_per_second: number | null;
+  restarts: number; outcome: Record<string, any> | null; next_try_at: string | null; queue_position: number | null;
+  waiting_for: string | null; target: Target; code: Record<string, string>; snapshot_step: number | null;
+  checkpoints: CheckpointPublic[]; estimated_step: number | null; estimated_epoch: number | null; notice: string | null;
+  created_at: string | null; started_at: string | null; ended_at: string | null; goodput: number | null;
+  version: number; python: string; warnings: string[]; experiment_id: string | null;
 }
 export type JobState = "queued" | "starting" | "running" | "recovering" | "succeeded" | "failed" | "cancelled";
 export interface JobUsage {
@@ -111,6 +115,7 @@ export interface MachineSample {
   devices: GpuSample[];
 }
 export interface Match { offset: number; line_offset: number; text: string; }
+export interface Me { person: string; scope: Scope; via: Via; expires_at: string | null; private_jobs: boolean; }
 export interface Measure {
   metric: string; take?: "last" | "min" | "max" | "mean";
   relative_to?: Record<string, string | number | boolean | null> | null; title?: string | null;
@@ -155,6 +160,7 @@ export interface Row {
   parameters: Record<string, string | number | boolean | null>; trials: number[]; values: (number | null)[];
   spread: ([number, number] | null)[];
 }
+export type Scope = "read" | "submit" | "admin";
 export interface SearchPage { items: Match[]; next: number | null; size: number; }
 export interface SlotCount { held: number; total: number; }
 export interface SnapshotList { items: SnapshotPublic[]; next: string | null; policy: string | null; }
@@ -174,6 +180,15 @@ export interface TimeBreakdown {
   goodput: number | null; seconds: Record<TimeCategory, number>; intervals: IntervalPublic[];
 }
 export type TimeCategory = "queued" | "waiting" | "starting" | "training" | "saving" | "replayed";
+export interface TokenCreate { person: string; scope?: Scope; expires_in?: number | null; note?: string; }
+export interface TokenCreated {
+  id: string; person: string; scope: Scope; note: string; created_by: string; created_at: string | null;
+  expires_at: string | null; revoked_at: string | null; last_used_at: string | null; valid: boolean; token: string;
+}
+export interface TokenPublic {
+  id: string; person: string; scope: Scope; note: string; created_by: string; created_at: string | null;
+  expires_at: string | null; revoked_at: string | null; last_used_at: string | null; valid: boolean;
+}
 export interface TrialPublic {
   job: string; number: number; name: string; state: string; intent: string; parameters: Record<string, any>;
   repeat: number; seconds: number | null; restarts: number; outcome: Record<string, any> | null;
@@ -184,13 +199,14 @@ export interface UsagePublic {
   devices: GpuUsage[];
 }
 export interface UsageSeries { attempt: number; rank: number; points: UsagePublic[]; }
+export type Via = "token" | "browser" | "socket";
 export type Value = string | number | boolean | null;
 /** By method and path below /api/v1: values of the path and the query, the JSON body, the answer. */
 export interface Routes {
   "POST /jobs": { values: {}; body: JobCreate; answer: JobPublic; }
   "GET /jobs": {
-    values: { state?: Value; name?: Value; q?: Value; experiment?: Value; limit?: Value; cursor?: Value; };
-    answer: Page<JobPublic>;
+    values: { state?: Value; name?: Value; q?: Value; experiment?: Value; owner?: Value; limit?: Value; cursor?: Value;
+    }; answer: Page<JobPublic>;
   }
   "GET /jobs/{job_id}": { values: { job_id: Value; }; answer: JobPublic; }
   "PATCH /jobs/{job_id}": { values: { job_id: Value; }; body: JobPatch; answer: JobPublic; }
@@ -263,4 +279,9 @@ export interface Routes {
   "POST /disk/prune": { values: {}; body: PruneRequest; answer: PruneResult; }
   "POST /disk/retry-deletions": { values: {}; answer: null; }
   "GET /events": { values: { job?: string[]; log?: string[]; last_event_id?: Value; }; answer: null; }
+  "GET /me": { values: {}; answer: Me; }
+  "GET /tokens": { values: { limit?: Value; cursor?: Value; }; answer: Page<TokenPublic>; }
+  "POST /tokens": { values: {}; body: TokenCreate; answer: TokenCreated; }
+  "DELETE /tokens/{token_id}": { values: { token_id: Value; }; answer: null; }
+  "GET /audit": { values: { person?: Value; limit?: Value; cursor?: Value; }; answer: Page<AuditPublic>; }
 }

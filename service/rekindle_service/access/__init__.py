@@ -1,0 +1,1 @@
+"""Who may do what: people and their tokens, browser sessions, limits, and the audit log."""

@@ -1,0 +1,25 @@
+/** Who is signed in, and signing out. */
+import { call, messageOf, signIn, warn } from "./api.js";
+import { byId, setText } from "./dom.js";
+
+/** The person of this browser; asked for once per page. */
+export const me = call("GET /me");
+
+/** End the session on the server, too: a copy of the cookie is worth nothing afterwards. */
+async function signOut() {
+  const response = await fetch("/logout", { method: "POST", cache: "no-store" });
+  if (!response.ok && response.status !== 401) throw new Error(`the server answered with status ${response.status}`);
+  signIn();
+}
+
+/** @param {Awaited<typeof me>} person */
+function show({ person, scope, via }) {
+  const label = byId("person");
+  setText(label, scope === "submit" ? person : `${person} (${scope})`);
+  label.title = `Signed in as ${person}, scope ${scope}`;
+  label.hidden = false;
+  byId("sign-out").hidden = via !== "browser";
+}
+
+byId("sign-out").addEventListener("click", () => signOut().catch((error) => setText(byId("person"), messageOf(error))));
+me.then(show).catch(warn("your name"));

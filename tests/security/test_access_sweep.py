@@ -1,0 +1,295 @@
+"""Every route with every kind of person: what is not theirs stays unknown, what they may not change stays as it is."""
+
+import itertools
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi.routing import iter_route_contexts
+from starlette.testclient import TestClient
+
+from api_server import TOKEN, ApiServer, api_server
+from rekindle.contract.files import write_json
+from rekindle.contract.outcome import Outcome, OutcomeClass
+from rekindle.contract.run_dir.journal import Journal, RecordType
+from rekindle.contract.states import JobState
+from rekindle_service.access.limits import RateLimit
+from rekindle_service.access.permissions import Scope, changes_something
+from rekindle_service.api.middleware.auth import OPEN_ROUTES
+
+SECRET = "annas-secret"  # in everything of anna's that has a text
+METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
+REFUSED = {"nobody": 401, "wrong": 401, "expired": 401, "revoked": 401}
+BODIES: dict[str, Any] = {
+    "PATCH /api/v1/jobs/{job_id}": {"priority": 3},
+    "POST /api/v1/jobs/{job_id}/chaos": {"fault": "kill"},
+    "POST /api/v1/tokens": {"person": "eve", "scope": "admin"},
+}
+NEEDED = {"/api/v1/jobs/{job_id}/code/differences": {"other": "JOB"}, "search": {"q": SECRET}}
+ADMINS = {("GET", "/api/v1/audit"), ("HEAD", "/api/v1/audit"), ("POST", "/api/v1/tokens")}
+STREAM = "/api/v1/events"
+
+
+@dataclass
+class Lab:
+    """Anna's finished job and her experiment, and the headers of everybody who may come."""
+
+    server: ApiServer
+    code: Path
+    people: dict[str, dict[str, str]] = field(default_factory=dict)
+    job: dict[str, Any] = field(default_factory=dict)
+    experiment: dict[str, Any] = field(default_factory=dict)
+
+    def token(self, person: str, scope: Scope, **options: Any) -> str:
+        return self.server.state.access.tokens.create(person, scope, "root", **options).secret
+
+    def request(self, person: str, method: str, path: str, **options: Any) -> Any:
+        return self.server.stranger.request(method, path, headers=self.people[person], **options)
+
+
+def bearer(token: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {token}"}
+
+
+@contextmanager
+def lab(root: Path, private: bool) -> Iterator[Lab]:
+    (root / "code").mkdir(parents=True)
+    with api_server(root, private_jobs=private) as server:
+        found = Lab(server, root / "code")
+        found.people = {
+            "nobody": {},
+            "wrong": bearer("rk_wrong"),
+            "expired": bearer(found.token("bob", Scope.ADMIN, seconds=1e-9)),
+            "revoked": bearer(_revoked(found)),
+            "reader": bearer(found.token("bob", Scope.READ)),
+            "other": bearer(found.token("bob", Scope.SUBMIT)),
+            "owner": bearer(found.token("anna", Scope.SUBMIT)),
+            "own reader": bearer(found.token("anna", Scope.READ)),
+            "admin": bearer(TOKEN),
+        }
+        _fill(found)
+        yield found
+
+
+def _revoked(found: Lab) -> str:
+    new = found.server.state.access.tokens.create("bob", Scope.ADMIN, "root")
+    found.server.state.access.tokens.revoke(new.row.id)
+    return new.secret
+
+
+def _fill(found: Lab) -> None:
+    (found.code / "train.py").write_text(f"print('{SECRET}')\n")
+    body = {"name": SECRET, "script": "train.py", "code": {"path": str(found.code)}, "device": "cpu"}
+    answer = found.request("owner", "POST", "/api/v1/jobs", json=body)
+    assert answer.status_code == 201, answer.text
+    found.job = answer.json()
+    base = {key: value for key, value in body.items() if key != "name"}
+    request = {"name": SECRET, "base": base, "matrix": {"--lr": [1]}}
+    answer = found.request("owner", "POST", "/api/v1/experiments", json=request)
+    assert answer.status_code == 201, answer.text
+    found.experiment = answer.json()
+    run_dir = found.server.run_dir(found.job)
+    written = Journal(run_dir.journal)
+    written.write(RecordType.ATTEMPT_STARTED, attempt=1, run=1, world_size=1, devices=["cpu:0"])
+    outcome = Outcome(OutcomeClass.USER_ERROR, SECRET).to_json()
+    written.write(RecordType.ATTEMPT_ENDED, attempt=1, outcome=outcome, last_step=1, snapshot_step=None)
+    rank = run_dir.attempt(1).rank(0)
+    rank.root.mkdir(parents=True)
+    rank.log("stdout").write_text(f"{SECRET}\n")
+    write_json(rank.root / "error.json", {"message": SECRET})
+    found.server.move(found.job, JobState.STARTING, JobState.RUNNING, devices=["cpu:0"], run=1, attempt=1)
+
+
+def routes(found: Lab) -> list[tuple[str, str, str]]:
+    """Template, method and path of every route, with anna's job and experiment in the path."""
+    values = {"job_id": found.job["id"], "experiment_id": found.experiment["id"], "rank": "0", "step": "1"}
+    values |= {"token_id": "abcdefghij", "path:path": "shared/api.js"}
+    every = []
+    for context in iter_route_contexts(found.server.app.routes):
+        path = context.path
+        for name, value in values.items():
+            path = path.replace("{" + name + "}", value)
+        methods = set(context.methods or {"GET"}) & set(METHODS)
+        every += [(context.path, method, path) for method in sorted(methods)]
+    assert len(every) > 50
+    return every
+
+
+def query(found: Lab, template: str) -> dict[str, str]:
+    needed = next((values for part, values in NEEDED.items() if part in template), {})
+    return {name: found.job["id"] if value == "JOB" else value for name, value in needed.items()}
+
+
+def sweep(found: Lab, person: str) -> Iterator[tuple[str, str, Any]]:
+    for template, method, path in routes(found):
+        if (method, path) in OPEN_ROUTES or (template == STREAM and REFUSED.get(person) is None):
+            continue
+        body = BODIES.get(f"{method} {template}")
+        answer = found.request(person, method, path, json=body, params=query(found, template))
+        yield template, method, answer
+
+
+@pytest.mark.parametrize("private", [False, True])
+def test_every_route_refuses_what_a_person_may_not_do(tmp_path: Path, private: bool) -> None:
+    with lab(tmp_path, private) as found:
+        before = found.server.state.store.job(found.job["id"])
+        for person, (template, method, answer) in itertools.chain.from_iterable(
+            ((each, row) for row in sweep(found, each)) for each in found.people if each not in ("owner", "admin")
+        ):
+            where = (person, method, template, answer.status_code, answer.text[:200])
+            if person in REFUSED:
+                assert answer.status_code in (401, 429), where
+            elif "{job_id}" in template and template.startswith("/api/"):
+                _check_foreign_job(person, method, template, answer, private, where)
+            elif (changes_something(method, template) and "reader" in person) or (method, template) in ADMINS:
+                assert answer.status_code == 403, where
+            if person not in REFUSED and private and not person.startswith("own"):
+                _check_nothing_shown(found, answer, where)
+        assert found.server.state.store.job(found.job["id"]) == before
+        assert [row.person for row in found.server.state.access.tokens.all("eve")] == []
+
+
+def _check_foreign_job(person: str, method: str, template: str, answer: Any, private: bool, where: Any) -> None:
+    changes = changes_something(method, template.replace("{job_id}", "a").replace("{rank}", "0"))
+    if changes and "reader" in person:
+        assert answer.status_code == 403, where
+    elif private and not person.startswith("own"):
+        assert answer.status_code == 404, where
+    elif changes:
+        assert (answer.status_code, answer.json()["type"]) == (403, "/problems/not-owner"), where
+    else:
+        assert answer.status_code not in (401, 403), where
+
+
+def _check_nothing_shown(found: Lab, answer: Any, where: Any) -> None:
+    shown = answer.text.replace(f"no job '{found.job['id']}'", "").replace(found.experiment["id"], "E", 1)
+    assert SECRET not in shown, where
+    assert f'"{found.job["id"]}"' not in shown, where
+
+
+def test_the_owner_and_the_administrator_reach_everything(tmp_path: Path) -> None:
+    with lab(tmp_path, private=True) as found:
+        for person in ("owner", "admin"):
+            for path in ("", "/attempts", "/events", "/ranks", "/ranks/0/log", "/logs.zip", "/configuration"):
+                answer = found.request(person, "GET", f"/api/v1/jobs/{found.job['id']}{path}")
+                assert answer.status_code == 200, (person, path, answer.text)
+            assert found.request(person, "GET", f"/api/v1/experiments/{found.experiment['id']}").status_code == 200
+            listed = found.request(person, "GET", "/api/v1/jobs", params={"owner": "anna"}).json()["items"]
+            assert {job["owner"] for job in listed} == {"anna"}
+        patched = found.request("owner", "PATCH", f"/api/v1/jobs/{found.job['id']}", json={"priority": 5})
+        assert patched.json()["priority"] == 5
+
+
+def test_nothing_of_a_private_job_gets_into_another_ones(tmp_path: Path) -> None:
+    with lab(tmp_path, private=True) as found:
+        archive = _archive(found.code)
+        bundle = found.request("owner", "POST", "/api/v1/bundles", content=archive).json()["id"]
+        home = found.server.state.home
+        body = {"script": "train.py", "device": "cpu"}
+        mine = {"code": {"path": str(found.code)}}
+        tries = {
+            "code.bundle": {"code": {"bundle": bundle}},
+            "after": {**mine, "after": [found.job["id"]]},
+            "continue_from": {**mine, "continue_from": found.job["id"]},
+            "code.path": {"code": {"path": str(home.run_dir(found.job["id"]).code)}},
+        }
+        for name, fields in tries.items():
+            answer = found.request("other", "POST", "/api/v1/jobs", json={**body, **fields})
+            assert answer.status_code == 422, (name, answer.text)
+            assert [error["field"] for error in answer.json()["errors"]] == [name], answer.text
+        assert (
+            found.request("owner", "POST", "/api/v1/jobs", json={**body, "code": {"bundle": bundle}}).status_code == 201
+        )
+        assert found.request("other", "POST", "/api/v1/bundles", content=archive).status_code == 200
+        assert (
+            found.request("other", "POST", "/api/v1/jobs", json={**body, "code": {"bundle": bundle}}).status_code == 201
+        )
+
+
+def _archive(code: Path) -> bytes:
+    import io
+    import tarfile
+
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as archive:
+        archive.add(code / "train.py", "train.py")
+    return packed.getvalue()
+
+
+def test_an_idempotency_key_of_one_person_never_returns_the_job_of_another(tmp_path: Path) -> None:
+    with lab(tmp_path, private=False) as found:
+        body = {"script": "train.py", "device": "cpu", "code": {"path": str(found.code)}}
+        jobs = {}
+        for person in ("owner", "other", "admin", "owner"):
+            headers = {**found.people[person], "Idempotency-Key": "same"}
+            answer = found.server.stranger.post("/api/v1/jobs", json=body, headers=headers)
+            jobs.setdefault(person, answer.json())
+            assert answer.json()["id"] == jobs[person]["id"]
+        assert len({job["id"] for job in jobs.values()}) == 3
+        assert [jobs[person]["owner"] for person in ("owner", "other")] == ["anna", "bob"]
+
+
+def test_the_event_stream_names_only_what_may_be_read_and_ends_with_the_token(tmp_path: Path) -> None:
+    with lab(tmp_path, private=True) as found:
+        tokens = found.server.state.access.tokens
+        bob = next(row for row in tokens.all("bob") if row.scope == "submit")
+        store, lines = found.server.state.store, []
+        own = store.job(found.job["id"])
+        assert own is not None
+        with found.server.stranger.stream(
+            "GET", STREAM, headers=found.people["other"], params={"last_event_id": 0}
+        ) as stream:
+            found.request("other", "POST", "/api/v1/jobs", json={"recipe": "single", "device": "cpu", "name": "of-bob"})
+            tokens.revoke(bob.id)
+            lines = list(stream.iter_lines())
+        text = "\n".join(lines)
+        assert "event: hello" in text
+        assert SECRET not in text
+        assert found.job["id"] not in text
+        followed = found.request("reader", "GET", STREAM, params={"job": found.job["id"]})
+        assert followed.status_code == 404
+
+
+def test_private_slots_show_that_they_are_held_and_not_by_whom(tmp_path: Path) -> None:
+    with lab(tmp_path, private=True) as found:
+        [held, *_] = found.request("other", "GET", "/api/v1/devices").json()["items"]
+        assert (held["held"], held["job"], held["job_name"]) == (True, None, None)
+        metrics = found.request("other", "GET", "/metrics").text
+        assert 'rekindle_slots{device="cpu",state="held"} 1.0' in metrics
+        assert found.job["id"] not in metrics
+        assert found.job["id"] in found.request("owner", "GET", "/metrics").text
+
+
+def test_a_token_ends_by_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with lab(tmp_path, private=False) as found:
+        secret = found.token("carl", Scope.READ, seconds=60)
+        assert found.server.stranger.get("/api/v1/me", headers=bearer(secret)).status_code == 200
+        later = time.time() + 61
+        monkeypatch.setattr(time, "time", lambda: later)
+        assert found.server.stranger.get("/api/v1/me", headers=bearer(secret)).status_code == 401
+
+
+def test_requests_of_one_person_are_limited_and_those_of_others_are_not(tmp_path: Path) -> None:
+    with lab(tmp_path, private=False) as found:
+        found.server.state.access.requests = RateLimit(rate=0.001, burst=5)
+        answers = [found.request("owner", "GET", "/api/v1/me") for _ in range(6)]
+        assert [answer.status_code for answer in answers] == [200] * 5 + [429]
+        assert int(answers[-1].headers["Retry-After"]) > 0
+        assert "anna sends more requests than the setting request_rate allows" in answers[-1].json()["detail"]
+        assert found.request("other", "GET", "/api/v1/me").status_code == 200
+
+
+def test_clients_get_what_they_may(tmp_path: Path) -> None:
+    """The page asks for this to know what to offer."""
+    with lab(tmp_path, private=True) as found:
+        me = {person: found.request(person, "GET", "/api/v1/me").json() for person in ("reader", "owner", "admin")}
+        assert [(me[person]["person"], me[person]["scope"]) for person in ("reader", "owner")] == [
+            ("bob", "read"),
+            ("anna", "submit"),
+        ]
+        assert me["admin"]["scope"] == "admin"
+        assert isinstance(found.server.stranger, TestClient)
