@@ -18,6 +18,7 @@ from rekindle_service.config.home import Home
 from rekindle_service.experiments.matrix import Trial
 from rekindle_service.experiments.submitter import submit_jobs
 from rekindle_service.jobs import submission_record
+from rekindle_service.jobs.idempotency import IdempotencyKey
 from rekindle_service.jobs.packaging.git_checkout import check_out
 from rekindle_service.jobs.submitter import Submitter
 from rekindle_service.retention.deletions import Deletions
@@ -25,6 +26,8 @@ from rekindle_service.scheduler.reconciler import Reconciler
 from rekindle_service.scheduler.recovery import recover_on_startup
 from rekindle_service.scheduler.run_sync import RunSync
 from rekindle_service.store import StorageError
+
+KEY = IdempotencyKey("key", "digest")
 
 
 @pytest.fixture
@@ -133,7 +136,7 @@ def test_an_older_database_loses_no_job_that_was_submitted_since(home, store):
     store.transition(gone.id, JobState.CANCELLED, expected={JobState.QUEUED}, reason="test")
     store.delete_job(gone.id)
     shutil.rmtree(home.run_dir(gone.id).root)
-    waiting = submitter.submit(asked(), "key")
+    waiting = submitter.submit(asked(), KEY)
     started = submitter.submit(asked())
     sent_off(home, started)
     store = replace_database(home, store, older)
@@ -144,9 +147,10 @@ def test_an_older_database_loses_no_job_that_was_submitted_since(home, store):
     assert (rows[waiting.id].intent, rows[before.id].intent) == (JobIntent.HOLD, JobIntent.RUN)
     assert "was made again from its run directory. It has never started and is held" in rows[waiting.id].notice
     assert rows[started.id].state is JobState.STARTING
+    assert rows[waiting.id].request_digest == "digest"
     assert (recovered.held, recovered.started) == ([waiting.id], [started.id])
     submitter = a_submitter(home, store)
-    assert submitter.submit(asked(), "key").id == waiting.id
+    assert submitter.submit(asked(), KEY).id == waiting.id
     assert submitter.submit(asked()).number == 5
     store.close()
 
@@ -178,7 +182,7 @@ def test_experiments_are_rebuilt_with_their_trials_in_order(home, store):
     definition = {"sequential": True, "measure": []}
     made = an_experiment("exp0000001", definition=definition, owner="ada", notes=["none"])
     trials = [(Trial({"--lr": rate}, 0), asked()) for rate in (0.1, 0.01)]
-    submit_jobs(submitter, made, trials, "key")
+    submit_jobs(submitter, made, trials, KEY)
     first = {job.id: (job.number, job.trial, job.run_after) for job in store.experiments.jobs(made.id)}
     store = lose_database(home, store)
     recovered = recover_on_startup(home, store)
