@@ -93,6 +93,10 @@ WHILE_HELD = {
 }
 
 AT_THE_END = {
+    "rekindle token create anna --expires 90d --note laptop": Ends("valid until"),
+    "rekindle token list": Ends("laptop"),
+    "rekindle token revoke anna": Ends("is revoked"),
+    "rekindle audit --person anna": Ends("ACTION"),
     "rekindle wait digits": Ends("digits succeeded"),
     "rekindle delete --yes digits": Ends("is deleted"),
 }
