@@ -20,6 +20,7 @@ from rekindle.contract.states import JobState
 from rekindle_service.config.home import Home
 from rekindle_service.experiments.matrix import Trial
 from rekindle_service.experiments.submitter import submit_jobs
+from rekindle_service.jobs.idempotency import IdempotencyKey
 from rekindle_service.jobs.submitter import Submitter
 from rekindle_service.scheduler.recovery import recover_on_startup
 from rekindle_service.store import CorruptDatabaseError, StorageError, Store, UnknownCommitError
@@ -233,14 +234,15 @@ def test_a_job_whose_commit_was_not_confirmed_keeps_its_directory(
     with proxy(cluster.socket, tmp_path) as lose_commit:
         store = open_store(tmp_path, url.replace(str(cluster.socket.parent), str(tmp_path)))
         submitter = Submitter(store, home, cpu_machine(2), check_python=lambda _: None, checkout=lambda *_: None)
+        key = IdempotencyKey("key", "digest of the request")
         for part, name in ((store, "add_job"), (store.experiments, "add")):
             monkeypatch.setattr(part, name, after(lose_commit.set, getattr(part, name)))
         with pytest.raises(UnknownCommitError, match="connection was lost"):
-            submitter.submit(a_submission(code), "key")
-        repeated = submitter.submit(a_submission(code), "key")
+            submitter.submit(a_submission(code), key)
+        repeated = submitter.submit(a_submission(code), key)
         assert repeated.number == 1
         trials = [(Trial({}, 0), a_submission(code))]
-        experiment = an_experiment("exp1", definition={"sequential": False})
+        experiment = an_experiment("exp0000001", definition={"sequential": False})
         with pytest.raises(UnknownCommitError):
             submit_jobs(submitter, experiment, trials)
         recover_on_startup(home, store)
