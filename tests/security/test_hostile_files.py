@@ -107,6 +107,7 @@ class HostileRun:
         job = self.server.submit(self._code, name="hostile")
         run_dir = self.server.run_dir(job)
         self.server.move(job, JobState.STARTING, run=1, devices=["cpu:0"])
+        self.reconciler.reconcile()  # so that it has a keeper when its ranks run
         journal = Journal(run_dir.journal)
         for kind in _FIRST:
             journal.write(kind, **_RECORDS[kind])
