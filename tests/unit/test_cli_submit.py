@@ -195,7 +195,17 @@ def test_options_of_the_snapshot_policy_are_sent_as_part_of_it() -> None:
 def test_every_option_of_a_job_has_an_option_on_the_command_line() -> None:
     command: Any = get_command(app)
     names = {parameter.name for parameter in command.commands["submit"].params}
-    given_otherwise = {"kind", "target", "args", "env_from", "min_ranks", "max_ranks", "snapshot", "keep_last", "warnings"}
+    given_otherwise = {
+        "kind",
+        "target",
+        "args",
+        "env_from",
+        "min_ranks",
+        "max_ranks",
+        "snapshot",
+        "keep_last",
+        "warnings",
+    }
     options = {field.name for field in (*dataclasses.fields(JobSpec), *dataclasses.fields(SnapshotPolicy))}
     assert options - names == given_otherwise | {"nodes"}  # more than one machine: the API and Slurm alone
 
