@@ -75,7 +75,7 @@ def test_a_removed_file_is_noticed_by_a_check_without_any_change(store, tmp_path
 
 @contextmanager
 def refusals_suppressed():
-    """Who uses the file at the very moment at which it goes away may be refused, with nothing lost or called damaged."""
+    """Who uses the file at the very moment at which it goes away may be refused, with nothing lost."""
     try:
         yield
     except StorageError as error:
