@@ -16,6 +16,7 @@ from rekindle.contract.processes import die_with_parent, set_process_name
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.keeper import process_agent
 from rekindle.keeper.agent import run_warm
+from rekindle.keeper.torchrun.node_plan import NodePlan
 
 _INTERFACE_VARIABLES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
 
@@ -32,8 +33,19 @@ class _Standby:
 class AgentLauncher:
     """The keeper's only way to start ranks, by torchrun or alone. The keeper must be single-threaded when it forks."""
 
-    def __init__(self, run_dir: RunDir, launch: LaunchMode, world_size: int, close: Callable[[], None]) -> None:
-        """``close`` closes in a forked child what only the keeper may keep open."""
+    def __init__(
+        self,
+        run_dir: RunDir,
+        launch: LaunchMode,
+        world_size: int,
+        close: Callable[[], None],
+        cluster: bool = False,
+    ) -> None:
+        """``close`` closes in a forked child what only the keeper may keep open.
+
+        ``cluster``: the job runs on nodes of a cluster; ``world_size`` is then the number of ranks of this node, and
+        every start needs its ``NodePlan``.
+        """
         self._run_dir, self._world_size, self._close = run_dir, world_size, close
         self._is_process = launch is LaunchMode.PROCESS
         self._standby: _Standby | None = None
@@ -43,7 +55,7 @@ class AgentLauncher:
         """Pid of the agent that waits for the next attempt, which must not be killed with this one."""
         return None if self._standby is None else self._standby.pid
 
-    def start_warm(self, attempt: int, environment: dict[str, str]) -> int:
+    def start_warm(self, attempt: int, environment: dict[str, str], plan: NodePlan | None = None) -> int:
         """Release the agent that waits for ``attempt``, or a new one; its pid."""
         if self._standby is None or self._standby.attempt != attempt or not _runs(self._standby.pid):
             self.discard()
@@ -56,7 +68,7 @@ class AgentLauncher:
             latch.write(json.dumps(begin).encode() + b"\n")
         return agent.pid
 
-    def start_cold(self, attempt: int, environment: dict[str, str]) -> int:
+    def start_cold(self, attempt: int, environment: dict[str, str], plan: NodePlan | None = None) -> int:
         """Start an agent in a fresh interpreter; its pid. One that waits in a fork will never be needed again."""
         self.discard()
         # PYTHONSAFEPATH: the user's directory must not shadow the standard library for torchrun and the wrapper; the

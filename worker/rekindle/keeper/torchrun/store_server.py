@@ -16,6 +16,7 @@ import struct
 import sys
 import threading
 import traceback
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import timedelta
 from typing import NoReturn
@@ -39,10 +40,10 @@ class StoreStartError(Exception):
     """The store's process ended before it served; the reason is in the agent's log."""
 
 
-def start_store_server() -> int:
-    """Fork the store's process, which ends with this one; returns its port on ``HOST``. Call it while single-threaded.
+def start_store_server(host: str = HOST, allowed: Sequence[str] = ()) -> int:
+    """Fork the store's process, which ends with this one; returns its port on ``host``. Call it while single-threaded.
 
-    Raises StoreStartError.
+    ``allowed``: IPv4 addresses of other machines whose ranks may connect, too. Raises StoreStartError.
     """
     parent = os.getpid()
     reader, writer = os.pipe()
