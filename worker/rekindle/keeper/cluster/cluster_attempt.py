@@ -237,7 +237,7 @@ class ClusterAttempt:
             case RecordWritten():
                 self._record(part, message)
             case UsageTaken():
-                self._usage.add(part.number, message.sample)
+                self._usage.add(part.number, message.sample, self._live_numbers())
             case Proposal():
                 part.proposal = message.ending
             case Stalled():
@@ -250,6 +250,9 @@ class ClusterAttempt:
                 part.is_quiet = True
             case NodeResult():
                 part.result = message
+
+    def _live_numbers(self) -> list[int]:
+        return [part.number for part in self._parts if not part.is_lost and part.proposal is None]
 
     def _record(self, part: _Part, message: RecordWritten) -> None:
         if message.type == RecordType.RANKS_RUNNING:

@@ -1,4 +1,4 @@
-"""Attempts on the nodes of an allocation: as many as answer, chosen anew for each attempt."""
+"""Attempts on the nodes of an allocation: as many as answer, chosen again for each attempt."""
 
 import time
 
