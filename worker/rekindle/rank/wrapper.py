@@ -170,4 +170,4 @@ class _Record:
         write_json(self._rank_dir.status, now.to_json(), durable=False)
 
     def _notify(self, message_type: MessageType) -> None:
-        notify(self._run_dir, ControlMessage(message_type, self._env.attempt, self._env.rank))
+        notify(self._run_dir, ControlMessage(message_type, self._env.attempt, self._env.rank), self._env.node)
