@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+from rekindle.contract.node_peers import NodePeers
 from rekindle.contract.run_dir.paths import AttemptDir, RankDir, RunDir
 
 JOB_ID = "REKINDLE_JOB_ID"
@@ -16,7 +17,7 @@ GENERATION = "REKINDLE_GENERATION"
 SNAPSHOT_POLICY = "REKINDLE_SNAPSHOT_POLICY"
 DEVICES_PER_RANK = "REKINDLE_DEVICES_PER_RANK"
 NODE = "REKINDLE_NODE"
-NODE_ADDRESSES = "REKINDLE_NODE_ADDRESSES"
+NODE_PEERS = "REKINDLE_NODE_PEERS"
 NODE_PLAN = "REKINDLE_NODE_PLAN"  # of an agent on a cluster only: its ``NodePlan`` as JSON
 FAILURE_STATS = "REKINDLE_PAST_FAILURES"
 PRIVATE_TMP = "REKINDLE_KEEPER_TMP"  # of the keeper only: the directory that it makes, and removes at its end
@@ -85,7 +86,7 @@ class RankEnv:
     failures: FailureStats
     devices_per_rank: int = 1
     node: int | None = None  # number of the machine in the attempt; None where the job has only one
-    node_addresses: tuple[str, ...] = ()  # of all machines of the attempt, where only these may connect to a rank
+    node_peers: NodePeers | None = None  # the machines of the attempt, where only these may connect to a rank
 
     @classmethod
     def read(cls, environment: Mapping[str, str]) -> Self:
@@ -105,7 +106,7 @@ class RankEnv:
             failures=FailureStats.from_text(environment.get(FAILURE_STATS, "")),
             devices_per_rank=int(environment.get(DEVICES_PER_RANK, "1")),
             node=int(node) if (node := environment.get(NODE)) is not None else None,
-            node_addresses=tuple(environment.get(NODE_ADDRESSES, "").split()),
+            node_peers=NodePeers.from_text(environment.get(NODE_PEERS, "")),
         )
 
     @property
