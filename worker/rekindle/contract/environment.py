@@ -83,6 +83,7 @@ class RankEnv:
     failures: FailureStats
     devices_per_rank: int = 1
     node: int | None = None  # number of the machine in the attempt; None where the job has only one
+    group_rank: int = 0  # number of the torchrun agent that started this rank, one on each machine
 
     @classmethod
     def read(cls, environment: Mapping[str, str]) -> Self:
@@ -102,6 +103,7 @@ class RankEnv:
             failures=FailureStats.from_text(environment.get(FAILURE_STATS, "")),
             devices_per_rank=int(environment.get(DEVICES_PER_RANK, "1")),
             node=int(node) if (node := environment.get(NODE)) is not None else None,
+            group_rank=int(environment.get("GROUP_RANK", "0")),
         )
 
     @property
