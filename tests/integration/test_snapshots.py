@@ -455,7 +455,7 @@ def test_a_disk_that_does_not_give_a_snapshot_now_ends_the_attempt_and_costs_no_
 ):
     save(snapshots, 10, 20)
 
-    def fail(*args):
+    def fail(*args, **options):
         raise OSError(number, os.strerror(number))
 
     with monkeypatch.context() as patch:
@@ -471,11 +471,11 @@ def test_a_disk_that_comes_back_is_waited_for(snapshots, folder, monkeypatch, ca
     save(snapshots, 10, 20)
     verify_file, tries = directory._verify_file, []
 
-    def fail_once(*args):
+    def fail_once(*args, **options):
         tries.append(args)
         if len(tries) == 1:
             raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
-        return verify_file(*args)
+        return verify_file(*args, **options)
 
     monkeypatch.setattr(directory, "_verify_file", fail_once)
     monkeypatch.setattr(loader, "_RETRY_INTERVAL", 0.01)

@@ -10,7 +10,8 @@ import os
 import shutil
 import signal
 import subprocess
-import tempfile
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Self
 
@@ -20,7 +21,8 @@ from slurm.hosts import Bridge, Host, start_tied, why_no_hosts
 PACKAGES = "slurm-wlm slurm-wlm-basic-plugins munge iproute2"
 _COMMANDS = ("unshare", "nsenter", "setpriv", "ip", "munged", "slurmctld", "slurmd", "sbatch", "squeue")
 _PLACES = 40
-_FOLDER = Path(tempfile.gettempdir())
+_FOLDER = Path("/tmp")  # noqa: S108  # directories in it are root's own; a socket's path must be short
+_PROJECT = Path(__file__).parent.parent.parent
 SLURMD = "slurmd"
 _CONTROLLER = 253
 _UNDER_WAY = ("PENDING", "RUNNING", "COMPLETING", "CONFIGURING", "REQUEUED")
@@ -66,9 +68,10 @@ PartitionName=short Nodes=ALL MaxTime=10 PriorityTier=1
 class Cluster:
     """Nodes ``n1``, ``n2``, … with ``cpus`` each; partitions main, urgent (preempts main) and short (10 minutes)."""
 
-    def __init__(self, nodes: int = 3, cpus: int = 4, **conf: str) -> None:
-        """``conf``: further settings of slurm.conf, or other values for those of ``_CONF``."""
+    def __init__(self, nodes: int = 3, cpus: int = 4, shared: Sequence[Path] = (), **conf: str) -> None:
+        """``shared``: directories of /tmp that all nodes see; ``conf``: settings of slurm.conf beside ``_CONF``."""
         self._place, self._lock = _take_place()
+        self._shared = shared
         self._bridge = Bridge(f"rkc{self._place}", f"198.18.{self._place}")
         self.root = _FOLDER / f"rekindle-slurm-{self._place}"
         self._cpus, self._conf, self._first_job = cpus, {**_CONF, **conf}, 1
@@ -81,7 +84,8 @@ class Cluster:
         self.disturbed = False
 
     def _host(self, number: int, name: str) -> Host:
-        return Host(self._bridge, number, name, self.root / "hosts" / name, self.root / "etc-hosts")
+        shared = (self.root, _PROJECT, Path(sys.prefix), *self._shared)
+        return Host(self._bridge, number, name, self.root / "hosts" / name, shared)
 
     def __enter__(self) -> Self:
         try:
@@ -99,7 +103,7 @@ class Cluster:
     def start(self) -> None:
         """All of it from nothing; returns when each node is idle."""
         shutil.rmtree(self.root, ignore_errors=True)
-        for folder in ("munge", "state", "spool", "log"):
+        for folder in ("hosts", "munge", "state", "spool", "log"):
             (self.root / folder).mkdir(parents=True)
         self._bridge.up()
         self._write_conf()
@@ -264,7 +268,7 @@ class Cluster:
     def _write_conf(self) -> None:
         hosts = {name: host.address for name, host in self._hosts.items()} | {"controller": self._controller.address}
         lines = ["127.0.0.1 localhost", *(f"{address} {name}" for name, address in hosts.items())]
-        (self.root / "etc-hosts").write_text("".join(f"{line}\n" for line in lines))
+        (self.root / "hosts" / "etc-hosts").write_text("".join(f"{line}\n" for line in lines))
         settings = {
             "ClusterName": self._bridge.tag,
             "SlurmctldHost": f"controller({self._controller.address})",

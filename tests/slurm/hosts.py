@@ -1,6 +1,6 @@
-"""Hosts on one machine: each has its own network, processes, host name, clock, boot id and /dev/shm; files are shared.
+"""Hosts on one machine: each has its own network, processes, host name, clock, boot id, /tmp and /dev/shm.
 
-A host is a set of namespaces below one process, its init. Where that process is killed, all of the host is gone, as
+All other files are shared, as are some directories of /tmp. A host is a set of namespaces below one process, its init. Where that process is killed, all of the host is gone, as
 after a power cut; it dies with the process of the tests. Hosts hang at one bridge, on which the machine itself has an
 address too. Needs root.
 """
@@ -23,6 +23,12 @@ hostname "$NAME"
 mount --bind "$HOSTS" /etc/hosts
 mount --bind "$BOOT_ID" /proc/sys/kernel/random/boot_id
 mount -t tmpfs -o mode=1777 tmpfs /dev/shm
+mkdir -p -m 1777 "$FOLDER/tmp"
+for path in $SHARED; do
+  mkdir -p "$FOLDER$path"
+  mount --rbind "$path" "$FOLDER$path"
+done
+mount --rbind "$FOLDER/tmp" /tmp
 ip link set lo up
 echo up
 trap : TERM INT HUP
@@ -61,10 +67,13 @@ class Bridge:
 class Host:
     """One host, off at first. ``number`` ends its address; its clock is ``number`` days ahead of the machine's."""
 
-    def __init__(self, bridge: Bridge, number: int, name: str, folder: Path, hosts: Path) -> None:
-        """``folder``: its files, made if need be; ``hosts``: what it has as /etc/hosts."""
+    def __init__(self, bridge: Bridge, number: int, name: str, folder: Path, shared: Sequence[Path]) -> None:
+        """``folder``: its files, made if need be; ``shared``: existing directories, of which only those in /tmp count.
+
+        ``folder`` is to be in one of those. The file etc-hosts beside it is what the host has as /etc/hosts.
+        """
         self.name, self.address = name, bridge.address(number)
-        self._bridge, self._number, self._folder, self._hosts = bridge, number, folder, hosts
+        self._bridge, self._number, self._folder, self._shared = bridge, number, folder, shared
         self._device = f"{bridge.tag}v{number}"
         self._unshare: subprocess.Popen[str] | None = None
         self._init = 0
@@ -80,12 +89,14 @@ class Host:
         self._folder.mkdir(parents=True, exist_ok=True)
         boot_id = self._folder / "boot_id"
         boot_id.write_text(f"{uuid4()}\n")
-        environment = {**os.environ, "NAME": self.name, "HOSTS": str(self._hosts), "BOOT_ID": str(boot_id)}
+        own = {"NAME": self.name, "FOLDER": str(self._folder), "BOOT_ID": str(boot_id)}
+        own["HOSTS"] = str(self._folder.parent / "etc-hosts")
+        own["SHARED"] = " ".join(str(path) for path in self._shared if path.is_relative_to("/tmp"))
         ahead = str(self._number * 86_400)
         flags = (*_SPACES, "--fork", "--kill-child", "--mount-proc", "--monotonic", ahead, "--boottime", ahead)
         with (self._folder / "init.log").open("ab") as log:
             self._unshare = subprocess.Popen(
-                [*_TIED, "unshare", *flags, "bash", "-c", _INIT], env=environment, stdin=subprocess.DEVNULL,
+                [*_TIED, "unshare", *flags, "bash", "-c", _INIT], env={**os.environ, **own}, stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True,
             )  # fmt: skip
         assert self._unshare.stdout is not None

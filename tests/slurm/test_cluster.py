@@ -15,15 +15,16 @@ TESTS = Path(__file__).parent.parent
 
 
 def test_a_job_runs_on_two_hosts_that_share_files_but_nothing_else(cluster: Cluster, tmp_path: Path) -> None:
-    tell = "echo $(hostname) $(cat /proc/sys/kernel/random/boot_id) $(ls /dev/shm | wc -l) $$"
-    own = f"touch /dev/shm/mine; {tell}"
+    tell = "echo $(hostname) $(cat /proc/sys/kernel/random/boot_id) $(ls /dev/shm | wc -l) $(ls -d /tmp/mine*)"
+    own = f"touch /dev/shm/mine /tmp/mine-$(hostname); {tell}"
     job = cluster.sbatch(f"srun --ntasks-per-node=1 sh -c '{own}'", "--nodes=2", output=tmp_path / "log")
     cluster.reach(job, "COMPLETED")
     lines = sorted(line.split() for line in (tmp_path / "log").read_text().splitlines())
-    names, boot_ids, files, _ = zip(*lines, strict=True)
+    names, boot_ids, files, own_files = zip(*lines, strict=True)
     assert names == ("n1", "n2")
     assert len({*boot_ids}) == 2
     assert files == ("1", "1")
+    assert own_files == ("/tmp/mine-n1", "/tmp/mine-n2")
 
 
 def test_clocks_since_boot_differ_and_the_time_of_day_does_not(cluster: Cluster) -> None:

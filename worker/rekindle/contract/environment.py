@@ -87,6 +87,7 @@ class RankEnv:
     devices_per_rank: int = 1
     node: int | None = None  # number of the machine in the attempt; None where the job has only one
     node_peers: NodePeers | None = None  # the machines of the attempt, where only these may connect to a rank
+    group_rank: int = 0  # number of the torchrun agent that started this rank, one on each machine
 
     @classmethod
     def read(cls, environment: Mapping[str, str]) -> Self:
@@ -107,6 +108,7 @@ class RankEnv:
             devices_per_rank=int(environment.get(DEVICES_PER_RANK, "1")),
             node=int(node) if (node := environment.get(NODE)) is not None else None,
             node_peers=NodePeers.from_text(environment.get(NODE_PEERS, "")),
+            group_rank=int(environment.get("GROUP_RANK", "0")),
         )
 
     @property

@@ -8,13 +8,13 @@ from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
 
-from rekindle.contract.run_dir.snapshots import MODEL, BadSnapshotError, Manifest, rank_file
+from rekindle.contract.run_dir.snapshots import MODEL, BadSnapshotError, Manifest, rank_file, shard_file
 from rekindle.training.process_group import World
 from rekindle.training.reporting.reporter import reporter
 from rekindle.training.snapshots.engine.shm import ensure_private_dir
 from rekindle.training.snapshots.engine.writer import SnapshotError, SnapshotWriter, unloadable_part
-from rekindle.training.snapshots.storage.directory import verify
-from rekindle.training.snapshots.storage.dtensor_io import ShardFiles, find_dtensors, reshard
+from rekindle.training.snapshots.storage.directory import CACHE_TIMEOUT, refresh, verify, verify_files
+from rekindle.training.snapshots.storage.dtensor_io import RemoteShardFiles, ShardFiles, find_dtensors, reshard
 from rekindle.training.snapshots.storage.files import read_state
 
 STORAGE_TIMEOUT = 300.0  # seconds in which unavailable storage may come back, as a network file system does
@@ -74,11 +74,14 @@ class SnapshotLoader:
                 return None
             restored, problem = self._read(directory, manifest, skipped)
             problems = [each for each in self.world.gather(problem) if each is not None]
+            for each in problems:
+                if isinstance(each, SnapshotError):
+                    raise each
             if not problems and restored is not None:
                 if self.world.rank == 0:
                     self._quarantine(unloadable)
                 return restored
-            unloadable[directory] = Skipped(manifest.step, problems[0])
+            unloadable[directory] = Skipped(manifest.step, str(problems[0]))
 
     def _select(
         self, shm: SnapshotWriter | None, unloadable: _Unloadable, skipped: list[Skipped]
@@ -97,14 +100,27 @@ class SnapshotLoader:
                     reporter().skipped(each.step, each.reason)
         return manifest, directory
 
-    def _read(self, directory: Path, manifest: Manifest, skipped: list[Skipped]) -> tuple[Restored | None, str | None]:
-        """What this rank loads, or why it cannot, although the snapshot is as it was written."""
+    def _read(
+        self, directory: Path, manifest: Manifest, skipped: list[Skipped]
+    ) -> tuple[Restored | None, str | SnapshotError | None]:
+        """What this rank loads, or why it cannot, although the snapshot is as it was written.
+
+        On another machine than rank 0's, which has verified it, this rank verifies what it reads, too.
+        """
         former = range(self.world.rank, manifest.world_size, self.world.size)
         try:
+            if self._is_remote:
+                self._verify(directory, manifest, [MODEL, *map(rank_file, former)])
             shared = self._read_shared(directory, manifest)
             own = [read_state(directory / rank_file(rank)) for rank in former]
         except UnpicklingError as error:
             return None, f"it cannot be loaded: {unloadable_part(error)}"
+        except BadSnapshotError as error:
+            return None, f"on rank {self.world.rank}, {error}"
+        except OSError as error:
+            if not self._is_remote:
+                raise
+            return None, _unavailable(directory, error)
         on_disk = directory.parent == self.disk.storage.root
         return Restored(manifest.step, manifest.epoch, manifest.world_size, shared, own, skipped, on_disk), None
 
@@ -114,13 +130,36 @@ class SnapshotLoader:
             return state
         layout = {} if self.layout is None else find_dtensors(self.layout())
         try:
-            whole: dict[str, Any] = reshard(state, layout, ShardFiles(directory, manifest.world_size))
+            whole: dict[str, Any] = reshard(state, layout, self._shard_files(directory, manifest))
         except ValueError as error:
             raise ValueError(
                 f"the snapshot of step {manifest.step} does not fit this training: {error}; give Run the parts it was "
                 "saved with, or start in a new snapshot directory"
             ) from error
         return whole
+
+    def _shard_files(self, directory: Path, manifest: Manifest) -> ShardFiles:
+        if not self._is_remote:
+            return ShardFiles(directory, manifest.world_size)
+        names = [shard_file(rank) for rank in range(manifest.world_size)]
+        self._verify(directory, manifest, names, content=False)
+        return RemoteShardFiles(directory, manifest.world_size, lambda name: self._verify(directory, manifest, [name]))
+
+    @property
+    def _is_remote(self) -> bool:
+        """On another machine than rank 0."""
+        return self.world.spans_machines and self.world.node != self.world.nodes[0]
+
+    def _verify(self, directory: Path, manifest: Manifest, names: list[str], *, content: bool = True) -> None:
+        """Raises BadSnapshotError, and OSError where the disk stays unavailable."""
+        deadline = time.monotonic() + STORAGE_TIMEOUT
+        while True:
+            try:
+                return verify_files(directory, manifest, names, content=content, timeout=CACHE_TIMEOUT)
+            except OSError:
+                if time.monotonic() >= deadline:
+                    raise
+            time.sleep(_RETRY_INTERVAL)
 
     def _quarantine(self, unloadable: _Unloadable) -> None:
         """An older snapshot is known to be good now. Rank 0 only."""
@@ -147,6 +186,8 @@ def _select(disk: SnapshotWriter, shm: SnapshotWriter | None, unloadable: _Unloa
 def _select_once(
     disk: SnapshotWriter, shm: SnapshotWriter | None, unloadable: _Unloadable
 ) -> _Selection | SnapshotError:
+    if disk.world.spans_machines:
+        refresh(disk.storage.root.parent)
     try:
         disk.check_fence()
         disk.check_owner()
@@ -169,6 +210,7 @@ def _select_once(
 
 def _select_on_disk(disk: SnapshotWriter, unloadable: _Unloadable) -> tuple[Manifest | None, list[Skipped]]:
     """Raises OSError or SnapshotError where the disk cannot be read."""
+    timeout = CACHE_TIMEOUT if disk.world.spans_machines else 0.0
     disk.storage.clean_leftovers()
     skipped: list[Skipped] = []
     for step in disk.storage.steps():
@@ -176,7 +218,7 @@ def _select_on_disk(disk: SnapshotWriter, unloadable: _Unloadable) -> tuple[Mani
             skipped.append(known)
             continue
         try:
-            return verify(disk.storage.path(step), step=step, job_id=disk.job_id), skipped
+            return verify(disk.storage.path(step), step=step, job_id=disk.job_id, timeout=timeout), skipped
         except OSError as error:
             raise _unavailable(disk.storage.path(step), error) from error
         except BadSnapshotError as error:

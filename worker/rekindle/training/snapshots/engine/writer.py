@@ -18,7 +18,7 @@ from rekindle.contract.run_dir.snapshots import MODEL, BadSnapshotError, FileRec
 from rekindle.contract.score import Score, best_step
 from rekindle.training.process_group import World
 from rekindle.training.snapshots.engine.shm import check_free_space, request_space
-from rekindle.training.snapshots.storage.directory import SnapshotStorage, verify, write_manifest
+from rekindle.training.snapshots.storage.directory import CACHE_TIMEOUT, SnapshotStorage, verify, write_manifest
 from rekindle.training.snapshots.storage.dtensor_io import KeyPath, ShardSlice, check_coverage, slices_of
 from rekindle.training.snapshots.storage.files import read_state, write_state
 from rekindle.training.snapshots.storage.safe_values import find_unsafe
@@ -234,7 +234,8 @@ class SnapshotWriter:
             score=staged.score,
         )
         write_manifest(directory, manifest)
-        verify(directory, step=staged.step, job_id=self.job_id)
+        timeout = CACHE_TIMEOUT if self.world.spans_machines else 0.0
+        verify(directory, step=staged.step, job_id=self.job_id, timeout=timeout)
         self.check_fence()
         self.storage.publish(staged.step)
         with suppress(OSError):  # what cannot be deleted now is tried again after the next snapshot
