@@ -1,8 +1,8 @@
 """Hosts on one machine: each has its own network, processes, host name, clock, boot id, /tmp and /dev/shm.
 
-All other files are shared, as are some directories of /tmp. A host is a set of namespaces below one process, its init. Where that process is killed, all of the host is gone, as
-after a power cut; it dies with the process of the tests. Hosts hang at one bridge, on which the machine itself has an
-address too. Needs root.
+All other files are shared, as are some directories of /tmp. A host is a set of namespaces below one process, its init.
+Where that process is killed, all of the host is gone, as after a power cut; it dies with the process of the tests.
+Hosts hang at one bridge, on which the machine itself has an address too. Needs root.
 """
 
 import os
@@ -16,6 +16,7 @@ from uuid import uuid4
 
 # Dies with the process of the tests, whatever ends that.
 _TIED = ("setpriv", "--pdeathsig", "KILL")
+_TMP = "/tmp"  # noqa: S108  # of each host its own
 _SPACES = ("--net", "--uts", "--ipc", "--mount", "--pid", "--time")
 _INIT = """
 set -e
@@ -91,7 +92,7 @@ class Host:
         boot_id.write_text(f"{uuid4()}\n")
         own = {"NAME": self.name, "FOLDER": str(self._folder), "BOOT_ID": str(boot_id)}
         own["HOSTS"] = str(self._folder.parent / "etc-hosts")
-        own["SHARED"] = " ".join(str(path) for path in self._shared if path.is_relative_to("/tmp"))
+        own["SHARED"] = " ".join(str(path) for path in self._shared if path.is_relative_to(_TMP))
         ahead = str(self._number * 86_400)
         flags = (*_SPACES, "--fork", "--kill-child", "--mount-proc", "--monotonic", ahead, "--boottime", ahead)
         with (self._folder / "init.log").open("ab") as log:
