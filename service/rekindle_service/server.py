@@ -27,6 +27,7 @@ from rekindle_service.launchers.interpreter import InterpreterCheck
 from rekindle_service.launchers.isolation.policy import Isolation, IsolationError, isolation_of
 from rekindle_service.launchers.isolation.rights import SubmitRights
 from rekindle_service.launchers.local import KeeperLauncher, prepare_worker_path
+from rekindle_service.launchers.slurm.composition import slurm_launcher
 from rekindle_service.machine.devices import find_machine
 from rekindle_service.machine.monitor import MachineMonitor
 from rekindle_service.notifications.dispatcher import start_dispatchers
@@ -83,7 +84,14 @@ def _compose(settings: Settings, stack: ExitStack) -> HttpServer:
     stack.callback(monitor.close)
     launcher = KeeperLauncher(home, machine, prepare_worker_path(home), isolation)
     reconciler = Reconciler(
-        store, home, machine, launcher, healthy_seconds=settings.healthy_seconds, log_bytes=settings.log_bytes
+        store,
+        home,
+        machine,
+        launcher,
+        healthy_seconds=settings.healthy_seconds,
+        log_bytes=settings.log_bytes,
+        host_timeout=settings.host_timeout,
+        cluster=slurm_launcher(home, settings),
     )
     stack.callback(reconciler.close)
     retention = Retention.of(home, store, reconciler.deletions, rules_of(settings))
