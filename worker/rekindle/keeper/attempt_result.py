@@ -121,6 +121,7 @@ class AttemptResult:
     hosts: list[str] = field(default_factory=list)  # of a job on a cluster, in the order of its nodes
     lost_nodes: dict[str, str] = field(default_factory=dict)  # by host, how that was noticed
     start_error: str | None = None  # why no rank could be started
+    start_is_retryable: bool = True
     hang: Hang | None = None
     deserter: Culprit | None = None  # whose absence the ranks have noticed that lost their connections
     kernel_log: list[str] = field(default_factory=list)  # what NVIDIA's driver has written there meanwhile

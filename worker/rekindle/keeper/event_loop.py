@@ -76,6 +76,7 @@ class EventLoop:
             self.replace_fifo(fifo)
         self._sockets: dict[socket.socket, Callable[[], None]] = {}
         self._timers: list[_Timer] = []
+        self._added: list[ControlMessage] = []
         self._pidfds: dict[int, int] = {}
         self._wakeup, self._wakeup_writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._selector.register(self._wakeup, selectors.EVENT_READ, "signal")
@@ -107,6 +108,7 @@ class EventLoop:
     def wait(self, timeout: float) -> Events:
         """Block until something happens, at most ``timeout`` seconds."""
         events = Events()
+        timeout = 0.0 if self._added else timeout
         due_in = min((timer.due for timer in self._timers), default=float("inf")) - time.monotonic()
         for key, _ in self._selector.select(max(min(timeout, due_in), 0.0)):
             if isinstance(key.data, ControlFifo):
@@ -118,10 +120,17 @@ class EventLoop:
                 self.unwatch(key.data)
             elif key.fileobj in self._sockets:  # not closed by the action of another one just now
                 key.data()
-        self._run_timers()
+        self.run_due()
+        events.messages.extend(self._added)
+        self._added = []
         return events
 
-    def _run_timers(self) -> None:
+    def add(self, messages: list[ControlMessage]) -> None:
+        """Have the next ``wait`` return ``messages`` that came by another way."""
+        self._added += messages
+
+    def run_due(self) -> None:
+        """What ``every`` has been given, where it is due: ``wait`` does so by itself."""
         now = time.monotonic()
         for timer in self._timers:
             if now >= timer.due:
