@@ -139,7 +139,8 @@ def submit(
             body["code"] = source_code.send_directory(client, settings_of(context), directory, body)
         body["after"] = [find_job(client, each)["id"] for each in after or []]
         body["continue_from"] = None if continue_from is None else find_job(client, continue_from)["id"]
-        job = client.submit(drop_unset(**body))
+        on_slurm = {} if body.get("slurm") is None else {"slurm": body["slurm"]}  # an empty object is a request, too
+        job = client.submit({**drop_unset(**body), **on_slurm})
         if job["launch"] == "process" and launch is None:
             note("Started as one process with all its devices, without torchrun; --launch torchrun overrides that")
         if not follow or output == "table":
