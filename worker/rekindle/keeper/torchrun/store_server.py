@@ -27,12 +27,16 @@ from rekindle.contract.processes import die_with_parent, set_process_name
 from rekindle.contract.socket_owner import Address, peer_uid
 
 HOST = "127.0.0.1"
-_HOST_BEHIND = "127.0.0.2"  # the port must be the same: torch connects to its own store as the ranks do
+_HOSTS_BEHIND = (
+    "127.0.0.2",
+    "127.0.0.3",
+)  # the first that is not the ranks' own; the port must be the same: torch connects to its own store as the ranks do
 _PORTS_TRIED = 20
 _BACKLOG = 4096
 _TCP_MD5SIG_EXT, _FLAG_PREFIX = 32, 1
 _MD5SIG = struct.Struct("=HH4s120x BBHi80s")  # tcp_md5sig: address, flags, length of its prefix, of the key, interface
 _CHUNK = 1 << 16
+_MAX_REFUSALS_LOGGED = 100
 _START_TIMEOUT = timedelta(seconds=60)
 
 
@@ -49,7 +53,7 @@ def start_store_server(host: str = HOST, allowed: Sequence[str] = ()) -> int:
     reader, writer = os.pipe()
     if os.fork() == 0:
         os.close(reader)
-        _become_server(parent, writer)
+        _become_server(parent, writer, host, frozenset(allowed) - {host})
     os.close(writer)
     with os.fdopen(reader) as pipe:
         port = pipe.read()
@@ -58,14 +62,14 @@ def start_store_server(host: str = HOST, allowed: Sequence[str] = ()) -> int:
     return int(port)
 
 
-def _become_server(parent: int, writer: int) -> NoReturn:
+def _become_server(parent: int, writer: int, host: str, allowed: frozenset[str]) -> NoReturn:
     try:
         die_with_parent(parent)
         set_process_name("rekindle-store")
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
             signal.signal(number, signal.SIG_IGN)  # ranks that save after one of them may need the store
-        server = StoreServer()
+        server = StoreServer(host, allowed)
         os.write(writer, str(server.port).encode())
         os.close(writer)
         while True:
@@ -77,43 +81,53 @@ def _become_server(parent: int, writer: int) -> NoReturn:
 
 
 class StoreServer:
-    """Serves at ``port`` on ``HOST`` from construction to the end of the process."""
+    """Serves at ``port`` on ``host`` from construction to the end of the process."""
 
-    def __init__(self) -> None:
-        self._key = os.urandom(64)
-        self._refused: set[int] = set()
+    def __init__(self, host: str, allowed: frozenset[str]) -> None:
+        self._host, self._allowed = host, allowed
+        self._behind = next(each for each in _HOSTS_BEHIND if each != host)
+        self._key: bytes | None = os.urandom(64)
+        self._refused: set[int | str] = set()
         try:
             listener, behind = self._listen_twice()
         except OSError as error:
-            listener = behind = _listen(HOST)
-            _log(f"every user of this machine can reach the ranks' store at {HOST}: {error}")
+            _log(f"every user of this machine can reach the ranks' store at {host}: {error}")
+            listener, behind = self._listen_openly()
         self.port: int = listener.getsockname()[1]
         if behind is not listener:
             threading.Thread(target=self._admit_all, args=[listener], daemon=True).start()
         self._store = TCPStore(
-            HOST, self.port, is_master=True, wait_for_workers=False, timeout=_START_TIMEOUT,
+            host, self.port, is_master=True, wait_for_workers=False, timeout=_START_TIMEOUT,
             master_listen_fd=behind.detach(),
         )  # fmt: skip
 
     def _listen_twice(self) -> tuple[socket.socket, socket.socket]:
         """Where the ranks connect to, and behind that. Raises OSError where the kernel cannot do what this needs."""
         for _ in range(_PORTS_TRIED):
-            listener = _listen(HOST)
+            listener = _listen(self._host)
             try:
-                behind = _listen(_HOST_BEHIND, listener.getsockname()[1], self._key)
+                behind = _listen(self._behind, listener.getsockname()[1], self._key)
             except OSError as error:
                 listener.close()
                 if error.errno != errno.EADDRINUSE:
                     raise
                 continue
             with self._connect_behind(behind.getsockname()) as ours, behind.accept()[0]:
-                if peer_uid(ours) == os.geteuid():
+                if self._key is None or peer_uid(ours) == os.geteuid():
                     return listener, behind
             raise OSError("the kernel does not name the user of a connection")
-        raise OSError(f"no port is free on both {HOST} and {_HOST_BEHIND}")
+        raise OSError(f"no port is free on both {self._host} and {self._behind}")
+
+    def _listen_openly(self) -> tuple[socket.socket, socket.socket]:
+        """For every user of this machine, but of no others than those allowed."""
+        if self._host == HOST:
+            listener = _listen(HOST)
+            return listener, listener
+        self._key = None
+        return self._listen_twice()
 
     def _connect_behind(self, address: Address) -> socket.socket:
-        connection = _signing_socket(self._key)
+        connection = socket.socket() if self._key is None else _signing_socket(self._key)
         connection.connect(address)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return connection
@@ -123,20 +137,30 @@ class StoreServer:
         while True:
             with suppress(OSError):  # no descriptor is free, or it has been closed already
                 connection = listener.accept()[0]
-                if self._is_own(connection):
+                if self._is_admitted(connection):
                     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                    self._forward_both(connection, self._connect_behind((_HOST_BEHIND, self.port)))
+                    self._forward_both(connection, self._connect_behind((self._behind, self.port)))
                 else:
                     connection.close()
 
-    def _is_own(self, connection: socket.socket) -> bool:
-        uid = peer_uid(connection)
-        if uid in (os.geteuid(), 0):
+    def _is_admitted(self, connection: socket.socket) -> bool:
+        peer: str = connection.getpeername()[0]
+        uid = None if self._key is None else peer_uid(connection)
+        if uid in (os.geteuid(), 0) or (uid is None and peer in self._allowed):
             return True
-        if uid is not None and uid not in self._refused:  # one line each: the log must not grow at another's will
-            self._refused.add(uid)
-            _log(f"refused a connection of user {uid} to the ranks' store at {HOST}:{self.port}")
+        if self._key is None and peer == self._host:
+            return True
+        if uid is not None:
+            self._log_once(uid, f"refused a connection of user {uid} to the ranks' store at {self._host}:{self.port}")
+        elif self._allowed:
+            self._log_once(peer, f"refused a connection of {peer} to the ranks' store at {self._host}:{self.port}")
         return False
+
+    def _log_once(self, who: int | str, message: str) -> None:
+        """A bounded number of lines: the log must not grow at another's will."""
+        if who not in self._refused and len(self._refused) < _MAX_REFUSALS_LOGGED:
+            self._refused.add(who)
+            _log(message)
 
     def _forward_both(self, one: socket.socket, other: socket.socket) -> None:
         for source, target in ((one, other), (other, one)):
