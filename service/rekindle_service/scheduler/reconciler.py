@@ -224,7 +224,7 @@ class Reconciler:
             _chosen_snapshot(job),
             self._healthy_seconds,
             self._log_bytes,
-            launch=job.launch,
+            launch=job.launch_number,
             host_timeout=self._host_timeout,
         )
         changed = stored != intent.to_json()

@@ -4,12 +4,18 @@ from collections.abc import Callable
 
 from rekindle_service.config.home import Home
 from rekindle_service.config.settings import Settings
+from rekindle_service.launchers.slurm.cluster import SlurmCluster
 from rekindle_service.launchers.slurm.commands import SlurmCommands, missing_commands
 from rekindle_service.launchers.slurm.launch_files import LaunchFiles
 from rekindle_service.launchers.slurm.launcher import Record, SlurmLauncher
 from rekindle_service.launchers.slurm.poller import SlurmPoller
 from rekindle_service.launchers.slurm.worker_copy import prepare_worker_copy
 from rekindle_service.store.tables import Job
+
+
+def slurm_cluster() -> SlurmCluster | None:
+    """For submissions."""
+    return None if missing_commands() else SlurmCluster(SlurmCommands())
 
 
 def slurm_launcher(home: Home, settings: Settings) -> Callable[[Record, Callable[[Job], None]], SlurmLauncher] | None:

@@ -26,15 +26,15 @@ class LaunchFiles:
     worker_path: Path
 
     def write(self, job: Job) -> tuple[list[str], Path]:
-        """The options of sbatch and the script for ``job.launch``. Raises OSError and MissingVariableError."""
+        """The options of sbatch and the script for ``job.launch_number``. Raises OSError and MissingVariableError."""
         run_dir = self.home.run_dir(job.id)
-        launch = run_dir.launch(job.launch)
+        launch = run_dir.launch(job.launch_number)
         launch.root.mkdir(mode=0o700, parents=True, exist_ok=True)
         variables = self.environment(job, os.environ)
         write_json(launch.environment, variables)
-        script = batch_script(job.spec.python, self.worker_path, run_dir, job.launch, os.environ)
+        script = batch_script(job.spec.python, self.worker_path, run_dir, job.launch_number, os.environ)
         atomic_write(launch.script, script.encode())
-        return sbatch_options(job.spec, job_name(job.id, job.launch), run_dir, launch), launch.script
+        return sbatch_options(job.spec, job_name(job.id, job.launch_number), run_dir, launch), launch.script
 
     def environment(self, job: Job, inherited: Mapping[str, str]) -> dict[str, str]:
         """As of a keeper on this machine, without what belongs to it or to a Slurm job that the server runs in."""

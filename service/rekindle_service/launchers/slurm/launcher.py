@@ -69,7 +69,7 @@ class SlurmLauncher:
         for job_id in [each for each in list(self._known) if each not in ids]:
             self._known.pop(job_id, None)
         self._beats.forget(ids)
-        self._poller.forget({job_name(job.id, job.launch) for job in jobs})
+        self._poller.forget({job_name(job.id, job.launch_number) for job in jobs})
 
     def alive(self, job: Job) -> bool | None:
         """What Slurm says counts, and of a running Slurm job or a forgotten one the keeper's own signs of life."""
@@ -102,7 +102,7 @@ class SlurmLauncher:
                 return False
             case Stage.WAITING:
                 self._end_wait(job, found)
-        self._beats.restart(self._home.run_dir(job.id), job.launch)
+        self._beats.restart(self._home.run_dir(job.id), job.launch_number)
         return True
 
     @property
@@ -110,16 +110,16 @@ class SlurmLauncher:
         return self._host_timeout + _SILENCE
 
     def _is_silent(self, job: Job, seconds: float) -> bool:
-        changed_at = self._beats.changed_at(self._home.run_dir(job.id), job.launch)
+        changed_at = self._beats.changed_at(self._home.run_dir(job.id), job.launch_number)
         return time.monotonic() - changed_at > seconds
 
     def _speaks(self, job: Job, seconds: float) -> bool:
         """Whether the keeper has given a sign of life lately, as far as this server can know."""
         run_dir = self._home.run_dir(job.id)
-        return self._beats.content(run_dir, job.launch) is not None and not self._is_silent(job, seconds)
+        return self._beats.content(run_dir, job.launch_number) is not None and not self._is_silent(job, seconds)
 
     def _had_started(self, job: Job) -> bool:
-        return self._home.run_dir(job.id).launch(job.launch).leader.exists()
+        return self._home.run_dir(job.id).launch(job.launch_number).leader.exists()
 
     def _end_wait(self, job: Job, found: SlurmJob) -> None:
         """Slurm holds a job that it has queued again for two minutes."""
@@ -172,7 +172,7 @@ class SlurmLauncher:
 
     def _is_suspended(self, job: Job, found: SlurmJob) -> bool:
         """The listing may be older than the start of the keeper."""
-        written_at = self._beats.written_at(self._home.run_dir(job.id), job.launch)
+        written_at = self._beats.written_at(self._home.run_dir(job.id), job.launch_number)
         had_started = found.stage is Stage.STOPPED or self._had_started(job)
         return had_started and self._poller.listing.asked_at >= written_at
 
@@ -216,7 +216,7 @@ class SlurmLauncher:
     def failure(self, job: Job) -> tuple[str, str]:
         if (refusal := self._refusal(job)) is not None:
             return f"Slurm refuses the job: {refusal}", ""
-        log = self._home.run_dir(job.id).launch(job.launch).slurm_log
+        log = self._home.run_dir(job.id).launch(job.launch_number).slurm_log
         tail = read_text_from(log, max(0, regular_size(log) - _EVIDENCE_BYTES))
         own = [line for line in tail.splitlines() if line.startswith("rekindle: ")]
         if own:
@@ -237,7 +237,7 @@ class SlurmLauncher:
         self.stop(job)
         counts = replace(known.counts, journal_offset=job.journal_offset, counted=False)
         self._known[job.id] = replace(known, counts=counts)
-        row = self._record(job.id, launch=self._next_launch(job), slurm=_column())
+        row = self._record(job.id, launch_number=self._next_launch(job), slurm=_column())
         if row is None:
             return
         try:
@@ -251,8 +251,8 @@ class SlurmLauncher:
     def _next_launch(self, job: Job) -> int:
         """A number that no keeper can have, unless Slurm has certainly not taken the job of the current one."""
         used = list_numbers(self._home.run_dir(job.id).launches, _MAX_LAUNCH)
-        latest = max([job.launch, *used])
-        return latest if job.launch == latest and self._refusal(job) is not None else latest + 1
+        latest = max([job.launch_number, *used])
+        return latest if job.launch_number == latest and self._refusal(job) is not None else latest + 1
 
     def stop(self, job: Job) -> None:
         found = self._poller.listing.jobs.get(_name(job))
@@ -270,7 +270,7 @@ class SlurmLauncher:
 
 
 def _name(job: Job) -> str:
-    return job_name(job.id, job.launch)
+    return job_name(job.id, job.launch_number)
 
 
 def _column() -> dict[str, Any]:

@@ -10,5 +10,5 @@ depends_on = None
 
 
 def upgrade() -> None:
-    op.add_column("job", sa.Column("launch", sa.Integer(), nullable=False, server_default="0"))
+    op.add_column("job", sa.Column("launch_number", sa.Integer(), nullable=False, server_default="0"))
     op.add_column("job", sa.Column("slurm", sa.JSON()))
