@@ -119,11 +119,15 @@ def check_coverage(state: dict[str, Any], saved: list[dict[KeyPath, ShardSlice]]
 
 
 class ShardFiles:
-    """The shards of all ranks in the directory of a snapshot. Only what is requested is read from the disk."""
+    """The shards of all ranks in the directory of a snapshot. Only what is requested is read from the disk.
 
-    def __init__(self, directory: Path, world_size: int) -> None:
+    ``partial``: the directory may have some of the files only.
+    """
+
+    def __init__(self, directory: Path, world_size: int, *, partial: bool = False) -> None:
         self._directory = directory
-        self._ranks = [self._open(directory / shard_file(rank)) for rank in range(world_size)]
+        paths = [directory / shard_file(rank) for rank in range(world_size)]
+        self._ranks = [{} if partial and not path.exists() else self._open(path) for path in paths]
 
     def _open(self, path: Path) -> Shards:
         shards: Shards = torch.load(path, map_location="cpu", mmap=True, weights_only=True)
@@ -199,11 +203,28 @@ def reshard(state: Any, layout: Mapping[KeyPath, "DTensor"], files: ShardFiles |
         whole = ShardSlice((0,) * tensor.dim(), tuple(tensor.shape))
         if target is not None and target.shape != tensor.shape:
             raise ValueError(f"{_joined(path)} has shape {whole.shape}, and here {tuple(target.shape)}")
-        part = whole if target is None else _slice_of(target)
+        part = _needed_part(tensor, target)
         own = files.read(path, part, tensor.dtype) if tensor.is_meta and files else tensor[part.within(whole)]
         return own if target is None else _like(target, own)
 
     return map_tensors(state, fill)
+
+
+def needed_parts(state: Any, layout: Mapping[KeyPath, "DTensor"]) -> dict[KeyPath, ShardSlice]:
+    """What ``reshard`` reads from files on this rank."""
+    return {path: _needed_part(tensor, layout.get(path)) for path, tensor in _tensors(state).items() if tensor.is_meta}
+
+
+def overlaps(saved: Mapping[KeyPath, ShardSlice], needed: Mapping[KeyPath, ShardSlice]) -> bool:
+    """A file with ``saved`` has something of ``needed``."""
+    return any(path in saved and saved[path].overlap(part).size for path, part in needed.items())
+
+
+def _needed_part(tensor: Tensor, target: "DTensor | None") -> ShardSlice:
+    """All of it, unless it is to be sharded like ``target``."""
+    if target is None or target.shape != tensor.shape:
+        return ShardSlice((0,) * tensor.dim(), tuple(tensor.shape))
+    return _slice_of(target)
 
 
 def _like(target: "DTensor", part: Tensor) -> Tensor:
