@@ -122,7 +122,8 @@ class NodeCopies:
         if self.world.leads_node:
             with suppress(OSError):
                 ensure_private_dir(self.storage.root.parent)
-                target.mkdir(mode=0o700, parents=True, exist_ok=True)
+                ensure_private_dir(self.storage.root)
+                target.mkdir(mode=0o700, exist_ok=True)
         self.world.barrier()
         return target
 
