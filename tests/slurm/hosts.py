@@ -142,7 +142,7 @@ class Host:
             try:
                 if entry.name.isdecimal() and (entry / "ns/pid").readlink() == mine:
                     found[_own_pid(entry)] = int(entry.name)
-            except (FileNotFoundError, ProcessLookupError):
+            except OSError:  # it has just ended
                 continue
         return found
 
