@@ -7,7 +7,8 @@ import struct
 from collections.abc import Mapping
 from contextlib import suppress
 
-from rekindle.contract.environment import NODE, NODE_ADDRESSES, NODE_PLAN
+from rekindle.contract.environment import NODE, NODE_PEERS, NODE_PLAN
+from rekindle.contract.node_peers import NodePeers
 from rekindle.keeper.torchrun.node_plan import NodePlan
 
 _GLOO = "GLOO_SOCKET_IFNAME"
@@ -34,7 +35,7 @@ def node_environment(environment: Mapping[str, str], plan: NodePlan) -> dict[str
     own = {NODE: str(plan.node), NODE_PLAN: json.dumps(plan.to_json())}
     interface = interface_of(plan.address)
     if _GLOO not in environment:
-        own[NODE_ADDRESSES] = " ".join(plan.addresses)
+        own[NODE_PEERS] = NodePeers(tuple(plan.addresses), plan.store_port + 1, plan.secret).to_text()
     return {**own, **{name: interface for name in _VARIABLES if name not in environment}}
 
 
