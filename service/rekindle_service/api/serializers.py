@@ -45,7 +45,8 @@ def job_public(job: Job) -> JobPublic:
 
 
 def _slurm_shown(job: Job) -> dict[str, Any]:
-    shown = ("job_id", "state", "reason", "hosts")
+    """What Slurm said of a Slurm job that is over is not followed to its end."""
+    shown = ("job_id", "state", "reason", "hosts") if job.state in HOLDING_SLOTS else ("job_id", "hosts")
     return {name: value for name, value in (job.slurm or {}).items() if name in shown}
 
 

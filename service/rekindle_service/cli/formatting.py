@@ -270,7 +270,8 @@ def on_slurm(job: Job) -> str:
     nodes = f"{high} {'node' if high == 1 else 'nodes'}" if low == high else f"{low} to {high} nodes"
     hosts = f" ({sanitize_line(', '.join(slurm['hosts']))})" if slurm["hosts"] else ""
     named = (f"{name} {sanitize_line(slurm[name])}" for name in ("partition", "account", "qos") if slurm[name])
-    state = "" if slurm["job_id"] is None else f"Slurm job {slurm['job_id']} ({sanitize_line(slurm['state'] or '?')})"
+    state = "" if slurm["job_id"] is None else f"Slurm job {slurm['job_id']}"
+    state += f" ({sanitize_line(slurm['state'])})" if slurm["state"] else ""
     return join([nodes + hosts, *named, state], ", ")
 
 

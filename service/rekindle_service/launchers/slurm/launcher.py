@@ -224,7 +224,8 @@ class SlurmLauncher:
         if not tail.strip():
             reason = "its nodes may not see this directory: rekindle doctor --slurm checks that"
             return f"The job ends on Slurm as soon as it starts, and leaves nothing in {log}; {reason}", ""
-        return f"The leading keeper could not start or ended at once, repeatedly; see {log}", tail
+        last = tail.strip().splitlines()[-1]
+        return f"The leading keeper could not start or ended at once, repeatedly: {last[:300]}; see {log}", tail
 
     # --- actions
 
