@@ -88,7 +88,7 @@ class LaunchDir:
     script = _Child("script.sh")  # what Slurm starts on the first node; written by the server
     slurm_log = _Child("slurm.log")  # output of the leading keeper, with that of ``srun`` and the nodes' keepers
     leader = _Child("leader.json")  # ``Leader`` as JSON, by the leading keeper: where it listens, and the secret
-    beat = _Child("beat.json")  # ``Beat`` as JSON, replaced every few seconds by the leading keeper while it lives
+    beat = _Child("beat.json")  # ``LeaderBeat`` as JSON, by the leading keeper, every few seconds while it lives
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +120,9 @@ class RunDir:
         "pace.json"
     )  # how fast the job steps, by which the next attempt, too, recognizes a hang; the keeper's
     snapshots = _Child("snapshots")
+    memory_void = _Child(
+        "memory.json"
+    )  # ``{"attempt": …}``: up to it, copies in memory are void; by a cluster's keeper
     pins = _Child("pins.json")  # written by the server: the snapshots that are never deleted to make room
 
     @property
