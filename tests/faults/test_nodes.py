@@ -150,12 +150,11 @@ def test_ranks_learn_at_once_that_those_of_another_node_have_ended_and_the_next_
     cluster.stop()
 
 
-@pytest.mark.parametrize("warm", [False])
-def test_ranks_in_fresh_interpreters_on_two_addresses_of_one_machine(tmp_path: Path, warm: bool):
-    run = NodesRun(tmp_path / "run", "nodes.py", warm=warm)
+def test_ranks_in_fresh_interpreters_on_two_addresses_of_one_machine(tmp_path: Path):
+    run = NodesRun(tmp_path / "run", "nodes.py", warm=False)
     try:
-        for address in ("127.0.0.2", "127.0.0.3"):
-            run.add_node(address).ready()
+        for node in [run.add_node(address) for address in ("127.0.0.2", "127.0.0.3")]:
+            node.ready()
         (run.run_dir.snapshots / "stop").touch()
         run.start()
         assert [node.wait() for node in run.nodes] == [0, 0], run.story()

@@ -81,7 +81,7 @@ class NodeKeeper:
     def _prepare(self, message: Prepare) -> None:
         """Serve the store of the attempt's ranks; it ends with the attempt's other processes."""
         try:
-            port = start_store_server(message.address, message.addresses)
+            port = start_store_server(message.address, message.addresses, message.secret)
         except Exception as error:  # noqa: BLE001  # whatever keeps this node from serving is the leader's to report
             self._link.send(Prepared(message.attempt, error=f"the store of the ranks cannot be served: {error}"))
         else:
