@@ -1,5 +1,6 @@
 """One attempt on several nodes, as its leading keeper sees it: begun and ended on all, with one result in the end."""
 
+import secrets
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -87,6 +88,7 @@ class ClusterAttempt:
         self._dir = run_dir.attempt(plan.number)
         self._parts = [_Part(node, number) for number, node in enumerate(nodes)]
         self._per_node = plan.world_size // len(nodes)
+        self._secret = secrets.token_hex(32)
         self._usage = ClusterUsage(self._dir.usage)
         self._stop: Ending | None = None
         self._running_since = float("inf")  # seconds of CLOCK_MONOTONIC
@@ -127,7 +129,7 @@ class ClusterAttempt:
         """Have the head serve the store; why it cannot, else None."""
         head = self._parts[0]
         addresses = [part.node.address for part in self._parts]
-        head.node.send(Prepare(self._plan.number, head.node.address, addresses))
+        head.node.send(Prepare(self._plan.number, head.node.address, addresses, self._secret))
         self._wait(PREPARE_TIMEOUT, lambda: head.prepared is not None or self._lost() or self._stop is not None)
         if head.prepared is None:
             return None if self._lost() or self._stop else f"{head.node.host} has not prepared the attempt in time"
@@ -146,6 +148,7 @@ class ClusterAttempt:
                 store_host=head.node.address,
                 store_port=head.prepared.port,
                 addresses=[each.node.address for each in self._parts],
+                secret=self._secret,
             )
             begin = Begin(
                 self._plan.number, plan, self._plan.environment, self._plan.warm, self._plan.log_bytes, self._plan.hosts

@@ -163,11 +163,12 @@ class Heard:
 
 @dataclass(frozen=True, slots=True)
 class Prepare:
-    """For the head: begin to serve the store, to itself and the ``addresses`` of the other nodes."""
+    """For the head: begin to serve the store, to itself and the ``addresses`` of the other nodes; see ``NodePlan``."""
 
     attempt: int
     address: str
     addresses: list[str]
+    secret: str
 
 
 @dataclass(frozen=True, slots=True)
