@@ -30,9 +30,8 @@ from rekindle.keeper.observers.usage import GpuMemory
 from rekindle.keeper.private_environment import SecretError, make_private_tmp, read_secrets
 from rekindle.keeper.ranks.processes import kill_all, orphans_of, reap_children
 from rekindle.keeper.torchrun.launcher import AgentLauncher
-from rekindle.keeper.torchrun.node_plan import NodePlan
 from rekindle.keeper.torchrun.preload import preload
-from rekindle.keeper.torchrun.store_server import start_owner_server, start_store_server
+from rekindle.keeper.torchrun.store_server import start_store_server
 
 _WELCOME_TIMEOUT = 60.0  # seconds
 _LEADER_TIMEOUT = 30.0  # seconds for leader.json to be seen here
@@ -88,13 +87,6 @@ class NodeKeeper:
         else:
             self._link.send(Prepared(message.attempt, port))
 
-    def _serve_owners(self, plan: NodePlan) -> None:
-        """Without it the ranks of other nodes refuse those of this one, and say so."""
-        try:
-            start_owner_server(plan)
-        except Exception as error:  # noqa: BLE001  # as above
-            _log(f"the other nodes cannot ask {plan.address} whose a connection is: {error}")
-
     def _run(self, message: Begin) -> None:
         self._events.replace_fifo(ControlFifo(self._run_dir.control_of(message.plan.node)))
         plan = AttemptPlan(
@@ -110,8 +102,6 @@ class NodeKeeper:
             node=message.plan,
             hosts=message.hosts,
         )
-        if message.plan.node != 0:
-            self._serve_owners(message.plan)
         attempt = NodeAttempt(plan, self._run_dir, self._link, self._events, self._launcher)
         result = attempt.run()
         attempt.report(result, self._gpu_memory.wait_released())
