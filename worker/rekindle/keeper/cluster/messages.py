@@ -163,15 +163,12 @@ class Heard:
 
 @dataclass(frozen=True, slots=True)
 class Prepare:
-    """For the head: begin to serve the store, to itself and the ``addresses`` of the other nodes.
-
-    ``secret``: of the attempt; the nodes prove by it what they answer each other about their users.
-    """
+    """For the head: begin to serve the store, to itself and the ``addresses`` of the other nodes; see ``NodePlan``."""
 
     attempt: int
     address: str
     addresses: list[str]
-    secret: str = ""
+    secret: str
 
 
 @dataclass(frozen=True, slots=True)
