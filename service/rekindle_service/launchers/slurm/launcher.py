@@ -17,7 +17,7 @@ from rekindle_service.launchers.slurm.launch_files import LaunchFiles
 from rekindle_service.launchers.slurm.poller import SlurmPoller
 from rekindle_service.launchers.slurm.queue_listing import SlurmJob, Stage, job_name
 from rekindle_service.launchers.slurm.reasons import ending_words, waiting_words
-from rekindle_service.store.tables import Job
+from rekindle_service.store.tables import Job, launch_column
 
 _SILENCE = 15.0  # seconds beyond ``host_timeout`` after which a leading keeper counts as lost
 _COMPLETING_SILENCE = 15.0  # seconds after which one whose Slurm job is being cleaned up counts as ended
@@ -238,7 +238,7 @@ class SlurmLauncher:
         self.stop(job)
         counts = replace(known.counts, journal_offset=job.journal_offset, counted=False)
         self._known[job.id] = replace(known, counts=counts)
-        row = self._record(job.id, launch_number=self._next_launch(job), slurm=_column())
+        row = self._record(job.id, launch_number=self._next_launch(job), slurm=launch_column(job.spec))
         if row is None:
             return
         try:
@@ -272,7 +272,3 @@ class SlurmLauncher:
 
 def _name(job: Job) -> str:
     return job_name(job.id, job.launch_number)
-
-
-def _column() -> dict[str, Any]:
-    return {"job_id": None, "state": None, "reason": None, "hosts": [], "stopped": False}
