@@ -94,6 +94,7 @@ function bannerTexts(job) {
   const reason = job.outcome && job.outcome.class !== "success" ? job.outcome.message : "";
   if (job.state === "recovering") return [`Recovering${job.waiting_for ? "" : retryText(job.next_try_at)}`, job.waiting_for ?? reason];
   if (job.state === "starting" && job.waiting_for) return ["Starting", job.waiting_for];
+  if (job.state === "running" && job.waiting_for) return ["Stopped by Slurm", job.waiting_for];
   if (job.state === "running" && job.slurm?.state === "UNKNOWN") return ["Slurm does not answer", job.slurm.reason ?? ""];
   if (job.state === "failed") return ["Failed", reason];
   if (job.state === "cancelled") return ["Cancelled", reason];
