@@ -5,8 +5,12 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+
+import pytest
 
 from rekindle.contract.environment import attempt_environment, clean_environment
 from rekindle.contract.files import write_json
@@ -50,6 +54,9 @@ class MachineRanks:
     """Idle between two launches; ``close`` it at the end."""
 
     def __init__(self) -> None:
+        """Skips the test where this process may make no mount namespace."""
+        if subprocess.run(["unshare", "--mount", "true"], capture_output=True, check=False).returncode != 0:
+            pytest.skip("only root may give ranks a /dev/shm of their own")
         environment = {**clean_environment(os.environ), "OMP_NUM_THREADS": "1"}
         self._process = subprocess.Popen(
             [sys.executable, str(SCRIPTS / "machine_ranks.py")],
@@ -91,3 +98,22 @@ class MachineRanks:
 def _binds(machine: Machine) -> list[list[str]]:
     views = [[str(source), str(target)] for target, source in machine.views.items()]
     return [[str(machine.memory), "/dev/shm"], *views]  # noqa: S108  # of a mount namespace
+
+
+@contextmanager
+def stale_view(directory: Path, mount: Path, seconds: float) -> Iterator[None]:
+    """``directory`` at ``mount``, as a client that keeps names, absent ones too, and sizes for so long.
+
+    It does so even when a file is opened: a network file system that promises close-to-open asks its server then.
+    """
+    if shutil.which("bindfs") is None or os.geteuid() != 0:
+        pytest.skip("only root with bindfs (apt-get install bindfs) may mount a directory with stale caches")
+    mount.mkdir()
+    options = ",".join(f"{name}_timeout={seconds}" for name in ("entry", "negative", "attr"))
+    ended = subprocess.run(["bindfs", "-o", options, str(directory), str(mount)], capture_output=True, check=False)
+    if ended.returncode != 0:
+        pytest.skip(f"this machine mounts no FUSE: {ended.stderr.decode().strip()}")
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", str(mount)], check=True)

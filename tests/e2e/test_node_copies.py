@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from disks import tmpfs
-from machine_ranks import Machine, MachineRanks
+from machine_ranks import Machine, MachineRanks, stale_view
 from plain_torchrun import EXACT, history, lines, snapshot_steps, torchrun
 from rekindle.contract.run_dir.paths import RunDir
-from rekindle.contract.run_dir.snapshots import write_void_attempt
+from rekindle.contract.run_dir.snapshots import SnapshotDir, write_void_attempt
 
 SCRIPT = "node_copies.py"
 
@@ -128,7 +128,7 @@ def test_memory_that_one_machine_lacks_costs_all_their_copies_and_no_more(attemp
     with tmpfs(tmp_path / "little", "16m"):  # two parts of 12 MB would not fit
         first.memory = tmp_path / "little"
         for answer in attempt(1, [second, first], "save", "11", "10d"):
-            assert answer[0] and answer[0].startswith("on machine 1, ")
+            assert str(answer[0]).startswith("on machine 1, ")
             assert answer[1] is None
     assert not second.files("0*")
 
@@ -158,3 +158,28 @@ def test_a_training_continues_from_memory_with_the_same_bits(ranks, run_dir, mac
     assert history(run_dir.root, 2) == history(undisturbed, 2)
     assert snapshot_steps(run_dir.root) == [21]
     assert not [*machines[1 - lost].files("*"), *third.files("*")], ended.outputs
+
+
+@pytest.fixture
+def stale(machines, run_dir, tmp_path):
+    """Two machines that see the directory of snapshots through caches, one longer than the other."""
+    with (
+        stale_view(run_dir.snapshots, tmp_path / "first", 1.0),
+        stale_view(run_dir.snapshots, tmp_path / "second", 4.0),
+    ):
+        machines[0].views = {run_dir.snapshots: tmp_path / "first"}
+        machines[1].views = {run_dir.snapshots: tmp_path / "second"}
+        yield machines[:2]
+
+
+def test_what_a_network_file_system_still_hides_is_waited_for(attempt, stale, run_dir):
+    small = {"WEIGHT_COLUMNS": "1000", "SHARDED": "1"}
+    assert attempt(1, stale, "save", "10d", PEEK="1", **small) == [[None], [None]]
+    hidden = f"seen:{SnapshotDir(run_dir.snapshots).path(10).name}"
+    answers = attempt(2, stale[::-1], hidden, "restore", **small)
+    assert [found[0] for found in answers] == [False, True], "the cache of the second machine is not stale"
+    assert came_back([found[1:] for found in answers]) == (10, True)
+    (run_dir.root / "peeked").unlink()
+    answers = attempt(3, stale, "restore", "save", "20d", PEEK="1", **small)
+    assert [found[1] for found in answers] == [None, None]
+    assert came_back(attempt(4, stale, "restore", **small)) == (20, True)

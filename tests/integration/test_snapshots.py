@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
 from torch.optim import SGD
 from torch.optim.lr_scheduler import LambdaLR, MultiStepLR
 
@@ -447,6 +448,27 @@ def test_a_zombie_of_an_older_generation_leaves_no_copy_either(fenced, memory):
     with pytest.raises(StaleGenerationError):
         copy(zombie, 11)
     assert list(memory.iterdir()) == []
+
+
+def test_nor_does_it_on_one_of_several_machines(fenced, memory, monkeypatch):
+    monkeypatch.setenv("REKINDLE_NODE", "0")
+    with own_group():
+        zombie = Snapshots(shm=memory)
+        assert copy(zombie, 11).saved
+        write_json(fenced.fence, {"generation": "2-cd"})
+        with pytest.raises(StaleGenerationError):
+            copy(zombie, 12)
+    assert sorted(path.name for path in memory.glob("*/*")) == ["000000000011"]
+
+
+@contextmanager
+def own_group():
+    """A process group of this process alone."""
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()
 
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EMFILE])

@@ -18,7 +18,13 @@ from rekindle.contract.run_dir.snapshots import MODEL, BadSnapshotError, FileRec
 from rekindle.contract.score import Score, best_step
 from rekindle.training.process_group import World
 from rekindle.training.snapshots.engine.shm import check_free_space, request_space
-from rekindle.training.snapshots.storage.directory import CACHE_TIMEOUT, SnapshotStorage, verify, write_manifest
+from rekindle.training.snapshots.storage.directory import (
+    CACHE_TIMEOUT,
+    SnapshotStorage,
+    make_directory,
+    verify,
+    write_manifest,
+)
 from rekindle.training.snapshots.storage.dtensor_io import KeyPath, ShardSlice, check_coverage, slices_of
 from rekindle.training.snapshots.storage.files import read_state, write_state
 from rekindle.training.snapshots.storage.safe_values import find_unsafe
@@ -152,6 +158,10 @@ class SnapshotWriter:
         root = self.storage.root
         return check_free_space(root, collective(self.world.gather, request_space(root, size)))
 
+    @property
+    def _cache_timeout(self) -> float:
+        return CACHE_TIMEOUT if self.world.spans_machines else 0.0
+
     def _write(self, staged: Staged) -> RankWrite:
         """Write this rank's files, durably. Neither communicates nor raises, since the other ranks wait for it."""
         try:
@@ -180,7 +190,7 @@ class SnapshotWriter:
     def _write_files(self, staged: Staged) -> RankWrite:
         """A state that could be loaded at first may change for the worse, so all that is written is checked."""
         directory, shards = self.storage.temporary(staged.step), staged.files.get(shard_file(self.world.rank))
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_directory(directory, self._cache_timeout)
         try:
             files = {name: write_state(directory / name, state) for name, state in staged.files.items()}
             reasons = (_unsafe(directory / name, staged.files[name]) for name in files)
@@ -228,8 +238,7 @@ class SnapshotWriter:
         """Manifest last, read back, rename, and only then delete old ones."""
         directory = self.storage.temporary(staged.step)
         write_manifest(directory, self._manifest(staged, writes))
-        timeout = CACHE_TIMEOUT if self.world.spans_machines else 0.0
-        verify(directory, step=staged.step, job_id=self.job_id, timeout=timeout)
+        verify(directory, step=staged.step, job_id=self.job_id, timeout=self._cache_timeout)
         self.check_fence()
         self.storage.publish(staged.step)
         with suppress(OSError):  # what cannot be deleted now is tried again after the next snapshot

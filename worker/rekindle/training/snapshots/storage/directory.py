@@ -192,6 +192,18 @@ def await_visible(check: Callable[[], T], directory: Path, timeout: float) -> T:
         pause = min(2 * pause, _MAX_PAUSE)
 
 
+def make_directory(directory: Path, timeout: float) -> None:
+    """Make what another machine may make at the same time; its name can stay hidden here for ``timeout`` seconds."""
+
+    def check() -> None:
+        try:
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except FileExistsError as error:  # and yet no directory is seen
+            raise HiddenError(str(error)) from error
+
+    await_visible(check, directory, timeout)
+
+
 def refresh(directory: Path) -> None:
     """Have the names in ``directory`` asked from the server of a network file system: opening it does that."""
     with suppress(OSError), os.scandir(directory) as entries:
