@@ -92,7 +92,7 @@ def test_an_address_that_no_interface_has_is_an_error_that_names_it():
         interface_of("192.0.2.77")
 
 
-def test_the_users_of_a_node_whose_kernel_does_not_tell_them_count_as_ours(server, connected, monkeypatch):
+def test_the_users_of_a_node_whose_kernel_does_not_name_them_count_as_ours(server, connected, monkeypatch):
     def forbidden(*_: object) -> None:
         raise PermissionError("socket: no netlink here")
 

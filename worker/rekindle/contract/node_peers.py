@@ -43,7 +43,7 @@ class NodePeers:
     def peer_uid(self, connection: socket.socket) -> int | None:
         """The user at the other end of ``connection``, which is IPv4 and comes from one of ``addresses``.
 
-        None where it is not open there. Our own where the kernel there does not tell, as in a sandbox that forbids it.
+        None where it is not open there. Our own where the kernel there does not name it, as in a sandbox that forbids it.
         Raises OSError where that node does not answer.
         """
         peer = connection.getpeername()[:2]
