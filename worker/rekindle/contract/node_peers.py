@@ -43,8 +43,8 @@ class NodePeers:
     def peer_uid(self, connection: socket.socket) -> int | None:
         """The user at the other end of ``connection``, which is IPv4 and comes from one of ``addresses``.
 
-        None where it is not open there. Our own where the kernel there does not name it, as in a sandbox that forbids it.
-        Raises OSError where that node does not answer.
+        None where it is not open there. Our own where the kernel there does not name it, as in a sandbox that forbids
+        it. Raises OSError where that node does not answer.
         """
         peer = connection.getpeername()[:2]
         if not self.secret:

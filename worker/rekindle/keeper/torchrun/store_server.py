@@ -49,14 +49,14 @@ class StoreStartError(Exception):
     """The store's process ended before it served; the reason is in the agent's log."""
 
 
-def start_store_server(host: str = HOST, allowed: Sequence[str] = (), secret: str = "") -> int:
+def start_store_server(host: str = HOST, allowed: Sequence[str] = (), secret: str | None = None) -> int:
     """Fork the store's process, which ends with this one; returns its port on ``host``. Call it while single-threaded.
 
     ``allowed``: IPv4 addresses of other nodes whose ranks may connect, too: those of the same user where the nodes know
     the ``secret``, else everybody there. Raises StoreStartError.
     """
     others = tuple(each for each in allowed if each != host)
-    return _fork_server("rekindle-store", lambda: StoreServer(host, others, secret))
+    return _fork_server("rekindle-store", lambda: StoreServer(host, others, secret or ""))
 
 
 def start_owner_server(plan: NodePlan) -> None:
@@ -112,7 +112,7 @@ def _become_server(parent: int, writer: int, name: str, serve: Callable[[], _Ser
 class StoreServer:
     """Serves at ``port`` on ``host`` from construction to the end of the process."""
 
-    def __init__(self, host: str, others: tuple[str, ...] = (), secret: str = "") -> None:
+    def __init__(self, host: str, others: tuple[str, ...], secret: str) -> None:
         self._host, self._others, self._secret = host, others, secret
         self._behind = next(each for each in _HOSTS_BEHIND if each != host)
         self._key: bytes | None = os.urandom(64)
