@@ -128,3 +128,17 @@ def test_the_fold_of_rows_and_later_records_is_the_fold_of_all(tmp_path):
             number: row.model_dump() for number, row in whole.attempts.items()
         }
     json.dumps([row.model_dump() for row in whole.attempts.values()])
+
+
+def test_records_of_a_superseded_launch_mean_nothing(tmp_path):
+    journal = Journal(tmp_path / "journal.jsonl")
+    keeper = {"pid": 1, "start_time": 1, "boot_id": "b"}
+    journal.write(RecordType.KEEPER_STARTED, run=1, keeper=keeper, launch=1)
+    journal.write(RecordType.KEEPER_STARTED, run=1, keeper=keeper, launch=2)
+    started = {"run": 1, "world_size": 2, "devices": [], "hosts": ["n1", "n2"]}
+    journal.write(RecordType.ATTEMPT_STARTED, attempt=1, launch=2, **started)
+    journal.write(RecordType.ATTEMPT_ENDED, attempt=1, launch=1, outcome=DONE)  # by a leader that was cut off
+    history = AttemptHistory.read(tmp_path / "journal.jsonl")
+    assert history.launch == 2
+    assert history.attempts[1].hosts == ["n1", "n2"]
+    assert history.attempts[1].ended_at is None

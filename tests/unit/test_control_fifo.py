@@ -8,7 +8,14 @@ from pathlib import Path
 import pytest
 
 from rekindle.contract.chaos import Fault
-from rekindle.contract.run_dir.control import MAX_MESSAGE_BYTES, ControlMessage, MessageType, notify, parse_message
+from rekindle.contract.run_dir.control import (
+    MAX_MESSAGE_BYTES,
+    ControlMessage,
+    MessageType,
+    notify,
+    parse_message,
+    post_request,
+)
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.keeper.event_loop import ControlFifo
 
@@ -153,3 +160,20 @@ def test_a_keeper_that_reads_the_control_fifo_gets_the_message_only_there(run_di
     with pytest.raises(BlockingIOError):
         os.read(old, 1)
     os.close(old)
+
+
+def test_each_node_of_a_cluster_has_a_fifo_of_its_own(run_dir: RunDir, fifo: ControlFifo) -> None:
+    second = ControlFifo(run_dir.control_of(1))
+    notify(run_dir, ControlMessage(MessageType.RANK_STARTED, 1, 2), node=1)
+    assert second.messages() == [ControlMessage(MessageType.RANK_STARTED, 1, 2)]
+    assert fifo.messages() == []
+    second.close()
+    notify(run_dir, ControlMessage(MessageType.RANK_STARTED, 1, 2), node=1)  # its keeper has gone
+    assert fifo.messages() == []
+
+
+def test_requests_for_a_keeper_elsewhere_are_lines_of_a_file(run_dir: RunDir) -> None:
+    messages = [ControlMessage(MessageType.STACK, 3, rank) for rank in (0, 1)]
+    for message in messages:
+        post_request(run_dir, message)
+    assert [parse_message(line) for line in run_dir.requests.read_bytes().splitlines()] == messages

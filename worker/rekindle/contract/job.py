@@ -16,6 +16,9 @@ HIDDEN = "•••"
 HEALTHY_SECONDS = 600.0
 """Default of the setting ``healthy_seconds``, for which a running attempt clears the count of failures."""
 
+HOST_TIMEOUT = 60.0
+"""Default of the setting ``host_timeout``: seconds after which a node of which nothing is heard counts as lost."""
+
 MIN_LOG_BYTES = 1 << 20
 """Least value of the setting ``log_bytes``."""
 
@@ -63,6 +66,21 @@ class SnapshotPolicy(JsonRecord):
 
 
 @dataclass(frozen=True, slots=True)
+class SlurmOptions(JsonRecord):
+    """What ``sbatch`` is asked for, apart from the nodes; None leaves it to Slurm. ``time`` is as sbatch takes it.
+
+    ``extra`` are further options of ``sbatch``, each one argument (``--mem=32G``).
+    """
+
+    partition: str | None = None
+    account: str | None = None
+    qos: str | None = None
+    time: str | None = None  # of one allocation, after which the job goes on in the next
+    constraint: str | None = None
+    extra: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
 class JobSpec(JsonRecord):
     """All that a person asks for, with every default filled in. ``spec.json``; written once."""
 
@@ -76,7 +94,9 @@ class JobSpec(JsonRecord):
     env_from: dict[str, dict[str, str]] = field(default_factory=dict)  # by variable: {"file": path} or {"from": name}
     min_ranks: int = 1
     max_ranks: int = 1
-    nodes: int = 1
+    nodes: int = 1  # of a Slurm allocation, at most; each runs ``ranks_per_node``
+    min_nodes: int = 1
+    slurm: SlurmOptions | None = None  # runs on Slurm, where it is given
     device: str = "auto"  # or "cpu" or "cuda", or the slots to choose from: "cuda:5,cuda:6". Once accepted, not "auto"
     devices_per_rank: int = 1
     launch: LaunchMode = LaunchMode.TORCHRUN
@@ -107,6 +127,16 @@ class JobSpec(JsonRecord):
         return self.device.split(",") if ":" in self.device else []
 
     @property
+    def is_cluster(self) -> bool:
+        """Whether Slurm starts the job, on one node or several, and not this machine."""
+        return self.slurm is not None
+
+    @property
+    def ranks_per_node(self) -> int:
+        """``max_ranks`` is a multiple of ``nodes``, and ``min_ranks`` is ``min_nodes`` times this on Slurm."""
+        return self.max_ranks // self.nodes
+
+    @property
     def min_devices(self) -> int:
         return self.min_ranks * self.devices_per_rank
 
@@ -127,6 +157,10 @@ class RunIntent(JsonRecord):
     names for each rank. ``snapshot`` is the step of the snapshot that the run is to begin from, where a person
     has chosen another than the latest. An attempt that ran for ``healthy_seconds`` clears the count of failures where
     it is not known whether the script makes progress. ``log_bytes`` is the space that each log of a rank may take.
+
+    ``launch`` is the number of the Slurm job that may act for the job: a leading keeper of a lower number stops at
+    once. 0 on this machine, where a lock decides. ``devices`` is empty on Slurm. A node that has not been heard for
+    ``host_timeout`` seconds counts as lost.
     """
 
     keys: ClassVar = {"intent": "want"}  # as keepers of version 0.1.0 read it, which outlive an upgrade
@@ -137,3 +171,5 @@ class RunIntent(JsonRecord):
     snapshot: int | None = None
     healthy_seconds: float = HEALTHY_SECONDS
     log_bytes: int | None = None  # no limit
+    launch: int = 0
+    host_timeout: float = HOST_TIMEOUT

@@ -132,7 +132,7 @@ class _Record:
             rank=env.rank,
             local_rank=env.local_rank,
             world_size=env.world_size,
-            host=socket.gethostname(),
+            host=env.host or socket.gethostname(),
             pid=identity.pid,
             start_time=identity.start_time,
             device=_device_names(env) if spec.device_kind == "cuda" else "cpu",
@@ -170,4 +170,4 @@ class _Record:
         write_json(self._rank_dir.status, now.to_json(), durable=False)
 
     def _notify(self, message_type: MessageType) -> None:
-        notify(self._run_dir, ControlMessage(message_type, self._env.attempt, self._env.rank))
+        notify(self._run_dir, ControlMessage(message_type, self._env.attempt, self._env.rank), self._env.node)

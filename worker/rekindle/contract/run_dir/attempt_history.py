@@ -19,6 +19,7 @@ class AttemptInfo:
     run: int = 0
     started_at: float = 0.0
     boot_id: str | None = None  # of the machine, when the attempt started
+    hosts: list[str] = field(default_factory=list)  # of a job on a cluster, in the order of its nodes
     world_size: int = 0
     devices: list[str] = field(default_factory=list)
     warm: bool = True  # forked from a parent that had imported torch
@@ -54,10 +55,11 @@ class RunInfo:
 class AttemptHistory:
     """Apply records in the order of the journal. No record can make it fail."""
 
-    def __init__(self, attempts: Iterable[AttemptInfo] = (), run: int = 0) -> None:
-        """``attempts`` and ``run``, the latest one, come from the records before the first one to apply."""
+    def __init__(self, attempts: Iterable[AttemptInfo] = (), run: int = 0, launch: int = 0) -> None:
+        """``attempts``, and ``run`` and ``launch``, the latest ones, come from the records before these."""
         self.attempts = {attempt.number: attempt for attempt in attempts}
         self._run = run
+        self.launch = launch  # the highest that has a record: keepers of a lower one may still write, and mean nothing
         self.runs: defaultdict[int, RunInfo] = defaultdict(RunInfo)
         self.keeper: journal.KeeperStarted | None = None  # the latest
 
@@ -84,7 +86,14 @@ class AttemptHistory:
             self.attempts[number] = AttemptInfo(number, self._run, started_at, boot_id)
         return self.attempts[number]
 
+    def is_superseded(self, record: Record) -> bool:
+        """Written by keepers of an earlier launch than the latest: a machine that was cut off may still run them."""
+        return record.launch is not None and record.launch < self.launch
+
     def apply(self, record: Record) -> None:
+        if self.is_superseded(record):
+            return
+        self.launch = max(self.launch, record.launch or 0)
         match record:
             case journal.KeeperStarted():
                 self.keeper, self._run = record, record.run
@@ -100,7 +109,7 @@ class AttemptHistory:
         match record:
             case journal.AttemptStarted():
                 attempt.run, attempt.world_size = record.run, record.world_size
-                attempt.devices, attempt.warm = record.devices, record.warm
+                attempt.devices, attempt.warm, attempt.hosts = record.devices, record.warm, record.hosts
                 run = self.runs[record.run]
                 run.started_at = record.at if run.started_at is None else run.started_at
             case journal.RanksRunning():

@@ -11,6 +11,7 @@ from signal import NSIG
 from typing import Annotated, Any
 
 from rekindle.contract.chaos import Fault
+from rekindle.contract.files import append_line
 from rekindle.contract.run_dir.json_records import Count, JsonRecord, Range
 from rekindle.contract.run_dir.paths import RunDir
 
@@ -54,11 +55,21 @@ def parse_message(line: bytes) -> ControlMessage | None:
         return None
 
 
-def notify(run_dir: RunDir, message: ControlMessage) -> None:
-    """Wake the keeper of ``run_dir``; nothing happens when none listens. Raises ValueError for too long a message."""
+def notify(run_dir: RunDir, message: ControlMessage, node: int | None = None) -> None:
+    """Wake the keeper of ``run_dir``; nothing happens when none listens. Raises ValueError for too long a message.
+
+    ``node``: the number of this machine among those of a job on a cluster.
+    """
     value = message.to_json()
-    if not _send(run_dir.control, value):  # keepers of version 0.1.0 outlive an upgrade; they read another FIFO and key
+    if (
+        not _send(run_dir.control_of(node), value) and node is None
+    ):  # keepers of version 0.1.0 outlive an upgrade; they read another FIFO and key
         _send(run_dir.root / "bell", {"bell": value.pop("type"), **value})
+
+
+def post_request(run_dir: RunDir, message: ControlMessage) -> None:
+    """Request something of a leading keeper on another machine, which reads it within seconds. Raises OSError."""
+    append_line(run_dir.requests, message.to_json(), durable=False)
 
 
 def _send(fifo: Path, value: dict[str, Any]) -> bool:

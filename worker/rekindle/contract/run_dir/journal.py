@@ -57,6 +57,7 @@ class Record:
     type: ClassVar[RecordType | None] = None
     at: float  # seconds since the epoch
     end: int
+    launch: Number | None = None  # of the keepers of a job on a cluster; see ``AttemptHistory.is_superseded``
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +118,7 @@ class AttemptStarted(AttemptRecord):
     devices: list[Line]
     generation: Line = ""
     warm: bool = True  # forked from a parent that had imported torch
+    hosts: list[Line] = field(default_factory=list)  # of a job on a cluster, in the order of its nodes
 
 
 @dataclass(frozen=True, slots=True)

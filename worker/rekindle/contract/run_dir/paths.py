@@ -66,12 +66,29 @@ class AttemptDir:
     scalars = _Child("scalars.jsonl")  # ``MetricPoint``s: what the script wrote for TensorBoard, copied by the keeper
     ranks = _Child("ranks")
 
+    def agent_log_of(self, node: int | None) -> Path:
+        """``agent_log`` of one node of a cluster; its node 0 has that of a job on one machine (``node`` None)."""
+        return self.agent_log if not node else self.root / f"agent-{node}.log"
+
     def rank(self, rank: int) -> RankDir:
         return RankDir(self.ranks / str(rank))
 
     def rank_numbers(self) -> list[int]:
         """The ranks that have a directory here, ascending."""
         return list_numbers(self.ranks, MAX_RANKS)
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchDir:
+    """One launch of the keepers of a job on a cluster: what its server, its leading keeper and its nodes exchange."""
+
+    root: Path
+
+    environment = _Child("environment.json")  # variables of every keeper, by name; written by the server
+    script = _Child("script.sh")  # what Slurm starts on the first node; written by the server
+    slurm_log = _Child("slurm.log")  # output of the leading keeper, with that of ``srun`` and the nodes' keepers
+    leader = _Child("leader.json")  # ``Leader`` as JSON, by the leading keeper: where it listens, and the secret
+    beat = _Child("beat.json")  # ``LeaderBeat`` as JSON, by the leading keeper, every few seconds while it lives
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +110,7 @@ class RunDir:
     keeper_lock = _Child("keeper.lock")  # held (``ExclusiveLock``) by the one live keeper of this run
     keeper_log = _Child("keeper.log")
     control = _Child("control.fifo")  # FIFO: ranks, agent and server send the keeper a ``ControlMessage``
+    requests = _Child("requests.jsonl")  # ``ControlMessage``s of the server for keepers on other machines
     fence = _Child("fence.json")  # ``{"generation": …}``: the only generation that may commit a snapshot now
     code = _Child("code")  # the copy of the user's code made at submit: working directory of every rank
     code_manifest = _Child("code.json")  # hashes of the code as it was submitted; written once by the server
@@ -102,6 +120,9 @@ class RunDir:
         "pace.json"
     )  # how fast the job steps, by which the next attempt, too, recognizes a hang; the keeper's
     snapshots = _Child("snapshots")
+    memory_void = _Child(
+        "memory.json"
+    )  # ``{"attempt": …}``: up to it, copies in memory are void; by a cluster's keeper
     pins = _Child("pins.json")  # written by the server: the snapshots that are never deleted to make room
 
     @property
@@ -114,7 +135,15 @@ class RunDir:
         """TMPDIR of a job without a sandbox. Short: a socket's path has at most 107 bytes."""
         return Path(tempfile.gettempdir()) / f"rekindle-{self.root.name}-{path_digest(self.root)}"
 
+    launches = _Child("launches")  # of a job on a cluster
     attempts = _Child("attempts")
+
+    def control_of(self, node: int | None) -> Path:
+        """The FIFO of one node's keeper: a FIFO does not reach across machines. None: of a job on one machine."""
+        return self.control if node is None else self.root / f"control-{node}"
+
+    def launch(self, number: int) -> LaunchDir:
+        return LaunchDir(self.launches / str(number))
 
     def attempt(self, number: int) -> AttemptDir:
         return AttemptDir(self.attempts / str(number))

@@ -124,7 +124,7 @@ class Reporter:
     def _notify(self, message_type: MessageType, **fields: Any) -> None:
         """Send the keeper, where there is one, a message in the name of all ranks."""
         if self._env.rank == 0 and self._env.run_dir is not None:
-            notify(self._env.run_dir, ControlMessage(message_type, self._env.attempt, **fields))
+            notify(self._env.run_dir, ControlMessage(message_type, self._env.attempt, **fields), self._env.node)
 
     def flush(self) -> None:
         """Write what was delayed."""

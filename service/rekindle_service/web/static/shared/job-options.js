@@ -2,7 +2,6 @@
 export const JOB_OPTIONS = {
   "args": [],
   "env": {},
-  "nodes": 1,
   "device": "auto",
   "devices_per_rank": 1,
   "launch": "auto",
