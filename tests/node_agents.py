@@ -36,8 +36,8 @@ launcher = AgentLauncher(run_dir, LaunchMode.TORCHRUN, ranks, lambda: None, clus
 print("ready", flush=True)
 for line in sys.stdin:
     match json.loads(line):
-        case ["store", host, allowed]:
-            answer = start_store_server(host, allowed)
+        case ["store", host, allowed, secret]:
+            answer = start_store_server(host, allowed, secret)
         case ["start", attempt, plan]:
             environment = attempt_environment(run_dir=run_dir, attempt=attempt, generation="g", snapshot_policy="{}")
             start = launcher.start_warm if spec.warm else launcher.start_cold
@@ -92,7 +92,7 @@ class NodesRun:
     """A job on several nodes."""
 
     def __init__(self, root: Path, script: str, *args: str, ranks: int = 1, warm: bool = True, nodes: int = 2) -> None:
-        self.run_dir, self.ranks = RunDir(root), ranks
+        self.run_dir, self.ranks, self.secret = RunDir(root), ranks, os.urandom(32).hex()
         for folder in (root, self.run_dir.code, self.run_dir.attempts, self.run_dir.snapshots):
             folder.mkdir(parents=True)
         shutil.copyfile(_SCRIPTS / script, self.run_dir.code / "train.py")
@@ -112,9 +112,9 @@ class NodesRun:
         nodes = self.nodes if nodes is None else nodes
         self.run_dir.attempt(attempt).ranks.mkdir(parents=True)
         addresses = [node.address for node in nodes]
-        port = int(nodes[0].ask("store", addresses[0], addresses[1:]))
+        port = int(nodes[0].ask("store", addresses[0], addresses[1:], self.secret))
         for index, node in enumerate(nodes):
-            plan = NodePlan(index, len(nodes), self.ranks, node.address, addresses[0], port, addresses)
+            plan = NodePlan(index, len(nodes), self.ranks, node.address, addresses[0], port, addresses, self.secret)
             node.agent = node.ask("start", attempt, plan.to_json())
         return port
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
 from torch.optim import SGD
 from torch.optim.lr_scheduler import LambdaLR, MultiStepLR
 
@@ -22,7 +23,7 @@ from rekindle import SnapshotError, Snapshots, StaleGenerationError
 from rekindle.contract.files import write_json
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.contract.run_dir.snapshots import FileRecord, SnapshotDir
-from rekindle.training.snapshots.engine import loader, shm, writer
+from rekindle.training.snapshots.engine import selection, shm, writer
 from rekindle.training.snapshots.storage import directory
 
 
@@ -449,18 +450,39 @@ def test_a_zombie_of_an_older_generation_leaves_no_copy_either(fenced, memory):
     assert list(memory.iterdir()) == []
 
 
+def test_nor_does_it_on_one_of_several_machines(fenced, memory, monkeypatch):
+    monkeypatch.setenv("REKINDLE_NODE", "0")
+    with own_group():
+        zombie = Snapshots(shm=memory)
+        assert copy(zombie, 11).saved
+        write_json(fenced.fence, {"generation": "2-cd"})
+        with pytest.raises(StaleGenerationError):
+            copy(zombie, 12)
+    assert sorted(path.name for path in memory.glob("*/*")) == ["000000000011"]
+
+
+@contextmanager
+def own_group():
+    """A process group of this process alone."""
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()
+
+
 @pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EMFILE])
 def test_a_disk_that_does_not_give_a_snapshot_now_ends_the_attempt_and_costs_no_snapshot(
     snapshots, folder, monkeypatch, number
 ):
     save(snapshots, 10, 20)
 
-    def fail(*args):
+    def fail(*args, **options):
         raise OSError(number, os.strerror(number))
 
     with monkeypatch.context() as patch:
         patch.setattr(directory, "_verify_file", fail)
-        patch.setattr(loader, "STORAGE_TIMEOUT", 0.0)
+        patch.setattr(selection, "STORAGE_TIMEOUT", 0.0)
         with pytest.raises(SnapshotError, match=rf"000000000020 cannot be read now: \[Errno {number}\] "):
             Snapshots(folder).restore()
     assert steps(folder) == [10, 20]
@@ -471,14 +493,14 @@ def test_a_disk_that_comes_back_is_waited_for(snapshots, folder, monkeypatch, ca
     save(snapshots, 10, 20)
     verify_file, tries = directory._verify_file, []
 
-    def fail_once(*args):
+    def fail_once(*args, **options):
         tries.append(args)
         if len(tries) == 1:
             raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
-        return verify_file(*args)
+        return verify_file(*args, **options)
 
     monkeypatch.setattr(directory, "_verify_file", fail_once)
-    monkeypatch.setattr(loader, "_RETRY_INTERVAL", 0.01)
+    monkeypatch.setattr(selection, "RETRY_INTERVAL", 0.01)
     assert Snapshots(folder).restore().step == 20
     assert "waiting for the snapshots" in caplog.text
 

@@ -3,6 +3,7 @@ from pathlib import Path
 import pytest
 
 from rekindle.contract.run_dir.paths import RunDir
+from rekindle.contract.run_dir.snapshots import read_void_attempt
 from rekindle.keeper.rollback import roll_back
 
 
@@ -44,3 +45,13 @@ def test_what_was_quarantined_before_is_replaced(run_dir: RunDir) -> None:
     (run_dir.snapshots / "quarantine-000000000020" / "manifest.json").write_text("older")
     roll_back(run_dir, 10)
     assert (run_dir.snapshots / "quarantine-000000000020" / "manifest.json").read_text() == "20"
+
+
+def test_what_other_machines_of_a_cluster_have_in_memory_is_void_from_then_on(run_dir: RunDir) -> None:
+    for attempt in (1, 2, 11):
+        run_dir.attempt(attempt).root.mkdir(parents=True)
+    roll_back(run_dir, 20)
+    assert read_void_attempt(run_dir.memory_void) == 0, "a job on one machine has no others"
+    run_dir.launch(1).root.mkdir(parents=True)
+    roll_back(run_dir, 10)
+    assert read_void_attempt(run_dir.memory_void) == 11

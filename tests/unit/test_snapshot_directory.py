@@ -1,8 +1,10 @@
+from pathlib import Path
+
 import pytest
 
 from rekindle.contract.run_dir.snapshots import write_pins
 from rekindle.training.snapshots.storage import directory
-from rekindle.training.snapshots.storage.directory import SnapshotStorage
+from rekindle.training.snapshots.storage.directory import HiddenError, SnapshotStorage, await_visible, make_directory
 
 
 @pytest.fixture
@@ -136,3 +138,46 @@ def test_senseless_pins_are_none(pinning, told):
     publish(pinning, 1, 2)
     pinning.prune(1)
     assert pinning.steps() == [2]
+
+
+def test_what_another_machine_has_written_is_waited_for(tmp_path):
+    found = []
+
+    def check():
+        found.append(True)
+        if len(found) < 3:
+            raise HiddenError("rank-1.pt is missing")
+        return "seen"
+
+    assert await_visible(check, tmp_path, timeout=60) == "seen"
+    with pytest.raises(HiddenError):
+        await_visible(lambda: verify_missing(tmp_path), tmp_path, timeout=0.0)
+
+
+def verify_missing(folder):
+    directory.verify(folder, step=1, job_id=None)
+
+
+def test_a_rename_whose_answer_was_lost_counts(folder, monkeypatch):
+    publish(folder, 10)
+    rename = Path.rename
+
+    def rename_and_fail(self, target):
+        rename(self, target)
+        if self.name.startswith(".tmp"):
+            raise FileNotFoundError(self)  # as a second try over a network finds it
+
+    write(folder, 10, "again")
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", rename_and_fail)
+        folder.publish(10)
+    assert (folder.path(10) / "file").read_text() == "again"
+    assert names(folder) == ["000000000010"]
+
+
+def test_a_directory_that_another_machine_makes_is_the_same(tmp_path):
+    for _ in range(2):
+        make_directory(tmp_path / "a" / "b", 0.0)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(HiddenError):
+        make_directory(tmp_path / "file", 0.0)

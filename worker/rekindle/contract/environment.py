@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+from rekindle.contract.node_peers import NodePeers
 from rekindle.contract.run_dir.paths import AttemptDir, RankDir, RunDir
 
 JOB_ID = "REKINDLE_JOB_ID"
@@ -16,8 +17,8 @@ GENERATION = "REKINDLE_GENERATION"
 SNAPSHOT_POLICY = "REKINDLE_SNAPSHOT_POLICY"
 DEVICES_PER_RANK = "REKINDLE_DEVICES_PER_RANK"
 NODE = "REKINDLE_NODE"
+NODE_PEERS = "REKINDLE_NODE_PEERS"
 HOST = "REKINDLE_HOST"
-NODE_ADDRESSES = "REKINDLE_NODE_ADDRESSES"
 NODE_PLAN = "REKINDLE_NODE_PLAN"  # of an agent on a cluster only: its ``NodePlan`` as JSON
 FAILURE_STATS = "REKINDLE_PAST_FAILURES"
 PRIVATE_TMP = "REKINDLE_KEEPER_TMP"  # of the keeper only: the directory that it makes, and removes at its end
@@ -87,7 +88,8 @@ class RankEnv:
     devices_per_rank: int = 1
     node: int | None = None  # number of the machine in the attempt; None where the job is not on a cluster
     host: str | None = None  # name of the machine in the cluster, likewise
-    node_addresses: tuple[str, ...] = ()  # of all machines of the attempt, where only these may connect to a rank
+    node_peers: NodePeers | None = None  # the machines of the attempt, where only these may connect to a rank
+    group_rank: int = 0  # number of the torchrun agent that started this rank, one on each machine
 
     @classmethod
     def read(cls, environment: Mapping[str, str]) -> Self:
@@ -108,7 +110,8 @@ class RankEnv:
             devices_per_rank=int(environment.get(DEVICES_PER_RANK, "1")),
             node=int(node) if (node := environment.get(NODE)) is not None else None,
             host=environment.get(HOST),
-            node_addresses=tuple(environment.get(NODE_ADDRESSES, "").split()),
+            node_peers=NodePeers.from_text(environment.get(NODE_PEERS, "")),
+            group_rank=int(environment.get("GROUP_RANK", "0")),
         )
 
     @property

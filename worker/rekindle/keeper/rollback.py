@@ -3,8 +3,9 @@
 import shutil
 
 from rekindle.contract.files import fsync_directory
-from rekindle.contract.run_dir.paths import RunDir
-from rekindle.contract.run_dir.snapshots import SnapshotDir
+from rekindle.contract.run_dir.paths import MAX_ATTEMPT, RunDir
+from rekindle.contract.run_dir.snapshots import SnapshotDir, write_void_attempt
+from rekindle.contract.safe_open import list_numbers
 
 
 def roll_back(run_dir: RunDir, step: int) -> list[int]:
@@ -19,6 +20,8 @@ def roll_back(run_dir: RunDir, step: int) -> list[int]:
     if step not in steps:
         return []
     shutil.rmtree(run_dir.memory, ignore_errors=True)  # holds a copy of a later step
+    if run_dir.launches.exists():  # and so may other machines
+        write_void_attempt(run_dir.memory_void, max(list_numbers(run_dir.attempts, MAX_ATTEMPT), default=0))
     later = sorted(each for each in steps if each > step)
     for each in later:
         shutil.rmtree(snapshots.quarantine_path(each), ignore_errors=True)

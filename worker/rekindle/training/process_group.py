@@ -26,6 +26,28 @@ class World:
     device: torch.device
     control: dist.ProcessGroup | None
     owned: bool  # joined here, so it is left here
+    nodes: tuple[int, ...] = ()  # of each rank the number of its machine; empty where the job never has but one
+
+    @property
+    def spans_machines(self) -> bool:
+        """Ranks of this job run on other machines, or did so in the attempt before."""
+        return bool(self.nodes)
+
+    @property
+    def node(self) -> int:
+        """The number of this rank's machine."""
+        return self.nodes[self.rank] if self.nodes else 0
+
+    @property
+    def node_leaders(self) -> dict[int, int]:
+        """The first rank of each machine, by the machine's number, ascending."""
+        nodes = self.nodes or (0,)
+        return {node: nodes.index(node) for node in sorted(set(nodes))}
+
+    @property
+    def leads_node(self) -> bool:
+        """This rank is the first of its machine."""
+        return self.node_leaders[self.node] == self.rank
 
     def gather(self, value: T) -> list[T]:
         """The ``value`` of each rank, by rank, on every rank. All ranks must call it."""
@@ -108,7 +130,10 @@ def abort(world: World) -> None:
 
 def _describe(env: RankEnv, device: torch.device, owned: bool) -> World:
     control = cast("dist.ProcessGroup", dist.new_group(backend="gloo"))  # of all ranks, so this one belongs to it
-    return World(dist.get_rank(), env.local_rank, dist.get_world_size(), device, control, owned)
+    world = World(dist.get_rank(), env.local_rank, dist.get_world_size(), device, control, owned)
+    if env.node is None and env.local_world_size == env.world_size:
+        return world
+    return replace(world, nodes=tuple(world.gather(env.group_rank if env.node is None else env.node)))
 
 
 def _rendezvous(env: RankEnv) -> dict[str, Any]:

@@ -120,6 +120,9 @@ class RunDir:
         "pace.json"
     )  # how fast the job steps, by which the next attempt, too, recognizes a hang; the keeper's
     snapshots = _Child("snapshots")
+    memory_void = _Child(
+        "memory.json"
+    )  # ``{"attempt": …}``: up to it, copies in memory are void; by a cluster's keeper
     pins = _Child("pins.json")  # written by the server: the snapshots that are never deleted to make room
 
     @property

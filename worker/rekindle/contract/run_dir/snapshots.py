@@ -93,6 +93,18 @@ def write_pins(path: Path, steps: Collection[int]) -> None:
     write_json(path, {"steps": sorted(steps)})
 
 
+def read_void_attempt(path: Path) -> int:
+    """The latest attempt whose snapshots in memory must not be used any more, on no machine; 0 where all may be."""
+    value = read_json(path)
+    attempt = value.get("attempt") if isinstance(value, dict) else None
+    return attempt if type(attempt) is int else 0
+
+
+def write_void_attempt(path: Path, attempt: int) -> None:
+    """In force on every machine from the next restart on, whatever is left in its memory."""
+    write_json(path, {"attempt": attempt})
+
+
 class BadSnapshotError(Exception):
     """A snapshot that must not be used; the text gives the reason."""
 
@@ -123,6 +135,12 @@ class Manifest:
     def sharded(self) -> bool:
         """The ranks saved shards of tensors."""
         return shard_file(0) in self.files
+
+    @property
+    def attempt(self) -> int:
+        """The number with which a keeper's generation begins; 1 outside rekindle."""
+        number = self.generation.partition("-")[0]
+        return int(number) if "-" in self.generation and number.isdecimal() else 1
 
     @property
     def size(self) -> int:

@@ -1,5 +1,6 @@
 """One attempt on several nodes, as its leading keeper sees it: begun and ended on all, with one result in the end."""
 
+import secrets
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -85,6 +86,7 @@ class ClusterAttempt:
         """``nodes``: one for each of the plan's ``hosts``, in the same order."""
         self._plan, self._run_dir, self._journal, self._events = plan, run_dir, journal, events
         self._dir = run_dir.attempt(plan.number)
+        self._secret = secrets.token_hex(32)
         self._parts = [_Part(node, number) for number, node in enumerate(nodes)]
         self._per_node = plan.world_size // len(nodes)
         self._usage = ClusterUsage(self._dir.usage)
@@ -127,7 +129,7 @@ class ClusterAttempt:
         """Have the head serve the store; why it cannot, else None."""
         head = self._parts[0]
         addresses = [part.node.address for part in self._parts]
-        head.node.send(Prepare(self._plan.number, head.node.address, addresses))
+        head.node.send(Prepare(self._plan.number, head.node.address, addresses, self._secret))
         self._wait(PREPARE_TIMEOUT, lambda: head.prepared is not None or self._lost() or self._stop is not None)
         if head.prepared is None:
             return None if self._lost() or self._stop else f"{head.node.host} has not prepared the attempt in time"
@@ -146,6 +148,7 @@ class ClusterAttempt:
                 store_host=head.node.address,
                 store_port=head.prepared.port,
                 addresses=[each.node.address for each in self._parts],
+                secret=self._secret,
             )
             begin = Begin(
                 self._plan.number, plan, self._plan.environment, self._plan.warm, self._plan.log_bytes, self._plan.hosts
@@ -237,7 +240,7 @@ class ClusterAttempt:
             case RecordWritten():
                 self._record(part, message)
             case UsageTaken():
-                self._usage.add(part.number, message.sample)
+                self._usage.add(part.number, message.sample, self._live_numbers())
             case Proposal():
                 part.proposal = message.ending
             case Stalled():
@@ -250,6 +253,9 @@ class ClusterAttempt:
                 part.is_quiet = True
             case NodeResult():
                 part.result = message
+
+    def _live_numbers(self) -> list[int]:
+        return [part.number for part in self._parts if not part.is_lost and part.proposal is None]
 
     def _record(self, part: _Part, message: RecordWritten) -> None:
         if message.type == RecordType.RANKS_RUNNING:

@@ -1,6 +1,7 @@
 """What the ranks of all nodes use, in one file: a line has the latest sample of every node."""
 
 import time
+from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -19,18 +20,14 @@ class ClusterUsage:
         self._latest: dict[int, tuple[float, UsageSample]] = {}  # by node; with seconds of CLOCK_MONOTONIC
         self._written_at = 0.0
 
-    def add(self, node: int, sample: UsageSample) -> None:
+    def add(self, node: int, sample: UsageSample, nodes: Collection[int]) -> None:
+        """Of ``node``; ``nodes`` are those from which samples are to be expected."""
         now = time.monotonic()
         self._latest[node] = now, sample
-        if now >= self._written_at + INTERVAL / 2 and self._is_complete(now):
+        if all(self._latest.get(each, (0.0,))[0] > self._written_at for each in nodes):
             self._written_at = now
             with suppress(OSError):
                 append_sample(self._path, self._combined(now))
-
-    def _is_complete(self, now: float) -> bool:
-        """Every node that still reports has done so since the last line."""
-        recent = [at for at, _ in self._latest.values() if now - at < _MAX_AGE]
-        return all(at > self._written_at for at in recent)
 
     def _combined(self, now: float) -> UsageSample:
         """GPUs are counted over all nodes, as the ranks are; all nodes have equally many."""

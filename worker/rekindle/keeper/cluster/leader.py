@@ -32,7 +32,7 @@ class RequestFile:
         self._offset = regular_size(path)
 
     def read(self) -> list[ControlMessage]:
-        """New messages. The file is opened anew each time: only then does a network file system ask its server."""
+        """New messages. The file is opened each time: only then does a network file system ask its server."""
         messages: list[ControlMessage] = []
         with suppress(OSError), open_regular(self._path) as file:
             for offset, line in complete_lines(file, self._offset):

@@ -163,11 +163,12 @@ class Heard:
 
 @dataclass(frozen=True, slots=True)
 class Prepare:
-    """For the head: begin to serve the store, to itself and the ``addresses`` of the other nodes."""
+    """For the head: begin to serve the store, to itself and the ``addresses`` of the other nodes; see ``NodePlan``."""
 
     attempt: int
     address: str
     addresses: list[str]
+    secret: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,13 +252,13 @@ _CLASSES: dict[str, type[Any]] = {cls.__name__: cls for cls in Message.__args__}
 
 
 def encode(message: Message) -> bytes:
-    return json.dumps({"message": type(message).__name__, **asdict(message)}).encode() + b"\n"
+    return json.dumps({"kind": type(message).__name__, **asdict(message)}).encode() + b"\n"
 
 
 def decode(line: bytes) -> Message | None:
     """None for what is no message."""
     value = parse_json(line)
-    if not isinstance(value, dict) or (cls := _CLASSES.get(str(value.get("message")))) is None:
+    if not isinstance(value, dict) or (cls := _CLASSES.get(str(value.get("kind")))) is None:
         return None
     try:
         made: Message = structure(cls, value)

@@ -1,7 +1,7 @@
 """``python -P -m rekindle.keeper.cluster.node RUN_DIR LAUNCH HOST [ADDRESS]``: the keeper of one node.
 
-Started by the leading keeper, one per node. Like the keeper of a job on one machine it has torch imported and forks
-the agents; it decides nothing, and writes nothing of the job but what concerns its own ranks.
+Started by the leading keeper, one per node, through ``enter``. Like the keeper of a job on one machine it has torch
+imported and forks the agents; it decides nothing, and writes nothing of the job but what concerns its own ranks.
 """
 
 import os
@@ -14,7 +14,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from rekindle.contract.environment import HOST, NODE, RUN_DIR
+from rekindle.contract.environment import NODE
 from rekindle.contract.job import JobSpec
 from rekindle.contract.processes import descendants, forbid_core_dumps, set_child_subreaper, set_process_name
 from rekindle.contract.run_dir.json_records import read_record
@@ -24,7 +24,6 @@ from rekindle.keeper.attempt import AttemptPlan
 from rekindle.keeper.cluster.messages import Begin, Hello, Leave, Message, Prepare, Prepared, Terminated
 from rekindle.keeper.cluster.node_attempt import NodeAttempt
 from rekindle.keeper.cluster.node_link import LeaderLostError, NodeLink
-from rekindle.keeper.cluster.ownership import own_environment
 from rekindle.keeper.cluster.versions import own_versions
 from rekindle.keeper.event_loop import ControlFifo, EventLoop
 from rekindle.keeper.observers.usage import GpuMemory
@@ -82,7 +81,7 @@ class NodeKeeper:
     def _prepare(self, message: Prepare) -> None:
         """Serve the store of the attempt's ranks; it ends with the attempt's other processes."""
         try:
-            port = start_store_server(message.address, message.addresses)
+            port = start_store_server(message.address, message.addresses, message.secret)
         except Exception as error:  # noqa: BLE001  # whatever keeps this node from serving is the leader's to report
             self._link.send(Prepared(message.attempt, error=f"the store of the ranks cannot be served: {error}"))
         else:
@@ -116,8 +115,6 @@ def main(run_dir: RunDir, launch: int, host: str, source: str | None = None) -> 
     forbid_core_dumps()
     is_over, tmp = False, None
     try:
-        own_environment(run_dir.launch(launch).environment)
-        os.environ |= {RUN_DIR: str(run_dir.root), HOST: host}
         tmp = make_private_tmp()
         read_secrets()
         is_over = _keep(run_dir, launch, host, source)

@@ -116,7 +116,7 @@ class NodeLink:
 
 
 class LinkJournal:
-    """Where the records of an attempt go on a node: to the leading keeper, which writes the journal."""
+    """The journal of an attempt on a node: records are sent to the leading keeper, which writes the journal."""
 
     def __init__(self, link: NodeLink, attempt: int) -> None:
         self._link, self._attempt = link, attempt

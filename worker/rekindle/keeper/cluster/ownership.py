@@ -30,7 +30,7 @@ class LaunchOwner:
     def check(self) -> None:
         """Raise SupersededError where another leading keeper has the job now.
 
-        Both files are opened anew: only then does a network file system ask its server for them.
+        Both files are opened each time: only then does a network file system ask its server for them.
         """
         intent = read_record(self._run_dir.intent, RunIntent)
         if intent is not None and intent.launch > self.number:

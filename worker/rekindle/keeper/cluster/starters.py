@@ -9,7 +9,7 @@ from typing import IO, Protocol
 from rekindle.contract.environment import HOST, RUN_DIR
 from rekindle.contract.run_dir.paths import RunDir
 
-MODULE = "rekindle.keeper.cluster.node"
+MODULE = "rekindle.keeper.cluster.enter"
 
 
 class Starter(Protocol):

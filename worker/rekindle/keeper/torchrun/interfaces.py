@@ -7,7 +7,8 @@ import struct
 from collections.abc import Mapping
 from contextlib import suppress
 
-from rekindle.contract.environment import NODE, NODE_ADDRESSES, NODE_PLAN
+from rekindle.contract.environment import NODE, NODE_PEERS, NODE_PLAN
+from rekindle.contract.node_peers import NodePeers
 from rekindle.keeper.torchrun.node_plan import NodePlan
 
 _GLOO = "GLOO_SOCKET_IFNAME"
@@ -28,13 +29,15 @@ def loopback_interfaces(environment: Mapping[str, str]) -> dict[str, str]:
 def node_environment(environment: Mapping[str, str], plan: NodePlan) -> dict[str, str]:
     """What an agent on a cluster gets: its plan, and the interface of its node's address unless the job names one.
 
-    Where that is so, connections to its ranks come from the addresses of the attempt's nodes only. Raises OSError where
-    no interface has the address.
+    Where that is so, connections to its ranks come from the addresses of the attempt's nodes only. Ranks of a single
+    node use loopback. Raises OSError where no interface has the address.
     """
     own = {NODE: str(plan.node), NODE_PLAN: json.dumps(plan.to_json())}
+    if plan.nodes == 1:
+        return {**own, **loopback_interfaces(environment)}
     interface = interface_of(plan.address)
     if _GLOO not in environment:
-        own[NODE_ADDRESSES] = " ".join(plan.addresses)
+        own[NODE_PEERS] = NodePeers(tuple(plan.addresses), plan.store_port + 1, plan.secret).to_text()
     return {**own, **{name: interface for name in _VARIABLES if name not in environment}}
 
 

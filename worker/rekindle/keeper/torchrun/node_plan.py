@@ -16,6 +16,7 @@ class NodePlan(JsonRecord):
     store_host: Line  # IPv4, of the head, where it serves the store of the ranks
     store_port: Count
     addresses: list[Line] = field(default_factory=list)  # of all nodes of the attempt, by number
+    secret: Line = ""  # of the attempt, given to its store too: by it the nodes ask each other whose a connection is
 
     def first_rank(self) -> int:
         """Of this node; its ranks are numbered from it without a gap."""

@@ -21,7 +21,7 @@ from torch.distributed.elastic.rendezvous import (
 )
 
 from rekindle.keeper.torchrun.node_plan import NodePlan
-from rekindle.keeper.torchrun.store_server import HOST, start_store_server
+from rekindle.keeper.torchrun.store_server import HOST, start_owner_server, start_store_server
 
 _BACKEND = "rekindle"
 _IDENTICAL = "TORCH_ELASTIC_WORKER_IDENTICAL"  # torch's: ranks are numbered without the agents' store
@@ -72,6 +72,8 @@ class NodeRendezvous(FixedRendezvous):
 
     def next_rendezvous(self) -> RendezvousInfo:
         plan = self._await_plan()
+        if plan.secret and plan.node > 0:
+            start_owner_server(plan)
         os.environ[_IDENTICAL] = "1"
         store = RendezvousStoreInfo(plan.store_host, plan.store_port)
         return RendezvousInfo(HashStore(), plan.node, plan.nodes, store)

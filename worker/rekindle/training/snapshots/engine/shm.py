@@ -15,8 +15,10 @@ _MAX_SHARE = 2  # at most 1/2 of what is free, for the snapshot being written
 
 
 def shm_dir(env: RankEnv) -> Path | None:
-    """The directory of this job; None without a keeper to remove it, or with ranks on other machines."""
-    if env.run_dir is None or env.generation is None or env.local_world_size != env.world_size:
+    """The directory of this job; None without a keeper on this machine to remove it."""
+    if env.run_dir is None or env.generation is None:
+        return None
+    if env.node is None and env.local_world_size != env.world_size:
         return None
     directory = env.run_dir.memory
     return directory if directory.parent.is_dir() else None

@@ -17,6 +17,7 @@ from rekindle.training.process_group import World, joined_world
 from rekindle.training.renamed import SNAPSHOTS_METHODS, SNAPSHOTS_OPTIONS, accepts_old_options, old_method
 from rekindle.training.reporting.reporter import reporter
 from rekindle.training.snapshots.engine.loader import Layout, Restored, SnapshotLoader
+from rekindle.training.snapshots.engine.node_writer import NodeCopyWriter, node_storage
 from rekindle.training.snapshots.engine.staging import Staging
 from rekindle.training.snapshots.engine.writer import SaveResult, SnapshotWriter, Staged
 from rekindle.training.snapshots.storage.directory import SnapshotStorage
@@ -61,9 +62,14 @@ class Snapshots:
         fence = None if env.run_dir is None or env.generation is None else env.run_dir.fence
         self._disk = SnapshotWriter(self._world.with_new_group(), storage, env.job_id, fence, keep_last)
         self._shm: SnapshotWriter | None = None
-        if shm is not None:
+        if shm is not None and self._world.spans_machines:
+            void = None if env.run_dir is None else env.run_dir.memory_void
+            copies = node_storage(shm, generation, self._world.node)
+            self._shm = NodeCopyWriter(self._disk.world, copies, env.job_id, fence, keep_last=1, void=void)
+        elif shm is not None:
             copies = SnapshotStorage(shm, generation)
             self._shm = SnapshotWriter(self._disk.world, copies, env.job_id, fence, keep_last=1, in_shm=True)
+        self._shm_root = shm
         self._loader = SnapshotLoader(self._world, self._disk, layout)
         self._staging = Staging()
         self._write: Future[SaveResult] | None = None
@@ -184,9 +190,9 @@ class Snapshots:
         return self._world.broadcast(None if best is None else scores[best])
 
     def discard_shm(self) -> None:
-        """Free the shared memory: what is on disk is as recent."""
-        if self._shm is not None and self.is_coordinator:
-            shutil.rmtree(self._shm.storage.root, ignore_errors=True)
+        """Free the shared memory of every machine: what is on disk is as recent."""
+        if self._shm is not None and self._shm_root is not None and self._world.leads_node:
+            shutil.rmtree(self._shm_root, ignore_errors=True)
 
     def _copy(self, shared_state: dict[str, Any], rank_state: dict[str, Any]) -> dict[str, Any]:
         """What this rank writes, by file."""

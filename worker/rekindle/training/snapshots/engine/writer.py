@@ -18,7 +18,13 @@ from rekindle.contract.run_dir.snapshots import MODEL, BadSnapshotError, FileRec
 from rekindle.contract.score import Score, best_step
 from rekindle.training.process_group import World
 from rekindle.training.snapshots.engine.shm import check_free_space, request_space
-from rekindle.training.snapshots.storage.directory import SnapshotStorage, verify, write_manifest
+from rekindle.training.snapshots.storage.directory import (
+    CACHE_TIMEOUT,
+    SnapshotStorage,
+    make_directory,
+    verify,
+    write_manifest,
+)
 from rekindle.training.snapshots.storage.dtensor_io import KeyPath, ShardSlice, check_coverage, slices_of
 from rekindle.training.snapshots.storage.files import read_state, write_state
 from rekindle.training.snapshots.storage.safe_values import find_unsafe
@@ -32,7 +38,7 @@ _DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG}
 _UNLOADABLE = (pickle.UnpicklingError, pickle.PicklingError, AttributeError, TypeError)
 
 
-class _PeerLostError(Exception):
+class PeerLostError(Exception):
     """Another rank of the group is gone."""
 
 
@@ -105,19 +111,24 @@ class SnapshotWriter:
         Raises SnapshotError where the state could never be loaded again, StaleGenerationError where a newer attempt
         runs: both on every rank.
         """
-        started = time.monotonic()
         try:
-            lack = self._lack_of_space(staged.bytes) if self.in_shm else None
-            writes = _exchange(self.world.gather, self._write(staged) if lack is None else RankWrite(problem=lack))
-            concluded = self._commit_or_discard(staged, writes, started) if self.world.rank == 0 else None
-            result = _exchange(self.world.broadcast, concluded)
-        except _PeerLostError as error:  # so this attempt is over anyway
+            result = self._write_and_commit(staged)
+        except PeerLostError as error:  # so this attempt is over anyway
             return SaveResult(staged.step, f"another rank was lost meanwhile: {error}")
         if isinstance(result, SnapshotError):
             raise result
         if not isinstance(result, SaveResult):
             raise TypeError(f"rank 0 returned {result!r}")
         return result
+
+    def _write_and_commit(self, staged: Staged) -> SaveResult | SnapshotError | None:
+        """Raises PeerLostError where another rank is gone."""
+        started = time.monotonic()
+        lack = self._lack_of_space(staged.bytes) if self.in_shm else None
+        own = self._write(staged) if lack is None else RankWrite(problem=lack)
+        writes = collective(self.world.gather, own)
+        concluded = self._commit_or_discard(staged, writes, started) if self.world.rank == 0 else None
+        return collective(self.world.broadcast, concluded)
 
     def check_fence(self) -> None:
         """The keeper names the one generation that may commit; a zombie of an earlier one stops here."""
@@ -145,7 +156,11 @@ class SnapshotWriter:
     def _lack_of_space(self, size: int) -> str | None:
         """Asked by all ranks before any has written, since the free space must be enough for all of them."""
         root = self.storage.root
-        return check_free_space(root, _exchange(self.world.gather, request_space(root, size)))
+        return check_free_space(root, collective(self.world.gather, request_space(root, size)))
+
+    @property
+    def _cache_timeout(self) -> float:
+        return CACHE_TIMEOUT if self.world.spans_machines else 0.0
 
     def _write(self, staged: Staged) -> RankWrite:
         """Write this rank's files, durably. Neither communicates nor raises, since the other ranks wait for it."""
@@ -175,7 +190,7 @@ class SnapshotWriter:
     def _write_files(self, staged: Staged) -> RankWrite:
         """A state that could be loaded at first may change for the worse, so all that is written is checked."""
         directory, shards = self.storage.temporary(staged.step), staged.files.get(shard_file(self.world.rank))
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_directory(directory, self._cache_timeout)
         try:
             files = {name: write_state(directory / name, state) for name, state in staged.files.items()}
             reasons = (_unsafe(directory / name, staged.files[name]) for name in files)
@@ -222,7 +237,16 @@ class SnapshotWriter:
     def _commit(self, staged: Staged, writes: list[RankWrite]) -> None:
         """Manifest last, read back, rename, and only then delete old ones."""
         directory = self.storage.temporary(staged.step)
-        manifest = Manifest(
+        write_manifest(directory, self._manifest(staged, writes))
+        verify(directory, step=staged.step, job_id=self.job_id, timeout=self._cache_timeout)
+        self.check_fence()
+        self.storage.publish(staged.step)
+        with suppress(OSError):  # what cannot be deleted now is tried again after the next snapshot
+            self.storage.prune(self.keep_last, best_step(self.storage.scores()))
+            self.storage.clean_leftovers()
+
+    def _manifest(self, staged: Staged, writes: list[RankWrite]) -> Manifest:
+        return Manifest(
             job_id=self.job_id,
             step=staged.step,
             epoch=staged.epoch,
@@ -233,21 +257,14 @@ class SnapshotWriter:
             files={name: record for each in writes for name, record in each.files.items()},
             score=staged.score,
         )
-        write_manifest(directory, manifest)
-        verify(directory, step=staged.step, job_id=self.job_id)
-        self.check_fence()
-        self.storage.publish(staged.step)
-        with suppress(OSError):  # what cannot be deleted now is tried again after the next snapshot
-            self.storage.prune(self.keep_last, best_step(self.storage.scores()))
-            self.storage.clean_leftovers()
 
 
-def _exchange(collective: Callable[[T], R], value: T) -> R:
-    """Raises _PeerLostError where another rank does not answer."""
+def collective(call: Callable[[T], R], value: T) -> R:
+    """Raises PeerLostError where another rank does not answer."""
     try:
-        return collective(value)
+        return call(value)
     except RuntimeError as error:
-        raise _PeerLostError(str(error)) from error
+        raise PeerLostError(str(error)) from error
 
 
 def _unsafe(path: Path, state: dict[Any, Any]) -> str | None:

@@ -1,10 +1,14 @@
 """The snapshot directory as training changes it: moves that survive a kill at any point, and snapshots verified."""
 
 import hashlib
+import os
 import shutil
+import time
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from rekindle.contract.files import atomic_write, fsync_directory
 from rekindle.contract.run_dir.snapshots import (
@@ -19,7 +23,15 @@ from rekindle.contract.run_dir.snapshots import (
 )
 from rekindle.contract.score import Score
 
+T = TypeVar("T")
+
+CACHE_TIMEOUT = 75.0  # seconds: a client of NFS keeps names, also absent ones, and sizes for 60 unless told otherwise
+_FIRST_PAUSE, _MAX_PAUSE = 0.05, 10.0  # seconds between two tries
 _CHUNK = 1 << 20  # bytes
+
+
+class HiddenError(BadSnapshotError):
+    """Missing, short or other bytes: damage, or what the cache of a network file system hides for a while."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +61,10 @@ class SnapshotStorage(SnapshotDir):
         try:
             self.temporary(step).rename(self.path(step))
         except OSError:
-            if old.exists():
-                old.rename(self.path(step))
-            raise
+            if not self._was_renamed(step):
+                if old.exists():
+                    old.rename(self.path(step))
+                raise
         fsync_directory(self.root)
         shutil.rmtree(old, ignore_errors=True)
 
@@ -113,6 +126,11 @@ class SnapshotStorage(SnapshotDir):
     def _is_pinned(self, step: int | None) -> bool:
         return self.pins is not None and step in read_pins(self.pins)
 
+    def _was_renamed(self, step: int) -> bool:
+        """The server of a network file system may rename and lose the answer; then the second try finds nothing."""
+        refresh(self.root)
+        return self.path(step).exists() and not self.temporary(step).exists()
+
     def _marked(self, mark: str, step: int) -> Path:
         return self.root / f".{mark}-{self.generation}-{step_name(step)}"
 
@@ -122,36 +140,105 @@ def write_manifest(directory: Path, manifest: Manifest) -> None:
     atomic_write(directory / MANIFEST, manifest.encoded())
 
 
-def verify(directory: Path, *, step: int, job_id: str | None) -> Manifest:
+def verify(directory: Path, *, step: int, job_id: str | None, timeout: float = 0.0) -> Manifest:
     """Read every byte of the snapshot in ``directory`` and return its manifest.
+
+    ``timeout``: seconds in which what another machine has written may become visible here.
 
     Raises BadSnapshotError where it is damaged or belongs to another job, and OSError where the disk does not return
     it: a network file system may be away, or too many files be open, and the snapshot is as good as ever.
 
     ``torch.load`` notices neither a flipped bit nor a page of zeros, so nothing is loaded that was not checked here.
     """
-    try:
-        manifest = Manifest.parse((directory / MANIFEST).read_bytes())
+
+    def check() -> Manifest:
+        manifest = _read_manifest(directory)
         if manifest.step != step:
             raise BadSnapshotError(f"its manifest has step {manifest.step}, its directory {step}")
         if None not in (manifest.job_id, job_id) and manifest.job_id != job_id:
             raise BadSnapshotError(f"it belongs to job {manifest.job_id}, this is job {job_id}")
-        for name, record in manifest.files.items():
-            _verify_file(directory, name, record)
+        _verify_files(directory, manifest, manifest.files)
+        return manifest
+
+    return await_visible(check, directory, timeout)
+
+
+def verify_files(
+    directory: Path, manifest: Manifest, names: list[str], *, content: bool = True, timeout: float = 0.0
+) -> None:
+    """As ``verify``, of the files ``names`` alone: what rank 0 has verified, as another machine sees it.
+
+    Without ``content`` only that they are there, and their sizes.
+    """
+    await_visible(lambda: _verify_files(directory, manifest, names, content=content), directory, timeout)
+
+
+def await_visible(check: Callable[[], T], directory: Path, timeout: float) -> T:
+    """What ``check`` returns, called again for ``timeout`` seconds while it finds too little in ``directory``.
+
+    A network file system promises that who opens a file sees what was written before it was closed (close-to-open), but
+    a name looked up too early may stay absent until its directory is opened again. Raises what ``check`` does.
+    """
+    deadline, pause = time.monotonic() + timeout, _FIRST_PAUSE
+    while True:
+        try:
+            return check()
+        except HiddenError:
+            if time.monotonic() + pause > deadline:
+                raise
+        refresh(directory.parent)
+        refresh(directory)
+        time.sleep(pause)
+        pause = min(2 * pause, _MAX_PAUSE)
+
+
+def make_directory(directory: Path, timeout: float) -> None:
+    """Make what another machine may make at the same time; its name can stay hidden here for ``timeout`` seconds."""
+
+    def check() -> None:
+        try:
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except FileExistsError as error:  # and yet no directory is seen
+            raise HiddenError(str(error)) from error
+
+    await_visible(check, directory, timeout)
+
+
+def refresh(directory: Path) -> None:
+    """Have the names in ``directory`` asked from the server of a network file system: opening it does that."""
+    with suppress(OSError), os.scandir(directory) as entries:
+        next(entries, None)
+
+
+def _read_manifest(directory: Path) -> Manifest:
+    try:
+        return Manifest.parse((directory / MANIFEST).read_bytes())
     except FileNotFoundError as error:
-        raise BadSnapshotError(f"{Path(error.filename).name} is missing") from error
+        raise HiddenError(f"{MANIFEST} is missing") from error
     except (NotADirectoryError, IsADirectoryError) as error:
         raise BadSnapshotError(f"it cannot be read: {error}") from error
-    return manifest
 
 
-def _verify_file(directory: Path, name: str, record: FileRecord) -> None:
-    size = (directory / name).stat().st_size
-    if size != record.bytes:
-        raise BadSnapshotError(f"{name} has {size} bytes, its manifest says {record.bytes}")
+def _verify_files(directory: Path, manifest: Manifest, names: Iterable[str], *, content: bool = True) -> None:
+    for name in names:
+        try:
+            _verify_file(directory, name, manifest.files[name], content=content)
+        except FileNotFoundError as error:
+            raise HiddenError(f"{name} is missing") from error
+        except (NotADirectoryError, IsADirectoryError) as error:
+            raise BadSnapshotError(f"it cannot be read: {error}") from error
+
+
+def _verify_file(directory: Path, name: str, record: FileRecord, *, content: bool = True) -> None:
+    """Opened before its size is asked: a network file system compares only an opened file with its server."""
     digest = hashlib.sha256()
     with (directory / name).open("rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        if size != record.bytes:
+            raise HiddenError(f"{name} has {size} bytes, its manifest says {record.bytes}")
+        if not content:
+            return
         while chunk := file.read(_CHUNK):
             digest.update(chunk)
     if digest.hexdigest() != record.sha256:
-        raise BadSnapshotError(f"{name} fails its checksum")
+        raise HiddenError(f"{name} fails its checksum")

@@ -119,29 +119,74 @@ def check_coverage(state: dict[str, Any], saved: list[dict[KeyPath, ShardSlice]]
 
 
 class ShardFiles:
-    """The shards of all ranks in the directory of a snapshot. Only what is requested is read from the disk."""
+    """The shards of all ranks in the directory of a snapshot. Only what is requested is read from the disk.
 
-    def __init__(self, directory: Path, world_size: int) -> None:
-        self._ranks: list[Shards] = [
-            torch.load(directory / shard_file(rank), map_location="cpu", mmap=True, weights_only=True)
-            for rank in range(world_size)
-        ]
+    ``partial``: the directory may have some of the files only.
+    """
+
+    def __init__(self, directory: Path, world_size: int, *, partial: bool = False) -> None:
+        self._directory = directory
+        paths = [directory / shard_file(rank) for rank in range(world_size)]
+        self._ranks = [{} if partial and not path.exists() else self._open(path) for path in paths]
+
+    def _open(self, path: Path) -> Shards:
+        shards: Shards = torch.load(path, map_location="cpu", mmap=True, weights_only=True)
+        return shards
+
+    def _load(self, rank: int, tensor: Tensor) -> Tensor:
+        """The data of a tensor of ``_open``, from the file of ``rank``."""
+        return tensor
 
     def read(self, path: KeyPath, part: ShardSlice, dtype: torch.dtype) -> Tensor:
         """A copy of one part of a tensor. Raises ValueError where the files do not have all of it."""
         found, missing = torch.empty(part.shape, dtype=dtype), part.size
-        for shards in self._ranks:
+        for rank, shards in enumerate(self._ranks):
             if path not in shards or not missing:
                 continue
             offset, tensor = shards[path]
             own = ShardSlice(offset, tuple(tensor.shape))
             common = own.overlap(part)
             if common.size:
-                found[common.within(part)] = tensor[common.within(own)]
+                found[common.within(part)] = self._load(rank, tensor)[common.within(own)]
                 missing -= common.size
         if missing:
             raise ValueError(f"{missing} of {part.size} elements of {_joined(path)} are in none of its shards")
         return found
+
+
+class RemoteShardFiles(ShardFiles):
+    """The same on a network file system, for files that ranks on other machines have written.
+
+    Nothing is mapped into memory: a page that the server does not return would end the process by SIGBUS, where a read
+    raises OSError. ``check`` is called with the name of a file before the first of its data are read, and raises where
+    this machine does not see the bytes that were written.
+    """
+
+    def __init__(self, directory: Path, world_size: int, check: Callable[[str], None]) -> None:
+        self._check = check
+        self._checked: set[int] = set()
+        super().__init__(directory, world_size)
+
+    def _open(self, path: Path) -> Shards:
+        """Tensors without data, whose storages have their offset in the file."""
+        from torch._subclasses.fake_tensor import FakeTensorMode
+
+        with FakeTensorMode():
+            shards: Shards = torch.load(path, map_location="cpu", weights_only=True)
+        return shards
+
+    def _load(self, rank: int, tensor: Tensor) -> Tensor:
+        name, storage = shard_file(rank), tensor.untyped_storage()
+        if rank not in self._checked:
+            self._check(name)
+            self._checked.add(rank)
+        with (self._directory / name).open("rb") as file:
+            file.seek(storage._checkpoint_offset or 0)
+            data = bytearray(file.read(storage.nbytes()))
+        if len(data) != storage.nbytes():
+            raise OSError(f"{self._directory / name} ends within a tensor of {storage.nbytes()} bytes")
+        whole = torch.frombuffer(data, dtype=tensor.dtype)
+        return whole.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
 
 
 def reshard(state: Any, layout: Mapping[KeyPath, "DTensor"], files: ShardFiles | None = None) -> Any:
@@ -158,11 +203,28 @@ def reshard(state: Any, layout: Mapping[KeyPath, "DTensor"], files: ShardFiles |
         whole = ShardSlice((0,) * tensor.dim(), tuple(tensor.shape))
         if target is not None and target.shape != tensor.shape:
             raise ValueError(f"{_joined(path)} has shape {whole.shape}, and here {tuple(target.shape)}")
-        part = whole if target is None else _slice_of(target)
+        part = _needed_part(tensor, target)
         own = files.read(path, part, tensor.dtype) if tensor.is_meta and files else tensor[part.within(whole)]
         return own if target is None else _like(target, own)
 
     return map_tensors(state, fill)
+
+
+def needed_parts(state: Any, layout: Mapping[KeyPath, "DTensor"]) -> dict[KeyPath, ShardSlice]:
+    """What ``reshard`` reads from files on this rank."""
+    return {path: _needed_part(tensor, layout.get(path)) for path, tensor in _tensors(state).items() if tensor.is_meta}
+
+
+def overlaps(saved: Mapping[KeyPath, ShardSlice], needed: Mapping[KeyPath, ShardSlice]) -> bool:
+    """A file with ``saved`` has something of ``needed``."""
+    return any(path in saved and saved[path].overlap(part).size for path, part in needed.items())
+
+
+def _needed_part(tensor: Tensor, target: "DTensor | None") -> ShardSlice:
+    """All of it, unless it is to be sharded like ``target``."""
+    if target is None or target.shape != tensor.shape:
+        return ShardSlice((0,) * tensor.dim(), tuple(tensor.shape))
+    return _slice_of(target)
 
 
 def _like(target: "DTensor", part: Tensor) -> Tensor:

@@ -1,0 +1,166 @@
+"""Sending files of snapshots from machine to machine, over the process group of the ranks."""
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from io import FileIO
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+from rekindle.contract.run_dir.snapshots import FileRecord
+from rekindle.training.process_group import World
+
+_CHUNK = 4 << 20  # bytes of a message
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """The file ``name``, from one rank to another one on another machine."""
+
+    name: str
+    source: int
+    target: int
+
+
+def plan_transfers(
+    nodes: Sequence[int], holders: Mapping[str, Sequence[int]], wanted: Sequence[Sequence[str]]
+) -> list[Transfer]:
+    """What is to be sent, and in which order, so that each machine has every file that one of its ranks wants.
+
+    ``nodes``: the machine of each rank; ``holders``: the machines that have each file; ``wanted``: the files that each
+    rank wants. A machine that has received a file passes it on, so no machine sends it to all others. Raises KeyError,
+    with its name, for a file that no machine has.
+    """
+    sent: Counter[int] = Counter()  # by machine
+    passed_on: dict[str, list[int]] = {}  # the ranks that have received each file
+    transfers = []
+    for target, names in enumerate(wanted):
+        for name in names:
+            having = passed_on.setdefault(name, [])
+            machines: dict[int, int | None] = {nodes[rank]: rank for rank in having}
+            machines |= dict.fromkeys(holders.get(name, ()))
+            if not machines:
+                raise KeyError(name)
+            if nodes[target] in machines:
+                continue
+            node = min(machines, key=lambda node: (sent[node], node))
+            members = [rank for rank, own in enumerate(nodes) if own == node]
+            receiver = machines[node]
+            source = members[target % len(members)] if receiver is None else receiver
+            transfers.append(Transfer(name, source, target))
+            sent[node] += 1
+            having.append(target)
+    return transfers
+
+
+@dataclass(slots=True)
+class Outgoing:
+    """Files that this rank reads, front to back, to send them to ``target``; they are verified on the way."""
+
+    target: int
+    directory: Path
+    files: Mapping[str, FileRecord]
+    problem: str | None = None
+
+    def messages(self) -> Iterator[bytearray]:
+        """Zeros in place of what cannot be read: the other side expects as many bytes, and notices."""
+        for name, record in self.files.items():
+            with _Verified(self.directory / name, record, "r") as file:
+                for size in _sizes(record):
+                    yield file.read(size)
+                self.problem = self.problem or file.problem
+
+
+@dataclass(slots=True)
+class Incoming:
+    """Files that ``source`` sends, as ``Outgoing`` does, written to ``directory``."""
+
+    source: int
+    directory: Path
+    files: Mapping[str, FileRecord]
+    problem: str | None = None
+
+    def buffers(self) -> Iterator[bytearray]:
+        """Buffers to be filled before the next one is asked for; what cannot be written is dropped."""
+        for name, record in self.files.items():
+            with _Verified(self.directory / name, record, "w") as file:
+                for size in _sizes(record):
+                    buffer = bytearray(size)
+                    yield buffer
+                    file.write(buffer)
+                self.problem = self.problem or file.problem
+
+
+def exchange(world: World, outgoing: Sequence[Outgoing], incoming: Sequence[Incoming]) -> str | None:
+    """Send and receive all at once; returns the first problem. Raises RuntimeError where another rank is lost.
+
+    The ranks concerned must call it, with matching arguments, and nobody else may use ``world`` meanwhile.
+    """
+    sends = [(each.target, each.messages()) for each in outgoing]
+    receives = [(each.source, each.buffers()) for each in incoming]
+    while sends or receives:
+        pending = []
+        for streams, start in ((receives, dist.irecv), (sends, dist.isend)):
+            for stream in list(streams):
+                peer, buffers = stream
+                buffer = next(buffers, None)
+                if buffer is None:
+                    streams.remove(stream)
+                else:
+                    tensor = torch.frombuffer(buffer, dtype=torch.uint8)
+                    pending.append((start(tensor, peer, group=world.control), tensor))
+        for work, _ in pending:
+            if work is not None:
+                work.wait()
+    problems = [each.problem for each in outgoing] + [each.problem for each in incoming]
+    return next((problem for problem in problems if problem is not None), None)
+
+
+def _sizes(record: FileRecord) -> Iterator[int]:
+    """Of the messages that a file is sent in."""
+    for start in range(0, record.bytes, _CHUNK):
+        yield min(_CHUNK, record.bytes - start)
+
+
+class _Verified:
+    """A file whose bytes are compared with its record when it is closed; its errors become its ``problem``."""
+
+    def __init__(self, path: Path, record: FileRecord, mode: str) -> None:
+        self.problem: str | None = None
+        self._path, self._record, self._mode = path, record, mode
+        self._file: FileIO | None = None
+        self._digest = hashlib.sha256()
+
+    def __enter__(self) -> "_Verified":
+        try:
+            self._file = FileIO(self._path, self._mode)
+        except OSError as error:
+            self.problem = str(error)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._file is not None:
+            self._file.close()
+        if self.problem is None and self._digest.hexdigest() != self._record.sha256:
+            self.problem = f"{self._path.name} fails its checksum"
+
+    def read(self, size: int) -> bytearray:
+        data = bytearray(size)
+        try:
+            if self._file is not None and self._file.readinto(data) != size:
+                self.problem = self.problem or f"{self._path.name} is too short"
+        except OSError as error:
+            self.problem = self.problem or str(error)
+        self._digest.update(data)
+        return data
+
+    def write(self, data: bytearray) -> None:
+        self._digest.update(data)
+        try:
+            if self._file is not None and self._file.write(data) != len(data):
+                self.problem = self.problem or f"{self._path.name} was written in part: the memory is full"
+        except OSError as error:
+            self.problem = self.problem or str(error)

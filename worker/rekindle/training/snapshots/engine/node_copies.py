@@ -1,0 +1,209 @@
+"""Restoring from the memory of several machines: what each has of a snapshot is gathered where it is needed."""
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+
+from rekindle.contract.run_dir.snapshots import (
+    MANIFEST,
+    MAX_MANIFEST_BYTES,
+    BadSnapshotError,
+    Manifest,
+    read_void_attempt,
+    step_name,
+    step_of,
+)
+from rekindle.contract.safe_open import open_regular
+from rekindle.training.process_group import World
+from rekindle.training.snapshots.engine.file_exchange import Incoming, Outgoing, Transfer, exchange, plan_transfers
+from rekindle.training.snapshots.engine.shm import ensure_private_dir
+from rekindle.training.snapshots.storage.directory import SnapshotStorage, verify_files
+from rekindle.training.snapshots.storage.dtensor_io import KeyPath, ShardSlice, slices_of
+
+
+class LostPartError(Exception):
+    """No machine has an intact copy of some file of the snapshot any more; the same on all ranks."""
+
+
+@dataclass(slots=True)
+class NodeCopy:
+    """One snapshot in the memory of the machines."""
+
+    manifest: Manifest
+    holders: dict[str, list[int]] = field(default_factory=dict)  # of each file, the machines that have it
+
+    @property
+    def is_complete(self) -> bool:
+        return all(self.holders.get(name) for name in self.manifest.files)
+
+
+@dataclass(slots=True)
+class NodeCopies:
+    """Every method is called by all ranks. ``storage`` is this machine's, see ``node_storage``."""
+
+    world: World
+    storage: SnapshotStorage
+    job_id: str | None
+    void: Path | None  # see ``read_void_attempt``
+    _found: dict[bytes, list[Path]] = field(default_factory=dict)  # here: directories of each snapshot, by its manifest
+
+    def offered(self) -> list[NodeCopy]:
+        """All snapshots of which the machines together have every file, latest first; nothing is read yet."""
+        own: list[tuple[bytes, list[str]]] = []
+        self._found = self._scan()
+        if self.world.leads_node:
+            own = [(data, sorted(set(_names(directories)))) for data, directories in self._found.items()]
+        copies: dict[bytes, NodeCopy] = {}
+        for node, inventory in zip(self.world.nodes, self.world.gather(own), strict=True):
+            for data, names in inventory:
+                copy = copies.setdefault(data, NodeCopy(Manifest.parse(data)))
+                for name in set(names) & set(copy.manifest.files):
+                    copy.holders.setdefault(name, []).append(node)
+        void = self.world.broadcast(0 if self.void is None else read_void_attempt(self.void))
+        complete = [copy for copy in copies.values() if copy.is_complete and copy.manifest.attempt > void]
+        return sorted(complete, key=lambda copy: (copy.manifest.step, copy.manifest.created_at), reverse=True)
+
+    def key(self, copy: NodeCopy) -> Path:
+        """Stands for the directory of ``copy``, which is on several machines."""
+        return self.storage.root.parent / copy.manifest.generation / step_name(copy.manifest.step)
+
+    def collect(self, copy: NodeCopy, names: Sequence[str]) -> Path:
+        """A directory of this machine with the files ``names`` of ``copy``, verified; its other ranks' are in it, too.
+
+        Raises LostPartError where a file is intact on no machine, on all ranks; RuntimeError where a rank is lost.
+        """
+        target = self._prepare(copy)
+        for _ in range(1 + sum(map(len, copy.holders.values()))):
+            wanted = self._divide(self.world.gather([name for name in names if not (target / name).exists()]))
+            if not any(wanted):
+                return target
+            try:
+                transfers = plan_transfers(self.world.nodes, copy.holders, wanted)
+            except KeyError as error:
+                raise LostPartError(f"no machine has {error.args[0]} intact") from error
+            self._drop(copy, self._fetch(copy, wanted[self.world.rank], transfers))
+        raise LostPartError("its files cannot be gathered")
+
+    def slices(self, copy: NodeCopy, names: Sequence[str]) -> dict[str, dict[KeyPath, ShardSlice]]:
+        """Which part of which tensor each of the shard files ``names`` has, read where it is.
+
+        Raises LostPartError where one can be read nowhere, on all ranks.
+        """
+        found: dict[str, dict[KeyPath, ShardSlice]] = {}
+        while missing := [name for name in names if name not in found]:
+            own: dict[str, dict[KeyPath, ShardSlice]] = {}
+            bad: list[tuple[str, int]] = []
+            for name in missing:
+                if not copy.holders[name]:
+                    raise LostPartError(f"no machine has {name} intact")
+                if self.world.leads_node and copy.holders[name][0] == self.world.node:
+                    try:
+                        own[name] = slices_of(torch.load(self._path(copy, name), mmap=True, weights_only=True))
+                    except Exception:  # noqa: BLE001  # whatever a damaged file leads to
+                        bad.append((name, self.world.node))
+            found |= {name: each for part in self.world.gather(own) for name, each in part.items()}
+            self._drop(copy, bad)
+        return found
+
+    def discard(self, manifest: Manifest) -> None:
+        """Delete what ``collect`` has gathered, once all ranks have read it."""
+        self.world.barrier()
+        if self.world.leads_node:
+            self.storage.discard(manifest.step)
+        self.world.barrier()
+
+    def _prepare(self, copy: NodeCopy) -> Path:
+        """Make the directory to gather in. Where that fails, nothing can be put there, which is noticed then."""
+        target = self.storage.temporary(copy.manifest.step)
+        if self.world.leads_node:
+            with suppress(OSError):
+                ensure_private_dir(self.storage.root.parent)
+                ensure_private_dir(self.storage.root)
+                target.mkdir(mode=0o700, exist_ok=True)
+        self.world.barrier()
+        return target
+
+    def _divide(self, wanted: Sequence[Sequence[str]]) -> list[list[str]]:
+        """Of the files that each rank wants, those that it cares for: the first of a machine that wants it."""
+        seen: set[tuple[int, str]] = set()
+        divided: list[list[str]] = []
+        for node, names in zip(self.world.nodes, wanted, strict=True):
+            divided.append([name for name in names if (node, name) not in seen])
+            seen.update((node, name) for name in names)
+        return divided
+
+    def _drop(self, copy: NodeCopy, bad: list[tuple[str, int]]) -> None:
+        """Forget files that some rank has found damaged, and the machine that has them."""
+        for found in self.world.gather(bad):
+            for name, node in found:
+                if node in copy.holders[name]:
+                    copy.holders[name].remove(node)
+
+    def _scan(self) -> dict[bytes, list[Path]]:
+        found: dict[bytes, list[Path]] = {}
+        with suppress(OSError):
+            ensure_private_dir(self.storage.root.parent)
+            for machine in os.scandir(self.storage.root.parent):
+                for directory in Path(machine.path).iterdir() if machine.is_dir(follow_symlinks=False) else ():
+                    with suppress(OSError, BadSnapshotError):
+                        data = _manifest(directory, self.job_id).encoded()
+                        found.setdefault(data, []).append(directory)
+        return found
+
+    def _path(self, copy: NodeCopy, name: str) -> Path:
+        """Where this machine has a file. Raises FileNotFoundError."""
+        for directory in self._found.get(copy.manifest.encoded(), []):
+            if (directory / name).exists():
+                return directory / name
+        raise FileNotFoundError(name)
+
+    def _fetch(self, copy: NodeCopy, wanted: Sequence[str], transfers: Sequence[Transfer]) -> list[tuple[str, int]]:
+        """Link what is here, send and receive the rest; returns the files that are not intact, and where."""
+        target, rank = self.storage.temporary(copy.manifest.step), self.world.rank
+        received = {each.name for each in transfers if each.target == rank}
+        here = [name for name in wanted if name not in received]
+        bad = [(name, self.world.node) for name in here if not self._link(copy, name, target)]
+        for each in transfers:
+            files = {each.name: copy.manifest.files[each.name]}
+            if each.source == rank:
+                path = self._source(copy, each.name, target)
+                exchange(self.world, [Outgoing(each.target, path.parent, files)], [])
+            elif each.target == rank and exchange(self.world, [], [Incoming(each.source, target, files)]) is not None:
+                (target / each.name).unlink(missing_ok=True)
+                bad.append((each.name, self.world.nodes[each.source]))
+        return bad
+
+    def _source(self, copy: NodeCopy, name: str, target: Path) -> Path:
+        """A file to be sent: this machine's own, or what it has received before. It need not exist."""
+        with suppress(OSError):
+            return self._path(copy, name)
+        return target / name
+
+    def _link(self, copy: NodeCopy, name: str, target: Path) -> bool:
+        """Verify a file of this machine and put it into ``target``; false where it is not intact."""
+        try:
+            path = self._path(copy, name)
+            verify_files(path.parent, copy.manifest, [name])
+            os.link(path, target / name)
+        except (OSError, BadSnapshotError):
+            return False
+        return True
+
+
+def _manifest(directory: Path, job_id: str | None) -> Manifest:
+    """Raises OSError or BadSnapshotError where ``directory`` is no snapshot of this job."""
+    with open_regular(directory / MANIFEST) as file:
+        manifest = Manifest.parse(file.read(MAX_MANIFEST_BYTES))
+    if manifest.step != step_of(directory.name) or manifest.job_id != job_id:
+        raise BadSnapshotError(f"{directory} is not a snapshot of this job")
+    return manifest
+
+
+def _names(directories: Sequence[Path]) -> Iterator[str]:
+    for directory in directories:
+        with suppress(OSError):
+            yield from (entry.name for entry in directory.iterdir())
