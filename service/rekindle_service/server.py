@@ -20,6 +20,7 @@ from rekindle_service.config.home import Home, HomeInUseError
 from rekindle_service.config.logging_config import configure_logging
 from rekindle_service.config.settings import Settings
 from rekindle_service.http_server import HttpServer, listen, raise_file_limit, url_of
+from rekindle_service.jobs.cluster_rules import ISOLATED, NO_SLURM
 from rekindle_service.jobs.packaging.git_checkout import check_out
 from rekindle_service.jobs.submitter import Submitter
 from rekindle_service.launchers.editable_installs import EditableModules
@@ -27,6 +28,8 @@ from rekindle_service.launchers.interpreter import InterpreterCheck
 from rekindle_service.launchers.isolation.policy import Isolation, IsolationError, isolation_of
 from rekindle_service.launchers.isolation.rights import SubmitRights
 from rekindle_service.launchers.local import KeeperLauncher, prepare_worker_path
+from rekindle_service.launchers.slurm.batch_job import extra_error
+from rekindle_service.launchers.slurm.composition import slurm_cluster, slurm_launcher
 from rekindle_service.machine.devices import find_machine
 from rekindle_service.machine.monitor import MachineMonitor
 from rekindle_service.notifications.dispatcher import start_dispatchers
@@ -83,7 +86,14 @@ def _compose(settings: Settings, stack: ExitStack) -> HttpServer:
     stack.callback(monitor.close)
     launcher = KeeperLauncher(home, machine, prepare_worker_path(home), isolation)
     reconciler = Reconciler(
-        store, home, machine, launcher, healthy_seconds=settings.healthy_seconds, log_bytes=settings.log_bytes
+        store,
+        home,
+        machine,
+        launcher,
+        healthy_seconds=settings.healthy_seconds,
+        log_bytes=settings.log_bytes,
+        host_timeout=settings.host_timeout,
+        cluster=slurm_launcher(home, settings),
     )
     stack.callback(reconciler.close)
     retention = Retention.of(home, store, reconciler.deletions, rules_of(settings))
@@ -106,6 +116,8 @@ def _compose(settings: Settings, stack: ExitStack) -> HttpServer:
             check_out,
             EditableModules(isolated=isolation.hides_the_server),
             rights=SubmitRights(isolation, home),
+            cluster=ISOLATED if isolation.hides_the_server else slurm_cluster() or NO_SLURM,
+            sbatch_rule=extra_error,
         ),
         access=access,
         host=settings.host,

@@ -5,11 +5,11 @@ import sys
 from pathlib import Path
 
 from rekindle_service.config.home import Home
-from rekindle_service.scheduler.keeper_pool import Launcher
+from rekindle_service.launchers.keeper_pool import KeeperStarter
 from rekindle_service.store.tables import Job
 
 
-def launch_fake(home: Home) -> Launcher:
+def launch_fake(home: Home) -> KeeperStarter:
     def launch(job: Job) -> "subprocess.Popen[bytes]":
         run_dir = home.run_dir(job.id)
         with run_dir.keeper_log.open("ab") as log:

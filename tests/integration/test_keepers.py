@@ -15,8 +15,8 @@ from fakes.launching import launch_fake
 from job_examples import a_job, cpu_machine, open_store, queued_job
 from rekindle.contract.states import JobState
 from rekindle_service.config.home import Home
-from rekindle_service.scheduler import keeper_pool
-from rekindle_service.scheduler.keeper_pool import KeeperPool
+from rekindle_service.launchers import launch_counts
+from rekindle_service.launchers.keeper_pool import KeeperPool
 from rekindle_service.scheduler.reconciler import Reconciler
 from rekindle_service.store import Store
 from rekindle_service.store.tables import Job
@@ -26,7 +26,7 @@ _MANY = 30  # tries: more than any number of deaths after which a job is given u
 
 @pytest.fixture(autouse=True)
 def no_delay(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keeper_pool, "_delay", lambda _: 0)
+    monkeypatch.setattr(launch_counts, "_delay", lambda _: 0)
 
 
 @pytest.fixture

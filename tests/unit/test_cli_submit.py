@@ -192,12 +192,19 @@ def test_options_of_the_snapshot_policy_are_sent_as_part_of_it() -> None:
     assert fields(*words) == {"name": "digits", "snapshot": policy}
 
 
+def test_options_of_slurm_are_sent_as_one_field() -> None:
+    assert fields("--slurm") == {"slurm": {}}
+    words = ("--nodes", "1:2", "--partition", "gpu", "--slurm-time", "8:00:00", "--slurm-extra=--mem=32G")
+    slurm = {"partition": "gpu", "time": "8:00:00", "extra": ["--mem=32G"]}
+    assert fields(*words) == {"nodes": {"min": 1, "max": 2}, "slurm": slurm}
+
+
 def test_every_option_of_a_job_has_an_option_on_the_command_line() -> None:
     command: Any = get_command(app)
     names = {parameter.name for parameter in command.commands["submit"].params}
-    given_otherwise = {"kind", "target", "args", "min_ranks", "max_ranks", "snapshot", "keep_last", "warnings"}
+    given_otherwise = {"kind", "target", "args", "env_from", "min_ranks", "max_ranks", "min_nodes", "snapshot"}
     options = {field.name for field in (*dataclasses.fields(JobSpec), *dataclasses.fields(SnapshotPolicy))}
-    assert options - names == given_otherwise | {"nodes"}  # more than one machine: the API and Slurm alone
+    assert options - names == given_otherwise | {"keep_last", "warnings"}
 
 
 @pytest.mark.parametrize(

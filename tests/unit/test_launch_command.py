@@ -59,7 +59,7 @@ def test_a_script_of_python_needs_no_translation(words: str, project: Path) -> N
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("torchrun --nnodes 2 --nproc_per_node 2 t.py", "one machine: rekindle submit --ranks 2 t.py"),
+        ("torchrun --nnodes 2 --nproc_per_node 2 t.py", "on all of them: rekindle submit --nodes 2 --ranks 4 t.py"),
         ("torchrun --nproc_per_node gpu t.py --a", "number of ranks: rekindle submit --ranks N t.py --a"),
         ("torchrun --nproc_per_node 2", "rekindle submit --ranks N train.py"),
         ("torchrun --frobnicate 1 t.py", "--frobnicate is no option of torchrun"),

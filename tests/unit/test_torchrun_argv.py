@@ -2,7 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from rekindle.keeper.torchrun.launcher import loopback_interfaces, torchrun_argv
+from rekindle.keeper.torchrun.interfaces import loopback_interfaces
+from rekindle.keeper.torchrun.launcher import torchrun_argv
 
 
 def argv(*, warm, world_size=3):

@@ -128,10 +128,6 @@ def test_a_senseless_range_of_ranks_is_refused(code, least, most):
     assert ("ranks", "must be at least 1, and min at most max") in broken(asked(code, min_ranks=least, max_ranks=most))
 
 
-def test_several_machines_are_refused(code):
-    assert broken(asked(code, nodes=2)) == [("nodes", "must be 1")]
-
-
 def test_gpus_where_there_are_none_are_refused(code):
     assert broken(asked(code, device="cuda")) == [("device", "this machine has no GPU")]
 
@@ -158,5 +154,5 @@ def test_the_value_of_a_refused_variable_is_not_shown_back(code):
 
 
 def test_every_broken_rule_is_told_at_once(code):
-    fields = [field for field, _ in broken(asked(code, target="no.py", nodes=3, max_ranks=9, after=["x"], args=["\0"]))]
-    assert fields == ["script", "args", "nodes", "ranks", "after"]
+    fields = [field for field, _ in broken(asked(code, target="no.py", max_ranks=9, after=["x"], args=["\0"]))]
+    assert fields == ["script", "args", "ranks", "after"]

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ValidationError
 
 from rekindle.contract.job import HIDDEN, JobSpec, TargetKind
 from rekindle_service.api.schemas.experiments import ExperimentCreate
-from rekindle_service.api.schemas.requests import MAX_NAME_LENGTH, JobCreate, JobOptions
+from rekindle_service.api.schemas.requests import MAX_NAME_LENGTH, JobCreate, JobOptions, SlurmRequest
 from rekindle_service.api.validation_errors import field_errors
 from rekindle_service.config.home import new_job_id
 from rekindle_service.experiments import built_in
@@ -50,14 +50,32 @@ def submission_of(body: JobCreate) -> Submission:
             "kind": kind,
             "target": target,
             "python": body.python or sys.executable,
-            "min_ranks": body.ranks.min,
-            "max_ranks": body.ranks.max,
+            **_size(body),
+            "slurm": None if (slurm := _slurm_options(body)) is None else slurm.model_dump(),
         }
     )
     code = body.code
     path = None if code is None or code.path is None else Path(code.path)
     fetched = None if code is None or path else CodeOrigin(bundle=code.bundle, git=code.git, ref=code.ref)
     return Submission(spec, path, has_size=bool(body.model_fields_set & {"ranks", "devices_per_rank"}), origin=fetched)
+
+
+def _slurm_options(body: JobCreate) -> SlurmRequest | None:
+    """Several nodes are a request for Slurm."""
+    return SlurmRequest() if body.slurm is None and body.nodes.max > 1 else body.slurm
+
+
+def _size(body: JobCreate) -> dict[str, int]:
+    """Ranks and nodes. On Slurm ``ranks`` is the number on all nodes, one on each by default."""
+    nodes = {"nodes": body.nodes.max, "min_nodes": body.nodes.min}
+    low, high = body.ranks.min, body.ranks.max
+    if _slurm_options(body) is None:
+        return {"min_ranks": low, "max_ranks": high, **nodes}
+    if "ranks" not in body.model_fields_set:
+        return {"min_ranks": body.nodes.min, "max_ranks": body.nodes.max, **nodes}
+    if low == high and high % body.nodes.max == 0:
+        low = high // body.nodes.max * body.nodes.min
+    return {"min_ranks": low, "max_ranks": high, **nodes}
 
 
 def _default_name(kind: TargetKind, target: str) -> str:

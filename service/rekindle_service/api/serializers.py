@@ -4,6 +4,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
+from typing import Any
 
 from rekindle.contract.job import HIDDEN
 from rekindle.contract.placeholders import read_arguments
@@ -36,9 +37,17 @@ def job_public(job: Job) -> JobPublic:
             **columns,
             "env": {**dict.fromkeys(spec["env"], HIDDEN), **spec["env_from"]},
             "ranks": {"min": spec["min_ranks"], "max": spec["max_ranks"]},
+            "nodes": {"min": spec["min_nodes"], "max": spec["nodes"]},
+            "slurm": None if spec["slurm"] is None else {**spec["slurm"], **_slurm_shown(job)},
             "target": {"kind": spec["kind"], "value": spec["target"]},
         }
     )
+
+
+def _slurm_shown(job: Job) -> dict[str, Any]:
+    """What Slurm said of a Slurm job that is over is not followed to its end."""
+    shown = ("job_id", "state", "reason", "hosts") if job.state in HOLDING_SLOTS else ("job_id", "hosts")
+    return {name: value for name, value in (job.slurm or {}).items() if name in shown}
 
 
 def attempts_public(attempts: Sequence[Attempt]) -> list[AttemptPublic]:

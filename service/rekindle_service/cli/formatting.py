@@ -261,6 +261,20 @@ def job_cells(job: Job) -> dict[str, str | Text]:
     }
 
 
+def on_slurm(job: Job) -> str:
+    """``2 nodes (n1, n2), partition gpu, Slurm job 17 (RUNNING)``; empty for a job on this machine."""
+    slurm = job.get("slurm")
+    if slurm is None:
+        return ""
+    low, high = job["nodes"]["min"], job["nodes"]["max"]
+    nodes = f"{high} {'node' if high == 1 else 'nodes'}" if low == high else f"{low} to {high} nodes"
+    hosts = f" ({sanitize_line(', '.join(slurm['hosts']))})" if slurm["hosts"] else ""
+    named = (f"{name} {sanitize_line(slurm[name])}" for name in ("partition", "account", "qos") if slurm[name])
+    state = "" if slurm["job_id"] is None else f"Slurm job {slurm['job_id']}"
+    state += f" ({sanitize_line(slurm['state'])})" if slurm["state"] else ""
+    return join([nodes + hosts, *named, state], ", ")
+
+
 def on_devices(devices: list[str]) -> str:
     return f" on {sanitize_line(', '.join(devices))}" if devices else ""
 
@@ -296,9 +310,17 @@ def status_line(job: Job) -> str:
             position = "" if job["queue_position"] is None else f"position {job['queue_position']} in the queue"
             waits = "" if job["waiting_for"] is None else f"waits for {sanitize_line(job['waiting_for'])}"
             return join([position, waits])
+        case "starting" if job["waiting_for"] is not None:
+            return sanitize_line(job["waiting_for"])
         case "recovering":
             why = "" if job["outcome"] is None else outcome(job["outcome"])
-            return join([why, "" if job["next_try_at"] is None else f"next try at {clock(job['next_try_at'])}"])
+            return join(
+                [
+                    why,
+                    sanitize_line(job["waiting_for"] or ""),
+                    "" if job["next_try_at"] is None else f"next try at {clock(job['next_try_at'])}",
+                ]
+            )
         case "failed" if job["outcome"] is not None:
             return outcome(job["outcome"])
         case _:

@@ -141,8 +141,14 @@ def _check_torchrun(given: dict[str, str], command: LaunchCommand) -> None:
         right = str(replace(command, python=None)).replace("rekindle submit", "rekindle submit --ranks N", 1)
         raise NotTranslatedError(f"--nproc_per_node {count}: rekindle needs the number of ranks: {right}")
     if given.get("nnodes", "1") not in ("1", "1:1"):
-        local = replace(command, python=None, ranks=int(count))
-        raise NotTranslatedError(f"--nnodes {given['nnodes']}: this version runs a job on one machine: {local}")
+        least, _, most = given["nnodes"].partition(":")
+        total = int(count) * int(most or least) if (most or least).isdecimal() else int(count)
+        right = str(replace(command, python=None, ranks=total))
+        right = right.replace("rekindle submit", f"rekindle submit --nodes {given['nnodes']}", 1)
+        raise NotTranslatedError(
+            f"--nnodes {given['nnodes']}: Slurm starts a job on several machines, and --ranks is the number on all of "
+            f"them: {right}"
+        )
     if forbidden := given.keys() & {"no-python", "run-path"}:
         raise NotTranslatedError(f"--{min(forbidden)}: rekindle starts scripts and modules of Python: {command}")
 

@@ -29,6 +29,7 @@ __all__ = [
     "Me",
     "MetricSeries",
     "NewToken",
+    "NodeRange",
     "Outcome",
     "OutcomeClass",
     "OwnerUsage",
@@ -40,6 +41,7 @@ __all__ = [
     "RankState",
     "Row",
     "Scope",
+    "Slurm",
     "Snapshot",
     "SnapshotList",
     "SnapshotPolicyOptions",
@@ -74,6 +76,32 @@ class RankRange(TypedDict):
 
     min: int
     max: int
+
+
+class NodeRange(TypedDict):
+    """Minimum and maximum number of nodes of a job on Slurm; each attempt uses as many as answer."""
+
+    min: int
+    max: int
+
+
+class Slurm(TypedDict):
+    """What was requested of Slurm, and what it says of the job's latest Slurm job.
+
+    `job_id` is null before Slurm has taken it. `state` is Slurm's own word, or UNKNOWN where Slurm does not answer;
+    `reason` says in plain words what it waits for or how it ended. `hosts` are the nodes that Slurm gave to it.
+    """
+
+    partition: str | None
+    account: str | None
+    qos: str | None
+    time: str | None
+    constraint: str | None
+    extra: list[str]
+    job_id: int | None
+    state: str | None
+    reason: str | None
+    hosts: list[str]
 
 
 OutcomeClass = Literal[
@@ -143,7 +171,6 @@ class Job(TypedDict):
 
     args: list[str]
     env: dict[str, str | dict[str, str]]
-    nodes: int
     device: str
     devices_per_rank: int
     launch: Literal["auto", "torchrun", "process"]
@@ -171,6 +198,8 @@ class Job(TypedDict):
     attempt: int
     world_size: int | None
     ranks: RankRange
+    nodes: NodeRange
+    slurm: Slurm | None
     devices: list[str]
     epoch: int | None
     epochs: int | None

@@ -43,6 +43,7 @@ class Home:
         self.backups = root / "backups"  # of the database
         self.bundles = root / "bundles"  # uploaded code, each bundle unpacked in a directory named by its hash
         self.worker_path = root / "worker-path"  # holds ``rekindle`` alone, for the PYTHONPATH of other interpreters
+        self.cluster_worker = root / "worker-copy"  # ``rekindle`` for nodes of a cluster, one directory per version
 
     def run_dir(self, job_id: str) -> RunDir:
         """The run directory of a job. Raises ValueError for what is no job id, so no request can name a path."""

@@ -11,7 +11,7 @@ from pydantic import Field, SecretStr, field_validator
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, SettingsError
 
-from rekindle.contract.job import HEALTHY_SECONDS, MIN_LOG_BYTES
+from rekindle.contract.job import HEALTHY_SECONDS, HOST_TIMEOUT, MIN_LOG_BYTES
 from rekindle_service.config.home import Home
 from rekindle_service.config.notification_targets import NotificationTarget
 
@@ -77,6 +77,15 @@ class Settings(BaseSettings):
         HEALTHY_SECONDS,
         gt=0,
         description="Where progress cannot be known, an attempt that ran this long clears the count of failures.",
+    )
+    host_timeout: float = Field(
+        HOST_TIMEOUT,
+        ge=5,
+        le=3600,
+        description="Seconds after which a node of a Slurm job counts as lost when nothing is heard of it.",
+    )
+    slurm_poll_seconds: float = Field(
+        5, ge=0.2, le=600, description="Seconds between two calls of `squeue`, each for all jobs together."
     )
     log_bytes: int | None = Field(
         1_000_000_000,

@@ -30,6 +30,8 @@ class Placement:
 def place(submission: Submission, machine: Machine) -> Placement:
     """Fill in what the request leaves open. The number of ranks, too, where the request names devices and no number."""
     spec = submission.spec
+    if spec.is_cluster:
+        return _place_on_cluster(submission)
     device, error = _device(spec, machine)
     env = {name: value for name, value in spec.env.items() if name != VISIBLE or error is not None}
     spec = replace(spec, device=device, env=env)
@@ -45,6 +47,15 @@ def place(submission: Submission, machine: Machine) -> Placement:
     return Placement(spec, reason, error)
 
 
+def _place_on_cluster(submission: Submission) -> Placement:
+    """Slurm chooses the devices; of which kind they are, ``Submitter`` has asked it."""
+    spec = submission.spec
+    reason = _reason_for_one_process(submission) if spec.launch is LaunchMode.AUTO else None
+    if spec.launch is LaunchMode.AUTO:
+        spec = replace(spec, launch=LaunchMode.TORCHRUN if reason is None else LaunchMode.PROCESS)
+    return Placement(spec if spec.device != "auto" else replace(spec, device="cpu"), reason)
+
+
 def placement_errors(placement: Placement, machine: Machine) -> Iterator[FieldError]:
     """The rules of ranks, devices and launch that the job violates."""
     spec = placement.spec
@@ -54,8 +65,8 @@ def placement_errors(placement: Placement, machine: Machine) -> Iterator[FieldEr
         yield FieldError("ranks", "must be at least 1, and min at most max", _ranks(spec))
     elif spec.launch is LaunchMode.PROCESS and spec.max_ranks > 1:
         yield _several_ranks(spec, placement.reason)
-    if spec.nodes != 1:
-        yield FieldError("nodes", "must be 1", spec.nodes, "this version runs a job on one machine")
+    if spec.is_cluster:
+        return
     errors = list(_device_rules(spec, machine))
     yield from errors or _link_rules(spec, machine)
 

@@ -13,6 +13,7 @@ from rekindle.contract.files import fsync_directory, write_json
 from rekindle.contract.job import JobSpec, TargetKind
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle_service.config.home import Home, is_job_id, new_job_id
+from rekindle_service.jobs.cluster_rules import NO_SLURM, Cluster, NoCluster, cluster_rules
 from rekindle_service.jobs.idempotency import IdempotencyKey, IdempotencyLocks
 from rekindle_service.jobs.packaging.code_copy import CodeCopyError, copy_code
 from rekindle_service.jobs.packaging.continuation import check_stopped, continue_run
@@ -55,7 +56,7 @@ class Submitter:
 
     ``check_python`` returns what is wrong with an interpreter (``launchers.interpreter``), or None; ``checkout``
     fetches from git (``jobs.packaging.git_checkout``); ``editable_modules`` returns what an interpreter imports from
-    elsewhere (``launchers.editable_installs``).
+    elsewhere (``launchers.editable_installs``); ``cluster`` is where jobs for Slurm run, or why there is none.
     """
 
     store: Store
@@ -66,6 +67,8 @@ class Submitter:
     editable_modules: Callable[[str], Sequence[EditableModule]] = lambda _: ()
     in_flight: IdempotencyLocks = field(default_factory=IdempotencyLocks)
     rights: Rights = field(default_factory=ServerRights)
+    cluster: Cluster | NoCluster = NO_SLURM
+    sbatch_rule: Callable[[str], str | None] = lambda _: None
 
     def submit(self, submission: Submission, key: IdempotencyKey | None = None) -> Job:
         """The new job, or the one that the key made before, or is making just now.
@@ -93,10 +96,17 @@ class Submitter:
         self._check_bundles(submissions)
         try:
             with fetch_code(self.home, self.checkout, submissions) as fetched:
-                yield fetched
+                yield [self._with_device(each) for each in fetched]
         except OSError as error:
             raise_if_lacking(error)
             raise storage_error(self.home.root, error) from error
+
+    def _with_device(self, submission: Submission) -> Submission:
+        """Of a job for Slurm that leaves it open."""
+        spec = submission.spec
+        if spec.slurm is None or spec.device != "auto" or isinstance(self.cluster, NoCluster):
+            return submission
+        return replace(submission, spec=replace(spec, device=self.cluster.device(spec.slurm)))
 
     def _check_bundles(self, submissions: Sequence[Submission]) -> None:
         """Raises SubmissionError for a bundle of somebody else, as for one that does not exist."""
@@ -114,8 +124,21 @@ class Submitter:
         if (old := submission.spec.continue_from) is not None:
             errors += check_stopped(self._readable_job(submission, old) if is_job_id(old) else None, old, self.home)
         errors += self._foreign_code(submission)
+        if submission.spec.is_cluster:
+            return errors + self._cluster_errors(submission)
         python_error = self.check_python(submission.spec.python)
         return errors if python_error is None else [*errors, python_error]
+
+    def _cluster_errors(self, submission: Submission) -> list[FieldError]:
+        """Slurm is asked only about what violates no other rule. The interpreter is on the nodes."""
+        if isinstance(self.cluster, NoCluster):
+            spec = submission.spec
+            if spec.nodes > 1:
+                nodes = {"min": spec.min_nodes, "max": spec.nodes}
+                return [FieldError("nodes", "must be 1 on a server without Slurm", nodes, self.cluster)]
+            return [FieldError("slurm", "must be omitted on a server without Slurm", {}, self.cluster)]
+        placed = place(submission, self.machine).spec
+        return list(cluster_rules(placed, self.sbatch_rule)) or self.cluster.errors(placed)
 
     def _readable_job(self, submission: Submission, job_id: str) -> Job | None:
         job = self.store.job(job_id)

@@ -12,6 +12,8 @@ from rekindle_service.store.tables import Job
 SHOWN_POSITIONS = 200
 """Queue positions that are shown; with more of them, every start would rewrite all rows."""
 
+NO_CLUSTER = "Slurm, whose commands this server does not find: install them (slurm-client) or cancel the job"
+
 _LINK_NAMES = {
     LinkRule.PREFERRED: "",
     LinkRule.REQUIRED: ", each pair linked",
@@ -35,6 +37,8 @@ def allocate(
     job_state: Callable[[str], JobState | None],
     lack_of_space: str | None = None,
     own_lack_of_space: Callable[[Job], str | None] = lambda _: None,
+    *,
+    has_cluster: bool = False,
 ) -> Allocation:
     """Give free slots to the queue, strictly in its order within each kind of device.
 
@@ -43,20 +47,25 @@ def allocate(
     Skipped: held jobs, jobs that wait for another job (``job_state`` gives its state, None for an unknown one), and
     jobs that this machine can never run. An elastic job gets as many of its ranks as there are free slots. ``queue``
     is in the order of the queue and is read only as far as anything can still be decided. With ``lack_of_space`` on the
-    disk nothing starts; with ``own_lack_of_space`` that job does not.
+    disk nothing starts; with ``own_lack_of_space`` that job does not. A job for Slurm takes no slot here.
     """
     plan = Allocation()
     free = _free_slots(machine, set(taken))
     blocked: set[str] = set()
     position = 0
     for job in queue:
-        if len(blocked) == len(free) and position >= SHOWN_POSITIONS:
+        if len(blocked) == len(free) and position >= SHOWN_POSITIONS and not has_cluster:
             break
         obstacle = _blocking_reason(job, machine, job_state)
+        if obstacle is None and job.spec.is_cluster:
+            obstacle = _cluster_obstacle(has_cluster, lack_of_space)
         if obstacle is None and (lack := own_lack_of_space(job)) is not None:
             obstacle = f"disk space: {lack}"
         if obstacle is not None:
             plan.queue_positions[job.id] = (None, obstacle)
+            continue
+        if job.spec.is_cluster:
+            plan.starts.append((job, []))
             continue
         kind = job.spec.device_kind
         slots = usable_slots(job.spec, free[kind])
@@ -74,6 +83,13 @@ def allocate(
             lack = f"disk space: {lack_of_space}" if lack_of_space else f"{_requested(job.spec)}, {len(slots)} free"
             plan.queue_positions[job.id] = (position, lack)
     return plan
+
+
+def _cluster_obstacle(has_cluster: bool, lack_of_space: str | None) -> str | None:
+    """Why no job can be handed to Slurm now."""
+    if not has_cluster:
+        return NO_CLUSTER
+    return None if lack_of_space is None else f"disk space: {lack_of_space}"
 
 
 def _choose(spec: JobSpec, slots: Sequence[Slot], links: Sequence[Link]) -> list[Slot] | None:
@@ -118,6 +134,8 @@ def _blocking_reason(job: Job, machine: Machine, job_state: Callable[[str], JobS
     if job.run_after is not None and job_state(job.run_after) not in {None, *TERMINAL}:
         return f"job {job.run_after} to end: their experiment runs one job at a time"
     spec = job.spec
+    if spec.is_cluster:
+        return None
     if missing := set(spec.device_names) - {slot.name for slot in machine.slots}:
         return f"{', '.join(sorted(missing))}, which this machine does not have or no longer offers to jobs"
     total = machine.count(spec.device_kind)

@@ -6,23 +6,24 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache, partial
+from typing import Any
 
 import structlog
 
 from rekindle.contract.files import read_json, write_json
-from rekindle.contract.job import HEALTHY_SECONDS, RunIntent
+from rekindle.contract.job import HEALTHY_SECONDS, HOST_TIMEOUT, RunIntent
 from rekindle.contract.outcome import Outcome, OutcomeClass
 from rekindle.contract.run_dir.control import ControlMessage, MessageType, notify
-from rekindle.contract.safe_open import read_text_from, regular_size
 from rekindle.contract.states import HOLDING_SLOTS, JobIntent, JobState
 from rekindle_service.config.home import Home, is_job_id
 from rekindle_service.jobs.scheduler_health import SchedulerHealth
 from rekindle_service.jobs.submission_record import confirm_runs
+from rekindle_service.launchers.keeper_pool import KeeperPool, KeeperStarter
+from rekindle_service.launchers.launcher import Launcher, LauncherReport
 from rekindle_service.machine.devices import Machine
 from rekindle_service.retention.deletions import Deletions, free_memory
-from rekindle_service.scheduler.allocation import allocate
+from rekindle_service.scheduler.allocation import NO_CLUSTER, allocate
 from rekindle_service.scheduler.isolation import IsolatedRunner
-from rekindle_service.scheduler.keeper_pool import KeeperPool, Launcher
 from rekindle_service.scheduler.recovery import recover_on_startup
 from rekindle_service.scheduler.run_sync import RunSync
 from rekindle_service.scheduler.space import SpaceGate
@@ -32,11 +33,13 @@ from rekindle_service.store.tables import Job
 _log = structlog.get_logger(__name__)
 
 _RECONCILE_INTERVAL = 0.2  # seconds, unless something wakes the loop before
-_EVIDENCE_BYTES = 4000  # of the end of a keeper's log
 _CONFIRM_SECONDS = 60.0  # more than a submission takes from its row to its answer
 _PROGRESS_INTERVAL = 0.5  # seconds between two reads of the ranks' status
 _JOB_SECONDS = 10.0  # for which the other jobs wait for the files of one
 _LEAVING_SECONDS = 10.0  # that the keeper of an earlier run may take to end
+ClusterFactory = Callable[[Callable[..., Job | None], Callable[[Job], None]], Launcher]
+"""Makes the launcher of a cluster from two functions: one sets columns of a row, one writes the intent."""
+
 _PROBLEM = "The server cannot process this job: "
 
 
@@ -52,10 +55,12 @@ class Reconciler:
         store: Store,
         home: Home,
         machine: Machine,
-        launch: Launcher,
+        launch: KeeperStarter,
         healthy_seconds: float = HEALTHY_SECONDS,
         job_seconds: float = _JOB_SECONDS,
         log_bytes: int | None = None,
+        host_timeout: float = HOST_TIMEOUT,
+        cluster: ClusterFactory | None = None,
     ) -> None:
         self.deletions = Deletions(home)
         self._store = store
@@ -65,7 +70,9 @@ class Reconciler:
         self._launch = launch
         self._healthy_seconds = healthy_seconds
         self._log_bytes = log_bytes
-        self._keepers = KeeperPool(home, self._launch_keeper)
+        self._host_timeout = host_timeout
+        self._local: Launcher = KeeperPool(home, self._launch_keeper)
+        self._cluster = None if cluster is None else cluster(self._record_launch, self._prepare_launch)
         self._woken = threading.Event()
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="reconciler", daemon=True)
@@ -107,7 +114,8 @@ class Reconciler:
             self._thread.join()
         self._runner.close()
         self.deletions.close()
-        self._keepers.detach()
+        for launcher in self._launchers():
+            launcher.detach()
 
     def _run(self) -> None:
         while not self._stopping:
@@ -127,7 +135,8 @@ class Reconciler:
     def _reconcile_running(self) -> None:
         jobs = self._store.jobs_in(HOLDING_SLOTS)
         holding = {job.id for job in jobs}
-        self._keepers.reap(holding)
+        for launcher in self._launchers():
+            launcher.observe([job for job in jobs if self._launcher_of(job) is launcher])
         self._runner.forget(self._is_over)
         self._leaving = {job_id: leaving for job_id, leaving in self._leaving.items() if job_id in holding}
         read_progress = time.monotonic() - self._progress_at >= _PROGRESS_INTERVAL
@@ -139,18 +148,52 @@ class Reconciler:
     def _is_over(self, subject: str) -> bool:
         return is_job_id(subject) and self._store.job_state(subject) not in HOLDING_SLOTS | {JobState.QUEUED}
 
+    def _launchers(self) -> list[Launcher]:
+        return [self._local] if self._cluster is None else [self._local, self._cluster]
+
+    def _launcher_of(self, job: Job) -> Launcher | None:
+        return self._cluster if job.spec.is_cluster else self._local
+
     def _reconcile_job(self, job: Job, read_progress: bool) -> None:
         """Read what happened, propagate the intent, and make sure that there is a keeper."""
-        alive = self._keepers.alive(job)  # checked before reading: a keeper writes its last record, then ends
+        launcher = self._launcher_of(job)
+        alive = launcher and launcher.alive(job)  # checked before reading: a keeper writes its last record, then ends
         job = self._sync.read_journal(job)
         if job.state not in HOLDING_SLOTS:
             return
+        if launcher is None:
+            self._store.update_progress(job.id, waiting_for=NO_CLUSTER)
+            return
+        report = launcher.report(job)
+        job = self._show_report(job, report)
         if alive:
             self._propagate_intent(job)
-        else:
-            self._relaunch_keeper(job)
+            if job.spec.is_cluster and job.intent is not JobIntent.RUN and report.waiting_for is not None:
+                launcher.stop(job)
+        elif alive is not None:
+            self._replace_keeper(job, launcher, report)
         if read_progress and job.state is JobState.RUNNING:
             self._sync.read_progress(job)
+
+    def _show_report(self, job: Job, report: LauncherReport) -> Job:
+        """What the launcher knows, on the row."""
+        if report.suspended and job.state is JobState.RUNNING:
+            reason = report.waiting_for or "its keeper does not run now"
+            job = self._store.transition(job.id, JobState.RECOVERING, expected={job.state}, reason=reason) or job
+        shown = {"waiting_for": report.waiting_for, "slurm": report.columns} if job.spec.is_cluster else {}
+        if all(getattr(job, name) == value for name, value in shown.items()):
+            return job
+        return self._store.update_progress(job.id, **shown) or job
+
+    def _replace_keeper(self, job: Job, launcher: Launcher, report: LauncherReport) -> None:
+        """On Slurm no keeper is started only to end the job."""
+        if job.spec.is_cluster and job.intent is not JobIntent.RUN:
+            launcher.stop(job)
+            self._end_without_keeper(job)
+        elif report.withdrawn is not None:
+            self._requeue_held(job, report.withdrawn)
+        else:
+            self._relaunch_keeper(job, launcher)
 
     def _propagate_intent(self, job: Job) -> None:
         """To the keeper of this run only: one of an earlier run that is about to end must not act on it."""
@@ -181,6 +224,8 @@ class Reconciler:
             _chosen_snapshot(job),
             self._healthy_seconds,
             self._log_bytes,
+            launch=job.launch_number,
+            host_timeout=self._host_timeout,
         )
         changed = stored != intent.to_json()
         if changed:
@@ -188,30 +233,48 @@ class Reconciler:
             if run_dir.intent.is_dir() and not run_dir.intent.is_symlink():
                 run_dir.intent.rename(run_dir.root / f".{run_dir.intent.name}.{time.time_ns()}")  # the job has made it
             write_json(run_dir.intent, intent.to_json())
-        if changed or intent.intent is not JobIntent.RUN:
+        if (changed or intent.intent is not JobIntent.RUN) and not job.spec.is_cluster:
             notify(run_dir, ControlMessage(MessageType.INTENT))
 
-    def _relaunch_keeper(self, job: Job) -> None:
+    def _relaunch_keeper(self, job: Job, launcher: Launcher) -> None:
         """Launch the keeper of a job that has none: the first, or the next after a lost one."""
-        if self._keepers.crash_looping(job):
-            self._fail_job(job)
+        if launcher.crash_looping(job):
+            self._fail_job(job, *launcher.failure(job))
             return
         if job.state is JobState.RUNNING:
             reason = "the keeper was lost; relaunching it"
+            if job.spec.is_cluster:
+                reason = (job.slurm or {}).get("reason") or "the leading keeper was lost"
             job = self._store.transition(job.id, JobState.RECOVERING, expected={job.state}, reason=reason) or job
-        self._keepers.launch(job)
+        launcher.launch(job)
 
     def _launch_keeper(self, job: Job) -> "subprocess.Popen[bytes]":
         """The intent first: it is the first thing that a keeper reads."""
-        self._write_intent(job, read_json(self._home.run_dir(job.id).intent))
+        self._prepare_launch(job)
         return self._launch(job)
 
-    def _fail_job(self, job: Job) -> None:
-        run_dir = self._home.run_dir(job.id)
-        tail = read_text_from(run_dir.keeper_log, max(0, regular_size(run_dir.keeper_log) - _EVIDENCE_BYTES))
-        message = f"The keeper could not start or ended at once, repeatedly; see {run_dir.keeper_log}"
-        outcome = Outcome(OutcomeClass.LAUNCH_ERROR, message, retryable=False, evidence={"keeper_log": tail})
+    def _prepare_launch(self, job: Job) -> None:
+        self._write_intent(job, read_json(self._home.run_dir(job.id).intent))
+
+    def _record_launch(self, job_id: str, **columns: Any) -> Job | None:
+        return self._store.update_progress(job_id, **columns)
+
+    def _fail_job(self, job: Job, message: str, log: str) -> None:
+        outcome = Outcome(OutcomeClass.LAUNCH_ERROR, message, retryable=False, evidence={"keeper_log": log})
         self._end(job, JobState.FAILED, outcome, f"{OutcomeClass.LAUNCH_ERROR}: {message}")
+
+    def _end_without_keeper(self, job: Job) -> None:
+        """A job on Slurm that is to stop, and of which no keeper runs."""
+        if job.intent is JobIntent.CANCEL:
+            outcome = Outcome(OutcomeClass.CANCELLED, "Cancelled while no keeper of it ran.", retryable=False)
+            self._end(job, JobState.CANCELLED, outcome, "cancelled while no keeper of it ran")
+        else:
+            self._requeue_held(job, None)
+
+    def _requeue_held(self, job: Job, notice: str | None) -> None:
+        columns: dict[str, Any] = {"intent": JobIntent.HOLD, "notice": notice, "devices": [], "next_try_at": None}
+        reason = notice or "held while no keeper of it ran"
+        self._store.transition(job.id, JobState.QUEUED, expected={job.state}, reason=reason, **columns)
 
     def _end(self, job: Job, to: JobState, outcome: Outcome, reason: str) -> None:
         """End a job that has no keeper to end it, unless its state has changed."""
@@ -230,7 +293,9 @@ class Reconciler:
             revision = -1  # again in the next iteration
         taken = [name for job in self._store.jobs_in(HOLDING_SLOTS) for name in job.devices]
         queue, job_state = self._store.queue(), cache(self._store.job_state)
-        allocation = allocate(queue, self._machine, taken, job_state, self._space.state, self._lack_of_space)
+        lack = self._space.state
+        cluster = self._cluster is not None
+        allocation = allocate(queue, self._machine, taken, job_state, lack, self._lack_of_space, has_cluster=cluster)
         self._store.update_queue(allocation.queue_positions)
         for job, devices in allocation.starts:
             self._start(job, devices)
@@ -263,8 +328,8 @@ class Reconciler:
             if time.time() - job.created_at < _CONFIRM_SECONDS:
                 return
             confirm_runs(self._home, [job.id])
-        reason = f"allocated {', '.join(devices)}"
-        columns = {"devices": devices, "run": job.run + 1, "started_at": job.started_at or time.time()}
+        reason = "handed to Slurm" if job.spec.is_cluster else f"allocated {', '.join(devices)}"
+        columns = {"devices": devices, "run": job.run + 1, "started_at": job.started_at or time.time(), "slurm": None}
         self._store.transition(job.id, JobState.STARTING, expected={JobState.QUEUED}, reason=reason, **columns)
         self.wake()
 

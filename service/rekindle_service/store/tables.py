@@ -59,6 +59,8 @@ class Job(SQLModel, table=True):
     intent: JobIntent = Field(default=JobIntent.RUN, sa_column=_enum_column(JobIntent))
     run: int = 0  # times that it was sent off from the queue
     devices: list[str] = Field(default_factory=list, sa_type=JSON)  # slots held now, one per rank
+    launch_number: int = 0  # of the latest Slurm job of this job; 0 on this machine
+    slurm: dict[str, Any] | None = Field(default=None, sa_type=JSON)  # ``SlurmColumn`` of that Slurm job
     queue_position: int | None = None  # 1 = next; None beyond the first 200 and when it does not wait for slots
     waiting_for: str | None = None
     rewind: dict[str, int] = Field(default_factory=dict, sa_type=JSON)  # step to go back to, and the run that does it

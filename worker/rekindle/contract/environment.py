@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+from rekindle.contract.node_peers import NodePeers
 from rekindle.contract.run_dir.paths import AttemptDir, RankDir, RunDir
 
 JOB_ID = "REKINDLE_JOB_ID"
@@ -16,6 +17,9 @@ GENERATION = "REKINDLE_GENERATION"
 SNAPSHOT_POLICY = "REKINDLE_SNAPSHOT_POLICY"
 DEVICES_PER_RANK = "REKINDLE_DEVICES_PER_RANK"
 NODE = "REKINDLE_NODE"
+NODE_PEERS = "REKINDLE_NODE_PEERS"
+HOST = "REKINDLE_HOST"
+NODE_PLAN = "REKINDLE_NODE_PLAN"  # of an agent on a cluster only: its ``NodePlan`` as JSON
 FAILURE_STATS = "REKINDLE_PAST_FAILURES"
 PRIVATE_TMP = "REKINDLE_KEEPER_TMP"  # of the keeper only: the directory that it makes, and removes at its end
 ENV_FILES = "REKINDLE_KEEPER_ENV_FILES"  # of the keeper only: JSON, files with the values of variables, by name
@@ -82,7 +86,9 @@ class RankEnv:
     snapshot_policy: str | None
     failures: FailureStats
     devices_per_rank: int = 1
-    node: int | None = None  # number of the machine in the attempt; None where the job has only one
+    node: int | None = None  # number of the machine in the attempt; None where the job is not on a cluster
+    host: str | None = None  # name of the machine in the cluster, likewise
+    node_peers: NodePeers | None = None  # the machines of the attempt, where only these may connect to a rank
     group_rank: int = 0  # number of the torchrun agent that started this rank, one on each machine
 
     @classmethod
@@ -103,6 +109,8 @@ class RankEnv:
             failures=FailureStats.from_text(environment.get(FAILURE_STATS, "")),
             devices_per_rank=int(environment.get(DEVICES_PER_RANK, "1")),
             node=int(node) if (node := environment.get(NODE)) is not None else None,
+            host=environment.get(HOST),
+            node_peers=NodePeers.from_text(environment.get(NODE_PEERS, "")),
             group_rank=int(environment.get("GROUP_RANK", "0")),
         )
 

@@ -67,7 +67,7 @@ class SnapshotPolicy(JsonRecord):
 
 @dataclass(frozen=True, slots=True)
 class SlurmOptions(JsonRecord):
-    """What ``sbatch`` is asked for, apart from the nodes; None leaves it to Slurm. ``time`` is written as sbatch takes it.
+    """What ``sbatch`` is asked for, apart from the nodes; None leaves it to Slurm. ``time`` is as sbatch takes it.
 
     ``extra`` are further options of ``sbatch``, each one argument (``--mem=32G``).
     """

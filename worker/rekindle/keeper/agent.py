@@ -7,6 +7,7 @@ waits for a rank and so reaps it before that, the status that it received is rep
 Its module path is fixed: a keeper that outlives an upgrade starts cold agents of the new version by it.
 """
 
+import json
 import os
 import signal
 import sys
@@ -15,19 +16,29 @@ from multiprocessing.synchronize import Event
 from pathlib import Path
 from typing import Any
 
-from rekindle.contract.environment import RankEnv
+from rekindle.contract.environment import NODE_PLAN, RankEnv
 from rekindle.contract.processes import die_with_parent, set_process_name
 from rekindle.contract.run_dir.control import ControlMessage, MessageType, notify
+from rekindle.keeper.torchrun.node_plan import NodePlan
 
 
-def run_warm(argv: list[str], latch: int) -> None:
-    """Run torchrun up to the start of its ranks, and wait there until the pipe ``latch`` brings its attempt."""
+def run_warm(argv: list[str], latch: int, *, cluster: bool = False) -> None:
+    """Run torchrun up to the start of its ranks, and wait there until the pipe ``latch`` brings its attempt.
+
+    An agent of a ``cluster`` waits before its rendezvous.
+    """
     from torch.distributed.elastic.multiprocessing import api
 
     from rekindle.keeper.torchrun.latch import LatchedLogs
 
     api._wrap = _without_waiting(api._wrap)
-    _run_and_exit(argv, LatchedLogs(latch))
+    logs = LatchedLogs(latch)
+
+    def await_plan() -> NodePlan:
+        logs.wait()
+        return read_node_plan()
+
+    _run_and_exit(argv, logs, await_plan if cluster else None)
 
 
 def _without_waiting(wrap: Callable[..., None]) -> Callable[..., None]:
@@ -51,22 +62,29 @@ class _Set:
 
 
 def run_cold(argv: list[str]) -> None:
-    """Run torchrun in this fresh interpreter."""
-    _run_and_exit(argv)
+    """Run torchrun in this fresh interpreter; where the environment has a ``NodePlan``, as an agent of a cluster."""
+    _run_and_exit(argv, await_plan=read_node_plan if NODE_PLAN in os.environ else None)
 
 
-def _run_and_exit(argv: list[str], logs_specs: Any = None) -> None:
+def read_node_plan() -> NodePlan:
+    """Of this agent's attempt, from its environment; the ranks do not inherit it."""
+    return NodePlan.from_json(json.loads(os.environ.pop(NODE_PLAN)))
+
+
+def _run_and_exit(argv: list[str], logs_specs: Any = None, await_plan: Callable[[], NodePlan] | None = None) -> None:
     """Run torchrun and exit as it does; ``logs_specs`` replaces its own."""
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import elastic_launch
     from torch.distributed.run import config_from_args, get_args_parser
 
-    from rekindle.keeper.torchrun.rendezvous import configure_rendezvous
+    from rekindle.keeper.torchrun.rendezvous import UnnumberedLogs, configure_rendezvous
 
     parsed = get_args_parser().parse_args(argv)
-    configure_rendezvous(parsed)
+    configure_rendezvous(parsed, await_plan)
     config, entrypoint, arguments = config_from_args(parsed)
     config.logs_specs = logs_specs or config.logs_specs
+    if await_plan is not None and config.logs_specs is not None:
+        config.logs_specs = UnnumberedLogs(config.logs_specs)
 
     signal.signal(signal.SIGCHLD, lambda *_: _report_dead_ranks())
     _report_reaped_ranks()
@@ -116,7 +134,7 @@ def report_exit(pid: int, exit_code: int) -> None:
     if env.run_dir is not None:
         code, number = (exit_code, None) if exit_code >= 0 else (None, -exit_code)
         exited = ControlMessage(MessageType.RANK_EXITED, env.attempt, pid=pid, exit_code=code, signal=number)
-        notify(env.run_dir, exited)
+        notify(env.run_dir, exited, env.node)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +20,11 @@ from rekindle.keeper.attempt_result import (
     Ending,
     Hang,
     agent_log_tail,
+    final_ending,
     read_rank_result,
     read_steps,
 )
-from rekindle.keeper.buffered_journal import BufferedJournal
+from rekindle.keeper.buffered_journal import AttemptJournal
 from rekindle.keeper.diagnosis import is_cascade, root_cause, signal_name
 from rekindle.keeper.event_loop import EventLoop, Events
 from rekindle.keeper.fault_injection import inject_fault
@@ -36,6 +37,7 @@ from rekindle.keeper.ranks.kernel_log import driver_messages
 from rekindle.keeper.ranks.processes import kill_all, reap_children
 from rekindle.keeper.ranks.table import RankTable, request_stacks, send_signal
 from rekindle.keeper.torchrun.launcher import AgentLauncher
+from rekindle.keeper.torchrun.node_plan import NodePlan
 
 LAUNCH_TIMEOUT = 600.0  # seconds for all ranks to start: a cold start imports torch from whatever disk it is on
 STARTUP_QUIET = 0.5  # seconds after the start of the ranks in which the keeper leaves them the processor
@@ -59,27 +61,45 @@ class AttemptPlan:
     deadline: float | None  # seconds of CLOCK_MONOTONIC: the job's time limit
     log_bytes: int | None  # that each log may take
     requested_stop: Callable[[Events], Ending | None]  # called after every wait
+    node: NodePlan | None = None  # of a job on a cluster: which of the ranks run on this machine
+    hosts: list[str] = field(default_factory=list)  # of a job on a cluster, in the order of its nodes
+
+    @property
+    def ranks(self) -> range:
+        """Those of this machine."""
+        first = 0 if self.node is None else self.node.first_rank()
+        return range(first, first + (self.world_size if self.node is None else self.node.ranks_per_node))
 
 
 class Attempt:
     """Call ``run`` once."""
 
     def __init__(
-        self, plan: AttemptPlan, run_dir: RunDir, journal: BufferedJournal, events: EventLoop, launcher: AgentLauncher
+        self, plan: AttemptPlan, run_dir: RunDir, journal: AttemptJournal, events: EventLoop, launcher: AgentLauncher
     ) -> None:
         self._plan, self._run_dir, self._journal = plan, run_dir, journal
         self._events, self._launcher = events, launcher
         self._dir = run_dir.attempt(plan.number)
-        self._ranks = RankTable(self._dir, plan.world_size)
+        self._agent_log = self._dir.agent_log_of(None if plan.node is None else plan.node.node)
+        self._ranks = RankTable(self._dir, len(plan.ranks), plan.ranks.start, self._agent_log)
         self._agent: int | None = None
         self._agent_status: int | None = None
         self._stop: Ending | None = None
         self._launched_at = self._refreshed_at = time.monotonic()  # seconds of CLOCK_MONOTONIC
         self._running_since = float("inf")  # likewise
-        self._detector = HangDetector(self._dir, run_dir.code, plan.spec.hang_timeout, run_dir.pace)
+        self._observes = plan.node is None or plan.node.node == 0  # what concerns the job, and not one machine of it
+        self._detector = HangDetector(
+            self._dir,
+            run_dir.code,
+            plan.spec.hang_timeout,
+            run_dir.pace,
+            is_alone=plan.world_size == 1,
+            saves_pace=self._observes,
+        )
         self._hang: Hang | None = None
         self._deserter: Culprit | None = None
         self._usage = UsageLog(self._dir.usage, plan.gpus)
+        self._script: ScriptObserver | None = None
         self._log_limit = LogLimit(plan.log_bytes, self._logs)
         self._tensorboard = TensorBoardImport(self._dir.scalars, (run_dir.code, run_dir.snapshots))
 
@@ -95,7 +115,8 @@ class Attempt:
         ending = self._final_ending(ending)
         self._journal_exits()
         self._detector.save_pace()
-        self._tensorboard.finish(self._other_ranks())
+        if self._observes:
+            self._tensorboard.finish(self._other_ranks())
         status = self._agent_status
         result = AttemptResult(
             attempt=self._plan.number,
@@ -105,7 +126,7 @@ class Attempt:
             ranks=self._ranks.ranks,
             agent_exit_code=os.WEXITSTATUS(status) if status is not None and os.WIFEXITED(status) else None,
             agent_signal=agent_signal,
-            agent_log_tail=agent_log_tail(self._dir),
+            agent_log_tail=agent_log_tail(self._agent_log),
             hang=self._hang,
             deserter=self._deserter,
             kernel_log=driver_messages(self._launched_at) if self._plan.gpus else [],
@@ -115,15 +136,17 @@ class Attempt:
             running_seconds=max(ran - (self._hang.seconds if self._hang is not None else 0.0), 0.0),
         )
         self._log_limit.apply()
-        self._script.finish(result)
-        read_steps(result, self._dir)
+        if self._script is not None:
+            self._script.finish(result)
+        read_steps(result, self._dir, self._plan.ranks)
         return result
 
     def _start(self) -> None:
         self._dir.ranks.mkdir(parents=True, exist_ok=True)
-        self._script = ScriptObserver(self._run_dir, self._plan.number, self._plan.spec.watch, self._record)
+        if self._observes:
+            self._script = ScriptObserver(self._run_dir, self._plan.number, self._plan.spec.watch, self._record)
         start = self._launcher.start_warm if self._plan.warm else self._launcher.start_cold
-        self._agent = start(self._plan.number, self._plan.environment)
+        self._agent = start(self._plan.number, self._plan.environment, self._plan.node)
         self._events.watch(self._agent)
 
     def _watch_until_ending(self) -> Ending:
@@ -131,16 +154,20 @@ class Attempt:
             self._handle_events(self._timeout())
             self._refresh_ranks_if_due()
             if self._ranks.complete():
-                self._hang = self._detector.poll(self._ranks, self._handle_events)
+                self._find_hang()
                 for event in self._detector.straggler_events:
                     self._record(RecordType.STRAGGLER, rank=event.rank, share=event.share)
                 if time.monotonic() > self._running_since + STARTUP_QUIET:
                     if self._plan.warm:
                         self._launcher.prefork(self._plan.number + 1)
                     self._usage.sample_if_due(self._ranks)
-                    self._tensorboard.copy_if_due(self._other_ranks())
-                    self._script.observe_if_due()
+                    if self._script is not None:
+                        self._tensorboard.copy_if_due(self._other_ranks())
+                        self._script.observe_if_due()
         return ending
+
+    def _find_hang(self) -> None:
+        self._hang = self._detector.poll(self._ranks, self._handle_events)
 
     def _refresh_ranks_if_due(self) -> None:
         """Once a second: orphans that have ended, and ranks whose start message was lost in a flood of others."""
@@ -158,7 +185,7 @@ class Attempt:
 
     def _logs(self) -> list[Path]:
         streams = [rank_dir.log(stream) for rank_dir in map(self._dir.rank, self._ranks.ranks) for stream in STREAMS]
-        return [self._dir.agent_log, *streams]
+        return [self._agent_log, *streams]
 
     def _other_ranks(self) -> list[int]:
         """The pids of all ranks but the first, which reports for all."""
@@ -265,27 +292,18 @@ class Attempt:
         if ending is Ending.DONE:
             self._wait(EXIT_GRACE, self._agent_gone)
         elif ending in STOP_GRACE:
-            self._record(RecordType.STOP_REQUESTED, ending=ending)
-            for rank in self._ranks:
-                send_signal(rank, signal.SIGTERM)
-            self._wait(STOP_GRACE[ending], lambda: self._agent_gone() or self._ranks.all_ended())
+            self._stop_ranks(ending)
         elif ending is not Ending.HANG:
             self._await_root_cause()
 
-    def _final_ending(self, ending: Ending) -> Ending:
-        """``ending``, or another one that the last events have shown.
+    def _stop_ranks(self, ending: Ending) -> None:
+        self._record(RecordType.STOP_REQUESTED, ending=ending)
+        for rank in self._ranks:
+            send_signal(rank, signal.SIGTERM)
+        self._wait(STOP_GRACE[ending], lambda: self._agent_gone() or self._ranks.all_ended())
 
-        A script may save and exit with code 0 when it gets SIGTERM, from the keeper or from a machine that shuts down:
-        then its ranks have finished only where their ``Run`` says so.
-        """
-        stop = self._stop if ending not in STOP_GRACE else ending
-        if self._ranks.all(lambda rank: rank.done and not rank.drained):
-            was_signalled = ending in STOP_GRACE or stop is Ending.SHUTDOWN
-            is_complete = all(rank.completed for rank in self._ranks)
-            return stop if stop is not None and was_signalled and not is_complete else Ending.DONE
-        if ending is Ending.RANK_FAILED and stop is not None and self._ranks.failed_by_sigterm_only():
-            return stop
-        return ending
+    def _final_ending(self, ending: Ending) -> Ending:
+        return final_ending(ending, self._stop, self._ranks.ranks.values(), len(self._plan.ranks))
 
     def _await_root_cause(self) -> None:
         """Kill the ranks that have not failed as soon as it is known which one failed first."""

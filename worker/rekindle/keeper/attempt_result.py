@@ -1,9 +1,11 @@
 """What is known about one attempt after it has ended, by its files too: the input of the diagnosis."""
 
 import re
-from collections.abc import Iterable
+import signal
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
+from pathlib import Path
 from typing import Any, TypeVar
 
 from rekindle.contract.job import LaunchMode
@@ -33,6 +35,15 @@ class Ending(StrEnum):
     TIME_LIMIT = "time_limit"  # the job's own limit
     SHUTDOWN = "shutdown"  # the keeper got SIGTERM, as every process does when the machine shuts down
     KEEPER_LOST = "keeper_lost"  # nobody observed the end
+    HOST_LOST = "host_lost"  # a node of the cluster ended, or was cut off
+
+    @property
+    def is_stop(self) -> bool:
+        """On request: the ranks get SIGTERM, and time to save."""
+        return self in _STOPS
+
+
+_STOPS = {Ending.DRAIN, Ending.CANCEL, Ending.TIME_LIMIT, Ending.SHUTDOWN}
 
 
 @dataclass(slots=True)
@@ -107,6 +118,10 @@ class AttemptResult:
     agent_exit_code: int | None = None
     agent_signal: int | None = None
     agent_log_tail: str = ""
+    hosts: list[str] = field(default_factory=list)  # of a job on a cluster, in the order of its nodes
+    lost_nodes: dict[str, str] = field(default_factory=dict)  # by host, how that was noticed
+    start_error: str | None = None  # why no rank could be started
+    start_is_retryable: bool = True
     hang: Hang | None = None
     deserter: Culprit | None = None  # whose absence the ranks have noticed that lost their connections
     kernel_log: list[str] = field(default_factory=list)  # what NVIDIA's driver has written there meanwhile
@@ -184,13 +199,29 @@ def read_lost_attempt(run_dir: RunDir, number: int, world_size: int, stop: Endin
     result = AttemptResult(attempt=number, world_size=world_size, ending=ending, ranks=ranks)
     if stop is not None and result.exited_incomplete:
         result.ending = stop
-    read_steps(result, attempt_dir)
+    read_steps(result, attempt_dir, attempt_dir.rank_numbers())
     return result
 
 
-def read_steps(result: AttemptResult, attempt_dir: AttemptDir) -> None:
-    """Fill in how far the ranks came, as they last reported."""
-    found = (read_record(attempt_dir.rank(number).status, RankStatus) for number in attempt_dir.rank_numbers())
+def final_ending(ending: Ending, stop: Ending | None, ranks: Collection[RankResult], world_size: int) -> Ending:
+    """``ending``, or another one that the last events have shown; ``stop`` is what was requested meanwhile.
+
+    A script may save and exit with code 0 when it gets SIGTERM, from the keeper or from a machine that shuts down:
+    then its ranks have finished only where their ``Run`` says so. A machine that goes down sends SIGTERM to all ranks.
+    """
+    stop = ending if ending.is_stop else stop
+    if len(ranks) == world_size and all(rank.done and not rank.drained for rank in ranks):
+        was_signalled = ending.is_stop or stop is Ending.SHUTDOWN
+        is_complete = all(rank.completed for rank in ranks)
+        return stop if stop is not None and was_signalled and not is_complete else Ending.DONE
+    failed = [rank for rank in ranks if rank.failed]
+    sigterm_only = all(rank.signal == signal.SIGTERM and rank.error is None for rank in failed)
+    return stop if ending is Ending.RANK_FAILED and stop is not None and sigterm_only else ending
+
+
+def read_steps(result: AttemptResult, attempt_dir: AttemptDir, ranks: Iterable[int]) -> None:
+    """Fill in how far ``ranks`` came, as they last reported."""
+    found = (read_record(attempt_dir.rank(number).status, RankStatus) for number in ranks)
     statuses = [status for status in found if status is not None]
     result.resumed_from_step = _highest(status.resumed_from_step for status in statuses)
     result.last_step = _highest(status.step for status in statuses)
@@ -204,13 +235,12 @@ def _highest(values: Iterable[N | None]) -> N | None:
     return max((value for value in values if value is not None), default=None)
 
 
-def agent_log_tail(attempt_dir: AttemptDir, max_bytes: int = _TAIL) -> str:
+def agent_log_tail(log: Path, max_bytes: int = _TAIL) -> str:
     """The end of torchrun's own output."""
-    log = attempt_dir.agent_log
     return read_text_from(log, max(0, regular_size(log) - max_bytes))
 
 
-def stopped_by_torchrun(attempt_dir: AttemptDir, pid: int) -> bool:
+def stopped_by_torchrun(agent_log: Path, pid: int) -> bool:
     """True where torchrun logged that it sent SIGTERM to ``pid``: nobody else would log that."""
-    log = agent_log_tail(attempt_dir, _MAX_TAIL)
+    log = agent_log_tail(agent_log, _MAX_TAIL)
     return bool(re.search(rf"process {pid} (via|closing) signal SIGTERM", log))

@@ -2,15 +2,37 @@
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from rekindle.contract.files import NO_SPACE_ERRNOS
 from rekindle.contract.run_dir.journal import Journal, RecordType
 
 _RETRY_INTERVAL = 2.0  # seconds
+
+
+class AttemptJournal(Protocol):
+    """Where the records of an attempt go: to the journal, or to the keeper that writes it."""
+
+    def write_nowait(self, record_type: RecordType, **fields: Any) -> None: ...
+
+
+@runtime_checkable
+class Owner(Protocol):
+    """Of a journal that another keeper may have taken over."""
+
+    @property
+    def stamp(self) -> Mapping[str, Any]:
+        """Fields of every record."""
+
+    def check(self) -> None:
+        """Raise SupersededError where another keeper writes the journal now."""
+
+
+class SupersededError(Exception):
+    """Another keeper has taken over the job: this one must not write anything any more."""
 
 
 class BufferedJournal:
@@ -20,14 +42,20 @@ class BufferedJournal:
     ``write`` waits for space. What happens within an attempt need not be on disk at once: ``write_nowait`` never waits.
     """
 
-    def __init__(self, path: Path, wait: Callable[[float], None]) -> None:
-        """``wait`` is called with seconds while the disk is full; it may raise to give up."""
-        self._journal, self._wait = Journal(path), wait
+    def __init__(self, path: Path, wait: Callable[[float], None], owner: Owner | None = None) -> None:
+        """``wait`` is called with seconds while the disk is full; it may raise to give up.
+
+        ``owner`` is asked before each record, unless a lock shows that there is no other.
+        """
+        self._journal, self._wait, self._owner = Journal(path), wait, owner
         self._buffer: deque[tuple[RecordType, float, dict[str, Any]]] = deque()
 
     def write(self, record_type: RecordType, **fields: Any) -> None:
-        """Write it, after all that is still buffered. Raises OSError where more space would not help."""
-        self._buffer.append((record_type, time.time(), fields))
+        """Write it, after all that is still buffered.
+
+        Raises OSError where more space would not help, and SupersededError.
+        """
+        self._add(record_type, fields)
         while True:
             try:
                 return self._flush()
@@ -37,12 +65,23 @@ class BufferedJournal:
                 self._wait(_RETRY_INTERVAL)
 
     def write_nowait(self, record_type: RecordType, **fields: Any) -> None:
-        """Write it now if that is possible, else before the next record."""
-        self._buffer.append((record_type, time.time(), fields))
+        """Write it now if that is possible, else before the next record. Raises SupersededError."""
+        self._add(record_type, fields)
         with suppress(OSError):
             self._flush()
 
+    def _add(self, record_type: RecordType, fields: dict[str, Any]) -> None:
+        stamp = {} if self._owner is None else self._owner.stamp
+        at = fields.pop("at", None) or time.time()
+        self._buffer.append((record_type, at, {**fields, **stamp}))
+
+    def check_owner(self) -> None:
+        """Raise SupersededError where another keeper writes this journal now."""
+        if self._owner is not None:
+            self._owner.check()
+
     def _flush(self) -> None:
+        self.check_owner()
         while self._buffer:
             record_type, at, fields = self._buffer[0]
             self._journal.write(record_type, at=at, **fields)

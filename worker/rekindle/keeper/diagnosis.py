@@ -40,6 +40,11 @@ def diagnose(result: AttemptResult) -> Outcome:
         message = f"No progress for {hang.seconds:.0f} s: {who.description}."
         position = {"rank": who.rank, "file": who.file, "line": who.line}
         return _outcome(result, OutcomeClass.HANG, message, evidence=hang.evidence, **position)
+    if result.start_error is not None:
+        klass, retryable = OutcomeClass.LAUNCH_ERROR, result.start_is_retryable
+        return _outcome(result, klass, result.start_error, retryable=retryable)
+    if result.ending is Ending.HOST_LOST:
+        return _host_lost(result)
     if result.ending is Ending.LAUNCH_STALLED:
         return _launch_stalled(result)
     if result.agent_signal is not None:
@@ -121,6 +126,13 @@ def _ranks_stopped(result: AttemptResult) -> Outcome:
     )
     evidence = {"agent_log": result.agent_log_tail}
     return _outcome(result, OutcomeClass.SIGNAL, message, signal="SIGTERM", evidence=evidence)
+
+
+def _host_lost(result: AttemptResult) -> Outcome:
+    """Of a job on a cluster: what the other nodes' ranks noticed of it are cascades."""
+    lost = "; ".join(f"node {host} was lost: {how}" for host, how in result.lost_nodes.items())
+    message = f"{lost[:1].upper()}{lost[1:]}." if lost else "A node was lost."
+    return _outcome(result, OutcomeClass.HOST_LOST, message, evidence={"lost_nodes": result.lost_nodes})
 
 
 def _launch_stalled(result: AttemptResult) -> Outcome:

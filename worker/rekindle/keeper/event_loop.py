@@ -1,10 +1,12 @@
-"""Waiting for the next event: a control message, the end of a process, a signal. It never polls."""
+"""Waiting for the next event: a control message, the end of a process, a signal, a socket, a time. It never polls."""
 
 import os
 import selectors
 import signal
+import socket
 import stat
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -57,13 +59,24 @@ class Events:
     signals: list[int] = field(default_factory=list)
 
 
-class EventLoop:
-    """The only place where the keeper blocks."""
+@dataclass(slots=True)
+class _Timer:
+    interval: float  # seconds
+    action: Callable[[], None]
+    due: float  # seconds of CLOCK_MONOTONIC
 
-    def __init__(self, fifo: ControlFifo) -> None:
-        self._fifo = fifo
+
+class EventLoop:
+    """The only place where the keeper blocks. Actions of sockets and timers run in ``wait``, and must not call it."""
+
+    def __init__(self, fifo: ControlFifo | None = None) -> None:
         self._selector = selectors.DefaultSelector()
-        self._selector.register(fifo, selectors.EVENT_READ, "message")
+        self._fifo: ControlFifo | None = None
+        if fifo is not None:
+            self.replace_fifo(fifo)
+        self._sockets: dict[socket.socket, Callable[[], None]] = {}
+        self._timers: list[_Timer] = []
+        self._added: list[ControlMessage] = []
         self._pidfds: dict[int, int] = {}
         self._wakeup, self._wakeup_writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._selector.register(self._wakeup, selectors.EVENT_READ, "signal")
@@ -95,15 +108,58 @@ class EventLoop:
     def wait(self, timeout: float) -> Events:
         """Block until something happens, at most ``timeout`` seconds."""
         events = Events()
-        for key, _ in self._selector.select(max(timeout, 0.0)):
-            if key.data == "message":
-                events.messages.extend(self._fifo.messages())
+        timeout = 0.0 if self._added else timeout
+        due_in = min((timer.due for timer in self._timers), default=float("inf")) - time.monotonic()
+        for key, _ in self._selector.select(max(min(timeout, due_in), 0.0)):
+            if isinstance(key.data, ControlFifo):
+                events.messages.extend(key.data.messages())
             elif key.data == "signal":
                 events.signals.extend(os.read(self._wakeup, 4096))
-            else:
+            elif isinstance(key.data, int):
                 events.ended.append(key.data)
                 self.unwatch(key.data)
+            elif key.fileobj in self._sockets:  # not closed by the action of another one just now
+                key.data()
+        self.run_due()
+        events.messages.extend(self._added)
+        self._added = []
         return events
+
+    def add(self, messages: list[ControlMessage]) -> None:
+        """Have the next ``wait`` return ``messages`` that came by another way."""
+        self._added += messages
+
+    def run_due(self) -> None:
+        """What ``every`` has been given, where it is due: ``wait`` does so by itself."""
+        now = time.monotonic()
+        for timer in self._timers:
+            if now >= timer.due:
+                timer.due = now + timer.interval
+                timer.action()
+
+    def every(self, interval: float, action: Callable[[], None]) -> None:
+        """Run ``action`` every ``interval`` seconds while the loop waits."""
+        self._timers.append(_Timer(interval, action, time.monotonic() + interval))
+
+    def watch_socket(self, sock: socket.socket, action: Callable[[], None], *, write: bool = False) -> None:
+        """Run ``action`` whenever ``sock`` can be read, or with ``write`` also when it can be written."""
+        mask = selectors.EVENT_READ | (selectors.EVENT_WRITE if write else 0)
+        change = self._selector.modify if sock in self._sockets else self._selector.register
+        change(sock, mask, action)
+        self._sockets[sock] = action
+
+    def unwatch_socket(self, sock: socket.socket) -> None:
+        """Call it before the socket is closed."""
+        if self._sockets.pop(sock, None) is not None:
+            self._selector.unregister(sock)
+
+    def replace_fifo(self, fifo: ControlFifo) -> None:
+        """Read ``fifo`` from now on, and no longer the one before."""
+        if self._fifo is not None:
+            self._selector.unregister(self._fifo)
+            self._fifo.close()
+        self._fifo = fifo
+        self._selector.register(fifo, selectors.EVENT_READ, fifo)
 
     def unwatch(self, *pids: int) -> None:
         """Report the end of ``pids`` no more; of all processes, where none is given."""
@@ -120,5 +176,9 @@ class EventLoop:
         self._selector.close()
         for fd in (*self._pidfds.values(), self._wakeup, self._wakeup_writer):
             os.close(fd)
+        for sock in self._sockets:
+            sock.close()
         self._pidfds.clear()
-        self._fifo.close()
+        self._sockets.clear()
+        if self._fifo is not None:
+            self._fifo.close()

@@ -12,14 +12,14 @@ from rekindle.contract.run_dir.control import ControlMessage
 from rekindle.contract.run_dir.journal import RecordType
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.contract.run_dir.snapshots import MANIFEST, SnapshotDir
-from rekindle.keeper.buffered_journal import BufferedJournal
+from rekindle.keeper.buffered_journal import AttemptJournal
 from rekindle.keeper.ranks.table import RankTable, send_signal
 
 _SIGNALS = {Fault.KILL: signal.SIGKILL, Fault.STOP: signal.SIGSTOP, Fault.CRASH: signal.SIGSEGV}
 
 
 def inject_fault(
-    message: ControlMessage, run_dir: RunDir, attempt: int, ranks: RankTable, agent: int, journal: BufferedJournal
+    message: ControlMessage, run_dir: RunDir, attempt: int, ranks: RankTable, agent: int, journal: AttemptJournal
 ) -> None:
     """Do what a chaos message requests; nothing where its target does not exist."""
     fault = message.fault

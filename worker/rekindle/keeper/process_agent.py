@@ -9,6 +9,7 @@ import sys
 import traceback
 from collections.abc import Callable
 
+from rekindle.contract.environment import NODE_PLAN
 from rekindle.contract.processes import die_with_parent, set_process_name
 from rekindle.keeper.agent import report_exit
 
@@ -30,6 +31,7 @@ def run_cold() -> None:
 
 
 def _run_and_exit(start: Callable[[], int]) -> None:
+    os.environ.pop(NODE_PLAN, None)  # of a cluster: one process has no use for it
     rank = start()
     ended = os.waitid(os.P_PID, rank, os.WEXITED | os.WNOWAIT)  # not reaped before the keeper knows how it ended
     killed = ended is not None and ended.si_code in (os.CLD_KILLED, os.CLD_DUMPED)

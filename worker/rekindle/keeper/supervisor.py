@@ -1,7 +1,6 @@
 """The keeper's loop: attempt, outcome, decision, and again, until the job is over or a stop is requested."""
 
 import json
-import os
 import random
 import secrets
 import shutil
@@ -10,7 +9,6 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -24,18 +22,16 @@ from rekindle.contract.run_dir.journal import RecordType
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.contract.safe_open import open_regular
 from rekindle.contract.states import JobIntent
-from rekindle.keeper.attempt import STOP_GRACE, Attempt, AttemptPlan
+from rekindle.keeper.attempt import STOP_GRACE, AttemptPlan
 from rekindle.keeper.attempt_result import AttemptResult, Ending, read_lost_attempt
-from rekindle.keeper.buffered_journal import BufferedJournal
+from rekindle.keeper.buffered_journal import BufferedJournal, Owner
 from rekindle.keeper.diagnosis import diagnose
 from rekindle.keeper.event_loop import EventLoop, Events
 from rekindle.keeper.history import failure_stats, read_history
 from rekindle.keeper.observers.script import add_checkpoints_of_lost
-from rekindle.keeper.observers.usage import GpuMemory
-from rekindle.keeper.ranks.processes import kill_all, orphans_of, reap_children
 from rekindle.keeper.retry_policy import AttemptRecord, Retry, Stop, cannot_be_forked, decide
 from rekindle.keeper.rollback import roll_back
-from rekindle.keeper.torchrun.launcher import AgentLauncher
+from rekindle.keeper.runner import LocalRunner, MakeRunner, World
 
 T = TypeVar("T")
 
@@ -60,27 +56,24 @@ def deadline(time_limit: float, started_at: float | None) -> float:
 class Keeper:
     """Owns the run directory (its caller holds the lock) from ``begin`` to the end of ``supervise``."""
 
-    def __init__(self, run_dir: RunDir, events: EventLoop) -> None:
+    def __init__(self, run_dir: RunDir, events: EventLoop, make_runner: MakeRunner = LocalRunner) -> None:
         self._run_dir, self._events = run_dir, events
         self.spec = _read(run_dir.spec, JobSpec.from_json)
         self._intent_version: tuple[int, int] | None = None
         self._intent = self._read_intent()
         self.run = self._intent.run
-        self._journal = BufferedJournal(run_dir.journal, self._wait_for_space)
+        self._runner = make_runner(run_dir, self.spec, self._intent, events)
+        owner = self._runner if isinstance(self._runner, Owner) else None
+        self._journal = BufferedJournal(run_dir.journal, self._wait_for_space, owner)
         self._history = read_history(run_dir.journal, self.run)
-        self._world_size = len(self._intent.devices) // self.spec.devices_per_rank
-        self._launcher = AgentLauncher(run_dir, self.spec.launch, self._world_size, events.close)
         self._warm = self.spec.warm and not self._history.went_cold
         self._deadline: float | None = None  # of the time limit, from the first attempt on
         self.is_over = False  # the job has ended, and no other keeper follows
         self._terminated = False  # this keeper received SIGTERM
-        visible = os.environ.get("CUDA_VISIBLE_DEVICES", "") if self.spec.device_kind == "cuda" else ""
-        self._gpus = [name for name in visible.split(",") if name]  # the job's own, as the server has named them
 
     def begin(self) -> bool:
         """Kill what an earlier keeper left and record that this one has started; False when the job is over."""
-        kill_all(partial(orphans_of, self._run_dir.root), reap_children)
-        self._gpu_memory = GpuMemory(self._gpus)
+        self._runner.begin()
         if self._history.job_ended:
             return False
         self._run_dir.snapshots.mkdir(exist_ok=True)
@@ -114,30 +107,33 @@ class Keeper:
             try:
                 self._run_attempts()
             finally:
-                self._launcher.discard()
+                self._runner.close(is_over=self.is_over)
 
     def _run_attempts(self) -> None:
         while (ending := self._requested_stop(self._events.wait(0))) is None:
-            result = self._attempt()
+            if (world := self._runner.find_world(self._requested_stop)) is None:
+                continue
+            result = self._attempt(world)
             if self._is_over(result, diagnose(result)):
                 return
         if not self._terminated:
             state = "queued" if ending is Ending.DRAIN else "cancelled"
             self._end_job(state, "stopped on request before an attempt", None)
 
-    def _attempt(self) -> AttemptResult:
+    def _attempt(self, world: World) -> AttemptResult:
         number = self._history.last_attempt = self._history.last_attempt + 1
         generation = f"{number}-{secrets.token_hex(4)}"
+        self._journal.check_owner()
         write_json(self._run_dir.fence, {"generation": generation})
-        devices = self._intent.devices
         self._journal.write(
             RecordType.ATTEMPT_STARTED,
             attempt=number,
             run=self.run,
             generation=generation,
-            world_size=self._world_size,
-            devices=devices,
+            world_size=world.size,
+            devices=world.devices,
             warm=self._warm,
+            **({"hosts": world.hosts} if world.hosts else {}),
         )
         write_arguments(self.spec, self._run_dir, number)
         if self._deadline is None and self.spec.time_limit is not None:
@@ -153,17 +149,16 @@ class Keeper:
         plan = AttemptPlan(
             spec=self.spec,
             number=number,
-            world_size=self._world_size,
-            gpus=self._gpus,
+            world_size=world.size,
+            gpus=world.gpus,
             environment=environment,
             warm=self._warm,
             deadline=self._deadline,
             log_bytes=self._intent.log_bytes,
             requested_stop=self._requested_stop,
+            hosts=world.hosts,
         )
-        result = Attempt(plan, self._run_dir, self._journal, self._events, self._launcher).run()
-        result.gpu_memory_held = self._gpu_memory.wait_released()
-        return result
+        return self._runner.run(plan, self._journal)
 
     def _is_over(self, result: AttemptResult, outcome: Outcome) -> bool:
         """Record the end of an attempt and decide; when another is to follow, wait until it is due."""

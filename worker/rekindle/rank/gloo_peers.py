@@ -2,7 +2,8 @@
 
 gloo asks nobody who he is: the first to connect to a rank's socket with the right small number is a peer, and what a
 peer sends may be unpickled (``all_gather_object``). On loopback every user of the machine can be the first. So when a
-group has been made, and before the script can use it, the kernel is asked for the user of each connection.
+group has been made, and before the script can use it, the kernel is asked for the user of each connection: that of the
+other node where it comes from there.
 """
 
 import os
@@ -14,9 +15,15 @@ from functools import wraps
 from pathlib import Path
 from typing import Any
 
+from rekindle.contract.environment import RankEnv
+from rekindle.contract.node_peers import NodePeers
 from rekindle.contract.socket_owner import peer_uid
 
 FUNCTION = "_new_process_group_helper"
+_CONSEQUENCE = (
+    "where this rank awaited the others: the process group cannot be trusted. Another attempt makes a new one; see "
+    "`Sockets of a job` in docs/security.md"
+)
 
 
 class ForeignPeerError(RuntimeError):
@@ -73,13 +80,27 @@ def _tcp_sockets(fds: list[int]) -> Iterator[socket.socket]:
 
 
 def _verify_peer(connection: socket.socket) -> None:
-    uid = peer_uid(connection)
+    peers = RankEnv.read(os.environ).node_peers
+    uid, where = peer_uid(connection), "this machine"
     host, port = connection.getsockname()[:2]
-    if uid in (os.geteuid(), 0) or (uid is None and not host.startswith("127.")):  # a peer on another machine
+    if uid is None and peers is not None and not host.startswith("127."):
+        uid, where = _uid_on_other_node(peers, connection), connection.getpeername()[0]
+    elif uid is None and not host.startswith("127."):  # a peer on another machine
+        return
+    if uid in (os.geteuid(), 0):
         return
     if uid is None:
         raise ForeignPeerError(f"Connection closed by peer at port {port} before the process group was complete")
-    raise ForeignPeerError(
-        f"user {uid} of this machine has connected to port {port}, where this rank awaited the others: the process "
-        "group cannot be trusted. Another attempt makes a new one; see `Sockets of a job` in docs/security.md"
-    )
+    raise ForeignPeerError(f"user {uid} of {where} has connected to port {port}, {_CONSEQUENCE}")
+
+
+def _uid_on_other_node(peers: NodePeers, connection: socket.socket) -> int | None:
+    other, port = connection.getpeername()[0], connection.getsockname()[1]
+    if other not in peers.addresses:
+        raise ForeignPeerError(
+            f"{other}, which is no node of this attempt, has connected to port {port}, {_CONSEQUENCE}"
+        )
+    try:
+        return peers.peer_uid(connection)
+    except OSError as error:
+        raise ForeignPeerError(f"Connection closed by peer at port {port}, or its node is lost: {error}") from error

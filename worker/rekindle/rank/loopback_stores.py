@@ -1,9 +1,15 @@
-"""Has the store that a script serves at a loopback address listen there only; torch's listens on all interfaces."""
+"""Has the store that a script serves at a loopback address listen there only; torch's listens on all interfaces.
+
+On a node of a cluster so does the store at any address of the node, such as MASTER_ADDR.
+"""
 
 import ipaddress
+import os
 import socket
 from contextlib import suppress
 from typing import Any
+
+from rekindle.contract.environment import RankEnv
 
 CLASS = "TCPStore"
 
@@ -23,10 +29,11 @@ def listen_on_loopback(rendezvous: Any) -> None:
 
 
 def _loopback_listener(host: Any, port: Any) -> socket.socket | None:
-    """At the address that clients try first; None where torch is to find out itself: what is not loopback, or taken."""
+    """At the address that clients try first; None where torch is to find out itself: what is not ours, or taken."""
     with suppress(OSError, ValueError):
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        if ipaddress.ip_address(address[0]).is_loopback:
+        ip, node = ipaddress.ip_address(address[0]), RankEnv.read(os.environ).node
+        if ip.is_loopback or (node is not None and not ip.is_unspecified):
             listener = socket.socket(family)
             try:
                 listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -132,7 +132,7 @@ class _Record:
             rank=env.rank,
             local_rank=env.local_rank,
             world_size=env.world_size,
-            host=socket.gethostname(),
+            host=env.host or socket.gethostname(),
             pid=identity.pid,
             start_time=identity.start_time,
             device=_device_names(env) if spec.device_kind == "cuda" else "cpu",

@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field
 from rekindle.contract.states import JobState
 from rekindle_service.api.pagination import Page
 from rekindle_service.api.schemas.common import JsonObject, ResponseModel, Timestamp, Utf8Str
-from rekindle_service.api.schemas.requests import JobOptions, RankRange
+from rekindle_service.api.schemas.requests import JobOptions, NodeRange, RankRange, SlurmRequest
 from rekindle_service.jobs.time_breakdown import Interval, TimeCategory
 from rekindle_service.run_readers.snapshots import SnapshotInfo
 
@@ -37,6 +37,19 @@ class CheckpointPublic(BaseModel):
     loaded: int | None
 
 
+class SlurmPublic(SlurmRequest):
+    """What was requested of Slurm, and what it says of the job's latest Slurm job.
+
+    `job_id` is null before Slurm has taken it. `state` is Slurm's own word, or UNKNOWN where Slurm does not answer;
+    `reason` says in plain words what it waits for or how it ended. `hosts` are the nodes that Slurm gave to it.
+    """
+
+    job_id: int | None = None
+    state: Utf8Str | None = None
+    reason: Utf8Str | None = None
+    hosts: list[Utf8Str] = Field(default_factory=list)
+
+
 class JobPublic(JobOptions):
     """A job and its current state. Values of `env` are hidden, since any of them may be a secret.
 
@@ -55,6 +68,8 @@ class JobPublic(JobOptions):
     attempt: int
     world_size: int | None
     ranks: RankRange
+    nodes: NodeRange
+    slurm: SlurmPublic | None
     devices: list[str]
     epoch: int | None
     epochs: int | None

@@ -104,6 +104,50 @@ class RankRange(_Request):
         return self
 
 
+class NodeRange(_Request):
+    """Minimum and maximum number of nodes of a job on Slurm; each attempt uses as many as answer."""
+
+    min: Annotated[int, Field(ge=1, le=MAX_RANKS)]
+    max: Annotated[int, Field(ge=1, le=MAX_RANKS)]
+
+    @model_validator(mode="after")
+    def _is_ordered(self) -> Self:
+        if self.min > self.max:
+            raise PydanticCustomError("nodes", "min must not be greater than max", {"hint": "swap the two values"})
+        return self
+
+
+def _nodes_from_number(value: Any) -> Any:
+    """``2`` means ``{"min": 2, "max": 2}``."""
+    if isinstance(value, dict | NodeRange):
+        return value
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MAX_RANKS:
+        raise PydanticCustomError(
+            "nodes",
+            'must be a whole number from 1 to {max}, or an object with "min" and "max"',
+            {"max": MAX_RANKS, "hint": "it is the number of machines that Slurm gives to the job"},
+        )
+    return {"min": value, "max": value}
+
+
+SlurmWord = Annotated[str, StringConstraints(min_length=1, max_length=200), AfterValidator(_printable)]
+
+
+class SlurmRequest(_Request):
+    """What `sbatch` gets for a job on Slurm. With an empty object the job runs there with Slurm's defaults.
+
+    `time` limits one allocation, as `sbatch --time` takes it: at its end the job is drained and goes on in the next
+    one. `extra`: further options of `sbatch`, such as `--mem=32G`; those that rekindle sets itself are refused.
+    """
+
+    partition: SlurmWord | None = None
+    account: SlurmWord | None = None
+    qos: SlurmWord | None = None
+    time: SlurmWord | None = None
+    constraint: SlurmWord | None = None
+    extra: Annotated[list[SlurmWord], Field(max_length=50)] = []
+
+
 def _ranks_from_number(value: Any) -> Any:
     """``2`` means ``{"min": 2, "max": 2}``."""
     if isinstance(value, dict | RankRange):
@@ -189,7 +233,6 @@ class JobOptions(BaseModel):
 
     args: Annotated[list[Argument], Field(max_length=10_000)] = []
     env: Annotated[dict[VariableName, EnvValue], Field(max_length=1_000)] = {}
-    nodes: Annotated[int, Field(ge=1, le=MAX_RANKS)] = 1
     device: Device = "auto"
     devices_per_rank: Annotated[int, Field(ge=1, le=MAX_RANKS)] = 1
     launch: Literal["auto", "torchrun", "process"] = "auto"
@@ -237,6 +280,11 @@ class JobCreate(JobOptions, _Request):
     ranks: Annotated[RankRange, BeforeValidator(_ranks_from_number, json_schema_input_type=int | RankRange)] = Field(
         default_factory=lambda: RankRange(min=1, max=1)
     )
+    nodes: Annotated[NodeRange, BeforeValidator(_nodes_from_number, json_schema_input_type=int | NodeRange)] = Field(
+        default_factory=lambda: NodeRange(min=1, max=1),
+        description="Machines of a job on Slurm; more than 1 needs Slurm",
+    )
+    slurm: SlurmRequest | None = None
 
     @model_validator(mode="after")
     def _has_one_target(self) -> Self:

@@ -40,6 +40,8 @@ def facts(job: Job, time: TimeBreakdown, directory: str) -> Iterator[tuple[str, 
         "job": f"{job['number']} ({job['id']})",
         "runs": formatting.target(job),
         "ranks": formatting.requested_ranks(job) + formatting.on_devices(job["devices"]),
+        "slurm": formatting.on_slurm(job),
+        "waits": _slurm_reason(job),
         "status": formatting.status_line(job),
         "progress": formatting.join([formatting.progress(job), *formatting.epoch_and_speed(job)], ", "),
         "snapshot": "" if job["snapshot_step"] is None else f"step {job['snapshot_step']}",
@@ -51,6 +53,13 @@ def facts(job: Job, time: TimeBreakdown, directory: str) -> Iterator[tuple[str, 
         "directory": sanitize_line(directory),
     }
     yield from ((label, text) for label, text in lines.items() if text)
+
+
+def _slurm_reason(job: Job) -> str:
+    """Where the status does not say it."""
+    slurm = job.get("slurm")
+    reason = "" if slurm is None or job["state"] in ("succeeded", "failed", "cancelled") else slurm["reason"] or ""
+    return "" if reason == job["waiting_for"] else sanitize_line(reason)
 
 
 def _goodput(job: Job, time: TimeBreakdown) -> str:

@@ -33,6 +33,10 @@ MONITOR_HELP = "Also keep the best snapshot by this logged metric; -loss: lower 
 RESTART_HELP = "Arguments to append from the second attempt on, in quotes. Repeatable."
 CONTINUE_HELP = "Begin with the files and snapshots of this job, which must have stopped."
 EXCLUDE_HELP = "Do not copy what matches, as in a .gitignore. Repeatable; .rekindleignore has such lines, too."
+NODES_HELP = "Machines of a job on Slurm; MIN:MAX makes it elastic. (default: 1)"
+SLURM_HELP = "Run on Slurm, on one node too; the options below imply it."
+SLURM_TIME_HELP = "Limit of one allocation, as sbatch takes it; the job goes on in the next one."
+SLURM_EXTRA_HELP = "Another option of sbatch, as in --slurm-extra=--mem=32G. Repeatable."
 KEEP_LINKS_HELP = "Keep links that lead out of the code, such as those to data."
 
 Text = str | None
@@ -104,6 +108,15 @@ def submit(
     exclude: Annotated[Words, option(metavar="PATTERN", help=EXCLUDE_HELP)] = None,
     gitignore: Annotated[Flag, option("--gitignore", help="Do not copy what .gitignore files name.")] = None,
     keep_links: Annotated[Flag, option("--keep-links", help=KEEP_LINKS_HELP)] = None,
+    # Options of a job on Slurm; all but the first are sent as parts of one field, see ``job_fields``.
+    nodes: Annotated[Text, option(metavar="N|MIN:MAX", parser=parse_ranks, help=NODES_HELP)] = None,
+    slurm: Annotated[bool, option("--slurm", help=SLURM_HELP)] = False,
+    partition: Annotated[Text, option(help="Partition of Slurm.")] = None,
+    account: Annotated[Text, option(help="Account in Slurm.")] = None,
+    qos: Annotated[Text, option(help="Quality of service in Slurm.")] = None,
+    slurm_time: Annotated[Text, option(metavar="TIME", help=SLURM_TIME_HELP)] = None,
+    constraint: Annotated[Text, option(metavar="FEATURES", help="Features that the nodes must have.")] = None,
+    slurm_extra: Annotated[Words, option(metavar="OPTION", help=SLURM_EXTRA_HELP)] = None,
 ) -> None:
     """Submit a training script; its code is copied now, so later edits do not affect the job.
 
@@ -126,7 +139,8 @@ def submit(
             body["code"] = source_code.send_directory(client, settings_of(context), directory, body)
         body["after"] = [find_job(client, each)["id"] for each in after or []]
         body["continue_from"] = None if continue_from is None else find_job(client, continue_from)["id"]
-        job = client.submit(drop_unset(**body))
+        on_slurm = {} if body.get("slurm") is None else {"slurm": body["slurm"]}  # an empty object is a request, too
+        job = client.submit({**drop_unset(**body), **on_slurm})
         if job["launch"] == "process" and launch is None:
             note("Started as one process with all its devices, without torchrun; --launch torchrun overrides that")
         if not follow or output == "table":
@@ -182,6 +196,10 @@ def split_arguments(texts: list[str]) -> list[str]:
 _OTHER_PARAMETERS = frozenset({"command", "module", "recipe", "code", "git", "ref", "env", "after", "follow", "output"})
 _CONVERTED_PARAMETERS = frozenset({"continue_from", "on_restart", "exclude", "nproc_per_node"})
 _POLICY_FIELDS = SnapshotPolicy().to_json().keys()
+_SLURM_FIELDS = {
+    "partition": "partition", "account": "account", "qos": "qos", "slurm_time": "time", "constraint": "constraint",
+    "slurm_extra": "extra",
+}  # fmt: skip
 
 
 def job_fields(parameters: Mapping[str, Any]) -> dict[str, Any]:
@@ -190,7 +208,10 @@ def job_fields(parameters: Mapping[str, Any]) -> dict[str, Any]:
         name: value for name, value in parameters.items() if name not in _OTHER_PARAMETERS | _CONVERTED_PARAMETERS
     }
     policy = {name: fields.pop(name) for name in _POLICY_FIELDS if name in fields}
-    return drop_unset(**fields, snapshot=drop_unset(**policy))
+    on_slurm = fields.pop("slurm", False)
+    slurm = drop_unset(**{field: fields.pop(name, None) or None for name, field in _SLURM_FIELDS.items()})
+    fields = drop_unset(**fields, snapshot=drop_unset(**policy))
+    return {**fields, "slurm": slurm} if slurm or on_slurm else fields
 
 
 def target_and_args(command: list[str], module: str | None, recipe: str | None) -> tuple[str, str, list[str]]:

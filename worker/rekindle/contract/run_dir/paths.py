@@ -88,7 +88,7 @@ class LaunchDir:
     script = _Child("script.sh")  # what Slurm starts on the first node; written by the server
     slurm_log = _Child("slurm.log")  # output of the leading keeper, with that of ``srun`` and the nodes' keepers
     leader = _Child("leader.json")  # ``Leader`` as JSON, by the leading keeper: where it listens, and the secret
-    beat = _Child("beat.json")  # ``Beat`` as JSON, replaced every few seconds by the leading keeper while it lives
+    beat = _Child("beat.json")  # ``LeaderBeat`` as JSON, by the leading keeper, every few seconds while it lives
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from rekindle.contract.debug_socket import Collective
@@ -37,9 +37,9 @@ class RankObservation:
     """One rank of a world that makes no progress."""
 
     sample: RankSample
-    frames: Sequence[Frame]  # main thread, innermost first; empty where they are not known
+    frames: list[Frame]  # main thread, innermost first; empty where they are not known
     position: Frame | None  # innermost line of the user's own code
-    history: Sequence[Collective] = ()  # its latest ones; empty where they are not known
+    history: list[Collective] = field(default_factory=list)  # its latest ones; empty where they are not known
     aborted: bool = False  # by gloo, which got something else from another rank than what it had asked for
 
 
@@ -51,6 +51,26 @@ class FinishedRank:
     step: int | None  # its last one, where it reports them
     file: str | None = None  # where its script called ``sys.exit``
     line: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WorldObservation:
+    """All ranks, or those of one machine, at a time when they make no progress or one has failed."""
+
+    failed: list[RankObservation] = field(default_factory=list)
+    running: list[RankObservation] = field(default_factory=list)
+    finished: list[FinishedRank] = field(default_factory=list)
+    stacks: dict[str, str] = field(default_factory=dict)  # of a hang, by rank: the end of what its threads do
+    timeout: float = 0.0  # of a hang: seconds without progress that would have been none yet
+
+    def __add__(self, other: "WorldObservation") -> "WorldObservation":
+        return WorldObservation(
+            self.failed + other.failed,
+            self.running + other.running,
+            self.finished + other.finished,
+            self.stacks | other.stacks,
+            max(self.timeout, other.timeout),
+        )
 
 
 def main_stack(dump: str) -> list[Frame]:

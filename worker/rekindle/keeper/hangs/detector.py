@@ -18,6 +18,7 @@ from rekindle.keeper.hangs.culprit import (
     FinishedRank,
     Frame,
     RankObservation,
+    WorldObservation,
     find_culprit,
     find_deserter,
     main_stack,
@@ -41,9 +42,22 @@ _MAX_STACK = 20_000  # characters of evidence per rank
 class HangDetector:
     """One per attempt."""
 
-    def __init__(self, attempt_dir: AttemptDir, code: Path, limit: float | None, pace: Path) -> None:
-        """``pace`` is the file in which one attempt leaves to the next what it has learned about the job's speed."""
+    def __init__(
+        self,
+        attempt_dir: AttemptDir,
+        code: Path,
+        limit: float | None,
+        pace: Path,
+        *,
+        is_alone: bool = False,
+        saves_pace: bool = True,
+    ) -> None:
+        """``pace`` is the file in which one attempt leaves to the next what it has learned about the job's speed.
+
+        ``is_alone``: the job has one rank.
+        """
         self._dir, self._code, self._pace = attempt_dir, code, pace
+        self._is_alone, self._saves_pace = is_alone, saves_pace
         self._stall = StallDetector(limit, read_record(pace, Pace) or Pace())
         self._stragglers = StragglerDetector()
         self._dead_loops = DeadLoopDetector(code)
@@ -58,6 +72,12 @@ class HangDetector:
 
     def poll(self, ranks: Iterable[RankResult], wait: Callable[[float], None]) -> Hang | None:
         """Sample the running ranks if that is due. ``wait`` lets the keeper handle events meanwhile."""
+        all_ranks = list(ranks)
+        stalled = self.stalled(all_ranks)
+        return None if stalled is None else self._diagnose(stalled, all_ranks, wait)
+
+    def stalled(self, ranks: Iterable[RankResult]) -> float | None:
+        """Sample the running ranks if that is due. Seconds without progress where that is too long, else None."""
         self.straggler_events = []
         late = -self.due_in()
         if late < 0:
@@ -68,8 +88,7 @@ class HangDetector:
         running = [rank for rank in all_ranks if rank.ended_at is None and not rank.done]
         now = time.monotonic()
         world = {
-            rank.rank: probe(rank.rank, rank.pid, self._dir.rank(rank.rank), alone=len(all_ranks) == 1)
-            for rank in running
+            rank.rank: probe(rank.rank, rank.pid, self._dir.rank(rank.rank), alone=self._is_alone) for rank in running
         }
         self._find_stragglers(world)
         world = self._latest = {rank: _with_known(sample, self._latest.get(rank)) for rank, sample in world.items()}
@@ -77,21 +96,41 @@ class HangDetector:
         self._next_sample = time.monotonic() + INTERVAL
         stalled = self._stall.stalled(now, list(world.values())) if world else None
         self._save_pace(now)
-        if stalled is None:
-            return None
-        if not has_free_space(self._dir.root):  # then no rank can report its progress
+        if stalled is not None and not has_free_space(self._dir.root):  # then no rank can report its progress
             self._stall.discount(stalled)
             return None
-        return self._diagnose(stalled, all_ranks, world, wait)
+        return stalled
+
+    @property
+    def is_stopped(self) -> bool:
+        """By the latest sample a rank is stopped by a signal: it holds up all others, wherever they are."""
+        return any(sample.state == "T" for sample in self._latest.values())
+
+    def discount(self, seconds: float) -> None:
+        """Ranks could not reach each other for ``seconds``: that time counts for nothing."""
+        self._stall.discount(seconds)
 
     def find_deserter(self, ranks: Iterable[RankResult], wait: Callable[[float], None]) -> Culprit | None:
         """Why ranks have lost their connections though none has failed by itself; None where nothing shows it."""
+        seen = self.observe_failure(ranks, wait)
+        return find_deserter(seen.failed, seen.running, seen.finished)
+
+    def observe_failure(self, ranks: Iterable[RankResult], wait: Callable[[float], None]) -> WorldObservation:
+        """Where the ranks are now that one has failed."""
         all_ranks = list(ranks)
         running = [rank for rank in all_ranks if rank.ended_at is None and not rank.done and rank.error is None]
         world = {rank.rank: probe(rank.rank, rank.pid, self._dir.rank(rank.rank)) for rank in running}
         observed = self._observe(world, self._stacks(running, wait))
         failed = [self._failed(rank) for rank in all_ranks if rank.failed]
-        return find_deserter(failed, observed, self._finished(all_ranks))
+        return WorldObservation(failed, observed, self._finished(all_ranks))
+
+    def observe_hang(self, ranks: Iterable[RankResult], wait: Callable[[float], None]) -> WorldObservation:
+        """Where the ranks are, by the latest sample: it was taken before the stacks are requested, which wakes some."""
+        all_ranks, world = list(ranks), self._latest
+        dumps = self._stacks([rank for rank in all_ranks if rank.rank in world], wait)
+        stacks = {str(rank): dump[-_MAX_STACK:] for rank, dump in dumps.items()}
+        timeout = self._stall.timeout(time.monotonic())
+        return WorldObservation([], self._observe(world, dumps), self._finished(all_ranks), stacks, timeout)
 
     def is_aborted_by_gloo(self, rank: RankResult) -> bool:
         """A rank that gets a message of another size than it asked for ends by SIGABRT, in a thread of gloo's."""
@@ -122,7 +161,7 @@ class HangDetector:
 
     def save_pace(self) -> None:
         self._pace_saved_at = time.monotonic()
-        if self._stall.pace == self._stall.before:
+        if self._stall.pace == self._stall.before or not self._saves_pace:
             return
         with suppress(OSError):
             write_json(self._pace, self._stall.pace.to_json(), durable=False)
@@ -151,20 +190,8 @@ class HangDetector:
         after = {rank: last for rank, last in again.items() if last is not None}
         self.straggler_events = self._stragglers.add(CollectiveSample(before, ranks_behind(before, after)))
 
-    def _diagnose(
-        self, stalled: float, ranks: list[RankResult], world: dict[int, RankSample], wait: Callable[[float], None]
-    ) -> Hang:
-        """``world`` was sampled before the stacks are requested: the request may wake a sleeper."""
-        dumps = self._stacks([rank for rank in ranks if rank.rank in world], wait)
-        culprit = find_culprit(self._observe(world, dumps), self._finished(ranks))
-        evidence = {
-            "seconds_without_progress": round(stalled, 1),
-            "timeout_seconds": round(self._stall.timeout(time.monotonic()), 1),
-            "collectives": {str(rank): sample.collectives for rank, sample in world.items()},
-            "process_states": {str(rank): sample.state for rank, sample in world.items()},
-            "stacks": {str(rank): dump[-_MAX_STACK:] for rank, dump in dumps.items()},
-        }
-        return Hang(stalled, culprit, evidence)
+    def _diagnose(self, stalled: float, ranks: list[RankResult], wait: Callable[[float], None]) -> Hang:
+        return explain_hang(stalled, self.observe_hang(ranks, wait))
 
     def _observe(self, world: dict[int, RankSample], dumps: dict[int, str]) -> list[RankObservation]:
         frames = {rank: main_stack(dump) for rank, dump in dumps.items()}
@@ -189,6 +216,19 @@ class HangDetector:
             wait(0.05)
         wait(0.05)  # a dump is written line by line
         return {rank: read_text_from(path, before[rank]) for rank, path in files.items()}
+
+
+def explain_hang(stalled: float, world: WorldObservation) -> Hang:
+    """Of ranks that made no progress for ``stalled`` seconds."""
+    samples = [rank.sample for rank in world.running]
+    evidence = {
+        "seconds_without_progress": round(stalled, 1),
+        "timeout_seconds": round(world.timeout, 1),
+        "collectives": {str(sample.rank): sample.collectives for sample in samples},
+        "process_states": {str(sample.rank): sample.state for sample in samples},
+        "stacks": world.stacks,
+    }
+    return Hang(stalled, find_culprit(world.running, world.finished), evidence)
 
 
 def _with_known(sample: RankSample, before: RankSample | None) -> RankSample:

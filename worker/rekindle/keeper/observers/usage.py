@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import astuple
 from pathlib import Path
@@ -25,9 +25,16 @@ _RSS = 21  # of ``stat_fields``
 class UsageLog:
     """One per attempt, written by its keeper only. No fsync: it means nothing to a resume."""
 
-    def __init__(self, path: Path, gpus: Sequence[str], library: str = nvml.LIBRARY) -> None:
-        """``gpus``: those of the job, as in CUDA_VISIBLE_DEVICES."""
+    def __init__(
+        self,
+        path: Path,
+        gpus: Sequence[str],
+        library: str = nvml.LIBRARY,
+        write: Callable[[Path, UsageSample], None] | None = None,
+    ) -> None:
+        """``gpus``: those of the job on this machine, as in CUDA_VISIBLE_DEVICES. ``write``: instead of to the log."""
         self._path, self._gpus, self._library = path, gpus, library
+        self._write = append_sample if write is None else write
         self._next_sample = 0.0  # seconds of CLOCK_MONOTONIC
         self._before: dict[int, tuple[float, float]] = {}  # pid → time of its last sample, its processor seconds then
 
@@ -42,10 +49,7 @@ class UsageLog:
         devices = [GpuUsage(index, *astuple(reading)) for index, reading in gpus if reading is not None]
         sample = UsageSample(time.time(), [self._of_rank(rank) for rank in running], devices)
         with suppress(OSError):
-            append_line(self._path, sample.to_json(), durable=False)
-            if self._path.stat().st_size > MAX_BYTES:
-                lines = self._path.read_bytes().splitlines(keepends=True)
-                atomic_write(self._path, b"".join(lines[1::2]), durable=False)
+            self._write(self._path, sample)
 
     def _of_rank(self, rank: RankResult) -> RankUsage:
         """Of the rank's process and everything that it has started."""
@@ -57,6 +61,14 @@ class UsageLog:
         pages = sum(int(fields[_RSS]) for pid in tree if (fields := stat_fields(pid)) is not None)
         read, written = map(sum, zip(*map(_disk_bytes, tree), strict=True))
         return RankUsage(rank.rank, percent, pages * _PAGE, read, written)
+
+
+def append_sample(path: Path, sample: UsageSample) -> None:
+    """To the log at ``path``, which stays of bounded size. Raises OSError."""
+    append_line(path, sample.to_json(), durable=False)
+    if path.stat().st_size > MAX_BYTES:
+        lines = path.read_bytes().splitlines(keepends=True)
+        atomic_write(path, b"".join(lines[1::2]), durable=False)
 
 
 class GpuMemory:

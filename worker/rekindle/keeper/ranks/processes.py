@@ -7,19 +7,22 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from rekindle.contract.environment import RUN_DIR
+from rekindle.contract.environment import HOST, RUN_DIR
 from rekindle.contract.processes import ProcessIdentity, descendants
 
 CLEANUP_GRACE = 2.0  # seconds for processes that clean up after others that have died
 CLEANUP_HELPERS = (b"multiprocessing.resource_tracker", b"torch_shm_manager")
 
 
-def orphans_of(run_dir: Path) -> list[int]:
-    """Processes of this run that an earlier keeper left, found by their environment; our own tree is excluded."""
-    key = f"{RUN_DIR}={run_dir}".encode()
+def orphans_of(run_dir: Path, host: str | None = None) -> list[int]:
+    """Processes of this run that an earlier keeper left, found by their environment; our own tree is excluded.
+
+    ``host``: only those that a keeper of this node of a cluster has started.
+    """
+    keys = {f"{RUN_DIR}={run_dir}".encode(), *([] if host is None else [f"{HOST}={host}".encode()])}
     own = {os.getpid(), *descendants(os.getpid())}
     pids = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal()]
-    return [pid for pid in pids if pid not in own and key in _read(pid, "environ").split(b"\0")]
+    return [pid for pid in pids if pid not in own and keys <= set(_read(pid, "environ").split(b"\0"))]
 
 
 def kill_all(find: Callable[[], list[int]], reap: Callable[[], object], timeout: float = 10.0) -> list[int]:

@@ -4,6 +4,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 from rekindle.contract.processes import has_signal_handler
 from rekindle.contract.run_dir.paths import AttemptDir
@@ -16,8 +17,12 @@ from rekindle.keeper.ranks.oom_killer import oom_evidence, oom_kills
 class RankTable:
     """Filled from control messages, the ranks' own files and the ends of processes."""
 
-    def __init__(self, attempt_dir: AttemptDir, world_size: int) -> None:
-        self._dir, self._world_size = attempt_dir, world_size
+    def __init__(
+        self, attempt_dir: AttemptDir, world_size: int, first_rank: int = 0, agent_log: Path | None = None
+    ) -> None:
+        """Of the ``world_size`` ranks of this machine, from ``first_rank`` on."""
+        self._dir, self._numbers = attempt_dir, range(first_rank, first_rank + world_size)
+        self._agent_log = agent_log or attempt_dir.agent_log
         self.ranks: dict[int, RankResult] = {}
         self._exits: dict[int, tuple[int | None, int | None]] = {}  # pid → exit code, signal
         self._oom_kills_before = oom_kills()
@@ -30,8 +35,8 @@ class RankTable:
         self._explain(rank)
 
     def missing(self) -> list[int]:
-        """The ranks of the world that have not started yet, as far as known."""
-        return [number for number in range(self._world_size) if number not in self.ranks]
+        """The ranks of this machine that have not started yet, as far as known."""
+        return [number for number in self._numbers if number not in self.ranks]
 
     def refresh_all(self) -> None:
         """Read what every rank has left, for messages that did not arrive in time; its start message, too."""
@@ -53,7 +58,7 @@ class RankTable:
     def _explain(self, rank: RankResult) -> None:
         rank.exit_code, rank.signal = self._exits.get(rank.pid, (None, None))
         if rank.signal == signal.SIGTERM:
-            rank.stopped_by_torchrun = stopped_by_torchrun(self._dir, rank.pid)
+            rank.stopped_by_torchrun = stopped_by_torchrun(self._agent_log, rank.pid)
 
     def record_status(self, pid: int, status: int) -> None:
         """``status`` as of ``os.waitpid``."""
@@ -71,10 +76,10 @@ class RankTable:
         read_markers(self._dir.rank(rank.rank), rank)
 
     def complete(self) -> bool:
-        return len(self.ranks) == self._world_size
+        return len(self.ranks) == len(self._numbers)
 
     def all(self, holds: Callable[[RankResult], bool]) -> bool:
-        """True when every rank of the world has started and ``holds`` is true of each."""
+        """True when every rank of this machine has started and ``holds`` is true of each."""
         return self.complete() and all(holds(rank) for rank in self)
 
     def all_ended(self) -> bool:
@@ -87,10 +92,6 @@ class RankTable:
 
     def failed(self) -> list[RankResult]:
         return [rank for rank in self if rank.failed]
-
-    def failed_by_sigterm_only(self) -> bool:
-        """True where a machine that goes down may have caused all failures: it sends SIGTERM to everybody at once."""
-        return all(rank.signal == signal.SIGTERM and rank.error is None for rank in self.failed())
 
     def root_cause_is_known(self) -> bool:
         """True once a failure is known that is not the consequence of another's."""

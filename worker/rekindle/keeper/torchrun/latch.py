@@ -1,4 +1,7 @@
-"""Where a warm agent waits, its rendezvous already done, until an attempt needs it."""
+"""Where a warm agent waits until an attempt needs it.
+
+On one machine its rendezvous is done already. On a cluster it waits before that: only the attempt knows its nodes.
+"""
 
 import json
 import os
@@ -27,10 +30,17 @@ class LatchedLogs(LogsSpecs):
     def __init__(self, fd: int) -> None:
         super().__init__()
         self._fd = fd
+        self._log_dir: str | None = None
+
+    def wait(self) -> str:
+        """Wait until the attempt begins, at the first call; returns torchrun's own directory."""
+        if self._log_dir is None:
+            self._log_dir = wait_for_attempt(self._fd)
+        return self._log_dir
 
     def reify(self, envs: dict[int, dict[str, str]]) -> LogsDest:
         """Wait until the attempt begins; the ranks forked afterwards inherit its environment."""
-        return DefaultLogsSpecs(log_dir=wait_for_attempt(self._fd)).reify(envs)
+        return DefaultLogsSpecs(log_dir=self.wait()).reify(envs)
 
     @property
     def root_log_dir(self) -> str:

@@ -5,7 +5,7 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,8 +16,8 @@ from rekindle.contract.processes import die_with_parent, set_process_name
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.keeper import process_agent
 from rekindle.keeper.agent import run_warm
-
-_INTERFACE_VARIABLES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
+from rekindle.keeper.torchrun.interfaces import loopback_interfaces, node_environment
+from rekindle.keeper.torchrun.node_plan import NodePlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +32,22 @@ class _Standby:
 class AgentLauncher:
     """The keeper's only way to start ranks, by torchrun or alone. The keeper must be single-threaded when it forks."""
 
-    def __init__(self, run_dir: RunDir, launch: LaunchMode, world_size: int, close: Callable[[], None]) -> None:
-        """``close`` closes in a forked child what only the keeper may keep open."""
+    def __init__(
+        self,
+        run_dir: RunDir,
+        launch: LaunchMode,
+        world_size: int,
+        close: Callable[[], None],
+        cluster: bool = False,
+    ) -> None:
+        """``close`` closes in a forked child what only the keeper may keep open.
+
+        ``cluster``: the job runs on nodes of a cluster; ``world_size`` is then the number of ranks of this node, and
+        every start needs its ``NodePlan``.
+        """
         self._run_dir, self._world_size, self._close = run_dir, world_size, close
         self._is_process = launch is LaunchMode.PROCESS
+        self._cluster = cluster
         self._standby: _Standby | None = None
 
     @property
@@ -43,29 +55,31 @@ class AgentLauncher:
         """Pid of the agent that waits for the next attempt, which must not be killed with this one."""
         return None if self._standby is None else self._standby.pid
 
-    def start_warm(self, attempt: int, environment: dict[str, str]) -> int:
+    def start_warm(self, attempt: int, environment: dict[str, str], plan: NodePlan | None = None) -> int:
         """Release the agent that waits for ``attempt``, or a new one; its pid."""
         if self._standby is None or self._standby.attempt != attempt or not _runs(self._standby.pid):
             self.discard()
             self._standby = self._fork(attempt)
         agent, self._standby = self._standby, None
         attempt_dir = self._run_dir.attempt(attempt)
-        environment = {**loopback_interfaces(os.environ), **environment}
-        begin = [environment, str(attempt_dir.agent_log), str(attempt_dir.root / "torchrun")]  # read by ``LatchedLogs``
+        environment = {**_attempt_environment(plan), **environment}
+        log = attempt_dir.agent_log_of(_node(plan))
+        begin = [environment, str(log), str(attempt_dir.root / "torchrun")]  # read by ``LatchedLogs``
         with suppress(BrokenPipeError), os.fdopen(agent.latch, "wb") as latch:  # killed just now: it ends the attempt
             latch.write(json.dumps(begin).encode() + b"\n")
         return agent.pid
 
-    def start_cold(self, attempt: int, environment: dict[str, str]) -> int:
+    def start_cold(self, attempt: int, environment: dict[str, str], plan: NodePlan | None = None) -> int:
         """Start an agent in a fresh interpreter; its pid. One that waits in a fork will never be needed again."""
         self.discard()
         # PYTHONSAFEPATH: the user's directory must not shadow the standard library for torchrun and the wrapper; the
         # wrapper removes it before the script runs.
-        full = {**os.environ, **loopback_interfaces(os.environ), **environment, "PYTHONSAFEPATH": "1"}
+        full = {**os.environ, **_attempt_environment(plan), **environment, "PYTHONSAFEPATH": "1"}
         argv = [] if self._is_process else self._argv(attempt, warm=False)
         agent = "rekindle.keeper.process_agent" if self._is_process else "rekindle.keeper.agent"
         command = [sys.executable, "-P", "-m", agent, str(os.getpid()), *argv]
-        log = os.open(self._run_dir.attempt(attempt).agent_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        log_path = self._run_dir.attempt(attempt).agent_log_of(_node(plan))
+        log = os.open(log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         try:
             actions = [(os.POSIX_SPAWN_DUP2, log, 1), (os.POSIX_SPAWN_DUP2, log, 2)]
             return os.posix_spawn(sys.executable, command, full, file_actions=actions, setsid=True)
@@ -109,7 +123,7 @@ class AgentLauncher:
                     signal.signal(number, signal.SIG_DFL)
                 if self._is_process:
                     process_agent.run_warm(reader)
-                run_warm(self._argv(attempt, warm=True), reader)
+                run_warm(self._argv(attempt, warm=True), reader, cluster=self._cluster)
             except BaseException:  # noqa: BLE001  # nothing may return into the keeper's own code
                 traceback.print_exc()
             finally:
@@ -146,12 +160,13 @@ def torchrun_argv(*, world_size: int, rendezvous_id: str, log_dir: Path, warm: b
     ]
 
 
-def loopback_interfaces(environment: Mapping[str, str]) -> dict[str, str]:
-    """What makes gloo, NCCL and TensorPipe listen on loopback only, where the job's ``environment`` names no interface.
+def _attempt_environment(plan: NodePlan | None) -> dict[str, str]:
+    """What the agent of an attempt gets beside the job's own variables."""
+    return loopback_interfaces(os.environ) if plan is None else node_environment(os.environ, plan)
 
-    Left to themselves they choose that of the host's name, or the first that is up: other machines can connect to it.
-    """
-    return {name: "lo" for name in _INTERFACE_VARIABLES if name not in environment}
+
+def _node(plan: NodePlan | None) -> int | None:
+    return None if plan is None else plan.node
 
 
 def _runs(pid: int) -> bool:

@@ -1,12 +1,17 @@
 """The rendezvous of an attempt, whose members are known before it starts: torchrun's own is open to all, and unpickles.
 
-torchrun asks a backend for it by name. Its agents share a store to number their ranks: with one node that is an object
-in memory. The ranks share another, which the agent serves to processes of the same user.
+torchrun asks a backend for it by name. Its agents share a store to number their ranks: here that is an object in
+memory, also on several nodes, since all have equally many ranks. The ranks share another: on one machine the agent
+serves it to processes of the same user, on several the keeper of the head does.
 """
 
+import os
 from argparse import Namespace
+from collections.abc import Callable
 
 from torch.distributed import HashStore  # type: ignore[attr-defined]  # which is public all the same
+from torch.distributed.elastic.agent.server.api import SimpleElasticAgent
+from torch.distributed.elastic.multiprocessing import LogsDest, LogsSpecs
 from torch.distributed.elastic.rendezvous import (
     RendezvousHandler,
     RendezvousInfo,
@@ -15,9 +20,11 @@ from torch.distributed.elastic.rendezvous import (
     rendezvous_handler_registry,
 )
 
-from rekindle.keeper.torchrun.store_server import HOST, start_store_server
+from rekindle.keeper.torchrun.node_plan import NodePlan
+from rekindle.keeper.torchrun.store_server import HOST, start_owner_server, start_store_server
 
 _BACKEND = "rekindle"
+_IDENTICAL = "TORCH_ELASTIC_WORKER_IDENTICAL"  # torch's: ranks are numbered without the agents' store
 
 
 class FixedRendezvous(RendezvousHandler):
@@ -56,7 +63,51 @@ class FixedRendezvous(RendezvousHandler):
         return True
 
 
-def configure_rendezvous(arguments: Namespace) -> None:
-    """Have torchrun use it, whatever its parsed command line names: that of a keeper of version 0.1 names c10d."""
-    rendezvous_handler_registry.register(_BACKEND, FixedRendezvous)
+class NodeRendezvous(FixedRendezvous):
+    """Of one node among those of the attempt, whom the plan names: agents neither wait for nor talk to each other."""
+
+    def __init__(self, parameters: RendezvousParameters, await_plan: Callable[[], NodePlan]) -> None:
+        super().__init__(parameters)
+        self._await_plan = await_plan
+
+    def next_rendezvous(self) -> RendezvousInfo:
+        plan = self._await_plan()
+        if plan.secret and plan.node > 0:
+            start_owner_server(plan)
+        os.environ[_IDENTICAL] = "1"
+        store = RendezvousStoreInfo(plan.store_host, plan.store_port)
+        return RendezvousInfo(HashStore(), plan.node, plan.nodes, store)
+
+
+def configure_rendezvous(arguments: Namespace, await_plan: Callable[[], NodePlan] | None = None) -> None:
+    """Have torchrun use it, whatever its parsed command line names: that of a keeper of version 0.1 names c10d.
+
+    ``await_plan``: for an agent of a cluster; it returns once the attempt begins.
+    """
+    if await_plan is None:
+        rendezvous_handler_registry.register(_BACKEND, FixedRendezvous)
+    else:
+        rendezvous_handler_registry.register(_BACKEND, lambda parameters: NodeRendezvous(parameters, await_plan))
+        SimpleElasticAgent._exit_barrier = _end_with_own_ranks  # type: ignore[method-assign]
     arguments.rdzv_backend, arguments.rdzv_endpoint = _BACKEND, f"{HOST}:0"
+
+
+def _end_with_own_ranks(_: SimpleElasticAgent) -> None:
+    """Instead of waiting 300 seconds for the agents of the other nodes: the leading keeper waits for all ranks."""
+
+
+class UnnumberedLogs(LogsSpecs):
+    """``logs``, whose ranks do not inherit what ``NodeRendezvous`` has told torchrun."""
+
+    def __init__(self, logs: LogsSpecs) -> None:
+        super().__init__()
+        self._logs = logs
+
+    def reify(self, envs: dict[int, dict[str, str]]) -> LogsDest:
+        """Called right before the ranks start."""
+        os.environ.pop(_IDENTICAL, None)
+        return self._logs.reify(envs)
+
+    @property
+    def root_log_dir(self) -> str:
+        return self._logs.root_log_dir

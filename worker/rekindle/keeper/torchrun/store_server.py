@@ -16,22 +16,29 @@ import struct
 import sys
 import threading
 import traceback
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from typing import NoReturn
 
 from torch.distributed import TCPStore  # type: ignore[attr-defined]  # which is public all the same
 
+from rekindle.contract.node_peers import NodePeers, OwnerServer
 from rekindle.contract.processes import die_with_parent, set_process_name
 from rekindle.contract.socket_owner import Address, peer_uid
+from rekindle.keeper.torchrun.node_plan import NodePlan
 
 HOST = "127.0.0.1"
-_HOST_BEHIND = "127.0.0.2"  # the port must be the same: torch connects to its own store as the ranks do
+_HOSTS_BEHIND = (
+    "127.0.0.2",
+    "127.0.0.3",
+)  # the first that is not the ranks' own; the port must be the same: torch connects to its own store as the ranks do
 _PORTS_TRIED = 20
 _BACKLOG = 4096
 _TCP_MD5SIG_EXT, _FLAG_PREFIX = 32, 1
 _MD5SIG = struct.Struct("=HH4s120x BBHi80s")  # tcp_md5sig: address, flags, length of its prefix, of the key, interface
 _CHUNK = 1 << 16
+_MAX_LOGGED = 100
 _START_TIMEOUT = timedelta(seconds=60)
 
 
@@ -39,33 +46,55 @@ class StoreStartError(Exception):
     """The store's process ended before it served; the reason is in the agent's log."""
 
 
-def start_store_server() -> int:
-    """Fork the store's process, which ends with this one; returns its port on ``HOST``. Call it while single-threaded.
+def start_store_server(host: str = HOST, allowed: Sequence[str] = (), secret: str = "") -> int:
+    """Fork the store's process, which ends with this one; returns its port on ``host``. Call it while single-threaded.
 
-    Raises StoreStartError.
+    ``allowed``: IPv4 addresses of other nodes whose ranks may connect, too: those of the same user where the nodes know
+    the ``secret``, else everybody there. Raises StoreStartError.
     """
+    others = tuple(each for each in allowed if each != host)
+    return _fork_server("rekindle-store", lambda: StoreServer(host, others, secret).port)
+
+
+def start_owner_server(plan: NodePlan) -> None:
+    """Fork the process that answers for this node, which is not the head. As ``start_store_server``."""
+    address = (plan.address, plan.store_port + 1)
+
+    def serve() -> int:
+        return _serve_owners(address, plan.secret)
+
+    _fork_server("rekindle-owners", serve)
+
+
+def _serve_owners(address: Address, secret: str) -> int:
+    server = OwnerServer(address, secret)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    return address[1]
+
+
+def _fork_server(name: str, serve: Callable[[], int]) -> int:
+    """The port at which ``serve`` answers in a process of its own."""
     parent = os.getpid()
     reader, writer = os.pipe()
     if os.fork() == 0:
         os.close(reader)
-        _become_server(parent, writer)
+        _become_server(parent, writer, name, serve)
     os.close(writer)
     with os.fdopen(reader) as pipe:
         port = pipe.read()
     if not port:
-        raise StoreStartError("the process of the ranks' store ended before it served")
+        raise StoreStartError(f"the process {name} ended before it served")
     return int(port)
 
 
-def _become_server(parent: int, writer: int) -> NoReturn:
+def _become_server(parent: int, writer: int, name: str, serve: Callable[[], int]) -> NoReturn:
     try:
         die_with_parent(parent)
-        set_process_name("rekindle-store")
+        set_process_name(name)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
             signal.signal(number, signal.SIG_IGN)  # ranks that save after one of them may need the store
-        server = StoreServer()
-        os.write(writer, str(server.port).encode())
+        os.write(writer, str(serve()).encode())
         os.close(writer)
         while True:
             signal.pause()
@@ -76,43 +105,57 @@ def _become_server(parent: int, writer: int) -> NoReturn:
 
 
 class StoreServer:
-    """Serves at ``port`` on ``HOST`` from construction to the end of the process."""
+    """Serves at ``port`` on ``host`` from construction to the end of the process."""
 
-    def __init__(self) -> None:
-        self._key = os.urandom(64)
-        self._refused: set[int] = set()
+    def __init__(self, host: str, others: tuple[str, ...] = (), secret: str = "") -> None:
+        self._host, self._others, self._secret = host, others, secret
+        self._behind = next(each for each in _HOSTS_BEHIND if each != host)
+        self._key: bytes | None = os.urandom(64)
+        self._logged: set[object] = set()
         try:
             listener, behind = self._listen_twice()
         except OSError as error:
-            listener = behind = _listen(HOST)
-            _log(f"every user of this machine can reach the ranks' store at {HOST}: {error}")
+            _log(f"every user of this machine can reach the ranks' store at {host}: {error}")
+            listener, behind = self._listen_openly()
         self.port: int = listener.getsockname()[1]
+        self._peers = NodePeers(others, self.port + 1, secret)
         if behind is not listener:
             threading.Thread(target=self._admit_all, args=[listener], daemon=True).start()
         self._store = TCPStore(
-            HOST, self.port, is_master=True, wait_for_workers=False, timeout=_START_TIMEOUT,
+            host, self.port, is_master=True, wait_for_workers=False, timeout=_START_TIMEOUT,
             master_listen_fd=behind.detach(),
         )  # fmt: skip
 
     def _listen_twice(self) -> tuple[socket.socket, socket.socket]:
         """Where the ranks connect to, and behind that. Raises OSError where the kernel cannot do what this needs."""
         for _ in range(_PORTS_TRIED):
-            listener = _listen(HOST)
+            listener = _listen(self._host)
+            port: int = listener.getsockname()[1]
             try:
-                behind = _listen(_HOST_BEHIND, listener.getsockname()[1], self._key)
-            except OSError as error:
+                behind = _listen(self._behind, port, self._key)
+                if self._secret:
+                    _serve_owners((self._host, port + 1), self._secret)
+            except (OSError, OverflowError) as error:
                 listener.close()
-                if error.errno != errno.EADDRINUSE:
+                if isinstance(error, OSError) and error.errno != errno.EADDRINUSE:
                     raise
                 continue
             with self._connect_behind(behind.getsockname()) as ours, behind.accept()[0]:
-                if peer_uid(ours) == os.geteuid():
+                if self._key is None or peer_uid(ours) == os.geteuid():
                     return listener, behind
             raise OSError("the kernel does not name the user of a connection")
-        raise OSError(f"no port is free on both {HOST} and {_HOST_BEHIND}")
+        raise OSError(f"no port is free on both {self._host} and {self._behind}")
+
+    def _listen_openly(self) -> tuple[socket.socket, socket.socket]:
+        """For every user of this machine, but of no others than those allowed."""
+        if self._host == HOST:
+            listener = _listen(HOST)
+            return listener, listener
+        self._key = None
+        return self._listen_twice()
 
     def _connect_behind(self, address: Address) -> socket.socket:
-        connection = _signing_socket(self._key)
+        connection = socket.socket() if self._key is None else _signing_socket(self._key)
         connection.connect(address)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return connection
@@ -122,20 +165,46 @@ class StoreServer:
         while True:
             with suppress(OSError):  # no descriptor is free, or it has been closed already
                 connection = listener.accept()[0]
-                if self._is_own(connection):
-                    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                    self._forward_both(connection, self._connect_behind((_HOST_BEHIND, self.port)))
+                if connection.getpeername()[0] in self._others:  # its node may take a while to answer
+                    threading.Thread(target=self._admit, args=[connection], daemon=True).start()
                 else:
-                    connection.close()
+                    self._admit(connection)
 
-    def _is_own(self, connection: socket.socket) -> bool:
-        uid = peer_uid(connection)
+    def _admit(self, connection: socket.socket) -> None:
+        with suppress(OSError):
+            if self._is_admitted(connection):
+                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                self._forward_both(connection, self._connect_behind((self._behind, self.port)))
+            else:
+                connection.close()
+
+    def _is_admitted(self, connection: socket.socket) -> bool:
+        peer: str = connection.getpeername()[0]
+        if self._key is None and peer == self._host:
+            return True
+        uid, where = None if self._key is None else peer_uid(connection), "this machine"
+        if uid is None and peer in self._others:
+            uid, where = self._uid_at(connection), peer
         if uid in (os.geteuid(), 0):
             return True
-        if uid is not None and uid not in self._refused:  # one line each: the log must not grow at another's will
-            self._refused.add(uid)
-            _log(f"refused a connection of user {uid} to the ranks' store at {HOST}:{self.port}")
+        if uid is not None:
+            self._log_once((where, uid), f"refused a connection of user {uid} of {where}")
+        elif peer not in (self._host, *self._others):
+            self._log_once(peer, f"refused a connection of {peer}, which is no node of this attempt,")
         return False
+
+    def _uid_at(self, connection: socket.socket) -> int | None:
+        try:
+            return self._peers.peer_uid(connection)
+        except OSError as error:
+            self._log_once(str(error), f"refused a connection, since {error},")
+            return None
+
+    def _log_once(self, cause: object, sentence: str) -> None:
+        """A bounded number of lines: the log must not grow at another's will."""
+        if cause not in self._logged and len(self._logged) < _MAX_LOGGED:
+            self._logged.add(cause)
+            _log(f"{sentence} to the ranks' store at {self._host}:{self.port}")
 
     def _forward_both(self, one: socket.socket, other: socket.socket) -> None:
         for source, target in ((one, other), (other, one)):

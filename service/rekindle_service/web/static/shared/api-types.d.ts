@@ -76,29 +76,30 @@ export interface IntervalPublic {
 }
 export type ItemKind = "job" | "snapshot" | "logs" | "bundle" | "events" | "audit";
 export interface JobCreate {
-  args?: string[]; env?: Record<string, any>; nodes?: number; device?: string; devices_per_rank?: number;
+  args?: string[]; env?: Record<string, any>; device?: string; devices_per_rank?: number;
   launch?: "auto" | "torchrun" | "process"; links?: "preferred" | "required" | "avoided"; priority?: number;
   after?: string[]; max_failures?: number; hang_timeout?: number | null; time_limit?: number | null;
   snapshot?: SnapshotPolicyOptions; warm?: boolean; watch?: string[]; on_restart?: string[];
   continue_from?: string | null; exclude?: string[]; gitignore?: boolean; keep_links?: boolean; name?: string | null;
   script?: string | null; module?: string | null; recipe?: string | null; code?: Code | null; python?: string | null;
-  ranks?: number | RankRange;
+  ranks?: number | RankRange; nodes?: number | NodeRange; slurm?: SlurmRequest | null;
 }
 export interface JobPatch { name?: string | null; priority?: number | null; max_failures?: number | null; }
 export interface JobPublic {
-  args: string[]; env: Record<string, string | Record<string, string>>; nodes: number; device: string;
-  devices_per_rank: number; launch: "auto" | "torchrun" | "process"; links: "preferred" | "required" | "avoided";
-  priority: number; after: string[]; max_failures: number; hang_timeout: number | null; time_limit: number | null;
+  args: string[]; env: Record<string, string | Record<string, string>>; device: string; devices_per_rank: number;
+  launch: "auto" | "torchrun" | "process"; links: "preferred" | "required" | "avoided"; priority: number;
+  after: string[]; max_failures: number; hang_timeout: number | null; time_limit: number | null;
   snapshot: SnapshotPolicyOptions; warm: boolean; watch: string[]; on_restart: string[]; continue_from: string | null;
   exclude: string[]; gitignore: boolean; keep_links: boolean; id: string; number: number; name: string;
   owner: string | null; state: string; phase: string | null; intent: string; attempt: number; world_size: number | null;
-  ranks: RankRange; devices: string[]; epoch: number | null; epochs: number | null; step: number | null;
-  steps: number | null; progress: number | null; eta_seconds: number | null; steps_per_second: number | null;
-  restarts: number; outcome: Record<string, any> | null; next_try_at: string | null; queue_position: number | null;
-  waiting_for: string | null; target: Target; code: Record<string, string>; snapshot_step: number | null;
-  checkpoints: CheckpointPublic[]; estimated_step: number | null; estimated_epoch: number | null; notice: string | null;
-  created_at: string | null; started_at: string | null; ended_at: string | null; goodput: number | null;
-  version: number; python: string; warnings: string[]; experiment_id: string | null;
+  ranks: RankRange; nodes: NodeRange; slurm: SlurmPublic | null; devices: string[]; epoch: number | null;
+  epochs: number | null; step: number | null; steps: number | null; progress: number | null; eta_seconds: number | null;
+  steps_per_second: number | null; restarts: number; outcome: Record<string, any> | null; next_try_at: string | null;
+  queue_position: number | null; waiting_for: string | null; target: Target; code: Record<string, string>;
+  snapshot_step: number | null; checkpoints: CheckpointPublic[]; estimated_step: number | null;
+  estimated_epoch: number | null; notice: string | null; created_at: string | null; started_at: string | null;
+  ended_at: string | null; goodput: number | null; version: number; python: string; warnings: string[];
+  experiment_id: string | null;
 }
 export type JobState = "queued" | "starting" | "running" | "recovering" | "succeeded" | "failed" | "cancelled";
 export interface JobUsage {
@@ -126,6 +127,7 @@ export interface MetricName { name: string; step: number; value: number | null; 
 export interface MetricSeries {
   attempt: number; name: string; points: ([number, number | null, number, number | null])[];
 }
+export interface NodeRange { min: number; max: number; }
 export interface OwnerUsage { owner: string | null; jobs: number; bytes: number; }
 export interface Problem { type: string; title: string; status: number; detail: string; errors: FieldError[]; }
 export interface PruneFailure { item: PruneItem; reason: string; }
@@ -164,6 +166,14 @@ export interface Row {
 export type Scope = "read" | "submit" | "admin";
 export interface SearchPage { items: Match[]; next: number | null; size: number; }
 export interface SlotCount { held: number; total: number; }
+export interface SlurmPublic {
+  partition: string | null; account: string | null; qos: string | null; time: string | null; constraint: string | null;
+  extra: string[]; job_id: number | null; state: string | null; reason: string | null; hosts: string[];
+}
+export interface SlurmRequest {
+  partition?: string | null; account?: string | null; qos?: string | null; time?: string | null;
+  constraint?: string | null; extra?: string[];
+}
 export interface SnapshotList { items: SnapshotPublic[]; next: string | null; policy: string | null; }
 export interface SnapshotPolicyOptions {
   every_steps: number | null; every_seconds: number | null; every_epochs: number | null; keep: number; auto: boolean;

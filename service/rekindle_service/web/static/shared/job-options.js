@@ -2,7 +2,6 @@
 export const JOB_OPTIONS = {
   "args": [],
   "env": {},
-  "nodes": 1,
   "device": "auto",
   "devices_per_rank": 1,
   "launch": "auto",
@@ -18,5 +17,7 @@ export const JOB_OPTIONS = {
   "continue_from": null,
   "exclude": [],
   "gitignore": false,
-  "keep_links": false
+  "keep_links": false,
+  "nodes": null,
+  "slurm": null
 };

@@ -1,0 +1,60 @@
+"""What a job for Slurm must satisfy; whether the cluster has what it requests, Slurm itself is asked."""
+
+from collections.abc import Callable, Iterator
+from pathlib import PurePosixPath
+from typing import Protocol
+
+from rekindle.contract.job import JobSpec, LaunchMode, LinkRule, SlurmOptions
+from rekindle_service.jobs.submission import FieldError
+
+
+class Cluster(Protocol):
+    """See ``launchers.slurm.cluster``."""
+
+    def device(self, options: SlurmOptions) -> str:
+        """ "cuda" where the nodes have GPUs, else "cpu"."""
+
+    def errors(self, spec: JobSpec) -> list[FieldError]:
+        """What Slurm objects to; nothing where it does not answer."""
+
+
+NO_SLURM = "a server needs Slurm's commands (sbatch, squeue, scancel, scontrol, srun, sinfo) on its PATH"
+ISOLATED = "jobs on Slurm run as the user of the server, which job_users and sandbox forbid"
+
+NoCluster = str
+"""Why a server has none, as the hint of an error."""
+
+
+def cluster_rules(spec: JobSpec, extra_error: Callable[[str], str | None] = lambda _: None) -> Iterator[FieldError]:
+    """The rules that do not depend on the cluster. ``extra_error``: the rule that an option of sbatch violates."""
+    yield from _size_rules(spec)
+    if spec.device_names:
+        hint = "Slurm chooses the GPUs of a job on its nodes"
+        yield FieldError("device", 'must be "cpu", "cuda" or "auto" for a job on Slurm', spec.device, hint)
+    if "CUDA_VISIBLE_DEVICES" in spec.env:
+        rule = "cannot be set for a job on Slurm"
+        yield FieldError("env.CUDA_VISIBLE_DEVICES", rule, "", "Slurm sets it: choose device and devices_per_rank")
+    if spec.links is not LinkRule.PREFERRED:
+        hint = "request nodes whose GPUs are linked with slurm.constraint"
+        yield FieldError("links", "must be omitted for a job on Slurm", spec.links, hint)
+    if not PurePosixPath(spec.python).is_absolute():
+        yield FieldError("python", "must be an absolute path, the same on all nodes", spec.python)
+    for option in spec.slurm.extra if spec.slurm is not None else ():
+        if (rule_of_option := extra_error(option)) is not None:
+            yield FieldError("slurm.extra", rule_of_option, option, "such as --mem=32G")
+
+
+def _size_rules(spec: JobSpec) -> Iterator[FieldError]:
+    nodes = {"min": spec.min_nodes, "max": spec.nodes}
+    ranks = {"min": spec.min_ranks, "max": spec.max_ranks}
+    if not 1 <= spec.min_nodes <= spec.nodes:
+        yield FieldError("nodes", "must be at least 1, and min at most max", nodes)
+    elif spec.max_ranks % spec.nodes:
+        hint = f"give a multiple of {spec.nodes}: each node runs as many ranks"
+        yield FieldError("ranks", f"must be a multiple of the {spec.nodes} nodes", ranks, hint)
+    elif spec.min_ranks != spec.ranks_per_node * spec.min_nodes:
+        hint = f"with {spec.ranks_per_node} ranks on each node it is {spec.ranks_per_node * spec.min_nodes}"
+        yield FieldError("ranks", f"min must be that of {spec.min_nodes} nodes", ranks, hint)
+    if spec.launch is LaunchMode.PROCESS and spec.nodes > 1:
+        hint = 'one process runs on one node; launch: "torchrun" starts one per rank'
+        yield FieldError("nodes", "must be 1, since the job is one process", nodes, hint)

@@ -1,0 +1,1 @@
+"""Jobs on Slurm, by its own commands: sbatch, squeue, scancel, scontrol."""

@@ -1,0 +1,99 @@
+"""The Slurm job of one launch: the options of ``sbatch``, and the script that starts the leading keeper."""
+
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from rekindle.contract.job import JobSpec, SlurmOptions
+from rekindle.contract.run_dir.paths import LaunchDir, RunDir
+from rekindle_service.launchers.slurm.queue_listing import job_name
+
+DRAIN_SECONDS = 90
+"""Before its time limit ends an allocation, Slurm sends SIGTERM: as long as a snapshot may take."""
+
+LEADER = "rekindle.keeper.cluster"
+_OWN = (
+    "job-name", "nodes", "ntasks", "ntasks-per-node", "no-kill", "requeue", "no-requeue", "open-mode", "output",
+    "error", "input", "signal", "export", "export-file", "get-user-env", "chdir", "array", "wrap", "parsable", "wait",
+    "test-only", "help", "usage", "version", "quiet", "verbose", "uid", "gid", "bcast", "clusters", "partition",
+    "account", "qos", "time", "constraint", "kill-on-bad-exit", "kill-on-invalid-dep",
+)  # fmt: skip
+"""What the keepers rely on, and what has an option of its own."""
+
+_FIELDS = ("partition", "account", "qos", "time", "constraint")
+_EXTRA = re.compile(r"--([a-z][a-z0-9-]*)(=.*)?", re.DOTALL)
+_BY_RESOURCE = (("cpus-per-task",), ("gpus-per-node", "gpus", "gres", "gpus-per-task", "gpus-per-socket"))
+"""Options of which the last one given counts: a job may choose these itself."""
+
+
+def extra_error(option: str) -> str | None:
+    """The rule that one of ``SlurmOptions.extra`` violates, or None. sbatch takes any clear beginning of a name."""
+    match = _EXTRA.fullmatch(option)
+    if match is None:
+        return "must be written --name or --name=value, as sbatch takes it"
+    name = match[1]
+    own = next((each for each in _OWN if each.startswith(name) and (len(name) > 3 or each == name)), None)
+    if own is None:
+        return None
+    if own in _FIELDS:
+        return f"has a field of its own, {own} (--{'slurm-time' if own == 'time' else own})"
+    return f"is set by rekindle (--{own})"
+
+
+def sbatch_options(spec: JobSpec, name: str, run_dir: RunDir, launch: LaunchDir) -> list[str]:
+    """Everything but the script. The job's own come last, and only those that the keepers do not rely on."""
+    slurm = spec.slurm or SlurmOptions()
+    nodes = f"{spec.min_nodes}-{spec.nodes}" if spec.min_nodes != spec.nodes else str(spec.nodes)
+    return [
+        f"--job-name={name}",
+        f"--nodes={nodes}",
+        "--ntasks-per-node=1",
+        *_resources(spec, slurm),
+        "--no-kill",
+        "--requeue",
+        "--open-mode=append",
+        f"--output={_literal(launch.slurm_log)}",
+        f"--signal=B:TERM@{DRAIN_SECONDS}",
+        "--export=NIL",
+        f"--chdir={run_dir.code}",
+        *(f"--{field}={value}" for field in _FIELDS if (value := getattr(slurm, field)) is not None),
+        *slurm.extra,
+    ]
+
+
+def _resources(spec: JobSpec, slurm: SlurmOptions) -> Iterator[str]:
+    """Of each node; unless the job asks for another number."""
+    given = {option[2:].partition("=")[0] for option in slurm.extra}
+    if given.isdisjoint(_BY_RESOURCE[0]):
+        yield f"--cpus-per-task={spec.ranks_per_node}"
+    if spec.device_kind == "cuda" and given.isdisjoint(_BY_RESOURCE[1]):
+        yield f"--gpus-per-node={spec.ranks_per_node * spec.devices_per_rank}"
+
+
+def _literal(path: Path) -> str:
+    """sbatch fills in %j and others."""
+    return str(path).replace("%", "%%")
+
+
+def batch_script(python: str, worker_path: Path, run_dir: RunDir, launch: int, environment: Mapping[str, str]) -> str:
+    """A shell script that explains itself in the job's log where the node lacks something."""
+    root, home = shlex.quote(str(run_dir.root)), shlex.quote(str(worker_path))
+    interpreter = shlex.quote(python)
+    path = environment.get("PATH", "/usr/bin:/bin")
+    return f"""#!/bin/sh
+# Made by rekindle for {job_name(run_dir.job_id, launch)}.
+PATH={shlex.quote(path)}; export PATH
+fail() {{ echo "rekindle: node $(hostname): $1" >&2; exit 78; }}
+[ -f {root}/spec.json ] || fail "it does not see "{root}": the home of the server must be on a file system that all \
+nodes mount at the same path"
+[ -d {home}/rekindle ] || fail "it does not see "{home}", the keeper's code in the home of the server"
+[ -x {interpreter} ] || fail "there is no Python at "{interpreter}": install it at this path on every node, or submit \
+the job with --python and a path that all nodes have"
+exec env PYTHONPATH={home} {interpreter} -P -m {LEADER} {root} {launch}
+"""
+
+
+def stand_in_script() -> str:
+    """What ``sbatch --test-only`` gets: Slurm does not look into it."""
+    return "#!/bin/sh\nexit 0\n"

@@ -1,0 +1,278 @@
+"""Keepers on Slurm: each launch of a job is one Slurm job, named after both, so that it is found whatever happens."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from rekindle.contract.safe_open import list_numbers, read_text_from, regular_size
+from rekindle_service.config.home import Home
+from rekindle_service.launchers.launch_counts import LaunchCounts
+from rekindle_service.launchers.launcher import LauncherReport
+from rekindle_service.launchers.slurm.beats import Beats
+from rekindle_service.launchers.slurm.commands import RefusedError
+from rekindle_service.launchers.slurm.launch_files import LaunchFiles
+from rekindle_service.launchers.slurm.poller import SlurmPoller
+from rekindle_service.launchers.slurm.queue_listing import SlurmJob, Stage, job_name
+from rekindle_service.launchers.slurm.reasons import ending_words, waiting_words
+from rekindle_service.store.tables import Job
+
+_SILENCE = 15.0  # seconds beyond ``host_timeout`` after which a leading keeper counts as lost
+_COMPLETING_SILENCE = 15.0  # seconds after which one whose Slurm job is being cleaned up counts as ended
+_START_INTERVAL = 10.0  # seconds between two requests to start a job that Slurm has queued again
+_EVIDENCE_BYTES = 4000  # of the end of a log
+_MAX_LAUNCH = 1 << 30
+_NOT_THE_JOBS = frozenset({"NODE_FAIL", "PREEMPTED", "BOOT_FAIL"})
+"""Ends for which nothing is held against the job."""
+
+_CANNOT_START = "launch failed requeued held"
+
+Record = Callable[..., Job | None]
+"""``record(job_id, **columns)`` sets columns of the row, and returns it."""
+
+
+@dataclass(slots=True)
+class _Known:
+    """What this server remembers of one job."""
+
+    counts: LaunchCounts
+    started_at: float = float("-inf")  # time.monotonic() of the latest request to start a requeued job
+    stopped: set[int] = field(default_factory=set)  # ids of Slurm jobs that this server has cancelled
+
+
+class SlurmLauncher:
+    """A ``Launcher``; ``prepare`` writes what the keeper reads first, the intent."""
+
+    def __init__(
+        self,
+        home: Home,
+        poller: SlurmPoller,
+        files: LaunchFiles,
+        record: Record,
+        prepare: Callable[[Job], None],
+        host_timeout: float,
+    ) -> None:
+        self._home, self._poller, self._files = home, poller, files
+        self._record, self._prepare = record, prepare
+        self._host_timeout = host_timeout
+        self._beats = Beats()
+        self._known: dict[str, _Known] = {}
+        self._since = time.monotonic()
+
+    # --- where it is
+
+    def observe(self, jobs: Sequence[Job]) -> None:
+        self._poller.want(bool(jobs))
+        ids = {job.id for job in jobs}
+        for job_id in [each for each in list(self._known) if each not in ids]:
+            self._known.pop(job_id, None)
+        self._beats.forget(ids)
+        self._poller.forget({job_name(job.id, job.launch_number) for job in jobs})
+
+    def alive(self, job: Job) -> bool | None:
+        """What Slurm says counts, and of a running Slurm job or a forgotten one the keeper's own signs of life."""
+        if job.slurm is None:
+            return False
+        name = _name(job)
+        if self._poller.submitting(name):
+            return True
+        if self._refusal(job) is not None:
+            return False
+        listing, submission = self._poller.listing, self._poller.submission(name)
+        settled_at = self._since if submission is None else submission.at
+        if listing.problem is not None or listing.asked_at < settled_at:
+            return None
+        self._cancel_others(job)
+        found = listing.jobs.get(name)
+        if found is None:
+            return job.slurm.get("job_id") is not None and self._speaks(job, self._limit)
+        return self._is_alive(job, found)
+
+    def _is_alive(self, job: Job, found: SlurmJob) -> bool:
+        match found.stage:
+            case Stage.ENDED:
+                return False
+            case Stage.RUNNING if found.state == "COMPLETING":
+                return not self._is_silent(job, _COMPLETING_SILENCE)
+            case Stage.RUNNING:
+                return not self._is_silent(job, self._limit)
+            case Stage.WAITING if found.reason == _CANNOT_START:
+                return False
+            case Stage.WAITING:
+                self._end_wait(job, found)
+        self._beats.restart(self._home.run_dir(job.id), job.launch_number)
+        return True
+
+    @property
+    def _limit(self) -> float:
+        return self._host_timeout + _SILENCE
+
+    def _is_silent(self, job: Job, seconds: float) -> bool:
+        changed_at = self._beats.changed_at(self._home.run_dir(job.id), job.launch_number)
+        return time.monotonic() - changed_at > seconds
+
+    def _speaks(self, job: Job, seconds: float) -> bool:
+        """Whether the keeper has given a sign of life lately, as far as this server can know."""
+        run_dir = self._home.run_dir(job.id)
+        return self._beats.content(run_dir, job.launch_number) is not None and not self._is_silent(job, seconds)
+
+    def _had_started(self, job: Job) -> bool:
+        return self._home.run_dir(job.id).launch(job.launch_number).leader.exists()
+
+    def _end_wait(self, job: Job, found: SlurmJob) -> None:
+        """Slurm holds a job that it has queued again for two minutes."""
+        known = self._known.get(job.id)
+        if found.reason != "BeginTime" or not self._had_started(job):
+            return
+        if known is None:
+            known = self._known[job.id] = _Known(LaunchCounts(job.run, job.journal_offset))
+        if time.monotonic() - known.started_at >= _START_INTERVAL:
+            known.started_at = time.monotonic()
+            self._poller.start_now(found.id)
+
+    def _cancel_others(self, job: Job) -> None:
+        """Slurm jobs of earlier launches, which may act no more: one that was thought lost, or was submitted twice."""
+        for each in self._poller.listing.by_job.get(job.id, ()):
+            if each.name != _name(job) and each.stage is not Stage.ENDED:
+                self._poller.cancel(each.id)
+
+    # --- what is known of it
+
+    def report(self, job: Job) -> LauncherReport:
+        if job.slurm is None:
+            return LauncherReport()
+        listing, found = self._poller.listing, self._poller.listing.jobs.get(_name(job))
+        columns = dict(job.slurm)
+        submission = self._poller.submission(_name(job))
+        if submission is not None and submission.slurm_id is not None:
+            columns["job_id"] = submission.slurm_id
+        if (refusal := self._refusal(job)) is not None:
+            return LauncherReport(f"Slurm: {refusal}", columns={**columns, "state": None, "reason": str(refusal)})
+        if listing.problem is not None:
+            return self._unknown(job, columns, listing.problem, listing.problem_since)
+        if found is None:
+            waiting = "Slurm to take the job" if columns.get("job_id") is None else None
+            return LauncherReport(waiting, columns=columns)
+        return self._found(job, found, columns)
+
+    def _found(self, job: Job, found: SlurmJob, columns: Mapping[str, Any]) -> LauncherReport:
+        waits = found.stage in (Stage.WAITING, Stage.STOPPED)
+        words = waiting_words(found) if waits else None
+        if found.stage is Stage.ENDED:
+            words = ending_words(found)
+        columns = {**columns, "job_id": found.id, "state": found.state, "reason": words, "hosts": list(found.hosts)}
+        withdrawn = None
+        if found.state == "CANCELLED" and not self._was_stopped(job, found):
+            withdrawn = f"Slurm job {found.id} was cancelled in Slurm: resume the job to let it continue"
+        return LauncherReport(
+            words if waits else None, waits and self._is_suspended(job, found), withdrawn, columns=columns
+        )
+
+    def _is_suspended(self, job: Job, found: SlurmJob) -> bool:
+        """The listing may be older than the start of the keeper."""
+        written_at = self._beats.written_at(self._home.run_dir(job.id), job.launch_number)
+        had_started = found.stage is Stage.STOPPED or self._had_started(job)
+        return had_started and self._poller.listing.asked_at >= written_at
+
+    def _unknown(self, job: Job, columns: Mapping[str, Any], problem: str, since: float) -> LauncherReport:
+        at = datetime.fromtimestamp(since, UTC)
+        subject = "what became of the job" if columns.get("job_id") is None else f"Slurm job {columns['job_id']}"
+        words = f"Slurm has not answered since {at:%H:%M} UTC ({problem}): the state of {subject} is unknown"
+        waiting = None if self._had_started(job) else words
+        return LauncherReport(waiting, columns={**columns, "state": "UNKNOWN", "reason": words})
+
+    def _was_stopped(self, job: Job, found: SlurmJob) -> bool:
+        known = self._known.get(job.id)
+        by_this = known is not None and found.id in known.stopped
+        return by_this or (job.slurm is not None and job.slurm.get("stopped") is True)
+
+    def _refusal(self, job: Job) -> RefusedError | None:
+        """Why ``sbatch`` has not taken the current launch."""
+        submission = self._poller.submission(_name(job))
+        return submission.error if submission is not None and isinstance(submission.error, RefusedError) else None
+
+    # --- ends
+
+    def crash_looping(self, job: Job) -> bool:
+        known = self._known.get(job.id)
+        if known is None or known.counts.run != job.run:
+            return False
+        refusal = self._refusal(job)
+        if refusal is not None and not refusal.temporary:
+            return True
+        if known.counts.counted:
+            return known.counts.crash_looping
+        submission = self._poller.submission(_name(job))
+        found = self._poller.listing.jobs.get(_name(job))
+        failed = submission is not None and submission.error is not None
+        if failed or (found is not None and found.state in _NOT_THE_JOBS):
+            known.counts.count_host_failure()
+        else:
+            known.counts.count_end(job)
+        return known.counts.crash_looping
+
+    def failure(self, job: Job) -> tuple[str, str]:
+        if (refusal := self._refusal(job)) is not None:
+            return f"Slurm refuses the job: {refusal}", ""
+        log = self._home.run_dir(job.id).launch(job.launch_number).slurm_log
+        tail = read_text_from(log, max(0, regular_size(log) - _EVIDENCE_BYTES))
+        own = [line for line in tail.splitlines() if line.startswith("rekindle: ")]
+        if own:
+            return f"The job cannot start on Slurm: {own[-1].removeprefix('rekindle: ')}", tail
+        if not tail.strip():
+            reason = "its nodes may not see this directory: rekindle doctor --slurm checks that"
+            return f"The job ends on Slurm as soon as it starts, and leaves nothing in {log}; {reason}", ""
+        last = tail.strip().splitlines()[-1]
+        return f"The leading keeper could not start or ended at once, repeatedly: {last[:300]}; see {log}", tail
+
+    # --- actions
+
+    def launch(self, job: Job) -> None:
+        known = self._known.get(job.id)
+        if known is None or known.counts.run != job.run:
+            known = _Known(LaunchCounts(job.run, job.journal_offset))
+        if known.counts.too_early or self._poller.listing.problem is not None:
+            return
+        self.stop(job)
+        counts = replace(known.counts, journal_offset=job.journal_offset, counted=False)
+        self._known[job.id] = replace(known, counts=counts)
+        row = self._record(job.id, launch_number=self._next_launch(job), slurm=_column())
+        if row is None:
+            return
+        try:
+            self._prepare(row)
+            options, script = self._files.write(row)
+        except OSError:
+            counts.count_host_failure()
+            raise
+        self._poller.submit(_name(row), options, script)
+
+    def _next_launch(self, job: Job) -> int:
+        """A number that no keeper can have, unless Slurm has certainly not taken the job of the current one."""
+        used = list_numbers(self._home.run_dir(job.id).launches, _MAX_LAUNCH)
+        latest = max([job.launch_number, *used])
+        return latest if job.launch_number == latest and self._refusal(job) is not None else latest + 1
+
+    def stop(self, job: Job) -> None:
+        found = self._poller.listing.jobs.get(_name(job))
+        if job.slurm is None or found is None or found.stage is Stage.ENDED:
+            return
+        known = self._known.setdefault(job.id, _Known(LaunchCounts(job.run, job.journal_offset)))
+        if found.id not in known.stopped:
+            known.stopped.add(found.id)
+            self._record(job.id, slurm={**job.slurm, "stopped": True})
+        self._poller.cancel(found.id)
+
+    def detach(self) -> None:
+        with suppress(RuntimeError):
+            self._poller.close()
+
+
+def _name(job: Job) -> str:
+    return job_name(job.id, job.launch_number)
+
+
+def _column() -> dict[str, Any]:
+    return {"job_id": None, "state": None, "reason": None, "hosts": [], "stopped": False}

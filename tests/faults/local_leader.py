@@ -1,0 +1,52 @@
+"""``python local_leader.py RUN_DIR LAUNCH RESTART HOST=ADDRESS...``: a leading keeper whose nodes are on this machine.
+
+Each node has a loopback address of its own; everything but Slurm is real.
+"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import IO
+
+from rekindle.contract.run_dir.paths import RunDir
+from rekindle.keeper.buffered_journal import SupersededError
+from rekindle.keeper.cluster.cluster_runner import TooFewNodesError
+from rekindle.keeper.cluster.leader import lead
+from rekindle.keeper.cluster.ownership import LaunchOwner
+from rekindle.keeper.cluster.starters import node_command
+
+ADDRESS = "127.0.0.1"
+
+
+class LocalStarter:
+    """Starts the keeper of a node as a child; ``broken`` below the run directory names hosts where that fails."""
+
+    def __init__(self, run_dir: RunDir, launch: int, addresses: dict[str, str]) -> None:
+        self._run_dir, self._launch, self._addresses = run_dir, launch, addresses
+
+    def __call__(self, host: str, stderr: IO[bytes]) -> "subprocess.Popen[bytes]":
+        broken = self._run_dir.root / "broken"
+        command = list(node_command(self._run_dir, self._launch, host, self._addresses[host]))
+        if broken.exists() and host in broken.read_text().split():
+            command = ["/bin/sh", "-c", "echo 'srun: error: no such directory' >&2; exit 2"]
+        return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=stderr, stderr=stderr, env={})
+
+
+def main() -> int:
+    run_dir, launch = RunDir(Path(sys.argv[1])), int(sys.argv[2])
+    addresses = dict(each.split("=") for each in sys.argv[4:])
+    owner = LaunchOwner(run_dir, launch, int(sys.argv[3]))
+    try:
+        lead(run_dir, owner, list(addresses), ADDRESS, LocalStarter(run_dir, launch, addresses))
+    except (SupersededError, TooFewNodesError) as error:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
+        return 3
+    assert "torch" not in sys.modules, "a leading keeper does without torch"
+    return 0
+
+
+if __name__ == "__main__":
+    code = main()
+    sys.stderr.flush()
+    os._exit(code)

@@ -1,0 +1,79 @@
+"""Ranks on several nodes that use torch's collectives in every usual way, and print what came out.
+
+``wait``: then they pass objects round until the file ``stop`` is there.
+"""
+
+import os
+import socket
+import sys
+import time
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch.distributed.rendezvous import rendezvous
+from torch.nn.parallel import DistributedDataParallel
+
+STOP = Path(os.environ["REKINDLE_SNAPSHOT_DIR"], "stop")
+
+
+def use_groups(rank: int, world_size: int) -> None:
+    total = torch.tensor([rank + 1.0])
+    dist.all_reduce(total)
+    print("sum", int(total), flush=True)
+    hosts = [None] * world_size
+    dist.all_gather_object(hosts, socket.gethostname())
+    print("hosts", *hosts, flush=True)
+    ends = dist.new_group([0, world_size - 1])
+    total = torch.tensor([rank + 1.0])
+    if rank in (0, world_size - 1):
+        dist.all_reduce(total, group=ends)
+        print("ends", int(total), flush=True)
+
+
+def use_own_store(rank: int, world_size: int) -> None:
+    with socket.socket() as any_socket:
+        any_socket.bind((os.environ["MASTER_ADDR"] if rank == 0 else "", 0))
+        ports = [any_socket.getsockname()[1]]
+    dist.broadcast_object_list(ports, 0)
+    url = f"tcp://{os.environ['MASTER_ADDR']}:{ports[0]}?rank={rank}&world_size={world_size}"
+    store, _, _ = next(rendezvous(url))
+    store.set(f"own {rank}", "x")
+    print("own store has", store.get(f"own {(rank + 1) % world_size}").decode(), flush=True)
+    dist.barrier()
+
+
+def train() -> None:
+    torch.manual_seed(0)
+    model = DistributedDataParallel(torch.nn.Linear(4, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(3):
+        optimizer.zero_grad()
+        model(torch.randn(8, 4)).mean().backward()
+        optimizer.step()
+    print("weights", model.module.weight.detach().sum().item(), flush=True)
+
+
+def main() -> None:
+    names = ("LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE", "MASTER_ADDR")
+    print("place", *(os.environ[name] for name in names), flush=True)
+    print("torch in", [name for name in os.environ if name.startswith("TORCH_ELASTIC")], flush=True)
+    dist.init_process_group("gloo")
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    use_groups(rank, world_size)
+    use_own_store(rank, world_size)
+    train()
+    step, stopped = 0, "wait" not in sys.argv
+    while not stopped:
+        objects = [None] * world_size
+        dist.all_gather_object(objects, STOP.exists())
+        stopped, step = all(objects), step + 1
+        print(f"step {step}", flush=True)
+        time.sleep(0.05)
+    dist.barrier()
+    dist.destroy_process_group()
+    print("finished", flush=True)
+
+
+if __name__ == "__main__":
+    main()

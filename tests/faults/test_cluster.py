@@ -1,0 +1,188 @@
+"""A job on two nodes ends as it does on one machine, whatever happens to a rank, a node or a keeper."""
+
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from e2e.waiting import until
+from faults.cluster_run import ClusterRun
+from rekindle.contract.chaos import Fault
+from rekindle.contract.run_dir.control import ControlMessage, MessageType, post_request
+from rekindle.contract.run_dir.journal import RecordType
+from rekindle.contract.safe_open import regular_size
+from rekindle.contract.states import JobIntent
+
+Begin = Callable[..., ClusterRun]
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Begin]:
+    """Makes runs on nodes of this machine; nothing of them is left running."""
+    runs: list[ClusterRun] = []
+
+    def make(script: str, *args: str, **spec: Any) -> ClusterRun:
+        runs.append(ClusterRun(tmp_path / f"run{len(runs) + 1}", script, *args, **spec))
+        return runs[-1]
+
+    yield make
+    for run in runs:
+        run.close()
+
+
+def test_two_nodes_train_as_one_machine_does(cluster: Begin, undisturbed: str) -> None:
+    run = cluster("ddp.py")
+    run.start()
+    assert run.finish() == "succeeded", run.story()
+    assert run.weights() == undisturbed
+
+
+def test_a_killed_rank_restarts_the_attempt_warm_on_both_nodes(cluster: Begin, undisturbed: str) -> None:
+    run = cluster("ddp.py", "1:12:kill", "0:17:raise")
+    run.start()
+    assert run.finish() == "succeeded", run.story()
+    assert run.weights() == undisturbed
+    assert [(one["class"], one["rank"]) for one in run.outcomes()] == [
+        ("signal", 1),
+        ("user_error", 0),
+        ("success", None),
+    ]
+    assert [record.hosts for record in run.records(RecordType.ATTEMPT_STARTED)] == [["n1", "n2"]] * 3
+
+
+def test_a_lost_node_is_replaced_and_nothing_of_the_training_is(cluster: Begin, undisturbed: str) -> None:
+    run = cluster("ddp.py")
+    run.start()
+    run.reach_step(7)
+    run.signal_node("n2")
+    assert run.finish() == "succeeded", run.story()
+    assert run.weights() == undisturbed
+    assert run.classes() == ["host_lost", "success"]
+    assert "Node n2 was lost" in run.outcomes()[0]["message"]
+
+
+def test_an_elastic_job_goes_on_without_the_lost_node(cluster: Begin) -> None:
+    run = cluster("ddp.py", min_nodes=1)
+    run.start()
+    run.reach_step(7)
+    (run.run_dir.root / "broken").write_text("n1")
+    run.signal_node("n1")
+    assert run.finish() == "succeeded", run.story()
+    assert run.classes() == ["host_lost", "success"]
+    assert [record.hosts for record in run.records(RecordType.ATTEMPT_STARTED)] == [["n1", "n2"], ["n2"]]
+    assert [record.world_size for record in run.records(RecordType.ATTEMPT_STARTED)] == [2, 1]
+
+
+def test_a_node_of_which_nothing_is_heard_counts_as_lost(cluster: Begin, undisturbed: str) -> None:
+    run = cluster("ddp.py", host_timeout=8.0)
+    run.start()
+    run.reach_step(7)
+    run.signal_node("n2", signal.SIGSTOP)
+    assert run.finish() == "succeeded", run.story()
+    assert run.weights() == undisturbed
+    assert run.classes() == ["host_lost", "success"]
+    assert "nothing has been heard" in run.outcomes()[0]["message"]
+
+
+def test_a_hang_on_any_node_is_found_and_its_rank_and_line_are_named(cluster: Begin) -> None:
+    run = cluster("hangs.py", "sleep", "stop", "skip_collective", hang_timeout=3.0)
+    run.start()
+    assert run.finish() == "succeeded", run.story()
+    assert run.classes() == ["hang"] * 3 + ["success"]
+    assert [one["rank"] for one in run.outcomes()] == [1, 1, 1, None]
+    assert set(run.outcomes()[0]["evidence"]["stacks"]) == {"0", "1"}
+
+
+def test_a_drained_job_saves_on_all_nodes_and_continues_with_the_next_step(cluster: Begin) -> None:
+    run = cluster("loaders.py")
+    run.start()
+    run.reach_step(2)
+    run.want(JobIntent.DRAIN)
+    assert run.finish() == "queued", run.story()
+    assert run.classes() == ["preempted"]
+    assert {run.steps(0)[0][-1], run.steps(1)[0][-1]} == {common_step(run)}
+    run.want(JobIntent.RUN, run=2)
+    run.start(restart=1)
+    run.reach_step(common_step(run) + 1, attempt=2)
+    run.want(JobIntent.CANCEL, run=2)
+    assert run.leave() == 0
+    assert run.steps(0)[1][0] == run.steps(0)[0][-1] + 1
+    assert run.classes() == ["preempted", "cancelled"]
+
+
+def test_the_end_of_the_allocation_drains_the_attempt_and_leaves_the_rest_to_the_next_launch(cluster: Begin) -> None:
+    run = cluster("loaders.py")
+    run.start()
+    run.reach_step(2)
+    run.keeper.send_signal(signal.SIGTERM)
+    assert run.leave() == 0
+    assert run.classes() == ["preempted"]
+    assert not run.records(RecordType.JOB_ENDED)
+
+
+def test_the_next_launch_continues_where_a_leader_was_killed(cluster: Begin, undisturbed: str) -> None:
+    run = cluster("ddp.py")
+    run.start()
+    run.reach_step(12)
+    run.kill_keeper()
+    until(lambda: not run.processes(), "the nodes have ended with their leader")
+    run.launch = 2
+    run.want(JobIntent.RUN)
+    run.start()
+    assert run.finish() == "succeeded", run.story()
+    assert run.classes() == ["keeper_lost", "success"]
+    assert run.weights() == undisturbed
+    assert run.steps(0)[1][0] > 10
+
+
+def test_a_superseded_leader_ends_its_ranks_and_writes_nothing_more(cluster: Begin) -> None:
+    run = cluster("loaders.py")
+    run.start()
+    run.reach_step(1)
+    before = run.run_dir.journal.read_bytes()
+    fence = run.run_dir.fence.read_bytes()
+    run.launch = 2
+    run.want(JobIntent.RUN)
+    assert run.leave() == 3
+    assert "launch 2 has taken over" in run.run_dir.keeper_log.read_text()
+    assert run.run_dir.journal.read_bytes() == before
+    assert run.run_dir.fence.read_bytes() == fence
+    run.launch = 1
+    run.start()
+    assert run.leave() == 3
+    assert run.run_dir.journal.read_bytes() == before
+
+
+def test_nodes_that_cannot_start_are_named_with_what_they_printed(cluster: Begin) -> None:
+    run = cluster("ddp.py", max_failures=1)
+    (run.run_dir.root / "broken").write_text("n2")
+    run.start()
+    assert run.finish() == "failed", run.story()
+    (outcome,) = run.outcomes()
+    assert outcome["class"] == "launch_error"
+    assert "n2: srun: error: no such directory" in outcome["message"]
+
+
+def test_requests_for_a_rank_reach_its_node(cluster: Begin) -> None:
+    run = cluster("loaders.py")
+    run.start()
+    run.reach_step(1)
+    stacks = run.run_dir.attempt(1).rank(1).stacks
+    post_request(run.run_dir, ControlMessage(MessageType.STACK, 1, 1))
+    until(lambda: regular_size(stacks) > 0, "rank 1 has dumped its stacks")
+    post_request(run.run_dir, ControlMessage(MessageType.CHAOS, 1, 1, fault=Fault.KILL))
+    run.reach_record(RecordType.ATTEMPT_ENDED)
+    (injected,) = run.records(RecordType.FAULT_INJECTED)
+    assert (injected.rank, injected.fault) == (1, Fault.KILL)
+    run.want(JobIntent.CANCEL)
+    assert run.leave() == 0
+    assert run.outcomes()[0]["signal"] == "SIGKILL"
+
+
+def common_step(run: ClusterRun) -> int:
+    status = run.status(0)
+    assert status is not None
+    assert status.step is not None
+    return status.step

@@ -1,0 +1,160 @@
+"""A node of a running job is lost, in each way there is: it goes on from its snapshot, and trains what it would have.
+
+The job is ``scripts/train.py``: its world is two ranks on two of three nodes. Whatever a lost node still does, nothing
+of it counts, nor is there anything left of it when the node has come back.
+"""
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from e2e.waiting import until
+from rekindle.contract.run_dir.journal import RecordType
+from slurm.cluster import Cluster
+from slurm.cluster_job import ClusterJob
+from slurm.conftest import EPOCHS, Undisturbed
+
+Submit = Callable[..., ClusterJob]
+MODES = ["power", "crash", "link", "drop", "slurmd", "hang"]
+
+
+def test_a_job_on_two_nodes_trains_what_two_ranks_of_one_machine_do(submit: Submit, undisturbed: Undisturbed) -> None:
+    job = submit(pace=0.2)
+    job.reach()
+    assert [job.status(rank).host for rank in (0, 1)] == job.hosts() == ["n1", "n2"]
+    shown = job.shown()
+    assert (shown["state"], shown["slurm"]["hosts"]) == ("running", ["n1", "n2"])
+    assert job.finish() == "succeeded", job.story()
+    assert_same_training(job, undisturbed)
+    assert job.classes() == ["success"]
+
+
+@pytest.mark.parametrize(
+    "mode", [pytest.param(mode, marks=[] if mode == "drop" else pytest.mark.soak) for mode in MODES]
+)
+def test_a_lost_node_is_replaced_and_the_training_ends_bit_identical(
+    cluster: Cluster, submit: Submit, undisturbed: Undisturbed, mode: str
+) -> None:
+    job = submit()
+    snapshot = job.reach_snapshot()
+    lost = next(host for host in job.hosts() if host != job.leader)
+    cluster.kill(lost, mode)
+    if mode != "slurmd":
+        took = job.reach(attempt=2, beyond=snapshot)
+        print(f"{mode} of {lost}: {took:.1f} s to the next step, on {job.hosts()}")
+        assert lost not in job.hosts()
+        assert_nothing_trains_on(cluster, job, lost)
+    assert_healing_changes_nothing(cluster, job, lost)
+    assert job.finish() == "succeeded", job.story()
+    assert_same_training(job, undisturbed)
+
+
+@pytest.mark.parametrize(
+    "mode", [pytest.param(mode, marks=[] if mode == "power" else pytest.mark.soak) for mode in MODES]
+)
+def test_the_leading_node_is_lost_and_the_server_starts_the_job_on_others(
+    cluster: Cluster, submit: Submit, undisturbed: Undisturbed, mode: str
+) -> None:
+    job = submit()
+    snapshot = job.reach_snapshot()
+    lost = job.leader
+    cluster.kill(lost, mode)
+    if mode != "slurmd":
+        took = job.reach(attempt=2, beyond=snapshot)
+        print(f"{mode} of the leading node {lost}: {took:.1f} s to the next step, on {job.hosts()}")
+        assert lost not in job.hosts()
+        assert_nothing_trains_on(cluster, job, lost)
+    assert_healing_changes_nothing(cluster, job, lost)
+    assert job.finish() == "succeeded", job.story()
+    assert_same_training(job, undisturbed)
+
+
+@pytest.mark.parametrize(
+    "mode", [pytest.param(mode, marks=[] if mode == "crash" else pytest.mark.soak) for mode in MODES[:4]]
+)
+def test_with_fewer_nodes_allowed_the_rest_goes_on_at_once_and_trains_each_sample_once(
+    cluster: Cluster, submit: Submit, mode: str
+) -> None:
+    job = submit(nodes={"min": 1, "max": 2})
+    snapshot = job.reach_snapshot()
+    leader = job.leader
+    lost = next(host for host in job.hosts() if host != leader)
+    cluster.kill(lost, mode)
+    took = job.reach(attempt=2, beyond=snapshot)
+    print(f"{mode} of {lost}: {took:.1f} s to the next step, on {job.hosts()}")
+    assert job.hosts() == [leader]
+    assert len(job.slurm_jobs()) == 1
+    assert job.finish() == "succeeded", job.story()
+    assert_each_sample_once_an_epoch(job)
+    assert job.classes() == ["host_lost", "success"]
+
+
+def test_a_killed_rank_on_the_other_node_restarts_in_the_same_allocation(
+    submit: Submit, undisturbed: Undisturbed
+) -> None:
+    job = submit(pace=0.3)
+    snapshot = job.reach_snapshot()
+    job.signal_rank(1)
+    print(f"kill of a rank: {job.reach(attempt=2, beyond=snapshot):.1f} s to the next step")
+    assert job.finish() == "succeeded", job.story()
+    assert len(job.slurm_jobs()) == 1
+    assert job.classes() == ["signal", "success"]
+    assert_same_training(job, undisturbed)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(900)
+def test_a_cut_that_heals_within_the_time_costs_no_restart(
+    cluster: Cluster, home: Path, submit: Submit, undisturbed: Undisturbed
+) -> None:
+    job = submit()
+    job.reach_snapshot()
+    lost = next(host for host in job.hosts() if host != job.leader)
+    cluster.kill(lost, "drop")
+    step = job.step()
+    cluster.heal(lost)
+    job.reach(beyond=step + 2)
+    assert job.finish() == "succeeded", job.story()
+    assert job.classes() == ["success"]
+    assert_same_training(job, undisturbed)
+
+
+def assert_same_training(job: ClusterJob, expected: Undisturbed) -> None:
+    """Weights, momentum, random numbers, losses and samples to the last bit."""
+    assert job.digests() == expected.digests
+    assert job.trained() == expected.steps
+
+
+def assert_each_sample_once_an_epoch(job: ClusterJob) -> None:
+    counted: dict[int, Counter[int]] = {epoch: Counter() for epoch in range(EPOCHS)}
+    for epoch, ids, _ in job.trained().values():
+        counted[epoch].update(ids)
+    assert counted == {epoch: Counter(range(101)) for epoch in range(EPOCHS)}
+
+
+def assert_nothing_trains_on(cluster: Cluster, job: ClusterJob, node: str) -> None:
+    """No rank of an earlier attempt lives there, but those that are stopped: the next one has not waited in vain."""
+    states = [Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] for pid in job.processes(node)]
+    assert set(states) <= {"T", "Z"}, f"{node}: {states}"
+
+
+def assert_healing_changes_nothing(cluster: Cluster, job: ClusterJob, node: str) -> None:
+    """The node comes back while the job trains elsewhere: what was there ends, and has written nothing."""
+    attempt, earlier = job.attempt, files_of_attempts(job, job.attempt - 1)
+    cluster.heal(node)
+    if node not in job.hosts():
+        until(lambda: not job.processes(node), f"what was left on {node} has ended\n{job.story()}", 60)
+    assert files_of_attempts(job, attempt - 1) == earlier
+    numbers = [record.attempt for record in job.records(RecordType.ATTEMPT_STARTED)]
+    assert numbers == sorted(numbers)
+
+
+def files_of_attempts(job: ClusterJob, latest: int) -> dict[str, str]:
+    """Digests of what the ranks of all attempts up to ``latest`` have written."""
+    folders = [job.run_dir.attempt(number).ranks for number in range(1, latest + 1)]
+    files = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
+    files += [path for number in range(1, latest + 1) for path in job.out.glob(f"steps-{number}-*.jsonl")]
+    return {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}

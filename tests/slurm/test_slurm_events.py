@@ -1,0 +1,119 @@
+"""What Slurm and its people do to a running job: nothing of the training is lost, and the page says what happens."""
+
+from collections.abc import Callable
+
+import pytest
+
+from e2e.serve_process import ServeProcess
+from e2e.waiting import until
+from rekindle.contract.run_dir.journal import RecordType
+from rekindle_service.client import Client
+from slurm.cluster import Cluster
+from slurm.cluster_job import ClusterJob
+from slurm.conftest import Undisturbed
+from slurm.test_lost_nodes import assert_same_training
+
+Submit = Callable[..., ClusterJob]
+
+
+def test_a_job_cancelled_in_slurm_is_held_until_it_is_resumed(
+    cluster: Cluster, client: Client, submit: Submit, undisturbed: Undisturbed
+) -> None:
+    job = submit(pace=0.3)
+    job.reach_snapshot()
+    first = job.slurm_id
+    cluster.run("scancel", str(first))
+    job.reach_state("queued")
+    shown = job.shown()
+    assert shown["intent"] == "hold"
+    assert f"Slurm job {first} was cancelled in Slurm" in shown["notice"]
+    until(lambda: not job.processes(), "the job has left its nodes")
+    step = job.snapshots()[-1]
+    client.resume(job.id)
+    assert job.finish() == "succeeded", job.story()
+    assert job.resumed() == [step]
+    assert job.classes() == ["preempted", "success"]
+    assert_same_training(job, undisturbed)
+
+
+def test_a_running_job_outlives_the_controller_and_the_server(
+    cluster: Cluster, server: ServeProcess, submit: Submit, undisturbed: Undisturbed
+) -> None:
+    job = submit()
+    job.reach()
+    cluster.stop_controller()
+    until(lambda: job.shown()["slurm"]["state"] == "UNKNOWN", "the page says that the state is unknown")
+    assert job.state == "running"
+    server.kill()
+    step = job.step()
+    job_step = until(lambda: job.step() > step + 2 and job.step(), "it trains on, unseen")
+    server.start()
+    cluster.start_controller()
+    until(lambda: job.shown()["slurm"]["state"] == "RUNNING", "the page knows it again")
+    assert job.shown()["step"] >= job_step
+    assert job.finish() == "succeeded", job.story()
+    assert job.classes() == ["success"]
+    assert len(job.slurm_jobs()) == 1
+    assert_same_training(job, undisturbed)
+
+
+@pytest.mark.soak
+def test_a_requeued_job_goes_on_as_the_same_slurm_job(
+    cluster: Cluster, submit: Submit, undisturbed: Undisturbed
+) -> None:
+    job = submit()
+    snapshot = job.reach_snapshot()
+    number = job.slurm_id
+    cluster.run("scontrol", "requeue", str(number))
+    job.reach_state("recovering", "starting")
+    job.reach(attempt=2, beyond=snapshot)
+    assert job.slurm_id == number
+    assert job.finish() == "succeeded", job.story()
+    assert job.classes()[-1] == "success"
+    assert job.classes()[0] in ("preempted", "keeper_lost")
+    assert_same_training(job, undisturbed)
+
+
+@pytest.mark.soak
+def test_a_preempted_job_saves_waits_and_goes_on(cluster: Cluster, submit: Submit, undisturbed: Undisturbed) -> None:
+    job = submit()
+    job.reach_snapshot()
+    step = job.step()
+    urgent = cluster.sbatch("sleep 1000", "--partition=urgent", "--nodes=3", "--exclusive")
+    job.reach_state("recovering", "starting", "queued")
+    cluster.reach(urgent, "RUNNING")
+    waits = until(lambda: job.shown()["waiting_for"], "the page says why it waits")
+    print(f"preempted: {waits}")
+    assert "Slurm job" in waits
+    assert job.records(RecordType.ATTEMPT_ENDED)[0].last_step >= step
+    cluster.run("scancel", str(urgent))
+    job.reach(attempt=2, beyond=job.snapshots()[-1])
+    assert job.finish() == "succeeded", job.story()
+    assert job.classes() == ["preempted", "success"]
+    assert_same_training(job, undisturbed)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1200)
+def test_the_end_of_an_allocation_is_no_end_of_the_job(submit: Submit, undisturbed: Undisturbed) -> None:
+    job = submit(slurm={"partition": "main", "time": "2"}, pace=3)
+    job.reach_snapshot()
+    until(lambda: len(job.slurm_jobs()) > 1, "it has submitted itself again", 240)
+    until(lambda: job.state in ("succeeded", "failed"), "the job has ended", 600)
+    assert job.finish() == "succeeded", job.story()
+    assert set(job.classes()[:-1]) == {"preempted"}
+    assert_same_training(job, undisturbed)
+
+
+@pytest.mark.soak
+def test_a_job_cancelled_while_slurm_queues_it_never_starts(cluster: Cluster, client: Client, submit: Submit) -> None:
+    urgent = cluster.sbatch("sleep 1000", "--partition=urgent", "--nodes=3", "--exclusive")
+    cluster.reach(urgent, "RUNNING")
+    job = submit()
+    waits = until(lambda: job.shown()["waiting_for"], "the page says why it waits")
+    assert "Slurm job" in waits
+    assert job.state == "starting"
+    client.cancel(job.id)
+    assert job.finish() == "cancelled", job.story()
+    assert job.attempt == 0
+    assert [each.split()[1] for each in job.slurm_jobs()] == ["CANCELLED"]

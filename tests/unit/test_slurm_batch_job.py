@@ -1,0 +1,97 @@
+"""What a job requests of sbatch, and the script that Slurm starts."""
+
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from rekindle.contract.job import JobSpec, SlurmOptions, TargetKind
+from rekindle.contract.run_dir.paths import RunDir
+from rekindle_service.launchers.slurm.batch_job import batch_script, extra_error, sbatch_options
+
+RUN_DIR = RunDir(Path("/home/runs/abcdefghij"))
+SPEC = JobSpec(
+    "n", TargetKind.SCRIPT, "t.py", "/p", min_ranks=4, max_ranks=8, nodes=2, min_nodes=1, device="cpu",
+    slurm=SlurmOptions(partition="long", time="1-00:00:00", extra=["--mem=32G"]),
+)  # fmt: skip
+
+
+def options_of(spec: JobSpec) -> list[str]:
+    return sbatch_options(spec, "rekindle-abcdefghij-3", RUN_DIR, RUN_DIR.launch(3))
+
+
+def test_nodes_are_a_range_and_each_gets_processors_for_its_ranks() -> None:
+    options = options_of(SPEC)
+    assert {
+        "--job-name=rekindle-abcdefghij-3",
+        "--nodes=1-2",
+        "--ntasks-per-node=1",
+        "--cpus-per-task=4",
+        "--no-kill",
+        "--requeue",
+        "--signal=B:TERM@90",
+        "--partition=long",
+        "--time=1-00:00:00",
+        "--output=/home/runs/abcdefghij/launches/3/slurm.log",
+        "--chdir=/home/runs/abcdefghij/code",
+    } < set(options)
+    assert options[-1] == "--mem=32G"
+    assert "--nodes=2" in options_of(replace(SPEC, min_nodes=2))
+    assert not any(option.startswith(("--gpus", "--account")) for option in options)
+
+
+def test_gpus_are_those_of_all_ranks_of_a_node() -> None:
+    spec = replace(SPEC, device="cuda", devices_per_rank=2)
+    assert "--gpus-per-node=8" in options_of(spec)
+    assert spec.slurm is not None
+    typed = replace(spec, slurm=replace(spec.slurm, extra=["--gres=gpu:a100:8", "--cpus-per-task=32"]))
+    options = options_of(typed)
+    assert not any(option.startswith("--gpus-per-node") for option in options)
+    assert [option for option in options if option.startswith("--cpus-per-task")] == ["--cpus-per-task=32"]
+
+
+@pytest.mark.parametrize("option", ["--mem=32G", "--exclusive", "--gres=gpu:2", "--nodelist=n[1-2]", "--mail-type=END",
+                                    "--reservation=r", "--cpus-per-task=8", "--exclude=n3", "--tmp=10G"])  # fmt: skip
+def test_what_the_keepers_do_not_rely_on_may_be_requested(option: str) -> None:
+    assert extra_error(option) is None
+
+
+@pytest.mark.parametrize(
+    ("option", "rule"),
+    [
+        ("-p", "must be written"),
+        ("mem=3", "must be written"),
+        ("--mem 32G", "must be written"),
+        ("--nodes=3", "set by rekindle"),
+        ("--array=1-3", "set by rekindle"),
+        ("--outp=/tmp/x", "set by rekindle"),
+        ("--no-requeue", "set by rekindle"),
+        ("--job-name=x", "set by rekindle"),
+        ("--export=ALL", "set by rekindle"),
+        ("--wrap=true", "set by rekindle"),
+        ("--partition=x", "field of its own, partition"),
+        ("--time=5", "--slurm-time"),
+    ],
+)
+def test_what_the_keepers_rely_on_cannot_be_overridden(option: str, rule: str) -> None:
+    assert rule in (extra_error(option) or "")
+
+
+def test_the_script_says_what_its_node_lacks(tmp_path: Path) -> None:
+    run_dir, worker = RunDir(tmp_path / "abcdefghij"), tmp_path / "it's worker"
+
+    def run(python: str) -> "subprocess.CompletedProcess[str]":
+        script = tmp_path / "script.sh"
+        script.write_text(batch_script(python, worker, run_dir, 3, {"PATH": "/usr/bin:/bin"}))
+        return subprocess.run(["/bin/sh", str(script)], capture_output=True, text=True, env={}, check=False)
+
+    assert "it does not see" in run("/bin/echo").stderr
+    assert "mount at the same path" in run("/bin/echo").stderr
+    run_dir.root.mkdir()
+    run_dir.spec.touch()
+    assert "the keeper's code" in run("/bin/echo").stderr
+    (worker / "rekindle").mkdir(parents=True)
+    assert "no Python at /no/python" in run("/no/python").stderr
+    started = run("/bin/echo")
+    assert started.stdout == f"-P -m rekindle.keeper.cluster {run_dir.root} 3\n"

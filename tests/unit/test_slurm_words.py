@@ -1,0 +1,131 @@
+"""What squeue prints, and what people read of it."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rekindle_service.launchers.slurm.commands import sentence_of, slurm_environment
+from rekindle_service.launchers.slurm.queue_listing import (
+    ListingError,
+    SlurmJob,
+    Stage,
+    expand_hosts,
+    job_name,
+    parse_listing,
+)
+from rekindle_service.launchers.slurm.reasons import ending_words, reason_words, waiting_words
+
+NAME = job_name("abcdefghij", 2)
+LISTING = f"""\
+17|{NAME}|RUNNING|1795375730|n[1-2]|None
+18|other|job|PENDING|N/A||Resources
+19|rekindle-klmnopqrst-1|PENDING|N/A||(Priority)
+20|train|RUNNING|1795375730|n3|None
+"""
+
+
+def test_the_jobs_of_rekindle_are_read_and_others_skipped() -> None:
+    jobs = parse_listing(LISTING)
+    assert jobs[NAME] == SlurmJob(17, NAME, "RUNNING", 1795375730.0, ("n1", "n2"), "")
+    assert set(jobs) == {NAME, "rekindle-klmnopqrst-1"}
+    assert jobs["rekindle-klmnopqrst-1"].stage is Stage.WAITING
+    assert jobs["rekindle-klmnopqrst-1"].start is None
+
+
+@pytest.mark.parametrize("line", [f"x|{NAME}|RUNNING|1|n1|None", f"1|{NAME}|RUNNING", f"1|{NAME}|RUN NING|1|n1|None"])
+def test_a_line_that_is_not_as_requested_is_no_answer(line: str) -> None:
+    with pytest.raises(ListingError):
+        parse_listing(line)
+
+
+def test_of_two_jobs_of_one_name_the_later_one_counts() -> None:
+    assert parse_listing(f"21|{NAME}|PENDING|N/A||\n20|{NAME}|FAILED|1|n1|None")[NAME].id == 21
+
+
+@given(st.text(max_size=300))
+def test_whatever_is_printed_is_a_listing_or_an_error(text: str) -> None:
+    try:
+        parse_listing(text)
+    except ListingError:
+        return
+
+
+@pytest.mark.parametrize(
+    ("nodes", "hosts"),
+    [
+        ("", ()),
+        ("(null)", ()),
+        ("n1", ("n1",)),
+        ("n[1-3,07]", ("n1", "n2", "n3", "n07")),
+        ("gpu[09-11]-ib,login", ("gpu09-ib", "gpu10-ib", "gpu11-ib", "login")),
+    ],
+)
+def test_a_list_of_nodes_is_written_out(nodes: str, hosts: tuple[str, ...]) -> None:
+    assert expand_hosts(nodes) == hosts
+
+
+def test_a_hostile_list_of_nodes_has_an_end() -> None:
+    assert len(expand_hosts("n[1-999999999]")) == 4096
+
+
+@pytest.mark.parametrize(
+    ("state", "reason", "words"),
+    [
+        ("PENDING", "Resources", "Slurm job 17 waits: for nodes that are in use now"),
+        ("PENDING", "Priority", "Slurm job 17 waits: jobs of higher priority come first"),
+        ("PENDING", "", "Slurm job 17 waits: Slurm has not looked at it yet"),
+        ("PENDING", "JobHeldUser", "Slurm job 17 waits: it is held in Slurm: scontrol release 17 lets it start"),
+        ("PENDING", "BeginTime", "Slurm job 17 waits: for the time before which Slurm does not start it"),
+        ("SUSPENDED", "None", "Slurm job 17 does not run: Slurm has suspended it"),
+        ("CONFIGURING", "None", "Slurm job 17 waits: its nodes are being prepared"),
+    ],
+)
+def test_a_waiting_job_says_why(state: str, reason: str, words: str) -> None:
+    assert waiting_words(SlurmJob(17, NAME, state, reason=reason)) == words
+
+
+@pytest.mark.parametrize(
+    ("reason", "words"),
+    [
+        ("ReqNodeNotAvail, UnavailableNodes:n[1-2]", "for nodes that are down, drained or reserved (n[1-2])"),
+        (
+            "QOSMaxJobsPerUserLimit",
+            "the jobs of its user in its quality of service have reached a limit: jobs at a time "
+            "(QOSMaxJobsPerUserLimit)",
+        ),
+        ("AssocGrpCpuLimit", "the jobs of its account have reached a limit: processors (AssocGrpCpuLimit)"),
+        ("QOSGrpGRES", "the jobs of its quality of service have reached a limit: GPUs (QOSGrpGRES)"),
+        ("Vacation", "Slurm's reason is Vacation"),
+    ],
+)
+def test_reasons_are_in_plain_words(reason: str, words: str) -> None:
+    assert reason_words(reason) == words
+
+
+def test_an_ended_job_says_how() -> None:
+    assert ending_words(SlurmJob(17, NAME, "TIMEOUT")) == "Slurm job 17 has ended: its time limit in Slurm was reached"
+    failed = SlurmJob(17, NAME, "FAILED", reason="JobLaunchFailure")
+    assert ending_words(failed) == "Slurm job 17 has ended: Slurm could not start it on its node"
+    assert SlurmJob(17, NAME, "INVENTED").stage is Stage.RUNNING
+
+
+@pytest.mark.parametrize(
+    ("stderr", "sentence"),
+    [
+        ("allocation failure: Invalid partition name specified\n", "Invalid partition name specified"),
+        ("sbatch: error: Invalid --time specification\n", "Invalid --time specification"),
+        ("sbatch: unrecognized option '--foo'\nTry \"sbatch --help\" for more information\n",
+         "unrecognized option '--foo'"),
+        ("sbatch: error: invalid partition specified: nope\nallocation failure: Invalid partition name specified\n",
+         "invalid partition specified: nope; Invalid partition name specified"),
+        ("", ""),
+    ],
+)  # fmt: skip
+def test_slurm_is_quoted_without_the_name_of_the_command(stderr: str, sentence: str) -> None:
+    assert sentence_of(stderr) == sentence
+
+
+def test_no_variable_of_the_server_is_an_option_of_its_commands() -> None:
+    given = {"SBATCH_PARTITION": "x", "SLURM_JOB_ID": "1", "SLURM_CONF": "/c", "PATH": "/bin", "SQUEUE_FORMAT": "%i"}
+    kept = slurm_environment(given)
+    assert kept == {"SLURM_CONF": "/c", "PATH": "/bin", "LC_ALL": "C", "SLURM_TIME_FORMAT": "%s"}

@@ -1,0 +1,346 @@
+"""One attempt on several nodes, as its leading keeper sees it: begun and ended on all, with one result in the end."""
+
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from rekindle.contract.run_dir.control import ControlMessage, MessageType
+from rekindle.contract.run_dir.journal import RecordType
+from rekindle.contract.run_dir.paths import RunDir
+from rekindle.keeper.attempt import EXIT_GRACE, FAILURE_GRACE, ROOT_CAUSE_GRACE, STOP_GRACE, AttemptPlan
+from rekindle.keeper.attempt_result import (
+    AttemptResult,
+    Culprit,
+    Ending,
+    Hang,
+    RankResult,
+    read_rank_result,
+    read_steps,
+)
+from rekindle.keeper.buffered_journal import BufferedJournal
+from rekindle.keeper.cluster.cluster_usage import ClusterUsage
+from rekindle.keeper.cluster.merge import NodeReport, merge
+from rekindle.keeper.cluster.messages import (
+    AllRunning,
+    Begin,
+    Discount,
+    End,
+    Finish,
+    Kill,
+    Message,
+    NodeResult,
+    Observe,
+    Observed,
+    Prepare,
+    Prepared,
+    Proposal,
+    Quiet,
+    RanksEnded,
+    RecordWritten,
+    Request,
+    Stalled,
+    UsageTaken,
+)
+from rekindle.keeper.cluster.nodes import Node
+from rekindle.keeper.event_loop import EventLoop
+from rekindle.keeper.hangs.culprit import WorldObservation, find_deserter
+from rekindle.keeper.hangs.detector import explain_hang
+from rekindle.keeper.torchrun.node_plan import NodePlan
+
+INTERVAL = 1.0  # seconds between two looks at what no message reports
+PREPARE_TIMEOUT = 90.0  # seconds for the head to serve the store
+OBSERVE_TIMEOUT = 10.0  # seconds for all nodes to say where their ranks are
+REPORT_TIMEOUT = 90.0  # seconds for a node to end every process and report
+SILENT = 5.0  # seconds without a heartbeat, after which the ranks may wait for that node
+_LATE = 30.0  # seconds by which a node may be later than the time that it was given
+
+
+@dataclass(slots=True)
+class _Part:
+    """One node in this attempt, and what it has reported."""
+
+    node: Node
+    number: int
+    prepared: Prepared | None = None
+    running: list[dict[str, int]] | None = None
+    proposal: Ending | None = None
+    stalled: Stalled | None = None
+    observed: WorldObservation | None = None
+    ended: RanksEnded | None = None
+    is_quiet: bool = False
+    result: NodeResult | None = None
+    silent_for: float = 0.0  # seconds, the longest so far of the silence that lasts
+
+    @property
+    def is_lost(self) -> bool:
+        return not self.node.is_alive
+
+
+class ClusterAttempt:
+    """Call ``run`` once."""
+
+    def __init__(
+        self, plan: AttemptPlan, run_dir: RunDir, journal: BufferedJournal, events: EventLoop, nodes: Sequence[Node]
+    ) -> None:
+        """``nodes``: one for each of the plan's ``hosts``, in the same order."""
+        self._plan, self._run_dir, self._journal, self._events = plan, run_dir, journal, events
+        self._dir = run_dir.attempt(plan.number)
+        self._parts = [_Part(node, number) for number, node in enumerate(nodes)]
+        self._per_node = plan.world_size // len(nodes)
+        self._secret = secrets.token_hex(32)
+        self._usage = ClusterUsage(self._dir.usage)
+        self._stop: Ending | None = None
+        self._running_since = float("inf")  # seconds of CLOCK_MONOTONIC
+        self._hang: Hang | None = None
+        self._deserter: Culprit | None = None
+
+    def run(self) -> AttemptResult:
+        """Until no process of the attempt is left on any node that can be reached; the others' have ended by lease."""
+        for part in self._parts:
+            part.node.on_message = self._receiver(part)
+        self._dir.ranks.mkdir(parents=True, exist_ok=True)
+        if (error := self._prepare()) is None:
+            self._begin()
+            ending = self._watch_until_ending()
+        else:
+            ending = Ending.AGENT_ENDED
+        ran = max(time.monotonic() - self._running_since, 0.0)
+        self._shut_down(ending)
+        self._collect_results()
+        result = AttemptResult(
+            attempt=self._plan.number,
+            world_size=self._plan.world_size,
+            ending=ending,
+            launch=self._plan.spec.launch,
+            hosts=self._plan.hosts,
+            hang=self._hang,
+            deserter=self._deserter,
+            start_error=error,
+            running_seconds=max(ran - (self._hang.seconds if self._hang is not None else 0.0), 0.0),
+        )
+        reports = [self._report(part) for part in self._parts]
+        self._read_lost(result, reports)
+        return merge(result, reports, self._stop)
+
+    # --- beginning
+
+    def _prepare(self) -> str | None:
+        """Have the head serve the store; why it cannot, else None."""
+        head = self._parts[0]
+        addresses = [part.node.address for part in self._parts]
+        head.node.send(Prepare(self._plan.number, head.node.address, addresses, self._secret))
+        self._wait(PREPARE_TIMEOUT, lambda: head.prepared is not None or self._lost() or self._stop is not None)
+        if head.prepared is None:
+            return None if self._lost() or self._stop else f"{head.node.host} has not prepared the attempt in time"
+        return head.prepared.error
+
+    def _begin(self) -> None:
+        head = self._parts[0]
+        if head.prepared is None:
+            return
+        for part in self._parts:
+            plan = NodePlan(
+                node=part.number,
+                nodes=len(self._parts),
+                ranks_per_node=self._per_node,
+                address=part.node.address,
+                store_host=head.node.address,
+                store_port=head.prepared.port,
+                addresses=[each.node.address for each in self._parts],
+                secret=self._secret,
+            )
+            begin = Begin(
+                self._plan.number, plan, self._plan.environment, self._plan.warm, self._plan.log_bytes, self._plan.hosts
+            )
+            part.node.send(begin)
+
+    # --- watching
+
+    def _watch_until_ending(self) -> Ending:
+        while (ending := self._ending()) is None:
+            left = INTERVAL if self._plan.deadline is None else self._plan.deadline - time.monotonic()
+            self._handle_events(min(INTERVAL, left))
+            self._note_silence()
+        return ending
+
+    def _ending(self) -> Ending | None:
+        proposals = [part.proposal for part in self._parts]
+        if all(each is Ending.DONE for each in proposals):
+            return Ending.DONE
+        failed = [each for each in proposals if each not in (None, Ending.DONE)]
+        if failed:
+            return failed[0]
+        if self._lost():
+            return Ending.HOST_LOST
+        if self._find_hang():
+            return Ending.HANG
+        if self._plan.deadline is not None and time.monotonic() >= self._plan.deadline:
+            return Ending.TIME_LIMIT
+        if self._stop is None and any(part.node.terminated for part in self._parts):
+            return Ending.SHUTDOWN
+        return self._stop
+
+    def _lost(self) -> bool:
+        return any(part.is_lost for part in self._parts)
+
+    def _find_hang(self) -> bool:
+        """Progress is the world's: nothing hangs while one node still makes some, unless a rank is stopped."""
+        if any(part.node.silent_for() > SILENT for part in self._parts):
+            return False
+        stalled = [part.stalled for part in self._parts if part.proposal is not Ending.DONE]
+        found = [each for each in stalled if each is not None and each.seconds is not None]
+        if not found or (len(found) < len(stalled) and not any(each.stopped for each in found)):
+            return False
+        seconds = max(each.seconds or 0.0 for each in found)
+        self._hang = explain_hang(seconds, self._observe(hang=True))
+        return True
+
+    def _note_silence(self) -> None:
+        """After a cut the ranks' own connections recover only later: they wait as long again, at most."""
+        for part in self._parts:
+            silent = part.node.silent_for()
+            if silent > SILENT:
+                part.silent_for = max(part.silent_for, silent)
+            elif part.silent_for:
+                for each in self._parts:
+                    each.node.send(Discount(self._plan.number, 2 * part.silent_for))
+                    each.stalled = None
+                part.silent_for = 0.0
+
+    def _handle_events(self, seconds: float) -> None:
+        events = self._events.wait(seconds)
+        for message in events.messages:
+            self._pass_on(message)
+        self._stop = self._plan.requested_stop(events)
+
+    def _pass_on(self, message: ControlMessage) -> None:
+        """A request of a user, to the node that it concerns."""
+        if message.attempt == self._plan.number and message.type in (MessageType.STACK, MessageType.CHAOS):
+            number = 0 if message.rank is None else message.rank // self._per_node
+            if 0 <= number < len(self._parts):
+                self._parts[number].node.send(Request(message))
+
+    def _wait(self, seconds: float, until: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + seconds
+        while not until() and (left := deadline - time.monotonic()) > 0:
+            self._handle_events(min(left, INTERVAL))
+
+    # --- what the nodes report
+
+    def _receiver(self, part: _Part) -> Callable[[Message], None]:
+        return lambda message: self._receive(part, message)
+
+    def _receive(self, part: _Part, message: Message) -> None:  # noqa: C901  # a table of messages
+        if getattr(message, "attempt", None) != self._plan.number:
+            return  # of the attempt before, or of none
+        match message:
+            case Prepared():
+                part.prepared = message
+            case RecordWritten():
+                self._record(part, message)
+            case UsageTaken():
+                self._usage.add(part.number, message.sample, self._live_numbers())
+            case Proposal():
+                part.proposal = message.ending
+            case Stalled():
+                part.stalled = message
+            case RanksEnded():
+                part.ended = message
+            case Observed():
+                part.observed = message.world
+            case Quiet():
+                part.is_quiet = True
+            case NodeResult():
+                part.result = message
+
+    def _live_numbers(self) -> list[int]:
+        return [part.number for part in self._parts if not part.is_lost and part.proposal is None]
+
+    def _record(self, part: _Part, message: RecordWritten) -> None:
+        if message.type == RecordType.RANKS_RUNNING:
+            part.running = message.fields["ranks"]
+            self._record_running()
+        elif message.type in set(RecordType) - {RecordType.STOP_REQUESTED}:
+            self._journal.write_nowait(RecordType(message.type), attempt=self._plan.number, **message.fields)
+
+    def _record_running(self) -> None:
+        found = [rank for part in self._parts for rank in part.running or ()]
+        if len(found) < self._plan.world_size:
+            return
+        self._running_since = time.monotonic()
+        self._journal.write_nowait(RecordType.RANKS_RUNNING, attempt=self._plan.number, ranks=found)
+        others = [rank["pid"] for rank in found if rank["rank"]]
+        self._parts[0].node.send(AllRunning(self._plan.number, others))
+
+    def _observe(self, *, hang: bool) -> WorldObservation:
+        for part in self._parts:
+            part.observed = None
+            part.node.send(Observe(self._plan.number, hang))
+        self._wait(OBSERVE_TIMEOUT, lambda: all(part.observed is not None or part.is_lost for part in self._parts))
+        world = WorldObservation()
+        for part in self._parts:
+            world = world if part.observed is None else world + part.observed
+        return world
+
+    # --- ending
+
+    def _shut_down(self, ending: Ending) -> None:
+        """The same on all nodes, and no store ends before the last rank that may need it."""
+        if ending.is_stop:
+            self._journal.write_nowait(RecordType.STOP_REQUESTED, attempt=self._plan.number, ending=ending)
+        for part in self._parts:
+            part.node.send(End(self._plan.number, ending))
+        if not ending.is_stop and ending is not Ending.DONE:
+            self._find_root_cause(ending)
+            for part in self._parts:
+                part.node.send(Kill(self._plan.number))
+        grace = STOP_GRACE.get(ending, max(EXIT_GRACE, FAILURE_GRACE)) + _LATE
+        self._wait(grace, lambda: all(part.is_quiet or part.is_lost for part in self._parts))
+
+    def _find_root_cause(self, ending: Ending) -> None:
+        if ending is Ending.HANG or ending is Ending.HOST_LOST:
+            return
+        self._wait(ROOT_CAUSE_GRACE, self._cause_is_known)
+        if not self._cause_is_known() and any(part.proposal is Ending.RANK_FAILED for part in self._parts):
+            seen = self._observe(hang=False)
+            self._deserter = find_deserter(seen.failed, seen.running, seen.finished) if seen.failed else None
+
+    def _cause_is_known(self) -> bool:
+        """A failure that is no consequence of another's, or a lost node, which explains all of them."""
+        return self._lost() or any(part.ended is not None and part.ended.cause_known for part in self._parts)
+
+    def _collect_results(self) -> None:
+        """Of every node, unless it is lost: before that its ranks may still run."""
+        for part in self._parts:
+            part.node.send(Finish(self._plan.number))
+        deadline = time.monotonic() + REPORT_TIMEOUT
+        while waiting := [part for part in self._parts if part.result is None and not part.is_lost]:
+            self._handle_events(INTERVAL)
+            if time.monotonic() > deadline:
+                for part in waiting:
+                    part.node.lost, part.node.lost_at = "it did not report the end of its ranks", time.monotonic()
+                    part.node.channel.close()
+
+    def _report(self, part: _Part) -> NodeReport:
+        node = part.node
+        if part.result is not None:
+            return NodeReport(node.host, part.result, node.offset if node.offset < float("inf") else 0.0)
+        return NodeReport(node.host, None, 0.0, node.lost, node.lost_at, self._lost_ranks(part))
+
+    def _lost_ranks(self, part: _Part) -> list[RankResult]:
+        """By their own files; a rank of which nothing more is known has been killed by its keeper's lease."""
+        ranks = []
+        for number in range(part.number * self._per_node, (part.number + 1) * self._per_node):
+            rank = read_rank_result(self._dir.rank(number), number)
+            if rank is not None:
+                rank.error, rank.killed, rank.ended_at = None, True, part.node.lost_at
+                ranks.append(rank)
+                self._journal.write_nowait(
+                    RecordType.RANK_EXITED, attempt=self._plan.number, rank=number, killed=not rank.done
+                )
+        return ranks
+
+    def _read_lost(self, result: AttemptResult, reports: Sequence[NodeReport]) -> None:
+        lost = [rank.rank for report in reports if report.result is None for rank in report.lost_ranks]
+        read_steps(result, self._dir, lost)

@@ -1,0 +1,174 @@
+"""An attempt on one of its nodes: as on one machine, but it ends only when, and as, the leading keeper says."""
+
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+from rekindle.contract.run_dir.control import ControlMessage
+from rekindle.contract.run_dir.paths import RunDir
+from rekindle.contract.run_dir.usage import UsageSample
+from rekindle.keeper.attempt import EXIT_GRACE, FAILURE_GRACE, Attempt, AttemptPlan
+from rekindle.keeper.attempt_result import AttemptResult, Ending
+from rekindle.keeper.cluster.messages import (
+    AllRunning,
+    Discount,
+    End,
+    Finish,
+    Kill,
+    Message,
+    NodeResult,
+    Observe,
+    Observed,
+    Proposal,
+    Quiet,
+    RanksEnded,
+    Request,
+    Stalled,
+    UsageTaken,
+)
+from rekindle.keeper.cluster.node_link import LinkJournal, NodeLink
+from rekindle.keeper.diagnosis import root_cause
+from rekindle.keeper.event_loop import EventLoop
+from rekindle.keeper.observers.usage import UsageLog
+from rekindle.keeper.torchrun.launcher import AgentLauncher
+
+_INTERVAL = 1.0  # seconds
+
+
+class NodeAttempt(Attempt):
+    """Call ``run`` once, then ``report`` with its result."""
+
+    def __init__(
+        self, plan: AttemptPlan, run_dir: RunDir, link: NodeLink, events: EventLoop, launcher: AgentLauncher
+    ) -> None:
+        super().__init__(plan, run_dir, LinkJournal(link, plan.number), events, launcher)
+        self._link, self._number = link, plan.number
+        self._usage = UsageLog(self._dir.usage, plan.gpus, write=self._send_usage)
+        self._agreed: Ending | None = None
+        self._proposed: Ending | None = None
+        self._observe: Observe | None = None
+        self._discount = 0.0  # seconds
+        self._may_kill = self._may_finish = False
+        self._others: list[int] = []
+        self._requests: list[ControlMessage] = []
+        self._was_stalled = False
+        link.attend(self._receive)
+
+    def report(self, result: AttemptResult, gpu_memory_held: int) -> None:
+        """The last message of this attempt."""
+        names = set(NodeResult.__dataclass_fields__) - {"attempt", "ranks", "gpu_memory_held"}
+        fields = {name: getattr(result, name) for name in names}
+        ranks = list(result.ranks.values())
+        self._link.send(NodeResult(self._number, ranks, gpu_memory_held=gpu_memory_held, **fields))
+
+    # --- what the leading keeper says
+
+    def _receive(self, message: Message) -> None:
+        """Called while events are awaited: it only notes what to do."""
+        if isinstance(message, Request):
+            self._requests.append(message.message)
+        if getattr(message, "attempt", None) != self._number:
+            return
+        match message:
+            case End():
+                self._agreed = message.ending
+            case Kill():
+                self._may_kill = True
+            case Finish():
+                self._may_finish = True
+            case Observe():
+                self._observe = message
+            case Discount():
+                self._discount += message.seconds
+            case AllRunning():
+                self._others = message.others
+
+    def _handle_events(self, seconds: float) -> None:
+        super()._handle_events(seconds)
+        requests, self._requests = self._requests, []
+        for request in requests:
+            self._handle_message(request)
+
+    def _answer(self) -> None:
+        """Where the ranks are, if that was asked."""
+        if (asked := self._observe) is not None:
+            self._observe = None
+            look = self._detector.observe_hang if asked.hang else self._detector.observe_failure
+            self._link.send(Observed(self._number, look(self._ranks, super()._handle_events)))
+
+    # --- while the ranks run
+
+    def _ending(self) -> Ending | None:
+        self._answer()
+        if self._agreed is None and (proposed := super()._ending()) is not self._proposed and proposed is not None:
+            self._proposed = proposed
+            self._link.send(Proposal(self._number, proposed))
+        return self._agreed
+
+    def _find_hang(self) -> None:
+        if self._discount:
+            self._detector.discount(self._discount)
+            self._discount = 0.0
+        if self._detector.due_in() <= 0:
+            stalled = self._detector.stalled(self._ranks)
+            message = Stalled(self._number, stalled, self._detector.is_stopped)
+            if stalled is not None or self._was_stalled:
+                self._link.send(message)
+            self._was_stalled = stalled is not None
+
+    def _other_ranks(self) -> list[int]:
+        return [*super()._other_ranks(), *self._others]
+
+    def _send_usage(self, _: Path, sample: UsageSample) -> None:
+        self._link.send(UsageTaken(self._number, sample))
+
+    # --- at the end
+
+    def _shut_down(self, ending: Ending) -> None:
+        if ending is Ending.DONE:
+            self._wait(EXIT_GRACE, self._agent_gone)
+        elif ending.is_stop:
+            self._stop_ranks(ending)
+        else:
+            self._await_kill()
+            self._kill_ranks(ending)
+        self._link.send(Quiet(self._number))
+        self._wait_for(lambda: self._may_finish)
+
+    def _await_kill(self) -> None:
+        """Report what is known of the cause, until the leading keeper has heard enough."""
+        reported: RanksEnded | None = None
+        while not self._may_kill:
+            self._answer()
+            known = self._cause_is_known()
+            if (known or self._ranks.all_ended()) and (now := RanksEnded(self._number, known)) != reported:
+                self._link.send(now)
+                reported = now
+            self._handle_events(_INTERVAL)
+
+    def _cause_is_known(self) -> bool:
+        """Of a failure on this node that needs no look at the others."""
+        cause = root_cause(self._ranks)
+        aborted = cause is not None and cause.signal == signal.SIGABRT and self._detector.is_aborted_by_gloo(cause)
+        return self._ranks.root_cause_is_known() and not aborted
+
+    def _kill_ranks(self, ending: Ending) -> None:
+        """All but the one that failed first, whose exit functions may still run."""
+        cause = root_cause(self._ranks) if ending is Ending.RANK_FAILED else None
+        self._ranks.kill_unfinished(spared=cause)
+        if cause is not None:
+            self._wait(FAILURE_GRACE, lambda: self._agent_gone() or self._ranks.all_explained())
+
+    def _wait_for(self, condition: Callable[[], bool]) -> None:
+        while not condition():
+            self._answer()
+            self._handle_events(_INTERVAL)
+
+    def _reap(self) -> None:
+        """Also called again and again while the last processes are killed, which takes a while at worst."""
+        super()._reap()
+        self._events.run_due()
+
+    def _final_ending(self, ending: Ending) -> Ending:
+        """Of the nodes' endings the leading keeper makes one."""
+        return ending

@@ -1,0 +1,235 @@
+"""The nodes of an allocation: whose keeper answers, whose is being started, and whose is lost."""
+
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from subprocess import Popen, TimeoutExpired
+from typing import IO
+
+from rekindle.contract.backoff import exponential_backoff
+from rekindle.keeper.cluster.channel import Channel
+from rekindle.keeper.cluster.listener import Listener
+from rekindle.keeper.cluster.messages import Beat, Heard, Hello, Leave, Message, Terminated, Versions, Welcome
+from rekindle.keeper.cluster.starters import Starter
+from rekindle.keeper.event_loop import EventLoop
+
+MAX_STARTS = 3  # in a row that fail
+START_TIMEOUT = 300.0  # seconds: a node imports torch from whatever disk it is on
+CLOSED_WAIT = 0.5  # seconds for a process whose connection has closed to end, so that its exit code is known
+_MIN_DELAY, _MAX_DELAY = 1.0, 10.0  # seconds between two starts that fail
+_CHECK_INTERVAL = 1.0
+_KILL_MARGIN = 10.0  # seconds that a node has at most to kill its ranks before others take their place
+_TAIL = 2000  # bytes
+
+
+def lease_of(host_timeout: float) -> float:
+    """Seconds after which a node that the leader does not hear kills its ranks; the leader gives it up later."""
+    return max(0.75 * host_timeout, host_timeout - _KILL_MARGIN)
+
+
+@dataclass(eq=False, slots=True)
+class Node:
+    """One keeper that answers, until it is lost."""
+
+    host: str
+    keeper: str
+    address: str
+    versions: Versions
+    channel: Channel
+    heard_at: float  # seconds of CLOCK_MONOTONIC, by the number of the heartbeat that was sent last
+    offset: float = float("inf")  # seconds to add to the node's CLOCK_MONOTONIC; too much by the way of a message
+    beats: Channel | None = None
+    lost: str | None = None  # how that was noticed
+    lost_at: float = float("inf")
+    terminated: bool = False  # it got SIGTERM
+    on_message: Callable[[Message], None] = field(default=lambda _: None)
+
+    def send(self, message: Message) -> None:
+        self.channel.send(message)
+
+    @property
+    def is_alive(self) -> bool:
+        return self.lost is None
+
+    def silent_for(self) -> float:
+        """Seconds since the latest heartbeat."""
+        return time.monotonic() - self.heard_at
+
+
+@dataclass(eq=False, slots=True)
+class _Host:
+    """One machine of the allocation."""
+
+    name: str
+    process: "Popen[bytes] | None" = None
+    output: IO[bytes] | None = None  # what the process has printed
+    node: Node | None = None
+    started_at: float = 0.0
+    failed: int = 0  # starts in a row
+    next_start: float = 0.0
+    error: str = ""  # why the latest start failed
+
+    @property
+    def has_given_up(self) -> bool:
+        return self.failed >= MAX_STARTS
+
+
+class Nodes:
+    """All machines of the allocation, in Slurm's order."""
+
+    def __init__(
+        self,
+        hosts: Sequence[str],
+        starter: Starter,
+        address: str,
+        secret: str,
+        events: EventLoop,
+        host_timeout: Callable[[], float],
+    ) -> None:
+        """``host_timeout``: seconds without a heartbeat after which a node counts as lost. Raises OSError."""
+        self._hosts = {host: _Host(host) for host in hosts}
+        self._starter, self._host_timeout = starter, host_timeout
+        self.latest_answer = time.monotonic()  # when a keeper was admitted last
+        self._listener = Listener(address, secret, events, self._greet)
+        self.port = self._listener.port
+        events.every(_CHECK_INTERVAL, self.check)
+
+    def answering(self) -> list[Node]:
+        """In the order of the allocation, without those that are about to leave."""
+        nodes = [host.node for host in self._hosts.values() if host.node is not None]
+        return [node for node in nodes if node.is_alive and not node.terminated]
+
+    def is_settled(self) -> bool:
+        """Every machine answers, or its keeper could not be started ``MAX_STARTS`` times in a row."""
+        return all((host.node is not None and host.node.is_alive) or host.has_given_up for host in self._hosts.values())
+
+    def start_errors(self) -> dict[str, str]:
+        """Why there is no keeper, by host."""
+        return {host.name: host.error for host in self._hosts.values() if host.node is None and host.error}
+
+    def retry(self) -> None:
+        """Try those again that could not be started."""
+        for host in self._hosts.values():
+            if host.has_given_up:
+                host.failed, host.next_start = 0, 0.0
+
+    def start_missing(self) -> None:
+        """Start a keeper wherever none answers and none is about to."""
+        for host in self._hosts.values():
+            if host.process is None and not host.has_given_up and time.monotonic() >= host.next_start:
+                self._start(host)
+
+    def check(self) -> None:
+        """Once a second: who is lost, and who has not started."""
+        for host in self._hosts.values():
+            node = host.node
+            if node is not None and node.silent_for() > self._host_timeout():
+                self._lose(node, f"nothing has been heard of it for {node.silent_for():.0f} seconds")
+            elif node is None and host.process is not None and time.monotonic() > host.started_at + START_TIMEOUT:
+                host.process.kill()
+            if node is not None and not node.is_alive and time.monotonic() > node.lost_at + CLOSED_WAIT:
+                self._end_lost(host)
+            if host.process is not None and host.process.poll() is not None:
+                self._end(host, host.process.returncode)
+
+    def close(self, *, is_over: bool) -> None:
+        """Let all keepers leave; nothing is left of those that can be reached."""
+        for node in self.answering():
+            node.send(Leave(is_over))
+        self._listener.close()
+        for host in self._hosts.values():
+            if host.process is not None:
+                _end_process(host.process, 20.0 if host.node is not None else 0.0)
+
+    def _start(self, host: _Host) -> None:
+        host.output = tempfile.TemporaryFile()  # noqa: SIM115  # open until the process has ended
+        host.started_at = time.monotonic()
+        try:
+            host.process = self._starter(host.name, host.output)
+        except OSError as error:
+            self._fail(host, str(error))
+
+    def _fail(self, host: _Host, error: str) -> None:
+        host.error, host.failed = error, host.failed + 1
+        host.next_start = time.monotonic() + exponential_backoff(host.failed, _MIN_DELAY, _MAX_DELAY)
+
+    def _end(self, host: _Host, code: int) -> None:
+        """The process that held a keeper has ended."""
+        host.process, last = None, _last_line(host.output)
+        if host.node is not None and host.node.is_alive:
+            self._lose(host.node, f"its keeper has ended with exit code {code}{last and f': {last}'}")
+        elif host.node is None:
+            self._fail(host, last or f"its keeper ended with exit code {code} before it had started")
+        if host.node is not None:
+            host.node = None
+
+    def _end_lost(self, host: _Host) -> None:
+        """What held the keeper of a lost node must end before another can be started there."""
+        if host.process is not None and host.process.poll() is None:
+            host.process.kill()
+
+    def _lose(self, node: Node, reason: str) -> None:
+        if node.lost is None:
+            node.lost, node.lost_at = reason, time.monotonic()
+            node.channel.close()
+            if node.beats is not None:
+                node.beats.close()
+
+    def _greet(self, channel: Channel, hello: Hello) -> None:
+        host = self._hosts.get(hello.host)
+        if host is None:
+            channel.close()
+        elif hello.beat:
+            self._attach_beats(host, channel, hello)
+        elif hello.versions is None or host.node is not None:
+            channel.close()  # only one keeper of a node
+        else:
+            self._admit(host, channel, hello, hello.versions)
+
+    def _admit(self, host: _Host, channel: Channel, hello: Hello, versions: Versions) -> None:
+        node = Node(host.name, hello.keeper, channel.peer, versions, channel, time.monotonic())
+        host.node, host.failed, host.error = node, 0, ""
+        self.latest_answer = time.monotonic()
+        channel.redirect(lambda message: self._receive(node, message), lambda reason: self._lose(node, reason))
+        channel.send(Welcome(lease_of(self._host_timeout())))
+
+    def _receive(self, node: Node, message: Message) -> None:
+        if isinstance(message, Terminated):
+            node.terminated = True
+        node.on_message(message)
+
+    def _attach_beats(self, host: _Host, channel: Channel, hello: Hello) -> None:
+        node = host.node
+        if node is None or not node.is_alive or node.keeper != hello.keeper:
+            channel.close()
+            return
+        if node.beats is not None:
+            node.beats.close()
+        node.beats = channel
+        channel.redirect(lambda message: self._hear(node, channel, message), lambda _: None)
+
+    def _hear(self, node: Node, channel: Channel, message: Message) -> None:
+        if isinstance(message, Beat) and node.is_alive:
+            now = time.monotonic()
+            node.heard_at, node.offset = now, min(node.offset, now - message.sent)
+            channel.send(Heard(message.number))
+
+
+def _last_line(output: IO[bytes] | None) -> str:
+    if output is None:
+        return ""
+    output.seek(0, 2)
+    output.seek(max(0, output.tell() - _TAIL))
+    lines = output.read().decode(errors="replace").strip().splitlines()
+    output.close()
+    return lines[-1] if lines else ""
+
+
+def _end_process(process: "Popen[bytes]", grace: float) -> None:
+    with suppress(TimeoutExpired):
+        process.wait(grace)
+        return
+    process.kill()
+    process.wait()

@@ -1,0 +1,77 @@
+"""Where the attempts of a job run: on this machine, or on the nodes of a cluster."""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Protocol
+
+from rekindle.contract.job import JobSpec, RunIntent
+from rekindle.contract.run_dir.paths import RunDir
+from rekindle.keeper.attempt import Attempt, AttemptPlan
+from rekindle.keeper.attempt_result import AttemptResult, Ending
+from rekindle.keeper.buffered_journal import BufferedJournal
+from rekindle.keeper.event_loop import EventLoop, Events
+from rekindle.keeper.observers.usage import GpuMemory
+from rekindle.keeper.ranks.processes import kill_all, orphans_of, reap_children
+from rekindle.keeper.torchrun.launcher import AgentLauncher
+
+RequestedStop = Callable[[Events], Ending | None]
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """What the next attempt runs on."""
+
+    size: int  # ranks
+    devices: list[str] = field(default_factory=list)  # slots of this machine
+    gpus: list[str] = field(default_factory=list)  # of this machine, as in CUDA_VISIBLE_DEVICES
+    hosts: list[str] = field(default_factory=list)  # of a cluster, in the order of the nodes
+
+
+class Runner(Protocol):
+    """Runs one attempt after another."""
+
+    def begin(self) -> None:
+        """Before anything else: end what an earlier keeper has left."""
+
+    def find_world(self, requested_stop: RequestedStop) -> World | None:
+        """For the next attempt; None where a stop was requested before there was one."""
+
+    def run(self, plan: AttemptPlan, journal: BufferedJournal) -> AttemptResult:
+        """The attempt, from its start until no process of it is left."""
+
+    def close(self, *, is_over: bool) -> None:
+        """After the last attempt; ``is_over``: the job has ended, and no other keeper follows."""
+
+
+MakeRunner = Callable[[RunDir, JobSpec, RunIntent, EventLoop], Runner]
+
+
+class LocalRunner:
+    """On this machine, in processes below the keeper's own."""
+
+    def __init__(self, run_dir: RunDir, spec: JobSpec, intent: RunIntent, events: EventLoop) -> None:
+        size = len(intent.devices) // spec.devices_per_rank
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES", "") if spec.device_kind == "cuda" else ""
+        gpus = [name for name in visible.split(",") if name]  # the job's own, as the server has named them
+        self._world = World(size, intent.devices, gpus)
+        self._run_dir, self._events = run_dir, events
+        self._launcher = AgentLauncher(run_dir, spec.launch, size, events.close)
+
+    def begin(self) -> None:
+        kill_all(partial(orphans_of, self._run_dir.root), reap_children)
+        self._gpu_memory = GpuMemory(self._world.gpus)
+
+    def find_world(self, requested_stop: RequestedStop) -> World | None:
+        del requested_stop  # nothing is to be waited for
+        return self._world
+
+    def run(self, plan: AttemptPlan, journal: BufferedJournal) -> AttemptResult:
+        result = Attempt(plan, self._run_dir, journal, self._events, self._launcher).run()
+        result.gpu_memory_held = self._gpu_memory.wait_released()
+        return result
+
+    def close(self, *, is_over: bool) -> None:
+        del is_over
+        self._launcher.discard()
