@@ -5,6 +5,7 @@ these end with the test.
 """
 
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -12,8 +13,8 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 
-_NEEDS = "network namespaces need root and the commands unshare, nsenter and ip"
-can_make_hosts = os.geteuid() == 0 and all(map(shutil.which, ("unshare", "nsenter", "ip")))
+_NEEDS = "network namespaces need root and the commands unshare, nsenter, ip and ss"
+can_make_hosts = os.geteuid() == 0 and all(map(shutil.which, ("unshare", "nsenter", "ip", "ss")))
 needs_hosts = pytest.mark.skipif(not can_make_hosts, reason=_NEEDS)
 
 
@@ -32,6 +33,14 @@ class Namespace:
     def command(self, *words: object) -> list[str]:
         """What runs ``words`` there."""
         return ["nsenter", "-t", str(self.pid), "--net", "--uts", "--", *map(str, words)]
+
+    def listeners(self) -> list[tuple[str, int, str]]:
+        """Address, port and process name of all that listens there."""
+        listing = subprocess.run(
+            self.command("ss", "-tnlpH"), capture_output=True, text=True, check=True, timeout=60
+        ).stdout
+        found = re.findall(r'^LISTEN +\d+ +\d+ +(\S+):(\d+) .*?(?:"([^"]*)".*)?$', listing, re.MULTILINE)
+        return [(address, int(port), name) for address, port, name in found]
 
     def run(self, *words: object) -> None:
         subprocess.run(self.command(*words), check=True, timeout=60)

@@ -26,7 +26,6 @@ def test_nodes_are_a_range_and_each_gets_processors_for_its_ranks() -> None:
     assert {
         "--job-name=rekindle-abcdefghij-3",
         "--nodes=1-2",
-        "--ntasks-per-node=1",
         "--cpus-per-task=4",
         "--no-kill",
         "--requeue",

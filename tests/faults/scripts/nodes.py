@@ -1,11 +1,11 @@
 """Ranks on several nodes that use torch's collectives in every usual way, and print what came out.
 
-``wait``: then they pass objects round until the file ``stop`` is there.
+Then they pass objects round until the file ``stop`` is there. While the file ``late`` is there, all ranks but 0 wait
+before they join.
 """
 
 import os
 import socket
-import sys
 import time
 from pathlib import Path
 
@@ -58,12 +58,14 @@ def main() -> None:
     names = ("LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE", "MASTER_ADDR")
     print("place", *(os.environ[name] for name in names), flush=True)
     print("torch in", [name for name in os.environ if name.startswith("TORCH_ELASTIC")], flush=True)
+    while os.environ["RANK"] != "0" and STOP.with_name("late").exists():
+        time.sleep(0.02)
     dist.init_process_group("gloo")
     rank, world_size = dist.get_rank(), dist.get_world_size()
     use_groups(rank, world_size)
     use_own_store(rank, world_size)
     train()
-    step, stopped = 0, "wait" not in sys.argv
+    step, stopped = 0, False
     while not stopped:
         objects = [None] * world_size
         dist.all_gather_object(objects, STOP.exists())

@@ -66,7 +66,7 @@ class OwnerServer(socketserver.ThreadingTCPServer):
     request_queue_size = 1024
 
     def __init__(self, address: Address, secret: str) -> None:
-        self.secret = secret
+        self.host, self.secret = address[0], secret
         super().__init__(address, _Question)
 
 
@@ -79,7 +79,7 @@ class _Question(socketserver.StreamRequestHandler):
             question = _verified(self.server.secret, self.rfile.readline(_MAX_LINE))
             if question is not None:
                 _, port, remote_host, remote_port = json.loads(question)
-                uid = uid_of((self.server.server_address[0], port), (remote_host, remote_port))
+                uid = uid_of((self.server.host, port), (remote_host, remote_port))
                 self.wfile.write(_signed(self.server.secret, json.dumps(uid), question))
 
 

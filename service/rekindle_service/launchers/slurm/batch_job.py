@@ -42,13 +42,15 @@ def extra_error(option: str) -> str | None:
 
 
 def sbatch_options(spec: JobSpec, name: str, run_dir: RunDir, launch: LaunchDir) -> list[str]:
-    """Everything but the script. The job's own come last, and only those that the keepers do not rely on."""
+    """Everything but the script. The job's own come last, and only those that the keepers do not rely on.
+
+    No number of tasks: with ``--ntasks-per-node=1`` Slurm 22.05 gives the fewest nodes of a range, without it the most.
+    """
     slurm = spec.slurm or SlurmOptions()
     nodes = f"{spec.min_nodes}-{spec.nodes}" if spec.min_nodes != spec.nodes else str(spec.nodes)
     return [
         f"--job-name={name}",
         f"--nodes={nodes}",
-        "--ntasks-per-node=1",
         *_resources(spec, slurm),
         "--no-kill",
         "--requeue",
