@@ -186,7 +186,7 @@ def options() -> str:
     defaults = {
         name: schemas["JobCreate"]["properties"][name].get("default")
         for name in common
-        if name not in ("name", "code", "python", "ranks", "snapshot")
+        if name not in ("name", "code", "python", "ranks", "nodes", "slurm", "snapshot")
     }
     return (
         "/** Options of a job with their defaults, by `make generate` from the OpenAPI document: do not edit. */\n"

@@ -72,12 +72,13 @@ def with_arguments(attempt: AttemptPublic, job: Job, run_dir: RunDir) -> Attempt
 def ranks_public(job: Job, run_dir: RunDir, attempt: AttemptInfo) -> list[RankPublic]:
     """Every rank of an attempt; none is running where the job holds no slots."""
     ended = job.state not in HOLDING_SLOTS
-    rows = read_ranks(run_dir, attempt, over=ended)
+    remote = job.spec.is_cluster
+    rows = read_ranks(run_dir, attempt, over=ended, remote=remote)
     sample = None if ended else latest_usage(run_dir.root, run_dir.attempt(attempt.number).usage)
     if sample is None or time.time() - sample.at >= _MAX_USAGE_AGE:
         return [RankPublic(**asdict(row)) for row in rows]
     each = job.spec.devices_per_rank
-    usage = {row.rank: usage_public(sample, row.rank, each) for row in rows if row.process_state is not None}
+    usage = {row.rank: usage_public(sample, row.rank, each) for row in rows if remote or row.process_state is not None}
     return [RankPublic(**asdict(row), usage=usage.get(row.rank)) for row in rows]
 
 

@@ -305,12 +305,12 @@ def status_line(job: Job) -> str:
     """What is happening to the job now, in addition to its state."""
     match job["state"]:
         case "queued" if job["intent"] == "hold":
-            return "held: `rekindle resume` continues it"
+            return join(["held: `rekindle resume` continues it", sanitize_line(job["notice"] or "")])
         case "queued":
             position = "" if job["queue_position"] is None else f"position {job['queue_position']} in the queue"
             waits = "" if job["waiting_for"] is None else f"waits for {sanitize_line(job['waiting_for'])}"
             return join([position, waits])
-        case "starting" if job["waiting_for"] is not None:
+        case "starting" | "running" if job["waiting_for"] is not None:
             return sanitize_line(job["waiting_for"])
         case "recovering":
             why = "" if job["outcome"] is None else outcome(job["outcome"])

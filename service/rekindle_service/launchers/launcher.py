@@ -12,7 +12,7 @@ class LauncherReport:
     """What a launcher knows of a job apart from whether its keeper runs."""
 
     waiting_for: str | None = None  # why the keeper has not started yet, in plain words
-    suspended: bool = False  # its keeper had started, and does not run now: Slurm has queued it again or stopped it
+    queued_again: bool = False  # its keeper had started, and does not run now
     withdrawn: str | None = None  # a person has ended the keeper there: it must not be launched again unasked
     columns: dict[str, Any] | None = None  # ``slurm`` of the job's row
 

@@ -72,12 +72,16 @@ def rank_numbers(run_dir: RunDir, attempt: AttemptInfo) -> list[int]:
     return sorted({*found, *range(attempt.world_size), *attempt.processes})
 
 
-def read_ranks(run_dir: RunDir, attempt: AttemptInfo, *, over: bool) -> list[RankRow]:
-    """Every rank of the attempt. ``over``: none of its processes runs any more, whatever a rank last wrote."""
+def read_ranks(run_dir: RunDir, attempt: AttemptInfo, *, over: bool, remote: bool = False) -> list[RankRow]:
+    """Every rank of the attempt. ``over``: none of its processes runs any more, whatever a rank last wrote.
+
+    ``remote``: they run on other machines, so that the journal alone says whether one has ended.
+    """
     attempt_dir = run_dir.attempt(attempt.number)
-    keeper = None if over or attempt.ended_at is not None else lock_holder(run_dir.keeper_lock)
+    keeper = None if over or remote or attempt.ended_at is not None else lock_holder(run_dir.keeper_lock)
     pids = None if keeper is None else pids_in_namespace(keeper)
-    return [_read_rank(run_dir.root, attempt_dir, attempt, rank, over, pids) for rank in rank_numbers(run_dir, attempt)]
+    numbers = rank_numbers(run_dir, attempt)
+    return [_read_rank(run_dir.root, attempt_dir, attempt, rank, over, remote, pids) for rank in numbers]
 
 
 def read_rank_zero_status(run_dir: RunDir, attempt: int) -> RankStatus | None:
@@ -85,7 +89,13 @@ def read_rank_zero_status(run_dir: RunDir, attempt: int) -> RankStatus | None:
 
 
 def _read_rank(
-    root: Path, attempt_dir: AttemptDir, attempt: AttemptInfo, rank: int, over: bool, pids: Mapping[int, int] | None
+    root: Path,
+    attempt_dir: AttemptDir,
+    attempt: AttemptInfo,
+    rank: int,
+    over: bool,
+    remote: bool,
+    pids: Mapping[int, int] | None,
 ) -> RankRow:
     """``pids``: those of this machine by those of the job's sandbox, where it has one."""
     rank_dir = attempt_dir.rank(rank)
@@ -95,7 +105,9 @@ def _read_rank(
     known = _known_of(status, process)
     if pids is not None and known["pid"] is not None:
         known["pid"] = pids.get(known["pid"])
-    alive = not over and attempt.ended_at is None and _is_alive(status or process, known["pid"], attempt.boot_id)
+    alive = not over and attempt.ended_at is None
+    if alive and not remote:
+        alive = _is_alive(status or process, known["pid"], attempt.boot_id)
     exit_code = None if exited is None else exited.exit_code
     return RankRow(
         rank=rank,
@@ -104,7 +116,7 @@ def _read_rank(
         signal=None if exited is None else exited.signal,
         steps_per_second=status.steps_per_second if status and alive else None,
         device=status.device if status else _devices_of(rank, attempt),
-        process_state=process_state(known["pid"]) if alive and known["pid"] is not None else None,
+        process_state=process_state(known["pid"]) if alive and not remote and known["pid"] is not None else None,
         heartbeat_age=_heartbeat_age(root, rank_dir, status) if alive else None,
         straggler=attempt.stragglers.get(rank) if alive else None,
         last_line=_last_line(root, rank_dir),

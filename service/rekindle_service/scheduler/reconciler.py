@@ -177,7 +177,7 @@ class Reconciler:
 
     def _show_report(self, job: Job, report: LauncherReport) -> Job:
         """What the launcher knows, on the row."""
-        if report.suspended and job.state is JobState.RUNNING:
+        if report.queued_again and job.state is JobState.RUNNING:
             reason = report.waiting_for or "its keeper does not run now"
             job = self._store.transition(job.id, JobState.RECOVERING, expected={job.state}, reason=reason) or job
         shown = {"waiting_for": report.waiting_for, "slurm": report.columns} if job.spec.is_cluster else {}

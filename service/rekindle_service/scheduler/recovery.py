@@ -24,7 +24,7 @@ from rekindle_service.jobs.submission_record import SubmissionRecord, confirm_ru
 from rekindle_service.jobs.submitter import new_job
 from rekindle_service.store import Store
 from rekindle_service.store.recovery_store import KnownJob
-from rekindle_service.store.tables import Job
+from rekindle_service.store.tables import Job, launch_column
 
 _log = structlog.get_logger(__name__)
 
@@ -143,6 +143,7 @@ def rebuilt_job(run_dir: RunDir) -> Job | None:
         job.state = JobState.STARTING
         job.intent, job.run, job.devices = intent.intent, intent.run, intent.devices
         job.max_failures, job.started_at = intent.max_failures, job.created_at
+        job.launch_number, job.slurm = intent.launch, launch_column(spec)
     return job
 
 

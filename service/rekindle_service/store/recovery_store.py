@@ -9,7 +9,7 @@ from rekindle.contract.job import RunIntent
 from rekindle.contract.states import JobIntent, JobState
 from rekindle_service.store.database import Database
 from rekindle_service.store.mutations import by_key, last_value, next_value, record
-from rekindle_service.store.tables import Attempt, Counter, Event, Experiment, Job
+from rekindle_service.store.tables import Attempt, Counter, Event, Experiment, Job, launch_column
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +79,7 @@ class RecoveryStore:
             session.execute(delete(Attempt).where(col(Attempt.job_id) == job_id))
             job.state, job.intent, job.run = JobState.STARTING, intent.intent, intent.run
             job.devices, job.max_failures = intent.devices, intent.max_failures
+            job.launch_number, job.slurm = intent.launch, launch_column(job.spec)
             job.journal_offset = job.attempt = job.restarts = 0
             job.outcome = job.ended_at = job.next_try_at = job.queue_position = job.waiting_for = None
             job.started_at, job.notice = job.started_at or job.created_at, reason

@@ -33,6 +33,16 @@ class SpecColumn(TypeDecorator[JobSpec]):
         return JSON().coerce_compared_value(op, value)
 
 
+def launch_column(spec: JobSpec) -> dict[str, Any] | None:
+    """``Job.slurm`` of a launch of which nothing is known yet; None for a job on this machine.
+
+    ``stopped``: this server has cancelled the Slurm job. The other keys are those of ``SlurmPublic`` of the API.
+    """
+    if not spec.is_cluster:
+        return None
+    return {"job_id": None, "state": None, "reason": None, "hosts": [], "stopped": False}
+
+
 class Job(SQLModel, table=True):
     """One job: what was requested, where it is, and how far it has come."""
 
@@ -60,7 +70,7 @@ class Job(SQLModel, table=True):
     run: int = 0  # times that it was sent off from the queue
     devices: list[str] = Field(default_factory=list, sa_type=JSON)  # slots held now, one per rank
     launch_number: int = 0  # of the latest Slurm job of this job; 0 on this machine
-    slurm: dict[str, Any] | None = Field(default=None, sa_type=JSON)  # ``SlurmColumn`` of that Slurm job
+    slurm: dict[str, Any] | None = Field(default=None, sa_type=JSON)  # see ``launch_column``
     queue_position: int | None = None  # 1 = next; None beyond the first 200 and when it does not wait for slots
     waiting_for: str | None = None
     rewind: dict[str, int] = Field(default_factory=dict, sa_type=JSON)  # step to go back to, and the run that does it

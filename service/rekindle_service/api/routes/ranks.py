@@ -5,7 +5,7 @@ import random
 from fastapi import APIRouter
 
 from rekindle.contract.chaos import RANK_FAULTS, Fault
-from rekindle.contract.run_dir.control import ControlMessage, MessageType, notify
+from rekindle.contract.run_dir.control import ControlMessage, MessageType, notify, post_request
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.contract.run_dir.rank_records import RankState
 from rekindle.contract.safe_open import stat_beneath
@@ -24,6 +24,7 @@ from rekindle_service.store.tables import Job
 router = APIRouter(tags=["ranks"])
 
 _STACK_TIMEOUT = 3.0  # seconds
+_CLUSTER_SECONDS = 3.0  # more on Slurm, where the leading keeper looks for requests once a second
 
 
 @router.get("/jobs/{job_id}/ranks")
@@ -51,11 +52,12 @@ def read_stack(job: JobDep, run_dir: RunDirDep, attempt: AttemptDep, rank: RankD
     before = stat_beneath(run_dir.root, path)
     if before is None:
         raise _no_stack(f"rank {rank} of job {job.id} has not started its script yet")
-    notify(run_dir, ControlMessage(MessageType.STACK, attempt.number, rank))
-    stack = wait_for_stack(run_dir.root, path, before.st_size, _STACK_TIMEOUT)
+    _send(job, run_dir, ControlMessage(MessageType.STACK, attempt.number, rank))
+    seconds = _STACK_TIMEOUT + (_CLUSTER_SECONDS if job.spec.is_cluster else 0.0)
+    stack = wait_for_stack(run_dir.root, path, before.st_size, seconds)
     if stack is None:
         raise _no_stack(
-            f"rank {rank} of job {job.id} wrote no stack within {_STACK_TIMEOUT:g} s: the process is stopped, or its "
+            f"rank {rank} of job {job.id} wrote no stack within {seconds:g} s: the process is stopped, or its "
             "keeper is gone; GET …/ranks shows its state"
         )
     return StackPublic(attempt=attempt.number, rank=rank, stack=stack)
@@ -76,8 +78,16 @@ def inject_fault(job: JobDep, run_dir: RunDirDep, body: ChaosRequest) -> ChaosPu
     if body.fault is Fault.CORRUPT_SNAPSHOT and not read_snapshots(run_dir.root, run_dir.snapshots):
         raise ProblemError(409, "no-snapshot", f"job {job.id} has no snapshot to corrupt yet")
     rank = _target_rank(job, run_dir, body.rank) if body.fault in RANK_FAULTS else None
-    notify(run_dir, ControlMessage(MessageType.CHAOS, job.attempt, rank, fault=body.fault))
+    _send(job, run_dir, ControlMessage(MessageType.CHAOS, job.attempt, rank, fault=body.fault))
     return ChaosPublic(attempt=job.attempt, fault=body.fault, rank=rank)
+
+
+def _send(job: Job, run_dir: RunDir, message: ControlMessage) -> None:
+    """To the keeper, which on Slurm is on another machine."""
+    if job.spec.is_cluster:
+        post_request(run_dir, message)
+    else:
+        notify(run_dir, message)
 
 
 def _target_rank(job: Job, run_dir: RunDir, requested: int | None) -> int:

@@ -136,7 +136,7 @@ SlurmWord = Annotated[str, StringConstraints(min_length=1, max_length=200), Afte
 class SlurmRequest(_Request):
     """What `sbatch` gets for a job on Slurm. With an empty object the job runs there with Slurm's defaults.
 
-    `time` limits one allocation, as `sbatch --time` takes it: at its end the job is drained and goes on in the next
+    `time` limits one allocation, as `sbatch --time` takes it: at its end the job is drained and continues in the next
     one. `extra`: further options of `sbatch`, such as `--mem=32G`; those that rekindle sets itself are refused.
     """
 

@@ -35,7 +35,7 @@ CONTINUE_HELP = "Begin with the files and snapshots of this job, which must have
 EXCLUDE_HELP = "Do not copy what matches, as in a .gitignore. Repeatable; .rekindleignore has such lines, too."
 NODES_HELP = "Machines of a job on Slurm; MIN:MAX makes it elastic. (default: 1)"
 SLURM_HELP = "Run on Slurm, on one node too; the options below imply it."
-SLURM_TIME_HELP = "Limit of one allocation, as sbatch takes it; the job goes on in the next one."
+SLURM_TIME_HELP = "Limit of one allocation, as sbatch takes it; the job continues in the next one."
 SLURM_EXTRA_HELP = "Another option of sbatch, as in --slurm-extra=--mem=32G. Repeatable."
 KEEP_LINKS_HELP = "Keep links that lead out of the code, such as those to data."
 

@@ -31,9 +31,9 @@ class LaunchFiles:
         launch = run_dir.launch(job.launch_number)
         launch.root.mkdir(mode=0o700, parents=True, exist_ok=True)
         variables = self.environment(job, os.environ)
-        write_json(launch.environment, variables)
+        write_json(launch.environment, variables, durable=False)
         script = batch_script(job.spec.python, self.worker_path, run_dir, job.launch_number, os.environ)
-        atomic_write(launch.script, script.encode())
+        atomic_write(launch.script, script.encode(), durable=False)
         return sbatch_options(job.spec, job_name(job.id, job.launch_number), run_dir, launch), launch.script
 
     def environment(self, job: Job, inherited: Mapping[str, str]) -> dict[str, str]:

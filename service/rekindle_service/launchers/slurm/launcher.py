@@ -14,10 +14,10 @@ from rekindle_service.launchers.launcher import LauncherReport
 from rekindle_service.launchers.slurm.beats import Beats
 from rekindle_service.launchers.slurm.commands import RefusedError
 from rekindle_service.launchers.slurm.launch_files import LaunchFiles
-from rekindle_service.launchers.slurm.poller import SlurmPoller
+from rekindle_service.launchers.slurm.poller import Listing, SlurmPoller
 from rekindle_service.launchers.slurm.queue_listing import SlurmJob, Stage, job_name
 from rekindle_service.launchers.slurm.reasons import ending_words, waiting_words
-from rekindle_service.store.tables import Job
+from rekindle_service.store.tables import Job, launch_column
 
 _SILENCE = 15.0  # seconds beyond ``host_timeout`` after which a leading keeper counts as lost
 _COMPLETING_SILENCE = 15.0  # seconds after which one whose Slurm job is being cleaned up counts as ended
@@ -141,9 +141,10 @@ class SlurmLauncher:
     # --- what is known of it
 
     def report(self, job: Job) -> LauncherReport:
-        if job.slurm is None:
-            return LauncherReport()
         listing, found = self._poller.listing, self._poller.listing.jobs.get(_name(job))
+        if job.slurm is None:
+            columns = launch_column(job.spec) or {}
+            return LauncherReport() if listing.problem is None else self._unknown(job, columns, listing)
         columns = dict(job.slurm)
         submission = self._poller.submission(_name(job))
         if submission is not None and submission.slurm_id is not None:
@@ -151,7 +152,7 @@ class SlurmLauncher:
         if (refusal := self._refusal(job)) is not None:
             return LauncherReport(f"Slurm: {refusal}", columns={**columns, "state": None, "reason": str(refusal)})
         if listing.problem is not None:
-            return self._unknown(job, columns, listing.problem, listing.problem_since)
+            return self._unknown(job, columns, listing)
         if found is None:
             waiting = "Slurm to take the job" if columns.get("job_id") is None else None
             return LauncherReport(waiting, columns=columns)
@@ -167,21 +168,21 @@ class SlurmLauncher:
         if found.state == "CANCELLED" and not self._was_stopped(job, found):
             withdrawn = f"Slurm job {found.id} was cancelled in Slurm: resume the job to let it continue"
         return LauncherReport(
-            words if waits else None, waits and self._is_suspended(job, found), withdrawn, columns=columns
+            words if waits else None, found.stage is Stage.WAITING and self._was_queued_again(job), withdrawn, columns
         )
 
-    def _is_suspended(self, job: Job, found: SlurmJob) -> bool:
+    def _was_queued_again(self, job: Job) -> bool:
         """The listing may be older than the start of the keeper."""
         written_at = self._beats.written_at(self._home.run_dir(job.id), job.launch_number)
-        had_started = found.stage is Stage.STOPPED or self._had_started(job)
-        return had_started and self._poller.listing.asked_at >= written_at
+        return self._had_started(job) and self._poller.listing.asked_at >= written_at
 
-    def _unknown(self, job: Job, columns: Mapping[str, Any], problem: str, since: float) -> LauncherReport:
-        at = datetime.fromtimestamp(since, UTC)
+    def _unknown(self, job: Job, columns: Mapping[str, Any], listing: Listing) -> LauncherReport:
+        at, problem = datetime.fromtimestamp(listing.problem_since, UTC), listing.problem
         subject = "what became of the job" if columns.get("job_id") is None else f"Slurm job {columns['job_id']}"
         words = f"Slurm has not answered since {at:%H:%M} UTC ({problem}): the state of {subject} is unknown"
         waiting = None if self._had_started(job) else words
-        return LauncherReport(waiting, columns={**columns, "state": "UNKNOWN", "reason": words})
+        shown = None if job.slurm is None else {**columns, "state": "UNKNOWN", "reason": words}
+        return LauncherReport(waiting, columns=shown)
 
     def _was_stopped(self, job: Job, found: SlurmJob) -> bool:
         known = self._known.get(job.id)
@@ -238,7 +239,7 @@ class SlurmLauncher:
         self.stop(job)
         counts = replace(known.counts, journal_offset=job.journal_offset, counted=False)
         self._known[job.id] = replace(known, counts=counts)
-        row = self._record(job.id, launch_number=self._next_launch(job), slurm=_column())
+        row = self._record(job.id, launch_number=self._next_launch(job), slurm=launch_column(job.spec))
         if row is None:
             return
         try:
@@ -272,7 +273,3 @@ class SlurmLauncher:
 
 def _name(job: Job) -> str:
     return job_name(job.id, job.launch_number)
-
-
-def _column() -> dict[str, Any]:
-    return {"job_id": None, "state": None, "reason": None, "hosts": [], "stopped": False}

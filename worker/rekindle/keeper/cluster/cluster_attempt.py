@@ -89,7 +89,6 @@ class ClusterAttempt:
         self._secret = secrets.token_hex(32)
         self._parts = [_Part(node, number) for number, node in enumerate(nodes)]
         self._per_node = plan.world_size // len(nodes)
-        self._secret = secrets.token_hex(32)
         self._usage = ClusterUsage(self._dir.usage)
         self._stop: Ending | None = None
         self._running_since = float("inf")  # seconds of CLOCK_MONOTONIC

@@ -22,9 +22,17 @@ const FIGURES = /** @type {[string, (job: Job) => string][]} */ ([
   ["Ranks", ranksText],
   ["Restarts", (job) => count(job.restarts)],
   ["Latest snapshot", (job) => (job.snapshot_step === null ? NONE : `step ${count(job.snapshot_step)}`)],
+  ["Slurm", slurmText],
   ["Goodput", (job) => (job.goodput === null && job.restarts ? "not known" : percent(job.goodput))],
   ["Running for", (job) => duration(job.started_at ? secondsBetween(job.started_at, job.ended_at) : null)],
 ]);
+
+/** "job 17 on n1, n2"; empty for a job on this machine. @param {Job} job */
+function slurmText({ slurm }) {
+  if (!slurm) return "";
+  const hosts = slurm.hosts?.length ? ` on ${slurm.hosts.join(", ")}` : "";
+  return slurm.job_id ? `job ${slurm.job_id}${hosts}${slurm.state === "UNKNOWN" ? " (state unknown)" : ""}` : NONE;
+}
 
 const state = badge("queued");
 const bar = progressBar("training progress");
@@ -54,7 +62,10 @@ export function showHeader(job) {
 
 /** Some of them change with time alone. @param {Job} job */
 function showFigures(job) {
-  FIGURES.forEach(([, text], index) => setText(values[index], text(job)));
+  FIGURES.forEach(([, text], index) => {
+    setText(values[index], text(job));
+    if (values[index].parentElement) values[index].parentElement.hidden = text(job) === "";
+  });
   showBanner(job);
   setText(byId("notice"), job.notice ?? "");
   byId("notice").hidden = !job.notice;
@@ -81,7 +92,10 @@ function showBanner(job) {
  */
 function bannerTexts(job) {
   const reason = job.outcome && job.outcome.class !== "success" ? job.outcome.message : "";
-  if (job.state === "recovering") return [`Recovering${retryText(job.next_try_at)}`, reason];
+  if (job.state === "recovering") return [`Recovering${job.waiting_for ? "" : retryText(job.next_try_at)}`, job.waiting_for ?? reason];
+  if (job.state === "starting" && job.waiting_for) return ["Starting", job.waiting_for];
+  if (job.state === "running" && job.waiting_for) return ["Stopped by Slurm", job.waiting_for];
+  if (job.state === "running" && job.slurm?.state === "UNKNOWN") return ["Slurm does not answer", job.slurm.reason ?? ""];
   if (job.state === "failed") return ["Failed", reason];
   if (job.state === "cancelled") return ["Cancelled", reason];
   if (isHeld(job)) return ["On hold", "The job does not start until you release it."];

@@ -49,6 +49,7 @@ export class Ranks {
     const maxStep = Math.max(...ranks.map(({ step }) => step ?? 0));
     if (!this.#grid.hidden) this.#tiles.show(ranks.map((rank) => ({ rank, behind: maxStep - (rank.step ?? maxStep) })));
     this.#showColumn(".use", ranks.some(({ usage }) => usage));
+    this.#showColumn(".host", new Set(ranks.map(({ host }) => host).filter(Boolean)).size > 1);
     this.#showColumn(".device", ranks.some(({ device }) => device !== "cpu"));
     setText(byId("ranks-summary"), summary(ranks));
     byId("ranks-empty").hidden = ranks.length > 0;
@@ -81,6 +82,7 @@ const FIGURES = [
   ["number", ({ step, steps }) => outOf(step, steps)],
   ["number minor", ({ epoch }) => count(epoch)],
   ["number minor", (rank) => (rank.state === "running" ? speed(rank.steps_per_second) : NONE)],
+  ["minor host", ({ host }) => host ?? NONE],
   ["minor device", ({ device }) => device ?? NONE],
   ["number minor use", ({ usage }) => (usage ? utilizationText(usage.cpu_percent, usage.devices.at(0)?.utilization_percent ?? null) : NONE)],
   ["number minor use", ({ usage }) => [usage?.rss_bytes, ...(usage?.devices.slice(0, 1) ?? []).map((gpu) => gpu.memory_used_bytes)].map(bytes).join(" + ")],

@@ -26,10 +26,20 @@ export function requestOf(job) {
     code: git ? compact({ git, ref: commit ?? ref }) : path ? { path } : bundle ? { bundle } : null,
     python: job.python,
     ranks: min === max ? max : { min, max },
+    ...slurmRequest(job),
     ...changedOptions(job),
     env: names.length ? Object.fromEntries(names.map((name) => [name, HIDDEN])) : null,
     snapshot: Object.keys(snapshot).length ? snapshot : null,
   });
+}
+
+/** Several nodes alone are a request for Slurm. @param {Job} job */
+function slurmRequest({ nodes: { min, max }, slurm }) {
+  if (slurm === null) return {};
+  const { partition, account, qos, time, constraint, extra } = slurm;
+  const options = compact({ partition, account, qos, time, constraint, extra: extra?.length ? extra : null });
+  const nodes = min === max ? max : { min, max };
+  return { nodes: max === 1 ? null : nodes, slurm: max > 1 && !Object.keys(options).length ? null : options };
 }
 
 /** Null for an option that has its default. @param {Job} job */
@@ -60,8 +70,11 @@ export function asCommand(body) {
 /** Fields of a request that have no option of their own name. */
 const OTHER_FIELDS = new Set([
   ...["args", "script", "module", "recipe", "code", "env", "after", "ranks", "snapshot", "auto", "warm"],
-  ...["on_restart", "continue_from", "exclude", "gitignore", "keep_links", "watch"],
+  ...["on_restart", "continue_from", "exclude", "gitignore", "keep_links", "watch", "nodes", "slurm"],
 ]);
+
+/** @param {number | {min: number, max: number} | undefined} range */
+const rangeText = (range) => (typeof range === "object" ? `${range.min}:${range.max}` : range);
 
 /** @param {Body} body @returns {string[][]} each option with its value */
 function optionsOf(body) {
@@ -71,7 +84,13 @@ function optionsOf(body) {
     code: code.path,
     git: code.git,
     ref: code.ref,
-    ranks: typeof ranks === "object" ? `${ranks.min}:${ranks.max}` : ranks,
+    ranks: rangeText(ranks),
+    nodes: rangeText(body.nodes),
+    partition: body.slurm?.partition,
+    account: body.slurm?.account,
+    qos: body.slurm?.qos,
+    "slurm-time": body.slurm?.time,
+    constraint: body.slurm?.constraint,
     device,
     python,
     continue: body.continue_from,
@@ -85,9 +104,10 @@ function optionsOf(body) {
     ...after.map((/** @type {string} */ id) => ["--after", id]),
     ...watch.map((/** @type {string} */ path) => ["--watch", path]),
     ...exclude.map((/** @type {string} */ pattern) => ["--exclude", pattern]),
+    ...(body.slurm?.extra ?? []).map((/** @type {string} */ each) => ["--slurm-extra", each]),
   ];
   const set = options.filter(([, value]) => value !== undefined).map(([option, value]) => [option, String(value)]);
-  const flags = { "--every-auto": snapshot.auto, "--cold": warm === false, "--gitignore": body.gitignore, "--keep-links": body.keep_links };
+  const flags = { "--every-auto": snapshot.auto, "--cold": warm === false, "--gitignore": body.gitignore, "--keep-links": body.keep_links, "--slurm": body.slurm && !Object.keys(body.slurm).length };
   return [...set, ...Object.entries(flags).filter(([, on]) => on).map(([flag]) => [flag])];
 }
 

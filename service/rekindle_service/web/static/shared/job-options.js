@@ -17,7 +17,5 @@ export const JOB_OPTIONS = {
   "continue_from": null,
   "exclude": [],
   "gitignore": false,
-  "keep_links": false,
-  "nodes": null,
-  "slurm": null
+  "keep_links": false
 };

@@ -11,7 +11,7 @@ import { JOB_OPTIONS } from "./job-options.js";
 const SHORT_DIGEST = 12;
 const PACKAGE = "package ";
 /** They differ between any two jobs, or are compared item by item. */
-const NOT_COMPARED = new Set(["Arguments", "Environment", "Submitted", "Job", "Slots", "Working directory", "Code digest"]);
+const NOT_COMPARED = new Set(["Arguments", "Environment", "Submitted", "Job", "Slots", "Slurm job", "Working directory", "Code digest"]);
 
 /** @param {Job} job @returns {Entry[]} */
 export function submittedEntries(job) {
@@ -31,6 +31,8 @@ export function submittedEntries(job) {
     ["Start", [job.launch === "process" ? "one process with all devices" : "by torchrun"]],
     ["Devices per rank", job.devices_per_rank === 1 ? [] : [String(job.devices_per_rank)]],
     ["Links", job.links === "preferred" ? [] : [`NVLink ${job.links}`]],
+    ["Slurm", slurmOptions(job)],
+    ["Slurm job", job.slurm?.job_id ? [String(job.slurm.job_id), ...(job.slurm.hosts ?? [])] : []],
     ["Priority", [String(job.priority)]],
     ["Max. failures", [`${job.max_failures} without progress`]],
     ...otherOptions(job),
@@ -48,9 +50,17 @@ export function submittedEntries(job) {
   return entries.filter(([label, values]) => values.length || label === "Arguments" || label === "Environment");
 }
 
+/** @param {Job} job */
+function slurmOptions({ nodes: { min, max }, slurm }) {
+  if (!slurm) return [];
+  const { partition, account, qos, time, constraint, extra = [] } = slurm;
+  const named = Object.entries({ partition, account, qos, time, constraint }).filter(([, value]) => value);
+  return [min === max ? counted(max, "node") : `${min} to ${max} nodes`, ...named.map(([name, value]) => `${name} ${value}`), ...extra];
+}
+
 /** Those that the list names itself. */
 const NAMED = new Set([
-  ...["args", "env", "nodes", "device", "devices_per_rank", "launch", "links", "priority", "after", "max_failures", "warm", "watch"],
+  ...["args", "env", "device", "devices_per_rank", "launch", "links", "priority", "after", "max_failures", "warm", "watch"],
   ...["on_restart", "continue_from", "exclude", "gitignore", "keep_links"],
 ]);
 

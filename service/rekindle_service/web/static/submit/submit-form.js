@@ -15,6 +15,11 @@ const TEXTS = [
   ["python", "python"],
   ["continue-from", "continue_from"],
   ["monitor", "snapshot.monitor"],
+  ["partition", "slurm.partition"],
+  ["account", "slurm.account"],
+  ["qos", "slurm.qos"],
+  ["slurm-time", "slurm.time"],
+  ["constraint", "slurm.constraint"],
 ];
 /** Options of the copy that are on or off: id of the control, and field. @type {["gitignore" | "keep-links", "gitignore" | "keep_links"][]} */
 const TICKS = [
@@ -100,6 +105,10 @@ export class SubmitForm {
     for (const [id, field] of TICKS) if (kind !== "recipe" && control(id).checked) body[field] = true;
     const exclude = control("exclude").value.split("\n").filter((line) => line.trim());
     if (kind !== "recipe" && exclude.length) body.exclude = exclude;
+    if (text("nodes")) body.nodes = range(text("nodes"));
+    const extra = control("slurm-extra").value.split("\n").map((line) => line.trim()).filter(Boolean);
+    if (extra.length) setAt(body, "slurm.extra", extra);
+    if (control("slurm").checked && !body.slurm) body.slurm = {};
     const after = text("after").split(/[\s,]+/).filter(Boolean);
     if (after.length) body.after = after;
     const watch = text("watch").split("\n").filter((line) => line.trim());
@@ -123,6 +132,8 @@ export class SubmitForm {
       "ranks-min": job.ranks.min,
       "ranks-max": job.ranks.max === job.ranks.min ? "" : job.ranks.max,
       ...Object.fromEntries(CHOICES.map(([id]) => [id, job[id]])),
+      nodes: job.nodes.max === 1 ? "" : job.nodes.min === job.nodes.max ? job.nodes.max : `${job.nodes.min}:${job.nodes.max}`,
+      "slurm-extra": job.slurm?.extra?.join("\n") ?? "",
       after: job.after.join(" "),
       watch: job.watch.join("\n"),
       env: Object.keys(job.env).map((name) => `${name}=\n`).join(""),
@@ -135,6 +146,7 @@ export class SubmitForm {
     control("exclude").value = job.exclude.join("\n");
     for (const [id, field] of TICKS) control(id).checked = job[field];
     control("auto").checked = job.snapshot.auto;
+    control("slurm").checked = job.slurm !== null;
     control("warm").checked = job.warm;
   }
 }
@@ -157,6 +169,12 @@ function code() {
 
 /** What is no number is sent unchanged: the server explains best what is wrong with it. @param {string} value */
 const number = (value) => (/^-?\d+(\.\d+)?$/.test(value) ? Number(value) : value);
+
+/** "2" or "1:4". @param {string} value */
+function range(value) {
+  const [min, max] = value.split(":").map((part) => number(part.trim()));
+  return max === undefined ? min : { min, max };
+}
 
 /** @param {string} min @param {string} max */
 function ranks(min, max) {

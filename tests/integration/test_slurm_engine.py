@@ -1,0 +1,449 @@
+"""Jobs on Slurm as the reconciler sees them, on a cluster that is played: what squeue says, and what keepers write."""
+
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from fakes.fake_slurm import FakeJob, FakeSlurm
+from fakes.launching import launch_fake
+from job_examples import cpu_machine, open_store, queued_job
+from rekindle.contract.files import read_json, write_json
+from rekindle.contract.job import RunIntent, SlurmOptions
+from rekindle.contract.outcome import Outcome, OutcomeClass
+from rekindle.contract.run_dir.journal import Journal, RecordType
+from rekindle.contract.states import JobIntent, JobState
+from rekindle_service.config.home import Home
+from rekindle_service.jobs import actions
+from rekindle_service.launchers import launch_counts
+from rekindle_service.launchers.launcher import Launcher
+from rekindle_service.launchers.slurm import beats, launcher
+from rekindle_service.launchers.slurm.commands import SlurmCommands
+from rekindle_service.launchers.slurm.launch_files import LaunchFiles
+from rekindle_service.launchers.slurm.launcher import SlurmLauncher
+from rekindle_service.launchers.slurm.poller import SlurmPoller
+from rekindle_service.scheduler.reconciler import Reconciler
+from rekindle_service.store import Store
+from rekindle_service.store.tables import Job
+
+_SILENCE = 0.3  # seconds after which a keeper counts as lost in these tests, of which nothing is waited for by sleeping
+
+
+class StillPoller(SlurmPoller):
+    """Without a thread: ``poll`` is called by the test."""
+
+    def _start(self) -> None:
+        pass
+
+
+@dataclass
+class Play:
+    """A server on a played cluster."""
+
+    home: Home
+    store: Store
+    slurm: FakeSlurm = field(default_factory=FakeSlurm)
+
+    def __post_init__(self) -> None:
+        self.restart()
+
+    def restart(self) -> None:
+        """Another server takes over; the one before is gone without a word."""
+        self.poller = StillPoller(SlurmCommands(self.slurm), 1.0)
+        files = LaunchFiles(self.home, self.home.root / "worker")
+
+        def cluster(record: launcher.Record, prepare: object) -> Launcher:
+            return SlurmLauncher(self.home, self.poller, files, record, prepare, 60.0)  # type: ignore[arg-type]
+
+        self.engine = Reconciler(
+            self.store, self.home, cpu_machine(1), launch_fake(self.home), host_timeout=60.0, cluster=cluster
+        )
+
+    def round(self, times: int = 1) -> None:
+        for _ in range(times):
+            self.engine.reconcile()
+            self.poller.poll()
+            self.engine.reconcile()
+
+    def submit(self, **columns: object) -> Job:
+        return queued_job(
+            self.store, self.home, slurm=SlurmOptions(), nodes=2, min_nodes=2, max_ranks=2, min_ranks=2, **columns
+        )
+
+    def row(self, job: Job) -> Job:
+        found = self.store.job(job.id)
+        assert found is not None
+        return found
+
+    def running(self) -> tuple[Job, FakeJob]:
+        """A job whose keeper runs."""
+        job = self.submit()
+        self.round(2)
+        mine = self.slurm.of(job.id)
+        self.slurm.begin(mine)
+        self.keeper(job, 1).lead()
+        self.round()
+        assert self.row(job).state is JobState.RUNNING
+        return job, mine
+
+    def keeper(self, job: Job, launch: int) -> "PlayedKeeper":
+        return PlayedKeeper(self.home, job, launch)
+
+
+@dataclass
+class PlayedKeeper:
+    """What a leading keeper writes."""
+
+    home: Home
+    job: Job
+    launch: int
+
+    def __post_init__(self) -> None:
+        self.run_dir = self.home.run_dir(self.job.id)
+        self.files = self.run_dir.launch(self.launch)
+        self.journal = Journal(self.run_dir.journal)
+
+    def lead(self, beat: int = 1) -> None:
+        """Up to the point where all ranks run."""
+        self.beat(beat)
+        write_json(self.files.leader, {"restart": 0})
+        self.journal.write(RecordType.KEEPER_STARTED, run=1, keeper={"pid": 1, "start_time": 1, "boot_id": "x"})
+        number = self.launch
+        self.journal.write(
+            RecordType.ATTEMPT_STARTED, attempt=number, run=1, generation=f"{number}-x", world_size=2, devices=[],
+            warm=False,
+        )  # fmt: skip
+        self.journal.write(RecordType.RANKS_RUNNING, attempt=number, ranks=[])
+
+    def beat(self, number: int) -> None:
+        write_json(self.files.beat, {"beat": number, "restart": 0})
+
+    def end(self, state: str) -> None:
+        outcome = Outcome(OutcomeClass.SUCCESS, "Every rank was done.").to_json()
+        self.journal.write(RecordType.JOB_ENDED, run=1, state=state, reason=f"{state}!", outcome=outcome)
+
+
+@pytest.fixture
+def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Play]:
+    monkeypatch.setattr(launch_counts, "_delay", lambda _: 0)
+    monkeypatch.setattr(beats, "_READ_INTERVAL", 0.0)
+    home = Home(tmp_path / "home")
+    home.create()
+    store = open_store(home.root)
+    played = Play(home, store)
+    yield played
+    played.engine.close()
+    store.close()
+
+
+def short_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SlurmLauncher, "_limit", property(lambda _: _SILENCE))
+
+
+def test_a_job_is_handed_to_slurm_and_waits_there_in_plain_words(play: Play) -> None:
+    job = play.submit()
+    play.round(2)
+    row, mine = play.row(job), play.slurm.of(job.id)
+    assert (row.state, row.devices, row.waiting_for) == (
+        JobState.STARTING, [], f"Slurm job {mine.id} waits: jobs of higher priority come first"
+    )  # fmt: skip
+    assert row.slurm == {"job_id": mine.id, "state": "PENDING", "reason": row.waiting_for, "hosts": [],
+                         "stopped": False}  # fmt: skip
+    assert mine.options["nodes"] == "2"
+    intent = RunIntent.from_json(read_json(play.home.run_dir(job.id).intent))
+    assert (intent.launch, intent.devices, intent.host_timeout) == (1, [], 60.0)
+    variables = json.loads(play.home.run_dir(job.id).launch(1).environment.read_text())
+    assert "CUDA_VISIBLE_DEVICES" not in variables
+    assert variables["REKINDLE_RUN_DIR"] == str(play.home.run_dir(job.id).root)
+    assert play.home.run_dir(job.id).launch(1).environment.stat().st_mode & 0o077 == 0
+
+
+def test_a_job_runs_to_its_end_on_one_slurm_job(play: Play) -> None:
+    job, mine = play.running()
+    row = play.row(job)
+    assert (row.waiting_for, row.slurm and row.slurm["hosts"]) == (None, ["n1", "n2"])
+    play.keeper(job, 1).end("succeeded")
+    mine.state = "COMPLETED"
+    play.round(2)
+    assert play.row(job).state is JobState.SUCCEEDED
+    assert len(play.slurm.jobs) == 1
+
+
+def test_a_keeper_that_has_ended_without_the_job_is_followed_by_the_next_launch(play: Play) -> None:
+    job, mine = play.running()
+    mine.state = "TIMEOUT"
+    play.round(2)
+    row = play.row(job)
+    assert (row.state, row.launch_number) == (JobState.RECOVERING, 2)
+    assert f"Slurm job {mine.id} has ended: its time limit in Slurm was reached" in [
+        event.reason for event in play.store.events(job.id)
+    ]
+    second = play.slurm.of(f"{job.id}-2")
+    play.slurm.begin(second)
+    play.keeper(job, 2).lead()
+    play.round()
+    assert play.row(job).state is JobState.RUNNING
+    assert RunIntent.from_json(read_json(play.home.run_dir(job.id).intent)).launch == 2
+
+
+def test_a_silent_keeper_is_cancelled_and_replaced(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    job, mine = play.running()
+    short_silence(monkeypatch)
+    deadline = time.monotonic() + 30
+    while mine.state == "RUNNING" and time.monotonic() < deadline:
+        play.round()
+    assert mine.state == "CANCELLED"
+    play.round()
+    assert play.row(job).state is JobState.RECOVERING
+    assert play.slurm.of(job.id).name.endswith("-2")
+
+
+def test_a_keeper_that_speaks_is_left_alone(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    job, mine = play.running()
+    short_silence(monkeypatch)
+    deadline, number = time.monotonic() + 3 * _SILENCE, 2
+    while time.monotonic() < deadline:
+        play.keeper(job, 1).beat(number)
+        play.round()
+        number += 1
+    assert (mine.state, play.row(job).state) == ("RUNNING", JobState.RUNNING)
+
+
+def test_a_suspended_keeper_is_not_silent(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    job, mine = play.running()
+    short_silence(monkeypatch)
+    mine.state = "SUSPENDED"
+    deadline = time.monotonic() + 2 * _SILENCE
+    while time.monotonic() < deadline:
+        play.round()
+    row = play.row(job)
+    assert (row.state, row.waiting_for, len(play.slurm.jobs)) == (
+        JobState.RUNNING, f"Slurm job {mine.id} does not run: Slurm has suspended it", 1
+    )  # fmt: skip
+
+
+def test_a_job_that_slurm_queues_again_starts_at_once_and_keeps_its_launch(play: Play) -> None:
+    job, mine = play.running()
+    mine.state, mine.reason = "PENDING", "BeginTime"
+    play.round(2)
+    row = play.row(job)
+    assert (row.state, row.launch_number, set(play.slurm.started)) == (JobState.RECOVERING, 1, {mine.id})
+    play.slurm.begin(mine)
+    play.keeper(job, 1).beat(2)
+    play.keeper(job, 1).journal.write(RecordType.RANKS_RUNNING, attempt=1, ranks=[])
+    play.round()
+    assert play.row(job).state is JobState.RUNNING
+
+
+def test_a_wait_that_a_person_has_requested_is_not_ended(play: Play) -> None:
+    job = play.submit()
+    play.round(2)
+    play.slurm.of(job.id).reason = "BeginTime"
+    play.round(2)
+    assert play.slurm.started == []
+
+
+def test_a_job_that_a_person_cancels_in_slurm_is_held(play: Play) -> None:
+    job, mine = play.running()
+    mine.state = "CANCELLED"
+    play.round(2)
+    row = play.row(job)
+    assert (row.state, row.intent, len(play.slurm.jobs)) == (JobState.QUEUED, JobIntent.HOLD, 1)
+    assert row.notice == f"Slurm job {mine.id} was cancelled in Slurm: resume the job to let it continue"
+    actions.resume(play.store, job.id)
+    play.round(2)
+    assert (play.row(job).state, play.slurm.of(job.id).name) == (JobState.STARTING, f"rekindle-{job.id}-2")
+
+
+@pytest.mark.parametrize(
+    ("action", "state", "intent"),
+    [
+        (actions.cancel, JobState.CANCELLED, JobIntent.CANCEL),
+        (actions.drain, JobState.QUEUED, JobIntent.HOLD),
+    ],
+)
+def test_a_job_that_waits_in_slurm_stops_at_once(
+    play: Play, action: object, state: JobState, intent: JobIntent
+) -> None:
+    job = play.submit()
+    play.round(2)
+    action(play.store, job.id)  # type: ignore[operator]
+    play.round(3)
+    row = play.row(job)
+    assert (row.state, row.intent, play.slurm.of(job.id).state) == (state, intent, "CANCELLED")
+    play.round(2)
+    assert len(play.slurm.jobs) == 1
+
+
+def test_a_running_job_is_asked_to_stop_and_not_cancelled_in_slurm(play: Play) -> None:
+    job, mine = play.running()
+    actions.cancel(play.store, job.id)
+    play.round(2)
+    intent = RunIntent.from_json(read_json(play.home.run_dir(job.id).intent))
+    assert (intent.intent, mine.state) == (JobIntent.CANCEL, "RUNNING")
+    play.keeper(job, 1).end("cancelled")
+    mine.state = "COMPLETED"
+    play.round()
+    assert play.row(job).state is JobState.CANCELLED
+
+
+def test_while_the_controller_is_down_the_state_is_unknown_and_nothing_is_done(play: Play) -> None:
+    job, mine = play.running()
+    waiting = play.submit()
+    play.slurm.down = True
+    play.round(3)
+    row, other = play.row(job), play.row(waiting)
+    assert row.slurm is not None
+    assert (row.state, row.slurm["state"], row.slurm["job_id"]) == (JobState.RUNNING, "UNKNOWN", mine.id)
+    assert "Unable to contact slurm controller" in row.slurm["reason"]
+    assert other.state is JobState.STARTING
+    assert "has not answered since" in (other.waiting_for or "")
+    play.slurm.down = False
+    play.round(3)
+    row = play.row(job)
+    assert row.slurm is not None
+    assert (row.slurm["state"], play.slurm.of(waiting.id).state) == ("RUNNING", "PENDING")
+    assert len(play.slurm.jobs) == 2
+
+
+def test_a_job_that_slurm_has_forgotten_is_known_by_its_files(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    job, mine = play.running()
+    play.slurm.forget(mine)
+    play.round(2)
+    assert (play.row(job).state, len(play.slurm.jobs)) == (JobState.RUNNING, 0)
+    play.keeper(job, 1).end("succeeded")
+    play.round()
+    assert play.row(job).state is JobState.SUCCEEDED
+    other, mine = play.running()
+    play.slurm.forget(mine)
+    short_silence(monkeypatch)
+    deadline = time.monotonic() + 30
+    while not play.slurm.jobs and time.monotonic() < deadline:
+        play.round()
+    assert play.slurm.of(other.id).name == f"rekindle-{other.id}-2"
+
+
+def test_a_new_server_finds_the_slurm_job_whose_id_was_not_recorded(play: Play) -> None:
+    job = play.submit()
+    play.engine.reconcile()  # starting
+    play.engine.reconcile()  # about to be submitted
+    play.poller._requests[0]()  # the server dies here
+    row = play.row(job)
+    assert row.slurm is not None
+    assert (row.launch_number, row.slurm["job_id"], len(play.slurm.jobs)) == (1, None, 1)
+    play.restart()
+    play.round(3)
+    row = play.row(job)
+    assert row.slurm is not None
+    assert (row.launch_number, row.slurm["job_id"], len(play.slurm.jobs)) == (1, 1, 1)
+
+
+def test_a_new_server_submits_what_never_reached_slurm_under_another_number(play: Play) -> None:
+    job = play.submit()
+    play.engine.reconcile()
+    play.engine.reconcile()
+    play.restart()
+    play.round(3)
+    assert [each.name for each in play.slurm.jobs.values()] == [f"rekindle-{job.id}-2"]
+
+
+def test_an_answer_of_sbatch_that_was_lost_makes_no_second_job(play: Play) -> None:
+    play.slurm.loses_answer = True
+    job = play.submit()
+    play.round()
+    play.slurm.loses_answer = False
+    play.round(3)
+    assert [each.name for each in play.slurm.jobs.values()] == [f"rekindle-{job.id}-1"]
+    row = play.row(job)
+    assert row.slurm is not None
+    assert row.slurm["job_id"] == 1
+
+
+def test_a_refused_job_fails_with_slurms_own_sentence(play: Play) -> None:
+    play.slurm.refusal = "sbatch: error: Batch job submission failed: Invalid qos specification\n"
+    job = play.submit()
+    play.round(3)
+    row = play.row(job)
+    assert row.outcome is not None
+    assert (row.state, row.outcome["class"]) == (JobState.FAILED, OutcomeClass.LAUNCH_ERROR)
+    assert row.outcome["message"] == "Slurm refuses the job: Invalid qos specification"
+
+
+def test_a_limit_on_submitted_jobs_is_waited_for(play: Play) -> None:
+    play.slurm.refusal = (
+        "sbatch: error: QOSMaxSubmitJobPerUserLimit\nsbatch: error: Batch job submission failed: "
+        "Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)\n"
+    )
+    job = play.submit()
+    play.round(4)
+    row = play.row(job)
+    assert row.state is JobState.STARTING
+    assert "QOSMaxSubmitJobPerUserLimit" in (row.waiting_for or "")
+    play.slurm.refusal = None
+    play.round(4)
+    assert [each.name for each in play.slurm.jobs.values()] == [f"rekindle-{job.id}-1"]
+
+
+def test_a_job_that_cannot_start_on_its_node_fails_with_what_the_script_said(play: Play) -> None:
+    job = play.submit()
+    for number in range(1, 4):
+        play.round(2)
+        mine = play.slurm.of(f"{job.id}-{number}")
+        log = play.home.run_dir(job.id).launch(number).slurm_log
+        log.write_text("rekindle: node n1: there is no Python at /opt/py\n")
+        mine.state = "FAILED"
+    play.round(3)
+    row = play.row(job)
+    assert row.outcome is not None
+    assert row.outcome["message"] == "The job cannot start on Slurm: node n1: there is no Python at /opt/py"
+    assert len(play.slurm.jobs) == 3
+
+
+def test_a_directory_that_the_nodes_do_not_see_is_named(play: Play) -> None:
+    job = play.submit()
+    for number in range(1, 4):
+        play.round(2)
+        mine = play.slurm.of(f"{job.id}-{number}")
+        mine.state, mine.reason = "FAILED", "JobLaunchFailure"
+    play.round(3)
+    outcome = play.row(job).outcome
+    assert outcome is not None
+    assert "its nodes may not see this directory: rekindle doctor --slurm" in outcome["message"]
+
+
+def test_two_hundred_jobs_cost_one_call_per_poll(play: Play) -> None:
+    for _ in range(200):
+        play.submit()
+    play.round(2)
+    assert len(play.slurm.jobs) == 200
+    before = play.slurm.calls.copy()
+    play.round(3)
+    assert play.slurm.calls - before == {"squeue": 3}
+
+
+def test_a_held_job_and_one_that_waits_for_another_are_not_handed_over(play: Play) -> None:
+    first = play.submit()
+    play.submit(after=[first.id])
+    held = play.submit(intent=JobIntent.HOLD)
+    play.round(3)
+    assert len(play.slurm.jobs) == 1
+    actions.resume(play.store, held.id)
+    play.round(3)
+    assert len(play.slurm.jobs) == 2
+
+
+def test_a_server_without_slurm_says_so(tmp_path: Path) -> None:
+    home = Home(tmp_path / "home")
+    home.create()
+    store = open_store(home.root)
+    engine = Reconciler(store, home, cpu_machine(1), launch_fake(home))
+    job = queued_job(store, home, slurm=SlurmOptions(), nodes=2, min_nodes=2, max_ranks=2, min_ranks=2)
+    engine.reconcile()
+    row = store.job(job.id)
+    assert row is not None
+    assert (row.state, "commands this server does not find" in (row.waiting_for or "")) == (JobState.QUEUED, True)
+    engine.close()
+    store.close()
