@@ -86,7 +86,6 @@ class ClusterAttempt:
         """``nodes``: one for each of the plan's ``hosts``, in the same order."""
         self._plan, self._run_dir, self._journal, self._events = plan, run_dir, journal, events
         self._dir = run_dir.attempt(plan.number)
-        self._secret = secrets.token_hex(32)
         self._parts = [_Part(node, number) for number, node in enumerate(nodes)]
         self._per_node = plan.world_size // len(nodes)
         self._usage = ClusterUsage(self._dir.usage)
