@@ -16,6 +16,7 @@ from rekindle.contract.outcome import Outcome, OutcomeClass
 from rekindle.contract.run_dir.control import ControlMessage, MessageType, notify
 from rekindle.contract.states import HOLDING_SLOTS, JobIntent, JobState
 from rekindle_service.config.home import Home, is_job_id
+from rekindle_service.config.logging_config import fields_of
 from rekindle_service.jobs.scheduler_health import SchedulerHealth
 from rekindle_service.jobs.submission_record import confirm_runs
 from rekindle_service.launchers.keeper_pool import KeeperPool, KeeperStarter
@@ -351,7 +352,7 @@ class Reconciler:
         except Exception as error:  # noqa: BLE001 - the loop must outlive any error of the database or the disk
             if self._duty_errors.get(duty) != repr(error):
                 self._duty_errors[duty] = repr(error)
-                _log.error("Reconciling failed", subject=duty, exc_info=error)
+                _log.error("Reconciling failed", subject=duty, **fields_of(error))
 
     def _show_problem(self, job_id: str, problem: str | None) -> None:
         """On the job; None where it is over. ``job_id`` may be a duty, which no row belongs to."""
