@@ -33,13 +33,6 @@ def cluster(tmp_path: Path) -> Iterator[Begin]:
         run.close()
 
 
-def test_two_nodes_train_as_one_machine_does(cluster: Begin, undisturbed: str) -> None:
-    run = cluster("ddp.py")
-    run.start()
-    assert run.finish() == "succeeded", run.story()
-    assert run.weights() == undisturbed
-
-
 def test_a_killed_rank_restarts_the_attempt_warm_on_both_nodes(cluster: Begin, undisturbed: str) -> None:
     run = cluster("ddp.py", "1:12:kill", "0:17:raise")
     run.start()
@@ -64,6 +57,7 @@ def test_a_lost_node_is_replaced_and_nothing_of_the_training_is(cluster: Begin, 
     assert "Node n2 was lost" in run.outcomes()[0]["message"]
 
 
+@pytest.mark.soak
 def test_an_elastic_job_goes_on_without_the_lost_node(cluster: Begin) -> None:
     run = cluster("ddp.py", min_nodes=1)
     run.start()
@@ -76,6 +70,7 @@ def test_an_elastic_job_goes_on_without_the_lost_node(cluster: Begin) -> None:
     assert [record.world_size for record in run.records(RecordType.ATTEMPT_STARTED)] == [2, 1]
 
 
+@pytest.mark.soak
 def test_a_node_of_which_nothing_is_heard_counts_as_lost(cluster: Begin, undisturbed: str) -> None:
     run = cluster("ddp.py", host_timeout=8.0)
     run.start()
@@ -88,14 +83,15 @@ def test_a_node_of_which_nothing_is_heard_counts_as_lost(cluster: Begin, undistu
 
 
 def test_a_hang_on_any_node_is_found_and_its_rank_and_line_are_named(cluster: Begin) -> None:
-    run = cluster("hangs.py", "sleep", "stop", "skip_collective", hang_timeout=3.0)
+    run = cluster("hangs.py", "sleep", "skip_collective", hang_timeout=2.0)
     run.start()
     assert run.finish() == "succeeded", run.story()
-    assert run.classes() == ["hang"] * 3 + ["success"]
-    assert [one["rank"] for one in run.outcomes()] == [1, 1, 1, None]
+    assert run.classes() == ["hang"] * 2 + ["success"]
+    assert [one["rank"] for one in run.outcomes()] == [1, 1, None]
     assert set(run.outcomes()[0]["evidence"]["stacks"]) == {"0", "1"}
 
 
+@pytest.mark.soak
 def test_a_drained_job_saves_on_all_nodes_and_continues_with_the_next_step(cluster: Begin) -> None:
     run = cluster("loaders.py")
     run.start()
@@ -113,6 +109,7 @@ def test_a_drained_job_saves_on_all_nodes_and_continues_with_the_next_step(clust
     assert run.classes() == ["preempted", "cancelled"]
 
 
+@pytest.mark.soak
 def test_the_end_of_the_allocation_drains_the_attempt_and_leaves_the_rest_to_the_next_launch(cluster: Begin) -> None:
     run = cluster("loaders.py")
     run.start()
@@ -123,6 +120,7 @@ def test_the_end_of_the_allocation_drains_the_attempt_and_leaves_the_rest_to_the
     assert not run.records(RecordType.JOB_ENDED)
 
 
+@pytest.mark.soak
 def test_the_next_launch_continues_where_a_leader_was_killed(cluster: Begin, undisturbed: str) -> None:
     run = cluster("ddp.py")
     run.start()
@@ -189,7 +187,14 @@ def common_step(run: ClusterRun) -> int:
     return status.step
 
 
-@pytest.mark.parametrize("options", [{"warm": False}, {"nodes": 1, "ranks_per_node": 2}, {"ranks_per_node": 2}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param({"warm": False}, marks=pytest.mark.soak),
+        pytest.param({"nodes": 1, "ranks_per_node": 2}, marks=pytest.mark.soak),
+        {"ranks_per_node": 2},
+    ],
+)
 def test_cold_ranks_a_single_node_and_several_ranks_on_each_do_the_same(
     cluster: Begin, options: dict[str, Any]
 ) -> None:
@@ -200,6 +205,7 @@ def test_cold_ranks_a_single_node_and_several_ranks_on_each_do_the_same(
     assert run.steps(0)[1][0] == 6
 
 
+@pytest.mark.soak
 def test_a_node_whose_keeper_gets_sigterm_drains_the_attempt_and_is_replaced(cluster: Begin) -> None:
     run = cluster("loaders.py")
     run.start()
