@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,8 @@ from typing import Any
 import pytest
 
 from e2e.waiting import until
-from faults.cluster_run import ClusterRun
+from faults.cluster_run import ClusterRun, alive
+from network_hosts import needs_hosts, network_hosts
 from rekindle.contract.chaos import Fault
 from rekindle.contract.run_dir.control import ControlMessage, MessageType, post_request
 from rekindle.contract.run_dir.journal import RecordType
@@ -217,3 +219,30 @@ def test_a_node_whose_keeper_gets_sigterm_drains_the_attempt_and_is_replaced(clu
     assert run.classes() == ["preempted", "cancelled"]
     assert [record.hosts for record in run.records(RecordType.ATTEMPT_STARTED)] == [["n1", "n2"]] * 2
     assert run.steps(0)[1][0] == run.steps(0)[0][-1] + 1
+
+
+@pytest.mark.soak
+@needs_hosts
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(("seconds", "classes"), [(45.0, ["success"]), (None, ["host_lost", "success"])])
+def test_a_cut_of_45_seconds_that_heals_costs_no_restart_and_a_longer_one_does(
+    cluster: Begin, seconds: float | None, classes: list[str]
+) -> None:
+    with network_hosts(2, "10.81.0") as (switch, hosts):
+        run = cluster("paces.py", "400", host_timeout=60.0, hang_timeout=20.0, min_nodes=1)
+        run.addresses = {host: f"{each.address}@{each.pid}" for host, each in zip(run.hosts, hosts, strict=True)}
+        run.own_address, run.enter = hosts[0].address, hosts[0].command()
+        run.start()
+        run.reach_step(40)
+        ranks = run.of_host("n2")
+        switch.run("ip", "link", "set", hosts[1].link, "nomaster")
+        cut_at = time.monotonic()
+        if seconds is not None:
+            time.sleep(seconds)
+        else:
+            until(lambda: run.attempt == 2, "the next attempt has begun", 120)
+            print(f"the next attempt began {time.monotonic() - cut_at:.0f} s after the cut")
+            assert not any(map(alive, ranks)), "what was cut off has ended before"
+        switch.run("ip", "link", "set", hosts[1].link, "master", "switch")
+        assert run.finish() == "succeeded", run.story()
+        assert run.classes() == classes
