@@ -90,3 +90,11 @@ def test_the_ranks_of_a_single_node_use_loopback():
 def test_an_address_that_no_interface_has_is_an_error_that_names_it():
     with pytest.raises(OSError, match=r"no network interface of .* has the address 192.0.2.77"):
         interface_of("192.0.2.77")
+
+
+def test_the_users_of_a_node_whose_kernel_does_not_name_them_count_as_ours(server, connected, monkeypatch):
+    def forbidden(*_: object) -> None:
+        raise PermissionError("socket: no netlink here")
+
+    monkeypatch.setattr(node_peers, "uid_of", forbidden)
+    assert NodePeers(("127.0.0.3",), server.server_address[1], SECRET).peer_uid(connected[1]) == os.geteuid()
