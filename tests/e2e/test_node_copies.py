@@ -128,7 +128,7 @@ def test_memory_that_one_machine_lacks_costs_all_their_copies_and_no_more(attemp
     with tmpfs(tmp_path / "little", "16m"):  # two parts of 12 MB would not fit
         first.memory = tmp_path / "little"
         for answer in attempt(1, [second, first], "save", "11", "10d"):
-            assert str(answer[0]).startswith("on machine 1, ")
+            assert str(answer[0]).startswith("on node 1, ")
             assert answer[1] is None
     assert not second.files("0*")
 

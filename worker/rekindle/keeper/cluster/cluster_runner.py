@@ -49,7 +49,7 @@ class ClusterRunner:
     def find_world(self, requested_stop: RequestedStop) -> World | None:
         """Raises TooFewNodesError."""
         self._start_error = None
-        self._nodes.retry()
+        self._nodes.prepare()
         began, events = time.monotonic(), Events()
         while requested_stop(events) is None:
             self._nodes.start_missing()

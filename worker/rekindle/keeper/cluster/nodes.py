@@ -120,18 +120,18 @@ class Nodes:
         """Why there is no keeper, by host."""
         return {host.name: host.error for host in self._hosts.values() if host.node is None and host.error}
 
-    def retry(self) -> None:
-        """Try those again that could not be started."""
+    def prepare(self) -> None:
+        """Between attempts: those that got SIGTERM may leave, and those that could not be started are tried again."""
         for host in self._hosts.values():
+            if host.node is not None and host.node.terminated:
+                host.node.send(Leave(is_over=False))
             if host.has_given_up:
                 host.failed, host.next_start = 0, 0.0
 
     def start_missing(self) -> None:
-        """Start a keeper wherever none answers and none is about to; one that got SIGTERM may leave now."""
+        """Start a keeper wherever none answers and none is about to."""
         self._may_start = True
         for host in self._hosts.values():
-            if host.node is not None and host.node.terminated:
-                host.node.send(Leave(is_over=False))
             if host.process is None and not host.has_given_up and time.monotonic() >= host.next_start:
                 self._start(host)
 

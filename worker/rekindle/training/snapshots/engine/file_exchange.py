@@ -1,4 +1,4 @@
-"""Sending files of snapshots from machine to machine, over the process group of the ranks."""
+"""Sending files of snapshots from node to node, over the process group of the ranks."""
 
 import hashlib
 from collections import Counter
@@ -18,7 +18,7 @@ _CHUNK = 4 << 20  # bytes of a message
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """The file ``name``, from one rank to another one on another machine."""
+    """The file ``name``, from one rank to another one on another node."""
 
     name: str
     source: int
@@ -28,27 +28,27 @@ class Transfer:
 def plan_transfers(
     nodes: Sequence[int], holders: Mapping[str, Sequence[int]], wanted: Sequence[Sequence[str]]
 ) -> list[Transfer]:
-    """What is to be sent, and in which order, so that each machine has every file that one of its ranks wants.
+    """What is to be sent, and in which order, so that each node has every file that one of its ranks wants.
 
-    ``nodes``: the machine of each rank; ``holders``: the machines that have each file; ``wanted``: the files that each
-    rank wants. A machine that has received a file passes it on, so no machine sends it to all others. Raises KeyError,
-    with its name, for a file that no machine has.
+    ``nodes``: the node of each rank; ``holders``: the nodes that have each file; ``wanted``: the files that each
+    rank wants. A node that has received a file passes it on, so no node sends it to all others. Raises KeyError,
+    with its name, for a file that no node has.
     """
-    sent: Counter[int] = Counter()  # by machine
+    sent: Counter[int] = Counter()  # by node
     passed_on: dict[str, list[int]] = {}  # the ranks that have received each file
     transfers = []
     for target, names in enumerate(wanted):
         for name in names:
             having = passed_on.setdefault(name, [])
-            machines: dict[int, int | None] = {nodes[rank]: rank for rank in having}
-            machines |= dict.fromkeys(holders.get(name, ()))
-            if not machines:
+            sources: dict[int, int | None] = {nodes[rank]: rank for rank in having}
+            sources |= dict.fromkeys(holders.get(name, ()))
+            if not sources:
                 raise KeyError(name)
-            if nodes[target] in machines:
+            if nodes[target] in sources:
                 continue
-            node = min(machines, key=lambda node: (sent[node], node))
+            node = min(sources, key=lambda node: (sent[node], node))
             members = [rank for rank, own in enumerate(nodes) if own == node]
-            receiver = machines[node]
+            receiver = sources[node]
             source = members[target % len(members)] if receiver is None else receiver
             transfers.append(Transfer(name, source, target))
             sent[node] += 1

@@ -1,4 +1,4 @@
-"""Restoring from the memory of several machines: what each has of a snapshot is gathered where it is needed."""
+"""Restoring from the memory of several nodes: what each has of a snapshot is gathered where it is needed."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -26,15 +26,15 @@ from rekindle.training.snapshots.storage.dtensor_io import KeyPath, ShardSlice, 
 
 
 class LostPartError(Exception):
-    """No machine has an intact copy of some file of the snapshot any more; the same on all ranks."""
+    """No node has an intact copy of some file of the snapshot any more; the same on all ranks."""
 
 
 @dataclass(slots=True)
 class NodeCopy:
-    """One snapshot in the memory of the machines."""
+    """One snapshot in the memory of the nodes."""
 
     manifest: Manifest
-    holders: dict[str, list[int]] = field(default_factory=dict)  # of each file, the machines that have it
+    holders: dict[str, list[int]] = field(default_factory=dict)  # of each file, the nodes that have it
 
     @property
     def is_complete(self) -> bool:
@@ -43,7 +43,7 @@ class NodeCopy:
 
 @dataclass(slots=True)
 class NodeCopies:
-    """Every method is called by all ranks. ``storage`` is this machine's, see ``node_storage``."""
+    """Every method is called by all ranks. ``storage`` is this node's, see ``node_storage``."""
 
     world: World
     storage: SnapshotStorage
@@ -52,7 +52,7 @@ class NodeCopies:
     _found: dict[bytes, list[Path]] = field(default_factory=dict)  # here: directories of each snapshot, by its manifest
 
     def offered(self) -> list[NodeCopy]:
-        """All snapshots of which the machines together have every file, latest first; nothing is read yet."""
+        """All snapshots of which the nodes together have every file, latest first; nothing is read yet."""
         own: list[tuple[bytes, list[str]]] = []
         self._found = self._scan()
         if self.world.leads_node:
@@ -68,13 +68,13 @@ class NodeCopies:
         return sorted(complete, key=lambda copy: (copy.manifest.step, copy.manifest.created_at), reverse=True)
 
     def key(self, copy: NodeCopy) -> Path:
-        """Stands for the directory of ``copy``, which is on several machines."""
+        """Stands for the directory of ``copy``, which is on several nodes."""
         return self.storage.root.parent / copy.manifest.generation / step_name(copy.manifest.step)
 
     def collect(self, copy: NodeCopy, names: Sequence[str]) -> Path:
-        """A directory of this machine with the files ``names`` of ``copy``, verified; its other ranks' are in it, too.
+        """A directory of this node with the files ``names`` of ``copy``, verified; its other ranks' are in it, too.
 
-        Raises LostPartError where a file is intact on no machine, on all ranks; RuntimeError where a rank is lost.
+        Raises LostPartError where a file is intact on no node, on all ranks; RuntimeError where a rank is lost.
         """
         target = self._prepare(copy)
         for _ in range(1 + sum(map(len, copy.holders.values()))):
@@ -84,7 +84,7 @@ class NodeCopies:
             try:
                 transfers = plan_transfers(self.world.nodes, copy.holders, wanted)
             except KeyError as error:
-                raise LostPartError(f"no machine has {error.args[0]} intact") from error
+                raise LostPartError(f"no node has {error.args[0]} intact") from error
             self._drop(copy, self._fetch(copy, wanted[self.world.rank], transfers))
         raise LostPartError("its files cannot be gathered")
 
@@ -99,7 +99,7 @@ class NodeCopies:
             bad: list[tuple[str, int]] = []
             for name in missing:
                 if not copy.holders[name]:
-                    raise LostPartError(f"no machine has {name} intact")
+                    raise LostPartError(f"no node has {name} intact")
                 if self.world.leads_node and copy.holders[name][0] == self.world.node:
                     try:
                         own[name] = slices_of(torch.load(self._path(copy, name), mmap=True, weights_only=True))
@@ -128,7 +128,7 @@ class NodeCopies:
         return target
 
     def _divide(self, wanted: Sequence[Sequence[str]]) -> list[list[str]]:
-        """Of the files that each rank wants, those that it cares for: the first of a machine that wants it."""
+        """Of the files that each rank wants, those that it cares for: the first of a node that wants it."""
         seen: set[tuple[int, str]] = set()
         divided: list[list[str]] = []
         for node, names in zip(self.world.nodes, wanted, strict=True):
@@ -137,7 +137,7 @@ class NodeCopies:
         return divided
 
     def _drop(self, copy: NodeCopy, bad: list[tuple[str, int]]) -> None:
-        """Forget files that some rank has found damaged, and the machine that has them."""
+        """Forget files that some rank has found damaged, and the node that has them."""
         for found in self.world.gather(bad):
             for name, node in found:
                 if node in copy.holders[name]:
@@ -147,15 +147,15 @@ class NodeCopies:
         found: dict[bytes, list[Path]] = {}
         with suppress(OSError):
             ensure_private_dir(self.storage.root.parent)
-            for machine in os.scandir(self.storage.root.parent):
-                for directory in Path(machine.path).iterdir() if machine.is_dir(follow_symlinks=False) else ():
+            for entry in os.scandir(self.storage.root.parent):
+                for directory in Path(entry.path).iterdir() if entry.is_dir(follow_symlinks=False) else ():
                     with suppress(OSError, BadSnapshotError):
                         data = _manifest(directory, self.job_id).encoded()
                         found.setdefault(data, []).append(directory)
         return found
 
     def _path(self, copy: NodeCopy, name: str) -> Path:
-        """Where this machine has a file. Raises FileNotFoundError."""
+        """Where this node has a file. Raises FileNotFoundError."""
         for directory in self._found.get(copy.manifest.encoded(), []):
             if (directory / name).exists():
                 return directory / name
@@ -178,13 +178,13 @@ class NodeCopies:
         return bad
 
     def _source(self, copy: NodeCopy, name: str, target: Path) -> Path:
-        """A file to be sent: this machine's own, or what it has received before. It need not exist."""
+        """A file to be sent: this node's own, or what it has received before. It need not exist."""
         with suppress(OSError):
             return self._path(copy, name)
         return target / name
 
     def _link(self, copy: NodeCopy, name: str, target: Path) -> bool:
-        """Verify a file of this machine and put it into ``target``; false where it is not intact."""
+        """Verify a file of this node and put it into ``target``; false where it is not intact."""
         try:
             path = self._path(copy, name)
             verify_files(path.parent, copy.manifest, [name])

@@ -1,9 +1,9 @@
-"""Snapshots in the memory of several machines: each keeps what its ranks save, and a copy of its neighbour's.
+"""Snapshots in the memory of several nodes: each keeps what its ranks save, and a copy of its neighbour's.
 
-So a machine that is lost takes nothing with it that another one does not have. The machines form a ring in the order
+So a node that is lost takes nothing with it that another one does not have. The nodes form a ring in the order
 of their numbers, and each sends to the next.
 
-``<job's directory in /dev/shm>/<generation>-n<machine>/000000000040`` has a part of the files of a snapshot, and the
+``<job's directory in /dev/shm>/<generation>-n<node>/000000000040`` has a part of the files of a snapshot, and the
 manifest of them all.
 """
 
@@ -29,22 +29,22 @@ from rekindle.training.snapshots.storage.directory import SnapshotStorage, verif
 
 
 def node_storage(directory: Path, generation: str, node: int) -> SnapshotStorage:
-    """Where one machine keeps its part. The number is for machines that share ``/dev/shm``, as in a test."""
+    """Where one node keeps its part. The number is for nodes that share ``/dev/shm``, as in a test."""
     return SnapshotStorage(directory / f"{generation}-n{node}", generation)
 
 
 @dataclass(slots=True)
 class NodeCopyWriter(SnapshotWriter):
-    """``storage`` is that of ``node_storage``, another one on each machine."""
+    """``storage`` is that of ``node_storage``, another one on each node."""
 
     in_shm: bool = True
     void: Path | None = None  # the file of ``read_void_attempt``, where there is a keeper to write it
     _committed: Manifest | None = None  # rank 0's, of the latest
 
     def _write_and_commit(self, staged: Staged) -> SaveResult | SnapshotError | None:
-        """Each rank writes and sends its files; then rank 0 decides, each machine publishes, and the older ones go.
+        """Each rank writes and sends its files; then rank 0 decides, each node publishes, and the older ones go.
 
-        A machine that is lost before all have published leaves an older snapshot whole on all others.
+        A node that is lost before all have published leaves an older snapshot whole on all others.
         """
         started = time.monotonic()
         lack = self._lack_of_space(staged.bytes)
@@ -67,14 +67,14 @@ class NodeCopyWriter(SnapshotWriter):
         return result
 
     def _lack_of_space(self, size: int) -> str | None:
-        """On any of the machines, each of which needs space for its ranks' files and its neighbour's."""
+        """On any of the nodes, each of which needs space for its ranks' files and its neighbour's."""
         requests = collective(self.world.gather, self._request_space(size))
         nodes = list(self.world.node_leaders)
         for index, node in enumerate(nodes):
             own, sent = self._of_node(requests, node), self._of_node(requests, nodes[index - 1])
             files = own if len(nodes) == 1 else own + [replace(each, free=own[0].free) for each in sent]
             if (lack := check_free_space(self.storage.root, files)) is not None:
-                return f"on machine {node}, {lack}"
+                return f"on node {node}, {lack}"
         return None
 
     def _request_space(self, size: int) -> SpaceRequest:
@@ -88,7 +88,7 @@ class NodeCopyWriter(SnapshotWriter):
         return [request for request, own in zip(requests, self.world.nodes, strict=True) if own == node]
 
     def _copy(self, step: int, writes: list[RankWrite]) -> str | None:
-        """Send this rank's files to the next machine and keep those of the one before; what is sent is read back.
+        """Send this rank's files to the next node and keep those of the one before; what is sent is read back.
 
         Returns why the snapshot must not be kept. All ranks must call it, and none raises: the others would wait.
         """
@@ -106,7 +106,7 @@ class NodeCopyWriter(SnapshotWriter):
             raise PeerLostError(str(error)) from error
 
     def _target(self, rank: int) -> int:
-        """The rank of the next machine that keeps a copy of what ``rank`` saves."""
+        """The rank of the next node that keeps a copy of what ``rank`` saves."""
         nodes, ranks = list(self.world.node_leaders), self.world.nodes
         following = nodes[(nodes.index(ranks[rank]) + 1) % len(nodes)]
         members = [each for each, node in enumerate(ranks) if node == following]
@@ -122,12 +122,12 @@ class NodeCopyWriter(SnapshotWriter):
         return None
 
     def _commit(self, staged: Staged, writes: list[RankWrite]) -> None:
-        """Only the decision: the machines publish what they have. Rank 0 only."""
+        """Only the decision: the nodes publish what they have. Rank 0 only."""
         self.check_fence()
         self._committed = self._manifest(staged, writes)
 
     def _publish(self, manifest: Manifest) -> str | None:
-        """Returns why this machine has not; called by all ranks, and done by the first of each machine."""
+        """Returns why this node has not; called by all ranks, and done by the first of each node."""
         if not self.world.leads_node:
             return None
         try:
@@ -135,11 +135,11 @@ class NodeCopyWriter(SnapshotWriter):
             write_manifest(self.storage.temporary(manifest.step), manifest)
             self.storage.publish(manifest.step)
         except (OSError, SnapshotError) as error:
-            return f"on machine {self.world.node}, {error}"
+            return f"on node {self.world.node}, {error}"
         return None
 
     def _remove_older(self) -> None:
-        """What this machine has of earlier snapshots and attempts."""
+        """What this node has of earlier snapshots and attempts."""
         if not self.world.leads_node:
             return
         self.storage.prune(self.keep_last)

@@ -1,0 +1,40 @@
+"""Nothing is on disk yet when a node of a running job is lost: the others have in memory what it had."""
+
+from collections.abc import Callable
+
+import pytest
+
+from e2e.waiting import until
+from slurm.cluster import Cluster
+from slurm.cluster_job import ClusterJob
+from slurm.conftest import Undisturbed
+
+Submit = Callable[..., ClusterJob]
+_RARELY = {"every_steps": 1000}
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("leading", [False, True], ids=["other", "leading"])
+def test_a_lost_node_costs_no_step_that_its_neighbour_has_in_memory(
+    cluster: Cluster, submit: Submit, undisturbed: Undisturbed, leading: bool
+) -> None:
+    job = submit(snapshot=_RARELY, pace=0.5)
+    until(lambda: (kept(job) or 0) > 3, f"job {job.id} has a snapshot in memory\n{job.story()}", 120)
+    lost = next(host for host in job.hosts() if (host == job.leader) == leading)
+    cluster.kill(lost, "power")
+    took = job.reach(attempt=2)
+    print(f"power of {lost}: {took:.1f} s to the next step, on {job.hosts()}, from step {job.resumed()}")
+    assert job.resumed()[-1] > 3, job.story()
+    assert job.snapshots() == []
+    assert lost not in job.hosts()
+    cluster.heal(lost)
+    assert job.finish() == "succeeded", job.story()
+    assert job.digests() == undisturbed.digests
+    assert job.trained() == undisturbed.steps
+    for node in cluster.nodes:
+        assert "rekindle-" not in cluster.host(node).run("ls", "/dev/shm"), node  # noqa: S108
+
+
+def kept(job: ClusterJob) -> int | None:
+    status = job.status(0)
+    return None if status is None else status.memory_step
