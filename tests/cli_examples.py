@@ -41,6 +41,7 @@ def job(**changes: Any) -> Any:
         "ended_at": None,
         "goodput": 0.97,
         "python": "/usr/bin/python3",
+        "owner": "ada",
     }
     return fields | changes
 

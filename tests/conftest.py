@@ -4,9 +4,11 @@ So ``--soak 100`` is 100 power cuts, 100 changed bytes, or 100 kills of one job:
 Where the faults are not random, such as a kill at every system call, N does not matter.
 """
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import structlog
 from hypothesis import HealthCheck, settings
 
 # Whatever else the machine does meanwhile: no example is held against a clock.
@@ -24,6 +26,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for item in items:
             if item.get_closest_marker("soak"):
                 item.add_marker(skip)
+
+
+@pytest.fixture(autouse=True)
+def default_log() -> Iterator[None]:
+    """A test that runs a command in its own process may have sent the log to its captured, soon closed, stderr."""
+    yield
+    structlog.reset_defaults()
 
 
 @pytest.fixture

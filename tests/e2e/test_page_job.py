@@ -47,7 +47,9 @@ def test_a_script_that_reports_nothing_shows_its_checkpoints_and_marked_estimate
     path = f"{job.run_dir.code}/out/{HOSTILE}.pt"
     whole = Checkpoint(path, "torch", 1_200_000, time.time() - 60, 1, loaded=1)
     half = Checkpoint("/data/half.pt", "safetensors", 10, time.time(), 1, complete=False)
-    write_json(job.run_dir.observed, Observations(1, False, [half, whole], [], 120, 3).to_json())
+    write_json(
+        job.run_dir.observed, Observations(1, False, [half, whole], estimated_step=120, estimated_epoch=3).to_json()
+    )
     page.goto(f"{server.url}/jobs/{job.id}")
     found = page.locator("#checkpoints li")
     expect(found).to_have_count(2)

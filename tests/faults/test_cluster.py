@@ -1,5 +1,6 @@
 """A job on two nodes ends as it does on one machine, whatever happens to a rank, a node or a keeper."""
 
+import os
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -186,3 +187,27 @@ def common_step(run: ClusterRun) -> int:
     assert status is not None
     assert status.step is not None
     return status.step
+
+
+@pytest.mark.parametrize("options", [{"warm": False}, {"nodes": 1, "ranks_per_node": 2}, {"ranks_per_node": 2}])
+def test_cold_ranks_a_single_node_and_several_ranks_on_each_do_the_same(
+    cluster: Begin, options: dict[str, Any]
+) -> None:
+    run = cluster("ddp.py", "1:7:kill", **options)
+    run.start()
+    assert run.finish() == "succeeded", run.story()
+    assert run.classes() == ["signal", "success"]
+    assert run.steps(0)[1][0] == 6
+
+
+def test_a_node_whose_keeper_gets_sigterm_drains_the_attempt_and_is_replaced(cluster: Begin) -> None:
+    run = cluster("loaders.py")
+    run.start()
+    run.reach_step(2)
+    os.kill(run.node_keeper("n2"), signal.SIGTERM)
+    run.reach_record(RecordType.RESUMED)
+    run.want(JobIntent.CANCEL)
+    assert run.leave() == 0
+    assert run.classes() == ["preempted", "cancelled"]
+    assert [record.hosts for record in run.records(RecordType.ATTEMPT_STARTED)] == [["n1", "n2"]] * 2
+    assert run.steps(0)[1][0] == run.steps(0)[0][-1] + 1

@@ -1,5 +1,6 @@
 """A fault is a coordinate: rank, step, kind. Whatever happens to a rank, training ends as if nothing had happened."""
 
+import os
 import signal
 from itertools import pairwise
 
@@ -98,8 +99,8 @@ def test_a_keeper_told_to_leave_drains_its_ranks_and_the_next_one_goes_on(begin,
 def test_a_machine_that_goes_down_stops_its_ranks_with_the_keeper_and_nobody_is_blamed(begin, undisturbed):
     run = begin("ddp.py", max_failures=1)
     run.reach_step(6)
-    for rank in (0, 1):
-        run.signal_rank(rank, signal.SIGTERM)
+    for pid in [run.pid(rank) for rank in (0, 1)]:
+        os.kill(pid, signal.SIGTERM)
     run.keeper.send_signal(signal.SIGTERM)
     assert run.leave() == 0
     assert run.records(RecordType.JOB_ENDED) == []

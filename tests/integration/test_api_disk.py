@@ -13,6 +13,7 @@ from job_examples import names_in
 from rekindle.contract.run_dir.snapshots import MODEL, step_name
 from rekindle.contract.score import Score
 from rekindle.contract.states import JobIntent, JobState
+from rekindle_service.store.tables import AuditEntry
 from snapshot_files import write_snapshot
 
 DAY = 24 * 3600
@@ -185,6 +186,19 @@ def test_events_and_tombstones_go_by_age_but_not_of_what_is_still_there(
     assert store.events(kept["id"]) == store.events(gone["id"]) == []
     assert [event.kind for event in store.events(stuck["id"])] == ["deleted"]
     assert store.job_state(stuck["id"]) is JobState.CANCELLED
+
+
+def test_entries_of_the_audit_log_go_by_age(server: ApiServer, prune: Callable[..., dict[str, Any]]) -> None:
+    log = server.state.store.access
+    for days in (1, 40):
+        log.add_audit([AuditEntry(at=time.time() - days * DAY, via="token", action=f"{days} days old", status=200)])
+    assert things(prune(dry_run=False, keep_audit_days=50)) == []
+    assert prune(keep_audit_days=30)["items"][0]["count"] == 1
+    assert {"1 days old", "40 days old"} <= {entry.action for entry in log.audit(100)}, "nothing was removed yet"
+    assert things(prune(dry_run=False, keep_audit_days=30)) == [("audit", None, "")]
+    actions = {entry.action for entry in log.audit(100)}
+    assert "1 days old" in actions
+    assert "40 days old" not in actions
 
 
 def test_a_clock_that_is_years_ahead_prunes_nothing_for_a_day(server: ApiServer, ended: Ended) -> None:

@@ -421,7 +421,7 @@ def test_a_full_disk_is_answered_with_507_and_nothing_half_done(
 ) -> None:
     from rekindle_service.store import StorageError, Store
 
-    def full(*_: object) -> Job:
+    def full(*_: object, **__: object) -> Job:
         raise StorageError("the database cannot be written: no space left", full=True)
 
     monkeypatch.setattr(Store, "add_job", full)

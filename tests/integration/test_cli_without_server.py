@@ -54,14 +54,14 @@ def test_a_home_that_is_no_directory_is_an_error(tmp_path: Path, words: list[str
     assert "REKINDLE_HOME" in done.stderr
 
 
-@pytest.mark.parametrize("words", [["ps"], ["token"]])
-def test_what_cannot_be_read_in_the_home_is_named_with_its_path(tmp_path: Path, words: list[str]) -> None:
+@pytest.mark.parametrize(("words", "reason"), [(["ps"], "No server is running"), (["token"], "Is a directory")])
+def test_what_is_no_file_in_the_home_is_named_with_its_path(tmp_path: Path, words: list[str], reason: str) -> None:
     for name in ("server.lock", "token"):
         (tmp_path / name).mkdir()
     done = rekindle(tmp_path, *words)
     assert done.returncode == 2
     assert str(tmp_path) in done.stderr
-    assert "Is a directory" in done.stderr
+    assert reason in done.stderr
     assert "Internal error" not in done.stderr
 
 

@@ -5,7 +5,7 @@ import shutil
 import sqlite3
 import subprocess
 import threading
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -73,13 +73,24 @@ def test_a_removed_file_is_noticed_by_a_check_without_any_change(store, tmp_path
     assert reopened(store, tmp_path) == [job.id]
 
 
+@contextmanager
+def refusals_suppressed():
+    """Who uses the file at the very moment at which it goes away may be refused, with nothing lost."""
+    try:
+        yield
+    except StorageError as error:
+        if error.state == "damaged":
+            raise
+
+
 def test_readers_and_writers_go_on_while_the_file_is_removed_again_and_again(store, tmp_path):
     stop, failures, added = threading.Event(), [], []
 
     def work(action):
         try:
             while not stop.is_set():
-                action()
+                with refusals_suppressed():
+                    action()
         except Exception as error:  # noqa: BLE001
             failures.append(error)
 
@@ -90,7 +101,7 @@ def test_readers_and_writers_go_on_while_the_file_is_removed_again_and_again(sto
     for _ in range(20):
         count = len(added)
         (tmp_path / "rekindle.db").unlink()
-        while len(added) < count + 2 and not failures:
+        while (len(added) < count + 2 or not (tmp_path / "rekindle.db").exists()) and not failures:
             stop.wait(0.001)
     stop.set()
     for thread in threads:

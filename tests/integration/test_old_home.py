@@ -178,7 +178,7 @@ def test_the_experiment_has_its_table(api: RestApi) -> None:
     lines = [each for value in found.values() if isinstance(value, list) for each in value if "values" in each]
     assert len(lines) >= 2
     assert all(line["values"][0] > 0 for line in lines), "each trial has its measured loss"
-    assert api.request("GET", f"/experiments/{listed['id']}/curves", metric="loss").status == 200
+    assert api.request("GET", f"/experiments/{listed['id']}/curves", name="loss").status == 200
 
 
 def test_a_bundle_can_be_used_again(api: RestApi, old: Path, tmp_path: Path) -> None:

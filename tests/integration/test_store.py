@@ -356,8 +356,8 @@ def follow(store, seen, since, limit):
     assert newest >= since
     assert [job.version for job in jobs] == sorted(job.version for job in jobs)
     seen.update({job.id: job for job in jobs})
-    for job_id in deleted:
-        seen.pop(job_id, None)
+    for tombstone in deleted:
+        seen.pop(tombstone.job_id, None)
     return newest
 
 

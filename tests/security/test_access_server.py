@@ -90,7 +90,7 @@ def test_the_socket_knows_who_connects(server: ServeProcess, folder: Path) -> No
     assert as_user(NOBODY, NOBODY, lambda: by_socket(path, "GET", "/api/v1/me")) == "PermissionError"
     job = as_user(NOBODY, USERS, lambda: by_socket(path, "POST", "/api/v1/jobs", {"recipe": "single"}))[1]
     assert job["owner"] == "nobody"
-    assert json.loads((server.home / "runs" / job["id"] / "spec.json").read_text())["owner"] == "nobody"
+    assert json.loads((server.home / "runs" / job["id"] / "spec.json").read_text())["submission"]["owner"] == "nobody"
     by_socket(path, "POST", f"/api/v1/jobs/{job['id']}/cancel")
 
 

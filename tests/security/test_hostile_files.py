@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from api_server import ApiServer, api_server
+from api_server import ADMIN, ApiServer, api_server
 from e2e.waiting import until
 from rekindle.contract.files import write_json
 from rekindle.contract.run_dir.journal import Journal, RecordType
@@ -107,6 +107,7 @@ class HostileRun:
         job = self.server.submit(self._code, name="hostile")
         run_dir = self.server.run_dir(job)
         self.server.move(job, JobState.STARTING, run=1, devices=["cpu:0"])
+        self.reconciler.reconcile()  # so that it has a keeper when its ranks run
         journal = Journal(run_dir.journal)
         for kind in _FIRST:
             journal.write(kind, **_RECORDS[kind])
@@ -136,7 +137,7 @@ class HostileRun:
         """The loop turns, the stream has events, and every route of the job and of the other answers."""
         self.reconciler.reconcile()
         assert self.reconciler.health().stuck == {}, what
-        make_feed(self.server.state, job=[job_id, self.other["id"]], log=[f"{job_id}:0:stdout"]).poll()
+        make_feed(self.server.state, ADMIN, job=[job_id, self.other["id"]], log=[f"{job_id}:0:stdout"]).poll()
         for url in self._urls(job_id):
             if not endless and url.endswith(_ENDLESS):
                 continue

@@ -46,6 +46,12 @@ def schemathesis(served: Served, folder: Path, *options: str, ids: dict[str, str
     return process.stdout
 
 
+@pytest.fixture(autouse=True)
+def without_limit_on_wrong_tokens(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A check of schemathesis sends one to each route, and expects 401."""
+    monkeypatch.setattr(served.server.state.access.failures, "wait", lambda _: 0.0)
+
+
 @pytest.fixture(scope="module")
 def ids(served: Served, job: dict[str, Any]) -> dict[str, str]:
     """Of a running job with a rank that has written a log and metrics, and of an experiment."""

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from api_server import api_server
+from api_server import ADMIN, api_server
 from e2e.waiting import until
 from rekindle.contract.files import read_json
 from rekindle.contract.run_dir.paths import RunDir
@@ -69,7 +69,7 @@ def test_files_that_do_not_answer_hold_up_no_other_job_and_are_shown(tmp_path: P
                 for route in ("ranks", "metrics", "snapshots", "logs.zip", "configuration"):
                     answer = server.api.get(f"/api/v1/jobs/{stuck['id']}/{route}")
                     assert (answer.status_code, answer.json()["type"][-18:]) == (503, "files-unresponsive")
-                make_feed(state, job=[stuck["id"]]).poll()
+                make_feed(state, ADMIN, job=[stuck["id"]]).poll()
                 assert "have not answered" in server.api.get(f"/api/v1/jobs/{stuck['id']}").json()["notice"]
                 third = server.submit(code, name="third", ranks=1)
                 with server.run_dir(sound).journal.open("w") as journal:

@@ -39,7 +39,7 @@ def test_a_job_cancelled_in_slurm_is_held_until_it_is_resumed(
 def test_a_running_job_outlives_the_controller_and_the_server(
     cluster: Cluster, server: ServeProcess, submit: Submit, undisturbed: Undisturbed
 ) -> None:
-    job = submit()
+    job = submit(pace=1)
     job.reach()
     cluster.stop_controller()
     until(lambda: job.shown()["slurm"]["state"] == "UNKNOWN", "the page says that the state is unknown")

@@ -80,6 +80,21 @@ def test_ranks_listen_on_the_interface_of_their_nodes_address_unless_the_job_nam
     assert "REKINDLE_NODE_PEERS" not in node_environment({"GLOO_SOCKET_IFNAME": "ib0"}, plan), "they come from others"
 
 
+def test_the_ranks_of_a_single_node_use_loopback():
+    plan = NodePlan(0, 1, 4, "192.0.2.77", "192.0.2.77", 4000, ["192.0.2.77"], SECRET)
+    own = node_environment({}, plan)
+    assert {own[f"{name}_SOCKET_IFNAME"] for name in ("GLOO", "NCCL", "TP")} == {"lo"}
+    assert "REKINDLE_NODE_PEERS" not in own, "nobody of another machine is one of them"
+
+
 def test_an_address_that_no_interface_has_is_an_error_that_names_it():
     with pytest.raises(OSError, match=r"no network interface of .* has the address 192.0.2.77"):
         interface_of("192.0.2.77")
+
+
+def test_the_users_of_a_node_whose_kernel_does_not_name_them_count_as_ours(server, connected, monkeypatch):
+    def forbidden(*_: object) -> None:
+        raise PermissionError("socket: no netlink here")
+
+    monkeypatch.setattr(node_peers, "uid_of", forbidden)
+    assert NodePeers(("127.0.0.3",), server.server_address[1], SECRET).peer_uid(connected[1]) == os.geteuid()

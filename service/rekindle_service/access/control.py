@@ -1,7 +1,5 @@
 """``AccessControl``: the one place that the API asks who somebody is and what they may do."""
 
-import threading
-
 import structlog
 
 from rekindle_service.access.audit import AuditLog
@@ -10,6 +8,7 @@ from rekindle_service.access.permissions import Identity, Permissions, Scope, Vi
 from rekindle_service.access.sessions import Sessions
 from rekindle_service.access.tokens import Tokens
 from rekindle_service.config.unix_users import server_uid, user_name
+from rekindle_service.periodic_thread import PeriodicThread
 from rekindle_service.store import StorageError, Store
 
 _log = structlog.get_logger(__name__)
@@ -38,17 +37,14 @@ class AccessControl:
         self.audit = AuditLog(store)
         self.failures = FailureLimit()
         self.requests: RateLimit = RequestLimit(request_rate)
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._flush_until_stopped, name="access", daemon=True)
+        self._thread = PeriodicThread("access", self._flush, _FLUSH_INTERVAL, "Uses of tokens cannot be stored")
 
     def start(self) -> None:
         """Write refusals and last uses of tokens every few seconds, until ``close``."""
         self._thread.start()
 
     def close(self) -> None:
-        """Precondition: ``start`` was called."""
-        self._stopping.set()
-        self._thread.join()
+        self._thread.close()
         self._flush()
 
     def identify_user(self, uid: int) -> Identity | None:
@@ -65,10 +61,6 @@ class AccessControl:
         if identity.session_digest is not None and not self.sessions.is_current(identity.session_digest):
             return False
         return identity.token_digest is None or self.tokens.identity_of(identity.token_digest) is not None
-
-    def _flush_until_stopped(self) -> None:
-        while not self._stopping.wait(_FLUSH_INTERVAL):
-            self._flush()
 
     def _flush(self) -> None:
         self.audit.flush()

@@ -24,3 +24,8 @@ def configure_logging() -> None:
         )
     )
     logging.basicConfig(level=logging.WARNING, handlers=[of_libraries])
+
+
+def fields_of(error: BaseException) -> dict[str, object]:
+    """How a log line shows ``error``: the machine's own (a full disk, no descriptors) needs no traceback."""
+    return {"error": str(error)} if isinstance(error, OSError) else {"exc_info": error}

@@ -11,15 +11,13 @@ from pathlib import Path
 from typing import TypeVar
 
 import psutil
-import structlog
 
 from rekindle.contract import nvml
 from rekindle.contract.nvml import GpuReading
 from rekindle_service.machine.devices import Machine, Slot
+from rekindle_service.periodic_thread import PeriodicThread
 
 T = TypeVar("T")
-
-_log = structlog.get_logger(__name__)
 
 SAMPLE_INTERVAL = 5.0  # seconds
 MAX_SAMPLES = 1440
@@ -58,8 +56,7 @@ class MachineMonitor:
         self._busy, self._idle = self._processor_times()
         self._samples: list[MachineSample] = [self._take(first=True)]
         self._lock = threading.Lock()
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="machine", daemon=True)
+        self._thread = PeriodicThread("machine", self.sample, SAMPLE_INTERVAL, "The machine could not be sampled")
 
     @property
     def cores(self) -> int:
@@ -69,9 +66,7 @@ class MachineMonitor:
         self._thread.start()
 
     def close(self) -> None:
-        self._stopping.set()
-        if self._thread.ident is not None:
-            self._thread.join()
+        self._thread.close()
 
     def history(self) -> list[MachineSample]:
         """At least one, oldest first; the last is at most ``SAMPLE_INTERVAL`` seconds old while the thread runs."""
@@ -83,13 +78,6 @@ class MachineMonitor:
         sample = self._take()
         with self._lock:
             self._samples = downsample([*self._samples, sample])
-
-    def _run(self) -> None:
-        while not self._stopping.wait(SAMPLE_INTERVAL):
-            try:
-                self.sample()
-            except OSError as error:  # the home's disk may be gone for a while: a gap in the history
-                _log.warning("The machine could not be sampled", error=str(error))
 
     def _take(self, *, first: bool = False) -> MachineSample:
         memory = psutil.virtual_memory()

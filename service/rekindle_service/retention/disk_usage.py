@@ -2,7 +2,6 @@
 
 import os
 import stat
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -13,6 +12,7 @@ import structlog
 
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle_service.config.home import Home
+from rekindle_service.periodic_thread import PeriodicThread
 from rekindle_service.store import Store
 from rekindle_service.store.retention_store import JobEntry
 
@@ -100,8 +100,7 @@ class DiskUsage:
         self._home, self._store = home, store
         self._measured: dict[str, _Measured] = {}
         self._bundles = 0
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="disk-usage", daemon=True)
+        self._thread = PeriodicThread("disk-usage", self.measure, _INTERVAL, "The use of the disk cannot be measured")
 
     @property
     def bundles(self) -> int:
@@ -117,7 +116,7 @@ class DiskUsage:
         """Measured now, unless it is known and recent."""
         measured = self._measured.get(job.id)
         if measured is None or self._is_old(job, measured):
-            usage = measure_run(self._home.run_dir(job.id), self._stopping.is_set)
+            usage = measure_run(self._home.run_dir(job.id), self._thread.stopping)
             measured = self._measured[job.id] = _Measured(usage, _version(job), time.monotonic())
         return measured.usage
 
@@ -129,32 +128,22 @@ class DiskUsage:
         self._thread.start()
 
     def close(self) -> None:
-        self._stopping.set()
-        if self._thread.ident is not None:
-            self._thread.join()
+        self._thread.close()
 
     def _is_old(self, job: JobEntry, measured: _Measured) -> bool:
         changed = measured.version != _version(job)
         return changed or (not job.finished and time.monotonic() - measured.at > _REFRESH)
 
-    def _run(self) -> None:
-        while not self._stopping.is_set():
-            try:
-                self.measure()
-            except Exception as error:  # noqa: BLE001  # the thread must outlive any error of the disk or the database
-                _log.warning("The use of the disk cannot be measured", reason=str(error))
-            self._stopping.wait(_INTERVAL)
-
     def measure(self) -> None:
         """One round over all jobs."""
         jobs = self._store.retention.jobs()
         for job in jobs:
-            if self._stopping.is_set():
+            if self._thread.stopping():
                 return
             self.of(job)
         for gone in self._measured.keys() - {job.id for job in jobs}:
             self._measured.pop(gone, None)
-        self._bundles = measure_directory(self._home.bundles, self._stopping.is_set)
+        self._bundles = measure_directory(self._home.bundles, self._thread.stopping)
 
 
 def _version(job: JobEntry) -> tuple[object, ...]:

@@ -19,6 +19,7 @@ from rekindle.contract.states import TERMINAL, JobState
 from rekindle_service.config.home import DELETED, Home
 from rekindle_service.jobs.actions import SNAPSHOTS_LOCK
 from rekindle_service.jobs.packaging.bundles import Bundles, bundle_id_of
+from rekindle_service.periodic_thread import PeriodicThread
 from rekindle_service.retention.deletions import Deletions, opened_beneath
 from rekindle_service.retention.disk_usage import BLOCK_BYTES, DiskUsage, measure_directory
 from rekindle_service.retention.rules import Item, ItemKind, Rules, Snapshot, StoredJob, plan_jobs
@@ -54,8 +55,7 @@ class Pruner:
         self._bundles = Bundles(home)
         self._started_at = self._pruned_at = time.monotonic()
         self._turn = threading.Lock()
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="pruner", daemon=True)
+        self._thread = PeriodicThread("pruner", self.prune_if_due, _URGENT_INTERVAL, "Pruning failed")
 
     # --- what would be removed
 
@@ -198,21 +198,11 @@ class Pruner:
     # --- the thread
 
     def start(self) -> None:
+        self._pruned_at = float("-inf")
         self._thread.start()
 
     def close(self) -> None:
-        self._stopping.set()
-        if self._thread.ident is not None:
-            self._thread.join()
-
-    def _run(self) -> None:
-        self._pruned_at = float("-inf")
-        while not self._stopping.is_set():
-            try:
-                self.prune_if_due()
-            except Exception as error:  # noqa: BLE001  # the thread must outlive any error of the disk or the database
-                _log.warning("Pruning failed", reason=str(error))
-            self._stopping.wait(_URGENT_INTERVAL)
+        self._thread.close()
 
     def prune_if_due(self) -> None:
         """Every hour, and every minute while the disk is full; by the clock only where it can be trusted."""

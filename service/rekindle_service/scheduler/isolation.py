@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import structlog
 
 from rekindle.contract.backoff import exponential_backoff
+from rekindle_service.config.logging_config import fields_of
 
 _log = structlog.get_logger(__name__)
 
@@ -147,5 +148,5 @@ class IsolatedRunner:
             failure.next_at = time.monotonic() + exponential_backoff(failure.count, first=1.0, maximum=_MAX_DELAY)
         if failure.error != repr(call.error):
             failure.error = repr(call.error)
-            _log.error("Reconciling failed", subject=subject, exc_info=call.error)
+            _log.error("Reconciling failed", subject=subject, **fields_of(call.error))
             self._show(subject, str(call.error))

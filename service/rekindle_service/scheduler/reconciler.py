@@ -10,12 +10,11 @@ from typing import Any
 
 import structlog
 
-from rekindle.contract.files import read_json, write_json
-from rekindle.contract.job import HEALTHY_SECONDS, HOST_TIMEOUT, RunIntent
+from rekindle.contract.job import HEALTHY_SECONDS, HOST_TIMEOUT
 from rekindle.contract.outcome import Outcome, OutcomeClass
-from rekindle.contract.run_dir.control import ControlMessage, MessageType, notify
 from rekindle.contract.states import HOLDING_SLOTS, JobIntent, JobState
 from rekindle_service.config.home import Home, is_job_id
+from rekindle_service.config.logging_config import fields_of
 from rekindle_service.jobs.scheduler_health import SchedulerHealth
 from rekindle_service.jobs.submission_record import confirm_runs
 from rekindle_service.launchers.keeper_pool import KeeperPool, KeeperStarter
@@ -23,6 +22,7 @@ from rekindle_service.launchers.launcher import Launcher, LauncherReport
 from rekindle_service.machine.devices import Machine
 from rekindle_service.retention.deletions import Deletions, free_memory
 from rekindle_service.scheduler.allocation import NO_CLUSTER, allocate
+from rekindle_service.scheduler.intents import IntentWriter
 from rekindle_service.scheduler.isolation import IsolatedRunner
 from rekindle_service.scheduler.recovery import recover_on_startup
 from rekindle_service.scheduler.run_sync import RunSync
@@ -36,7 +36,6 @@ _RECONCILE_INTERVAL = 0.2  # seconds, unless something wakes the loop before
 _CONFIRM_SECONDS = 60.0  # more than a submission takes from its row to its answer
 _PROGRESS_INTERVAL = 0.5  # seconds between two reads of the ranks' status
 _JOB_SECONDS = 10.0  # for which the other jobs wait for the files of one
-_LEAVING_SECONDS = 10.0  # that the keeper of an earlier run may take to end
 ClusterFactory = Callable[[Callable[..., Job | None], Callable[[Job], None]], Launcher]
 """Makes the launcher of a cluster from two functions: one sets columns of a row, one writes the intent."""
 
@@ -68,11 +67,9 @@ class Reconciler:
         self._machine = machine
         self._sync = RunSync(store, home)
         self._launch = launch
-        self._healthy_seconds = healthy_seconds
-        self._log_bytes = log_bytes
-        self._host_timeout = host_timeout
+        self._intents = IntentWriter(home, healthy_seconds, log_bytes, host_timeout)
         self._local: Launcher = KeeperPool(home, self._launch_keeper)
-        self._cluster = None if cluster is None else cluster(self._record_launch, self._prepare_launch)
+        self._cluster = None if cluster is None else cluster(self._record_launch, self._intents.write)
         self._woken = threading.Event()
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="reconciler", daemon=True)
@@ -83,7 +80,6 @@ class Reconciler:
         self._duty_errors: dict[str, str] = {}
         self._runner = IsolatedRunner(job_seconds, self._show_problem, passing=(StorageError,))
         self._iterated_at = time.monotonic()  # when the latest iteration ended
-        self._leaving: dict[str, tuple[int, float]] = {}  # by job: its run, and since when an earlier one's keeper ends
 
     def health(self) -> SchedulerHealth:
         """Any thread may call it."""
@@ -138,7 +134,7 @@ class Reconciler:
         for launcher in self._launchers():
             launcher.observe([job for job in jobs if self._launcher_of(job) is launcher])
         self._runner.forget(self._is_over)
-        self._leaving = {job_id: leaving for job_id, leaving in self._leaving.items() if job_id in holding}
+        self._intents.forget(holding)
         read_progress = time.monotonic() - self._progress_at >= _PROGRESS_INTERVAL
         if read_progress:
             self._progress_at = time.monotonic()
@@ -167,7 +163,7 @@ class Reconciler:
         report = launcher.report(job)
         job = self._show_report(job, report)
         if alive:
-            self._propagate_intent(job)
+            self._intents.propagate(job)
             if job.spec.is_cluster and job.intent is not JobIntent.RUN and report.waiting_for is not None:
                 launcher.stop(job)
         elif alive is not None:
@@ -195,47 +191,6 @@ class Reconciler:
         else:
             self._relaunch_keeper(job, launcher)
 
-    def _propagate_intent(self, job: Job) -> None:
-        """To the keeper of this run only: one of an earlier run that is about to end must not act on it."""
-        stored = read_json(self._home.run_dir(job.id).intent)
-        if not self._is_of_earlier_run(job, stored):
-            self._write_intent(job, stored)
-
-    def _is_of_earlier_run(self, job: Job, stored: object) -> bool:
-        """Whether ``stored`` is for a keeper that is still about to end; a job may have written anything there."""
-        run = stored.get("run") if isinstance(stored, dict) else None
-        if type(run) is not int or run >= job.run:
-            return False
-        known, since = self._leaving.get(job.id, (None, 0.0))
-        if known != job.run:
-            since = time.monotonic()
-            self._leaving[job.id] = job.run, since
-        return time.monotonic() - since < _LEAVING_SECONDS
-
-    def _write_intent(self, job: Job, stored: object) -> None:
-        """A pending request to stop is sent again every time: a server may have died between writing and notifying."""
-        run_dir = self._home.run_dir(job.id)
-        requested = JobIntent.DRAIN if job.intent is JobIntent.HOLD else job.intent  # held after it had left the queue
-        intent = RunIntent(
-            requested,
-            job.run,
-            job.devices,
-            job.max_failures,
-            _chosen_snapshot(job),
-            self._healthy_seconds,
-            self._log_bytes,
-            launch=job.launch_number,
-            host_timeout=self._host_timeout,
-        )
-        changed = stored != intent.to_json()
-        if changed:
-            self._leaving.pop(job.id, None)
-            if run_dir.intent.is_dir() and not run_dir.intent.is_symlink():
-                run_dir.intent.rename(run_dir.root / f".{run_dir.intent.name}.{time.time_ns()}")  # the job has made it
-            write_json(run_dir.intent, intent.to_json())
-        if (changed or intent.intent is not JobIntent.RUN) and not job.spec.is_cluster:
-            notify(run_dir, ControlMessage(MessageType.INTENT))
-
     def _relaunch_keeper(self, job: Job, launcher: Launcher) -> None:
         """Launch the keeper of a job that has none: the first, or the next after a lost one."""
         if launcher.crash_looping(job):
@@ -250,11 +205,8 @@ class Reconciler:
 
     def _launch_keeper(self, job: Job) -> "subprocess.Popen[bytes]":
         """The intent first: it is the first thing that a keeper reads."""
-        self._prepare_launch(job)
+        self._intents.write(job)
         return self._launch(job)
-
-    def _prepare_launch(self, job: Job) -> None:
-        self._write_intent(job, read_json(self._home.run_dir(job.id).intent))
 
     def _record_launch(self, job_id: str, **columns: Any) -> Job | None:
         return self._store.update_progress(job_id, **columns)
@@ -351,7 +303,7 @@ class Reconciler:
         except Exception as error:  # noqa: BLE001 - the loop must outlive any error of the database or the disk
             if self._duty_errors.get(duty) != repr(error):
                 self._duty_errors[duty] = repr(error)
-                _log.error("Reconciling failed", subject=duty, exc_info=error)
+                _log.error("Reconciling failed", subject=duty, **fields_of(error))
 
     def _show_problem(self, job_id: str, problem: str | None) -> None:
         """On the job; None where it is over. ``job_id`` may be a duty, which no row belongs to."""
@@ -362,8 +314,3 @@ class Reconciler:
                 self._store.update_progress(job_id, notice=notice)
             elif job is not None and (job.notice or "").startswith(_PROBLEM):
                 self._store.update_progress(job_id, notice=None)
-
-
-def _chosen_snapshot(job: Job) -> int | None:
-    """The step that this run begins from; a choice for an earlier run was applied then."""
-    return job.rewind["step"] if job.rewind.get("run") == job.run else None

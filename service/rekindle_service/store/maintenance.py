@@ -1,11 +1,11 @@
 """The thread that looks after the database while a server runs: is it there, is it whole, is a backup due."""
 
-import threading
 import time
 from contextlib import suppress
 
 import structlog
 
+from rekindle_service.periodic_thread import PeriodicThread
 from rekindle_service.store.backups import SCHEDULED
 from rekindle_service.store.job_store import Store
 
@@ -24,37 +24,23 @@ class Maintenance:
     def __init__(self, store: Store, backup_hours: float, kept: int) -> None:
         self._store = store
         self._backup_seconds, self._kept = backup_hours * 3600, kept
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="database", daemon=True)
+        self._thread = PeriodicThread("database", self.run_due, _CHECK_INTERVAL, "The database needs attention")
         self._verify_at = time.monotonic() + _VERIFY_INTERVAL
         self._backup_at = time.monotonic() + self._first_backup()
-        self._last_error = ""
 
     def start(self) -> None:
         self._thread.start()
 
     def close(self) -> None:
-        self._stopping.set()
-        if self._thread.ident is not None:
-            self._thread.join()
-
-    def _run(self) -> None:
-        while not self._stopping.wait(_CHECK_INTERVAL):
-            self.run_due()
+        self._thread.close()
 
     def run_due(self) -> None:
-        """One round. What fails is logged once until it changes, and shown by whatever uses the database."""
-        try:
-            self._store.check()
-            if time.monotonic() >= self._verify_at:
-                self._verify()
-            if self._backup_seconds and time.monotonic() >= self._backup_at:
-                self._back_up()
-            self._last_error = ""
-        except Exception as error:  # noqa: BLE001  # the thread must outlive any error of the disk
-            if self._last_error != str(error):
-                self._last_error = str(error)
-                _log.error("The database needs attention", error=str(error))
+        """One round. What fails is shown by whatever uses the database, too."""
+        self._store.check()
+        if time.monotonic() >= self._verify_at:
+            self._verify()
+        if self._backup_seconds and time.monotonic() >= self._backup_at:
+            self._back_up()
 
     def _verify(self) -> None:
         started = time.monotonic()

@@ -18,6 +18,7 @@ from rekindle.contract.socket_owner import Address, uid_of
 TIMEOUT = 5.0  # seconds, for each step of asking
 _MAX_LINE = 4096
 _DIGEST = "sha256"
+_UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,8 @@ class NodePeers:
     def peer_uid(self, connection: socket.socket) -> int | None:
         """The user at the other end of ``connection``, which is IPv4 and comes from one of ``addresses``.
 
-        None where it is not open there. Raises OSError where that node does not answer.
+        None where it is not open there. Our own where the kernel there does not name it, as in a sandbox that forbids
+        it. Raises OSError where that node does not answer.
         """
         peer = connection.getpeername()[:2]
         if not self.secret:
@@ -55,6 +57,8 @@ class NodePeers:
         if answer is None:
             raise OSError(f"{peer[0]} does not answer who has connected from its port {peer[1]}")
         uid = json.loads(answer)
+        if uid == _UNKNOWN:
+            return os.geteuid()
         return None if uid is None else int(uid)
 
 
@@ -68,6 +72,7 @@ class OwnerServer(socketserver.ThreadingTCPServer):
     def __init__(self, address: Address, secret: str) -> None:
         self.host, self.secret = address[0], secret
         super().__init__(address, _Question)
+        self.port: int = self.socket.getsockname()[1]
 
 
 class _Question(socketserver.StreamRequestHandler):
@@ -79,8 +84,15 @@ class _Question(socketserver.StreamRequestHandler):
             question = _verified(self.server.secret, self.rfile.readline(_MAX_LINE))
             if question is not None:
                 _, port, remote_host, remote_port = json.loads(question)
-                uid = uid_of((self.server.host, port), (remote_host, remote_port))
+                uid = _owner((self.server.host, port), (remote_host, remote_port))
                 self.wfile.write(_signed(self.server.secret, json.dumps(uid), question))
+
+
+def _owner(local: Address, remote: Address) -> int | str | None:
+    try:
+        return uid_of(local, remote)
+    except OSError:
+        return _UNKNOWN
 
 
 def _signed(secret: str, text: str, question: str = "") -> bytes:

@@ -22,6 +22,7 @@ class History:
     ended: list[AttemptRecord]
     open_attempt: int | None  # started, and its keeper died before it could write the end
     open_world_size: int
+    open_hosts: list[str]  # of the open attempt, where it ran on a cluster
     open_running_seconds: float  # of the open attempt, until now: its end was not seen
     stop_requested: str | None  # the ending that was requested of the open attempt
     went_cold: bool  # an attempt was started in a fresh interpreter
@@ -36,7 +37,15 @@ class History:
         return self.last_keeper_boot != boot_id()
 
     def lost_outcome(self) -> Outcome:
-        """How the open attempt ended: nobody saw it, but the boot id shows whether the whole machine went down."""
+        """How the open attempt ended: nobody saw it, but the boot id shows whether the whole machine went down.
+
+        On a cluster the next leading keeper may be on another machine: that shows nothing of the one before.
+        """
+        if self.open_hosts:
+            klass = OutcomeClass.HOST_LOST if self.host_lost else OutcomeClass.KEEPER_LOST
+            nodes = ", ".join(self.open_hosts)
+            message = f"The leading keeper ended without a record, alone or with its node; the ranks ran on {nodes}."
+            return Outcome(klass, message)
         if self.host_lost:
             return Outcome(OutcomeClass.HOST_LOST, "The machine went down under the job.")
         return Outcome(OutcomeClass.KEEPER_LOST, "The job's keeper was killed; its ranks ended with it.")
@@ -52,6 +61,7 @@ def read_history(journal: Path, run: int) -> History:
         ended=[_judged(each, each.outcome) for each in this_run.ended if each.outcome is not None],
         open_attempt=last.number if last.ended_at is None else None,
         open_world_size=last.world_size,
+        open_hosts=last.hosts,
         open_running_seconds=max(time.time() - (last.ranks_running_at or time.time()), 0.0),
         stop_requested=last.stop_requested,
         went_cold=not all(attempt.warm for attempt in attempts.attempts.values()),

@@ -1,6 +1,7 @@
 """The keeper's loop: attempt, outcome, decision, and again, until the job is over or a stop is requested."""
 
 import json
+import os
 import random
 import secrets
 import shutil
@@ -231,8 +232,15 @@ class Keeper:
 
 
 def _version(path: Path) -> tuple[int, int]:
-    """Another one after each change: the server replaces the file as a whole. Raises OSError where there is none."""
-    stat = path.stat()
+    """Another one after each change: the server replaces the file as a whole. Raises OSError where there is none.
+
+    It is opened: a network file system may not ask its server else.
+    """
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # the script may have put a FIFO there
+    try:
+        stat = os.fstat(fd)
+    finally:
+        os.close(fd)
     return stat.st_ino, stat.st_mtime_ns
 
 

@@ -27,6 +27,7 @@ def doctor(
     job: OptionalJobArgument = None,
     python: Annotated[str | None, typer.Option(help="Interpreter that runs jobs. (default: this one)")] = None,
     stacks: Annotated[bool, typer.Option("--stacks", help="With JOB: print the Python stacks of every rank.")] = False,
+    slurm: Annotated[bool, typer.Option("--slurm", help="Check the Slurm cluster, with a probe on its nodes.")] = False,
     output: OutputOption = "table",
 ) -> None:
     """Check this machine, or one job, and advise what to do about each problem.
@@ -34,7 +35,14 @@ def doctor(
     Exits with 1 when there is a problem; a warning alone is none. -o id prints the names of all failed checks.
     """
     settings = settings_of(context)
-    if job is None:
+    if slurm:
+        from rekindle_service.cli.checks.slurm import slurm as check_slurm  # starts jobs there, as nothing else does
+
+        if job is not None or stacks:
+            raise typer.BadParameter("--slurm checks the cluster: pass it alone, or with --python")
+        findings = check_slurm(settings.home_dir.root, python or sys.executable, settings.host_timeout)
+        _print(findings, [], output)
+    elif job is None:
         if stacks:
             raise typer.BadParameter("--stacks needs a job")
         from rekindle_service.cli.checks.gpus import gpus  # loads NVML, which no other command needs

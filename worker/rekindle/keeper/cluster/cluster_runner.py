@@ -16,7 +16,8 @@ from rekindle.keeper.runner import RequestedStop, World
 
 INTERVAL = 0.5  # seconds
 SETTLE_TIMEOUT = 60.0  # seconds that the first attempt waits for the rest once enough nodes answer
-REJOIN_TIMEOUT = 60.0  # seconds in which lost nodes must be replaced for the allocation to be kept
+REJOIN_TIMEOUT = 120.0  # seconds for a keeper that has ended to be replaced: to wait in Slurm's queue takes longer
+CUT_OFF_TIMEOUT = 20.0  # seconds for a node that was cut off to answer again
 
 
 class TooFewNodesError(Exception):
@@ -48,7 +49,7 @@ class ClusterRunner:
     def find_world(self, requested_stop: RequestedStop) -> World | None:
         """Raises TooFewNodesError."""
         self._start_error = None
-        self._nodes.retry()
+        self._nodes.prepare()
         began, events = time.monotonic(), Events()
         while requested_stop(events) is None:
             self._nodes.start_missing()
@@ -68,12 +69,17 @@ class ClusterRunner:
         if is_enough and (self._has_begun or settled or self._waited_for_rest(waited)):
             self._check_versions()
             return True
-        if is_enough or not (settled or waited > (REJOIN_TIMEOUT if self._has_begun else START_TIMEOUT)):
+        if is_enough or not (settled or waited > self._timeout()):
             return False
         self._start_error = self._why_too_few(found)
         if self._has_begun:
             raise TooFewNodesError(self._start_error)
         return True
+
+    def _timeout(self) -> float:
+        if not self._has_begun:
+            return START_TIMEOUT
+        return REJOIN_TIMEOUT if self._nodes.may_rejoin() else CUT_OFF_TIMEOUT
 
     def _waited_for_rest(self, waited: float) -> bool:
         return waited > START_TIMEOUT or time.monotonic() > self._nodes.latest_answer + SETTLE_TIMEOUT

@@ -15,6 +15,7 @@ from rekindle.keeper.cluster.messages import (
     End,
     Finish,
     Kill,
+    Leave,
     Message,
     NodeResult,
     Observe,
@@ -26,7 +27,7 @@ from rekindle.keeper.cluster.messages import (
     Stalled,
     UsageTaken,
 )
-from rekindle.keeper.cluster.node_link import LinkJournal, NodeLink
+from rekindle.keeper.cluster.node_link import LeaderLostError, LinkJournal, NodeLink
 from rekindle.keeper.diagnosis import root_cause
 from rekindle.keeper.event_loop import EventLoop
 from rekindle.keeper.observers.usage import UsageLog
@@ -65,6 +66,8 @@ class NodeAttempt(Attempt):
 
     def _receive(self, message: Message) -> None:
         """Called while events are awaited: it only notes what to do."""
+        if isinstance(message, Leave):
+            raise LeaderLostError("the leading keeper has left the job")
         if isinstance(message, Request):
             self._requests.append(message.message)
         if getattr(message, "attempt", None) != self._number:

@@ -1,5 +1,6 @@
 """The nodes of an allocation: whose keeper answers, whose is being started, and whose is lost."""
 
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -70,10 +71,15 @@ class _Host:
     failed: int = 0  # starts in a row
     next_start: float = 0.0
     error: str = ""  # why the latest start failed
+    was_cut_off: bool = False  # its latest keeper was lost because nothing was heard of it
 
     @property
     def has_given_up(self) -> bool:
         return self.failed >= MAX_STARTS
+
+    @property
+    def answers(self) -> bool:
+        return self.node is not None and self.node.is_alive and not self.node.terminated
 
 
 class Nodes:
@@ -91,6 +97,7 @@ class Nodes:
         """``host_timeout``: seconds without a heartbeat after which a node counts as lost. Raises OSError."""
         self._hosts = {host: _Host(host) for host in hosts}
         self._starter, self._host_timeout = starter, host_timeout
+        self._may_start = False
         self.latest_answer = time.monotonic()  # when a keeper was admitted last
         self._listener = Listener(address, secret, events, self._greet)
         self.port = self._listener.port
@@ -98,34 +105,42 @@ class Nodes:
 
     def answering(self) -> list[Node]:
         """In the order of the allocation, without those that are about to leave."""
-        nodes = [host.node for host in self._hosts.values() if host.node is not None]
-        return [node for node in nodes if node.is_alive and not node.terminated]
+        return [host.node for host in self._hosts.values() if host.node is not None and host.answers]
 
     def is_settled(self) -> bool:
         """Every machine answers, or its keeper could not be started ``MAX_STARTS`` times in a row."""
-        return all((host.node is not None and host.node.is_alive) or host.has_given_up for host in self._hosts.values())
+        return all(host.answers or host.has_given_up for host in self._hosts.values())
+
+    def may_rejoin(self) -> bool:
+        """A keeper has ended, or is being started, on a machine that is not known to be cut off."""
+        waiting = [host for host in self._hosts.values() if not host.answers and not host.has_given_up]
+        return any(not host.was_cut_off for host in waiting)
 
     def start_errors(self) -> dict[str, str]:
         """Why there is no keeper, by host."""
         return {host.name: host.error for host in self._hosts.values() if host.node is None and host.error}
 
-    def retry(self) -> None:
-        """Try those again that could not be started."""
+    def prepare(self) -> None:
+        """Between attempts: those that got SIGTERM may leave, and those that could not be started are tried again."""
         for host in self._hosts.values():
+            if host.node is not None and host.node.terminated:
+                host.node.send(Leave(is_over=False))
             if host.has_given_up:
                 host.failed, host.next_start = 0, 0.0
 
     def start_missing(self) -> None:
         """Start a keeper wherever none answers and none is about to."""
+        self._may_start = True
         for host in self._hosts.values():
             if host.process is None and not host.has_given_up and time.monotonic() >= host.next_start:
                 self._start(host)
 
     def check(self) -> None:
-        """Once a second: who is lost, and who has not started."""
+        """Once a second: who is lost, who has not started, and whose keeper must be replaced for later attempts."""
         for host in self._hosts.values():
             node = host.node
             if node is not None and node.silent_for() > self._host_timeout():
+                host.was_cut_off = True
                 self._lose(node, f"nothing has been heard of it for {node.silent_for():.0f} seconds")
             elif node is None and host.process is not None and time.monotonic() > host.started_at + START_TIMEOUT:
                 host.process.kill()
@@ -133,9 +148,12 @@ class Nodes:
                 self._end_lost(host)
             if host.process is not None and host.process.poll() is not None:
                 self._end(host, host.process.returncode)
+        if self._may_start:
+            self.start_missing()
 
     def close(self, *, is_over: bool) -> None:
         """Let all keepers leave; nothing is left of those that can be reached."""
+        self._may_start = False
         for node in self.answering():
             node.send(Leave(is_over))
         self._listener.close()
@@ -157,7 +175,7 @@ class Nodes:
 
     def _end(self, host: _Host, code: int) -> None:
         """The process that held a keeper has ended."""
-        host.process, last = None, _last_line(host.output)
+        host.process, last = None, _last_line(host)
         if host.node is not None and host.node.is_alive:
             self._lose(host.node, f"its keeper has ended with exit code {code}{last and f': {last}'}")
         elif host.node is None:
@@ -190,7 +208,7 @@ class Nodes:
 
     def _admit(self, host: _Host, channel: Channel, hello: Hello, versions: Versions) -> None:
         node = Node(host.name, hello.keeper, channel.peer, versions, channel, time.monotonic())
-        host.node, host.failed, host.error = node, 0, ""
+        host.node, host.failed, host.error, host.was_cut_off = node, 0, "", False
         self.latest_answer = time.monotonic()
         channel.redirect(lambda message: self._receive(node, message), lambda reason: self._lose(node, reason))
         channel.send(Welcome(lease_of(self._host_timeout())))
@@ -217,13 +235,16 @@ class Nodes:
             channel.send(Heard(message.number))
 
 
-def _last_line(output: IO[bytes] | None) -> str:
-    if output is None:
+def _last_line(host: _Host) -> str:
+    """Of what the process has printed; the end of all that goes to the log of the launch."""
+    if host.output is None:
         return ""
-    output.seek(0, 2)
-    output.seek(max(0, output.tell() - _TAIL))
-    lines = output.read().decode(errors="replace").strip().splitlines()
-    output.close()
+    host.output.seek(0, 2)
+    host.output.seek(max(0, host.output.tell() - _TAIL))
+    lines = host.output.read().decode(errors="replace").strip().splitlines()
+    host.output.close()
+    for line in lines:
+        print(f"{host.name}: {line}", file=sys.stderr, flush=True)  # noqa: T201  # stderr is that log
     return lines[-1] if lines else ""
 
 

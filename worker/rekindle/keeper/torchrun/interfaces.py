@@ -29,10 +29,12 @@ def loopback_interfaces(environment: Mapping[str, str]) -> dict[str, str]:
 def node_environment(environment: Mapping[str, str], plan: NodePlan) -> dict[str, str]:
     """What an agent on a cluster gets: its plan, and the interface of its node's address unless the job names one.
 
-    Where that is so, connections to its ranks come from the addresses of the attempt's nodes only. Raises OSError where
-    no interface has the address.
+    Where that is so, connections to its ranks come from the addresses of the attempt's nodes only. Ranks of a single
+    node use loopback. Raises OSError where no interface has the address.
     """
     own = {NODE: str(plan.node), NODE_PLAN: json.dumps(plan.to_json())}
+    if plan.nodes == 1:
+        return {**own, **loopback_interfaces(environment)}
     interface = interface_of(plan.address)
     if _GLOO not in environment:
         own[NODE_PEERS] = NodePeers(tuple(plan.addresses), plan.store_port + 1, plan.secret).to_text()

@@ -161,7 +161,7 @@ def torchrun_argv(*, world_size: int, rendezvous_id: str, log_dir: Path, warm: b
 
 
 def _attempt_environment(plan: NodePlan | None) -> dict[str, str]:
-    """What the agent of an attempt gets beside the job's own variables."""
+    """What the agent of an attempt gets in addition to the job's own variables."""
     return loopback_interfaces(os.environ) if plan is None else node_environment(os.environ, plan)
 
 

@@ -97,7 +97,7 @@ def _end_with_own_ranks(_: SimpleElasticAgent) -> None:
 
 
 class UnnumberedLogs(LogsSpecs):
-    """``logs``, whose ranks do not inherit what ``NodeRendezvous`` has told torchrun."""
+    """``logs``, whose ranks do not inherit what ``NodeRendezvous`` has set for torchrun."""
 
     def __init__(self, logs: LogsSpecs) -> None:
         super().__init__()

@@ -10,6 +10,7 @@ Not in the agent, which forks the ranks: a fork copies the forking thread only, 
 
 import errno
 import os
+import secrets
 import signal
 import socket
 import struct
@@ -17,9 +18,10 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from datetime import timedelta
-from typing import NoReturn
+from pathlib import Path
+from typing import NoReturn, Protocol
 
 from torch.distributed import TCPStore  # type: ignore[attr-defined]  # which is public all the same
 
@@ -34,6 +36,7 @@ _HOSTS_BEHIND = (
     "127.0.0.3",
 )  # the first that is not the ranks' own; the port must be the same: torch connects to its own store as the ranks do
 _PORTS_TRIED = 20
+_MIN_PORT, _PORTS = 1024, 12_000  # where the nodes of a cluster listen
 _BACKLOG = 4096
 _TCP_MD5SIG_EXT, _FLAG_PREFIX = 32, 1
 _MD5SIG = struct.Struct("=HH4s120x BBHi80s")  # tcp_md5sig: address, flags, length of its prefix, of the key, interface
@@ -46,33 +49,34 @@ class StoreStartError(Exception):
     """The store's process ended before it served; the reason is in the agent's log."""
 
 
-def start_store_server(host: str = HOST, allowed: Sequence[str] = (), secret: str = "") -> int:
+def start_store_server(host: str = HOST, allowed: Sequence[str] = (), secret: str | None = None) -> int:
     """Fork the store's process, which ends with this one; returns its port on ``host``. Call it while single-threaded.
 
     ``allowed``: IPv4 addresses of other nodes whose ranks may connect, too: those of the same user where the nodes know
     the ``secret``, else everybody there. Raises StoreStartError.
     """
     others = tuple(each for each in allowed if each != host)
-    return _fork_server("rekindle-store", lambda: StoreServer(host, others, secret).port)
+    return _fork_server("rekindle-store", lambda: StoreServer(host, others, secret or ""))
 
 
 def start_owner_server(plan: NodePlan) -> None:
     """Fork the process that answers for this node, which is not the head. As ``start_store_server``."""
-    address = (plan.address, plan.store_port + 1)
-
-    def serve() -> int:
-        return _serve_owners(address, plan.secret)
-
-    _fork_server("rekindle-owners", serve)
+    _fork_server("rekindle-owners", lambda: _serve_owners((plan.address, plan.store_port + 1), plan.secret))
 
 
-def _serve_owners(address: Address, secret: str) -> int:
+def _serve_owners(address: Address, secret: str) -> OwnerServer:
     server = OwnerServer(address, secret)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    return address[1]
+    return server
 
 
-def _fork_server(name: str, serve: Callable[[], int]) -> int:
+class _Server(Protocol):
+    """Serves at ``port`` while it is referred to."""
+
+    port: int
+
+
+def _fork_server(name: str, serve: Callable[[], _Server]) -> int:
     """The port at which ``serve`` answers in a process of its own."""
     parent = os.getpid()
     reader, writer = os.pipe()
@@ -87,14 +91,15 @@ def _fork_server(name: str, serve: Callable[[], int]) -> int:
     return int(port)
 
 
-def _become_server(parent: int, writer: int, name: str, serve: Callable[[], int]) -> NoReturn:
+def _become_server(parent: int, writer: int, name: str, serve: Callable[[], _Server]) -> NoReturn:
     try:
         die_with_parent(parent)
         set_process_name(name)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
             signal.signal(number, signal.SIG_IGN)  # ranks that save after one of them may need the store
-        os.write(writer, str(serve()).encode())
+        server = serve()
+        os.write(writer, str(server.port).encode())
         os.close(writer)
         while True:
             signal.pause()
@@ -107,7 +112,7 @@ def _become_server(parent: int, writer: int, name: str, serve: Callable[[], int]
 class StoreServer:
     """Serves at ``port`` on ``host`` from construction to the end of the process."""
 
-    def __init__(self, host: str, others: tuple[str, ...] = (), secret: str = "") -> None:
+    def __init__(self, host: str, others: tuple[str, ...], secret: str) -> None:
         self._host, self._others, self._secret = host, others, secret
         self._behind = next(each for each in _HOSTS_BEHIND if each != host)
         self._key: bytes | None = os.urandom(64)
@@ -129,15 +134,10 @@ class StoreServer:
     def _listen_twice(self) -> tuple[socket.socket, socket.socket]:
         """Where the ranks connect to, and behind that. Raises OSError where the kernel cannot do what this needs."""
         for _ in range(_PORTS_TRIED):
-            listener = _listen(self._host)
-            port: int = listener.getsockname()[1]
             try:
-                behind = _listen(self._behind, port, self._key)
-                if self._secret:
-                    _serve_owners((self._host, port + 1), self._secret)
-            except (OSError, OverflowError) as error:
-                listener.close()
-                if isinstance(error, OSError) and error.errno != errno.EADDRINUSE:
+                listener, behind = self._listen_at(_port_below_dynamic() if self._secret else 0)
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE:
                     raise
                 continue
             with self._connect_behind(behind.getsockname()) as ours, behind.accept()[0]:
@@ -145,6 +145,15 @@ class StoreServer:
                     return listener, behind
             raise OSError("the kernel does not name the user of a connection")
         raise OSError(f"no port is free on both {self._host} and {self._behind}")
+
+    def _listen_at(self, port: int) -> tuple[socket.socket, socket.socket]:
+        with ExitStack() as opened:
+            listener = opened.enter_context(_listen(self._host, port))
+            behind = opened.enter_context(_listen(self._behind, listener.getsockname()[1], self._key))
+            if self._secret:
+                _serve_owners((self._host, port + 1), self._secret)
+            opened.pop_all()
+            return listener, behind
 
     def _listen_openly(self) -> tuple[socket.socket, socket.socket]:
         """For every user of this machine, but of no others than those allowed."""
@@ -226,6 +235,13 @@ def _listen(host: str, port: int = 0, key: bytes | None = None) -> socket.socket
     listener.bind((host, port))
     listener.listen(_BACKLOG)
     return listener
+
+
+def _port_below_dynamic() -> int:
+    """A port that, with the next one, is probably free on all nodes: the kernel gives it to no outgoing connection."""
+    first_dynamic = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    last = max(first_dynamic - 2, _MIN_PORT + 2)
+    return secrets.choice(range(max(_MIN_PORT, last - _PORTS), last, 2))
 
 
 def _signing_socket(key: bytes) -> socket.socket:
