@@ -38,15 +38,18 @@ class ClusterRun(FaultyRun):
         assert job is not None
         write_json(self.run_dir.spec, replace(job, min_ranks=min_nodes * ranks_per_node).to_json())
         self.hosts = [f"n{number + 1}" for number in range(nodes)]
+        self.own_address, self.enter = "127.0.0.1", list[str]()  # of the leading keeper, and how its host is entered
+        self.addresses = {host: f"127.0.0.{number + 2}" for number, host in enumerate(self.hosts)}
 
     def start(self, *, restart: int = 0, hosts: list[str] | None = None, **environment: str) -> Any:
         """Start the leading keeper of the current launch, as its batch script would."""
         self.run_dir.launch(self.launch).root.mkdir(parents=True, exist_ok=True)
         own = {**clean_environment(os.environ), "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(_paths())}
         write_json(self.run_dir.launch(self.launch).environment, {**own, **environment})
-        addresses = [f"{host}=127.0.0.{int(host[1:]) + 1}" for host in hosts or self.hosts]
+        addresses = [f"{host}={self.addresses[host]}" for host in hosts or self.hosts]
         with self.run_dir.keeper_log.open("ab") as log:
             command = [sys.executable, str(_LEADER), str(self.run_dir.root), str(self.launch), str(restart)]
+            command = [*self.enter, *command, self.own_address]
             self.keeper = subprocess.Popen(
                 [*command, *addresses], stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=own,
                 start_new_session=True,
@@ -66,20 +69,20 @@ class ClusterRun(FaultyRun):
 
     def node_keeper(self, host: str) -> int:
         """Pid of the keeper of a node."""
-        return min(self._of_host(host, "rekindle-node"))
+        return min(self.of_host(host, "rekindle-node"))
 
     def signal_node(self, host: str, number: int = signal.SIGKILL) -> None:
         """Every process of one node, as a machine that stops; SIGKILL closes its connections, SIGSTOP does not."""
-        for pid in self._of_host(host):
+        for pid in self.of_host(host):
             os.kill(pid, number)
 
-    def _of_host(self, host: str, name: str | None = None) -> list[int]:
+    def of_host(self, host: str, name: str | None = None) -> list[int]:
         key = f"{HOST}={host}".encode()
         found = [pid for pid in self.processes() if key in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")]
         return [pid for pid in found if name is None or Path(f"/proc/{pid}/comm").read_text().strip() == name]
 
     def await_nodes(self) -> None:
-        until(lambda: all(self._of_host(host, "rekindle-node") for host in self.hosts), "all nodes have a keeper")
+        until(lambda: all(self.of_host(host, "rekindle-node") for host in self.hosts), "all nodes have a keeper")
 
     def story(self) -> str:
         logs = self.run_dir.launches.glob("*/*.log")

@@ -1,6 +1,7 @@
-"""``python local_leader.py RUN_DIR LAUNCH RESTART HOST=ADDRESS...``: a leading keeper whose nodes are on this machine.
+"""``local_leader.py RUN_DIR LAUNCH RESTART OWN_ADDRESS HOST=ADDRESS...``: a leader whose nodes are on this machine.
 
-Each node has a loopback address of its own; everything but Slurm is real.
+Each node has a loopback address of its own; everything but Slurm is real. ``ADDRESS@PID``: the node's keeper runs in
+the network namespace of that process.
 """
 
 import os
@@ -16,8 +17,6 @@ from rekindle.keeper.cluster.leader import lead
 from rekindle.keeper.cluster.ownership import LaunchOwner
 from rekindle.keeper.cluster.starters import node_command
 
-ADDRESS = "127.0.0.1"
-
 
 class LocalStarter:
     """Starts the keeper of a node as a child; ``broken`` below the run directory names hosts where that fails."""
@@ -27,7 +26,10 @@ class LocalStarter:
 
     def __call__(self, host: str, stderr: IO[bytes]) -> "subprocess.Popen[bytes]":
         broken = self._run_dir.root / "broken"
-        command = list(node_command(self._run_dir, self._launch, host, self._addresses[host]))
+        address, _, pid = self._addresses[host].partition("@")
+        command = list(node_command(self._run_dir, self._launch, host, address))
+        if pid:
+            command = ["nsenter", "-t", pid, "--net", "--uts", "--", *command]
         if broken.exists() and host in broken.read_text().split():
             command = ["/bin/sh", "-c", "echo 'srun: error: no such directory' >&2; exit 2"]
         return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=stderr, stderr=stderr, env={})
@@ -35,10 +37,10 @@ class LocalStarter:
 
 def main() -> int:
     run_dir, launch = RunDir(Path(sys.argv[1])), int(sys.argv[2])
-    addresses = dict(each.split("=") for each in sys.argv[4:])
+    addresses = dict(each.split("=") for each in sys.argv[5:])
     owner = LaunchOwner(run_dir, launch, int(sys.argv[3]))
     try:
-        lead(run_dir, owner, list(addresses), ADDRESS, LocalStarter(run_dir, launch, addresses))
+        lead(run_dir, owner, list(addresses), sys.argv[4], LocalStarter(run_dir, launch, addresses))
     except (SupersededError, TooFewNodesError) as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
         return 3
