@@ -3,7 +3,7 @@
 import json
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from slurm.cluster import Cluster
 
 SCRIPTS = Path(__file__).parent / "scripts"
 PER_EPOCH = 7
-_LONG = 240.0  # seconds
+_LONG = 60.0  # seconds
 _ENDED = ("succeeded", "failed", "cancelled")
 _OWN = {"OMP_NUM_THREADS": "1"}
 
@@ -129,26 +129,31 @@ class ClusterJob:
     def reach(self, *, attempt: int = 1, beyond: int = 0) -> float:
         """``attempt`` or a later one has finished a step later than ``beyond``; how many seconds that took."""
         started = time.monotonic()
-        until(
+        self._await(
             lambda: (self.attempt >= attempt and self.step() > beyond) or self._ended_early(),
-            f"attempt {attempt} of job {self.id} is beyond step {beyond}\n{self.story()}",
-            _LONG,
+            f"attempt {attempt} is beyond step {beyond}",
         )
         return time.monotonic() - started
 
     def reach_snapshot(self) -> int:
         """A snapshot is durable; its step."""
-        until(lambda: self.snapshots() or self._ended_early(), f"job {self.id} has a snapshot\n{self.story()}", _LONG)
+        self._await(lambda: bool(self.snapshots()) or self._ended_early(), "it has a snapshot")
         return self.snapshots()[-1]
 
     def reach_state(self, *states: str) -> None:
-        until(lambda: self.state in states, f"job {self.id} is {states}, not {self.state}\n{self.story()}", _LONG)
+        self._await(lambda: self.state in states, f"it is {' or '.join(states)}")
 
     def finish(self) -> str:
         """The state in which it ended, when all its processes are gone and Slurm has none of its jobs any more."""
-        until(lambda: self.state in _ENDED, f"job {self.id} has ended\n{self.story()}", _LONG)
-        until(lambda: not self.processes(), f"no process of job {self.id} is left\n{self.story()}", 30)
+        self._await(lambda: self.state in _ENDED, "it has ended")
+        self._await(lambda: not self.processes(), "no process of it is left")
         return self.state
+
+    def _await(self, condition: Callable[[], bool], sentence: str) -> None:
+        try:
+            until(condition, f"job {self.id}: {sentence}", _LONG)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.story()}") from None
 
     def _ended_early(self) -> bool:
         assert self.state not in _ENDED, self.story()

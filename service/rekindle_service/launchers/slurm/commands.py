@@ -16,7 +16,7 @@ _SECONDS = 30.0  # for one command; each gives up by itself after MessageTimeout
 _MAX_SENTENCE = 500  # characters
 _PREFIX = re.compile(
     r"^((sbatch|squeue|scancel|scontrol|sinfo|srun|slurm\w*): )?((error|fatal): )?"
-    r"((allocation failure|Batch job submission failed): )?"
+    r"((allocation failure|Batch job submission failed|slurm_load_jobs error): )?"
 )
 _UNREACHABLE = re.compile(
     r"unable to contact slurm controller|socket timed out|zero bytes were transmitted|communication connection failure"

@@ -6,11 +6,12 @@ serves it to processes of the same user, on several the keeper of the head does.
 """
 
 import os
+import socket
 from argparse import Namespace
 from collections.abc import Callable
 
 from torch.distributed import HashStore  # type: ignore[attr-defined]  # which is public all the same
-from torch.distributed.elastic.agent.server.api import SimpleElasticAgent
+from torch.distributed.elastic.agent.server import api
 from torch.distributed.elastic.multiprocessing import LogsDest, LogsSpecs
 from torch.distributed.elastic.rendezvous import (
     RendezvousHandler,
@@ -88,11 +89,12 @@ def configure_rendezvous(arguments: Namespace, await_plan: Callable[[], NodePlan
         rendezvous_handler_registry.register(_BACKEND, FixedRendezvous)
     else:
         rendezvous_handler_registry.register(_BACKEND, lambda parameters: NodeRendezvous(parameters, await_plan))
-        SimpleElasticAgent._exit_barrier = _end_with_own_ranks  # type: ignore[method-assign]
+        api.SimpleElasticAgent._exit_barrier = _end_with_own_ranks  # type: ignore[method-assign]
+        api._get_fq_hostname = socket.gethostname  # of its events: each attempt would wait for a lost name server
     arguments.rdzv_backend, arguments.rdzv_endpoint = _BACKEND, f"{HOST}:0"
 
 
-def _end_with_own_ranks(_: SimpleElasticAgent) -> None:
+def _end_with_own_ranks(_: api.SimpleElasticAgent) -> None:
     """Instead of waiting 300 seconds for the agents of the other nodes: the leading keeper waits for all ranks."""
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rekindle.contract.run_dir.snapshots import Manifest
+from rekindle.training.snapshots.engine.cgroup_memory import free_in_cgroup
 from rekindle.training.snapshots.engine.file_exchange import Incoming, Outgoing, exchange
 from rekindle.training.snapshots.engine.shm import SpaceRequest, check_free_space, ensure_private_dir, request_space
 from rekindle.training.snapshots.engine.writer import (
@@ -73,16 +74,18 @@ class NodeCopyWriter(SnapshotWriter):
         for index, node in enumerate(nodes):
             own, sent = self._of_node(requests, node), self._of_node(requests, nodes[index - 1])
             files = own if len(nodes) == 1 else own + [replace(each, free=own[0].free) for each in sent]
-            if (lack := check_free_space(self.storage.root, files)) is not None:
+            if (lack := check_free_space(self.storage.root.parent, files)) is not None:
                 return f"on node {node}, {lack}"
         return None
 
     def _request_space(self, size: int) -> SpaceRequest:
+        """A scheduler limits the memory of each job, and copies count as the job's own."""
         try:
             ensure_private_dir(self.storage.root.parent)
         except OSError as error:
             return SpaceRequest(size, problem=str(error))
-        return request_space(self.storage.root, size)
+        found, limit = request_space(self.storage.root, size), free_in_cgroup()
+        return found if limit is None else replace(found, free=min(found.free, limit))
 
     def _of_node(self, requests: list[SpaceRequest], node: int) -> list[SpaceRequest]:
         return [request for request, own in zip(requests, self.world.nodes, strict=True) if own == node]

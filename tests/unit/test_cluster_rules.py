@@ -1,0 +1,106 @@
+"""Requests for several nodes: how they become specs, and which cannot."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fakes.fake_slurm import FakeSlurm
+from job_examples import a_submission, cpu_machine
+from rekindle.contract.job import JobSpec, LaunchMode, LinkRule, SlurmOptions
+from rekindle_service.api.request_conversion import submission_of
+from rekindle_service.api.schemas.requests import JobCreate
+from rekindle_service.jobs.cluster_rules import cluster_rules
+from rekindle_service.jobs.placement import place
+from rekindle_service.launchers.slurm.batch_job import extra_error
+from rekindle_service.launchers.slurm.cluster import SlurmCluster
+from rekindle_service.launchers.slurm.commands import SlurmCommands
+
+
+def spec_of(**body: Any) -> JobSpec:
+    return submission_of(JobCreate.model_validate({"recipe": "ddp", **body})).spec
+
+
+def size(**body: Any) -> tuple[int, int, int, int]:
+    """Nodes and ranks, the least and the most of each."""
+    spec = spec_of(**body)
+    return spec.min_nodes, spec.nodes, spec.min_ranks, spec.max_ranks
+
+
+def test_ranks_are_the_number_on_all_nodes() -> None:
+    assert size(nodes=2, ranks=8) == (2, 2, 8, 8)
+    assert size(nodes={"min": 1, "max": 4}, ranks=16) == (1, 4, 4, 16)
+    assert size(nodes={"min": 1, "max": 4}) == (1, 4, 1, 4)
+    assert size(slurm={}) == (1, 1, 1, 1)
+    assert size(ranks={"min": 1, "max": 3}) == (1, 1, 1, 3)
+
+
+def test_several_nodes_are_a_request_for_slurm() -> None:
+    assert spec_of(nodes=2).slurm == SlurmOptions()
+    assert spec_of().slurm is None
+    assert spec_of(slurm={"partition": "gpu", "extra": ["--mem=1G"]}).slurm == SlurmOptions("gpu", extra=["--mem=1G"])
+
+
+def broken(**options: Any) -> list[str]:
+    defaults = {"slurm": SlurmOptions(), "nodes": 2, "min_nodes": 2, "min_ranks": 2, "max_ranks": 2, "device": "cpu"}
+    spec = a_submission(Path("/"), **{**defaults, **options}).spec
+    return [error.field for error in cluster_rules(spec, extra_error)]
+
+
+@pytest.mark.parametrize(
+    ("options", "field"),
+    [
+        ({"max_ranks": 3, "min_ranks": 3}, "ranks"),
+        ({"min_nodes": 1}, "ranks"),
+        ({"min_nodes": 3}, "nodes"),
+        ({"device": "cuda:0,cuda:1"}, "device"),
+        ({"env": {"CUDA_VISIBLE_DEVICES": "0"}}, "env.CUDA_VISIBLE_DEVICES"),
+        ({"links": LinkRule.REQUIRED}, "links"),
+        ({"launch": LaunchMode.PROCESS}, "nodes"),
+        ({"python": "python3"}, "python"),
+        ({"slurm": SlurmOptions(extra=["--array=1-3"])}, "slurm.extra"),
+    ],
+)
+def test_what_cannot_run_on_several_nodes_is_refused(options: dict[str, Any], field: str) -> None:
+    assert field in broken(**options)
+
+
+def test_a_sound_request_breaks_no_rule_whatever_this_machine_has() -> None:
+    assert broken() == []
+    assert broken(nodes=8, min_nodes=4, min_ranks=32, max_ranks=64, device="cuda") == []
+    spec = a_submission(Path("/"), slurm=SlurmOptions(), device="auto").spec
+    placed = place(a_submission(Path("/"), slurm=SlurmOptions(), launch=LaunchMode.TORCHRUN), cpu_machine(1)).spec
+    assert (spec.device, placed.device, placed.slurm) == ("auto", "cpu", SlurmOptions())
+
+
+@pytest.mark.parametrize(
+    ("stderr", "field", "value"),
+    [
+        ("allocation failure: Invalid partition name specified\n", "slurm.partition", "gpu"),
+        ("allocation failure: Requested node configuration is not available\n", "nodes", {"min": 2, "max": 2}),
+        ("sbatch: error: Invalid --time specification\n", "slurm.time", None),
+        ("allocation failure: Invalid feature specification\n", "slurm.constraint", None),
+        ("sbatch: error: Invalid generic resource (gres) specification\n", "device", "cpu"),
+        ("sbatch: unrecognized option '--foo'\nTry \"sbatch --help\" for more information\n", "slurm", []),
+    ],
+)
+def test_slurms_own_sentence_is_shown_at_the_field_that_it_is_about(stderr: str, field: str, value: object) -> None:
+    cluster = SlurmCluster(SlurmCommands(FakeSlurm(refusal=stderr)))
+    options = {"slurm": SlurmOptions("gpu"), "nodes": 2, "min_nodes": 2, "min_ranks": 2, "max_ranks": 2}
+    (error,) = cluster.errors(a_submission(Path("/"), device="cpu", **options).spec)
+    assert (error.field, error.value) == (field, value)
+    assert error.rule.startswith("Slurm refuses the job: ")
+
+
+def test_the_trials_of_an_experiment_ask_slurm_once() -> None:
+    slurm = FakeSlurm()
+    cluster = SlurmCluster(SlurmCommands(slurm))
+    spec = a_submission(Path("/"), device="cpu", slurm=SlurmOptions()).spec
+    assert [cluster.errors(spec) for _ in range(50)] == [[]] * 50
+    assert slurm.calls["sbatch"] == 1
+
+
+def test_where_slurm_does_not_answer_a_job_is_accepted() -> None:
+    cluster = SlurmCluster(SlurmCommands(FakeSlurm(down=True)))
+    assert cluster.errors(a_submission(Path("/"), slurm=SlurmOptions()).spec) == []
+    assert cluster.device(SlurmOptions()) == "cpu"
