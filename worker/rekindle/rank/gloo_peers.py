@@ -20,6 +20,7 @@ from rekindle.contract.node_peers import NodePeers
 from rekindle.contract.socket_owner import peer_uid
 
 FUNCTION = "_new_process_group_helper"
+_NVIDIA_DRIVER = Path("/dev/nvidiactl")
 _CONSEQUENCE = (
     "where this rank awaited the others: the process group cannot be trusted. Another attempt makes a new one; see "
     "`Sockets of a job` in docs/security.md"
@@ -38,10 +39,19 @@ def verify_groups(distributed: Any) -> None:
     def make_and_verify(*arguments: Any, **options: Any) -> Any:
         before = set(_own_sockets())
         group = make_group(*arguments, **options)
-        _verify([fd for inode, fd in _own_sockets().items() if inode not in before])
+        backend = options.get("backend", arguments[3] if len(arguments) > 3 else "")
+        _verify(
+            [fd for inode, fd in _own_sockets().items() if inode not in before],
+            may_be_gone=not _is_gloo_alone(str(backend)),
+        )
         return group
 
     setattr(distributed, FUNCTION, make_and_verify)
+
+
+def _is_gloo_alone(backend: str) -> bool:
+    """Else NCCL may have made some of the group's connections, and closes those that it needs for a moment only."""
+    return backend.lower() in ("gloo", "cpu:gloo") or not _NVIDIA_DRIVER.exists()
 
 
 def _own_sockets() -> dict[int, int]:
@@ -55,15 +65,18 @@ def _own_sockets() -> dict[int, int]:
     return sockets
 
 
-def _verify(fds: list[int]) -> None:
-    """Raise ForeignPeerError where another user has connected to one of the listeners among ``fds``."""
+def _verify(fds: list[int], *, may_be_gone: bool) -> None:
+    """Raise ForeignPeerError where another user has connected to one of the listeners among ``fds``.
+
+    ``may_be_gone``: a connection that its peer has closed is no reason to.
+    """
     sockets = list(_tcp_sockets(fds))
     try:
         ports = {each.getsockname()[1] for each in sockets if each.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)}
         for each in sockets:
             with suppress(OSError):  # it only listens, or the kernel does not answer
                 if each.getsockname()[1] in ports and each.getpeername():
-                    _verify_peer(each)
+                    _verify_peer(each, may_be_gone=may_be_gone)
     finally:
         for each in sockets:
             each.close()
@@ -79,22 +92,22 @@ def _tcp_sockets(fds: list[int]) -> Iterator[socket.socket]:
                 own.close()
 
 
-def _verify_peer(connection: socket.socket) -> None:
+def _verify_peer(connection: socket.socket, *, may_be_gone: bool) -> None:
     peers = RankEnv.read(os.environ).node_peers
     uid, where = peer_uid(connection), "this machine"
     host, port = connection.getsockname()[:2]
     if uid is None and peers is not None and not host.startswith("127."):
-        uid, where = _uid_on_other_node(peers, connection), connection.getpeername()[0]
+        uid, where = _uid_on_other_node(peers, connection, may_be_gone=may_be_gone), connection.getpeername()[0]
     elif uid is None and not host.startswith("127."):  # a peer on another machine
         return
-    if uid in (os.geteuid(), 0):
+    if uid in (os.geteuid(), 0) or (uid is None and may_be_gone):
         return
     if uid is None:
         raise ForeignPeerError(f"Connection closed by peer at port {port} before the process group was complete")
     raise ForeignPeerError(f"user {uid} of {where} has connected to port {port}, {_CONSEQUENCE}")
 
 
-def _uid_on_other_node(peers: NodePeers, connection: socket.socket) -> int | None:
+def _uid_on_other_node(peers: NodePeers, connection: socket.socket, *, may_be_gone: bool) -> int | None:
     other, port = connection.getpeername()[0], connection.getsockname()[1]
     if other not in peers.addresses:
         raise ForeignPeerError(
@@ -103,4 +116,6 @@ def _uid_on_other_node(peers: NodePeers, connection: socket.socket) -> int | Non
     try:
         return peers.peer_uid(connection)
     except OSError as error:
+        if may_be_gone:
+            return None
         raise ForeignPeerError(f"Connection closed by peer at port {port}, or its node is lost: {error}") from error
