@@ -48,6 +48,7 @@ def test_a_killed_rank_restarts_the_attempt_warm_on_both_nodes(cluster: Begin, u
     assert [record.hosts for record in run.records(RecordType.ATTEMPT_STARTED)] == [["n1", "n2"]] * 3
 
 
+@pytest.mark.soak
 def test_a_lost_node_is_replaced_and_nothing_of_the_training_is(cluster: Begin, undisturbed: str) -> None:
     run = cluster("ddp.py")
     run.start()
@@ -189,14 +190,8 @@ def common_step(run: ClusterRun) -> int:
     return status.step
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        pytest.param({"warm": False}, marks=pytest.mark.soak),
-        pytest.param({"nodes": 1, "ranks_per_node": 2}, marks=pytest.mark.soak),
-        {"ranks_per_node": 2},
-    ],
-)
+@pytest.mark.soak
+@pytest.mark.parametrize("options", [{"warm": False}, {"nodes": 1, "ranks_per_node": 2}, {"ranks_per_node": 2}])
 def test_cold_ranks_a_single_node_and_several_ranks_on_each_do_the_same(
     cluster: Begin, options: dict[str, Any]
 ) -> None:

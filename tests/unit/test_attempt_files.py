@@ -14,9 +14,9 @@ _LINE = (
 def test_each_of_many_ranks_that_torchrun_has_stopped_is_known(tmp_path: Path) -> None:
     folder, ranks = AttemptDir(tmp_path), range(1000, 1256)
     folder.agent_log.write_text("".join(_LINE.format(pid) for pid in ranks))
-    assert all(stopped_by_torchrun(folder, pid) for pid in ranks)
-    assert not stopped_by_torchrun(folder, 100), "a part of another's number"
+    assert all(stopped_by_torchrun(folder.agent_log, pid) for pid in ranks)
+    assert not stopped_by_torchrun(folder.agent_log, 100), "a part of another's number"
 
 
 def test_where_torchrun_has_said_nothing_nobody_was_stopped(tmp_path: Path) -> None:
-    assert not stopped_by_torchrun(AttemptDir(tmp_path), 1000)
+    assert not stopped_by_torchrun(AttemptDir(tmp_path).agent_log, 1000)

@@ -3,7 +3,6 @@
 import secrets
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from rekindle.contract.run_dir.control import ControlMessage, MessageType
 from rekindle.contract.run_dir.journal import RecordType
@@ -29,20 +28,14 @@ from rekindle.keeper.cluster.messages import (
     Finish,
     Kill,
     Message,
-    NodeResult,
     Observe,
-    Observed,
     Prepare,
-    Prepared,
-    Proposal,
-    Quiet,
-    RanksEnded,
     RecordWritten,
     Request,
-    Stalled,
     UsageTaken,
 )
 from rekindle.keeper.cluster.nodes import Node
+from rekindle.keeper.cluster.parts import SILENT, Part
 from rekindle.keeper.event_loop import EventLoop
 from rekindle.keeper.hangs.culprit import WorldObservation, find_deserter
 from rekindle.keeper.hangs.detector import explain_hang
@@ -52,29 +45,7 @@ INTERVAL = 1.0  # seconds between two looks at what no message reports
 PREPARE_TIMEOUT = 90.0  # seconds for the head to serve the store
 OBSERVE_TIMEOUT = 10.0  # seconds for all nodes to say where their ranks are
 REPORT_TIMEOUT = 90.0  # seconds for a node to end every process and report
-SILENT = 5.0  # seconds without a heartbeat, after which the ranks may wait for that node
 _LATE = 30.0  # seconds by which a node may be later than the time that it was given
-
-
-@dataclass(slots=True)
-class _Part:
-    """One node in this attempt, and what it has reported."""
-
-    node: Node
-    number: int
-    prepared: Prepared | None = None
-    running: list[dict[str, int]] | None = None
-    proposal: Ending | None = None
-    stalled: Stalled | None = None
-    observed: WorldObservation | None = None
-    ended: RanksEnded | None = None
-    is_quiet: bool = False
-    result: NodeResult | None = None
-    silent_for: float = 0.0  # seconds, the longest so far of the silence that lasts
-
-    @property
-    def is_lost(self) -> bool:
-        return not self.node.is_alive
 
 
 class ClusterAttempt:
@@ -87,8 +58,8 @@ class ClusterAttempt:
         self._plan, self._run_dir, self._journal, self._events = plan, run_dir, journal, events
         self._dir = run_dir.attempt(plan.number)
         self._secret = secrets.token_hex(32)
-        self._parts = [_Part(node, number) for number, node in enumerate(nodes)]
         self._per_node = plan.world_size // len(nodes)
+        self._parts = [Part(node, number, self._per_node) for number, node in enumerate(nodes)]
         self._usage = ClusterUsage(self._dir.usage)
         self._stop: Ending | None = None
         self._running_since = float("inf")  # seconds of CLOCK_MONOTONIC
@@ -228,36 +199,24 @@ class ClusterAttempt:
 
     # --- what the nodes report
 
-    def _receiver(self, part: _Part) -> Callable[[Message], None]:
+    def _receiver(self, part: Part) -> Callable[[Message], None]:
         return lambda message: self._receive(part, message)
 
-    def _receive(self, part: _Part, message: Message) -> None:  # noqa: C901  # a table of messages
+    def _receive(self, part: Part, message: Message) -> None:
         if getattr(message, "attempt", None) != self._plan.number:
             return  # of the attempt before, or of none
         match message:
-            case Prepared():
-                part.prepared = message
             case RecordWritten():
                 self._record(part, message)
             case UsageTaken():
                 self._usage.add(part.number, message.sample, self._live_numbers())
-            case Proposal():
-                part.proposal = message.ending
-            case Stalled():
-                part.stalled = message
-            case RanksEnded():
-                part.ended = message
-            case Observed():
-                part.observed = message.world
-            case Quiet():
-                part.is_quiet = True
-            case NodeResult():
-                part.result = message
+            case _:
+                part.receive(message)
 
     def _live_numbers(self) -> list[int]:
         return [part.number for part in self._parts if not part.is_lost and part.proposal is None]
 
-    def _record(self, part: _Part, message: RecordWritten) -> None:
+    def _record(self, part: Part, message: RecordWritten) -> None:
         if message.type == RecordType.RANKS_RUNNING:
             part.running = message.fields["ranks"]
             self._record_running()
@@ -322,16 +281,16 @@ class ClusterAttempt:
                     part.node.lost, part.node.lost_at = "it did not report the end of its ranks", time.monotonic()
                     part.node.channel.close()
 
-    def _report(self, part: _Part) -> NodeReport:
+    def _report(self, part: Part) -> NodeReport:
         node = part.node
         if part.result is not None:
             return NodeReport(node.host, part.result, node.offset if node.offset < float("inf") else 0.0)
         return NodeReport(node.host, None, 0.0, node.lost, node.lost_at, self._lost_ranks(part))
 
-    def _lost_ranks(self, part: _Part) -> list[RankResult]:
+    def _lost_ranks(self, part: Part) -> list[RankResult]:
         """By their own files; a rank of which nothing more is known has been killed by its keeper's lease."""
         ranks = []
-        for number in range(part.number * self._per_node, (part.number + 1) * self._per_node):
+        for number in part.numbers:
             rank = read_rank_result(self._dir.rank(number), number)
             if rank is not None:
                 rank.error, rank.killed, rank.ended_at = None, True, part.node.lost_at
