@@ -54,9 +54,15 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
 
 
 @pytest.fixture
-def server(cluster: Cluster, home: Path) -> Iterator[ServeProcess]:
+def host_timeout() -> float:
+    """Seconds of silence after which a node counts as lost; a test may give another number."""
+    return HOST_TIMEOUT
+
+
+@pytest.fixture
+def server(cluster: Cluster, home: Path, host_timeout: float) -> Iterator[ServeProcess]:
     """A server on a machine that is no node, which finds the cluster by its environment."""
-    own = {"REKINDLE_HOST_TIMEOUT": str(HOST_TIMEOUT), "REKINDLE_SLURM_POLL_SECONDS": "0.5"}
+    own = {"REKINDLE_HOST_TIMEOUT": str(host_timeout), "REKINDLE_SLURM_POLL_SECONDS": "0.5"}
     with ServeProcess(home, environment={**cluster.environment, **own}) as server:
         yield server
 

@@ -5,6 +5,7 @@ of it counts, nor is there anything left of it when the node has come back.
 """
 
 import hashlib
+import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -108,13 +109,16 @@ def test_a_killed_rank_on_the_other_node_restarts_in_the_same_allocation(
 
 @pytest.mark.soak
 @pytest.mark.timeout(900)
-def test_a_cut_that_heals_within_the_time_costs_no_restart(
-    cluster: Cluster, home: Path, submit: Submit, undisturbed: Undisturbed
+@pytest.mark.parametrize("host_timeout", [60.0])
+def test_a_cut_of_45_seconds_costs_no_restart(
+    cluster: Cluster, submit: Submit, undisturbed: Undisturbed, host_timeout: float
 ) -> None:
     job = submit()
     job.reach_snapshot()
     lost = next(host for host in job.hosts() if host != job.leader)
     cluster.kill(lost, "drop")
+    healed_at = time.monotonic() + 45
+    until(lambda: time.monotonic() > healed_at, "the cut has lasted 45 seconds", 46)
     step = job.step()
     cluster.heal(lost)
     job.reach(beyond=step + 2)
