@@ -195,7 +195,7 @@ def test_a_misspelt_field_is_refused_with_a_guess(
         ({"hang_timeout": 0}, "hang_timeout", "omit it"),
         ({"device": "gpu"}, "device", 'omit it for the default, "auto"'),
         ({"snapshot": {"keep": 0}}, "snapshot.keep", "omit it for the default, 3"),
-        ({"nodes": 2}, "nodes", "a server needs Slurm's commands"),
+        ({"nodes": 2}, "nodes", NO_SLURM),
         ({"name": "a\nb"}, "name", "line breaks are control characters"),
         ({"env": {"PET_X": "1"}}, "env", "choose a name that begins with none of REKINDLE_, PET_, TORCHELASTIC_"),
     ],
