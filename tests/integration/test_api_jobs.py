@@ -7,6 +7,7 @@ import pytest
 
 from api_server import ApiServer
 from rekindle.contract.states import JobIntent, JobState
+from rekindle_service.jobs.cluster_rules import NO_SLURM
 from rekindle_service.store.tables import Job
 
 JOBS = "/api/v1/jobs"
