@@ -34,9 +34,8 @@ def test_a_job_on_two_nodes_trains_what_two_ranks_of_one_machine_do(submit: Subm
     assert job.classes() == ["success"]
 
 
-@pytest.mark.parametrize(
-    "mode", [pytest.param(mode, marks=[] if mode == "drop" else pytest.mark.soak) for mode in MODES]
-)
+@pytest.mark.soak
+@pytest.mark.parametrize("mode", MODES)
 def test_a_lost_node_is_replaced_and_the_training_ends_bit_identical(
     cluster: Cluster, submit: Submit, undisturbed: Undisturbed, mode: str
 ) -> None:

@@ -36,6 +36,7 @@ def test_a_job_cancelled_in_slurm_is_held_until_it_is_resumed(
     assert_same_training(job, undisturbed)
 
 
+@pytest.mark.soak
 def test_a_running_job_outlives_the_controller_and_the_server(
     cluster: Cluster, server: ServeProcess, submit: Submit, undisturbed: Undisturbed
 ) -> None:
