@@ -12,7 +12,7 @@ import structlog
 
 from rekindle.contract.job import HEALTHY_SECONDS, HOST_TIMEOUT
 from rekindle.contract.outcome import Outcome, OutcomeClass
-from rekindle.contract.states import HOLDING_SLOTS, JobIntent, JobState
+from rekindle.contract.states import HOLDING_SLOTS, TERMINAL, JobIntent, JobState
 from rekindle_service.config.home import Home, is_job_id
 from rekindle_service.config.logging_config import fields_of
 from rekindle_service.jobs.scheduler_health import SchedulerHealth
@@ -306,11 +306,11 @@ class Reconciler:
                 _log.error("Reconciling failed", subject=duty, **fields_of(error))
 
     def _show_problem(self, job_id: str, problem: str | None) -> None:
-        """On the job; None where it is over. ``job_id`` may be a duty, which no row belongs to."""
+        """On the job; None where it is over, which leaves that of an ended job. A duty, not a job, has no row."""
         with suppress(Exception):  # it is logged already, and often the database itself has failed
             job = self._store.job(job_id)
             if problem is not None:
                 notice = (_PROBLEM + problem).encode(errors="replace").decode()
                 self._store.update_progress(job_id, notice=notice)
-            elif job is not None and (job.notice or "").startswith(_PROBLEM):
+            elif job is not None and job.state not in TERMINAL and (job.notice or "").startswith(_PROBLEM):
                 self._store.update_progress(job_id, notice=None)
