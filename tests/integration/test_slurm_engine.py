@@ -258,6 +258,22 @@ def test_a_job_that_a_person_cancels_in_slurm_is_held(play: Play) -> None:
     assert (play.row(job).state, play.slurm.of(job.id).name) == (JobState.STARTING, f"rekindle-{job.id}-2")
 
 
+def test_slurm_may_clean_up_for_long_before_it_says_that_a_person_has_cancelled_the_job(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launcher, "_COMPLETING_SILENCE", 0.0)
+    job, mine = play.running()
+    outcome = Outcome(OutcomeClass.PREEMPTED, "Saved and stopped because the job's keeper got SIGTERM.").to_json()
+    play.keeper(job, 1).journal.write(RecordType.ATTEMPT_ENDED, attempt=1, outcome=outcome)
+    mine.state = "COMPLETING"
+    play.round(3)
+    assert len(play.slurm.jobs) == 1
+    mine.state = "CANCELLED"
+    play.round(2)
+    row = play.row(job)
+    assert (row.state, row.intent, len(play.slurm.jobs)) == (JobState.QUEUED, JobIntent.HOLD, 1)
+
+
 @pytest.mark.parametrize(
     ("action", "state", "intent"),
     [

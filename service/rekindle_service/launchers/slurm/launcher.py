@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
+from rekindle.contract.outcome import OutcomeClass
 from rekindle.contract.safe_open import list_numbers, read_text_from, regular_size
 from rekindle_service.config.home import Home
 from rekindle_service.launchers.launch_counts import LaunchCounts
@@ -21,6 +22,7 @@ from rekindle_service.store.tables import Job, launch_column
 
 _SILENCE = 15.0  # seconds beyond ``host_timeout`` after which a leading keeper counts as lost
 _COMPLETING_SILENCE = 15.0  # seconds after which one whose Slurm job is being cleaned up counts as ended
+_STOPPED_SILENCE = 120.0  # likewise where Slurm has stopped it: only the state that follows tells who wanted that
 _START_INTERVAL = 10.0  # seconds between two requests to start a job that Slurm has queued again
 _EVIDENCE_BYTES = 4000  # of the end of a log
 _MAX_LAUNCH = 1 << 30
@@ -95,7 +97,7 @@ class SlurmLauncher:
             case Stage.ENDED:
                 return False
             case Stage.RUNNING if found.state == "COMPLETING":
-                return not self._is_silent(job, _COMPLETING_SILENCE)
+                return not self._is_silent(job, _STOPPED_SILENCE if _was_preempted(job) else _COMPLETING_SILENCE)
             case Stage.RUNNING:
                 return not self._is_silent(job, self._limit)
             case Stage.WAITING if found.reason == _CANNOT_START:
@@ -269,6 +271,11 @@ class SlurmLauncher:
     def detach(self) -> None:
         with suppress(RuntimeError):
             self._poller.close()
+
+
+def _was_preempted(job: Job) -> bool:
+    """Its ranks have ended since the leading keeper was told to leave."""
+    return (job.outcome or {}).get("class") == OutcomeClass.PREEMPTED
 
 
 def _name(job: Job) -> str:
