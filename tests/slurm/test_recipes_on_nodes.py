@@ -49,6 +49,11 @@ def test_an_unmodified_script_resumes_from_its_own_checkpoint_on_two_nodes(submi
     assert "=> loaded checkpoint" in job.run_dir.attempt(2).rank(0).log("stdout").read_text()
 
 
+def names_of_jobs(cluster: Cluster) -> set[str]:
+    """Of all that Slurm has not forgotten."""
+    return set(cluster.run("squeue", "--noheader", "--states=all", "--format=%j").split())
+
+
 def test_an_experiment_is_a_slurm_job_for_each_trial(
     cluster: Cluster, home: Path, server: ServeProcess, tmp_path: Path
 ) -> None:
@@ -67,8 +72,8 @@ slurm = { partition = "main" }
 [matrix]
 --lr = [0.1, 0.01]
 """)
+    before = names_of_jobs(cluster)
     done = rekindle(home, "experiment", "--file", str(tmp_path / "rates.toml"), "--follow", timeout=240)
     assert done.returncode == 0, done.stderr
     assert "2 of 2" in done.stderr
-    names = cluster.run("squeue", "--noheader", "--states=all", "--format=%j").split()
-    assert len(names) == 2
+    assert len(names_of_jobs(cluster) - before) == 2

@@ -95,9 +95,10 @@ def test_a_preempted_job_saves_waits_and_goes_on(cluster: Cluster, submit: Submi
 @pytest.mark.soak
 @pytest.mark.timeout(1200)
 def test_the_end_of_an_allocation_is_no_end_of_the_job(submit: Submit, undisturbed: Undisturbed) -> None:
-    job = submit(slurm={"partition": "main", "time": "2"}, pace=3)
+    """Slurm sends its signal up to a minute early, and never where that is before the start: no limit of 2 minutes."""
+    job = submit(slurm={"partition": "main", "time": "3"}, pace=10)
     job.reach_snapshot()
-    until(lambda: len(job.slurm_jobs()) > 1, "it has submitted itself again", 240)
+    until(lambda: len(job.slurm_jobs()) > 1, "it has submitted itself again", 300)
     until(lambda: job.state in ("succeeded", "failed"), "the job has ended", 600)
     assert job.finish() == "succeeded", job.story()
     assert set(job.classes()[:-1]) == {"preempted"}
