@@ -30,7 +30,7 @@ from rekindle_service.launchers.isolation.rights import SubmitRights
 from rekindle_service.launchers.local import KeeperLauncher, prepare_worker_path
 from rekindle_service.launchers.slurm.batch_job import extra_error
 from rekindle_service.launchers.slurm.composition import slurm_cluster, slurm_launcher
-from rekindle_service.machine.devices import find_machine
+from rekindle_service.machine.devices import Machine, find_machine
 from rekindle_service.machine.monitor import MachineMonitor
 from rekindle_service.notifications.dispatcher import start_dispatchers
 from rekindle_service.retention.retention import Retention, rules_of
@@ -84,17 +84,7 @@ def _compose(settings: Settings, stack: ExitStack) -> HttpServer:
     machine = find_machine(settings.cpu_slots, exclude=settings.excluded_devices)
     monitor = MachineMonitor(machine, home.root)
     stack.callback(monitor.close)
-    launcher = KeeperLauncher(home, machine, prepare_worker_path(home), isolation)
-    reconciler = Reconciler(
-        store,
-        home,
-        machine,
-        launcher,
-        healthy_seconds=settings.healthy_seconds,
-        log_bytes=settings.log_bytes,
-        host_timeout=settings.host_timeout,
-        cluster=slurm_launcher(home, settings),
-    )
+    reconciler = _reconciler(settings, home, store, machine, isolation)
     stack.callback(reconciler.close)
     retention = Retention.of(home, store, reconciler.deletions, rules_of(settings))
     stack.callback(retention.close)
@@ -108,17 +98,7 @@ def _compose(settings: Settings, stack: ExitStack) -> HttpServer:
         machine=machine,
         monitor=monitor,
         retention=retention,
-        submitter=Submitter(
-            store,
-            home,
-            machine,
-            InterpreterCheck(isolated=isolation.hides_the_server),
-            check_out,
-            EditableModules(isolated=isolation.hides_the_server),
-            rights=SubmitRights(isolation, home),
-            cluster=ISOLATED if isolation.hides_the_server else slurm_cluster() or NO_SLURM,
-            sbatch_rule=extra_error,
-        ),
+        submitter=_submitter(home, store, machine, isolation),
         access=access,
         host=settings.host,
         public_host=urlsplit(settings.public_url).hostname if settings.public_url else None,
@@ -142,6 +122,33 @@ def _compose(settings: Settings, stack: ExitStack) -> HttpServer:
         stopping,
         on_ready=partial(_report_ready, home, url_of(listener), token, settings.host),
         unix_listeners=unix_listener,
+    )
+
+
+def _reconciler(settings: Settings, home: Home, store: Store, machine: Machine, isolation: Isolation) -> Reconciler:
+    return Reconciler(
+        store,
+        home,
+        machine,
+        KeeperLauncher(home, machine, prepare_worker_path(home), isolation),
+        healthy_seconds=settings.healthy_seconds,
+        log_bytes=settings.log_bytes,
+        host_timeout=settings.host_timeout,
+        cluster=slurm_launcher(home, settings),
+    )
+
+
+def _submitter(home: Home, store: Store, machine: Machine, isolation: Isolation) -> Submitter:
+    return Submitter(
+        store,
+        home,
+        machine,
+        InterpreterCheck(isolated=isolation.hides_the_server),
+        check_out,
+        EditableModules(isolated=isolation.hides_the_server),
+        rights=SubmitRights(isolation, home),
+        cluster=ISOLATED if isolation.hides_the_server else slurm_cluster() or NO_SLURM,
+        sbatch_rule=extra_error,
     )
 
 
