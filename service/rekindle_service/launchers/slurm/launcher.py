@@ -22,7 +22,7 @@ from rekindle_service.store.tables import Job, launch_column
 
 _SILENCE = 15.0  # seconds beyond ``host_timeout`` after which a leading keeper counts as lost
 _COMPLETING_SILENCE = 15.0  # seconds after which one whose Slurm job is being cleaned up counts as ended
-_STOPPED_SILENCE = 120.0  # likewise where Slurm has stopped it: only the state that follows tells who wanted that
+_STOPPED_SILENCE = 120.0  # likewise where Slurm has stopped it: only the state that follows shows who wanted that
 _START_INTERVAL = 10.0  # seconds between two requests to start a job that Slurm has queued again
 _EVIDENCE_BYTES = 4000  # of the end of a log
 _MAX_LAUNCH = 1 << 30
@@ -274,7 +274,7 @@ class SlurmLauncher:
 
 
 def _was_preempted(job: Job) -> bool:
-    """Its ranks have ended since the leading keeper was told to leave."""
+    """Its ranks have ended because the leading keeper got SIGTERM."""
     return (job.outcome or {}).get("class") == OutcomeClass.PREEMPTED
 
 
