@@ -75,6 +75,7 @@ class Cluster:
         self._bridge = Bridge(f"rkc{self._place}", f"198.18.{self._place}")
         self.root = _FOLDER / f"rekindle-slurm-{self._place}"
         self._cpus, self._conf, self._first_job = cpus, {**_CONF, **conf}, 1
+        self._first_conf = dict(self._conf)
         self.nodes = [f"n{number}" for number in range(1, nodes + 1)]
         self._hosts = {name: self._host(number, name) for number, name in enumerate(self.nodes, start=1)}
         self._controller = self._host(_CONTROLLER, "controller")
@@ -136,6 +137,7 @@ class Cluster:
         if not self.disturbed and not self.run("squeue", "--noheader"):
             return
         self._first_job += 1000
+        self._conf = dict(self._first_conf)
         self.stop()
         self.start()
 
@@ -238,7 +240,7 @@ class Cluster:
         until(self._up, f"slurmctld answers\n{self.complaints}", 20)
 
     def configure(self, **conf: str) -> None:
-        """Change settings of slurm.conf while it runs."""
+        """Change settings of slurm.conf while it runs, until ``reset``."""
         self.disturbed = True
         self._conf |= conf
         self._write_conf()

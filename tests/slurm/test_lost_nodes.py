@@ -112,7 +112,9 @@ def test_a_killed_rank_on_the_other_node_restarts_in_the_same_allocation(
 def test_a_cut_of_45_seconds_costs_no_restart(
     cluster: Cluster, submit: Submit, undisturbed: Undisturbed, host_timeout: float
 ) -> None:
-    job = submit()
+    """Where Slurm, too, waits for so long; else it ends what runs on a node when that comes back."""
+    cluster.configure(SlurmdTimeout="300")
+    job = submit(pace=1)
     job.reach_snapshot()
     lost = next(host for host in job.hosts() if host != job.leader)
     cluster.kill(lost, "drop")

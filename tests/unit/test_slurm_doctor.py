@@ -48,8 +48,10 @@ def test_what_one_node_lacks_is_named(differs: dict[str, Any], name: str, words:
 
 
 def test_time_outs_of_slurm_are_compared_with_those_of_rekindle() -> None:
-    good = {"SlurmdTimeout": "60 sec", "KillWait": "90 sec", "MinJobAge": "300 sec"}
+    good = {"SlurmdTimeout": "120 sec", "KillWait": "90 sec", "MinJobAge": "300 sec"}
     assert {each.level for each in timeouts(good, 60.0)} == {Level.OK}
     bad = timeouts({"SlurmdTimeout": "0 sec", "KillWait": "10 sec", "MinJobAge": "5 sec"}, 60.0)
     assert [each.level for each in bad] == [Level.WARNING] * 3
     assert "10 s to save" in bad[1].detail
+    (lost, *_) = timeouts({**good, "SlurmdTimeout": "15 sec"}, 60.0)
+    assert (lost.level, "rekindle notices one after 60 s, Slurm after 15 s" in lost.detail) == (Level.WARNING, True)

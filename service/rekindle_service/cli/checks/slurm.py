@@ -85,13 +85,7 @@ def slurm(home: Path, python: str, host_timeout: float, commands: SlurmCommands 
 def timeouts(config: dict[str, str], host_timeout: float) -> list[Finding]:
     """``config``: of `scontrol show config`."""
     lost, kill, age = (_seconds(config, name) for name in ("SlurmdTimeout", "KillWait", "MinJobAge"))
-    findings = [
-        ok("lost nodes", f"rekindle notices one after {host_timeout:.0f} s, Slurm after {lost} s (SlurmdTimeout)")
-        if lost
-        else warning(
-            "lost nodes", "SlurmdTimeout is 0: Slurm never notices a lost node", "Set it, as in SlurmdTimeout=60."
-        )
-    ]
+    findings = [_lost_nodes(lost, host_timeout)]
     enough = f"a job has {kill} s to save when Slurm cancels or displaces it (KillWait)"
     if kill >= 30:
         findings.append(ok("time to save", enough))
@@ -107,6 +101,18 @@ def timeouts(config: dict[str, str], host_timeout: float) -> list[Finding]:
     else:
         findings.append(ok("ended jobs", memory))
     return findings
+
+
+def _lost_nodes(seconds: int, host_timeout: float) -> Finding:
+    """``seconds``: Slurm's own time-out."""
+    if not seconds:
+        problem = "SlurmdTimeout is 0: Slurm never notices a lost node"
+        return warning("lost nodes", problem, "Set it, as in SlurmdTimeout=120.")
+    both = f"rekindle notices one after {host_timeout:.0f} s, Slurm after {seconds} s (SlurmdTimeout)"
+    if seconds > host_timeout:
+        return ok("lost nodes", both)
+    advice = "A job then restarts after a cut of the network that rekindle would wait out: set SlurmdTimeout=120."
+    return warning("lost nodes", both, advice)
 
 
 def _seconds(config: dict[str, str], name: str) -> int:
