@@ -1,6 +1,7 @@
 """One cluster for all tests of a process; each test finds it without jobs and with all its nodes."""
 
 import json
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,13 @@ from slurm.cluster_job import SCRIPTS, ClusterJob, Trained, trained_steps
 
 EPOCHS = 4
 HOST_TIMEOUT = 15.0  # seconds
+
+
+@pytest.fixture(scope="session", autouse=True)
+def alone() -> None:
+    """A host that comes or goes changes the machine's network, and Chromium then gives up the requests of a page."""
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        pytest.skip("the network of this machine must not change beside other tests: pytest tests/slurm")
 
 
 @pytest.fixture(scope="session")
