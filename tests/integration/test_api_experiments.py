@@ -14,7 +14,7 @@ from rekindle.contract.files import append_line
 from rekindle.contract.run_dir.journal import Journal, RecordType
 from rekindle.contract.run_dir.rank_records import MetricPoint
 from rekindle.contract.states import JobState
-from rekindle_service.jobs.secrets import stored_values
+from rekindle_service.jobs.secret_values import stored_values
 
 PATH = "/api/v1/experiments"
 

@@ -42,15 +42,7 @@ def test_a_lost_node_is_replaced_and_the_training_ends_bit_identical(
     job = submit()
     snapshot = job.reach_snapshot()
     lost = next(host for host in job.hosts() if host != job.leader)
-    cluster.kill(lost, mode)
-    if mode != "slurmd":
-        took = job.reach(attempt=2, beyond=snapshot)
-        print(f"{mode} of {lost}: {took:.1f} s to the next step, on {job.hosts()}")
-        assert lost not in job.hosts()
-        assert_nothing_trains_on(cluster, job, lost)
-    assert_healing_changes_nothing(cluster, job, lost, mode)
-    assert job.finish() == "succeeded", job.story()
-    assert_same_training(job, undisturbed)
+    assert_loss_costs_no_bit(cluster, job, undisturbed, snapshot, lost, mode)
 
 
 @pytest.mark.parametrize(
@@ -61,16 +53,8 @@ def test_the_leading_node_is_lost_and_the_server_starts_the_job_on_others(
 ) -> None:
     job = submit()
     snapshot = job.reach_snapshot()
-    lost = job.leader
-    cluster.kill(lost, mode)
-    if mode != "slurmd":
-        took = job.reach(attempt=2, beyond=snapshot)
-        print(f"{mode} of the leading node {lost}: {took:.1f} s to the next step, on {job.hosts()}")
-        assert lost not in job.hosts()
-        assert_nothing_trains_on(cluster, job, lost)
-    assert_healing_changes_nothing(cluster, job, lost, mode)
-    assert job.finish() == "succeeded", job.story()
-    assert_same_training(job, undisturbed)
+    print("the leading node:")
+    assert_loss_costs_no_bit(cluster, job, undisturbed, snapshot, job.leader, mode)
 
 
 @pytest.mark.parametrize(
@@ -125,6 +109,21 @@ def test_a_cut_of_45_seconds_costs_no_restart(
     job.reach(beyond=step + 2)
     assert job.finish() == "succeeded", job.story()
     assert job.classes() == ["success"]
+    assert_same_training(job, undisturbed)
+
+
+def assert_loss_costs_no_bit(
+    cluster: Cluster, job: ClusterJob, undisturbed: Undisturbed, snapshot: int, lost: str, mode: str
+) -> None:
+    """The node ``lost`` is lost now; the job trains on others from ``snapshot``, and nothing of it lives there."""
+    cluster.kill(lost, mode)
+    if mode != "slurmd":
+        took = job.reach(attempt=2, beyond=snapshot)
+        print(f"{mode} of {lost}: {took:.1f} s to the next step, on {job.hosts()}")
+        assert lost not in job.hosts()
+        assert_nothing_trains_on(cluster, job, lost)
+    assert_healing_changes_nothing(cluster, job, lost, mode)
+    assert job.finish() == "succeeded", job.story()
     assert_same_training(job, undisturbed)
 
 

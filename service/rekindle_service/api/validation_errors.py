@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from rekindle_service.jobs.secrets import hide_secrets
+from rekindle_service.jobs.secret_values import hide_secrets
 from rekindle_service.jobs.submission import FieldError
 from rekindle_service.suggestions import did_you_mean
 

@@ -23,7 +23,7 @@ from rekindle_service.jobs.packaging.manifest import take_manifest
 from rekindle_service.jobs.packaging.sources import Checkout, fetch_code, unknown_bundle
 from rekindle_service.jobs.placement import place
 from rekindle_service.jobs.resources import raise_if_lacking
-from rekindle_service.jobs.secrets import without_values
+from rekindle_service.jobs.secret_values import without_values
 from rekindle_service.jobs.submission import FieldError, Submission, SubmissionError
 from rekindle_service.jobs.submission_record import confirm_runs, stored_spec
 from rekindle_service.jobs.validation import validate

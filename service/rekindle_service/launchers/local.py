@@ -16,7 +16,7 @@ from rekindle.contract.files import fsync_directory
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.contract.safe_open import open_append
 from rekindle_service.config.home import Home
-from rekindle_service.jobs.secrets import job_variables, stored_values
+from rekindle_service.jobs.secret_values import job_variables, stored_values
 from rekindle_service.launchers.isolation.policy import Isolation
 from rekindle_service.machine.devices import Machine, Slot, cuda_visible_devices
 from rekindle_service.store.tables import Job

@@ -30,7 +30,7 @@ class JobUsage:
 
     snapshots: int = 0
     logs: int = 0  # output, metrics and stacks of all attempts
-    code: int = 0  # the copy of the code, and what the script has written beside it
+    code: int = 0  # the copy of the code, and what the script has written next to it
     other: int = 0
 
     @property

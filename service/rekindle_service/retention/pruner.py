@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import structlog
@@ -228,11 +228,6 @@ class Pruner:
 def _without_ages(rules: Rules) -> Rules:
     """The limits of space alone."""
     return Rules(owner_bytes=rules.owner_bytes, jobs_bytes=rules.jobs_bytes)
-
-
-def with_ages(rules: Rules, **days: float | None) -> Rules:
-    """``rules`` with other ages, where one is given."""
-    return replace(rules, **{name: value for name, value in days.items() if value is not None})  # type: ignore[arg-type]  # of one type
 
 
 def _needed(

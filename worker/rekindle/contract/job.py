@@ -75,7 +75,7 @@ class SlurmOptions(JsonRecord):
     partition: str | None = None
     account: str | None = None
     qos: str | None = None
-    time: str | None = None  # of one allocation, after which the job goes on in the next
+    time: str | None = None  # of one allocation, after which the job continues in the next
     constraint: str | None = None
     extra: list[str] = field(default_factory=list)
 

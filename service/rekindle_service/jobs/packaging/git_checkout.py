@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rekindle.contract.environment import clean_environment
-from rekindle_service.jobs.secrets import without_password
+from rekindle_service.jobs.secret_values import without_password
 from rekindle_service.jobs.submission import BusyError, FieldError, SubmissionError
 
 _TIMEOUT = 120  # seconds for all of one checkout

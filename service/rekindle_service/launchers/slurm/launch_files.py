@@ -8,7 +8,7 @@ from pathlib import Path
 from rekindle.contract.environment import RUN_DIR
 from rekindle.contract.files import atomic_write, write_json
 from rekindle_service.config.home import Home
-from rekindle_service.jobs.secrets import stored_values
+from rekindle_service.jobs.secret_values import stored_values
 from rekindle_service.launchers.local import keeper_environment
 from rekindle_service.launchers.slurm.batch_job import batch_script, sbatch_options
 from rekindle_service.launchers.slurm.queue_listing import job_name

@@ -180,8 +180,7 @@ class Nodes:
             self._lose(host.node, f"its keeper has ended with exit code {code}{last and f': {last}'}")
         elif host.node is None:
             self._fail(host, last or f"its keeper ended with exit code {code} before it had started")
-        if host.node is not None:
-            host.node = None
+        host.node = None
 
     def _end_lost(self, host: _Host) -> None:
         """What held the keeper of a lost node must end before another can be started there."""

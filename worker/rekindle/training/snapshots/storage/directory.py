@@ -25,7 +25,9 @@ from rekindle.contract.score import Score
 
 T = TypeVar("T")
 
-CACHE_TIMEOUT = 75.0  # seconds: a client of NFS keeps names, also absent ones, and sizes for 60 unless told otherwise
+CACHE_TIMEOUT = (
+    75.0  # seconds: a client of NFS keeps names, also absent ones, and sizes for 60 unless configured otherwise
+)
 _FIRST_PAUSE, _MAX_PAUSE = 0.05, 10.0  # seconds between two tries
 _CHUNK = 1 << 20  # bytes
 
