@@ -56,6 +56,18 @@ def test_sigterm_only_sets_a_flag(listening):
     assert listening.requested()
 
 
+def test_a_drained_rank_survives_the_sigterm_that_follows_the_end_of_another(run_dir):
+    before = signal.getsignal(signal.SIGTERM)
+    drain = DrainSignal(run_dir, reads_intent=True)
+    drain.start()
+    try:
+        drain.stop(drained=True)
+        os.kill(os.getpid(), signal.SIGTERM)
+    finally:
+        drain.stop()
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
 def test_the_previous_signal_handler_is_restored():
     heard = []
     former = signal.signal(signal.SIGTERM, lambda *_: heard.append("script"))

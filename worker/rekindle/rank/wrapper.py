@@ -49,8 +49,9 @@ def main() -> None:
     code = exit_code(error)
     if os.getpid() != rank_pid:  # a child that the script forked reached the script's end: it is no rank
         _leave(error, code)
-    if error is not None and code not in (0, DRAINED_EXIT_CODE):
+    if code != 0:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # torchrun's, which would interrupt the exit functions
+    if error is not None and code not in (0, DRAINED_EXIT_CODE):
         record.failed(error)
         _leave(error, code)
     _run_exit_functions()

@@ -42,9 +42,12 @@ class DrainSignal:
             self._previous = signal.signal(signal.SIGTERM, self._on_signal)
             self._installed = True
 
-    def stop(self) -> None:
-        """Restore the previous signal handler."""
-        if self._installed:
+    def stop(self, *, drained: bool = False) -> None:
+        """Restore the previous signal handler; not in a rank that is drained.
+
+        It is about to end, and torchrun sends SIGTERM to it as soon as another one has ended, which must not kill it.
+        """
+        if self._installed and not drained:
             signal.signal(signal.SIGTERM, self._previous)
             self._installed = False
 

@@ -109,15 +109,15 @@ class Run:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        succeeded = False
+        succeeded, drained = False, kind is not None and issubclass(kind, Drained)
         try:
             if kind is None:
                 self._boundary.finish()
                 self._reporter.update_status(completed=self._progress.finished)
-            succeeded = kind is None or issubclass(kind, Drained)
+            succeeded = kind is None or drained
         finally:
             self._saver.finish(succeeded=succeeded)
-            self._leave(succeeded=succeeded)
+            self._leave(succeeded=succeeded, drained=drained)
 
     if not TYPE_CHECKING:  # else type checkers would accept any attribute
 
@@ -312,9 +312,9 @@ class Run:
             self._state.restore_rank_state()
         return sampler
 
-    def _leave(self, *, succeeded: bool) -> None:
+    def _leave(self, *, succeeded: bool, drained: bool = False) -> None:
         """Drop what must not outlive the process group, and leave the other ranks."""
-        self._drain.stop()
+        self._drain.stop(drained=drained)
         self._reporter.flush()
         self._wrapped = None
         if succeeded:
