@@ -167,6 +167,9 @@ class Job(TypedDict):
 
     `checkpoints`: the script's own, latest first, as far as they are learned. `estimated_step` and `estimated_epoch`
     are guesses from what a script prints that reports no step. `goodput` is null where it is not known.
+    `estimated_start_at` is null where how long the jobs before it run is not known. `displaced` says for what a running
+    job is being stopped or given other slots: `kind` (preempt, resize or device), `by` (id of the job that gets its
+    slots, or null), `reason` (a sentence) and `at`. `preemptions` counts how often it went back to the queue for that.
     """
 
     args: list[str]
@@ -177,6 +180,9 @@ class Job(TypedDict):
     links: Literal["preferred", "required", "avoided"]
     priority: int
     after: list[str]
+    after_any: list[str]
+    resizable: bool
+    gpu_share: float
     max_failures: int
     hang_timeout: float | None
     time_limit: float | None
@@ -213,6 +219,9 @@ class Job(TypedDict):
     next_try_at: str | None
     queue_position: int | None
     waiting_for: str | None
+    estimated_start_at: str | None
+    displaced: dict[str, Any] | None
+    preemptions: int
     target: Target
     code: dict[str, str]
     snapshot_step: int | None

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import Field, SecretStr, field_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, SettingsError
 
@@ -28,6 +28,15 @@ def default_home() -> Path:
 def usable_cores() -> int:
     """The cores that this process may run on, which a container or ``taskset`` may have limited."""
     return len(os.sched_getaffinity(0))
+
+
+class Quota(BaseModel):
+    """Limits of one owner; null is no limit."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    slots: int | None = Field(None, ge=0)
+    queued: int | None = Field(None, ge=0)
 
 
 class Settings(BaseSettings):
@@ -73,6 +82,25 @@ class Settings(BaseSettings):
         "submit", description="What members of `socket_group` may do: `read` or `submit`."
     )
     bundle_bytes: int = Field(200_000_000, ge=1, description="Largest archive of code that may be uploaded, in bytes.")
+    spare_keepers: int = Field(
+        2, ge=0, le=64, description="Processes kept ready, with torch loaded, so that jobs start at once; 0: none."
+    )
+    spare_memory: int = Field(
+        4 << 30, ge=0, description="Free memory of the machine, in bytes, below which no process is kept ready."
+    )
+    quotas: dict[str, Quota] = Field(
+        default_factory=dict,
+        description="Limits by owner, `*` for all others: `slots` held at once, `queued` jobs, as in "
+        '`{"*": {"slots": 4, "queued": 100}}`.',
+    )
+    max_queued: int = Field(100_000, ge=1, description="Jobs that may wait in the queue.")
+    fair_share_days: float = Field(
+        7, gt=0, le=365, description="Days after which the use of slots counts half in the order of the queue."
+    )
+    preemption: bool = Field(True, description="Jobs of higher priority take the slots of running ones, which resume.")
+    min_run_seconds: float = Field(
+        60, ge=0, description="Seconds that a job runs at least before it is preempted or given other slots."
+    )
     healthy_seconds: float = Field(
         HEALTHY_SECONDS,
         gt=0,

@@ -48,7 +48,7 @@ def move(session: Session, job: Job, to: JobState, reason: str, at: float) -> No
     job.version = record(session, job, "state", from_state=job.state, to_state=to, reason=reason, at=at)
     job.state = to
     if to is not JobState.QUEUED:
-        job.queue_position = job.waiting_for = None
+        job.queue_position = job.waiting_for = job.estimated_start_at = None
 
 
 def record(

@@ -73,6 +73,10 @@ class Job(SQLModel, table=True):
     slurm: dict[str, Any] | None = Field(default=None, sa_type=JSON)  # see ``launch_column``
     queue_position: int | None = None  # 1 = next; None beyond the first 200 and when it does not wait for slots
     waiting_for: str | None = None
+    estimated_start_at: float | None = None  # None where it is not known
+    displaced: dict[str, Any] | None = Field(default=None, sa_type=JSON)  # see ``JobPublic``; the intent stays as it is
+    wanted_devices: list[str] | None = Field(default=None, sa_type=JSON)  # slots of its next attempt, if others
+    preemptions: int = 0  # times that it was stopped for another job
     rewind: dict[str, int] = Field(default_factory=dict, sa_type=JSON)  # step to go back to, and the run that does it
     journal_offset: int = 0  # bytes of the keeper's journal that are in these rows
 
@@ -99,6 +103,27 @@ class Job(SQLModel, table=True):
     created_at: float
     started_at: float | None = None  # first launch
     ended_at: float | None = None
+
+
+class OwnerUsage(SQLModel, table=True):
+    """Slot-seconds of one owner, which decay: those of the past count less. See ``scheduler``."""
+
+    __tablename__ = "owner_usage"
+
+    owner: str = Field(primary_key=True)  # "local" for jobs without one
+    slot_seconds: float
+    at: float  # until when they are counted and decayed
+
+
+class DeviceState(SQLModel, table=True):
+    """A device that no job gets until a person enables it again."""
+
+    __tablename__ = "device_state"
+
+    device: str = Field(primary_key=True)  # UUID of a GPU, name of a CPU slot
+    reason: str
+    at: float
+    by: str | None = None  # name of the person; None: rekindle itself
 
 
 class Experiment(SQLModel, table=True):

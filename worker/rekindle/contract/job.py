@@ -103,6 +103,9 @@ class JobSpec(JsonRecord):
     links: LinkRule = LinkRule.PREFERRED
     priority: int = 0  # higher goes first
     after: list[str] = field(default_factory=list)  # ids of the jobs that must have succeeded before
+    after_any: list[str] = field(default_factory=list)  # ids of the jobs that must have ended before, however
+    resizable: bool = True  # an elastic job may get other ranks while it runs
+    gpu_share: float = 1.0  # part of each of its GPUs that the job takes, 0 to 1: the rest is for other such jobs
     max_failures: int = 3  # in a row without progress
     hang_timeout: float | None = None  # seconds
     time_limit: float | None = None  # seconds

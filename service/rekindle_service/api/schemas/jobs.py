@@ -55,6 +55,9 @@ class JobPublic(JobOptions):
 
     `checkpoints`: the script's own, latest first, as far as they are learned. `estimated_step` and `estimated_epoch`
     are guesses from what a script prints that reports no step. `goodput` is null where it is not known.
+    `estimated_start_at` is null where how long the jobs before it run is not known. `displaced` says for what a running
+    job is being stopped or given other slots: `kind` (preempt, resize or device), `by` (id of the job that gets its
+    slots, or null), `reason` (a sentence) and `at`. `preemptions` counts how often it went back to the queue for that.
     """
 
     env: dict[str, str | dict[str, str]]  # type: ignore[assignment]  # hidden values, and references as requested
@@ -83,6 +86,9 @@ class JobPublic(JobOptions):
     next_try_at: Timestamp | None
     queue_position: int | None
     waiting_for: str | None
+    estimated_start_at: Timestamp | None
+    displaced: JsonObject | None
+    preemptions: int
     target: Target
     code: dict[str, str]
     snapshot_step: int | None

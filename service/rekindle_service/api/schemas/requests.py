@@ -238,7 +238,19 @@ class JobOptions(BaseModel):
     launch: Literal["auto", "torchrun", "process"] = "auto"
     links: Literal["preferred", "required", "avoided"] = "preferred"
     priority: Priority = 0
-    after: Annotated[list[str], Field(max_length=100)] = []
+    after: Annotated[
+        list[str], Field(max_length=100, description="Ids of jobs that must have succeeded before this one starts")
+    ] = []
+    after_any: Annotated[
+        list[str], Field(max_length=100, description="Ids of jobs that must have ended before, however they ended")
+    ] = []
+    resizable: Annotated[bool, Field(description="An elastic job may be given more or fewer ranks while it runs")] = (
+        True
+    )
+    gpu_share: Annotated[
+        float,
+        Field(gt=0, le=1, description="Part of each GPU that the job takes: below 1, other such jobs get the rest"),
+    ] = 1.0
     max_failures: MaxFailures = 3
     hang_timeout: Seconds | None = None
     time_limit: Seconds | None = None
@@ -285,6 +297,7 @@ class JobCreate(JobOptions, _Request):
         description="Machines of a job on Slurm; more than 1 needs Slurm",
     )
     slurm: SlurmRequest | None = None
+    hold: bool = Field(False, description="Wait in the queue until the job is resumed")
 
     @model_validator(mode="after")
     def _has_one_target(self) -> Self:

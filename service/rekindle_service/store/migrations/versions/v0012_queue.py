@@ -1,0 +1,29 @@
+"""Fair shares, preemption, elastic jobs and devices that are not used."""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0012"
+down_revision = "0011"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    op.add_column("job", sa.Column("estimated_start_at", sa.Float()))
+    op.add_column("job", sa.Column("displaced", sa.JSON()))
+    op.add_column("job", sa.Column("wanted_devices", sa.JSON()))
+    op.add_column("job", sa.Column("preemptions", sa.Integer(), nullable=False, server_default="0"))
+    op.create_table(
+        "owner_usage",
+        sa.Column("owner", sa.String(), primary_key=True),
+        sa.Column("slot_seconds", sa.Float(), nullable=False),
+        sa.Column("at", sa.Float(), nullable=False),
+    )
+    op.create_table(
+        "device_state",
+        sa.Column("device", sa.String(), primary_key=True),
+        sa.Column("reason", sa.String(), nullable=False),
+        sa.Column("at", sa.Float(), nullable=False),
+        sa.Column("by", sa.String()),
+    )
