@@ -50,7 +50,8 @@ export interface ExperimentCreate {
   name?: string | null; args?: string[]; builtin?: string | null; size?: string; title?: string;
   base?: Record<string, any>;
   matrix?: Record<string, (string | number | boolean | null)[]> | (Record<string, (string | number | boolean | null)[]>)[] | null;
-  repeats?: number; seed_option?: string | null; measure?: (string | Measure)[]; sequential?: boolean;
+  array?: string | null; repeats?: number; seed_option?: string | null; measure?: (string | Measure)[];
+  sequential?: boolean; parallel?: number | null;
 }
 export interface ExperimentPublic {
   id: string; number: number; name: string; owner: string | null; title: string; command: string | null;
@@ -130,6 +131,10 @@ export interface MetricSeries {
   attempt: number; name: string; points: ([number, number | null, number, number | null])[];
 }
 export interface NodeRange { min: number; max: number; }
+export interface OwnerShare {
+  owner: string; slot_seconds: number; share: number; slots: number; running: number; queued: number;
+  max_slots: number | null; max_queued: number | null;
+}
 export interface OwnerUsage { owner: string | null; jobs: number; bytes: number; }
 export interface Problem { type: string; title: string; status: number; detail: string; errors: FieldError[]; }
 export interface PruneFailure { item: PruneItem; reason: string; }
@@ -145,7 +150,15 @@ export interface PruneRequest {
 export interface PruneResult {
   items: PruneItem[]; next: string | null; dry_run: boolean; count: number; bytes: number; failures: PruneFailure[];
 }
+export interface Queue {
+  items: QueuedJob[]; next: string | null; owners: OwnerShare[]; queued: number; half_life_days: number;
+}
 export interface QueueStats { jobs: Record<JobState, number>; slots: SlotCount; goodput: number | null; }
+export interface QueuedJob {
+  position: number | null; job: string; number: number; name: string; owner: string; priority: number; ranks: RankRange;
+  slots: number; device: string; intent: string; waiting_for: string | null; estimated_start_at: string | null;
+  preemptions: number; created_at: string | null;
+}
 export interface RankMatches { rank: number; stream: string; count: number; complete: boolean; first: Match | null; }
 export interface RankPublic {
   rank: number; local_rank: number | null; host: string | null; pid: number | null; state: RankState;
@@ -287,6 +300,7 @@ export interface Routes {
   "POST /experiments/{experiment_id}/cancel": { values: { experiment_id: Value; }; answer: ExperimentPublic; }
   "GET /devices": { values: { limit?: Value; cursor?: Value; }; answer: Devices; }
   "GET /machine": { values: { max_points?: Value; }; answer: MachinePublic; }
+  "GET /queue": { values: { limit?: Value; cursor?: Value; }; answer: Queue; }
   "GET /disk": { values: {}; answer: DiskUsage; }
   "GET /disk/jobs": { values: { owner?: Value; limit?: Value; cursor?: Value; }; answer: Page<JobUsage>; }
   "POST /disk/prune": { values: {}; body: PruneRequest; answer: PruneResult; }
