@@ -67,7 +67,7 @@ class Reconciler:
         self._machine = machine
         self._sync = RunSync(store, home)
         self._launch = launch
-        self._intents = IntentWriter(home, healthy_seconds, log_bytes, host_timeout)
+        self._intents = IntentWriter(home, healthy_seconds, log_bytes, host_timeout, machine.slots)
         self._local: Launcher = KeeperPool(home, self._launch_keeper)
         self._cluster = None if cluster is None else cluster(self._record_launch, self._intents.write)
         self._woken = threading.Event()
