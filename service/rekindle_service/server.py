@@ -35,6 +35,7 @@ from rekindle_service.machine.health import DeviceHealth
 from rekindle_service.machine.monitor import MachineMonitor
 from rekindle_service.notifications.dispatcher import start_dispatchers
 from rekindle_service.retention.retention import Retention, rules_of
+from rekindle_service.scheduler.displacer import DisplacementRules
 from rekindle_service.scheduler.reconciler import Reconciler
 from rekindle_service.store import CorruptDatabaseError, StorageError, Store
 from rekindle_service.store.maintenance import Maintenance
@@ -141,6 +142,7 @@ def _reconciler(
         host_timeout=settings.host_timeout,
         cluster=slurm_launcher(home, settings),
         device_health=health,
+        displacement=DisplacementRules(settings.preemption, settings.min_run_seconds),
     )
 
 

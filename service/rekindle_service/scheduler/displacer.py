@@ -1,12 +1,13 @@
 """Carries out what ``preemption`` and ``elastic`` decide: slots change hands between running and waiting jobs."""
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import islice
 
 from rekindle.contract.states import HOLDING_SLOTS
 from rekindle_service.machine.devices import Machine
+from rekindle_service.machine.health import DeviceHealth
 from rekindle_service.scheduler.elastic import replacements, resizes
 from rekindle_service.scheduler.preemption import Displacement, Room, is_elastic, victims
 from rekindle_service.store import Store
@@ -26,23 +27,30 @@ class DisplacementRules:
     owner_room: Callable[[Iterable[Job]], Mapping[str, float]] = lambda _jobs: {}
 
 
+NONE_FAILED: Mapping[str, str] = {}
+DEFAULT_RULES = DisplacementRules()
+
+
 def displacements(
     holding: list[Job],
     waiting: Iterable[Job],
     machine: Machine,
-    unusable: Mapping[str, str],
     now: float,
     rules: DisplacementRules,
+    *,
+    failed: Mapping[str, str] = NONE_FAILED,
+    unusable: Collection[str] = (),
     free_since: Mapping[str, float] | None = None,
 ) -> list[Displacement]:
     """All that is to change now. Pure; ``waiting`` are jobs that lack nothing but slots, in the order of the queue.
 
-    First jobs leave devices that are ``unusable`` (reason by slot), then waiting jobs get slots, then running ones the
-    rest, as far as ``free_since`` (seconds since the epoch) is long enough ago; by default all that is free.
+    First jobs leave ``failed`` devices (reason by slot; they are among the ``unusable`` slots), then waiting jobs get
+    slots, then running ones the rest, as far as ``free_since`` (seconds since the epoch) is long enough ago; by default
+    all that is free.
     """
     held = {name for job in holding for name in job.devices}
-    free = {slot.name for slot in machine.slots} - held - unusable.keys()
-    made = replacements(holding, free, unusable, machine)
+    free = {slot.name for slot in machine.slots} - held - set(unusable)
+    made = replacements(holding, free, failed, machine)
     moved = {each.job.id for each in made}
     free -= {name for each in made for name in each.wanted or []}
     blocked: set[str] = set()
@@ -72,27 +80,33 @@ def _settling(rules: DisplacementRules) -> float:
 class Displacer:
     """One thread at a time may call it."""
 
-    def __init__(
-        self, store: Store, machine: Machine, rules: DisplacementRules, unusable: Callable[[], Mapping[str, str]] = dict
-    ) -> None:
-        """``unusable`` gives the reason by slot, of those that no job is to use; it must not block."""
-        self._store, self._machine, self._rules, self._unusable = store, machine, rules, unusable
+    def __init__(self, store: Store, machine: Machine, rules: DisplacementRules, health: DeviceHealth) -> None:
+        self._store, self._machine, self._rules, self._health = store, machine, rules, health
         self._free_since: dict[str, float] = {}  # seconds since the epoch, by slot
-        self._last_unusable: Mapping[str, str] = {}
+        self._health_revision = 0
         self._due_at = float("inf")  # seconds since the epoch: when time alone may allow another change
 
     def is_due(self) -> bool:
         """Whether ``act`` may find something although the queue has not changed."""
-        return time.time() >= self._due_at or self._unusable() != self._last_unusable
+        return time.time() >= self._due_at or self._health.revision != self._health_revision
 
     def act(self, waiting: list[Job]) -> None:
         """Write what is to change into the rows; the keepers carry it out. ``waiting``: see ``displacements``."""
-        now, self._last_unusable = time.time(), dict(self._unusable())
+        now, self._health_revision = time.time(), self._health.revision
         holding = [job for job in self._store.jobs_in(HOLDING_SLOTS) if not job.spec.is_cluster]
         held = {name for job in holding for name in job.devices}
         free = [slot.name for slot in self._machine.slots if slot.name not in held]
         self._free_since = {name: min(self._free_since.get(name, now), now) for name in free}
-        plan = displacements(holding, waiting, self._machine, self._last_unusable, now, self._rules, self._free_since)
+        plan = displacements(
+            holding,
+            waiting,
+            self._machine,
+            now,
+            self._rules,
+            failed=self._health.failed(),
+            unusable=self._health.unusable(),
+            free_since=self._free_since,
+        )
         for each in plan:
             self._store.displacements.displace(each.job, each.kind, each.reason, by=each.by, wanted=each.wanted)
         self._due_at = self._next_time(holding, bool(waiting), now)
