@@ -20,8 +20,10 @@ from rekindle_service.jobs.submission_record import confirm_runs
 from rekindle_service.launchers.keeper_pool import KeeperPool, KeeperStarter
 from rekindle_service.launchers.launcher import Launcher, LauncherReport
 from rekindle_service.machine.devices import Machine
+from rekindle_service.machine.health import DeviceHealth
 from rekindle_service.retention.deletions import Deletions, free_memory
 from rekindle_service.scheduler.allocation import NO_CLUSTER, allocate
+from rekindle_service.scheduler.displacer import DEFAULT_RULES, DisplacementRules, Displacer
 from rekindle_service.scheduler.intents import IntentWriter
 from rekindle_service.scheduler.isolation import IsolatedRunner
 from rekindle_service.scheduler.recovery import recover_on_startup
@@ -60,14 +62,18 @@ class Reconciler:
         log_bytes: int | None = None,
         host_timeout: float = HOST_TIMEOUT,
         cluster: ClusterFactory | None = None,
+        device_health: DeviceHealth | None = None,
+        displacement: DisplacementRules = DEFAULT_RULES,
     ) -> None:
         self.deletions = Deletions(home)
         self._store = store
         self._home = home
         self._machine = machine
+        self._device_health = device_health or DeviceHealth()  # its on_change is to be ``wake``
+        self._displacer = Displacer(store, machine, displacement, self._device_health)
         self._sync = RunSync(store, home)
         self._launch = launch
-        self._intents = IntentWriter(home, healthy_seconds, log_bytes, host_timeout)
+        self._intents = IntentWriter(home, healthy_seconds, log_bytes, host_timeout, machine.slots)
         self._local: Launcher = KeeperPool(home, self._launch_keeper)
         self._cluster = None if cluster is None else cluster(self._record_launch, self._intents.write)
         self._woken = threading.Event()
@@ -238,7 +244,7 @@ class Reconciler:
 
     def _schedule(self) -> None:
         revision = self._store.queue_revision
-        if (revision, self._space.state) == self._scheduled:
+        if (revision, self._space.state) == self._scheduled and not self._displacer.is_due():
             return
         self._space.begin()
         if not self._apply_queued_intents():
@@ -251,6 +257,7 @@ class Reconciler:
         self._store.update_queue(allocation.queue_positions)
         for job, devices in allocation.starts:
             self._start(job, devices)
+        self._displacer.act([job for job, _missing in allocation.waiting_head])
         self._scheduled = revision, self._space.state
 
     def _lack_of_space(self, job: Job) -> str | None:

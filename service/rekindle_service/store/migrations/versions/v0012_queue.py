@@ -14,6 +14,9 @@ def upgrade() -> None:
     op.add_column("job", sa.Column("displaced", sa.JSON()))
     op.add_column("job", sa.Column("wanted_devices", sa.JSON()))
     op.add_column("job", sa.Column("preemptions", sa.Integer(), nullable=False, server_default="0"))
+    op.add_column("job", sa.Column("devices_since", sa.Float()))
+    op.add_column("job", sa.Column("can_resize", sa.Boolean(), nullable=False, server_default=sa.false()))
+    op.add_column("job", sa.Column("snapshot_at", sa.Float()))
     op.create_table(
         "owner_usage",
         sa.Column("owner", sa.String(), primary_key=True),
