@@ -21,6 +21,7 @@ from rekindle_service.config.logging_config import configure_logging
 from rekindle_service.config.settings import Settings
 from rekindle_service.http_server import HttpServer, listen, raise_file_limit, url_of
 from rekindle_service.jobs.cluster_rules import ISOLATED, NO_SLURM
+from rekindle_service.jobs.device_states import DeviceStates
 from rekindle_service.jobs.packaging.git_checkout import check_out
 from rekindle_service.jobs.submitter import Submitter
 from rekindle_service.launchers.editable_installs import EditableModules
@@ -86,6 +87,7 @@ def _compose(settings: Settings, stack: ExitStack) -> HttpServer:
     monitor = MachineMonitor(machine, home.root)
     stack.callback(monitor.close)
     health = DeviceHealth()
+    devices = DeviceStates(store, machine, health)
     reconciler = _reconciler(settings, home, store, machine, isolation, health)
     health.on_change = reconciler.wake
     stack.callback(reconciler.close)
@@ -99,6 +101,7 @@ def _compose(settings: Settings, stack: ExitStack) -> HttpServer:
         home=home,
         store=store,
         machine=machine,
+        devices=devices,
         monitor=monitor,
         retention=retention,
         submitter=_submitter(home, store, machine, isolation),
@@ -113,7 +116,7 @@ def _compose(settings: Settings, stack: ExitStack) -> HttpServer:
         isolation=isolation.describe(),
     )
     app = create_app(state)
-    _start_reconciler(reconciler)
+    _start_reconciler(reconciler, devices)
     maintenance.start()
     monitor.start()
     retention.start()
@@ -199,8 +202,9 @@ def _open_store(home: Home, settings: Settings, stack: ExitStack) -> Store:
     return store
 
 
-def _start_reconciler(reconciler: Reconciler) -> None:
+def _start_reconciler(reconciler: Reconciler, devices: DeviceStates) -> None:
     try:
+        devices.refresh()
         reconciler.start()
     except StorageError as error:
         raise CannotServeError(str(error)) from error
