@@ -36,6 +36,7 @@ from rekindle_service.machine.health import DeviceHealth
 from rekindle_service.machine.monitor import MachineMonitor
 from rekindle_service.notifications.dispatcher import start_dispatchers
 from rekindle_service.retention.retention import Retention, rules_of
+from rekindle_service.scheduler.device_watch import DeviceWatch
 from rekindle_service.scheduler.reconciler import Reconciler
 from rekindle_service.store import CorruptDatabaseError, StorageError, Store
 from rekindle_service.store.maintenance import Maintenance
@@ -90,6 +91,8 @@ def _compose(settings: Settings, stack: ExitStack) -> HttpServer:
     devices = DeviceStates(store, machine, health)
     reconciler = _reconciler(settings, home, store, machine, isolation, health)
     health.on_change = reconciler.wake
+    watch = DeviceWatch(store, home, devices)
+    stack.callback(watch.close)
     stack.callback(reconciler.close)
     retention = Retention.of(home, store, reconciler.deletions, rules_of(settings))
     stack.callback(retention.close)
@@ -116,7 +119,7 @@ def _compose(settings: Settings, stack: ExitStack) -> HttpServer:
         isolation=isolation.describe(),
     )
     app = create_app(state)
-    _start_reconciler(reconciler, devices)
+    _start_scheduler(reconciler, devices, watch)
     maintenance.start()
     monitor.start()
     retention.start()
@@ -202,9 +205,11 @@ def _open_store(home: Home, settings: Settings, stack: ExitStack) -> Store:
     return store
 
 
-def _start_reconciler(reconciler: Reconciler, devices: DeviceStates) -> None:
+def _start_scheduler(reconciler: Reconciler, devices: DeviceStates, watch: DeviceWatch) -> None:
+    """What is known of the devices first: it decides which of them the jobs get."""
     try:
         devices.refresh()
+        watch.start()
         reconciler.start()
     except StorageError as error:
         raise CannotServeError(str(error)) from error

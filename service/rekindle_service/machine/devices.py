@@ -9,6 +9,7 @@ from typing import Any
 import pynvml
 import structlog
 
+from rekindle.contract.cores import numa_node
 from rekindle.contract.job import LinkRule
 
 _log = structlog.get_logger(__name__)
@@ -150,6 +151,7 @@ def _find_gpus() -> tuple[list[Slot], list[Link]]:
 
 
 def _describe(index: int, handle: Any) -> Slot:
+    bus_id = _bus_id(handle)
     return Slot(
         name=f"cuda:{index}",
         device="cuda",
@@ -157,7 +159,18 @@ def _describe(index: int, handle: Any) -> Slot:
         model=pynvml.nvmlDeviceGetName(handle),
         memory=int(pynvml.nvmlDeviceGetMemoryInfo(handle).total),
         uuid=pynvml.nvmlDeviceGetUUID(handle),
+        bus_id=bus_id,
+        numa_node=None if bus_id is None else numa_node(bus_id),
     )
+
+
+def _bus_id(handle: Any) -> str | None:
+    """As the kernel writes it: with a domain of four digits, in lower case."""
+    try:
+        domain, _, rest = str(pynvml.nvmlDeviceGetPciInfo(handle).busId).lower().partition(":")
+    except pynvml.NVMLError:
+        return None
+    return f"{domain[-4:]}:{rest}"
 
 
 def _link(first: Any, second: Any) -> str:
