@@ -21,6 +21,7 @@ from rekindle_service.config.logging_config import configure_logging
 from rekindle_service.config.settings import Settings
 from rekindle_service.http_server import HttpServer, listen, raise_file_limit, url_of
 from rekindle_service.jobs.cluster_rules import ISOLATED, NO_SLURM
+from rekindle_service.jobs.device_states import DeviceStates
 from rekindle_service.jobs.packaging.git_checkout import check_out
 from rekindle_service.jobs.submitter import Submitter
 from rekindle_service.launchers.editable_installs import EditableModules
@@ -35,6 +36,7 @@ from rekindle_service.machine.health import DeviceHealth
 from rekindle_service.machine.monitor import MachineMonitor
 from rekindle_service.notifications.dispatcher import start_dispatchers
 from rekindle_service.retention.retention import Retention, rules_of
+from rekindle_service.scheduler.device_watch import DeviceWatch
 from rekindle_service.scheduler.displacer import DisplacementRules
 from rekindle_service.scheduler.reconciler import Reconciler
 from rekindle_service.store import CorruptDatabaseError, StorageError, Store
@@ -87,8 +89,11 @@ def _compose(settings: Settings, stack: ExitStack) -> HttpServer:
     monitor = MachineMonitor(machine, home.root)
     stack.callback(monitor.close)
     health = DeviceHealth()
+    devices = DeviceStates(store, machine, health)
     reconciler = _reconciler(settings, home, store, machine, isolation, health)
     health.on_change = reconciler.wake
+    watch = DeviceWatch(store, home, devices)
+    stack.callback(watch.close)
     stack.callback(reconciler.close)
     retention = Retention.of(home, store, reconciler.deletions, rules_of(settings))
     stack.callback(retention.close)
@@ -100,6 +105,7 @@ def _compose(settings: Settings, stack: ExitStack) -> HttpServer:
         home=home,
         store=store,
         machine=machine,
+        devices=devices,
         monitor=monitor,
         retention=retention,
         submitter=_submitter(home, store, machine, isolation),
@@ -114,7 +120,7 @@ def _compose(settings: Settings, stack: ExitStack) -> HttpServer:
         isolation=isolation.describe(),
     )
     app = create_app(state)
-    _start_reconciler(reconciler)
+    _start_scheduler(reconciler, devices, watch)
     maintenance.start()
     monitor.start()
     retention.start()
@@ -201,8 +207,11 @@ def _open_store(home: Home, settings: Settings, stack: ExitStack) -> Store:
     return store
 
 
-def _start_reconciler(reconciler: Reconciler) -> None:
+def _start_scheduler(reconciler: Reconciler, devices: DeviceStates, watch: DeviceWatch) -> None:
+    """What is known of the devices first: it decides which of them the jobs get."""
     try:
+        devices.refresh()
+        watch.start()
         reconciler.start()
     except StorageError as error:
         raise CannotServeError(str(error)) from error

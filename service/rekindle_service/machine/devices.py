@@ -9,6 +9,7 @@ from typing import Any
 import pynvml
 import structlog
 
+from rekindle.contract.cores import numa_node
 from rekindle.contract.job import LinkRule
 
 _log = structlog.get_logger(__name__)
@@ -30,6 +31,8 @@ class Slot:
     model: str | None = None
     memory: int | None = None  # bytes
     uuid: str | None = None  # of a GPU; its index can change with a reboot, this cannot
+    bus_id: str | None = None  # of a GPU, on the PCI bus, as in /sys/bus/pci/devices
+    numa_node: int | None = None  # of a GPU; None where the machine has only one, or does not say
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +151,7 @@ def _find_gpus() -> tuple[list[Slot], list[Link]]:
 
 
 def _describe(index: int, handle: Any) -> Slot:
+    bus_id = _bus_id(handle)
     return Slot(
         name=f"cuda:{index}",
         device="cuda",
@@ -155,7 +159,18 @@ def _describe(index: int, handle: Any) -> Slot:
         model=pynvml.nvmlDeviceGetName(handle),
         memory=int(pynvml.nvmlDeviceGetMemoryInfo(handle).total),
         uuid=pynvml.nvmlDeviceGetUUID(handle),
+        bus_id=bus_id,
+        numa_node=None if bus_id is None else numa_node(bus_id),
     )
+
+
+def _bus_id(handle: Any) -> str | None:
+    """As the kernel writes it: with a domain of four digits, in lower case."""
+    try:
+        domain, _, rest = str(pynvml.nvmlDeviceGetPciInfo(handle).busId).lower().partition(":")
+    except pynvml.NVMLError:
+        return None
+    return f"{domain[-4:]}:{rest}"
 
 
 def _link(first: Any, second: Any) -> str:

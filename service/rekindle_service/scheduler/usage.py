@@ -74,15 +74,10 @@ class UsageMeter:
 def step(used: Mapping[str, float], held: Mapping[str, float], seconds: float, half_life: float) -> dict[str, float]:
     """``used`` after ``seconds`` more in which each owner had ``held`` slots."""
     factor = 0.5 ** (seconds / half_life)
-    return {
-        owner: used.get(owner, 0.0) * factor + held.get(owner, 0.0) * seconds
-        for owner in {**used, **held}
-    }
+    return {owner: used.get(owner, 0.0) * factor + held.get(owner, 0.0) * seconds for owner in {**used, **held}}
 
 
-def used_since(
-    stored: Mapping[str, Usage], holding: Iterable[Job], wall: float, half_life: float
-) -> dict[str, float]:
+def used_since(stored: Mapping[str, Usage], holding: Iterable[Job], wall: float, half_life: float) -> dict[str, float]:
     """What is stored, decayed until ``wall`` (seconds since the epoch), and what ``holding`` have used meanwhile."""
     used = {owner: usage.decayed(wall, half_life) for owner, usage in stored.items()}
     for job in holding:
