@@ -7,6 +7,8 @@ from hypothesis import strategies as st
 from job_examples import a_job, cpu_machine, gpu_machine
 from rekindle.contract.job import LinkRule
 from rekindle.contract.states import JobIntent, JobState
+from rekindle_service.config.settings import Quota
+from rekindle_service.jobs.quotas import Quotas
 from rekindle_service.machine.devices import Machine
 from rekindle_service.scheduler.displacer import DisplacementRules, displacements
 
@@ -156,7 +158,7 @@ def test_nothing_grows_while_a_job_waits_for_such_slots_or_before_they_have_been
 
 def test_nothing_grows_beyond_what_its_owner_may_hold():
     mine, other = runs(0, least=1, most=4, owner="ann"), runs(1, least=1, most=2, owner="bob")
-    rules = DisplacementRules(owner_room=lambda _jobs: {"ann": 1})
+    rules = DisplacementRules(quotas=Quotas({"ann": Quota(slots=2)}))
     assert plan([mine, other], [], slots=6, rules=rules) == {mine.id: ["cpu:0", "cpu:2"], other.id: ["cpu:1", "cpu:3"]}
 
 

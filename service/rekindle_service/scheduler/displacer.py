@@ -1,15 +1,17 @@
 """Carries out what ``preemption`` and ``elastic`` decide: slots change hands between running and waiting jobs."""
 
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import islice
 
 from rekindle.contract.states import HOLDING_SLOTS
+from rekindle_service.jobs.quotas import Quotas
 from rekindle_service.machine.devices import Machine
 from rekindle_service.machine.health import DeviceHealth
 from rekindle_service.scheduler.elastic import replacements, resizes
 from rekindle_service.scheduler.preemption import Displacement, Room, is_elastic, victims
+from rekindle_service.scheduler.usage import slots_by_owner
 from rekindle_service.store import Store
 from rekindle_service.store.tables import Job
 
@@ -20,11 +22,16 @@ _FREE_SECONDS = 5.0  # that a slot has been free before a running job grows into
 
 @dataclass(frozen=True, slots=True)
 class DisplacementRules:
-    """Of the settings; ``owner_room`` gives the slots that an owner may still get, by owner, for the jobs that run."""
+    """Of the settings."""
 
     preemption: bool = True
     min_run: float = 60.0  # seconds
-    owner_room: Callable[[Iterable[Job]], Mapping[str, float]] = lambda _jobs: {}
+    quotas: Quotas = field(default_factory=Quotas)
+
+    def owner_room(self, holding: Sequence[Job]) -> dict[str, float]:
+        """Slots that each owner of one of these jobs may still get; without those who have no limit."""
+        limits = {owner: (self.quotas.of(owner).slots, held) for owner, held in slots_by_owner(holding).items()}
+        return {owner: limit - held for owner, (limit, held) in limits.items() if limit is not None}
 
 
 NONE_FAILED: Mapping[str, str] = {}
@@ -32,8 +39,8 @@ DEFAULT_RULES = DisplacementRules()
 
 
 def displacements(
-    holding: list[Job],
-    waiting: Iterable[Job],
+    holding: Sequence[Job],
+    waiting: Sequence[Job],
     machine: Machine,
     now: float,
     rules: DisplacementRules,

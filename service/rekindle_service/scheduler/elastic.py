@@ -5,6 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 from rekindle.contract.job import LinkRule
 from rekindle.contract.states import JobIntent, JobState
 from rekindle_service.jobs.placement import usable_slots
+from rekindle_service.jobs.quotas import owner_of
 from rekindle_service.machine.devices import Machine, choose_slots
 from rekindle_service.scheduler.preemption import Displacement, is_elastic, is_settled, ranks_text, slots_text
 from rekindle_service.store.mutations import is_stopping
@@ -24,7 +25,7 @@ def resizes(
 
     One rank at a time to the job with the fewest, of the highest priority, then the oldest. No job that got its slots
     less than ``min_run`` seconds before ``now`` (seconds since the epoch), none whose start waits, none more than its
-    owner may hold: ``owner_room`` has the slots that are left by owner ("local" for none), who else has no limit.
+    owner may hold: ``owner_room`` has the slots that are left by owner, who else has no limit.
     """
     growing = [job for job in holding if _may_grow(job, now, min_run) and job.spec.device_kind not in waiting_kinds]
     given: dict[str, list[str]] = {job.id: [] for job in growing}
@@ -32,12 +33,12 @@ def resizes(
     while growing:
         job = min(growing, key=lambda job: (_ranks(job, given[job.id]), -job.priority, job.number))
         more = _slots_of_a_rank(job, given[job.id], left, machine)
-        owner = job.owner or "local"
-        if more is None or room.get(owner, len(more)) < len(more):
+        owner, size = owner_of(job), job.spec.devices_per_rank * job.spec.gpu_share
+        if more is None or room.get(owner, size) < size:
             growing.remove(job)
             continue
         left.difference_update(more)
-        room[owner] = room.get(owner, float("inf")) - len(more)
+        room[owner] = room.get(owner, float("inf")) - size
         given[job.id] += more
         if _ranks(job, given[job.id]) == job.spec.max_ranks:
             growing.remove(job)

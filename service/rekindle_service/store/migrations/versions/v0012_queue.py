@@ -17,6 +17,9 @@ def upgrade() -> None:
     op.add_column("job", sa.Column("devices_since", sa.Float()))
     op.add_column("job", sa.Column("can_resize", sa.Boolean(), nullable=False, server_default=sa.false()))
     op.add_column("job", sa.Column("snapshot_at", sa.Float()))
+    op.add_column("job", sa.Column("parallel", sa.Integer()))
+    op.add_column("job", sa.Column("allocated_at", sa.Float()))
+    op.create_index("ix_job_owner_state", "job", ["owner", "state"])
     op.create_table(
         "owner_usage",
         sa.Column("owner", sa.String(), primary_key=True),
