@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 import structlog
 
+from rekindle.contract.cores import Affinity
 from rekindle_service.access.control import AccessControl
 from rekindle_service.access.permissions import Scope
 from rekindle_service.api.app import create_app
@@ -145,7 +146,7 @@ def _reconciler(
         store,
         home,
         machine,
-        KeeperLauncher(home, machine, prepare_worker_path(home), isolation),
+        KeeperLauncher(home, machine, prepare_worker_path(home), isolation, Affinity(settings.affinity)),
         healthy_seconds=settings.healthy_seconds,
         log_bytes=settings.log_bytes,
         host_timeout=settings.host_timeout,

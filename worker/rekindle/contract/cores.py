@@ -1,11 +1,42 @@
 """On which processor cores a rank is to run: those near its GPU, or those of its CPU slot."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
+from enum import StrEnum
 from pathlib import Path
+
+from rekindle.contract.environment import AFFINITY, SLOTS
 
 PCI_DEVICES = Path("/sys/bus/pci/devices")
 GPUS = Path("/proc/driver/nvidia/gpus")
+
+
+class Affinity(StrEnum):
+    """Which ranks get cores of their own."""
+
+    NONE = "none"  # they run on all
+    NUMA = "numa"  # ranks with GPUs: those of the NUMA node of these
+    SLOTS = "slots"  # ranks on CPU slots, too: those of their slots
+
+
+def cores_of_rank(
+    environment: Mapping[str, str],
+    local_rank: int,
+    devices_per_rank: int,
+    usable: Collection[int],
+    gpus: Path = GPUS,
+    pci: Path = PCI_DEVICES,
+) -> set[int]:
+    """Those of ``usable`` that a rank is to run on by the ``environment`` of its keeper; none: it may run on all."""
+    affinity, _, slots = environment.get(AFFINITY, "").partition(" ")
+    names = _of_rank(environment.get(SLOTS, ""), local_rank, devices_per_rank)
+    if affinity == Affinity.SLOTS and names and all(name.startswith("cpu:") for name in names):
+        indices = [int(name.removeprefix("cpu:")) for name in names]
+        return cores_of_slots(indices, int(slots or 0), usable)
+    if affinity in (Affinity.NUMA, Affinity.SLOTS):
+        visible = _of_rank(environment.get("CUDA_VISIBLE_DEVICES", ""), local_rank, devices_per_rank)
+        return cores_near_gpus(visible, gpus, pci).intersection(usable)
+    return set()
 
 
 def numa_node(bus_id: str, pci: Path = PCI_DEVICES) -> int | None:
@@ -48,9 +79,9 @@ def parse_cores(text: str) -> set[int]:
     return cores
 
 
-def of_rank(names: Sequence[str], local_rank: int, each: int) -> Sequence[str]:
+def _of_rank(names: str, local_rank: int, each: int) -> Sequence[str]:
     """The devices of one rank among those of all ranks of this machine."""
-    return names[local_rank * each : (local_rank + 1) * each]
+    return [name for name in names.split(",") if name][local_rank * each : (local_rank + 1) * each]
 
 
 def _local_cores(device: Path) -> set[int]:
