@@ -31,6 +31,7 @@ from rekindle_service.launchers.local import KeeperLauncher, prepare_worker_path
 from rekindle_service.launchers.slurm.batch_job import extra_error
 from rekindle_service.launchers.slurm.composition import slurm_cluster, slurm_launcher
 from rekindle_service.machine.devices import Machine, find_machine
+from rekindle_service.machine.health import DeviceHealth
 from rekindle_service.machine.monitor import MachineMonitor
 from rekindle_service.notifications.dispatcher import start_dispatchers
 from rekindle_service.retention.retention import Retention, rules_of
@@ -84,7 +85,9 @@ def _compose(settings: Settings, stack: ExitStack) -> HttpServer:
     machine = find_machine(settings.cpu_slots, exclude=settings.excluded_devices)
     monitor = MachineMonitor(machine, home.root)
     stack.callback(monitor.close)
-    reconciler = _reconciler(settings, home, store, machine, isolation)
+    health = DeviceHealth()
+    reconciler = _reconciler(settings, home, store, machine, isolation, health)
+    health.on_change = reconciler.wake
     stack.callback(reconciler.close)
     retention = Retention.of(home, store, reconciler.deletions, rules_of(settings))
     stack.callback(retention.close)
@@ -125,7 +128,9 @@ def _compose(settings: Settings, stack: ExitStack) -> HttpServer:
     )
 
 
-def _reconciler(settings: Settings, home: Home, store: Store, machine: Machine, isolation: Isolation) -> Reconciler:
+def _reconciler(
+    settings: Settings, home: Home, store: Store, machine: Machine, isolation: Isolation, health: DeviceHealth
+) -> Reconciler:
     return Reconciler(
         store,
         home,
@@ -135,6 +140,7 @@ def _reconciler(settings: Settings, home: Home, store: Store, machine: Machine, 
         log_bytes=settings.log_bytes,
         host_timeout=settings.host_timeout,
         cluster=slurm_launcher(home, settings),
+        device_health=health,
     )
 
 

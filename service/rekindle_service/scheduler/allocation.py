@@ -28,6 +28,8 @@ class Allocation:
     starts: list[tuple[Job, list[str]]] = field(default_factory=list)  # slot names
     # job id → (position, waiting for)
     queue_positions: dict[str, tuple[int | None, str | None]] = field(default_factory=dict)
+    # jobs that wait for slots and could start if those that are missing were free, next first; see ``preemption``
+    waiting_head: list[tuple[Job, int]] = field(default_factory=list)
 
 
 def allocate(
@@ -79,6 +81,8 @@ def allocate(
         else:
             blocked.add(kind)
         position += 1
+        if lack_of_space is None:
+            plan.waiting_head.append((job, max(0, job.spec.min_devices - len(slots))))
         if position <= SHOWN_POSITIONS:
             lack = f"disk space: {lack_of_space}" if lack_of_space else f"{_requested(job.spec)}, {len(slots)} free"
             plan.queue_positions[job.id] = (position, lack)

@@ -20,6 +20,7 @@ from rekindle_service.jobs.submission_record import confirm_runs
 from rekindle_service.launchers.keeper_pool import KeeperPool, KeeperStarter
 from rekindle_service.launchers.launcher import Launcher, LauncherReport
 from rekindle_service.machine.devices import Machine
+from rekindle_service.machine.health import DeviceHealth
 from rekindle_service.retention.deletions import Deletions, free_memory
 from rekindle_service.scheduler.allocation import NO_CLUSTER, allocate
 from rekindle_service.scheduler.intents import IntentWriter
@@ -60,11 +61,13 @@ class Reconciler:
         log_bytes: int | None = None,
         host_timeout: float = HOST_TIMEOUT,
         cluster: ClusterFactory | None = None,
+        device_health: DeviceHealth | None = None,
     ) -> None:
         self.deletions = Deletions(home)
         self._store = store
         self._home = home
         self._machine = machine
+        self._device_health = device_health or DeviceHealth()  # its on_change is to be ``wake``
         self._sync = RunSync(store, home)
         self._launch = launch
         self._intents = IntentWriter(home, healthy_seconds, log_bytes, host_timeout)

@@ -1,0 +1,35 @@
+"""Whose a job is, and how much one owner may hold and queue."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from rekindle_service.config.settings import Quota
+from rekindle_service.store import QueueRoom
+from rekindle_service.store.tables import Job
+
+LOCAL = "local"
+"""Owner of a job that was submitted without a name."""
+
+_OTHERS = "*"
+_MAX_QUEUED = 100_000
+_NO_LIMIT = Quota(slots=None, queued=None)
+
+
+def owner_of(job: Job) -> str:
+    return job.owner or LOCAL
+
+
+@dataclass(frozen=True, slots=True)
+class Quotas:
+    """The settings ``quotas`` and ``max_queued``."""
+
+    by_owner: Mapping[str, Quota] = field(default_factory=dict)
+    max_queued: int = _MAX_QUEUED
+
+    def of(self, owner: str) -> Quota:
+        """The limits of one owner: their own, or else those of all others."""
+        return self.by_owner.get(owner) or self.by_owner.get(_OTHERS) or _NO_LIMIT
+
+    def room(self, owner: str | None) -> QueueRoom:
+        """What the queue must not exceed when jobs of ``owner`` are added."""
+        return QueueRoom(owner, self.max_queued, self.of(owner or LOCAL).queued)
