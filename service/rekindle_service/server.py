@@ -22,6 +22,7 @@ from rekindle_service.config.settings import Settings
 from rekindle_service.http_server import HttpServer, listen, raise_file_limit, url_of
 from rekindle_service.jobs.cluster_rules import ISOLATED, NO_SLURM
 from rekindle_service.jobs.packaging.git_checkout import check_out
+from rekindle_service.jobs.quotas import Quotas
 from rekindle_service.jobs.submitter import Submitter
 from rekindle_service.launchers.editable_installs import EditableModules
 from rekindle_service.launchers.interpreter import InterpreterCheck
@@ -101,7 +102,7 @@ def _compose(settings: Settings, stack: ExitStack) -> HttpServer:
         machine=machine,
         monitor=monitor,
         retention=retention,
-        submitter=_submitter(home, store, machine, isolation),
+        submitter=_submitter(settings, home, store, machine, isolation),
         access=access,
         host=settings.host,
         public_host=urlsplit(settings.public_url).hostname if settings.public_url else None,
@@ -111,6 +112,8 @@ def _compose(settings: Settings, stack: ExitStack) -> HttpServer:
         wake=reconciler.wake,
         scheduler_health=reconciler.health,
         isolation=isolation.describe(),
+        quotas=_quotas(settings),
+        fair_share_days=settings.fair_share_days,
     )
     app = create_app(state)
     _start_reconciler(reconciler)
@@ -141,10 +144,16 @@ def _reconciler(
         host_timeout=settings.host_timeout,
         cluster=slurm_launcher(home, settings),
         device_health=health,
+        quotas=_quotas(settings),
+        fair_share_days=settings.fair_share_days,
     )
 
 
-def _submitter(home: Home, store: Store, machine: Machine, isolation: Isolation) -> Submitter:
+def _quotas(settings: Settings) -> Quotas:
+    return Quotas(settings.quotas, settings.max_queued)
+
+
+def _submitter(settings: Settings, home: Home, store: Store, machine: Machine, isolation: Isolation) -> Submitter:
     return Submitter(
         store,
         home,
@@ -155,6 +164,7 @@ def _submitter(home: Home, store: Store, machine: Machine, isolation: Isolation)
         rights=SubmitRights(isolation, home),
         cluster=ISOLATED if isolation.hides_the_server else slurm_cluster() or NO_SLURM,
         sbatch_rule=extra_error,
+        quotas=_quotas(settings),
     )
 
 

@@ -15,7 +15,7 @@ from rekindle_service.jobs.placement import place, placement_errors
 from rekindle_service.jobs.submitter import new_job
 from rekindle_service.jobs.validation import validate
 from rekindle_service.machine.devices import Machine
-from rekindle_service.scheduler.allocation import allocate
+from rekindle_service.scheduler.allocation import Situation, allocate
 
 _LINKED = gpu_machine(8, {(5, 6): "nvlink", (5, 7): "sys", (6, 7): "sys"})
 GPUS = Machine((*_LINKED.slots, *cpu_machine(2).slots), _LINKED.links)
@@ -131,7 +131,7 @@ def test_a_linked_pair_against_one_that_is_not_is_one_experiment():
     row, trials = plan_experiment(ExperimentCreate.model_validate(tomllib.loads(text)), machine)
     placed = [place(submission, machine).spec for _, submission in trials]
     assert [list(placement_errors(place(one, machine), machine)) for _, one in trials] == [[], []]
-    starts = [allocate([new_job(new_job_id(), spec)], machine, (), {}.get).starts for spec in placed]
+    starts = [allocate([new_job(new_job_id(), spec)], Situation(machine)).starts for spec in placed]
     assert [devices for ((_, devices),) in starts] == [["cuda:0", "cuda:1"], ["cuda:0", "cuda:2"]]
     assert row.definition["matrix"] == [{"links": ["required", "avoided"]}]
 

@@ -57,7 +57,8 @@ def submission_of(body: JobCreate) -> Submission:
     code = body.code
     path = None if code is None or code.path is None else Path(code.path)
     fetched = None if code is None or path else CodeOrigin(bundle=code.bundle, git=code.git, ref=code.ref)
-    return Submission(spec, path, has_size=bool(body.model_fields_set & {"ranks", "devices_per_rank"}), origin=fetched)
+    has_size = bool(body.model_fields_set & {"ranks", "devices_per_rank"})
+    return Submission(spec, path, hold=body.hold, has_size=has_size, origin=fetched)
 
 
 def _slurm_options(body: JobCreate) -> SlurmRequest | None:

@@ -14,9 +14,6 @@ _DIGITS = re.compile(r"\d+")
 _DISPLACED_SECONDS = 30.0  # in which a job that is stopped for another has saved and left its slots
 _OTHER_KINDS = frozenset({"resize"})  # of ``Job.displaced``: such a job keeps its slots
 
-Measured = Callable[[Job], Sequence[float]]
-"""Seconds that like-named jobs of the same owner took, latest first."""
-
 
 def like_name(name: str) -> str:
     """Equal for ``eval 7 of run-12`` and ``eval 8 of run-13``."""
@@ -66,30 +63,33 @@ def remaining(job: Job, measured: Sequence[float], now: float) -> float | None:
 
 
 class Durations:
-    """What was measured, by owner and name; read from the database when a name is asked for first.
+    """What was measured, by owner and name: of the latest jobs in the database, and of those that have ended since."""
 
-    ``read(owner, name)`` returns the latest jobs of one name that have succeeded, latest first.
-    """
-
-    def __init__(self, read: Callable[[str | None, str], Iterable[Job]]) -> None:
-        self._read = read
+    def __init__(self, read: Callable[[], Iterable[Job]]) -> None:
+        """``read`` returns jobs that have succeeded, latest first."""
+        self._read: Callable[[], Iterable[Job]] | None = read
         self._by_name: OrderedDict[tuple[str | None, str], list[float]] = OrderedDict()
 
     def of(self, job: Job) -> Sequence[float]:
         """Seconds, latest first; empty where no like-named job has succeeded."""
-        key = job.owner, like_name(job.name)
-        known = self._by_name.get(key)
-        if known is None:
-            found = [seconds_of(each) for each in self._read(job.owner, job.name)]
-            known = self._by_name[key] = [each for each in found if each is not None][:_MEASURED]
-            if len(self._by_name) > _KEPT_NAMES:
-                self._by_name.popitem(last=False)
-        return known
+        if self._read is not None:
+            found, self._read = list(self._read()), None
+            for each in reversed(found):
+                self.add(each)
+        return self._by_name.get(_key(job), ())
 
     def add(self, job: Job) -> None:
-        """A job has ended; a name that nobody has asked for is read when somebody does."""
-        known = self._by_name.get((job.owner, like_name(job.name)))
+        """A job has ended."""
         seconds = seconds_of(job)
-        if known is not None and seconds is not None:
-            known.insert(0, seconds)
-            del known[_MEASURED:]
+        if seconds is None:
+            return
+        known = self._by_name.setdefault(_key(job), [])
+        self._by_name.move_to_end(_key(job))
+        known.insert(0, seconds)
+        del known[_MEASURED:]
+        if len(self._by_name) > _KEPT_NAMES:
+            self._by_name.popitem(last=False)
+
+
+def _key(job: Job) -> tuple[str | None, str]:
+    return job.owner, like_name(job.name)

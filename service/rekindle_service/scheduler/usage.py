@@ -1,5 +1,6 @@
 """How much each owner has used: slot-seconds that decay, so that the past counts less and less."""
 
+import math
 import time
 from collections.abc import Iterable, Mapping
 
@@ -59,6 +60,14 @@ class UsageMeter:
         if self._used and (ended or now - self._written_at >= _WRITE_INTERVAL):
             self.write(now)
 
+    def close(self) -> None:
+        """Keep what was counted since the last write. Raises StorageError."""
+        if self._counted_at is not None and self._used:
+            now = time.monotonic()
+            self._used = step(self._used, self._held, now - self._counted_at, self._half_life)
+            self._counted_at = now
+            self.write(now)
+
     def write(self, now: float) -> None:
         """Keep what is counted. Raises StorageError."""
         self._store.write(self._used, time.time())
@@ -73,16 +82,11 @@ class UsageMeter:
 
 def step(used: Mapping[str, float], held: Mapping[str, float], seconds: float, half_life: float) -> dict[str, float]:
     """``used`` after ``seconds`` more in which each owner had ``held`` slots."""
-    factor = 0.5 ** (seconds / half_life)
-    return {
-        owner: used.get(owner, 0.0) * factor + held.get(owner, 0.0) * seconds
-        for owner in {**used, **held}
-    }
+    factor = math.exp2(-seconds / half_life)
+    return {owner: used.get(owner, 0.0) * factor + held.get(owner, 0.0) * seconds for owner in {**used, **held}}
 
 
-def used_since(
-    stored: Mapping[str, Usage], holding: Iterable[Job], wall: float, half_life: float
-) -> dict[str, float]:
+def used_since(stored: Mapping[str, Usage], holding: Iterable[Job], wall: float, half_life: float) -> dict[str, float]:
     """What is stored, decayed until ``wall`` (seconds since the epoch), and what ``holding`` have used meanwhile."""
     used = {owner: usage.decayed(wall, half_life) for owner, usage in stored.items()}
     for job in holding:

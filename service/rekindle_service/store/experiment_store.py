@@ -7,7 +7,10 @@ from sqlmodel import Session, col, select
 
 from rekindle_service.store.database import Database
 from rekindle_service.store.mutations import by_key, insert, next_value
+from rekindle_service.store.queue_store import QueueRoom
 from rekindle_service.store.tables import Experiment, Job
+
+_NO_LIMIT = QueueRoom()
 
 
 class ExperimentStore:
@@ -29,15 +32,17 @@ class ExperimentStore:
         idempotency_key: str | None = None,
         *,
         numbered: bool = False,
+        room: QueueRoom = _NO_LIMIT,
     ) -> Experiment:
         """Insert the experiment with all its jobs, or nothing. ``numbered``: see ``Store.add_job``.
 
-        A key that was used before returns the experiment that it created then.
+        A key that was used before returns the experiment that it created then. Raises QueueFullError.
         """
         with self._changing_queue() as session:
             known = by_key(session, Experiment, idempotency_key)
             if known is not None:
                 return known
+            room.require(session, len(jobs))
             if not numbered:
                 experiment.number = next_value(session, "experiment")
             experiment.idempotency_key = idempotency_key

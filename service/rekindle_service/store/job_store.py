@@ -2,7 +2,7 @@
 
 import itertools
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,13 +18,15 @@ from rekindle_service.store.errors import CorruptDatabaseError
 from rekindle_service.store.experiment_store import ExperimentStore
 from rekindle_service.store.mutations import by_key, insert, last_value, move, next_value, record, set_columns
 from rekindle_service.store.projection import RowChanges
+from rekindle_service.store.queue_store import QueueRoom, QueueStore
 from rekindle_service.store.recovery_store import RecoveryStore
 from rekindle_service.store.retention_store import RetentionStore
 from rekindle_service.store.tables import Attempt, Counter, Event, Job
 from rekindle_service.store.totals import Totals, archive_counts, goodput, jobs_by_state, totals
+from rekindle_service.store.usage_store import UsageStore
 
-_PAGE = 200
 _HOME = "home:"
+_NO_LIMIT = QueueRoom()
 
 
 class Changes(NamedTuple):
@@ -48,6 +50,8 @@ class Store(Database):
         self.queue_revision = 0
         """Another number after every change that may let a queued job start; progress leaves it alone."""
         self.experiments = ExperimentStore(self, self._changing_queue)
+        self.queue = QueueStore(self)
+        self.usage = UsageStore(self)
         self.deliveries = DeliveryStore(self)
         self.recovery = RecoveryStore(self)
         self.retention = RetentionStore(self)
@@ -79,14 +83,22 @@ class Store(Database):
         with self.writing() as session:
             return next_value(session, "number")
 
-    def add_job(self, job: Job, idempotency_key: str | None = None, *, numbered: bool = False) -> Job:
+    def add_job(
+        self,
+        job: Job,
+        idempotency_key: str | None = None,
+        *,
+        numbered: bool = False,
+        room: QueueRoom = _NO_LIMIT,
+    ) -> Job:
         """Insert ``job`` with the next number, or with its own if that was reserved for it (``numbered``).
 
-        A key that was used before returns the job that it created then.
+        A key that was used before returns the job that it created then. Raises QueueFullError.
         """
         with self._changing_queue() as session:
             known = by_key(session, Job, idempotency_key)
             if known is None:
+                room.require(session, 1)
                 insert(session, job, idempotency_key, numbered=numbered)
             return known or job
 
@@ -152,19 +164,6 @@ class Store(Database):
         bundle = col(Job.spec)["code"]["bundle"].as_string()
         with self.reading() as session:
             return {each for each in session.exec(select(bundle).distinct()) if each is not None}
-
-    def queue(self) -> Iterator[Job]:
-        """The queued jobs in the order in which they may start, read page by page: stop when you have enough."""
-        query = select(Job).where(Job.state == JobState.QUEUED)
-        query = query.order_by(col(Job.priority).desc(), col(Job.number)).limit(_PAGE)
-        page = self.rows(query)
-        while page:
-            yield from page
-            last = page[-1]
-            after = (col(Job.priority) < last.priority) | (
-                (col(Job.priority) == last.priority) & (col(Job.number) > last.number)
-            )
-            page = self.rows(query.where(after))
 
     def job_state(self, job_id: str) -> JobState | None:
         """The state of a job, for a deleted one the state that it ended in, or None where there was never one."""
@@ -239,15 +238,6 @@ class Store(Database):
             if job is not None and set_columns(job, columns):
                 job.version = next_value(session, "version")
             return job
-
-    def update_queue(self, places: Mapping[str, tuple[int | None, str | None]]) -> None:
-        """Set (queue position, what it waits for) of queued jobs; those not named have neither from now on."""
-        named = (col(Job.queue_position).is_not(None)) | (col(Job.waiting_for).is_not(None)) | col(Job.id).in_(places)
-        with self.writing() as session:
-            for job in session.exec(select(Job).where(Job.state == JobState.QUEUED, named)):
-                position, waiting_for = places.get(job.id, (None, None))
-                if set_columns(job, {"queue_position": position, "waiting_for": waiting_for}):
-                    job.version = next_value(session, "version")
 
     def delete_job(self, job_id: str) -> bool:
         """Forget a job that is over; an event stays as its tombstone. False: there is none, or it is not over."""

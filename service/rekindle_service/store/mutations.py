@@ -75,5 +75,11 @@ def next_value(session: Session, name: str) -> int:
     return int(session.execute(query.returning(col(Counter.value))).scalar_one())
 
 
+def next_values(session: Session, name: str, count: int) -> int:
+    """The first of the next ``count`` values, which follow each other."""
+    query = update(Counter).where(col(Counter.name) == name).values(value=col(Counter.value) + count)
+    return int(session.execute(query.returning(col(Counter.value))).scalar_one()) - count + 1
+
+
 def last_value(session: Session, name: str) -> int:
     return session.exec(select(Counter.value).where(Counter.name == name)).one()

@@ -46,7 +46,10 @@ def launch_column(spec: JobSpec) -> dict[str, Any] | None:
 class Job(SQLModel, table=True):
     """One job: what was requested, where it is, and how far it has come."""
 
-    __table_args__ = (Index("ix_job_queue", "state", "priority", "number"),)
+    __table_args__ = (
+        Index("ix_job_queue", "state", "priority", "number"),
+        Index("ix_job_owner_state", "owner", "state"),
+    )
 
     id: str = Field(primary_key=True)
     number: int = Field(default=0, unique=True)  # 1, 2, 3 … in the order of submission, never reused
@@ -63,12 +66,14 @@ class Job(SQLModel, table=True):
     experiment_id: str | None = Field(default=None, index=True, foreign_key="experiment.id")
     trial: dict[str, Any] = Field(default_factory=dict, sa_type=JSON)  # of ``experiments.matrix.Trial``
     run_after: str | None = None  # id of a job that must have ended before, however it ended
+    parallel: int | None = None  # most jobs of its experiment that hold slots at once
 
     # where it is
     state: JobState = Field(default=JobState.QUEUED, sa_column=_enum_column(JobState))
     intent: JobIntent = Field(default=JobIntent.RUN, sa_column=_enum_column(JobIntent))
     run: int = 0  # times that it was sent off from the queue
     devices: list[str] = Field(default_factory=list, sa_type=JSON)  # slots held now, one per rank
+    allocated_at: float | None = None  # when this or the latest run got its slots
     launch_number: int = 0  # of the latest Slurm job of this job; 0 on this machine
     slurm: dict[str, Any] | None = Field(default=None, sa_type=JSON)  # see ``launch_column``
     queue_position: int | None = None  # 1 = next; None beyond the first 200 and when it does not wait for slots

@@ -1,13 +1,13 @@
 """``UsageStore``: what each owner has used, in slot-seconds that decay."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from sqlmodel import col, delete, func, select
+from sqlmodel import col, delete, select
 
-from rekindle.contract.states import JobState
 from rekindle_service.store.database import Database
-from rekindle_service.store.tables import Job, OwnerUsage
+from rekindle_service.store.tables import OwnerUsage
 
 _FORGOTTEN = 1.0  # slot-seconds below which an owner has used nothing
 
@@ -21,7 +21,7 @@ class Usage:
 
     def decayed(self, now: float, half_life: float) -> float:
         """What is left of them ``now``; a clock that was set back does not make them grow."""
-        return self.slot_seconds * 0.5 ** (max(0.0, now - self.at) / half_life)
+        return self.slot_seconds * math.exp2(-max(0.0, now - self.at) / half_life)
 
 
 class UsageStore:
@@ -43,9 +43,3 @@ class UsageStore:
                     session.execute(delete(OwnerUsage).where(col(OwnerUsage.owner) == owner))
                 else:
                     session.merge(OwnerUsage(owner=owner, slot_seconds=seconds, at=at))
-
-    def queued_by_owner(self) -> dict[str | None, int]:
-        """How many jobs of each owner wait."""
-        query = select(Job.owner, func.count()).where(Job.state == JobState.QUEUED).group_by(col(Job.owner))
-        with self._database.reading() as session:
-            return {owner: count for owner, count in session.exec(query)}

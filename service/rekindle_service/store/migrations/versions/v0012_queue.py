@@ -14,6 +14,9 @@ def upgrade() -> None:
     op.add_column("job", sa.Column("displaced", sa.JSON()))
     op.add_column("job", sa.Column("wanted_devices", sa.JSON()))
     op.add_column("job", sa.Column("preemptions", sa.Integer(), nullable=False, server_default="0"))
+    op.add_column("job", sa.Column("parallel", sa.Integer()))
+    op.add_column("job", sa.Column("allocated_at", sa.Float()))
+    op.create_index("ix_job_owner_state", "job", ["owner", "state"])
     op.create_table(
         "owner_usage",
         sa.Column("owner", sa.String(), primary_key=True),
