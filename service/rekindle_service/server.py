@@ -21,6 +21,7 @@ from rekindle_service.config.logging_config import configure_logging
 from rekindle_service.config.settings import Settings
 from rekindle_service.http_server import HttpServer, listen, raise_file_limit, url_of
 from rekindle_service.jobs.cluster_rules import ISOLATED, NO_SLURM
+from rekindle_service.jobs.device_states import DeviceStates
 from rekindle_service.jobs.packaging.git_checkout import check_out
 from rekindle_service.jobs.quotas import Quotas
 from rekindle_service.jobs.submitter import Submitter
@@ -87,6 +88,7 @@ def _compose(settings: Settings, stack: ExitStack) -> HttpServer:
     monitor = MachineMonitor(machine, home.root)
     stack.callback(monitor.close)
     health = DeviceHealth()
+    devices = DeviceStates(store, machine, health)
     reconciler = _reconciler(settings, home, store, machine, isolation, health)
     health.on_change = reconciler.wake
     stack.callback(reconciler.close)
@@ -100,6 +102,7 @@ def _compose(settings: Settings, stack: ExitStack) -> HttpServer:
         home=home,
         store=store,
         machine=machine,
+        devices=devices,
         monitor=monitor,
         retention=retention,
         submitter=_submitter(settings, home, store, machine, isolation),
@@ -116,7 +119,7 @@ def _compose(settings: Settings, stack: ExitStack) -> HttpServer:
         fair_share_days=settings.fair_share_days,
     )
     app = create_app(state)
-    _start_reconciler(reconciler)
+    _start_reconciler(reconciler, devices)
     maintenance.start()
     monitor.start()
     retention.start()
@@ -209,8 +212,9 @@ def _open_store(home: Home, settings: Settings, stack: ExitStack) -> Store:
     return store
 
 
-def _start_reconciler(reconciler: Reconciler) -> None:
+def _start_reconciler(reconciler: Reconciler, devices: DeviceStates) -> None:
     try:
+        devices.refresh()
         reconciler.start()
     except StorageError as error:
         raise CannotServeError(str(error)) from error

@@ -19,6 +19,7 @@ from rekindle_service.cli.commands.change import cancel, delete, drain, resume
 from rekindle_service.cli.commands.chaos import chaos
 from rekindle_service.cli.commands.database import backup, rebuild, restore
 from rekindle_service.cli.commands.demo import demo
+from rekindle_service.cli.commands.devices import devices
 from rekindle_service.cli.commands.doctor import doctor
 from rekindle_service.cli.commands.experiment import experiment
 from rekindle_service.cli.commands.logs import logs
@@ -46,6 +47,7 @@ _PANELS: dict[str, tuple[Callable[..., None], ...]] = {
 }
 app.command(context_settings=SUBMIT_CONTEXT, rich_help_panel="Jobs")(submit)
 app.add_typer(snapshots, name="snapshots", rich_help_panel="Jobs")
+app.add_typer(devices, name="devices", rich_help_panel="Server")
 app.add_typer(token, name="token", rich_help_panel="Server")
 for _panel, _commands in _PANELS.items():
     for _command in _commands:

@@ -94,6 +94,8 @@ class Client:
     delete = _blocking(AsyncClient.delete)
     inject = _blocking(AsyncClient.inject)
     devices = _blocking(AsyncClient.devices)
+    disable_device = _blocking(AsyncClient.disable_device)
+    enable_device = _blocking(AsyncClient.enable_device)
     disk_usage = _blocking(AsyncClient.disk_usage)
     prune = _blocking(AsyncClient.prune)
 

@@ -126,6 +126,14 @@ class ApiCalls:
         """Every slot and the job that holds it."""
         return await self._get("/devices")
 
+    async def disable_device(self, name: str, reason: str = "") -> models.Device:
+        """Put a slot aside, as an administrator: no job gets it, and jobs that run on it leave it."""
+        return await self.request("POST", f"/devices/{_segment(name)}/disable", json={"reason": reason})
+
+    async def enable_device(self, name: str) -> models.Device:
+        """Use a slot again that was put aside, as an administrator."""
+        return await self.request("POST", f"/devices/{_segment(name)}/enable")
+
     # --- the disk
 
     async def disk_usage(self) -> models.DiskUsage:

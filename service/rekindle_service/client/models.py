@@ -13,7 +13,9 @@ __all__ = [
     "Code",
     "Configuration",
     "Device",
+    "DeviceUser",
     "Devices",
+    "Disabled",
     "DiskUsage",
     "Experiment",
     "ExperimentSummary",
@@ -433,10 +435,29 @@ class FaultInjection(TypedDict):
     rank: int | None
 
 
+class Disabled(TypedDict):
+    """A device that was put aside by a person, or by rekindle itself, where `by` is null."""
+
+    reason: str
+    at: str | None
+    by: str | None
+
+
+class DeviceUser(TypedDict):
+    """A process of no job that uses a GPU. What its machine does not show is None, as in a container."""
+
+    pid: int
+    name: str | None
+    user: str | None
+    memory_bytes: int | None
+
+
 class Device(TypedDict):
     """A slot, room for one rank; `job` is the id of the job that holds it, `memory` is in bytes.
 
-    A slot that is `held` without a `job` is held by a job that you may not read.
+    A slot that is `held` without a `job` is held by a job that you may not read. Several jobs may share a GPU: `jobs`
+    are all that you may read, `job` is the first, and `free_share` is what is left for others, 0 to 1. `unusable` says
+    why no job gets the slot now: since it was put aside (`disabled`), or since processes of no job use it (`users`).
     """
 
     name: str
@@ -445,11 +466,18 @@ class Device(TypedDict):
     model: str | None
     memory: int | None
     uuid: str | None
+    bus_id: str | None
+    numa_node: int | None
     title: str
     held: bool
     job: str | None
     job_name: str | None
     job_state: str | None
+    jobs: list[str]
+    free_share: float
+    unusable: str | None
+    disabled: Disabled | None
+    users: list[DeviceUser]
 
 
 class Link(TypedDict):

@@ -30,6 +30,8 @@ class Slot:
     model: str | None = None
     memory: int | None = None  # bytes
     uuid: str | None = None  # of a GPU; its index can change with a reboot, this cannot
+    bus_id: str | None = None  # of a GPU, on the PCI bus, as in /sys/bus/pci/devices
+    numa_node: int | None = None  # of a GPU; None where the machine has only one, or does not say
 
 
 @dataclass(frozen=True, slots=True)
