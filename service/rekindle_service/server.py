@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 import structlog
 
+from rekindle.contract.environment import clean_environment
 from rekindle_service.access.control import AccessControl
 from rekindle_service.access.permissions import Scope
 from rekindle_service.api.app import create_app
@@ -27,9 +28,10 @@ from rekindle_service.launchers.editable_installs import EditableModules
 from rekindle_service.launchers.interpreter import InterpreterCheck
 from rekindle_service.launchers.isolation.policy import Isolation, IsolationError, isolation_of
 from rekindle_service.launchers.isolation.rights import SubmitRights
-from rekindle_service.launchers.local import KeeperLauncher, prepare_worker_path
+from rekindle_service.launchers.local import KeeperLauncher, default_key, prepare_worker_path
 from rekindle_service.launchers.slurm.batch_job import extra_error
 from rekindle_service.launchers.slurm.composition import slurm_cluster, slurm_launcher
+from rekindle_service.launchers.spare_keepers import SpareKeepers
 from rekindle_service.machine.devices import Machine, find_machine
 from rekindle_service.machine.monitor import MachineMonitor
 from rekindle_service.notifications.dispatcher import start_dispatchers
@@ -84,7 +86,10 @@ def _compose(settings: Settings, stack: ExitStack) -> HttpServer:
     machine = find_machine(settings.cpu_slots, exclude=settings.excluded_devices)
     monitor = MachineMonitor(machine, home.root)
     stack.callback(monitor.close)
-    reconciler = _reconciler(settings, home, store, machine, isolation)
+    spares = _spare_keepers(settings, isolation)
+    if spares is not None:
+        stack.callback(spares.close)
+    reconciler = _reconciler(settings, home, store, machine, isolation, spares)
     stack.callback(reconciler.close)
     retention = Retention.of(home, store, reconciler.deletions, rules_of(settings))
     stack.callback(retention.close)
@@ -111,6 +116,8 @@ def _compose(settings: Settings, stack: ExitStack) -> HttpServer:
     )
     app = create_app(state)
     _start_reconciler(reconciler)
+    if spares is not None:
+        spares.start(default_key(home.worker_path, machine, isolation))
     maintenance.start()
     monitor.start()
     retention.start()
@@ -125,12 +132,26 @@ def _compose(settings: Settings, stack: ExitStack) -> HttpServer:
     )
 
 
-def _reconciler(settings: Settings, home: Home, store: Store, machine: Machine, isolation: Isolation) -> Reconciler:
+def _spare_keepers(settings: Settings, isolation: Isolation) -> SpareKeepers | None:
+    """None where jobs have other rights than this server, or fewer: its processes have its own."""
+    if settings.spare_keepers == 0 or not isolation.is_empty:
+        return None
+    return SpareKeepers(settings.spare_keepers, settings.spare_memory, clean_environment(os.environ))
+
+
+def _reconciler(
+    settings: Settings,
+    home: Home,
+    store: Store,
+    machine: Machine,
+    isolation: Isolation,
+    spares: SpareKeepers | None,
+) -> Reconciler:
     return Reconciler(
         store,
         home,
         machine,
-        KeeperLauncher(home, machine, prepare_worker_path(home), isolation),
+        KeeperLauncher(home, machine, prepare_worker_path(home), isolation, spares),
         healthy_seconds=settings.healthy_seconds,
         log_bytes=settings.log_bytes,
         host_timeout=settings.host_timeout,
