@@ -1,8 +1,6 @@
 """What the queue's page asks for: jobs by a part of their name, all of it in figures, and who holds the slots."""
 
-import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -10,7 +8,6 @@ from api_server import ApiServer
 from rekindle.contract.states import JobState
 from rekindle_service.config.settings import Quota
 from rekindle_service.jobs.quotas import Quotas
-from rekindle_service.store.queue_store import Shown
 
 
 def names(server: ApiServer, query: str) -> list[str]:
@@ -100,55 +97,7 @@ def test_every_page_is_served_and_a_stranger_is_led_to_sign_in(server: ApiServer
     assert (answer.status_code, answer.headers["location"].partition("?")[0]) == (303, "/login")
 
 
-# --- the queue in its order, with reasons, estimates and shares
-
-
-def queue_of(server: ApiServer, query: str = "") -> dict[str, Any]:
-    answer = server.api.get(f"/api/v1/queue?{query}")
-    assert answer.status_code == 200, answer.text
-    return answer.json()
-
-
-def test_the_queue_shows_who_is_next_why_and_until_when_about_page_by_page(server: ApiServer, code: Path) -> None:
-    jobs = [server.submit(code, name=f"job {number}") for number in range(4)]
-    places = {
-        jobs[2]["id"]: Shown(1, "2 cpu slots, 0 free; starts about 14:20, after job #9 ends", 86400.0),
-        jobs[0]["id"]: Shown(2, "1 cpu slot, 0 free; job #3 is before it"),
-        jobs[1]["id"]: Shown(None, "held: it starts when it is resumed"),
-    }
-    server.state.store.queue.show(places)
-    queue = queue_of(server)
-    assert [(each["position"], each["name"], each["waiting_for"]) for each in queue["items"]] == [
-        (1, "job 2", places[jobs[2]["id"]].waiting_for),
-        (2, "job 0", places[jobs[0]["id"]].waiting_for),
-        (None, "job 1", "held: it starts when it is resumed"),
-        (None, "job 3", None),
-    ]
-    assert queue["items"][0]["estimated_start_at"] == "1970-01-02T00:00:00Z"
-    assert (queue["queued"], queue["next"], queue["half_life_days"]) == (4, None, 7.0)
-    seen, cursor = [], ""
-    while cursor is not None:
-        page = queue_of(server, f"limit=1&cursor={cursor}" if cursor else "limit=1")
-        seen += [each["name"] for each in page["items"]]
-        cursor = page["next"]
-    assert seen == ["job 2", "job 0", "job 1", "job 3"]
-
-
-def test_the_queue_shows_what_each_owner_has_used_holds_and_may_hold(server: ApiServer, code: Path) -> None:
-    held = server.submit(code)
-    server.submit(code)
-    server.move(held, JobState.STARTING, devices=["cpu:0"])
-    server.state.store.usage.write({"ann": 300.0, "bob": 100.0}, time.time())
-    own = held["owner"]
-    owners = {each["owner"]: each for each in queue_of(server)["owners"]}
-    assert [(name, round(each["share"], 2)) for name, each in owners.items()] == [
-        (own, 0),
-        ("bob", 0.25),
-        ("ann", 0.75),
-    ]
-    assert owners["ann"]["slot_seconds"] == pytest.approx(300, rel=0.01)
-    columns = ("slots", "running", "queued", "max_slots")
-    assert [owners[own][name] for name in columns] == [1, 1, 1, None]
+# --- what may be submitted
 
 
 def test_a_job_is_submitted_held_and_names_jobs_that_exist(server: ApiServer, code: Path) -> None:

@@ -37,6 +37,7 @@ from rekindle_service.api.routes.pages import install_pages
 
 _MODULES = (
     jobs,
+    queue,
     attempts,
     ranks,
     logs,
@@ -47,7 +48,6 @@ _MODULES = (
     recipes,
     experiments,
     machine,
-    queue,
     disk,
     events,
     access,

@@ -1,98 +1,126 @@
-"""The queue: who is next, why each job waits and until when about, and what each owner has used."""
+"""The queue: who is next, why each job waits, and what each owner has used."""
 
 import time
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Query
+from fastapi import APIRouter, Query
 
+from rekindle.contract.job import JobSpec
 from rekindle.contract.states import HOLDING_SLOTS
 from rekindle_service.api.dependencies import AppState, AppStateDep, ReadableBy
+from rekindle_service.api.pagination import CURSOR, MAX
 from rekindle_service.api.schemas.queue import OwnerShare, Queue, QueuedJob
 from rekindle_service.api.schemas.requests import RankRange
 from rekindle_service.jobs.quotas import LOCAL, owner_of
 from rekindle_service.store.tables import Job
+from rekindle_service.store.usage_store import Usage
 
 router = APIRouter(tags=["jobs"])
 
-_MAX = (1 << 63) - 1
-_DAY = 86400.0
-
-
-@dataclass(frozen=True, slots=True)
-class QueuePageParams:
-    """A cursor above 0 is the last position of the page before; else the last number, negative, of the other jobs."""
-
-    limit: Annotated[int, Query(ge=1, le=200, description="Maximum number of items")] = 50
-    cursor: Annotated[int | None, Query(ge=-_MAX, le=_MAX, description="`next` of the previous page")] = None
+_DAY = 86400.0  # seconds
+_MAX_UNWRITTEN = 120.0  # seconds of use that the scheduler has not written yet, at most
 
 
 @router.get("/queue")
-def read_queue(state: AppStateDep, params: Annotated[QueuePageParams, Depends()], readable_by: ReadableBy) -> Queue:
-    """List the queued jobs, the next one first, with the reason why each waits, and the shares of the owners."""
-    jobs = _page(state, params, readable_by)
-    shown = jobs[: params.limit]
-    owners = _owners(state, readable_by)
+def read_queue(
+    state: AppStateDep,
+    readable_by: ReadableBy,
+    owner: Annotated[str | None, Query(max_length=200, description="Only the jobs of this person")] = None,
+    limit: Annotated[int, Query(ge=1, le=200, description="Maximum number of jobs")] = 50,
+    cursor: Annotated[int | None, Query(ge=-MAX, le=MAX, description=CURSOR)] = None,
+) -> Queue:
+    """List the queue, next job first: why each waits, when it will start, and what each owner has used."""
+    jobs = _page(state, readable_by, owner, cursor, limit + 1)
+    shown, rest = jobs[:limit], jobs[limit:]
+    queued = {name or LOCAL: count for name, count in state.store.queue.by_owner().items()}
     return Queue(
         items=[_queued_job(job) for job in shown],
-        next=_cursor(shown[-1]) if len(jobs) > params.limit else None,
-        owners=owners,
-        queued=sum(each.queued for each in owners),
+        next=str(_cursor(shown[-1])) if rest else None,
+        owners=[each for each in _owners(state, queued) if readable_by in (None, each.owner)],
+        queued=sum(count for name, count in queued.items() if readable_by in (None, name)),
         half_life_days=state.fair_share_days,
     )
 
 
-def _page(state: AppState, params: QueuePageParams, readable_by: str | None) -> list[Job]:
-    """One more than the limit, which shows whether a page follows."""
-    queue, limit = state.store.queue, params.limit + 1
+def _page(state: AppState, readable_by: str | None, owner: str | None, cursor: int | None, limit: int) -> list[Job]:
+    """Jobs that wait for slots by their position, then all others by their number, whose cursor is negative."""
     jobs: list[Job] = []
-    if params.cursor is None or params.cursor > 0:
-        jobs = queue.page(readable_by=readable_by, positioned=True, after=params.cursor, limit=limit)
+    if cursor is None or cursor > 0:
+        jobs = state.store.queue.page(readable_by=readable_by, owner=owner, positioned=True, after=cursor, limit=limit)
+        cursor = None
     if len(jobs) < limit:
-        after = 0 if params.cursor is None or params.cursor > 0 else -params.cursor
-        jobs += queue.page(readable_by=readable_by, positioned=False, after=after, limit=limit - len(jobs))
+        after = None if cursor is None else -cursor
+        jobs += state.store.queue.page(
+            readable_by=readable_by, owner=owner, positioned=False, after=after, limit=limit - len(jobs)
+        )
     return jobs
 
 
-def _cursor(job: Job) -> str:
-    return str(-job.number if job.queue_position is None else job.queue_position)
+def _cursor(job: Job) -> int:
+    return -job.number if job.queue_position is None else job.queue_position
 
 
 def _queued_job(job: Job) -> QueuedJob:
-    spec, own = job.spec, {"owner", "position", "job", "ranks", "slots", "device"}
+    spec = job.spec
     return QueuedJob(
         position=job.queue_position,
         job=job.id,
+        number=job.number,
+        name=job.name,
         owner=owner_of(job),
+        priority=job.priority,
         ranks=RankRange(min=spec.min_ranks, max=spec.max_ranks),
-        slots=spec.min_devices * spec.gpu_share,
-        device=spec.device,
-        **job.model_dump(include=set(QueuedJob.model_fields) - own),
+        slots=_slots(spec),
+        device="slurm" if spec.is_cluster else ",".join(spec.device_names) or spec.device_kind,
+        intent=job.intent,
+        waiting_for=job.waiting_for,
+        estimated_start_at=job.estimated_start_at,
+        preemptions=job.preemptions,
+        created_at=job.created_at,
     )
 
 
-def _owners(state: AppState, readable_by: str | None) -> list[OwnerShare]:
-    """Whoever has jobs that run or wait, or has used slots; of others, nothing where their jobs must not be read."""
-    now, half_life = time.time(), state.fair_share_days * _DAY
-    used = {owner: usage.decayed(now, half_life) for owner, usage in state.store.usage.read().items()}
-    queued = {owner or LOCAL: count for owner, count in state.store.queue.by_owner().items()}
-    holding = [job for job in state.store.jobs_in(HOLDING_SLOTS) if not job.spec.is_cluster]
-    total = sum(used.values()) or 1.0
-    found = []
-    for owner in sorted({*used, *queued, *map(owner_of, holding)}, key=lambda each: (used.get(each, 0.0), each)):
-        if readable_by not in (None, owner):
-            continue
-        quota, mine = state.quotas.of(owner), [job for job in holding if owner_of(job) == owner]
-        found.append(
+def _slots(spec: JobSpec) -> float:
+    return 0.0 if spec.is_cluster else spec.min_devices * spec.gpu_share
+
+
+def _owners(state: AppState, queued: Mapping[str, int]) -> list[OwnerShare]:
+    """Everybody who has used, holds or wants slots; who has used least comes first."""
+    holding = state.store.jobs_in(HOLDING_SLOTS)
+    slots, running = _slots_by_owner(holding), Counter(map(owner_of, holding))
+    used = _used(state.store.usage.read(), slots, time.time(), state.fair_share_days * _DAY)
+    total = sum(used.values())
+    shares = []
+    for owner in {*used, *running, *queued}:
+        quota, seconds = state.quotas.of(owner), used.get(owner, 0.0)
+        shares.append(
             OwnerShare(
                 owner=owner,
-                slot_seconds=used.get(owner, 0.0),
-                share=used.get(owner, 0.0) / total,
-                slots=sum(len(job.devices) * job.spec.gpu_share for job in mine),
-                running=len(mine),
+                slot_seconds=round(seconds, 1),
+                share=round(seconds / total, 4) if total else 0.0,
+                slots=slots.get(owner, 0.0),
+                running=running[owner],
                 queued=queued.get(owner, 0),
                 max_slots=quota.slots,
                 max_queued=quota.queued,
             )
         )
-    return found
+    return sorted(shares, key=lambda each: (each.slot_seconds, each.owner))
+
+
+def _slots_by_owner(holding: Iterable[Job]) -> dict[str, float]:
+    slots: dict[str, float] = {}
+    for job in holding:
+        slots[owner_of(job)] = slots.get(owner_of(job), 0.0) + len(job.devices) * job.spec.gpu_share
+    return slots
+
+
+def _used(stored: Mapping[str, Usage], slots: Mapping[str, float], now: float, half_life: float) -> dict[str, float]:
+    """Decayed slot-seconds by owner, with those since the scheduler has last written them."""
+    used = {owner: usage.decayed(now, half_life) for owner, usage in stored.items()}
+    for owner, held in slots.items():
+        unwritten = now - stored[owner].at if owner in stored else 0.0
+        used[owner] = used.get(owner, 0.0) + held * min(max(0.0, unwritten), _MAX_UNWRITTEN)
+    return used
