@@ -13,7 +13,7 @@ def test_an_elastic_job_grows_is_squeezed_and_grows_again(home: Path, tmp_path: 
     with ServeProcess(home, environment=settings), Client.from_home(Settings(home=home)) as client:
         elastic = ResizableJob(client, home, tmp_path / "elastic", ranks={"min": 1, "max": 4})
         elastic.reach(4, attempt=1)
-        squeezing = Holder(client, tmp_path / "squeezing", ranks=3)
+        squeezing = Holder(client, tmp_path / "squeezing", slots=3)
         elastic.reach(1, attempt=2)
         squeezing.reach_running()
         expected = undisturbed(tmp_path / "alone")
@@ -21,7 +21,7 @@ def test_an_elastic_job_grows_is_squeezed_and_grows_again(home: Path, tmp_path: 
         squeezing.release()
         elastic.reach(4, attempt=3)
         elastic.hurry()
-        assert elastic.finish() == expected
+        assert elastic.finish() == expected()
         job = elastic.job()
         assert (job["restarts"], job["preemptions"], job["displaced"]) == (0, 0, None)
         assert [klass for klass, _ in elastic.outcomes()] == ["preempted", "preempted", "success"]
