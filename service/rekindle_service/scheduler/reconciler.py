@@ -1,6 +1,5 @@
 """The control loop: starts queued jobs, keeps running ones supervised, and completes those that have ended."""
 
-import subprocess
 import threading
 import time
 from collections.abc import Callable
@@ -20,6 +19,7 @@ from rekindle_service.jobs.scheduler_health import SchedulerHealth
 from rekindle_service.jobs.submission_record import confirm_runs
 from rekindle_service.launchers.keeper_pool import KeeperPool, KeeperStarter
 from rekindle_service.launchers.launcher import Launcher, LauncherReport
+from rekindle_service.launchers.spare_process import KeeperProcess
 from rekindle_service.machine.devices import Machine
 from rekindle_service.machine.health import DeviceHealth
 from rekindle_service.retention.deletions import Deletions, free_memory
@@ -78,7 +78,7 @@ class Reconciler:
         self._sync = RunSync(store, home)
         self._launch = launch
         self._intents = IntentWriter(home, healthy_seconds, log_bytes, host_timeout, machine.slots)
-        self._local: Launcher = KeeperPool(home, self._launch_keeper)
+        self._local: Launcher = KeeperPool(home, self._launch_keeper, on_end=self.wake)
         self._cluster = None if cluster is None else cluster(self._record_launch, self._intents.write)
         self._woken = threading.Event()
         self._stopping = False
@@ -216,7 +216,7 @@ class Reconciler:
             job = self._store.transition(job.id, JobState.RECOVERING, expected={job.state}, reason=reason) or job
         launcher.launch(job)
 
-    def _launch_keeper(self, job: Job) -> "subprocess.Popen[bytes]":
+    def _launch_keeper(self, job: Job) -> KeeperProcess:
         """The intent first: it is the first thing that a keeper reads."""
         self._intents.write(job)
         return self._launch(job)

@@ -14,6 +14,7 @@ from rekindle.contract.states import TERMINAL, TRANSITIONS, JobIntent, JobState
 from rekindle_service.store.access_store import AccessStore
 from rekindle_service.store.database import Database
 from rekindle_service.store.delivery_store import DeliveryStore
+from rekindle_service.store.device_store import DeviceStore
 from rekindle_service.store.displacement_store import DisplacementStore
 from rekindle_service.store.errors import CorruptDatabaseError
 from rekindle_service.store.experiment_store import ExperimentStore
@@ -59,6 +60,7 @@ class Store(Database):
         self.recovery = RecoveryStore(self)
         self.retention = RetentionStore(self)
         self.access = AccessStore(self)
+        self.devices = DeviceStore(self)
 
     def claim(self, home_id: str) -> None:
         """Belong to one home from now on. Raises CorruptDatabaseError where the database is another's."""

@@ -124,14 +124,15 @@ class OwnerUsage(SQLModel, table=True):
 
 
 class DeviceState(SQLModel, table=True):
-    """A device that no job gets until a person enables it again."""
+    """A device that no job gets until a person enables it again, or what that person knew of it then."""
 
     __tablename__ = "device_state"
 
     device: str = Field(primary_key=True)  # UUID of a GPU, name of a CPU slot
-    reason: str
+    reason: str  # "": in use again
     at: float
     by: str | None = None  # name of the person; None: rekindle itself
+    acknowledged: list[str] = Field(default_factory=list, sa_type=JSON)  # faults that it had when it was enabled
 
 
 class Experiment(SQLModel, table=True):

@@ -154,6 +154,7 @@ class Keeper:
             snapshot_policy=json.dumps(self.spec.snapshot.to_json()),
             failures=failure_stats(self._run_dir.journal),
             devices_per_rank=self.spec.devices_per_rank,
+            slots=world.devices,
         )
         plan = AttemptPlan(
             spec=self.spec,

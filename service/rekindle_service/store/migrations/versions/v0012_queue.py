@@ -32,4 +32,5 @@ def upgrade() -> None:
         sa.Column("reason", sa.String(), nullable=False),
         sa.Column("at", sa.Float(), nullable=False),
         sa.Column("by", sa.String()),
+        sa.Column("acknowledged", sa.JSON(), nullable=False, server_default="[]"),
     )
