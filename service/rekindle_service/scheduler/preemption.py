@@ -78,7 +78,9 @@ class Room:
         return choose_slots(slots, head.spec.min_devices, self.machine.links, head.spec.links)
 
 
-def victims(head: Job, room: Room, now: float, min_run: float, *, preemption: bool = True) -> list[Displacement] | None:
+def displace_for(
+    head: Job, room: Room, now: float, min_run: float, *, preemption: bool = True
+) -> list[Displacement] | None:
     """What frees enough slots for ``head``: nothing where enough are free or about to be, None where nothing can.
 
     The fewest jobs are stopped; among as few, those that lose the least work since they last saved, in minutes, then
@@ -138,7 +140,7 @@ def slots_text(count: int) -> str:
 
 
 def _cost(jobs: Iterable[Job], now: float) -> tuple[float, list[int], list[int]]:
-    """Of stopping them; see ``victims``."""
+    """Of stopping them; as ``displace_for`` compares it."""
     jobs = list(jobs)
     lost = sum(unsaved_seconds(job, now) for job in jobs) // _SIMILAR
     return lost, sorted((job.priority for job in jobs), reverse=True), sorted(-job.number for job in jobs)
