@@ -13,7 +13,7 @@ def test_an_elastic_job_grows_is_squeezed_grows_again_and_leaves_a_slot_that_fai
     with ServeProcess(home, environment=settings), Client.from_home(Settings(home=home)) as client:
         elastic = ResizableJob(client, home, tmp_path / "elastic", ranks={"min": 1, "max": 4})
         elastic.reach(4, attempt=1)
-        squeezing = Holder(client, tmp_path / "squeezing", slots=3)
+        squeezing = Holder(client, tmp_path / "squeezing", slots=3, priority=1)
         elastic.reach(1, attempt=2)
         squeezing.reach_running()
         expected = undisturbed(tmp_path / "alone")

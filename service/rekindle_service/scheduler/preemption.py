@@ -1,7 +1,8 @@
 """Whose slots a waiting job gets. Pure: rows in, what is to happen to which job out.
 
 A job of lower priority is stopped and goes back to the queue; an elastic one gives up ranks instead, also for a job of
-its own priority, since it has those above its least number only while nobody needs them.
+its own priority, since it has those above its least number only while nobody needs them; but for that it must have
+saved something before.
 """
 
 import itertools
@@ -161,7 +162,9 @@ def _may_shrink(job: Job, head: Job, now: float, min_run: float) -> bool:
         return False
     if _is_growing(job):
         return True  # nothing is lost
-    return job.wanted_devices is None and job.priority <= head.priority and is_settled(job, now, min_run)
+    if job.wanted_devices is not None or not is_settled(job, now, min_run):
+        return False
+    return job.priority < head.priority or (job.priority == head.priority and unsaved_seconds(job, now) < math.inf)
 
 
 def _used(job: Job) -> list[str]:

@@ -30,8 +30,8 @@ _NOT_LOADED = (
 )
 _OTHER_SIZE = (
     "Attempt {attempt} runs on {now} ranks, the first one ran on {first}. If the script gives each rank a batch of "
-    "fixed size, its global batch is now {ratio:g} times as large as the one for which its learning rate was chosen: divide "
-    "the batch by WORLD_SIZE or scale the learning rate, or submit the job with a fixed number of ranks."
+    "fixed size, its global batch is now {ratio:g} times as large as the one for which its learning rate was chosen: "
+    "divide the batch by WORLD_SIZE or scale the learning rate, or submit the job with a fixed number of ranks."
 )
 _MIN_RATE = 1e-6  # steps per second below which no time left is shown
 
