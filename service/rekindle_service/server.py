@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import structlog
 
 from rekindle.contract.cores import Affinity
+from rekindle.contract.environment import clean_environment
 from rekindle_service.access.control import AccessControl
 from rekindle_service.access.permissions import Scope
 from rekindle_service.api.app import create_app
@@ -30,9 +31,10 @@ from rekindle_service.launchers.editable_installs import EditableModules
 from rekindle_service.launchers.interpreter import InterpreterCheck
 from rekindle_service.launchers.isolation.policy import Isolation, IsolationError, isolation_of
 from rekindle_service.launchers.isolation.rights import SubmitRights
-from rekindle_service.launchers.local import KeeperLauncher, prepare_worker_path
+from rekindle_service.launchers.local import KeeperLauncher, default_key, prepare_worker_path
 from rekindle_service.launchers.slurm.batch_job import extra_error
 from rekindle_service.launchers.slurm.composition import slurm_cluster, slurm_launcher
+from rekindle_service.launchers.spare_keepers import SpareKeepers
 from rekindle_service.machine.devices import Machine, find_machine
 from rekindle_service.machine.gpu_probe_client import GpuProbe
 from rekindle_service.machine.health import DeviceHealth
@@ -40,6 +42,7 @@ from rekindle_service.machine.monitor import MachineMonitor
 from rekindle_service.notifications.dispatcher import start_dispatchers
 from rekindle_service.retention.retention import Retention, rules_of
 from rekindle_service.scheduler.device_watch import DeviceWatch
+from rekindle_service.scheduler.displacer import DisplacementRules
 from rekindle_service.scheduler.reconciler import Reconciler
 from rekindle_service.store import CorruptDatabaseError, StorageError, Store
 from rekindle_service.store.maintenance import Maintenance
@@ -93,7 +96,11 @@ def _compose(settings: Settings, stack: ExitStack) -> HttpServer:
     stack.callback(monitor.close)
     health = DeviceHealth()
     devices = DeviceStates(store, machine, health)
-    reconciler = _reconciler(settings, home, store, machine, isolation, health)
+    spares = _spare_keepers(settings, isolation)
+    if spares is not None:
+        stack.callback(spares.close)
+    launcher = KeeperLauncher(home, machine, prepare_worker_path(home), isolation, Affinity(settings.affinity), spares)
+    reconciler = _reconciler(settings, home, store, machine, launcher, health)
     health.on_change = reconciler.wake
     watch = DeviceWatch(store, home, devices, probe)
     stack.callback(watch.close)
@@ -126,6 +133,8 @@ def _compose(settings: Settings, stack: ExitStack) -> HttpServer:
     )
     app = create_app(state)
     _start_scheduler(reconciler, devices, watch)
+    if spares is not None:
+        spares.start(default_key(home.worker_path, machine, isolation))
     maintenance.start()
     monitor.start()
     retention.start()
@@ -140,19 +149,27 @@ def _compose(settings: Settings, stack: ExitStack) -> HttpServer:
     )
 
 
+def _spare_keepers(settings: Settings, isolation: Isolation) -> SpareKeepers | None:
+    """None where jobs have other rights than this server, or fewer: its processes have its own."""
+    if settings.spare_keepers == 0 or not isolation.is_empty:
+        return None
+    return SpareKeepers(settings.spare_keepers, settings.spare_memory, clean_environment(os.environ))
+
+
 def _reconciler(
-    settings: Settings, home: Home, store: Store, machine: Machine, isolation: Isolation, health: DeviceHealth
+    settings: Settings, home: Home, store: Store, machine: Machine, launcher: KeeperLauncher, health: DeviceHealth
 ) -> Reconciler:
     return Reconciler(
         store,
         home,
         machine,
-        KeeperLauncher(home, machine, prepare_worker_path(home), isolation, Affinity(settings.affinity)),
+        launcher,
         healthy_seconds=settings.healthy_seconds,
         log_bytes=settings.log_bytes,
         host_timeout=settings.host_timeout,
         cluster=slurm_launcher(home, settings),
         device_health=health,
+        displacement=DisplacementRules(settings.preemption, settings.min_run_seconds, _quotas(settings)),
         quotas=_quotas(settings),
         fair_share_days=settings.fair_share_days,
     )

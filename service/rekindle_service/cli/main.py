@@ -25,6 +25,7 @@ from rekindle_service.cli.commands.experiment import experiment
 from rekindle_service.cli.commands.logs import logs
 from rekindle_service.cli.commands.prune import prune
 from rekindle_service.cli.commands.ps import ps
+from rekindle_service.cli.commands.queue import queue
 from rekindle_service.cli.commands.serve import serve
 from rekindle_service.cli.commands.show import show
 from rekindle_service.cli.commands.snapshots import snapshots
@@ -42,7 +43,7 @@ _CONTEXT = {"help_option_names": ["-h", "--help"]}
 app = typer.Typer(name="rekindle", no_args_is_help=True, pretty_exceptions_enable=False, context_settings=_CONTEXT)
 
 _PANELS: dict[str, tuple[Callable[..., None], ...]] = {
-    "Jobs": (ps, top, show, logs, wait, cancel, drain, resume, delete, chaos, experiment),
+    "Jobs": (ps, queue, top, show, logs, wait, cancel, drain, resume, delete, chaos, experiment),
     "Server": (serve, demo, doctor, audit, prune, backup, restore, rebuild),
 }
 app.command(context_settings=SUBMIT_CONTEXT, rich_help_panel="Jobs")(submit)

@@ -105,6 +105,10 @@ class ApiCalls:
             if cursor is None:
                 return
 
+    async def queue(self, *, owner: str | None = None, limit: int = 50, cursor: str | None = None) -> models.Queue:
+        """One page of the queue, next job first, and what each owner has used."""
+        return await self._get("/queue", owner=owner, limit=limit, cursor=cursor)
+
     async def cancel(self, job_id: str) -> models.Job:
         return await self.request("POST", _job(job_id, "cancel"))
 

@@ -34,10 +34,13 @@ __all__ = [
     "NodeRange",
     "Outcome",
     "OutcomeClass",
+    "OwnerShare",
     "OwnerUsage",
     "PruneFailure",
     "PruneItem",
     "PruneResult",
+    "Queue",
+    "QueuedJob",
     "Rank",
     "RankRange",
     "RankState",
@@ -433,6 +436,60 @@ class FaultInjection(TypedDict):
     attempt: int
     fault: str
     rank: int | None
+
+
+class QueuedJob(TypedDict):
+    """A job in the queue.
+
+    `position`: 1 is next; null beyond the first 200, and where it waits for something other than slots. `slots` is the
+    least that it can start with, `device` their kind or their names. `waiting_for` says in one sentence why it waits,
+    null before the scheduler has seen it. `estimated_start_at` is null where it is not known.
+    """
+
+    position: int | None
+    job: str
+    number: int
+    name: str
+    owner: str
+    priority: int
+    ranks: RankRange
+    slots: float
+    device: str
+    intent: str
+    waiting_for: str | None
+    estimated_start_at: str | None
+    preemptions: int
+    created_at: str | None
+
+
+class OwnerShare(TypedDict):
+    """What one owner has used and holds. `slot_seconds` decay: those of `half_life_days` ago count half.
+
+    `share`: their part of the slot-seconds of all owners, 0 to 1. The less an owner has used, the earlier their jobs
+    start among those of the same priority. `max_slots` and `max_queued` are their limits, null where they have none.
+    """
+
+    owner: str
+    slot_seconds: float
+    share: float
+    slots: float
+    running: int
+    queued: int
+    max_slots: int | None
+    max_queued: int | None
+
+
+class Queue(TypedDict):
+    """Page of the queue, the next job first; jobs that wait for something other than slots come last.
+
+    `owners`: least used first, with everybody who has jobs that run or wait, or has used slots.
+    """
+
+    items: list[QueuedJob]
+    next: str | None
+    owners: list[OwnerShare]
+    queued: int
+    half_life_days: float
 
 
 class Disabled(TypedDict):

@@ -135,6 +135,10 @@ export interface MetricSeries {
   attempt: number; name: string; points: ([number, number | null, number, number | null])[];
 }
 export interface NodeRange { min: number; max: number; }
+export interface OwnerShare {
+  owner: string; slot_seconds: number; share: number; slots: number; running: number; queued: number;
+  max_slots: number | null; max_queued: number | null;
+}
 export interface OwnerUsage { owner: string | null; jobs: number; bytes: number; }
 export interface Problem { type: string; title: string; status: number; detail: string; errors: FieldError[]; }
 export interface PruneFailure { item: PruneItem; reason: string; }
@@ -150,7 +154,15 @@ export interface PruneRequest {
 export interface PruneResult {
   items: PruneItem[]; next: string | null; dry_run: boolean; count: number; bytes: number; failures: PruneFailure[];
 }
+export interface Queue {
+  items: QueuedJob[]; next: string | null; owners: OwnerShare[]; queued: number; half_life_days: number;
+}
 export interface QueueStats { jobs: Record<JobState, number>; slots: SlotCount; goodput: number | null; }
+export interface QueuedJob {
+  position: number | null; job: string; number: number; name: string; owner: string; priority: number; ranks: RankRange;
+  slots: number; device: string; intent: string; waiting_for: string | null; estimated_start_at: string | null;
+  preemptions: number; created_at: string | null;
+}
 export interface RankMatches { rank: number; stream: string; count: number; complete: boolean; first: Match | null; }
 export interface RankPublic {
   rank: number; local_rank: number | null; host: string | null; pid: number | null; state: RankState;
@@ -233,6 +245,7 @@ export interface Routes {
   "POST /jobs/{job_id}/drain": { values: { job_id: Value; }; answer: JobPublic; }
   "POST /jobs/{job_id}/resume": { values: { job_id: Value; }; body: ResumeRequest | null; answer: JobPublic; }
   "GET /summary": { values: {}; answer: QueueStats; }
+  "GET /queue": { values: { owner?: Value; limit?: Value; cursor?: Value; }; answer: Queue; }
   "GET /jobs/{job_id}/attempts": {
     values: { job_id: Value; limit?: Value; cursor?: Value; }; answer: Page<AttemptPublic>;
   }
