@@ -1,6 +1,6 @@
 """What retention asks of the tables: the finished jobs, and the removal of old events and audit entries."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
 from sqlalchemy import ColumnElement, Delete, delete, exists
@@ -8,11 +8,13 @@ from sqlmodel import Session, col, func, select
 
 from rekindle.contract.states import TERMINAL, JobState
 from rekindle_service.store.database import Database
-from rekindle_service.store.mutations import record
+from rekindle_service.store.mutations import last_value, record
 from rekindle_service.store.tables import AuditEntry, Counter, Event, Job
+from rekindle_service.store.totals import jobs_by_state
 
 _CLOCK = "retention:clock"
 _TOMBSTONE = "deleted"
+_CHUNK = 500  # ids in one question
 
 
 class JobEntry(NamedTuple):
@@ -33,6 +35,15 @@ class JobEntry(NamedTuple):
         return self.state in TERMINAL
 
 
+class JobChanges(NamedTuple):
+    """What has happened to jobs after a version; continue from ``latest``."""
+
+    jobs: list[JobEntry]
+    deleted: list[str]  # ids
+    latest: int
+    total: int  # all jobs then
+
+
 class RetentionStore:
     """Part of ``Store``."""
 
@@ -44,6 +55,26 @@ class RetentionStore:
         columns = [getattr(Job, name) for name in JobEntry._fields]
         with self._database.reading() as session:
             return [JobEntry(*row) for row in session.exec(select(*columns).order_by(col(Job.number)))]
+
+    def entries(self, job_ids: Sequence[str]) -> Iterator[JobEntry]:
+        """Some jobs, as far as they are there, in any order."""
+        columns = [getattr(Job, name) for name in JobEntry._fields]
+        for start in range(0, len(job_ids), _CHUNK):
+            query = select(*columns).where(col(Job.id).in_(job_ids[start : start + _CHUNK]))
+            with self._database.reading() as session:
+                rows = session.exec(query).all()
+            yield from (JobEntry(*row) for row in rows)
+
+    def changes(self, since: int | None) -> JobChanges:
+        """Jobs that were changed or deleted after version ``since``; without one, every job."""
+        columns = [getattr(Job, name) for name in JobEntry._fields]
+        query, deleted = select(*columns), select(Event.job_id).where(Event.kind == _TOMBSTONE)
+        if since is not None:
+            query, deleted = query.where(col(Job.version) > since), deleted.where(col(Event.id) > since)
+        with self._database.reading() as session:
+            jobs = [JobEntry(*row) for row in session.exec(query)]
+            gone = [] if since is None else list(session.exec(deleted))
+            return JobChanges(jobs, gone, last_value(session, "version"), sum(jobs_by_state(session).values()))
 
     def record(self, job_id: str, reason: str) -> None:
         """Add to the events of a job that files of it were removed."""
