@@ -94,7 +94,7 @@ class DiskUsage:
         self._measured: dict[str, _Measured] = {}
         self._unmeasured: set[str] = set()  # changed, or never measured
         self._running: set[str] = set()  # measured again and again
-        self._version: int | None = None  # of the latest change of a job that is known
+        self._version = 0  # of the latest change of a job that is known
         self._lock = threading.RLock()
         self._bundles = 0
         self._thread = PeriodicThread("disk-usage", self.measure, _INTERVAL, "The use of the disk cannot be measured")
@@ -167,12 +167,14 @@ class DiskUsage:
 
     def _refresh(self) -> None:
         """Follow the rows. Those that were removed without a trace show in the count: then all are read again."""
-        changes = self._store.retention.changes(self._version)
-        for job in changes.jobs:
-            self._follow(job)
-        for job_id in changes.deleted:
-            self._forget_job(job_id)
-        self._version = changes.latest
+        complete = False
+        while not complete:
+            changes = self._store.retention.changes(self._version)
+            for job in changes.jobs:
+                self._follow(job)
+            for job_id in changes.deleted:
+                self._forget_job(job_id)
+            self._version, complete = changes.latest, changes.complete
         if changes.total != len(self._ledger):
             present = {job.id for job in self._store.retention.jobs() if self._follow(job)}
             for job_id in self._ledger.keys() - present:

@@ -42,6 +42,7 @@ class JobChanges(NamedTuple):
     deleted: list[str]  # ids
     latest: int
     total: int  # all jobs then
+    complete: bool  # nothing else has happened
 
 
 class RetentionStore:
@@ -65,16 +66,17 @@ class RetentionStore:
                 rows = session.exec(query).all()
             yield from (JobEntry(*row) for row in rows)
 
-    def changes(self, since: int | None) -> JobChanges:
-        """Jobs that were changed or deleted after version ``since``; without one, every job."""
-        columns = [getattr(Job, name) for name in JobEntry._fields]
-        query, deleted = select(*columns), select(Event.job_id).where(Event.kind == _TOMBSTONE)
-        if since is not None:
-            query, deleted = query.where(col(Job.version) > since), deleted.where(col(Event.id) > since)
+    def changes(self, since: int, limit: int = 2000) -> JobChanges:
+        """At most ``limit`` jobs that were changed after version ``since``, and those that were deleted meanwhile."""
+        columns = [getattr(Job, name) for name in ("version", *JobEntry._fields)]
+        changed = select(*columns).where(col(Job.version) > since).order_by(col(Job.version)).limit(limit)
         with self._database.reading() as session:
-            jobs = [JobEntry(*row) for row in session.exec(query)]
-            gone = [] if since is None else list(session.exec(deleted))
-            return JobChanges(jobs, gone, last_value(session, "version"), sum(jobs_by_state(session).values()))
+            rows = session.exec(changed).all()
+            latest = max(since, last_value(session, "version")) if len(rows) < limit else rows[-1][0]
+            deleted = select(Event.job_id).where(Event.kind == _TOMBSTONE, col(Event.id) > since)
+            gone = list(session.exec(deleted.where(col(Event.id) <= latest)))
+            total = sum(jobs_by_state(session).values())
+        return JobChanges([JobEntry(*row[1:]) for row in rows], gone, latest, total, complete=len(rows) < limit)
 
     def record(self, job_id: str, reason: str) -> None:
         """Add to the events of a job that files of it were removed."""
