@@ -12,6 +12,8 @@ from urllib.parse import urlsplit
 
 import structlog
 
+from rekindle.contract.cores import Affinity
+from rekindle.contract.environment import clean_environment
 from rekindle_service.access.control import AccessControl
 from rekindle_service.access.permissions import Scope
 from rekindle_service.api.app import create_app
@@ -21,6 +23,7 @@ from rekindle_service.config.logging_config import configure_logging
 from rekindle_service.config.settings import Settings
 from rekindle_service.http_server import HttpServer, listen, raise_file_limit, url_of
 from rekindle_service.jobs.cluster_rules import ISOLATED, NO_SLURM
+from rekindle_service.jobs.device_states import DeviceStates
 from rekindle_service.jobs.packaging.git_checkout import check_out
 from rekindle_service.jobs.quotas import Quotas
 from rekindle_service.jobs.submitter import Submitter
@@ -28,14 +31,17 @@ from rekindle_service.launchers.editable_installs import EditableModules
 from rekindle_service.launchers.interpreter import InterpreterCheck
 from rekindle_service.launchers.isolation.policy import Isolation, IsolationError, isolation_of
 from rekindle_service.launchers.isolation.rights import SubmitRights
-from rekindle_service.launchers.local import KeeperLauncher, prepare_worker_path
+from rekindle_service.launchers.local import KeeperLauncher, default_key, prepare_worker_path
 from rekindle_service.launchers.slurm.batch_job import extra_error
 from rekindle_service.launchers.slurm.composition import slurm_cluster, slurm_launcher
+from rekindle_service.launchers.spare_keepers import SpareKeepers
 from rekindle_service.machine.devices import Machine, find_machine
 from rekindle_service.machine.health import DeviceHealth
 from rekindle_service.machine.monitor import MachineMonitor
 from rekindle_service.notifications.dispatcher import start_dispatchers
 from rekindle_service.retention.retention import Retention, rules_of
+from rekindle_service.scheduler.device_watch import DeviceWatch
+from rekindle_service.scheduler.displacer import DisplacementRules
 from rekindle_service.scheduler.reconciler import Reconciler
 from rekindle_service.store import CorruptDatabaseError, StorageError, Store
 from rekindle_service.store.maintenance import Maintenance
@@ -87,8 +93,15 @@ def _compose(settings: Settings, stack: ExitStack) -> HttpServer:
     monitor = MachineMonitor(machine, home.root)
     stack.callback(monitor.close)
     health = DeviceHealth()
-    reconciler = _reconciler(settings, home, store, machine, isolation, health)
+    devices = DeviceStates(store, machine, health)
+    spares = _spare_keepers(settings, isolation)
+    if spares is not None:
+        stack.callback(spares.close)
+    launcher = KeeperLauncher(home, machine, prepare_worker_path(home), isolation, Affinity(settings.affinity), spares)
+    reconciler = _reconciler(settings, home, store, machine, launcher, health)
     health.on_change = reconciler.wake
+    watch = DeviceWatch(store, home, devices)
+    stack.callback(watch.close)
     stack.callback(reconciler.close)
     retention = Retention.of(home, store, reconciler.deletions, rules_of(settings))
     stack.callback(retention.close)
@@ -100,6 +113,7 @@ def _compose(settings: Settings, stack: ExitStack) -> HttpServer:
         home=home,
         store=store,
         machine=machine,
+        devices=devices,
         monitor=monitor,
         retention=retention,
         submitter=_submitter(settings, home, store, machine, isolation),
@@ -116,7 +130,9 @@ def _compose(settings: Settings, stack: ExitStack) -> HttpServer:
         fair_share_days=settings.fair_share_days,
     )
     app = create_app(state)
-    _start_reconciler(reconciler)
+    _start_scheduler(reconciler, devices, watch)
+    if spares is not None:
+        spares.start(default_key(home.worker_path, machine, isolation))
     maintenance.start()
     monitor.start()
     retention.start()
@@ -131,19 +147,27 @@ def _compose(settings: Settings, stack: ExitStack) -> HttpServer:
     )
 
 
+def _spare_keepers(settings: Settings, isolation: Isolation) -> SpareKeepers | None:
+    """None where jobs have other rights than this server, or fewer: its processes have its own."""
+    if settings.spare_keepers == 0 or not isolation.is_empty:
+        return None
+    return SpareKeepers(settings.spare_keepers, settings.spare_memory, clean_environment(os.environ))
+
+
 def _reconciler(
-    settings: Settings, home: Home, store: Store, machine: Machine, isolation: Isolation, health: DeviceHealth
+    settings: Settings, home: Home, store: Store, machine: Machine, launcher: KeeperLauncher, health: DeviceHealth
 ) -> Reconciler:
     return Reconciler(
         store,
         home,
         machine,
-        KeeperLauncher(home, machine, prepare_worker_path(home), isolation),
+        launcher,
         healthy_seconds=settings.healthy_seconds,
         log_bytes=settings.log_bytes,
         host_timeout=settings.host_timeout,
         cluster=slurm_launcher(home, settings),
         device_health=health,
+        displacement=DisplacementRules(settings.preemption, settings.min_run_seconds, _quotas(settings)),
         quotas=_quotas(settings),
         fair_share_days=settings.fair_share_days,
     )
@@ -209,8 +233,11 @@ def _open_store(home: Home, settings: Settings, stack: ExitStack) -> Store:
     return store
 
 
-def _start_reconciler(reconciler: Reconciler) -> None:
+def _start_scheduler(reconciler: Reconciler, devices: DeviceStates, watch: DeviceWatch) -> None:
+    """What is known of the devices first: it decides which of them the jobs get."""
     try:
+        devices.refresh()
+        watch.start()
         reconciler.start()
     except StorageError as error:
         raise CannotServeError(str(error)) from error

@@ -15,6 +15,7 @@ from rekindle_service.api.event_stream.single_flight import SingleFlightCache
 from rekindle_service.api.permissions import IdentityDep, require_access
 from rekindle_service.api.problem_details import ProblemError
 from rekindle_service.config.home import Home, is_job_id
+from rekindle_service.jobs.device_states import DeviceStates
 from rekindle_service.jobs.quotas import Quotas
 from rekindle_service.jobs.scheduler_health import SchedulerHealth
 from rekindle_service.jobs.submitter import Submitter
@@ -44,6 +45,7 @@ class AppState:
     home: Home
     store: Store
     machine: Machine
+    devices: DeviceStates
     monitor: MachineMonitor
     retention: Retention
     submitter: Submitter

@@ -13,8 +13,8 @@ T = TypeVar("T")
 U = TypeVar("U")
 Row = TypeVar("Row", Job, Experiment)
 
-_MAX = (1 << 63) - 1
-_CURSOR = "`next` of the previous page"
+MAX = (1 << 63) - 1
+CURSOR = "`next` of the previous page"
 
 
 class Page(BaseModel, Generic[T]):
@@ -31,8 +31,8 @@ class Page(BaseModel, Generic[T]):
 class PageParams:
     """Query parameters of a list that is read whole in any case: without a limit the page holds everything."""
 
-    limit: Annotated[int | None, Query(ge=1, le=_MAX, description="Maximum number of items; default: all")] = None
-    cursor: Annotated[int | None, Query(ge=-_MAX, le=_MAX, description=_CURSOR)] = None
+    limit: Annotated[int | None, Query(ge=1, le=MAX, description="Maximum number of items; default: all")] = None
+    cursor: Annotated[int | None, Query(ge=-MAX, le=MAX, description=CURSOR)] = None
 
 
 PageParamsDep = Annotated[PageParams, Depends()]
@@ -64,7 +64,7 @@ class RowPageParams:
     """Query parameters of a list of rows, latest first, that the database reads page by page."""
 
     limit: Annotated[int, Query(ge=1, le=200, description="Maximum number of items")] = 50
-    cursor: Annotated[int | None, Query(ge=1, le=_MAX, description=_CURSOR)] = None
+    cursor: Annotated[int | None, Query(ge=1, le=MAX, description=CURSOR)] = None
 
     def page(self, rows: Sequence[Row]) -> "Page[Row]":
         """Precondition: ``rows`` was queried with one row more than ``limit``, which shows whether a page follows."""

@@ -16,9 +16,11 @@ from rekindle.contract.safe_open import read_text_from, regular_size
 from rekindle_service.config.home import Home
 from rekindle_service.launchers.launch_counts import LaunchCounts
 from rekindle_service.launchers.launcher import LauncherReport
+from rekindle_service.launchers.process_ends import ProcessEnds
+from rekindle_service.launchers.spare_process import KeeperProcess
 from rekindle_service.store.tables import Job
 
-KeeperStarter = Callable[[Job], "subprocess.Popen[bytes]"]
+KeeperStarter = Callable[[Job], KeeperProcess]
 """Starts the keeper of a job whose run directory and intent are in place. Raises OSError."""
 
 _EVIDENCE_BYTES = 4000  # of the end of a keeper's log
@@ -36,15 +38,17 @@ class _Launch:
     """The latest keeper that this server has started for a job."""
 
     counts: LaunchCounts
-    process: "subprocess.Popen[bytes] | None" = None  # None: it could not even be started
+    process: KeeperProcess | None = None  # None: it could not even be started
 
 
 class KeeperPool:
     """One thread at a time may call it for one job. A keeper of an earlier server is found by its lock."""
 
-    def __init__(self, home: Home, launch: KeeperStarter) -> None:
+    def __init__(self, home: Home, launch: KeeperStarter, on_end: Callable[[], None] = lambda: None) -> None:
+        """``on_end`` is called, in another thread, when a keeper has ended."""
         self._home = home
         self._launch = launch
+        self._ends = ProcessEnds(on_end)
         self._launches: dict[str, _Launch] = {}
 
     def alive(self, job: Job) -> bool:
@@ -52,7 +56,10 @@ class KeeperPool:
         launch = self._launches.get(job.id)
         if launch is not None and launch.process is not None and launch.process.poll() is None:
             return True
-        return lock_holder(self._home.run_dir(job.id).keeper_lock) is not None
+        holder = lock_holder(self._home.run_dir(job.id).keeper_lock)
+        if holder is not None:
+            self._ends.watch(holder)
+        return holder is not None
 
     def report(self, job: Job) -> LauncherReport:  # of the interface
         return LauncherReport()
@@ -80,6 +87,7 @@ class KeeperPool:
         self._launches[job.id] = following
         try:
             following.process = self._launch(job)
+            self._ends.watch(following.process.pid)
         except OSError as error:
             if error.errno in TRANSIENT_ERRNOS:
                 following.counts.count_host_failure()
@@ -106,9 +114,10 @@ class KeeperPool:
     def detach(self) -> None:
         """Forget all keepers: they outlive this server on purpose."""
         for launch in list(self._launches.values()):
-            if launch.process is not None and launch.process.poll() is None:
+            if isinstance(launch.process, subprocess.Popen) and launch.process.poll() is None:
                 launch.process.returncode = 0  # else its destructor would warn of a forgotten child
         self._launches.clear()
+        self._ends.close()
 
 
 def _check_host(run_dir: Path) -> None:

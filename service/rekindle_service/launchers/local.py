@@ -11,18 +11,20 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from rekindle.contract.environment import RUN_DIR, clean_environment
+from rekindle.contract.cores import Affinity
+from rekindle.contract.environment import AFFINITY, RUN_DIR, clean_environment
 from rekindle.contract.files import fsync_directory
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.contract.safe_open import open_append
 from rekindle_service.config.home import Home
 from rekindle_service.jobs.secret_values import job_variables, stored_values
 from rekindle_service.launchers.isolation.policy import Isolation
+from rekindle_service.launchers.spare_keepers import SpareKeepers
+from rekindle_service.launchers.spare_process import KEEPER, KeeperProcess, SpareKey, spare_key
 from rekindle_service.machine.devices import Machine, Slot, cuda_visible_devices
 from rekindle_service.store.tables import Job
 
-KEEPER = ("-P", "-m", "rekindle.keeper")
-"""``-P``: a ``json.py`` next to the user's script must not be what the keeper imports."""
+_MAX_FORKED = 1000  # launches that are remembered
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +35,11 @@ class KeeperLauncher:
     machine: Machine
     worker_path: Path
     isolation: Isolation = field(default_factory=Isolation)
+    affinity: Affinity = Affinity.NONE
+    spares: SpareKeepers | None = None
+    _forked: dict[str, tuple[int, int]] = field(default_factory=dict)  # by job: run and end of journal when it was
 
-    def __call__(self, job: Job) -> "subprocess.Popen[bytes]":
+    def __call__(self, job: Job) -> KeeperProcess:
         """Start the keeper in a session of its own, with nothing of ours but standard streams. Raises OSError."""
         run_dir = self.home.run_dir(job.id)
         log = open_append(run_dir.keeper_log)
@@ -46,15 +51,18 @@ class KeeperLauncher:
         finally:
             os.close(log)
 
-    def _start(self, job: Job, run_dir: RunDir, log: int) -> "subprocess.Popen[bytes]":
+    def _start(self, job: Job, run_dir: RunDir, log: int) -> KeeperProcess:
         user = self.isolation.users.of(job.owner)
         inherited = self.isolation.inherited(clean_environment(os.environ), user)
         environment = keeper_environment(job, self.worker_path, self.machine.slots, inherited, stored_values(run_dir))
         environment |= self.isolation.tmp_environment(run_dir, environment)
+        environment[AFFINITY] = f"{self.affinity} {self.machine.count('cpu')}"
         environment[RUN_DIR] = str(run_dir.root)  # by which a later keeper finds what this one leaves
         command, own, plan = self.isolation.launch(
             [job.spec.python, *KEEPER, str(run_dir.root)], environment, run_dir, user
         )
+        if plan is None and (keeper := self._fork(job, environment, run_dir, log)) is not None:
+            return keeper
         with _readable(plan) as stdin:
             return subprocess.Popen(
                 command,
@@ -65,6 +73,19 @@ class KeeperLauncher:
                 env=own,
                 start_new_session=True,
             )
+
+    def _fork(self, job: Job, environment: dict[str, str], run_dir: RunDir, log: int) -> KeeperProcess | None:
+        """From a spare keeper; None where there is none for this job, or where one has ended without having begun."""
+        state = (job.run, job.journal_offset)
+        if self.spares is None or not job.spec.warm or self._forked.pop(job.id, None) == state:
+            return None
+        request = {"run_dir": str(run_dir.root), "cwd": str(run_dir.code), "environment": environment}
+        keeper = self.spares.launch(spare_key(job.spec.python, environment), request, log)
+        if keeper is not None:
+            self._forked[job.id] = state
+            while len(self._forked) > _MAX_FORKED:
+                del self._forked[next(iter(self._forked))]
+        return keeper
 
 
 @contextmanager
@@ -100,6 +121,15 @@ def keeper_environment(
     path = environment.get("PYTHONPATH")
     environment["PYTHONPATH"] = f"{worker_path}{os.pathsep}{path}" if path else str(worker_path)
     return environment
+
+
+def default_key(worker_path: Path, machine: Machine, isolation: Isolation) -> SpareKey:
+    """Of jobs with this server's interpreter and no variables of their own, on more than one slot if there are."""
+    environment = isolation.inherited(clean_environment(os.environ), None)
+    environment |= isolation.tmp_environment(RunDir(worker_path), environment)
+    if len(machine.slots) > 1:
+        environment.setdefault("OMP_NUM_THREADS", "1")
+    return spare_key(sys.executable, {**environment, "PYTHONPATH": str(worker_path)})
 
 
 def prepare_worker_path(home: Home) -> Path:

@@ -1,10 +1,22 @@
 """Which slots no job may get now, and why. Asking is cheap: nothing here waits for a driver."""
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 
-_NONE: Mapping[str, str] = MappingProxyType({})
+_NO_REASONS: Mapping[str, str] = MappingProxyType({})
+_NO_USERS: Mapping[str, tuple["DeviceUser", ...]] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceUser:
+    """A process of no job that uses a GPU. What its machine does not show is None, as in a container."""
+
+    pid: int
+    name: str | None
+    user: str | None
+    memory_bytes: int | None
 
 
 class DeviceHealth:
@@ -19,7 +31,8 @@ class DeviceHealth:
         self.on_change = on_change
         self.revision = 0
         self._lock = threading.Lock()
-        self._failed = self._in_use = _NONE
+        self._failed = self._in_use = _NO_REASONS
+        self._users = _NO_USERS
 
     def unusable(self) -> dict[str, str]:
         """Reasons by slot name, each a sentence without its full stop."""
@@ -31,20 +44,24 @@ class DeviceHealth:
         with self._lock:
             return dict(self._failed)
 
+    def users(self, slot: str) -> tuple[DeviceUser, ...]:
+        """Processes of no job that use it."""
+        with self._lock:
+            return self._users.get(slot, ())
+
     def set_failed(self, reasons: Mapping[str, str]) -> None:
         """The slots that are put aside now, all of them."""
-        self._change(failed=reasons)
-
-    def set_in_use(self, reasons: Mapping[str, str]) -> None:
-        """The slots that processes of nobody's job use now, all of them."""
-        self._change(in_use=reasons)
-
-    def _change(self, failed: Mapping[str, str] | None = None, in_use: Mapping[str, str] | None = None) -> None:
         with self._lock:
-            before = self._failed, self._in_use
-            self._failed = self._failed if failed is None else dict(failed)
-            self._in_use = self._in_use if in_use is None else dict(in_use)
-            if (self._failed, self._in_use) == before:
-                return
-            self.revision += 1
-        self.on_change()
+            changed, self._failed = self._failed != reasons, dict(reasons)
+            self.revision += changed
+        if changed:
+            self.on_change()
+
+    def set_in_use(self, reasons: Mapping[str, str], users: Mapping[str, Sequence[DeviceUser]] = _NO_USERS) -> None:
+        """The slots that somebody else uses now, or of which nothing is known, all of them."""
+        with self._lock:
+            changed, self._in_use = self._in_use != reasons, dict(reasons)
+            self._users = {slot: tuple(each) for slot, each in users.items()}
+            self.revision += changed
+        if changed:
+            self.on_change()

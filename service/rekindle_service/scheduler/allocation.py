@@ -12,6 +12,7 @@ from rekindle_service.machine.devices import Machine, Slot, choose_slots
 from rekindle_service.machine.shares import free_shares, fullest_first, slots_with_room
 from rekindle_service.scheduler import reasons
 from rekindle_service.scheduler.backfill import UNKNOWN, Holder, Reservation, Timeline, reserve
+from rekindle_service.scheduler.durations import DISPLACED_SECONDS
 from rekindle_service.scheduler.usage import slots_by_owner
 from rekindle_service.store.tables import Job
 
@@ -100,7 +101,7 @@ class _Round:
         self._free = free_shares(machine, held, situation.unusable)
         self._slots = [slot for slot in machine.slots if slot.name not in situation.unusable]
         self._kinds = {slot.device for slot in machine.slots}
-        self._holders = [self._holder(job, situation.remaining(job)) for job in holding if job.devices]
+        self._holders = [each for job in holding for each in _holders(job, situation.remaining(job))]
         self._timeline = Timeline(self._slots, self._holders)
         self._held = slots_by_owner(holding)
         self._active: dict[str, int] = {}  # jobs of each experiment that hold slots
@@ -251,9 +252,13 @@ class _Round:
         if job.experiment_id is not None:
             self._active[job.experiment_id] = self._active.get(job.experiment_id, 0) + 1
 
-    @staticmethod
-    def _holder(job: Job, seconds: float | None) -> Holder:
-        return Holder(job, job.devices, job.spec.gpu_share, _or_unknown(seconds))
+
+def _holders(job: Job, seconds: float | None) -> list[Holder]:
+    """One that gets other slots leaves those that it is to give up soon."""
+    kept = job.devices if job.wanted_devices is None else [each for each in job.devices if each in job.wanted_devices]
+    left, share = [name for name in job.devices if name not in kept], job.spec.gpu_share
+    made = [Holder(job, kept, share, _or_unknown(seconds)), Holder(job, left, share, DISPLACED_SECONDS)]
+    return [holder for holder in made if holder.slots]
 
 
 def _or_unknown(seconds: float | None) -> float:

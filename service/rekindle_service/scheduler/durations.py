@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterable, Sequence
 from statistics import median
 
 from rekindle.contract.states import JobState
+from rekindle_service.store.mutations import is_stopping
 from rekindle_service.store.tables import Job
 
 _MEASURED = 10  # latest jobs of a name that count
 _KEPT_NAMES = 2000
 _DIGITS = re.compile(r"\d+")
-_DISPLACED_SECONDS = 30.0  # in which a job that is stopped for another has saved and left its slots
-_OTHER_KINDS = frozenset({"resize"})  # of ``Job.displaced``: such a job keeps its slots
+DISPLACED_SECONDS = 30.0  # in which a job that is stopped for another has saved and left its slots
 
 
 def like_name(name: str) -> str:
@@ -50,8 +50,8 @@ def remaining(job: Job, measured: Sequence[float], now: float) -> float | None:
 
     One that has run longer than the like-named ones took ends at its time limit, or nobody knows when.
     """
-    if job.displaced is not None and job.displaced.get("kind") not in _OTHER_KINDS:
-        return _DISPLACED_SECONDS
+    if is_stopping(job):
+        return DISPLACED_SECONDS
     begun = job.allocated_at or job.started_at
     ran = 0.0 if begun is None else max(0.0, now - begun)
     bounds = [] if job.spec.time_limit is None else [job.spec.time_limit]

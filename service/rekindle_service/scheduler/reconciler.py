@@ -1,6 +1,5 @@
 """The control loop: starts queued jobs, keeps running ones supervised, and completes those that have ended."""
 
-import subprocess
 import threading
 import time
 from collections.abc import Callable
@@ -20,9 +19,11 @@ from rekindle_service.jobs.scheduler_health import SchedulerHealth
 from rekindle_service.jobs.submission_record import confirm_runs
 from rekindle_service.launchers.keeper_pool import KeeperPool, KeeperStarter
 from rekindle_service.launchers.launcher import Launcher, LauncherReport
+from rekindle_service.launchers.spare_process import KeeperProcess
 from rekindle_service.machine.devices import Machine
 from rekindle_service.machine.health import DeviceHealth
 from rekindle_service.retention.deletions import Deletions, free_memory
+from rekindle_service.scheduler.displacer import DEFAULT_RULES, DisplacementRules, Displacer
 from rekindle_service.scheduler.intents import IntentWriter
 from rekindle_service.scheduler.isolation import IsolatedRunner
 from rekindle_service.scheduler.planner import QueuePlanner
@@ -64,6 +65,7 @@ class Reconciler:
         host_timeout: float = HOST_TIMEOUT,
         cluster: ClusterFactory | None = None,
         device_health: DeviceHealth | None = None,
+        displacement: DisplacementRules = DEFAULT_RULES,
         quotas: Quotas | None = None,
         fair_share_days: float = 7.0,
     ) -> None:
@@ -72,10 +74,11 @@ class Reconciler:
         self._home = home
         self._machine = machine
         self._device_health = device_health or DeviceHealth()  # its on_change is to be ``wake``
+        self._displacer = Displacer(store, machine, displacement, self._device_health)
         self._sync = RunSync(store, home)
         self._launch = launch
-        self._intents = IntentWriter(home, healthy_seconds, log_bytes, host_timeout)
-        self._local: Launcher = KeeperPool(home, self._launch_keeper)
+        self._intents = IntentWriter(home, healthy_seconds, log_bytes, host_timeout, machine.slots)
+        self._local: Launcher = KeeperPool(home, self._launch_keeper, on_end=self.wake)
         self._cluster = None if cluster is None else cluster(self._record_launch, self._intents.write)
         self._woken = threading.Event()
         self._stopping = False
@@ -213,7 +216,7 @@ class Reconciler:
             job = self._store.transition(job.id, JobState.RECOVERING, expected={job.state}, reason=reason) or job
         launcher.launch(job)
 
-    def _launch_keeper(self, job: Job) -> "subprocess.Popen[bytes]":
+    def _launch_keeper(self, job: Job) -> KeeperProcess:
         """The intent first: it is the first thing that a keeper reads."""
         self._intents.write(job)
         return self._launch(job)
@@ -252,7 +255,7 @@ class Reconciler:
 
     def _schedule(self) -> None:
         revision = self._revision()
-        if revision == self._scheduled and not self._planner.is_due():
+        if revision == self._scheduled and not (self._planner.is_due() or self._displacer.is_due()):
             return
         self._space.begin()
         complete = self._apply_queued_intents()
@@ -262,6 +265,7 @@ class Reconciler:
         self._planner.show(allocation)
         for job, devices in allocation.starts:
             self._start(job, devices)
+        self._displacer.act([job for job, _missing in allocation.waiting_head])
         state = self._space.state  # what it waits for has changed
         self._scheduled = (revision[0] if complete else -1, state, revision[2])
 

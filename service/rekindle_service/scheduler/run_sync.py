@@ -73,6 +73,8 @@ class RunSync:
                 self._name_problem(job, f"attempt {job.attempt}: {path.name} of rank 0 is not what a rank writes")
             return
         columns = progress_columns(status) | self._observed_columns(job.id, status)
+        if (columns.get("snapshot_step") or 0) > (job.snapshot_step or 0):
+            columns["snapshot_at"] = time.time()
         if any(getattr(job, name) != value for name, value in columns.items()):
             attempts = self._store.attempts(job.id)
             for attempt in attempts[-1:]:

@@ -15,6 +15,8 @@ from rekindle.contract.states import TERMINAL, TRANSITIONS, JobIntent, JobState
 from rekindle_service.store.access_store import AccessStore
 from rekindle_service.store.database import Database
 from rekindle_service.store.delivery_store import DeliveryStore
+from rekindle_service.store.device_store import DeviceStore
+from rekindle_service.store.displacement_store import DisplacementStore
 from rekindle_service.store.errors import CorruptDatabaseError
 from rekindle_service.store.experiment_store import ExperimentStore
 from rekindle_service.store.mutations import by_key, insert, last_value, move, next_value, record, set_columns
@@ -26,6 +28,7 @@ from rekindle_service.store.tables import Attempt, Counter, Event, Job
 from rekindle_service.store.totals import Totals, archive_counts, ensure_counted, goodput, jobs_by_state, totals
 from rekindle_service.store.usage_store import UsageStore
 
+_FOLDED_FROM = ("state", "journal_offset", "wanted_devices")
 _HOME = "home:"
 _NO_LIMIT = QueueRoom()
 
@@ -50,6 +53,7 @@ class Store(Database):
         self._revisions = itertools.count(1)
         self.queue_revision = 0
         """Another number after every change that may let a queued job start; progress leaves it alone."""
+        self.displacements = DisplacementStore(self._changing_queue)
         self.experiments = ExperimentStore(self, self._changing_queue)
         self.queue = QueueStore(self)
         self.usage = UsageStore(self)
@@ -57,6 +61,7 @@ class Store(Database):
         self.recovery = RecoveryStore(self)
         self.retention = RetentionStore(self)
         self.access = AccessStore(self)
+        self.devices = DeviceStore(self)
 
     def migrate(self, *, backup: bool = True) -> None:
         super().migrate(backup=backup)
@@ -279,7 +284,7 @@ class Store(Database):
         """
         with self._changing_queue() as session:
             row = session.get(Job, job.id)
-            if row is None or (row.state, row.journal_offset) != (job.state, job.journal_offset):
+            if row is None or any(getattr(row, name) != getattr(job, name) for name in _FOLDED_FROM):
                 return None
             for attempt in effect.attempts.values():
                 session.merge(Attempt(**{**attempt.model_dump(), "job_id": row.id}))

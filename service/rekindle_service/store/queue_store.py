@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from sqlalchemy import update
+from sqlalchemy import ColumnElement, update
 from sqlmodel import Session, col, func, select
 
 from rekindle.contract.states import JobState
@@ -53,6 +53,12 @@ class Shown(NamedTuple):
     estimated_start_at: float | None = None
 
 
+def of_owner(owner: str) -> ColumnElement[bool]:
+    """Jobs of this owner; "local" are also those without one."""
+    named = col(Job.owner) == owner
+    return named | col(Job.owner).is_(None) if owner == "local" else named
+
+
 class QueueStore:
     """Part of ``Store``."""
 
@@ -94,7 +100,9 @@ class QueueStore:
         with self._database.reading() as session:
             return [Job(**row._mapping) for row in session.exec(query.limit(_DURATIONS))]
 
-    def page(self, *, readable_by: str | None, positioned: bool, after: int | None, limit: int) -> list[Job]:
+    def page(
+        self, *, readable_by: str | None, owner: str | None, positioned: bool, after: int | None, limit: int
+    ) -> list[Job]:
         """Queued jobs after the position or number ``after``: those with a position, or those without one."""
         key, has_position = (col(Job.queue_position) if positioned else col(Job.number)), col(Job.queue_position)
         if positioned:
@@ -103,6 +111,8 @@ class QueueStore:
             query = select(Job).where(Job.state == JobState.QUEUED, has_position.is_(None))
         if readable_by is not None:
             query = query.where(Job.owner == readable_by)
+        if owner is not None:
+            query = query.where(of_owner(owner))
         if after is not None:
             query = query.where(key > after)
         return self._database.rows(query.order_by(key).limit(limit))

@@ -101,7 +101,10 @@ class Job(SQLModel, table=True):
     estimated_start_at: float | None = None  # None where it is not known
     displaced: dict[str, Any] | None = Field(default=None, sa_type=JSON)  # see ``JobPublic``; the intent stays as it is
     wanted_devices: list[str] | None = Field(default=None, sa_type=JSON)  # slots of its next attempt, if others
-    preemptions: int = 0  # times that it was stopped for another job
+    preemptions: int = 0  # times that it went back to the queue because it was displaced
+    devices_since: float | None = None  # seconds since the epoch: when it got these devices, all of them
+    can_resize: bool = False  # its keeper changes the devices within a run
+    snapshot_at: float | None = None  # seconds since the epoch: when ``snapshot_step`` was seen to grow
     rewind: dict[str, int] = Field(default_factory=dict, sa_type=JSON)  # step to go back to, and the run that does it
     journal_offset: int = 0  # bytes of the keeper's journal that are in these rows
 
@@ -141,14 +144,15 @@ class OwnerUsage(SQLModel, table=True):
 
 
 class DeviceState(SQLModel, table=True):
-    """A device that no job gets until a person enables it again."""
+    """A device that no job gets until a person enables it again, or what that person knew of it then."""
 
     __tablename__ = "device_state"
 
     device: str = Field(primary_key=True)  # UUID of a GPU, name of a CPU slot
-    reason: str
+    reason: str  # "": in use again
     at: float
     by: str | None = None  # name of the person; None: rekindle itself
+    acknowledged: list[str] = Field(default_factory=list, sa_type=JSON)  # faults that it had when it was enabled
 
 
 class Experiment(SQLModel, table=True):

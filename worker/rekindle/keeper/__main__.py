@@ -14,6 +14,7 @@ from rekindle.keeper.environment_info import write_environment_info
 from rekindle.keeper.event_loop import ControlFifo, EventLoop
 from rekindle.keeper.private_environment import SecretError, make_private_tmp, read_secrets
 from rekindle.keeper.ranks.processes import kill_all, reap_children
+from rekindle.keeper.spare import is_spare, serve
 from rekindle.keeper.supervisor import Keeper, UnreadableError
 from rekindle.keeper.torchrun.preload import preload
 
@@ -61,6 +62,8 @@ def _log(message: str) -> None:
 
 
 if __name__ == "__main__":
+    if is_spare(sys.argv[1]):
+        serve(sys.argv[1], main)
     exit_code = main(RunDir(Path(sys.argv[1]).absolute()))
     with suppress(OSError):
         sys.stderr.flush()

@@ -4,6 +4,7 @@ import os
 import platform
 import time
 from contextlib import suppress
+from functools import cache
 from importlib.metadata import distributions
 from pathlib import Path
 
@@ -23,7 +24,7 @@ def write_environment_info(run_dir: RunDir, run: int) -> None:
             "cores": len(os.sched_getaffinity(0)),
             "memory": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
             "python": platform.python_version(),
-            "packages": _packages(),
+            "packages": list_packages(),
         }
         write_json(run_dir.surroundings, info, durable=False)
 
@@ -36,8 +37,12 @@ def _processor() -> str:
     return platform.machine()
 
 
-def _packages() -> dict[str, str]:
-    """Name and version of everything that is installed, as ``pip list`` has it. A damaged package is omitted."""
+@cache
+def list_packages() -> dict[str, str]:
+    """Name and version of everything that is installed, as ``pip list`` has it. A damaged package is omitted.
+
+    Read once: a spare keeper has done so before it forks a keeper, and ends where a package is installed.
+    """
     found: dict[str, str] = {}
     for package in distributions():
         with suppress(Exception):  # whatever a broken installation raises, it must not stop a training

@@ -49,6 +49,11 @@ class Isolation:
         """Whether a job has other rights than the server, so that nothing of the server's may reach it."""
         return bool(self.users) or self.sandbox is not None
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether a job has all rights of the server and no limits."""
+        return not (self.hides_the_server or self.cgroup or self.limits or self.no_new_privs)
+
     def inherited(self, environment: Mapping[str, str], user: UnixUser | None) -> dict[str, str]:
         """What a job of ``user`` gets of the server's ``environment``."""
         if not self.hides_the_server:
@@ -74,7 +79,7 @@ class Isolation:
         self, command: list[str], environment: dict[str, str], run_dir: RunDir, user: UnixUser | None
     ) -> tuple[list[str], dict[str, str], dict[str, Any] | None]:
         """Command and environment of the process to start, and the plan that it reads, if any. Raises OSError."""
-        if not (self.hides_the_server or self.cgroup or self.limits or self.no_new_privs):
+        if self.is_empty:
             return command, environment, None
         bwrap = None
         if self.sandbox is not None:

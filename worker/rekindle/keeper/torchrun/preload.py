@@ -8,6 +8,7 @@ import ast
 import importlib
 import importlib.util
 import os
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -30,9 +31,19 @@ _SAFE = {"torch", "numpy", "torchvision", "torchmetrics", "sklearn", "scipy", "r
 
 def preload(spec: JobSpec, code: Path) -> list[str]:
     """Import torch and what the job's script names, as far as that is safe; returns what could not be imported."""
+    return preload_torch() + import_all(_named_by(spec, code))
+
+
+def preload_torch() -> list[str]:
+    """What every job needs; returns what could not be imported."""
+    return import_all(_ALWAYS)
+
+
+def import_all(names: Iterable[str]) -> list[str]:
+    """Import the modules ``names``; returns those that could not be imported, with the reason."""
     failed: list[str] = []
     before = dict(os.environ)
-    for name in [*_ALWAYS, *_named_by(spec, code)]:
+    for name in names:
         try:
             importlib.import_module(name)
         except Exception as error:  # noqa: BLE001  # a preload that fails costs only time

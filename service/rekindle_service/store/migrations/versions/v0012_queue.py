@@ -14,6 +14,9 @@ def upgrade() -> None:
     op.add_column("job", sa.Column("displaced", sa.JSON()))
     op.add_column("job", sa.Column("wanted_devices", sa.JSON()))
     op.add_column("job", sa.Column("preemptions", sa.Integer(), nullable=False, server_default="0"))
+    op.add_column("job", sa.Column("devices_since", sa.Float()))
+    op.add_column("job", sa.Column("can_resize", sa.Boolean(), nullable=False, server_default=sa.false()))
+    op.add_column("job", sa.Column("snapshot_at", sa.Float()))
     op.add_column("job", sa.Column("parallel", sa.Integer()))
     op.add_column("job", sa.Column("allocated_at", sa.Float()))
     _index_jobs()
@@ -29,6 +32,7 @@ def upgrade() -> None:
         sa.Column("reason", sa.String(), nullable=False),
         sa.Column("at", sa.Float(), nullable=False),
         sa.Column("by", sa.String()),
+        sa.Column("acknowledged", sa.JSON(), nullable=False, server_default="[]"),
     )
 
 

@@ -70,7 +70,7 @@ export function asCommand(body) {
 /** Fields of a request that have no option of their own name. */
 const OTHER_FIELDS = new Set([
   ...["args", "script", "module", "recipe", "code", "env", "after", "ranks", "snapshot", "auto", "warm"],
-  ...["on_restart", "continue_from", "exclude", "gitignore", "keep_links", "watch", "nodes", "slurm"],
+  ...["after_any", "hold", "resizable", "on_restart", "continue_from", "exclude", "gitignore", "keep_links", "watch", "nodes", "slurm"],
 ]);
 
 /** @param {number | {min: number, max: number} | undefined} range */
@@ -102,12 +102,13 @@ function optionsOf(body) {
     ...Object.entries(fields).map(([field, value]) => [`--${field.replaceAll("_", "-")}`, value]),
     ...Object.entries(env).map(([key, value]) => ["--env", `${key}=${value}`]),
     ...after.map((/** @type {string} */ id) => ["--after", id]),
+    ...(body.after_any ?? []).map((/** @type {string} */ id) => ["--after-any", id]),
     ...watch.map((/** @type {string} */ path) => ["--watch", path]),
     ...exclude.map((/** @type {string} */ pattern) => ["--exclude", pattern]),
     ...(body.slurm?.extra ?? []).map((/** @type {string} */ each) => ["--slurm-extra", each]),
   ];
   const set = options.filter(([, value]) => value !== undefined).map(([option, value]) => [option, String(value)]);
-  const flags = { "--every-auto": snapshot.auto, "--cold": warm === false, "--gitignore": body.gitignore, "--keep-links": body.keep_links, "--slurm": body.slurm && !Object.keys(body.slurm).length };
+  const flags = { "--every-auto": snapshot.auto, "--cold": warm === false, "--hold": body.hold, "--no-resize": body.resizable === false, "--gitignore": body.gitignore, "--keep-links": body.keep_links, "--slurm": body.slurm && !Object.keys(body.slurm).length };
   return [...set, ...Object.entries(flags).filter(([, on]) => on).map(([flag]) => [flag])];
 }
 

@@ -1,0 +1,158 @@
+"""Keeps spare keepers ready, so that a job starts without importing torch: which, when, and at most how many.
+
+A job for which there is none starts as it would without, and so does one whose spare keeper fails in whatever way.
+"""
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Any
+
+import psutil
+import structlog
+
+from rekindle_service.launchers.spare_process import ForkedKeeper, SpareError, SpareKey, SpareProcess
+
+_log = structlog.get_logger(__name__)
+
+_QUIET_SECONDS = 3.0  # after a launch, in which its ranks start
+_CHECK_INTERVAL = 10.0  # seconds between two checks of the machine's free memory
+_IMPORT_SECONDS = 300.0  # that the imports may take at low priority
+_RETRY_SECONDS = 60.0  # after which one that could not be made is tried again
+_POLL_SECONDS = 0.5  # between two checks whether it is still needed
+_MAX_KEYS = 100  # that are remembered
+
+
+class SpareKeepers:
+    """Any thread may call it; one thread of its own makes and ends them."""
+
+    def __init__(self, limit: int, min_free_memory: int, inherited: Mapping[str, str]) -> None:
+        """``limit``: of processes; ``min_free_memory``: of the machine, in bytes, below which there are none.
+
+        ``inherited``: the variables of this server that its jobs get.
+        """
+        self._limit, self._min_free_memory, self._inherited = limit, min_free_memory, inherited
+        self._changed = threading.Condition()
+        self._requested: OrderedDict[SpareKey, float] = OrderedDict()  # by use, the latest last; time of the next try
+        self._ready: dict[SpareKey, SpareProcess] = {}
+        self._quiet_at = 0.0  # time.monotonic() from which one may be made
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name="spare-keepers", daemon=True)
+
+    def start(self, *keys: SpareKey) -> None:
+        """Have one ready for each of ``keys``, as far as the limit allows, and for what is launched from now on."""
+        if self._limit > 0:
+            self._requested.update(dict.fromkeys(keys, 0.0))
+            self._thread.start()
+
+    def launch(self, key: SpareKey, request: Mapping[str, Any], log: int) -> ForkedKeeper | None:
+        """Fork a keeper with ``request`` of ``rekindle.keeper.spare``; None where it must be started by itself."""
+        with self._changed:
+            self._use(key)
+            spare = self._ready.get(key)
+        if spare is None:
+            return None
+        try:
+            return spare.launch(request, log)
+        except SpareError as error:
+            _log.info("A spare keeper is replaced", python=key.python, reason=str(error))
+        with self._changed:
+            if self._ready.get(key) is spare:
+                del self._ready[key]
+        spare.close()
+        return None
+
+    def pids(self) -> list[int]:
+        """Of those that are ready."""
+        with self._changed:
+            return [spare.pid for spare in self._ready.values()]
+
+    def close(self) -> None:
+        """End all of them; their keepers continue."""
+        with self._changed:
+            self._stopping = True
+            self._changed.notify_all()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def _use(self, key: SpareKey) -> None:
+        self._requested[key] = self._requested.pop(key, 0.0)
+        while len(self._requested) > _MAX_KEYS:
+            self._requested.popitem(last=False)
+        self._quiet_at = time.monotonic() + _QUIET_SECONDS
+        self._changed.notify_all()
+
+    def _run(self) -> None:
+        while not self._stopping:
+            self._close_unneeded()
+            if (key := self._next_to_make()) is not None:
+                self._make(key)
+                continue
+            with self._changed:
+                if not self._stopping:
+                    self._changed.wait(self._seconds_to_wait())
+        with self._changed:
+            spares, self._ready = list(self._ready.values()), {}
+        for spare in spares:
+            spare.close()
+
+    def _seconds_to_wait(self) -> float:
+        quiet_in = self._quiet_at - time.monotonic()
+        return quiet_in if quiet_in > 0 else _CHECK_INTERVAL
+
+    def _close_unneeded(self) -> None:
+        """Those that have ended, those of keys that were not used for long, and all where memory is short."""
+        is_short = psutil.virtual_memory().available < self._min_free_memory
+        with self._changed:
+            kept = set() if is_short else set(self._kept_keys())
+            closed = [key for key, spare in self._ready.items() if key not in kept or not spare.is_alive()]
+            spares = [self._ready.pop(key) for key in closed]
+        for spare in spares:
+            spare.close()
+
+    def _kept_keys(self) -> list[SpareKey]:
+        """The latest used, as many as the limit allows."""
+        return list(reversed(self._requested))[: self._limit]
+
+    def _next_to_make(self) -> SpareKey | None:
+        with self._changed:
+            now = time.monotonic()
+            if self._stopping or now < self._quiet_at:
+                return None
+            if psutil.virtual_memory().available < self._min_free_memory:
+                return None
+            missing = [key for key in self._kept_keys() if key not in self._ready and self._requested[key] <= now]
+            return missing[0] if missing else None
+
+    def _make(self, key: SpareKey) -> None:
+        try:
+            spare = SpareProcess(key, self._inherited)
+        except OSError as error:
+            self._postpone(key, str(error))
+            return
+        try:
+            is_ready = self._await_ready(spare)
+        except (SpareError, OSError) as error:
+            self._postpone(key, str(error))
+            is_ready = False
+        with self._changed:
+            if is_ready and key in self._requested:
+                self._ready[key] = spare
+                return
+        spare.close()
+
+    def _await_ready(self, spare: SpareProcess) -> bool:
+        """False where it is not needed any more. Raises SpareError."""
+        deadline = time.monotonic() + _IMPORT_SECONDS
+        while not self._stopping:
+            if spare.is_ready(_POLL_SECONDS):
+                return True
+            if time.monotonic() > deadline:
+                raise SpareError(f"its imports have taken more than {_IMPORT_SECONDS:.0f} s")
+        return False
+
+    def _postpone(self, key: SpareKey, reason: str) -> None:
+        _log.info("No spare keeper could be started", python=key.python, reason=reason)
+        with self._changed:
+            self._requested[key] = time.monotonic() + _RETRY_SECONDS
