@@ -36,6 +36,7 @@ from rekindle_service.launchers.slurm.batch_job import extra_error
 from rekindle_service.launchers.slurm.composition import slurm_cluster, slurm_launcher
 from rekindle_service.launchers.spare_keepers import SpareKeepers
 from rekindle_service.machine.devices import Machine, find_machine
+from rekindle_service.machine.gpu_probe_client import GpuProbe
 from rekindle_service.machine.health import DeviceHealth
 from rekindle_service.machine.monitor import MachineMonitor
 from rekindle_service.notifications.dispatcher import start_dispatchers
@@ -90,7 +91,8 @@ def _compose(settings: Settings, stack: ExitStack) -> HttpServer:
     stack.callback(listener.close)
     unix_listener = _unix_listener(settings, stack)
     machine = find_machine(settings.cpu_slots, exclude=settings.excluded_devices)
-    monitor = MachineMonitor(machine, home.root)
+    probe = GpuProbe([slot.uuid for slot in machine.slots if slot.uuid])
+    monitor = MachineMonitor(machine, home.root, probe.readings)
     stack.callback(monitor.close)
     health = DeviceHealth()
     devices = DeviceStates(store, machine, health)
@@ -100,7 +102,7 @@ def _compose(settings: Settings, stack: ExitStack) -> HttpServer:
     launcher = KeeperLauncher(home, machine, prepare_worker_path(home), isolation, Affinity(settings.affinity), spares)
     reconciler = _reconciler(settings, home, store, machine, launcher, health)
     health.on_change = reconciler.wake
-    watch = DeviceWatch(store, home, devices)
+    watch = DeviceWatch(store, home, devices, probe)
     stack.callback(watch.close)
     stack.callback(reconciler.close)
     retention = Retention.of(home, store, reconciler.deletions, rules_of(settings))
