@@ -43,7 +43,7 @@ class SpareKeepers:
     def start(self, *keys: SpareKey) -> None:
         """Have one ready for each of ``keys``, as far as the limit allows, and for what is launched from now on."""
         if self._limit > 0:
-            self._requested.update(dict.fromkeys(keys, 0.0))
+            self._requested.update(dict.fromkeys(reversed(keys), 0.0))
             self._thread.start()
 
     def launch(self, key: SpareKey, request: Mapping[str, Any], log: int) -> ForkedKeeper | None:
