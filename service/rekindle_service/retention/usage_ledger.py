@@ -1,4 +1,4 @@
-"""``UsageLedger``: the space of every job and its sums by owner, kept while jobs change, and never added up anew."""
+"""``UsageLedger``: the space of every job and its sums by owner, kept while jobs change, never added up again."""
 
 from bisect import bisect_left, insort
 from collections.abc import KeysView
