@@ -13,8 +13,12 @@ import pytest
 
 import rekindle
 from e2e.waiting import until
+from job_examples import a_job, cpu_machine
 from rekindle.contract.processes import ProcessIdentity
+from rekindle_service.config.home import Home
 from rekindle_service.launchers import spare_keepers
+from rekindle_service.launchers.isolation.policy import Isolation
+from rekindle_service.launchers.local import KeeperLauncher, default_keys, keeper_environment
 from rekindle_service.launchers.spare_keepers import SpareKeepers, keys_to_keep
 from rekindle_service.launchers.spare_process import ForkedKeeper, SpareKey, SpareProcess, spare_key
 
@@ -162,6 +166,38 @@ def test_keepers_outlive_the_server_and_its_spare_keepers_do_not(packages: Path,
     assert keeper.alive()
     (tmp_path / "run" / "stop").touch()
     until(lambda: not keeper.alive(), "the keeper has ended")
+
+
+@pytest.fixture
+def worker_path(home: Path, packages: Path) -> Path:
+    """Stands for that of a server."""
+    Home(home).create()
+    return packages
+
+
+def test_a_job_whose_forked_keeper_ended_without_having_begun_starts_cold(
+    spares: SpareKeepers, home: Path, worker_path: Path
+) -> None:
+    machine, job = cpu_machine(2), a_job(python=sys.executable, max_ranks=2, devices=["cpu:0", "cpu:1"])
+    launcher = KeeperLauncher(Home(home), machine, worker_path, spares=spares)
+    run = Home(home).run_dir(job.id)
+    run.code.mkdir(parents=True)
+    start(spares, default_keys(worker_path, machine, Isolation())[0])
+    keeper = launcher(job)
+    assert isinstance(keeper, ForkedKeeper)
+    (run.code / "stop").touch()
+    until(lambda: keeper.poll() is not None, "the keeper has ended")
+    cold = launcher(job)
+    assert isinstance(cold, subprocess.Popen)
+    cold.wait()
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_server_begins_with_spare_keepers_for_jobs_without_variables_of_their_own(home: Path, ranks: int) -> None:
+    machine, job = cpu_machine(2), a_job(max_ranks=ranks, devices=["cpu:0", "cpu:1"])
+    environment = keeper_environment(job, home, machine.slots)
+    environment |= Isolation().tmp_environment(Home(home).run_dir(job.id), environment)
+    assert default_keys(home, machine, Isolation())[2 - ranks] == spare_key(sys.executable, environment)
 
 
 def test_the_least_recently_used_gives_way_and_none_is_kept_where_memory_is_short() -> None:
