@@ -18,10 +18,12 @@ from rekindle_service.access.permissions import Identity, Scope, Via
 from rekindle_service.api.app import create_app
 from rekindle_service.api.dependencies import AppState
 from rekindle_service.config.home import Home
+from rekindle_service.jobs.device_states import DeviceStates
 from rekindle_service.jobs.packaging.git_checkout import check_out
 from rekindle_service.jobs.scheduler_health import SchedulerHealth
 from rekindle_service.jobs.submitter import Submitter
 from rekindle_service.machine.devices import find_machine
+from rekindle_service.machine.health import DeviceHealth
 from rekindle_service.machine.monitor import MachineMonitor
 from rekindle_service.retention.deletions import Deletions
 from rekindle_service.retention.retention import Retention
@@ -72,6 +74,7 @@ def api_server(root: Path, *, private_jobs: bool = False) -> Iterator[ApiServer]
         home=home,
         store=store,
         machine=machine,
+        devices=DeviceStates(store, machine, DeviceHealth()),
         monitor=MachineMonitor(machine, home.root),
         retention=Retention.of(home, store, Deletions(home), Rules(bundles_days=7)),
         submitter=Submitter(store, home, machine, check_python=lambda _: None, checkout=check_out),

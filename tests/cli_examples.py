@@ -42,6 +42,9 @@ def job(**changes: Any) -> Any:
         "goodput": 0.97,
         "python": "/usr/bin/python3",
         "owner": "ada",
+        "estimated_start_at": None,
+        "displaced": None,
+        "preemptions": 0,
     }
     return fields | changes
 

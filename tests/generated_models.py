@@ -28,6 +28,7 @@ ANSWERS = (
     "/jobs/{job_id}/metrics",
     "/jobs/{job_id}/events",
     "/jobs/{job_id}/chaos",
+    "/queue",
     "/devices",
     "/disk",
     "/disk/prune",

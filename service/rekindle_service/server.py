@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 import structlog
 
+from rekindle.contract.cores import Affinity
 from rekindle.contract.environment import clean_environment
 from rekindle_service.access.control import AccessControl
 from rekindle_service.access.permissions import Scope
@@ -22,7 +23,9 @@ from rekindle_service.config.logging_config import configure_logging
 from rekindle_service.config.settings import Settings
 from rekindle_service.http_server import HttpServer, listen, raise_file_limit, url_of
 from rekindle_service.jobs.cluster_rules import ISOLATED, NO_SLURM
+from rekindle_service.jobs.device_states import DeviceStates
 from rekindle_service.jobs.packaging.git_checkout import check_out
+from rekindle_service.jobs.quotas import Quotas
 from rekindle_service.jobs.submitter import Submitter
 from rekindle_service.launchers.editable_installs import EditableModules
 from rekindle_service.launchers.interpreter import InterpreterCheck
@@ -33,9 +36,13 @@ from rekindle_service.launchers.slurm.batch_job import extra_error
 from rekindle_service.launchers.slurm.composition import slurm_cluster, slurm_launcher
 from rekindle_service.launchers.spare_keepers import SpareKeepers
 from rekindle_service.machine.devices import Machine, find_machine
+from rekindle_service.machine.gpu_probe_client import GpuProbe
+from rekindle_service.machine.health import DeviceHealth
 from rekindle_service.machine.monitor import MachineMonitor
 from rekindle_service.notifications.dispatcher import start_dispatchers
 from rekindle_service.retention.retention import Retention, rules_of
+from rekindle_service.scheduler.device_watch import DeviceWatch
+from rekindle_service.scheduler.displacer import DisplacementRules
 from rekindle_service.scheduler.reconciler import Reconciler
 from rekindle_service.store import CorruptDatabaseError, StorageError, Store
 from rekindle_service.store.maintenance import Maintenance
@@ -84,12 +91,19 @@ def _compose(settings: Settings, stack: ExitStack) -> HttpServer:
     stack.callback(listener.close)
     unix_listener = _unix_listener(settings, stack)
     machine = find_machine(settings.cpu_slots, exclude=settings.excluded_devices)
-    monitor = MachineMonitor(machine, home.root)
+    probe = GpuProbe([slot.uuid for slot in machine.slots if slot.uuid])
+    monitor = MachineMonitor(machine, home.root, probe.readings)
     stack.callback(monitor.close)
+    health = DeviceHealth()
+    devices = DeviceStates(store, machine, health)
     spares = _spare_keepers(settings, isolation)
     if spares is not None:
         stack.callback(spares.close)
-    reconciler = _reconciler(settings, home, store, machine, isolation, spares)
+    launcher = KeeperLauncher(home, machine, prepare_worker_path(home), isolation, Affinity(settings.affinity), spares)
+    reconciler = _reconciler(settings, home, store, machine, launcher, health)
+    health.on_change = reconciler.wake
+    watch = DeviceWatch(store, home, devices, probe)
+    stack.callback(watch.close)
     stack.callback(reconciler.close)
     retention = Retention.of(home, store, reconciler.deletions, rules_of(settings))
     stack.callback(retention.close)
@@ -101,9 +115,10 @@ def _compose(settings: Settings, stack: ExitStack) -> HttpServer:
         home=home,
         store=store,
         machine=machine,
+        devices=devices,
         monitor=monitor,
         retention=retention,
-        submitter=_submitter(home, store, machine, isolation),
+        submitter=_submitter(settings, home, store, machine, isolation),
         access=access,
         host=settings.host,
         public_host=urlsplit(settings.public_url).hostname if settings.public_url else None,
@@ -113,9 +128,11 @@ def _compose(settings: Settings, stack: ExitStack) -> HttpServer:
         wake=reconciler.wake,
         scheduler_health=reconciler.health,
         isolation=isolation.describe(),
+        quotas=_quotas(settings),
+        fair_share_days=settings.fair_share_days,
     )
     app = create_app(state)
-    _start_reconciler(reconciler)
+    _start_scheduler(reconciler, devices, watch)
     if spares is not None:
         spares.start(*default_keys(home.worker_path, machine, isolation))
     maintenance.start()
@@ -140,26 +157,29 @@ def _spare_keepers(settings: Settings, isolation: Isolation) -> SpareKeepers | N
 
 
 def _reconciler(
-    settings: Settings,
-    home: Home,
-    store: Store,
-    machine: Machine,
-    isolation: Isolation,
-    spares: SpareKeepers | None,
+    settings: Settings, home: Home, store: Store, machine: Machine, launcher: KeeperLauncher, health: DeviceHealth
 ) -> Reconciler:
     return Reconciler(
         store,
         home,
         machine,
-        KeeperLauncher(home, machine, prepare_worker_path(home), isolation, spares),
+        launcher,
         healthy_seconds=settings.healthy_seconds,
         log_bytes=settings.log_bytes,
         host_timeout=settings.host_timeout,
         cluster=slurm_launcher(home, settings),
+        device_health=health,
+        displacement=DisplacementRules(settings.preemption, settings.min_run_seconds, _quotas(settings)),
+        quotas=_quotas(settings),
+        fair_share_days=settings.fair_share_days,
     )
 
 
-def _submitter(home: Home, store: Store, machine: Machine, isolation: Isolation) -> Submitter:
+def _quotas(settings: Settings) -> Quotas:
+    return Quotas(settings.quotas, settings.max_queued)
+
+
+def _submitter(settings: Settings, home: Home, store: Store, machine: Machine, isolation: Isolation) -> Submitter:
     return Submitter(
         store,
         home,
@@ -170,6 +190,7 @@ def _submitter(home: Home, store: Store, machine: Machine, isolation: Isolation)
         rights=SubmitRights(isolation, home),
         cluster=ISOLATED if isolation.hides_the_server else slurm_cluster() or NO_SLURM,
         sbatch_rule=extra_error,
+        quotas=_quotas(settings),
     )
 
 
@@ -214,8 +235,11 @@ def _open_store(home: Home, settings: Settings, stack: ExitStack) -> Store:
     return store
 
 
-def _start_reconciler(reconciler: Reconciler) -> None:
+def _start_scheduler(reconciler: Reconciler, devices: DeviceStates, watch: DeviceWatch) -> None:
+    """What is known of the devices first: it decides which of them the jobs get."""
     try:
+        devices.refresh()
+        watch.start()
         reconciler.start()
     except StorageError as error:
         raise CannotServeError(str(error)) from error

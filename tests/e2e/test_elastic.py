@@ -48,8 +48,8 @@ def result(folder):
 @pytest.mark.parametrize(
     "args",
     [
-        ("--optimizer", "sgd", "--norm", "batch"),
-        ("--optimizer", "adamw", "--norm", "group", "--workers", "2"),
+        pytest.param(("--optimizer", "sgd", "--norm", "batch"), marks=pytest.mark.soak),
+        pytest.param(("--optimizer", "adamw", "--norm", "group", "--workers", "2"), marks=pytest.mark.soak),
         ("--optimizer", "adamw", "--norm", "batch", "--shards", "6"),  # no power of two; uneven on four ranks
     ],
     ids=["sgd", "adamw-workers", "six-shards"],

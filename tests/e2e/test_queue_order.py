@@ -1,4 +1,4 @@
-"""Twenty jobs on two slots, with the server killed in the middle: the order holds and no slot is given twice."""
+"""Twelve jobs on two slots, with the server killed in the middle: the order holds and no slot is given twice."""
 
 from functools import partial
 from pathlib import Path
@@ -13,11 +13,11 @@ from rekindle_service.config.home import Home
 from rekindle_service.config.settings import Settings
 from rekindle_service.store import Store
 
-_JOBS = 20
+_JOBS = 12
 _SCRIPT = "print('done')\n"
 
 
-def test_twenty_jobs_on_two_slots_run_by_priority_then_first_come_with_the_server_killed(tmp_path: Path) -> None:
+def test_twelve_jobs_on_two_slots_run_by_priority_then_first_come_with_the_server_killed(tmp_path: Path) -> None:
     home, code = tmp_path / "home", tmp_path / "code"
     home.mkdir(mode=0o700)
     code.mkdir()
@@ -51,7 +51,6 @@ def body(code: Path, *, ranks: int = 1, priority: int = 0) -> dict[str, object]:
         "ranks": ranks,
         "priority": priority,
         "device": "cpu",
-        "warm": False,
     }
 
 

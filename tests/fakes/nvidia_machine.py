@@ -1,9 +1,11 @@
 """A stand-in for the driver of a machine with four GPUs, of which NVLink joins 0 with 1 and 2 with 3. Needs gcc.
 
-Only what the server asks is there: torch finds no GPU by it.
+Only what the server asks is there: torch finds no GPU by it. What happens to a GPU, files say in the folder of the
+library: ``NvidiaMachine`` writes them.
 """
 
 import subprocess
+from dataclasses import dataclass
 from pathlib import Path
 
 from fakes.nvidia_driver import NAME
@@ -11,8 +13,24 @@ from fakes.nvidia_driver import NAME
 _SOURCE = """
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 typedef struct { unsigned long long total, free, used; } memory;
+typedef struct { unsigned pid; unsigned long long bytes; unsigned instance, compute; } process;
+typedef struct { void *device; unsigned long long type, data; unsigned instance, compute; } event;
+typedef struct { char legacy[16]; unsigned ids[5]; char bus[32]; } pci;
 static long number(void *handle) { return (long)handle - 1; }
+static FILE *said(const char *what, void *handle) {
+    char path[4096];
+    snprintf(path, sizeof path, "%s/%s-%ld", FOLDER, what, number(handle));
+    return fopen(path, "r");
+}
+static unsigned long long figure(const char *what, void *handle) {
+    unsigned long long found = 0;
+    FILE *file = said(what, handle);
+    if (file && fscanf(file, "%llu", &found) != 1) found = 1;
+    if (file) fclose(file);
+    return found;
+}
 int nvmlInit_v2(void) { return 0; }
 int nvmlInitWithFlags(unsigned flags) { return 0; }
 int nvmlShutdown(void) { return 0; }
@@ -21,6 +39,7 @@ int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **handle) { *handle = (vo
 int nvmlDeviceGetHandleByUUID(const char *uuid, void **handle) {
     unsigned index = 9;
     sscanf(uuid, "GPU-000%u", &index);
+    if (figure("lost", (void *)(index + 1L))) return 15;
     return nvmlDeviceGetHandleByIndex_v2(index, handle);
 }
 int nvmlDeviceGetName(void *handle, char *name, unsigned length) { snprintf(name, length, "Stand-in"); return 0; }
@@ -30,7 +49,10 @@ int nvmlDeviceGetUUID(void *handle, char *uuid, unsigned length) {
 }
 int nvmlDeviceGetMemoryInfo(void *handle, memory *info) {
     memset(info, 0, sizeof *info);
-    info->total = info->free = 1ULL << 34;
+    while (figure("hangs", handle)) usleep(10000);
+    info->total = 1ULL << 34;
+    info->used = figure("used", handle);
+    info->free = info->total - info->used;
     return 0;
 }
 int nvmlDeviceGetP2PStatus(void *one, void *other, int caps, int *status) {
@@ -38,6 +60,46 @@ int nvmlDeviceGetP2PStatus(void *one, void *other, int caps, int *status) {
     return 0;
 }
 int nvmlDeviceGetTopologyCommonAncestor(void *one, void *other, int *level) { *level = 50; return 0; }
+int nvmlDeviceGetPciInfo_v3(void *handle, pci *info) {
+    snprintf(info->bus, sizeof info->bus, "00000000:%02lX:00.0", 0x3a + number(handle));
+    return 0;
+}
+int nvmlDeviceGetComputeRunningProcesses_v3(void *handle, unsigned *count, process *found) {
+    unsigned room = *count;
+    FILE *file = said("processes", handle);
+    process one = {0};
+    *count = 0;
+    while (file && fscanf(file, "%u %llu", &one.pid, &one.bytes) == 2) {
+        if (*count < room) found[*count] = one;
+        ++*count;
+    }
+    if (file) fclose(file);
+    return *count > room ? 7 : 0;
+}
+int nvmlDeviceGetTotalEccErrors(void *handle, int kind, int counter, unsigned long long *count) {
+    *count = figure("errors", handle);
+    return 0;
+}
+int nvmlDeviceGetRemappedRows(void *handle, unsigned *a, unsigned *b, unsigned *pending, unsigned *failed) {
+    *a = *b = *pending = 0;
+    *failed = figure("remap", handle);
+    return 0;
+}
+int nvmlEventSetCreate(void **events) { *events = (void *)1; return 0; }
+int nvmlDeviceRegisterEvents(void *handle, unsigned long long types, void *events) { return 0; }
+int nvmlEventSetWait_v2(void *events, event *found, unsigned milliseconds) {
+    for (unsigned waited = 0; waited <= milliseconds; waited += 20, usleep(20000))
+        for (long gpu = 1; gpu <= 4; gpu++) {
+            if (!(found->data = figure("xid", (void *)gpu))) continue;
+            char path[4096];
+            snprintf(path, sizeof path, "%s/xid-%ld", FOLDER, gpu - 1);
+            unlink(path);
+            found->device = (void *)gpu;
+            found->type = 8;
+            return 0;
+        }
+    return 10;
+}
 int nvmlDeviceGetUtilizationRates(void *handle, void *rates) { return 3; }
 int nvmlDeviceGetTemperature(void *handle, int sensor, unsigned *degrees) { return 3; }
 int nvmlDeviceGetPowerUsage(void *handle, unsigned *milliwatts) { return 3; }
@@ -48,5 +110,21 @@ def build(folder: Path) -> Path:
     """The folder of the library, for LD_LIBRARY_PATH."""
     source = folder / "machine.c"
     source.write_text(_SOURCE)
-    subprocess.run(["gcc", "-shared", "-fPIC", "-o", folder / NAME, source], check=True)
+    subprocess.run(["gcc", "-shared", "-fPIC", f'-DFOLDER="{folder}"', "-o", folder / NAME, source], check=True)
     return folder
+
+
+@dataclass(frozen=True)
+class NvidiaMachine:
+    """What happens to the GPUs of the library in ``folder``, by their indices, from the next question on."""
+
+    folder: Path
+
+    def say(self, what: str, gpu: int, value: str = "1") -> None:
+        """``used`` bytes, ``processes`` (pids and bytes), ``errors``, ``remap``, ``lost``, ``hangs`` or ``xid``."""
+        new = self.folder / f".{what}-{gpu}"
+        new.write_text(value)
+        new.replace(self.folder / f"{what}-{gpu}")
+
+    def unsay(self, what: str, gpu: int) -> None:
+        (self.folder / f"{what}-{gpu}").unlink(missing_ok=True)

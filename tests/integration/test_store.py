@@ -15,8 +15,9 @@ from job_examples import a_job, open_store
 from postgres_cluster import needs_postgres, postgres_cluster
 from rekindle.contract.run_dir.journal import JobEnded
 from rekindle.contract.states import HOLDING_SLOTS, TERMINAL, TRANSITIONS, JobIntent, JobState
-from rekindle_service.store import CorruptDatabaseError, StorageError, Store
+from rekindle_service.store import CorruptDatabaseError, QueueFullError, QueueRoom, StorageError, Store
 from rekindle_service.store.projection import RowChanges, StateChange, project
+from rekindle_service.store.queue_store import Shown
 from rekindle_service.store.tables import Attempt
 
 ACTIVE = HOLDING_SLOTS | {JobState.QUEUED}
@@ -185,7 +186,7 @@ def test_the_queue_is_by_priority_then_number_over_many_pages(store):
     jobs = [store.add_job(a_job(priority=random.Random(number).choice([-1, 0, 5]))) for number in range(450)]
     start(store, jobs[7])
     expected = sorted((job for job in jobs if job is not jobs[7]), key=lambda job: (-job.priority, job.number))
-    assert [job.id for job in store.queue()] == [job.id for job in expected]
+    assert [job.id for job in store.queue.jobs()] == [job.id for job in expected]
 
 
 def test_rows_of_every_column_come_back_as_they_went_in(store):
@@ -303,14 +304,32 @@ def test_a_journal_whose_effect_is_impossible_changes_nothing(store):
     assert store.job(job.id) == job
 
 
-def test_places_in_the_queue_are_replaced_as_a_whole(store):
+def test_what_queued_jobs_show_is_written_with_a_version_each_and_never_to_one_that_has_started(store):
     one, two, held = (store.add_job(a_job()) for _ in range(3))
-    store.update_queue({one.id: (1, "slots"), two.id: (2, "slots")})
-    store.update_queue({two.id: (1, "slots"), held.id: (None, "held")})
-    places = {job.id: (job.queue_position, job.waiting_for) for job in store.jobs_in(ACTIVE)}
-    assert places == {one.id: (None, None), two.id: (1, "slots"), held.id: (None, "held")}
-    started = start(store, two)
-    assert (started.queue_position, started.waiting_for) == (None, None)
+    before = store.version()
+    places = {one.id: Shown(1, "slots", 50.0), two.id: Shown(2, "slots"), held.id: Shown(None, "held")}
+    assert store.queue.show(places) == (before + 1, before + 3)
+    shown = {job.id: Shown(job.queue_position, job.waiting_for, job.estimated_start_at) for job in store.queue.jobs()}
+    assert shown == places
+    assert [job.id for job in store.changes(before).jobs] == [one.id, two.id, held.id]
+    start(store, two)
+    store.queue.show({two.id: Shown(1, "slots")})
+    started = store.job(two.id)
+    assert (started.queue_position, started.waiting_for, started.estimated_start_at) == (None, None, None)
+
+
+def test_a_full_queue_takes_no_more_jobs_and_says_whose_limit_it_is(store):
+    room = QueueRoom("ann", total=3, of_owner=2)
+    for _ in range(2):
+        store.add_job(a_job(owner="ann"), room=room)
+    with pytest.raises(QueueFullError, match="ann may queue at most 2 jobs at once, and 2 wait already"):
+        store.add_job(a_job(owner="ann"), room=room)
+    store.add_job(a_job(owner="bob"), room=QueueRoom("bob", total=3))
+    with pytest.raises(QueueFullError, match=r"this server queues \(max_queued\) at most 3 jobs"):
+        store.queue.require_room(QueueRoom("bob", total=3), 1)
+    with pytest.raises(QueueFullError, match="these are 9: submit fewer"):
+        store.queue.require_room(room, 9)
+    assert store.queue.by_owner() == {"ann": 2, "bob": 1}
 
 
 def test_the_queue_number_moves_only_after_its_change_can_be_seen(store):

@@ -7,7 +7,7 @@ import pytest
 import doc_pages
 from job_examples import a_submission as asked
 from job_examples import cpu_machine, gpu_machine
-from rekindle.contract.job import LaunchMode, LinkRule, TargetKind
+from rekindle.contract.job import LaunchMode, LinkRule, SlurmOptions, TargetKind
 from rekindle_service.api.request_conversion import plan_experiment
 from rekindle_service.api.schemas.experiments import ExperimentCreate
 from rekindle_service.config.home import new_job_id
@@ -15,7 +15,7 @@ from rekindle_service.jobs.placement import place, placement_errors
 from rekindle_service.jobs.submitter import new_job
 from rekindle_service.jobs.validation import validate
 from rekindle_service.machine.devices import Machine
-from rekindle_service.scheduler.allocation import allocate
+from rekindle_service.scheduler.allocation import Situation, allocate
 
 _LINKED = gpu_machine(8, {(5, 6): "nvlink", (5, 7): "sys", (6, 7): "sys"})
 GPUS = Machine((*_LINKED.slots, *cpu_machine(2).slots), _LINKED.links)
@@ -131,7 +131,7 @@ def test_a_linked_pair_against_one_that_is_not_is_one_experiment():
     row, trials = plan_experiment(ExperimentCreate.model_validate(tomllib.loads(text)), machine)
     placed = [place(submission, machine).spec for _, submission in trials]
     assert [list(placement_errors(place(one, machine), machine)) for _, one in trials] == [[], []]
-    starts = [allocate([new_job(new_job_id(), spec)], machine, (), {}.get).starts for spec in placed]
+    starts = [allocate([new_job(new_job_id(), spec)], Situation(machine)).starts for spec in placed]
     assert [devices for ((_, devices),) in starts] == [["cuda:0", "cuda:1"], ["cuda:0", "cuda:2"]]
     assert row.definition["matrix"] == [{"links": ["required", "avoided"]}]
 
@@ -159,3 +159,15 @@ def test_scripts_that_start_their_own_processes_are_found_where_that_is_sure(tmp
     assert line is None or placed.reason.endswith(f"in line {line}")
     explicit = place(asked(tmp_path, launch=LaunchMode.TORCHRUN), cpu_machine(2))
     assert explicit.spec.launch is LaunchMode.TORCHRUN
+
+
+def test_a_share_of_a_gpu_needs_a_gpu_of_this_machine(code):
+    assert errors(asked(code, device="cuda", gpu_share=0.25)) == []
+    assert errors(asked(code, device="auto", gpu_share=0.25)) == []
+    hint = "omit it, or give cuda as device"
+    assert errors(asked(code, device="auto", gpu_share=0.25), cpu_machine(2)) == [
+        ("gpu_share", "shares GPUs, but the device of the job is cpu", hint)
+    ]
+    on_slurm = asked(code, device="cuda", gpu_share=0.5, slurm=SlurmOptions())
+    (wrong,) = [each for each in errors(on_slurm) if each[0] == "gpu_share"]
+    assert wrong[1] == "is not possible on Slurm, which gives GPUs to jobs"

@@ -220,3 +220,21 @@ def test_a_script_that_touches_cuda_in_a_fork_is_recognised():
     assert cannot_be_forked(Outcome(OutcomeClass.USER_ERROR, message, exception="RuntimeError"))
     assert not cannot_be_forked(Outcome(OutcomeClass.USER_ERROR, message, exception="ValueError"))
     assert not cannot_be_forked(Outcome(OutcomeClass.USER_ERROR, "x", exception="RuntimeError"))
+
+
+def resized(progress=KNOWN, **how):
+    return ended(OutcomeClass.PREEMPTED, progress, ending="resize", **how)
+
+
+def test_other_devices_are_no_failure_and_the_next_attempt_begins_at_once():
+    for history in ([resized()], [resized(NONE)] * 5, [killed(), killed(), resized(NONE)]):
+        retry = decide(history, 1)
+        assert isinstance(retry, Retry)
+        assert retry.delay == 0.0
+
+
+def test_a_resize_neither_adds_to_the_count_of_failures_nor_hides_them():
+    assert decide([killed(), resized(NONE), killed()], 2) == decide([killed(), killed()], 2)
+    assert decide([killed(), resized(KNOWN), killed()], 2) == decide([killed()], 2)
+    proof = decide([raised(), resized(NONE), raised()], 9)
+    assert isinstance(proof, Stop)

@@ -6,11 +6,16 @@ from job_examples import a_job, cpu_machine, gpu_machine
 from rekindle.contract.job import LinkRule
 from rekindle.contract.states import JobIntent, JobState
 from rekindle_service.machine.devices import Machine, choose_slots
-from rekindle_service.scheduler.allocation import SHOWN_POSITIONS, allocate
+from rekindle_service.scheduler.allocation import SHOWN_POSITIONS, Situation, allocate
 
 
-def plan(queue, machine, taken=(), fates=None):
-    return allocate(queue, machine, taken, (fates or {}).get)
+def plan(queue, machine, taken=(), fates=None, **situation):
+    holding = [a_job(devices=[name]) for name in taken]
+    return allocate(queue, Situation(machine, holding, (fates or {}).get, **situation))
+
+
+def reasons(made):
+    return {job_id: place[:2] for job_id, place in made.queue_positions.items()}
 
 
 def started(made):
@@ -21,7 +26,7 @@ def test_free_slots_go_to_the_head_of_the_queue():
     first, second, third = a_job(), a_job(), a_job()
     made = plan([first, second, third], cpu_machine(2))
     assert started(made) == [(first.id, ["cpu:0"]), (second.id, ["cpu:1"])]
-    assert made.queue_positions == {third.id: (1, "1 cpu slot, 0 free")}
+    assert reasons(made) == {third.id: (1, "1 cpu slot, 0 free")}
 
 
 def test_slots_in_use_are_not_given_away():
@@ -31,26 +36,30 @@ def test_slots_in_use_are_not_given_away():
 
 def test_nothing_starts_while_the_disk_lacks_space_and_each_job_says_so():
     first, big, held = a_job(), a_job(min_ranks=3, max_ranks=3), a_job(intent=JobIntent.HOLD)
-    made = allocate([first, big, held], cpu_machine(3), (), {}.get, "41 MB free, at least 100 MB are needed")
+    lack = "41 MB free, at least 100 MB are needed"
+    made = plan([first, big, held], cpu_machine(3), lack_of_space=lack)
     assert made.starts == []
     reason = "disk space: 41 MB free, at least 100 MB are needed"
-    assert [made.queue_positions[job.id] for job in (first, big)] == [(1, reason), (2, reason)]
-    assert made.queue_positions[held.id][1] == "held: it starts when it is resumed"
+    assert [reasons(made)[job.id] for job in (first, big)] == [(1, reason), (2, reason)]
+    assert reasons(made)[held.id][1] == "held: it starts when it is resumed"
 
 
 def test_a_job_whose_next_checkpoint_does_not_fit_waits_and_the_others_start():
     big, small = a_job(attempt=1), a_job()
     lacks = {big.id: "200 MB free, at least 400 MB are needed (300 MB for its next checkpoint)"}
-    made = allocate([big, small], cpu_machine(1), (), {}.get, None, lambda job: lacks.get(job.id))
+    made = plan([big, small], cpu_machine(1), own_lack_of_space=lambda job: lacks.get(job.id))
     assert started(made) == [(small.id, ["cpu:0"])]
-    assert made.queue_positions == {big.id: (None, f"disk space: {lacks[big.id]}")}
+    assert reasons(made) == {big.id: (None, f"disk space: {lacks[big.id]}")}
 
 
 def test_a_big_job_is_not_overtaken_by_small_ones():
     big, small = a_job(min_ranks=2, max_ranks=2), a_job()
     made = plan([big, small], cpu_machine(2), taken=["cpu:1"])
     assert made.starts == []
-    assert made.queue_positions == {big.id: (1, "2 cpu slots, 1 free"), small.id: (2, "1 cpu slot, 1 free")}
+    assert reasons(made) == {
+        big.id: (1, "2 cpu slots, 1 free"),
+        small.id: (2, f"1 cpu slot, 1 free: job #{big.number}, which needs 2 slots, is before it"),
+    }
 
 
 def test_jobs_for_gpus_and_for_cpus_do_not_wait_for_each_other():
@@ -70,7 +79,7 @@ def test_a_job_that_is_not_wanted_now_is_passed_over(intent):
     held, other = a_job(intent=intent), a_job()
     made = plan([held, other], cpu_machine(1))
     assert started(made) == [(other.id, ["cpu:0"])]
-    assert made.queue_positions[held.id] == (None, "held: it starts when it is resumed")
+    assert reasons(made)[held.id] == (None, "held: it starts when it is resumed")
 
 
 @pytest.mark.parametrize(
@@ -90,15 +99,15 @@ def test_a_job_starts_only_after_the_jobs_it_waits_for_have_succeeded(fate, star
     assert (job.id in dict(started(made))) is starts
     assert other.id in dict(started(made))
     if not starts:
-        assert "bbbbbbbbbb" in made.queue_positions[job.id][1]
+        assert "bbbbbbbbbb" in reasons(made)[job.id][1]
 
 
 def test_a_job_too_big_for_this_machine_keeps_nobody_waiting():
     giant, gpu, small = a_job(min_ranks=3, max_ranks=3), a_job(device="cuda"), a_job()
     made = plan([giant, gpu, small], cpu_machine(2))
     assert started(made) == [(small.id, ["cpu:0"])]
-    assert made.queue_positions[giant.id] == (None, "3 cpu slots, but this machine has 2")
-    assert made.queue_positions[gpu.id] == (None, "1 cuda slots, but this machine has 0")
+    assert reasons(made)[giant.id] == (None, "3 cpu slots, but this machine has 2")
+    assert reasons(made)[gpu.id] == (None, "1 cuda slots, but this machine has 0")
 
 
 def test_a_long_queue_is_read_only_as_far_as_it_matters():
@@ -113,7 +122,7 @@ def test_a_long_queue_is_read_only_as_far_as_it_matters():
     made = plan(queue(), cpu_machine(2))
     assert len(made.starts) == 2
     assert read <= SHOWN_POSITIONS + 4
-    assert [place for place, _ in made.queue_positions.values()] == list(range(1, SHOWN_POSITIONS + 1))
+    assert [place for place, *_ in made.queue_positions.values()] == list(range(1, SHOWN_POSITIONS + 1))
 
 
 @given(
@@ -157,7 +166,7 @@ def test_a_job_that_follows_another_starts_when_that_one_is_over_however_it_ende
     over = fate in {None, JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED}
     assert (job.id in dict(started(made))) is over
     assert other.id in dict(started(made))
-    assert over or "one job at a time" in made.queue_positions[job.id][1]
+    assert over or "one job at a time" in reasons(made)[job.id][1]
 
 
 NVLINK_PAIRS = {(0, 1): "nvlink", (2, 3): "nvlink", (0, 2): "sys", (0, 3): "sys", (1, 2): "sys", (1, 3): "sys"}
@@ -170,16 +179,16 @@ def test_named_slots_are_the_only_ones_that_a_job_gets_and_are_reserved_for_it()
     other, blocked = a_job(device="cuda"), a_job(device="cuda:3")
     made = plan([named, other, blocked], machine, taken=["cuda:2"])
     assert started(made) == [(other.id, ["cuda:0"])], "cuda:3 is kept for the first job"
-    assert made.queue_positions == {
+    assert reasons(made) == {
         named.id: (1, "2 of cuda:2 and cuda:3, 1 free"),
-        blocked.id: (2, "1 of cuda:3, 0 free"),
+        blocked.id: (2, f"1 of cuda:3, 1 free: job #{named.number}, which needs 2 slots, is before it"),
     }
 
 
 def test_slots_that_no_longer_exist_are_named():
     job, other = a_job(device="cuda:0,cuda:7"), a_job(device="cuda")
     made = plan([job, other], gpu_machine(1))
-    assert made.queue_positions[job.id][1] == "cuda:7, which this machine does not have or no longer offers to jobs"
+    assert reasons(made)[job.id][1] == "cuda:7, which this machine does not have or no longer offers to jobs"
     assert started(made) == [(other.id, ["cuda:0"])]
 
 
@@ -201,4 +210,4 @@ def test_links_are_required_or_avoided_and_a_job_waits_for_such_a_pair():
     taken = ["cuda:1", "cuda:2"]
     assert started(plan([apart], machine, taken)) == [(apart.id, ["cuda:0", "cuda:3"])]
     made = plan([linked], machine, taken)
-    assert made.queue_positions[linked.id] == (1, "2 cuda slots, each pair linked, 2 free")
+    assert reasons(made)[linked.id] == (1, "2 cuda slots, each pair linked, 2 free")

@@ -28,6 +28,7 @@ from rekindle_service.api.routes import (
     machine,
     metrics,
     monitoring,
+    queue,
     ranks,
     recipes,
     snapshots,
@@ -36,6 +37,7 @@ from rekindle_service.api.routes.pages import install_pages
 
 _MODULES = (
     jobs,
+    queue,
     attempts,
     ranks,
     logs,

@@ -15,6 +15,8 @@ from rekindle_service.api.event_stream.single_flight import SingleFlightCache
 from rekindle_service.api.permissions import IdentityDep, require_access
 from rekindle_service.api.problem_details import ProblemError
 from rekindle_service.config.home import Home, is_job_id
+from rekindle_service.jobs.device_states import DeviceStates
+from rekindle_service.jobs.quotas import Quotas
 from rekindle_service.jobs.scheduler_health import SchedulerHealth
 from rekindle_service.jobs.submitter import Submitter
 from rekindle_service.machine.devices import Machine
@@ -43,6 +45,7 @@ class AppState:
     home: Home
     store: Store
     machine: Machine
+    devices: DeviceStates
     monitor: MachineMonitor
     retention: Retention
     submitter: Submitter
@@ -55,6 +58,8 @@ class AppState:
     scheduler_health: Callable[[], SchedulerHealth]
     public_host: str | None = None  # of the reverse proxy
     isolation: str = ""  # one sentence: from what jobs are kept apart
+    quotas: Quotas = field(default_factory=Quotas)
+    fair_share_days: float = 7.0
     polls: SingleFlightCache = field(default_factory=SingleFlightCache)
     listeners: Listeners = field(default_factory=Listeners)
 

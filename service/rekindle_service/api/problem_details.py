@@ -17,7 +17,7 @@ from starlette.responses import Response
 from rekindle_service.api.middleware.responses import SECURITY_HEADERS
 from rekindle_service.api.validation_errors import field_errors, truncate
 from rekindle_service.jobs.submission import BusyError, FieldError, SubmissionError
-from rekindle_service.store import StorageError
+from rekindle_service.store import QueueFullError, StorageError
 
 _log = structlog.get_logger(__name__)
 
@@ -73,7 +73,7 @@ RESPONSES: dict[int | str, dict[str, Any]] = {
         413: "The body exceeds 10 MB",
         416: "The offset or range starts after the end of the log",
         422: "A field is invalid; `errors` lists the invalid fields",
-        429: "You send more requests than `request_rate` allows; `Retry-After` says how long to wait",
+        429: "You send more requests than `request_rate` allows, or the queue is full: see `Retry-After`",
         503: "The server is busy or its database is unavailable: retry after the seconds of `Retry-After`",
         507: "The disk is full",
     }.items()
@@ -87,6 +87,7 @@ def install_problem_handlers(app: FastAPI) -> None:
         RequestValidationError,
         SubmissionError,
         BusyError,
+        QueueFullError,
         StorageError,
         HTTPException,
         Exception,
@@ -111,6 +112,8 @@ def _problem_of(request: Request, error: Exception) -> ProblemError:
             return ProblemError(422, "invalid-request", str(error), errors=error.errors)
         case BusyError():
             return ProblemError(503, "busy", f"{error}: try again", headers={"Retry-After": "10"})
+        case QueueFullError():
+            return ProblemError(429, "queue-full", str(error), headers={"Retry-After": "60"})
         case StorageError():
             status, slug = (507, "disk-full") if error.full else (503, "storage-unavailable")
             return ProblemError(status, slug, str(error), headers={"Retry-After": "5"})

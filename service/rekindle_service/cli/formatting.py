@@ -3,7 +3,7 @@
 import json
 import sys
 from collections.abc import Iterable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Annotated, Any, Literal
 
 import typer
@@ -27,6 +27,7 @@ STATE_STYLES = {
 }
 
 _UNLIMITED_WIDTH = 100_000  # columns
+_ESTIMATE_STEP = 300  # seconds
 
 # --- printing
 
@@ -145,6 +146,24 @@ def clock(time: str | None) -> str:
     return f"{when:%H:%M:%S}" if when.date() == today else f"{when:%Y-%m-%d %H:%M:%S}"
 
 
+def start_time(time: str | None) -> str:
+    """An estimate: ``14:05`` within a day, ``Tue 14:05`` within a week, else the date; ``-`` for None.
+
+    It is rounded up to 5 minutes, and to a minute where that is soon, as in what a job waits for.
+    """
+    when = local_time(time)
+    if when is None:
+        return ABSENT
+    left = (when - datetime.now(when.tzinfo)).total_seconds()
+    step = _ESTIMATE_STEP if left > _ESTIMATE_STEP else 60
+    when += timedelta(seconds=-when.timestamp() % step)
+    return f"{when:%H:%M}" if left < 86400 else f"{when:%a %H:%M}" if left < 6 * 86400 else f"{when:%m-%d}"
+
+
+def times(count: int) -> str:
+    return {1: "once", 2: "twice"}.get(count, f"{count} times")
+
+
 def join(parts: Iterable[str], separator: str = "; ") -> str:
     """The parts that are not empty."""
     return separator.join(part for part in parts if part)
@@ -249,7 +268,7 @@ def job_cells(job: Job) -> dict[str, str | Text]:
         "#": str(job["number"]),
         "ID": job["id"],
         "NAME": sanitize_line(job["name"]),
-        "OWNER": sanitize_line(job["owner"] or ABSENT),
+        "OWNER": sanitize_line(job["owner"] or "local"),
         "STATE": state_text(state_name(job)),
         "STEP": step_cell(job),
         "DONE": ABSENT if job["progress"] is None else f"{job['progress']:.0%}",
@@ -301,6 +320,32 @@ def fault(name: str | None, rank: int | None, snapshot: int | None = None) -> st
     return sanitize_line(name) + of_rank + ("" if snapshot is None else f" of step {snapshot}")
 
 
+def waits_for(reason: str | None) -> str:
+    """``waits for 2 cuda slots, 1 free``; a sentence about the owner is whole as it is."""
+    if not reason:
+        return ""
+    reason = sanitize_line(reason)
+    return f"waits: {reason}" if reason.startswith("its owner ") else f"waits for {reason}"
+
+
+def start_estimate(job: Job) -> str:
+    """Where the reason does not have it."""
+    estimate = job.get("estimated_start_at")
+    known = estimate is None or "starts about" in (job["waiting_for"] or "")
+    return "" if known else f"starts about {start_time(estimate)}"
+
+
+def displacement(displaced: dict[str, Any]) -> str:
+    """``preempted: job #12 of higher priority needs its slots``: what is happening to a job that runs."""
+    verb = {"preempt": "being preempted", "resize": "being resized", "device": "leaving a device"}
+    return f"{verb.get(displaced.get('kind', ''), 'being moved')}: {sanitize_line(displaced.get('reason', ''))}"
+
+
+def preempted(job: Job) -> str:
+    count = job.get("preemptions")
+    return f"preempted {times(count)}" if count else ""
+
+
 def status_line(job: Job) -> str:
     """What is happening to the job now, in addition to its state."""
     match job["state"]:
@@ -308,8 +353,9 @@ def status_line(job: Job) -> str:
             return join(["held: `rekindle resume` continues it", sanitize_line(job["notice"] or "")])
         case "queued":
             position = "" if job["queue_position"] is None else f"position {job['queue_position']} in the queue"
-            waits = "" if job["waiting_for"] is None else f"waits for {sanitize_line(job['waiting_for'])}"
-            return join([position, waits])
+            return join([position, waits_for(job["waiting_for"]), start_estimate(job), preempted(job)])
+        case "starting" | "running" | "recovering" if (displaced := job.get("displaced")) is not None:
+            return displacement(displaced)
         case "starting" | "running" if job["waiting_for"] is not None:
             return sanitize_line(job["waiting_for"])
         case "recovering":

@@ -19,11 +19,13 @@ from rekindle_service.cli.commands.change import cancel, delete, drain, resume
 from rekindle_service.cli.commands.chaos import chaos
 from rekindle_service.cli.commands.database import backup, rebuild, restore
 from rekindle_service.cli.commands.demo import demo
+from rekindle_service.cli.commands.devices import devices
 from rekindle_service.cli.commands.doctor import doctor
 from rekindle_service.cli.commands.experiment import experiment
 from rekindle_service.cli.commands.logs import logs
 from rekindle_service.cli.commands.prune import prune
 from rekindle_service.cli.commands.ps import ps
+from rekindle_service.cli.commands.queue import queue
 from rekindle_service.cli.commands.serve import serve
 from rekindle_service.cli.commands.show import show
 from rekindle_service.cli.commands.snapshots import snapshots
@@ -41,11 +43,12 @@ _CONTEXT = {"help_option_names": ["-h", "--help"]}
 app = typer.Typer(name="rekindle", no_args_is_help=True, pretty_exceptions_enable=False, context_settings=_CONTEXT)
 
 _PANELS: dict[str, tuple[Callable[..., None], ...]] = {
-    "Jobs": (ps, top, show, logs, wait, cancel, drain, resume, delete, chaos, experiment),
+    "Jobs": (ps, queue, top, show, logs, wait, cancel, drain, resume, delete, chaos, experiment),
     "Server": (serve, demo, doctor, audit, prune, backup, restore, rebuild),
 }
 app.command(context_settings=SUBMIT_CONTEXT, rich_help_panel="Jobs")(submit)
 app.add_typer(snapshots, name="snapshots", rich_help_panel="Jobs")
+app.add_typer(devices, name="devices", rich_help_panel="Server")
 app.add_typer(token, name="token", rich_help_panel="Server")
 for _panel, _commands in _PANELS.items():
     for _command in _commands:

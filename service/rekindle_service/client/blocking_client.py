@@ -93,7 +93,10 @@ class Client:
     resume = _blocking(AsyncClient.resume)
     delete = _blocking(AsyncClient.delete)
     inject = _blocking(AsyncClient.inject)
+    queue = _blocking(AsyncClient.queue)
     devices = _blocking(AsyncClient.devices)
+    disable_device = _blocking(AsyncClient.disable_device)
+    enable_device = _blocking(AsyncClient.enable_device)
     disk_usage = _blocking(AsyncClient.disk_usage)
     prune = _blocking(AsyncClient.prune)
 

@@ -105,6 +105,10 @@ class ApiCalls:
             if cursor is None:
                 return
 
+    async def queue(self, *, owner: str | None = None, limit: int = 50, cursor: str | None = None) -> models.Queue:
+        """One page of the queue, next job first, and what each owner has used."""
+        return await self._get("/queue", owner=owner, limit=limit, cursor=cursor)
+
     async def cancel(self, job_id: str) -> models.Job:
         return await self.request("POST", _job(job_id, "cancel"))
 
@@ -125,6 +129,14 @@ class ApiCalls:
     async def devices(self) -> models.Devices:
         """Every slot and the job that holds it."""
         return await self._get("/devices")
+
+    async def disable_device(self, name: str, reason: str = "") -> models.Device:
+        """Put a slot aside, as an administrator: no job gets it, and jobs that run on it leave it."""
+        return await self.request("POST", f"/devices/{_segment(name)}/disable", json={"reason": reason})
+
+    async def enable_device(self, name: str) -> models.Device:
+        """Use a slot again that was put aside, as an administrator."""
+        return await self.request("POST", f"/devices/{_segment(name)}/enable")
 
     # --- the disk
 

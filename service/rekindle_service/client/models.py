@@ -13,7 +13,9 @@ __all__ = [
     "Code",
     "Configuration",
     "Device",
+    "DeviceUser",
     "Devices",
+    "Disabled",
     "DiskUsage",
     "Experiment",
     "ExperimentSummary",
@@ -32,10 +34,13 @@ __all__ = [
     "NodeRange",
     "Outcome",
     "OutcomeClass",
+    "OwnerShare",
     "OwnerUsage",
     "PruneFailure",
     "PruneItem",
     "PruneResult",
+    "Queue",
+    "QueuedJob",
     "Rank",
     "RankRange",
     "RankState",
@@ -169,7 +174,8 @@ class Job(TypedDict):
     are guesses from what a script prints that reports no step. `goodput` is null where it is not known.
     `estimated_start_at` is null where how long the jobs before it run is not known. `displaced` says for what a running
     job is being stopped or given other slots: `kind` (preempt, resize or device), `by` (id of the job that gets its
-    slots, or null), `reason` (a sentence) and `at`. `preemptions` counts how often it went back to the queue for that.
+    slots, or null), `reason` (a sentence), `at` and `before` (its slots then). `preemptions` counts how often it went
+    back to the queue for that.
     """
 
     args: list[str]
@@ -433,10 +439,83 @@ class FaultInjection(TypedDict):
     rank: int | None
 
 
+class QueuedJob(TypedDict):
+    """A job in the queue.
+
+    `position`: 1 is next; null beyond the first 200, and where it waits for something other than slots. `slots` is the
+    least that it can start with, `device` their kind or their names. `waiting_for` says in one sentence why it waits,
+    null before the scheduler has seen it. `estimated_start_at` is null where it is not known.
+    """
+
+    position: int | None
+    job: str
+    number: int
+    name: str
+    owner: str
+    priority: int
+    ranks: RankRange
+    slots: float
+    device: str
+    intent: str
+    waiting_for: str | None
+    estimated_start_at: str | None
+    preemptions: int
+    created_at: str | None
+
+
+class OwnerShare(TypedDict):
+    """What one owner has used and holds. `slot_seconds` decay: those of `half_life_days` ago count half.
+
+    `share`: their part of the slot-seconds of all owners, 0 to 1. The less an owner has used, the earlier their jobs
+    start among those of the same priority. `max_slots` and `max_queued` are their limits, null where they have none.
+    """
+
+    owner: str
+    slot_seconds: float
+    share: float
+    slots: float
+    running: int
+    queued: int
+    max_slots: int | None
+    max_queued: int | None
+
+
+class Queue(TypedDict):
+    """Page of the queue, the next job first; jobs that wait for something other than slots come last.
+
+    `owners`: least used first, with everybody who has jobs that run or wait, or has used slots.
+    """
+
+    items: list[QueuedJob]
+    next: str | None
+    owners: list[OwnerShare]
+    queued: int
+    half_life_days: float
+
+
+class Disabled(TypedDict):
+    """A device that was put aside by a person, or by rekindle itself, where `by` is null."""
+
+    reason: str
+    at: str | None
+    by: str | None
+
+
+class DeviceUser(TypedDict):
+    """A process of no job that uses a GPU. What its machine does not show is None, as in a container."""
+
+    pid: int
+    name: str | None
+    user: str | None
+    memory_bytes: int | None
+
+
 class Device(TypedDict):
     """A slot, room for one rank; `job` is the id of the job that holds it, `memory` is in bytes.
 
-    A slot that is `held` without a `job` is held by a job that you may not read.
+    A slot that is `held` without a `job` is held by a job that you may not read. Several jobs may share a GPU: `jobs`
+    are all that you may read, `job` is the first, and `free_share` is what is left for others, 0 to 1. `unusable` says
+    why no job gets the slot now: since it was put aside (`disabled`), or since processes of no job use it (`users`).
     """
 
     name: str
@@ -445,11 +524,18 @@ class Device(TypedDict):
     model: str | None
     memory: int | None
     uuid: str | None
+    bus_id: str | None
+    numa_node: int | None
     title: str
     held: bool
     job: str | None
     job_name: str | None
     job_state: str | None
+    jobs: list[str]
+    free_share: float
+    unusable: str | None
+    disabled: Disabled | None
+    users: list[DeviceUser]
 
 
 class Link(TypedDict):

@@ -66,6 +66,11 @@ class Settings(BaseSettings):
     exclude_devices: str = Field(
         "", description="GPUs that no job gets, by index or UUID and separated by commas, as in `0,3`."
     )
+    affinity: Literal["none", "numa", "slots"] = Field(
+        "numa",
+        description="Cores that ranks run on: `numa`, those near their GPU; `slots`, in addition those of their CPU "
+        "slot, where there are no more slots than cores; `none`, all.",
+    )
     private_jobs: bool = Field(
         False, description="People read their own jobs only. By default everybody reads all jobs and changes their own."
     )

@@ -65,6 +65,7 @@ def placement_errors(placement: Placement, machine: Machine) -> Iterator[FieldEr
         yield FieldError("ranks", "must be at least 1, and min at most max", _ranks(spec))
     elif spec.launch is LaunchMode.PROCESS and spec.max_ranks > 1:
         yield _several_ranks(spec, placement.reason)
+    yield from _share_rules(spec)
     if spec.is_cluster:
         return
     errors = list(_device_rules(spec, machine))
@@ -97,6 +98,14 @@ def _device_rules(spec: JobSpec, machine: Machine) -> Iterator[FieldError]:
         if spec.devices_per_rank > 1:
             hint = f"each rank gets {spec.devices_per_rank} devices"
         yield FieldError("ranks", f"exceeds the {slots}", spec.max_ranks, hint)
+
+
+def _share_rules(spec: JobSpec) -> Iterator[FieldError]:
+    if spec.gpu_share < 1 and spec.is_cluster:
+        yield FieldError("gpu_share", "is not possible on Slurm, which gives GPUs to jobs", spec.gpu_share, "omit it")
+    elif spec.gpu_share < 1 and spec.device_kind != "cuda":
+        rule = f"shares GPUs, but the device of the job is {spec.device}"
+        yield FieldError("gpu_share", rule, spec.gpu_share, "omit it, or give cuda as device")
 
 
 def _link_rules(spec: JobSpec, machine: Machine) -> Iterator[FieldError]:

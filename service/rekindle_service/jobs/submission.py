@@ -27,6 +27,7 @@ class Submission:
 
     spec: JobSpec
     code: Path | None = None  # directory to copy; None: the directory of a script given by its absolute path
+    hold: bool = False  # wait in the queue until the job is resumed
     has_size: bool = True  # False where the request says nothing of ranks and devices per rank
     owner: str | None = None  # who submits it
     readable_by: str | None = None  # it may name jobs and bundles of this owner only; None: of everybody

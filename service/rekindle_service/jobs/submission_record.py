@@ -29,6 +29,7 @@ class SubmissionRecord(JsonRecord):
     experiment_id: str | None = None
     trial: dict[str, Any] = field(default_factory=dict)
     run_after: str | None = None
+    parallel: int | None = None
 
 
 def stored_spec(job: Job) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from rekindle.contract.files import fsync_directory, write_json
 from rekindle.contract.job import JobSpec, TargetKind
 from rekindle.contract.run_dir.paths import RunDir
+from rekindle.contract.states import JobIntent
 from rekindle_service.config.home import Home, is_job_id, new_job_id
 from rekindle_service.jobs.cluster_rules import NO_SLURM, Cluster, NoCluster, cluster_rules
 from rekindle_service.jobs.idempotency import IdempotencyKey, IdempotencyLocks
@@ -22,6 +23,7 @@ from rekindle_service.jobs.packaging.ignore_rules import IGNORE_FILE, CopyOption
 from rekindle_service.jobs.packaging.manifest import take_manifest
 from rekindle_service.jobs.packaging.sources import Checkout, fetch_code, unknown_bundle
 from rekindle_service.jobs.placement import place
+from rekindle_service.jobs.quotas import Quotas, quota_errors
 from rekindle_service.jobs.resources import raise_if_lacking
 from rekindle_service.jobs.secret_values import without_values
 from rekindle_service.jobs.submission import FieldError, Submission, SubmissionError
@@ -69,23 +71,29 @@ class Submitter:
     rights: Rights = field(default_factory=ServerRights)
     cluster: Cluster | NoCluster = NO_SLURM
     sbatch_rule: Callable[[str], str | None] = lambda _: None
+    quotas: Quotas = field(default_factory=Quotas)
 
     def submit(self, submission: Submission, key: IdempotencyKey | None = None) -> Job:
         """The new job, or the one that the key made before, or is making just now.
 
         The run directory is built under another name, the row is inserted, then the directory gets its name, which
         confirms the submission: ``scheduler.recovery`` removes a directory without a row that was never confirmed,
-        and no other. Raises SubmissionError, BusyError and StorageError.
+        and no other. Raises SubmissionError, QueueFullError, BusyError and StorageError.
         """
         with self.in_flight.lock(key):
             if key is not None and (known := self.store.job_by_key(key.value)) is not None:
                 return key.check(known)
+            self.require_room(submission.owner, 1)
             with self.with_code([submission]) as (fetched,):
                 if errors := self.validate(fetched):
                     raise SubmissionError(errors)
                 columns = {} if key is None else {"idempotency_key": key.value, "request_digest": key.request_digest}
                 inserted = self._insert(self.prepare(fetched, **columns))
                 return inserted if key is None else key.check(inserted)
+
+    def require_room(self, owner: str | None, jobs: int) -> None:
+        """Before anything is copied; rows are counted again when they are added. Raises QueueFullError."""
+        self.store.queue.require_room(self.quotas.room(owner), jobs)
 
     @contextmanager
     def with_code(self, submissions: Sequence[Submission]) -> Iterator[list[Submission]]:
@@ -126,6 +134,7 @@ class Submitter:
         errors += self._foreign_code(submission)
         if submission.spec.is_cluster:
             return errors + self._cluster_errors(submission)
+        errors += quota_errors(place(submission, self.machine).spec, submission.owner, self.quotas)
         python_error = self.check_python(submission.spec.python)
         return errors if python_error is None else [*errors, python_error]
 
@@ -164,6 +173,7 @@ class Submitter:
             number=number,
             created_at=time.time(),
             owner=submission.owner,
+            intent=JobIntent.HOLD if submission.hold else JobIntent.RUN,
             **columns,
         )
         try:
@@ -248,7 +258,8 @@ class Submitter:
     def _insert(self, job: Job) -> Job:
         """The row of ``job``, or that of another request with the same key that was faster."""
         try:
-            inserted = self.store.add_job(job, job.idempotency_key, numbered=True)
+            room = self.quotas.room(job.owner)
+            inserted = self.store.add_job(job, job.idempotency_key, numbered=True, room=room)
         except UnknownCommitError:
             raise  # the row may be there, and then it needs its directory
         except BaseException:

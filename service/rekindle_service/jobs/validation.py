@@ -34,12 +34,17 @@ def validate(submission: Submission, machine: Machine, job_exists: Callable[[str
         *_placeholder_rules(submission),
         *_pattern_rules(submission),
         *placement_errors(place(submission, machine), machine),
-        *(
-            FieldError("after", "must name jobs that exist", job_id, "list them with: rekindle ps")
-            for job_id in submission.spec.after
-            if not job_exists(job_id)
-        ),
+        *_dependency_rules(submission, job_exists),
     ]
+
+
+def _dependency_rules(submission: Submission, job_exists: Callable[[str], bool]) -> Iterator[FieldError]:
+    """They name jobs that were submitted before, so that no two wait for each other."""
+    spec = submission.spec
+    for name, job_ids in (("after", spec.after), ("after_any", spec.after_any)):
+        for job_id in job_ids:
+            if not job_exists(job_id):
+                yield FieldError(name, "must name jobs that exist", job_id, "list them with: rekindle ps")
 
 
 def _target_rules(submission: Submission) -> Iterator[FieldError]:

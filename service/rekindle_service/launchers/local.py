@@ -11,7 +11,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from rekindle.contract.environment import RUN_DIR, clean_environment
+from rekindle.contract.cores import Affinity
+from rekindle.contract.environment import AFFINITY, RUN_DIR, clean_environment
 from rekindle.contract.files import fsync_directory
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.contract.safe_open import open_append
@@ -34,6 +35,7 @@ class KeeperLauncher:
     machine: Machine
     worker_path: Path
     isolation: Isolation = field(default_factory=Isolation)
+    affinity: Affinity = Affinity.NONE
     spares: SpareKeepers | None = None
     _forked: dict[str, tuple[int, int]] = field(default_factory=dict)  # by job: run and end of journal when it was
 
@@ -54,6 +56,7 @@ class KeeperLauncher:
         inherited = self.isolation.inherited(clean_environment(os.environ), user)
         environment = keeper_environment(job, self.worker_path, self.machine.slots, inherited, stored_values(run_dir))
         environment |= self.isolation.tmp_environment(run_dir, environment)
+        environment[AFFINITY] = f"{self.affinity} {self.machine.count('cpu')}"
         environment[RUN_DIR] = str(run_dir.root)  # by which a later keeper finds what this one leaves
         command, own, plan = self.isolation.launch(
             [job.spec.python, *KEEPER, str(run_dir.root)], environment, run_dir, user

@@ -1,6 +1,7 @@
 """The slots of this machine: one CUDA device each, and as many CPU slots as the settings say."""
 
 import itertools
+import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from typing import Any
 import pynvml
 import structlog
 
+from rekindle.contract.cores import numa_node
 from rekindle.contract.job import LinkRule
 
 _log = structlog.get_logger(__name__)
@@ -17,6 +19,7 @@ TOPOLOGY_LEVELS = ("nvlink", "pix", "pxb", "phb", "node", "sys")
 """Kinds of link between two GPUs, best first, by the names that ``nvidia-smi topo`` uses."""
 
 _LINKED = "nvlink"
+_MAX_GROUPS = 2000  # that are compared with each other
 _LEVELS = {0: "pix", 10: "pix", 20: "pxb", 30: "phb", 40: "node", 50: "sys"}
 
 
@@ -30,6 +33,8 @@ class Slot:
     model: str | None = None
     memory: int | None = None  # bytes
     uuid: str | None = None  # of a GPU; its index can change with a reboot, this cannot
+    bus_id: str | None = None  # of a GPU, on the PCI bus, as in /sys/bus/pci/devices
+    numa_node: int | None = None  # of a GPU; None where the machine has only one, or does not say
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,38 +95,62 @@ def choose_slots(
 ) -> list[Slot] | None:
     """``count`` of the ``free`` slots in the order of their indices: those that reach each other best.
 
-    Greedy from every possible first slot: exact for the regular topologies of real machines, and never slow. None where
-    there are too few, or none of the kind that ``rule`` demands.
+    Of equally good groups, the one that leaves the best linked slots for the next job. None where there are too few, or
+    none of the kind that ``rule`` demands.
     """
     kinds = {frozenset((link.first, link.second)): link.kind for link in links}
     if len(free) < count:
         return None
-
-    def cost(one: Slot, other: Slot) -> int:
-        kind = kinds.get(frozenset((one.name, other.name)))
-        if rule is LinkRule.AVOIDED:
-            return int(kind == _LINKED)
-        return len(TOPOLOGY_LEVELS) if kind is None else TOPOLOGY_LEVELS.index(kind)
-
-    def total(slot: Slot, others: Iterable[Slot]) -> int:
-        return sum(cost(slot, other) for other in others)
-
-    def grow(first: Slot) -> list[Slot]:
-        group = [first]
-        while len(group) < count:
-            rest = [slot for slot in free if slot not in group]
-            group.append(min(rest, key=lambda slot: (total(slot, group), slot.index)))
-        return group
-
     ordered = sorted(free, key=lambda slot: slot.index)
-    if not kinds or count == len(free):
-        best = ordered[:count]
-    else:
-        best = min((grow(first) for first in ordered), key=lambda group: sum(total(slot, group) for slot in group))
+    best = ordered[:count] if not kinds or count == len(free) else _best_group(ordered, count, kinds, rule)
     linked = [kinds.get(frozenset((one.name, other.name))) == _LINKED for one, other in itertools.combinations(best, 2)]
     if (rule is LinkRule.REQUIRED and not all(linked)) or (rule is LinkRule.AVOIDED and any(linked)):
         return None
-    return sorted(best, key=lambda slot: slot.index)
+    return best
+
+
+def _best_group(slots: list[Slot], count: int, kinds: Mapping[frozenset[str], str], rule: LinkRule) -> list[Slot]:
+    """In the order of ``slots``. Exact for up to 16 GPUs as a rule; beyond that greedy from every first slot.
+
+    First counts how well the group is linked, then the slots that are left, then in how few NUMA nodes each is.
+    """
+    own = [[_distance(one, other, kinds, rule) for other in slots] for one in slots]
+    rest = [[_distance(one, other, kinds, LinkRule.PREFERRED) for other in slots] for one in slots]
+    every = range(len(slots))
+
+    def total(group: Iterable[int]) -> int:
+        return sum(own[one][other] for one, other in itertools.combinations(group, 2))
+
+    def split(group: Iterable[int]) -> int:
+        """Pairs at different NUMA nodes."""
+        pairs = itertools.combinations(group, 2)
+        return sum(slots[one].numa_node != slots[other].numa_node for one, other in pairs)
+
+    def left(group: Iterable[int]) -> tuple[list[int], int, int]:
+        """The links that stay free, best first: more good ones are better, whatever the others are."""
+        others = [slot for slot in every if slot not in group]
+        links = sorted(rest[one][other] for one, other in itertools.combinations(others, 2))
+        return links, split(group), split(others)
+
+    def grow(first: int) -> tuple[int, ...]:
+        group = [first]
+        while len(group) < count:
+            others = (slot for slot in every if slot not in group)
+            group.append(min(others, key=lambda slot: (sum(own[slot][each] for each in group), slot)))
+        return tuple(sorted(group))
+
+    is_small = math.comb(len(slots), count) <= _MAX_GROUPS
+    groups = list(itertools.combinations(every, count)) if is_small else [grow(first) for first in every]
+    least = min(map(total, groups))
+    return [slots[index] for index in min((group for group in groups if total(group) == least), key=left)]
+
+
+def _distance(one: Slot, other: Slot, kinds: Mapping[frozenset[str], str], rule: LinkRule) -> int:
+    """How badly two slots reach each other."""
+    kind = kinds.get(frozenset((one.name, other.name)))
+    if rule is LinkRule.AVOIDED:
+        return int(kind == _LINKED)
+    return len(TOPOLOGY_LEVELS) if kind is None else TOPOLOGY_LEVELS.index(kind)
 
 
 def cuda_visible_devices(slots: Iterable[Slot], names: Iterable[str]) -> str:
@@ -148,6 +177,7 @@ def _find_gpus() -> tuple[list[Slot], list[Link]]:
 
 
 def _describe(index: int, handle: Any) -> Slot:
+    bus_id = _bus_id(handle)
     return Slot(
         name=f"cuda:{index}",
         device="cuda",
@@ -155,7 +185,18 @@ def _describe(index: int, handle: Any) -> Slot:
         model=pynvml.nvmlDeviceGetName(handle),
         memory=int(pynvml.nvmlDeviceGetMemoryInfo(handle).total),
         uuid=pynvml.nvmlDeviceGetUUID(handle),
+        bus_id=bus_id,
+        numa_node=None if bus_id is None else numa_node(bus_id),
     )
+
+
+def _bus_id(handle: Any) -> str | None:
+    """As the kernel writes it: with a domain of four digits, in lower case."""
+    try:
+        domain, _, rest = str(pynvml.nvmlDeviceGetPciInfo(handle).busId).lower().partition(":")
+    except pynvml.NVMLError:
+        return None
+    return f"{domain[-4:]}:{rest}"
 
 
 def _link(first: Any, second: Any) -> str:

@@ -119,7 +119,7 @@ class Pruner:
     def _needed_tombstones(self) -> set[str]:
         """Of deleted jobs that have a directory still, or that a queued job waits for."""
         directories = {path.name.removeprefix(DELETED) for path in self._home.runs.iterdir()}
-        return directories | {job_id for job in self._store.queue() for job_id in job.spec.after}
+        return directories | set(self._store.queue.awaited())
 
     # --- removing
 

@@ -1,24 +1,34 @@
 """Who gets which slots now. Pure: rows in, a plan out."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from rekindle.contract.job import JobSpec, LinkRule
-from rekindle.contract.states import TERMINAL, JobIntent, JobState
+from rekindle.contract.job import JobSpec
+from rekindle.contract.states import JobState
 from rekindle_service.jobs.placement import usable_slots
-from rekindle_service.machine.devices import Link, Machine, Slot, choose_slots
+from rekindle_service.jobs.quotas import Quotas, owner_of
+from rekindle_service.machine.devices import Machine, Slot, choose_slots
+from rekindle_service.machine.shares import free_shares, fullest_first, slots_with_room
+from rekindle_service.scheduler import reasons
+from rekindle_service.scheduler.backfill import UNKNOWN, Holder, Reservation, Timeline, reserve
+from rekindle_service.scheduler.durations import DISPLACED_SECONDS
+from rekindle_service.scheduler.usage import slots_by_owner
 from rekindle_service.store.tables import Job
 
 SHOWN_POSITIONS = 200
 """Queue positions that are shown; with more of them, every start would rewrite all rows."""
 
-NO_CLUSTER = "Slurm, whose commands this server does not find: install them (slurm-client) or cancel the job"
+EXAMINED_JOBS = 1000
+"""Waiting jobs of each kind of device that may start before their turn; those after them wait for it."""
 
-_LINK_NAMES = {
-    LinkRule.PREFERRED: "",
-    LinkRule.REQUIRED: ", each pair linked",
-    LinkRule.AVOIDED: ", no pair linked",
-}
+
+class Place(NamedTuple):
+    """What a queued job shows. ``starts_in``: seconds, None where nobody knows."""
+
+    position: int | None
+    waiting_for: str | None
+    starts_in: float | None = None
 
 
 @dataclass(slots=True)
@@ -26,119 +36,237 @@ class Allocation:
     """What to start, in this order, and what everybody else waits for."""
 
     starts: list[tuple[Job, list[str]]] = field(default_factory=list)  # slot names
-    # job id → (position, waiting for)
-    queue_positions: dict[str, tuple[int | None, str | None]] = field(default_factory=dict)
+    queue_positions: dict[str, Place] = field(default_factory=dict)  # by job id
+    # jobs that wait for slots and could start if as many more were free, next first; see ``preemption``
+    waiting_head: list[tuple[Job, int]] = field(default_factory=list)
+    reservations: list[Reservation] = field(default_factory=list)
 
 
-def allocate(
-    queue: Iterable[Job],
-    machine: Machine,
-    taken: Iterable[str],
-    job_state: Callable[[str], JobState | None],
-    lack_of_space: str | None = None,
-    own_lack_of_space: Callable[[Job], str | None] = lambda _: None,
-    *,
-    has_cluster: bool = False,
-) -> Allocation:
-    """Give free slots to the queue, strictly in its order within each kind of device.
+def _nothing(_: Job) -> None:
+    return None
 
-    A job that does not fit yet blocks every later job for its kind of device, so small jobs never starve a big one; one
-    that names its slots blocks those slots alone.
-    Skipped: held jobs, jobs that wait for another job (``job_state`` gives its state, None for an unknown one), and
-    jobs that this machine can never run. An elastic job gets as many of its ranks as there are free slots. ``queue``
-    is in the order of the queue and is read only as far as anything can still be decided. With ``lack_of_space`` on the
-    disk nothing starts; with ``own_lack_of_space`` that job does not. A job for Slurm takes no slot here.
+
+def _no_state(_: str) -> None:
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """What an allocation depends on, apart from the queue.
+
+    ``job_state`` gives the state of a job, None for an unknown one. Of a job in seconds, None where nobody knows:
+    ``remaining`` is when a running one leaves its slots, ``longest`` within what a queued one ends, ``expected`` how
+    long it will probably run. With ``lack_of_space`` on the disk nothing starts; with ``own_lack_of_space`` that job
+    does not. ``unusable`` has the reasons by slot name. ``kinds`` are those that the queue wants, if that is known.
     """
-    plan = Allocation()
-    free = _free_slots(machine, set(taken))
-    blocked: set[str] = set()
-    position = 0
+
+    machine: Machine
+    holding: Sequence[Job] = ()
+    job_state: Callable[[str], JobState | None] = _no_state
+    remaining: Callable[[Job], float | None] = _nothing
+    longest: Callable[[Job], float | None] = _nothing
+    expected: Callable[[Job], float | None] = _nothing
+    quotas: Quotas = field(default_factory=Quotas)
+    unusable: Mapping[str, str] = field(default_factory=dict)
+    lack_of_space: str | None = None
+    own_lack_of_space: Callable[[Job], str | None] = _nothing
+    has_cluster: bool = False
+    kinds: Container[str] | None = None
+    clock: Callable[[float], str] = reasons.clock_time
+
+
+def allocate(queue: Iterable[Job], situation: Situation) -> Allocation:
+    """Give free slots to the queue, in its order; see ``backfill`` for who may start before their turn.
+
+    Skipped: held jobs, jobs that wait for another job, jobs whose owner or experiment has reached a limit, and jobs
+    that this machine can never run. An elastic job gets as many of its ranks as there are free slots. ``queue`` is read
+    only as far as anything can still be decided. A job for Slurm takes no slot here.
+    """
+    round_ = _Round(situation)
     for job in queue:
-        if len(blocked) == len(free) and position >= SHOWN_POSITIONS and not has_cluster:
+        if round_.is_decided():
             break
-        obstacle = _blocking_reason(job, machine, job_state)
-        if obstacle is None and job.spec.is_cluster:
-            obstacle = _cluster_obstacle(has_cluster, lack_of_space)
-        if obstacle is None and (lack := own_lack_of_space(job)) is not None:
-            obstacle = f"disk space: {lack}"
+        round_.consider(job)
+    return round_.plan
+
+
+class _Round:
+    """One allocation while it is made."""
+
+    def __init__(self, situation: Situation) -> None:
+        self.plan = Allocation()
+        self._in = situation
+        machine, holding = situation.machine, situation.holding
+        held = [(job.devices, job.spec.gpu_share) for job in holding]
+        self._free = free_shares(machine, held, situation.unusable)
+        self._slots = [slot for slot in machine.slots if slot.name not in situation.unusable]
+        self._kinds = {slot.device for slot in machine.slots}
+        self._holders = [each for job in holding for each in _holders(job, situation.remaining(job))]
+        self._timeline = Timeline(self._slots, self._holders)
+        self._held = slots_by_owner(holding)
+        self._active: dict[str, int] = {}  # jobs of each experiment that hold slots
+        for job in holding:
+            self._count_active(job)
+        self._waiting: dict[str, int] = {}  # jobs that wait for slots, by kind
+        self._turns: dict[str, float] = {}  # seconds until the last of them starts, by kind
+        self._position = 0
+        self._limited = 0  # jobs that wait because of a limit
+
+    def is_decided(self) -> bool:
+        """Whether nothing that follows in the queue can start, or is shown."""
+        if self._position < SHOWN_POSITIONS or self._in.has_cluster:
+            return False
+        wanted = self._kinds if self._in.kinds is None else {kind for kind in self._kinds if kind in self._in.kinds}
+        return all(self._is_closed(kind) for kind in wanted)
+
+    def _is_closed(self, kind: str) -> bool:
+        if self._waiting.get(kind, 0) >= EXAMINED_JOBS:
+            return True
+        return not any(self._free[slot.name] for slot in self._slots if slot.device == kind)
+
+    def consider(self, job: Job) -> None:
+        """Start the job, or say why it waits."""
+        obstacle = reasons.obstacle(job, self._in.machine, self._in.unusable, self._in.job_state)
+        if obstacle is None and (limit := self._limit(job)) is not None:
+            self._limited += 1
+            obstacle = limit if self._limited <= SHOWN_POSITIONS else ""
         if obstacle is not None:
-            plan.queue_positions[job.id] = (None, obstacle)
-            continue
-        if job.spec.is_cluster:
-            plan.starts.append((job, []))
-            continue
-        kind = job.spec.device_kind
-        slots = usable_slots(job.spec, free[kind])
-        chosen = None if lack_of_space is not None or kind in blocked else _choose(job.spec, slots, machine.links)
-        if chosen is not None:
-            free[kind] = [slot for slot in free[kind] if slot not in chosen]
-            plan.starts.append((job, [slot.name for slot in chosen]))
-            continue
-        if job.spec.device_names:
-            free[kind] = [slot for slot in free[kind] if slot not in slots]
+            self.plan.queue_positions[job.id] = Place(None, obstacle or None)
+        elif job.spec.is_cluster:
+            self._hand_over(job)
+        elif self._position < SHOWN_POSITIONS or not self._is_closed(job.spec.device_kind):
+            self._place(job)
+
+    def _limit(self, job: Job) -> str | None:
+        """Which limit of its experiment or its owner the job would exceed."""
+        if job.parallel is not None and self._active.get(job.experiment_id or "", 0) >= job.parallel:
+            return reasons.parallel_limit(job.parallel)
+        owner = owner_of(job)
+        limit = self._in.quotas.of(owner).slots
+        if limit is None or job.spec.is_cluster:
+            return None
+        held, needed = self._held.get(owner, 0.0), job.spec.min_devices * job.spec.gpu_share
+        return reasons.quota(owner, held, limit, needed) if held + needed > limit else None
+
+    def _hand_over(self, job: Job) -> None:
+        """To Slurm, which has slots of its own."""
+        obstacle = reasons.cluster(self._in.has_cluster, self._in.lack_of_space) or self._own_lack(job)
+        if obstacle is None:
+            self._start(job, [])
         else:
-            blocked.add(kind)
-        position += 1
-        if position <= SHOWN_POSITIONS:
-            lack = f"disk space: {lack_of_space}" if lack_of_space else f"{_requested(job.spec)}, {len(slots)} free"
-            plan.queue_positions[job.id] = (position, lack)
-    return plan
+            self.plan.queue_positions[job.id] = Place(None, obstacle)
 
+    def _place(self, job: Job) -> None:
+        slots = usable_slots(job.spec, self._slots)
+        room = slots_with_room(slots, self._free, job.spec.gpu_share)
+        permitted = self._permitted(job, room)
+        chosen = None if self._in.lack_of_space is not None else self._choose(job, permitted)
+        if chosen is None:
+            self._wait(job, slots, room)
+        elif (lack := self._own_lack(job)) is not None:
+            self.plan.queue_positions[job.id] = Place(None, lack)
+        else:
+            self._start(job, [slot.name for slot in chosen])
 
-def _cluster_obstacle(has_cluster: bool, lack_of_space: str | None) -> str | None:
-    """Why no job can be handed to Slurm now."""
-    if not has_cluster:
-        return NO_CLUSTER
-    return None if lack_of_space is None else f"disk space: {lack_of_space}"
+    def _permitted(self, job: Job, room: Sequence[Slot]) -> list[Slot]:
+        """Slots that no reservation keeps from it."""
+        if not self.plan.reservations:
+            return list(room)
+        seconds = self._in.longest(job)
+        return [slot for slot in room if all(each.permits(slot.name, seconds) for each in self.plan.reservations)]
 
+    def _own_lack(self, job: Job) -> str | None:
+        lack = self._in.own_lack_of_space(job)
+        return None if lack is None else f"disk space: {lack}"
 
-def _choose(spec: JobSpec, slots: Sequence[Slot], links: Sequence[Link]) -> list[Slot] | None:
-    """As many devices as the job can use now; None where it cannot start."""
-    each = spec.devices_per_rank
-    for ranks in range(min(len(slots) // each, spec.max_ranks), spec.min_ranks - 1, -1):
-        if (chosen := choose_slots(slots, ranks * each, links, spec.links)) is not None:
-            return chosen
-    return None
-
-
-def _requested(spec: JobSpec) -> str:
-    """``2 cuda slots``, ``1 of cuda:5 and cuda:6``."""
-    if spec.device_names:
-        requested = f"{spec.min_devices} of {' and '.join(spec.device_names)}"
-    else:
-        requested = f"{spec.min_devices} {spec.device_kind} {'slot' if spec.min_devices == 1 else 'slots'}"
-    return f"{requested}{_LINK_NAMES[spec.links]}"
-
-
-def _free_slots(machine: Machine, taken: set[str]) -> dict[str, list[Slot]]:
-    """By kind of device; a kind that the machine does not have is not in it."""
-    free: dict[str, list[Slot]] = {slot.device: [] for slot in machine.slots}
-    for slot in machine.slots:
-        if slot.name not in taken:
-            free[slot.device].append(slot)
-    return free
-
-
-def _blocking_reason(job: Job, machine: Machine, job_state: Callable[[str], JobState | None]) -> str | None:
-    """Why the job could not start even on an idle machine, or None."""
-    if job.intent is not JobIntent.RUN:
-        return "held: it starts when it is resumed"
-    for other in job.spec.after:
-        state = job_state(other)
-        if state is None:
-            return f"job {other}, which does not exist: cancel this job and submit it again without it"
-        if state in TERMINAL - {JobState.SUCCEEDED}:
-            return f"job {other}, which has {state}: resume that one, or cancel this one"
-        if state is not JobState.SUCCEEDED:
-            return f"job {other} to succeed"
-    if job.run_after is not None and job_state(job.run_after) not in {None, *TERMINAL}:
-        return f"job {job.run_after} to end: their experiment runs one job at a time"
-    spec = job.spec
-    if spec.is_cluster:
+    def _choose(self, job: Job, slots: Sequence[Slot]) -> list[Slot] | None:
+        """As many devices as the job can use now; None where it cannot start."""
+        spec, each = job.spec, job.spec.devices_per_rank
+        for ranks in range(self._most_ranks(job, len(slots)), spec.min_ranks - 1, -1):
+            if spec.gpu_share < 1:
+                return fullest_first(slots, self._free)[: ranks * each]
+            if (chosen := choose_slots(slots, ranks * each, self._in.machine.links, spec.links)) is not None:
+                return chosen
         return None
-    if missing := set(spec.device_names) - {slot.name for slot in machine.slots}:
-        return f"{', '.join(sorted(missing))}, which this machine does not have or no longer offers to jobs"
-    total = machine.count(spec.device_kind)
-    if spec.min_devices > total:
-        return f"{spec.min_devices} {spec.device_kind} slots, but this machine has {total}"
-    return None
+
+    def _most_ranks(self, job: Job, slots: int) -> int:
+        """As far as the owner's quota goes."""
+        spec, limit = job.spec, self._in.quotas.of(owner_of(job)).slots
+        if limit is not None:
+            slots = min(slots, int((limit - self._held.get(owner_of(job), 0.0)) / spec.gpu_share))
+        return min(slots // spec.devices_per_rank, spec.max_ranks)
+
+    def _start(self, job: Job, names: list[str]) -> None:
+        self.plan.starts.append((job, names))
+        share = job.spec.gpu_share
+        for name in names:
+            self._free[name] = max(0.0, self._free[name] - share)
+        self._held[owner_of(job)] = self._held.get(owner_of(job), 0.0) + len(names) * share
+        self._count_active(job)
+        if names:
+            holder = Holder(job, names, share, _or_unknown(self._in.expected(job)))
+            self._holders.append(holder)
+            self._timeline.hold(holder)
+
+    def _wait(self, job: Job, slots: Sequence[Slot], room: Sequence[Slot]) -> None:
+        kind, first = job.spec.device_kind, None
+        self._waiting[kind] = self._waiting.get(kind, 0) + 1
+        if self._in.lack_of_space is None:
+            self.plan.waiting_head.append((job, max(0, job.spec.min_devices - len(room))))
+            first = self._reserve(job, slots)
+        self._position += 1
+        if self._position > SHOWN_POSITIONS:
+            return
+        starts_in = self._estimate(job, slots, first)
+        self.plan.queue_positions[job.id] = Place(
+            self._position, self._reason(job, room, first), None if starts_in == UNKNOWN else starts_in
+        )
+
+    def _reserve(self, job: Job, slots: Sequence[Slot]) -> Reservation | None:
+        """The job's reservation, if it is the first of its kind, or the first that wants some of the named slots."""
+        taken: set[str] = set().union(*(each.slots for each in self.plan.reservations))
+        others = [slot for slot in slots if slot.name not in taken]
+        if not others or any(_same_line(job.spec, each.job.spec) for each in self.plan.reservations):
+            return None
+        made = reserve(job, others, self._free, self._holders, self._in.machine.links)
+        self.plan.reservations.append(made)
+        return made
+
+    def _estimate(self, job: Job, slots: Sequence[Slot], first: Reservation | None) -> float:
+        kind = job.spec.device_kind
+        turn = max(self._turns.get(kind, 0.0), 0.0 if first is None else first.at)
+        self._turns[kind] = self._timeline.add(job, slots, self._in.expected, turn)
+        return UNKNOWN if self._in.lack_of_space is not None else self._turns[kind]
+
+    def _reason(self, job: Job, room: Sequence[Slot], first: Reservation | None) -> str:
+        if self._in.lack_of_space is not None:
+            return f"disk space: {self._in.lack_of_space}"
+        lack = reasons.lack(job.spec, len(room))
+        if first is not None:
+            return lack + reasons.reservation(first, self._in.clock)
+        kind = job.spec.device_kind
+        before = next(each for each in self.plan.reservations if each.job.spec.device_kind == kind)
+        return lack + reasons.reserved(before, fits=len(room) >= job.spec.min_devices)
+
+    def _count_active(self, job: Job) -> None:
+        if job.experiment_id is not None:
+            self._active[job.experiment_id] = self._active.get(job.experiment_id, 0) + 1
+
+
+def _holders(job: Job, seconds: float | None) -> list[Holder]:
+    """One that gets other slots leaves those that it is to give up soon."""
+    kept = job.devices if job.wanted_devices is None else [each for each in job.devices if each in job.wanted_devices]
+    left, share = [name for name in job.devices if name not in kept], job.spec.gpu_share
+    made = [Holder(job, kept, share, _or_unknown(seconds)), Holder(job, left, share, DISPLACED_SECONDS)]
+    return [holder for holder in made if holder.slots]
+
+
+def _or_unknown(seconds: float | None) -> float:
+    return UNKNOWN if seconds is None else seconds
+
+
+def _same_line(spec: JobSpec, other: JobSpec) -> bool:
+    """Whether a job waits in the same line as one that has a reservation: any slot of the kind, or the same named."""
+    if spec.device_kind != other.device_kind:
+        return False
+    return not other.device_names or set(spec.device_names) == set(other.device_names)

@@ -1,12 +1,15 @@
 """``intent.json``: what the server requests of the keeper of a job now."""
 
 import time
+from collections.abc import Sequence
 
 from rekindle.contract.files import read_json, write_json
 from rekindle.contract.job import RunIntent
 from rekindle.contract.run_dir.control import ControlMessage, MessageType, notify
 from rekindle.contract.states import JobIntent
 from rekindle_service.config.home import Home
+from rekindle_service.machine.devices import Slot, cuda_visible_devices
+from rekindle_service.store.mutations import is_stopping
 from rekindle_service.store.tables import Job
 
 _LEAVING_SECONDS = 10.0  # that the keeper of an earlier run may take to end
@@ -15,8 +18,15 @@ _LEAVING_SECONDS = 10.0  # that the keeper of an earlier run may take to end
 class IntentWriter:
     """One thread at a time may call it for one job."""
 
-    def __init__(self, home: Home, healthy_seconds: float, log_bytes: int | None, host_timeout: float) -> None:
-        self._home = home
+    def __init__(
+        self,
+        home: Home,
+        healthy_seconds: float,
+        log_bytes: int | None,
+        host_timeout: float,
+        slots: Sequence[Slot] = (),
+    ) -> None:
+        self._home, self._slots = home, slots
         self._healthy_seconds, self._log_bytes, self._host_timeout = healthy_seconds, log_bytes, host_timeout
         self._leaving: dict[str, tuple[int, float]] = {}  # by job: its run, and since when an earlier one's keeper ends
 
@@ -48,17 +58,21 @@ class IntentWriter:
     def _write(self, job: Job, stored: object) -> None:
         """A pending request to stop is sent again every time: a server may have died between writing and notifying."""
         run_dir = self._home.run_dir(job.id)
-        requested = JobIntent.DRAIN if job.intent is JobIntent.HOLD else job.intent  # held after it had left the queue
+        is_held = job.intent is JobIntent.HOLD  # after it had left the queue
+        is_displaced = job.intent is JobIntent.RUN and is_stopping(job)
+        devices = job.wanted_devices or job.devices
         intent = RunIntent(
-            requested,
+            JobIntent.DRAIN if is_held or is_displaced else job.intent,
             job.run,
-            job.devices,
+            devices,
             job.max_failures,
             _chosen_snapshot(job),
             self._healthy_seconds,
             self._log_bytes,
             launch=job.launch_number,
             host_timeout=self._host_timeout,
+            gpus=self._gpus(job, devices),
+            reason=job.displaced["reason"] if job.displaced and job.intent is JobIntent.RUN else None,
         )
         changed = stored != intent.to_json()
         if changed:
@@ -68,6 +82,12 @@ class IntentWriter:
             write_json(run_dir.intent, intent.to_json())
         if (changed or intent.intent is not JobIntent.RUN) and not job.spec.is_cluster:
             notify(run_dir, ControlMessage(MessageType.INTENT))
+
+    def _gpus(self, job: Job, devices: list[str]) -> list[str] | None:
+        """As the keeper is to name them to the ranks; None where it has no say in that."""
+        if job.spec.is_cluster or job.spec.device_kind != "cuda":
+            return None
+        return cuda_visible_devices(self._slots, devices).split(",")
 
 
 def _chosen_snapshot(job: Job) -> int | None:

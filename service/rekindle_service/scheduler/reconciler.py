@@ -4,7 +4,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from functools import cache, partial
+from functools import partial
 from typing import Any
 
 import structlog
@@ -14,16 +14,20 @@ from rekindle.contract.outcome import Outcome, OutcomeClass
 from rekindle.contract.states import HOLDING_SLOTS, TERMINAL, JobIntent, JobState
 from rekindle_service.config.home import Home, is_job_id
 from rekindle_service.config.logging_config import fields_of
+from rekindle_service.jobs.quotas import Quotas
 from rekindle_service.jobs.scheduler_health import SchedulerHealth
 from rekindle_service.jobs.submission_record import confirm_runs
 from rekindle_service.launchers.keeper_pool import KeeperPool, KeeperStarter
 from rekindle_service.launchers.launcher import Launcher, LauncherReport
 from rekindle_service.launchers.spare_process import KeeperProcess
 from rekindle_service.machine.devices import Machine
+from rekindle_service.machine.health import DeviceHealth
 from rekindle_service.retention.deletions import Deletions, free_memory
-from rekindle_service.scheduler.allocation import NO_CLUSTER, allocate
+from rekindle_service.scheduler.displacer import DEFAULT_RULES, DisplacementRules, Displacer
 from rekindle_service.scheduler.intents import IntentWriter
 from rekindle_service.scheduler.isolation import IsolatedRunner
+from rekindle_service.scheduler.planner import QueuePlanner
+from rekindle_service.scheduler.reasons import NO_CLUSTER
 from rekindle_service.scheduler.recovery import recover_on_startup
 from rekindle_service.scheduler.run_sync import RunSync
 from rekindle_service.scheduler.space import SpaceGate
@@ -60,21 +64,28 @@ class Reconciler:
         log_bytes: int | None = None,
         host_timeout: float = HOST_TIMEOUT,
         cluster: ClusterFactory | None = None,
+        device_health: DeviceHealth | None = None,
+        displacement: DisplacementRules = DEFAULT_RULES,
+        quotas: Quotas | None = None,
+        fair_share_days: float = 7.0,
     ) -> None:
         self.deletions = Deletions(home)
         self._store = store
         self._home = home
         self._machine = machine
+        self._device_health = device_health or DeviceHealth()  # its on_change is to be ``wake``
+        self._displacer = Displacer(store, machine, displacement, self._device_health)
         self._sync = RunSync(store, home)
         self._launch = launch
-        self._intents = IntentWriter(home, healthy_seconds, log_bytes, host_timeout)
+        self._intents = IntentWriter(home, healthy_seconds, log_bytes, host_timeout, machine.slots)
         self._local: Launcher = KeeperPool(home, self._launch_keeper, on_end=self.wake)
         self._cluster = None if cluster is None else cluster(self._record_launch, self._intents.write)
         self._woken = threading.Event()
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="reconciler", daemon=True)
         self._space = SpaceGate(home)
-        self._scheduled: tuple[int, str | None] = (-1, None)  # the store's queue_revision and the gate's state, then
+        self._planner = QueuePlanner(store, machine, quotas=quotas, fair_share_days=fair_share_days)
+        self._scheduled: tuple[int, str | None, int] = (-1, None, -1)  # see ``_revision``, when the queue was planned
         self._progress_at = 0.0  # time.monotonic() of the last read of the ranks' status
         self._last_tombstone = 0  # version
         self._duty_errors: dict[str, str] = {}
@@ -109,6 +120,8 @@ class Reconciler:
         if self._thread.ident is not None:
             self._thread.join()
         self._runner.close()
+        with suppress(StorageError):
+            self._planner.close()
         self.deletions.close()
         for launcher in self._launchers():
             launcher.detach()
@@ -236,22 +249,25 @@ class Reconciler:
 
     # --- the queue
 
+    def _revision(self) -> tuple[int, str | None, int]:
+        """Changes with everything that may let a queued job start, or give it another reason to wait."""
+        return self._store.queue_revision, self._space.state, self._device_health.revision
+
     def _schedule(self) -> None:
-        revision = self._store.queue_revision
-        if (revision, self._space.state) == self._scheduled:
+        revision = self._revision()
+        if revision == self._scheduled and not (self._planner.is_due() or self._displacer.is_due()):
             return
         self._space.begin()
-        if not self._apply_queued_intents():
-            revision = -1  # again in the next iteration
-        taken = [name for job in self._store.jobs_in(HOLDING_SLOTS) for name in job.devices]
-        queue, job_state = self._store.queue(), cache(self._store.job_state)
-        lack = self._space.state
+        complete = self._apply_queued_intents()
+        unusable, lack = self._device_health.unusable(), self._space.state
         cluster = self._cluster is not None
-        allocation = allocate(queue, self._machine, taken, job_state, lack, self._lack_of_space, has_cluster=cluster)
-        self._store.update_queue(allocation.queue_positions)
+        allocation = self._planner.plan(unusable, lack, self._lack_of_space, has_cluster=cluster)
+        self._planner.show(allocation)
         for job, devices in allocation.starts:
             self._start(job, devices)
-        self._scheduled = revision, self._space.state
+        self._displacer.act([job for job, _missing in allocation.waiting_head])
+        state = self._space.state  # what it waits for has changed
+        self._scheduled = (revision[0] if complete else -1, state, revision[2])
 
     def _lack_of_space(self, job: Job) -> str | None:
         """Why this job cannot start: see ``SpaceGate.lack``, which reads its files."""
@@ -281,7 +297,9 @@ class Reconciler:
                 return
             confirm_runs(self._home, [job.id])
         reason = "handed to Slurm" if job.spec.is_cluster else f"allocated {', '.join(devices)}"
-        columns = {"devices": devices, "run": job.run + 1, "started_at": job.started_at or time.time(), "slurm": None}
+        now = time.time()
+        times = {"started_at": job.started_at or now, "allocated_at": now}
+        columns = {"devices": devices, "run": job.run + 1, "slurm": None, **times}
         self._store.transition(job.id, JobState.STARTING, expected={JobState.QUEUED}, reason=reason, **columns)
         self.wake()
 

@@ -19,3 +19,7 @@ class UnknownCommitError(StorageError):
 
 class CorruptDatabaseError(Exception):
     """The database is damaged, is not of this version, or is another server's; no retry helps."""
+
+
+class QueueFullError(Exception):
+    """The queue, or that of one owner, has as many jobs as it may; the message names the limit."""

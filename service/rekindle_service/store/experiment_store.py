@@ -1,13 +1,17 @@
 """``ExperimentStore``: the experiments and which jobs belong to them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
 
-from sqlmodel import Session, col, select
+from sqlmodel import Session, col, func, select
 
+from rekindle.contract.states import JobState
 from rekindle_service.store.database import Database
 from rekindle_service.store.mutations import by_key, insert, next_value
+from rekindle_service.store.queue_store import QueueRoom
 from rekindle_service.store.tables import Experiment, Job
+
+_NO_LIMIT = QueueRoom()
 
 
 class ExperimentStore:
@@ -29,15 +33,17 @@ class ExperimentStore:
         idempotency_key: str | None = None,
         *,
         numbered: bool = False,
+        room: QueueRoom = _NO_LIMIT,
     ) -> Experiment:
         """Insert the experiment with all its jobs, or nothing. ``numbered``: see ``Store.add_job``.
 
-        A key that was used before returns the experiment that it created then.
+        A key that was used before returns the experiment that it created then. Raises QueueFullError.
         """
         with self._changing_queue() as session:
             known = by_key(session, Experiment, idempotency_key)
             if known is not None:
                 return known
+            room.require(session, len(jobs))
             if not numbered:
                 experiment.number = next_value(session, "experiment")
             experiment.idempotency_key = idempotency_key
@@ -70,6 +76,15 @@ class ExperimentStore:
         if readable_by is not None:
             query = query.where(Experiment.owner == readable_by)
         return self._database.rows(query)
+
+    def states(self, experiment_ids: Collection[str]) -> dict[str, dict[JobState, int]]:
+        """By experiment: how many of its jobs are in which state."""
+        found: dict[str, dict[JobState, int]] = {each: {} for each in experiment_ids}
+        counts = select(Job.experiment_id, Job.state, func.count()).where(col(Job.experiment_id).in_(experiment_ids))
+        with self._database.reading() as session:
+            for experiment_id, state, count in session.exec(counts.group_by(col(Job.experiment_id), col(Job.state))):
+                found[str(experiment_id)][JobState(state)] = count
+        return found
 
     def jobs(self, experiment_id: str) -> list[Job]:
         """Those that were not deleted, in the order of the experiment."""

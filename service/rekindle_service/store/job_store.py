@@ -2,8 +2,9 @@
 
 import itertools
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,17 +15,22 @@ from rekindle.contract.states import TERMINAL, TRANSITIONS, JobIntent, JobState
 from rekindle_service.store.access_store import AccessStore
 from rekindle_service.store.database import Database
 from rekindle_service.store.delivery_store import DeliveryStore
+from rekindle_service.store.device_store import DeviceStore
+from rekindle_service.store.displacement_store import DisplacementStore
 from rekindle_service.store.errors import CorruptDatabaseError
 from rekindle_service.store.experiment_store import ExperimentStore
 from rekindle_service.store.mutations import by_key, insert, last_value, move, next_value, record, set_columns
 from rekindle_service.store.projection import RowChanges
+from rekindle_service.store.queue_store import QueueRoom, QueueStore
 from rekindle_service.store.recovery_store import RecoveryStore
 from rekindle_service.store.retention_store import RetentionStore
 from rekindle_service.store.tables import Attempt, Counter, Event, Job
-from rekindle_service.store.totals import Totals, archive_counts, goodput, jobs_by_state, totals
+from rekindle_service.store.totals import Totals, archive_counts, ensure_counted, goodput, jobs_by_state, totals
+from rekindle_service.store.usage_store import UsageStore
 
-_PAGE = 200
+_FOLDED_FROM = ("state", "journal_offset", "wanted_devices")
 _HOME = "home:"
+_NO_LIMIT = QueueRoom()
 
 
 class Changes(NamedTuple):
@@ -47,11 +53,20 @@ class Store(Database):
         self._revisions = itertools.count(1)
         self.queue_revision = 0
         """Another number after every change that may let a queued job start; progress leaves it alone."""
+        self.displacements = DisplacementStore(self._changing_queue)
         self.experiments = ExperimentStore(self, self._changing_queue)
+        self.queue = QueueStore(self)
+        self.usage = UsageStore(self)
         self.deliveries = DeliveryStore(self)
         self.recovery = RecoveryStore(self)
         self.retention = RetentionStore(self)
         self.access = AccessStore(self)
+        self.devices = DeviceStore(self)
+
+    def migrate(self, *, backup: bool = True) -> None:
+        super().migrate(backup=backup)
+        with self.writing() as session:
+            ensure_counted(session)
 
     def claim(self, home_id: str) -> None:
         """Belong to one home from now on. Raises CorruptDatabaseError where the database is another's."""
@@ -79,14 +94,22 @@ class Store(Database):
         with self.writing() as session:
             return next_value(session, "number")
 
-    def add_job(self, job: Job, idempotency_key: str | None = None, *, numbered: bool = False) -> Job:
+    def add_job(
+        self,
+        job: Job,
+        idempotency_key: str | None = None,
+        *,
+        numbered: bool = False,
+        room: QueueRoom = _NO_LIMIT,
+    ) -> Job:
         """Insert ``job`` with the next number, or with its own if that was reserved for it (``numbered``).
 
-        A key that was used before returns the job that it created then.
+        A key that was used before returns the job that it created then. Raises QueueFullError.
         """
         with self._changing_queue() as session:
             known = by_key(session, Job, idempotency_key)
             if known is None:
+                room.require(session, 1)
                 insert(session, job, idempotency_key, numbered=numbered)
             return known or job
 
@@ -120,22 +143,30 @@ class Store(Database):
         of this owner, whatever else is requested (``access.permissions.Permissions``).
         """
         equal = {"state": state, "name": name, "experiment_id": experiment_id, "owner": owner}
-        query = select(Job).filter_by(**{column: value for column, value in equal.items() if value is not None})
-        query = query.order_by(col(Job.number).desc()).limit(limit)
+        chosen = select(Job.number).filter_by(**{column: value for column, value in equal.items() if value is not None})
+        chosen = chosen.order_by(col(Job.number).desc()).limit(limit)
         if name_part is not None:
-            query = query.where(col(Job.name).icontains(name_part, autoescape=True))
+            chosen = chosen.where(self._backend.contains(col(Job.name), name_part))
         if readable_by is not None:
-            query = query.where(col(Job.owner) == readable_by)
+            chosen = chosen.where(col(Job.owner) == readable_by)
         if before is not None:
-            query = query.where(col(Job.number) < before)
-        return self.rows(query)
+            chosen = chosen.where(col(Job.number) < before)
+        with self.reading() as session:  # the numbers are all in an index: only the rows of this page are read
+            numbers = session.exec(chosen).all()
+            return (
+                []
+                if not numbers
+                else list(
+                    session.exec(select(Job).where(col(Job.number).in_(numbers)).order_by(col(Job.number).desc()))
+                )
+            )
 
     def jobs_in(self, states: Collection[JobState], intents: Collection[JobIntent] | None = None) -> list[Job]:
         """Every job in one of ``states`` (and with one of ``intents``), oldest first."""
-        query = select(Job).where(col(Job.state).in_(states)).order_by(col(Job.number))
+        query = select(Job).where(col(Job.state).in_(states))
         if intents is not None:
             query = query.where(col(Job.intent).in_(intents))
-        return self.rows(query)
+        return sorted(self.rows(query), key=attrgetter("number"))
 
     def queue_stats(self) -> tuple[dict[JobState, int], float | None]:
         """Jobs by state, and their mean goodput, each weighted by its time since the first launch and its ranks."""
@@ -153,26 +184,13 @@ class Store(Database):
         with self.reading() as session:
             return {each for each in session.exec(select(bundle).distinct()) if each is not None}
 
-    def queue(self) -> Iterator[Job]:
-        """The queued jobs in the order in which they may start, read page by page: stop when you have enough."""
-        query = select(Job).where(Job.state == JobState.QUEUED)
-        query = query.order_by(col(Job.priority).desc(), col(Job.number)).limit(_PAGE)
-        page = self.rows(query)
-        while page:
-            yield from page
-            last = page[-1]
-            after = (col(Job.priority) < last.priority) | (
-                (col(Job.priority) == last.priority) & (col(Job.number) > last.number)
-            )
-            page = self.rows(query.where(after))
-
     def job_state(self, job_id: str) -> JobState | None:
         """The state of a job, for a deleted one the state that it ended in, or None where there was never one."""
         tombstone = select(Event).where(Event.job_id == job_id, Event.kind == "deleted")
         with self.reading() as session:
-            job = session.get(Job, job_id)
-            if job is not None:
-                return job.state
+            state = session.exec(select(Job.state).where(Job.id == job_id)).first()
+            if state is not None:
+                return JobState(state)
             deleted = session.exec(tombstone).first()
             return JobState(deleted.from_state) if deleted is not None and deleted.from_state else None
 
@@ -240,15 +258,6 @@ class Store(Database):
                 job.version = next_value(session, "version")
             return job
 
-    def update_queue(self, places: Mapping[str, tuple[int | None, str | None]]) -> None:
-        """Set (queue position, what it waits for) of queued jobs; those not named have neither from now on."""
-        named = (col(Job.queue_position).is_not(None)) | (col(Job.waiting_for).is_not(None)) | col(Job.id).in_(places)
-        with self.writing() as session:
-            for job in session.exec(select(Job).where(Job.state == JobState.QUEUED, named)):
-                position, waiting_for = places.get(job.id, (None, None))
-                if set_columns(job, {"queue_position": position, "waiting_for": waiting_for}):
-                    job.version = next_value(session, "version")
-
     def delete_job(self, job_id: str) -> bool:
         """Forget a job that is over; an event stays as its tombstone. False: there is none, or it is not over."""
         with self._changing_queue() as session:
@@ -275,7 +284,7 @@ class Store(Database):
         """
         with self._changing_queue() as session:
             row = session.get(Job, job.id)
-            if row is None or (row.state, row.journal_offset) != (job.state, job.journal_offset):
+            if row is None or any(getattr(row, name) != getattr(job, name) for name in _FOLDED_FROM):
                 return None
             for attempt in effect.attempts.values():
                 session.merge(Attempt(**{**attempt.model_dump(), "job_id": row.id}))

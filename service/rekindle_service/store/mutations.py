@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 from sqlalchemy import update
 from sqlmodel import Session, col, select
 
-from rekindle.contract.states import TRANSITIONS, JobState
+from rekindle.contract.states import HOLDING_SLOTS, TRANSITIONS, JobState
 from rekindle_service.store.tables import Counter, Event, Experiment, Job
 
 Keyed = TypeVar("Keyed", Job, Experiment)
@@ -25,6 +25,11 @@ def set_columns(job: Job, changes: Mapping[str, Any]) -> bool:
             setattr(job, column, value)
             changed = True
     return changed
+
+
+def is_stopping(job: Job) -> bool:
+    """Whether it is on its way back to the queue because its slots are for another job, or cannot be used."""
+    return job.displaced is not None and job.wanted_devices is None
 
 
 def by_key(session: Session, table: type[Keyed], key: str | None) -> Keyed | None:
@@ -47,6 +52,11 @@ def move(session: Session, job: Job, to: JobState, reason: str, at: float) -> No
         raise ValueError(f"job {job.id}: no way leads from {job.state} to {to}")
     job.version = record(session, job, "state", from_state=job.state, to_state=to, reason=reason, at=at)
     job.state = to
+    if to is JobState.STARTING:
+        job.devices_since, job.can_resize = at, False
+    if to not in HOLDING_SLOTS:
+        job.preemptions += to is JobState.QUEUED and is_stopping(job)
+        job.displaced = job.wanted_devices = None
     if to is not JobState.QUEUED:
         job.queue_position = job.waiting_for = job.estimated_start_at = None
 
@@ -73,6 +83,12 @@ def record(
 def next_value(session: Session, name: str) -> int:
     query = update(Counter).where(col(Counter.name) == name).values(value=col(Counter.value) + 1)
     return int(session.execute(query.returning(col(Counter.value))).scalar_one())
+
+
+def next_values(session: Session, name: str, count: int) -> int:
+    """The first of the next ``count`` values, which follow each other."""
+    query = update(Counter).where(col(Counter.name) == name).values(value=col(Counter.value) + count)
+    return int(session.execute(query.returning(col(Counter.value))).scalar_one()) - count + 1
 
 
 def last_value(session: Session, name: str) -> int:

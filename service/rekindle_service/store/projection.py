@@ -67,11 +67,11 @@ class JournalReducer:
     def __init__(self, job: Job, attempts: Sequence[Attempt]) -> None:
         self._changes = RowChanges(job.journal_offset)
         self._state, self._run = job.state, job.run
+        self._held, self._wanted = set(job.devices), job.wanted_devices
         self._malformed: list[journal.Malformed] = []
         self._rows = {attempt.number: attempt for attempt in attempts}
         self._touched: set[int] = set()
-        before = [AttemptInfo(**{name: getattr(row, name) for name in _AS_FOLDED}) for row in attempts]
-        self._history = AttemptHistory(before, job.run)
+        self._history = AttemptHistory([_info(row) for row in attempts], job.run)
 
     def changes(self) -> RowChanges:
         if self._malformed:
@@ -94,7 +94,10 @@ class JournalReducer:
     def _apply_to_job(self, record: Record) -> None:
         columns = self._changes.columns
         match record:
+            case journal.KeeperStarted() | journal.DevicesHeld() if record.run >= self._run:
+                self._release(record)
             case journal.AttemptStarted():
+                self._settle(record)
                 columns.update(attempt=max(self._history.attempts), world_size=record.world_size, next_try_at=None)
                 columns.update(restarts=self._history.restarts, **_NO_PROGRESS)
             case journal.RanksRunning():
@@ -106,11 +109,28 @@ class JournalReducer:
                     columns["snapshot_step"] = record.snapshot_step
             case journal.RetryDecided():
                 columns["next_try_at"] = record.next_try_at
-                self._move(JobState.RECOVERING, record.reason, record)
+                if not self._history.attempts[record.attempt].is_resized:
+                    self._move(JobState.RECOVERING, record.reason, record)
             case journal.JobEnded() if record.run >= self._run and self._state in HOLDING_SLOTS:
                 self._end(record)
             case journal.Malformed():
                 self._malformed.append(record)
+
+    def _settle(self, record: journal.AttemptStarted) -> None:
+        """An attempt begins on the devices that the job was to get: it has left the others."""
+        if record.run >= self._run and record.devices == self._wanted:
+            self._change_devices(record.devices, record.at)
+
+    def _release(self, record: journal.KeeperStarted | journal.DevicesHeld) -> None:
+        """The keeper uses no device but these; more devices are settled only once an attempt runs on them."""
+        if isinstance(record, journal.KeeperStarted):
+            self._changes.columns["can_resize"] = record.devices is not None
+        if self._wanted is not None and set(record.devices or []) == set(self._wanted) < self._held:
+            self._change_devices(self._wanted, record.at)
+
+    def _change_devices(self, devices: list[str], at: float) -> None:
+        self._held, self._wanted = set(devices), None
+        self._changes.columns.update(devices=devices, wanted_devices=None, displaced=None, devices_since=at)
 
     def _name_malformed(self) -> None:
         last, count = self._malformed[-1], len(self._malformed)
@@ -147,6 +167,11 @@ class JournalReducer:
         kept = ("at", "fault", "rank", "snapshot")
         row.faults = [*row.faults, *({name: getattr(fault, name) for name in kept} for fault in attempt.faults)]
         return row
+
+
+def _info(row: Attempt) -> AttemptInfo:
+    outcome = None if row.outcome is None else Outcome.from_json(row.outcome)
+    return AttemptInfo(**{name: getattr(row, name) for name in _AS_FOLDED}, outcome=outcome)
 
 
 def _event(record: Record) -> TimelineEvent | None:

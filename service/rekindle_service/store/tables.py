@@ -3,7 +3,7 @@
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import JSON, Column, Dialect, Enum, Index, TypeDecorator
+from sqlalchemy import JSON, Column, Dialect, Enum, Index, TypeDecorator, text
 from sqlmodel import Field, SQLModel
 
 from rekindle.contract.job import JobSpec
@@ -43,32 +43,57 @@ def launch_column(spec: JobSpec) -> dict[str, Any] | None:
     return {"job_id": None, "state": None, "reason": None, "hosts": [], "stopped": False}
 
 
-class Job(SQLModel, table=True):
-    """One job: what was requested, where it is, and how far it has come."""
+_LISTED = ("state", "owner", "experiment_id", "name")
+"""What lists of jobs filter by. An index that has them all answers any list without reading the rows of other jobs."""
 
-    __table_args__ = (Index("ix_job_queue", "state", "priority", "number"),)
+_UNFINISHED = text("ended_at IS NULL AND started_at IS NOT NULL")
+_POSITIONED = text("queue_position IS NOT NULL")
+
+
+def _list_index(first: str) -> Index:
+    """Jobs with the same value of ``first`` by number, with all other columns of ``_LISTED``."""
+    return Index(f"ix_job_{first}", first, "number", *[column for column in _LISTED if column != first])
+
+
+class Job(SQLModel, table=True):
+    """One job: what was requested, where it is, and how far it has come.
+
+    Rows of the past stay in this table, but no question about the present reads them: each has an index that leads to
+    the jobs that it is about. ``tests/integration/test_many_jobs.py`` checks that.
+    """
+
+    __table_args__ = (
+        Index("ix_job_queue", "state", "priority", "number"),
+        Index("ix_job_number", "number", *_LISTED),
+        *map(_list_index, _LISTED),
+        Index("ix_job_intent", "intent", "state"),
+        Index("ix_job_queue_position", "queue_position", sqlite_where=_POSITIONED, postgresql_where=_POSITIONED),
+        Index("ix_job_unfinished", "started_at", sqlite_where=_UNFINISHED, postgresql_where=_UNFINISHED),
+    )
 
     id: str = Field(primary_key=True)
     number: int = Field(default=0, unique=True)  # 1, 2, 3 … in the order of submission, never reused
     version: int = Field(default=0, index=True)  # position of the last change in the change feed
     idempotency_key: str | None = Field(default=None, unique=True)
     request_digest: str | None = None  # SHA-256 of the request with this key
-    owner: str | None = Field(default=None, index=True)  # name of the person who submitted it
+    owner: str | None = None  # name of the person who submitted it
 
     # what was requested
     spec: JobSpec = Field(sa_type=SpecColumn)
     name: str  # this and the next two as they are now: a person may have changed them since
     priority: int
     max_failures: int
-    experiment_id: str | None = Field(default=None, index=True, foreign_key="experiment.id")
+    experiment_id: str | None = Field(default=None, foreign_key="experiment.id")
     trial: dict[str, Any] = Field(default_factory=dict, sa_type=JSON)  # of ``experiments.matrix.Trial``
     run_after: str | None = None  # id of a job that must have ended before, however it ended
+    parallel: int | None = None  # most jobs of its experiment that hold slots at once
 
     # where it is
     state: JobState = Field(default=JobState.QUEUED, sa_column=_enum_column(JobState))
     intent: JobIntent = Field(default=JobIntent.RUN, sa_column=_enum_column(JobIntent))
     run: int = 0  # times that it was sent off from the queue
     devices: list[str] = Field(default_factory=list, sa_type=JSON)  # slots held now, one per rank
+    allocated_at: float | None = None  # when this or the latest run got its slots
     launch_number: int = 0  # of the latest Slurm job of this job; 0 on this machine
     slurm: dict[str, Any] | None = Field(default=None, sa_type=JSON)  # see ``launch_column``
     queue_position: int | None = None  # 1 = next; None beyond the first 200 and when it does not wait for slots
@@ -76,7 +101,10 @@ class Job(SQLModel, table=True):
     estimated_start_at: float | None = None  # None where it is not known
     displaced: dict[str, Any] | None = Field(default=None, sa_type=JSON)  # see ``JobPublic``; the intent stays as it is
     wanted_devices: list[str] | None = Field(default=None, sa_type=JSON)  # slots of its next attempt, if others
-    preemptions: int = 0  # times that it was stopped for another job
+    preemptions: int = 0  # times that it went back to the queue because it was displaced
+    devices_since: float | None = None  # seconds since the epoch: when it got these devices, all of them
+    can_resize: bool = False  # its keeper changes the devices within a run
+    snapshot_at: float | None = None  # seconds since the epoch: when ``snapshot_step`` was seen to grow
     rewind: dict[str, int] = Field(default_factory=dict, sa_type=JSON)  # step to go back to, and the run that does it
     journal_offset: int = 0  # bytes of the keeper's journal that are in these rows
 
@@ -116,14 +144,15 @@ class OwnerUsage(SQLModel, table=True):
 
 
 class DeviceState(SQLModel, table=True):
-    """A device that no job gets until a person enables it again."""
+    """A device that no job gets until a person enables it again, or what that person knew of it then."""
 
     __tablename__ = "device_state"
 
     device: str = Field(primary_key=True)  # UUID of a GPU, name of a CPU slot
-    reason: str
+    reason: str  # "": in use again
     at: float
     by: str | None = None  # name of the person; None: rekindle itself
+    acknowledged: list[str] = Field(default_factory=list, sa_type=JSON)  # faults that it had when it was enabled
 
 
 class Experiment(SQLModel, table=True):

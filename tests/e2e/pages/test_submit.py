@@ -79,7 +79,7 @@ def test_what_is_shown_as_command_and_curl_is_what_is_submitted(form: Page, clie
     form.get_by_label("Job name").fill('it\'s <b>one</b> "name"')
     form.get_by_label("Maximum ranks").fill("2")
     form.get_by_label("Device", exact=True).fill("cpu")
-    form.get_by_label("After").fill(before)
+    form.get_by_label("After", exact=True).fill(before)
     form.get_by_label("Every … seconds").fill("2.5")
     form.get_by_text("More: environment").click()
     form.get_by_label("Environment").fill("MODE=a=b c\nEMPTY=")
@@ -134,7 +134,7 @@ def test_an_archive_is_uploaded_and_run_and_a_broken_one_is_refused(
     expect(form.locator("[data-field='code.bundle']")).to_contain_text("archive")
     archive.set_input_files({"name": "code.tar.gz", "mimeType": "application/gzip", "buffer": packed()})
     expect(form.locator("#upload-status")).to_contain_text("code.tar.gz is on the server")
-    form.get_by_label("After").fill(before)
+    form.get_by_label("After", exact=True).fill(before)
     form.get_by_role("button", name="Submit the job").click()
     form.wait_for_url("**/jobs/*")
     assert client.job(form.url.rpartition("/")[2])["target"] == {"kind": "script", "value": "train.py"}
@@ -211,7 +211,7 @@ def test_nothing_is_lost_or_doubled_while_the_server_is_unreachable(
     """The answer to the first request is lost, too: its repeat finds the job that it made."""
     watcher.expect("ERR_")
     form.get_by_label("Run", exact=True).select_option("recipe")
-    form.get_by_label("After").fill(before)
+    form.get_by_label("After", exact=True).fill(before)
     form.get_by_label("Job name").fill("once")
     form.route("**/api/v1/jobs", lambda route: (route.fetch(), route.abort())[1], times=1)
     form.get_by_role("button", name="Submit the job").click()

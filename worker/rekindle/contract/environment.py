@@ -1,6 +1,6 @@
 """Every environment variable that crosses a process boundary, and what must not be inherited."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +16,9 @@ ATTEMPT = "REKINDLE_ATTEMPT"
 GENERATION = "REKINDLE_GENERATION"
 SNAPSHOT_POLICY = "REKINDLE_SNAPSHOT_POLICY"
 DEVICES_PER_RANK = "REKINDLE_DEVICES_PER_RANK"
+SLOTS = "REKINDLE_SLOTS"  # names of all slots of the attempt on this machine, those of local rank 0 first
+AFFINITY = "REKINDLE_AFFINITY"  # of the keeper and its ranks: an ``Affinity``, and how many CPU slots there are
+GPU_SHARE = "REKINDLE_GPU_SHARE"
 NODE = "REKINDLE_NODE"
 NODE_PEERS = "REKINDLE_NODE_PEERS"
 HOST = "REKINDLE_HOST"
@@ -131,6 +134,7 @@ def attempt_environment(
     snapshot_policy: str,
     failures: FailureStats = _NONE_YET,
     devices_per_rank: int = 1,
+    slots: Sequence[str] = (),
 ) -> dict[str, str]:
     """What the keeper adds to the job's environment for one attempt."""
     return {
@@ -142,6 +146,7 @@ def attempt_environment(
         SNAPSHOT_POLICY: snapshot_policy,
         FAILURE_STATS: failures.to_text(),
         DEVICES_PER_RANK: str(devices_per_rank),
+        SLOTS: ",".join(slots),
     }
 
 

@@ -1,6 +1,6 @@
 """What a person asks for (``JobSpec``, fixed at submit) and what the server intends for it now (``RunIntent``)."""
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any, ClassVar
 
@@ -148,7 +148,11 @@ class JobSpec(JsonRecord):
         return self.max_ranks * self.devices_per_rank
 
     def to_json(self) -> dict[str, Any]:
-        return {**asdict(self), "snapshot": self.snapshot.to_json()}
+        """Lists and dictionaries are copies. ``asdict`` takes ten times as long, and lists of jobs have many specs."""
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        copied = {name: value.copy() for name, value in values.items() if isinstance(value, list | dict)}
+        slurm = None if self.slurm is None else self.slurm.to_json()
+        return {**values, **copied, "snapshot": self.snapshot.to_json(), "slurm": slurm}
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,9 +161,13 @@ class RunIntent(JsonRecord):
 
     ``run`` counts how often the job left the queue; a keeper relaunched because the last one died continues the same
     run (and its failure budget), a resume by the user begins the next one. ``devices`` has ``devices_per_rank`` slot
-    names for each rank. ``snapshot`` is the step of the snapshot that the run is to begin from, where a person
-    has chosen another than the latest. An attempt that ran for ``healthy_seconds`` clears the count of failures where
-    it is not known whether the script makes progress. ``log_bytes`` is the space that each log of a rank may take.
+    names for each rank; other ones within a run ask the keeper to continue on these, with as many ranks as they have
+    room for. ``gpus`` are their values in CUDA_VISIBLE_DEVICES; None from a server that does not change the devices of
+    a run. ``reason`` says in a sentence for what the keeper is to stop or to change devices.
+
+    ``snapshot`` is the step of the snapshot that the run is to begin from, where a person has chosen another than the
+    latest. An attempt that ran for ``healthy_seconds`` clears the count of failures where it is not known whether the
+    script makes progress. ``log_bytes`` is the space that each log of a rank may take.
 
     ``launch`` is the number of the Slurm job that may act for the job: a leading keeper of a lower number stops at
     once. 0 on this machine, where a lock decides. ``devices`` is empty on Slurm. A node that has not been heard for
@@ -176,3 +184,5 @@ class RunIntent(JsonRecord):
     log_bytes: int | None = None  # no limit
     launch: int = 0
     host_timeout: float = HOST_TIMEOUT
+    gpus: list[str] | None = None
+    reason: str | None = None

@@ -25,6 +25,10 @@ class OutcomeClass(StrEnum):
     HOST_LOST = "host_lost"  # the machine went down under the job
 
 
+RESIZE_ENDINGS = frozenset({"resize", "grow"})
+"""Values of ``evidence["ending"]`` of an attempt that was stopped for other devices (``keeper.attempt_result``)."""
+
+
 class Progress(StrEnum):
     """Whether an attempt saved something that the next one can resume from."""
 
@@ -48,3 +52,8 @@ class Outcome(JsonRecord):
     line: int | None = None
     retryable: bool = True
     evidence: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def is_resize(self) -> bool:
+        """The attempt was stopped so that the next one has other devices: nothing had failed."""
+        return self.klass is OutcomeClass.PREEMPTED and self.evidence.get("ending") in RESIZE_ENDINGS

@@ -13,7 +13,9 @@ from rekindle.contract.job import JobSpec
 from rekindle.contract.processes import descendants, parent_of, process_state
 from rekindle.contract.run_dir.control import ControlMessage, MessageType
 from rekindle.contract.run_dir.journal import RecordType
+from rekindle.contract.run_dir.json_records import read_record
 from rekindle.contract.run_dir.paths import STREAMS, RunDir
+from rekindle.contract.run_dir.rank_records import RankStatus
 from rekindle.keeper.attempt_result import (
     AttemptResult,
     Culprit,
@@ -44,7 +46,14 @@ STARTUP_QUIET = 0.5  # seconds after the start of the ranks in which the keeper 
 ROOT_CAUSE_GRACE = 2.0  # seconds to wait for the record of the root cause when a cascade was observed first
 FAILURE_GRACE = 5.0  # seconds for the failing rank's own exit functions; the others are killed meanwhile
 EXIT_GRACE = 30.0  # seconds for ranks that are done to exit by themselves
-STOP_GRACE = {Ending.DRAIN: 60.0, Ending.CANCEL: 10.0, Ending.TIME_LIMIT: 60.0, Ending.SHUTDOWN: 60.0}
+STOP_GRACE = {
+    Ending.DRAIN: 60.0,
+    Ending.CANCEL: 10.0,
+    Ending.TIME_LIMIT: 60.0,
+    Ending.SHUTDOWN: 60.0,
+    Ending.RESIZE: 60.0,
+    Ending.GROW: 60.0,
+}
 """Seconds from SIGTERM to SIGKILL, for the endings on request."""
 
 
@@ -207,7 +216,15 @@ class Attempt:
             return Ending.LAUNCH_STALLED
         if self._plan.deadline is not None and time.monotonic() >= self._plan.deadline:
             return Ending.TIME_LIMIT
-        return self._stop
+        return None if self._stop is Ending.GROW and not self._can_grow() else self._stop
+
+    def _can_grow(self) -> bool:
+        """A stop loses nothing: a ``Run`` saves when it is asked to; another script has saved in this attempt."""
+        if not self._ranks.complete():
+            return False
+        status = read_record(self._dir.rank(self._plan.ranks.start).status, RankStatus)
+        uses_run = status is not None and status.snapshot_policy is not None
+        return uses_run or (self._script is not None and self._script.has_saved)
 
     def _handle_events(self, seconds: float) -> None:
         """Those of at most ``seconds``."""
@@ -298,12 +315,15 @@ class Attempt:
 
     def _stop_ranks(self, ending: Ending) -> None:
         self._record(RecordType.STOP_REQUESTED, ending=ending)
+        if ending in (Ending.RESIZE, Ending.GROW) and self._plan.warm:
+            self._launcher.prefork(self._plan.number + 1)  # for the new number of ranks
         for rank in self._ranks:
             send_signal(rank, signal.SIGTERM)
         self._wait(STOP_GRACE[ending], lambda: self._agent_gone() or self._ranks.all_ended())
 
     def _final_ending(self, ending: Ending) -> Ending:
-        return final_ending(ending, self._stop, self._ranks.ranks.values(), len(self._plan.ranks))
+        stop = None if self._stop is Ending.GROW else self._stop  # it was not carried out
+        return final_ending(ending, stop, self._ranks.ranks.values(), len(self._plan.ranks))
 
     def _await_root_cause(self) -> None:
         """Kill the ranks that have not failed as soon as it is known which one failed first."""

@@ -33,6 +33,8 @@ class Ending(StrEnum):
     DRAIN = "drain"  # asked to save and stop: the job continues later
     CANCEL = "cancel"  # asked to stop for good
     TIME_LIMIT = "time_limit"  # the job's own limit
+    RESIZE = "resize"  # the job gets other devices, and loses some of those that it has
+    GROW = "grow"  # it gets more devices, which can wait until the stop loses nothing
     SHUTDOWN = "shutdown"  # the keeper got SIGTERM, as every process does when the machine shuts down
     KEEPER_LOST = "keeper_lost"  # nobody observed the end
     HOST_LOST = "host_lost"  # a node of the cluster ended, or was cut off
@@ -43,7 +45,7 @@ class Ending(StrEnum):
         return self in _STOPS
 
 
-_STOPS = {Ending.DRAIN, Ending.CANCEL, Ending.TIME_LIMIT, Ending.SHUTDOWN}
+_STOPS = {Ending.DRAIN, Ending.CANCEL, Ending.TIME_LIMIT, Ending.SHUTDOWN, Ending.RESIZE, Ending.GROW}
 
 
 @dataclass(slots=True)
@@ -113,6 +115,7 @@ class AttemptResult:
     attempt: int
     world_size: int
     ending: Ending
+    stop_reason: str | None = None  # for what the server has requested a stop, as a sentence
     launch: LaunchMode = LaunchMode.TORCHRUN
     ranks: dict[int, RankResult] = field(default_factory=dict)
     agent_exit_code: int | None = None

@@ -23,6 +23,8 @@ _REJECTED_ARGUMENTS = 2  # argparse's exit code
 _IN_ARGPARSE = re.compile(r'argparse\.py", line \d+, in (error|exit)\b')
 _STOPS = {
     Ending.DRAIN: (OutcomeClass.PREEMPTED, "on request"),
+    Ending.RESIZE: (OutcomeClass.PREEMPTED, "to continue on other devices"),
+    Ending.GROW: (OutcomeClass.PREEMPTED, "to continue on more devices"),
     Ending.SHUTDOWN: (OutcomeClass.PREEMPTED, "because the job's keeper got SIGTERM, as at a shutdown of the machine"),
     Ending.CANCEL: (OutcomeClass.CANCELLED, "on request"),
     Ending.TIME_LIMIT: (OutcomeClass.CANCELLED, "at the job's time limit"),
@@ -107,6 +109,8 @@ def _stopped(result: AttemptResult) -> Outcome:
         message = f"Stopped {why}; the script did not report that it saved."
     else:
         message = f"Stopped {why}."
+    if klass is OutcomeClass.PREEMPTED and result.stop_reason is not None:
+        message += f" {result.stop_reason}"
     return _outcome(result, klass, message, retryable=klass is OutcomeClass.PREEMPTED)
 
 

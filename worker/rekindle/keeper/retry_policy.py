@@ -102,6 +102,8 @@ def decide(
     Where progress is not known, an attempt that ran for ``healthy_seconds`` clears the count of failures.
     """
     last = history[-1]
+    if last.outcome.is_resize:
+        return Retry(0.0, "the job gets other devices: the next attempt begins at once")
     if last.action is Action.FINISH:
         return Stop(succeeded=True, reason="every rank finished")
     if last.action is Action.STOP or not last.outcome.retryable:
@@ -138,19 +140,27 @@ class _FailureCounts:
     _latest: dict[bool, tuple[AttemptRecord, int]] = field(default_factory=dict)  # by whether it is a free retry
 
     def add(self, attempt: AttemptRecord) -> None:
+        if attempt.outcome.is_resize:  # nothing to compare with: it shows only whether there was progress
+            self._clear_if_progressed(attempt, repeated=False)
+            return
         is_free = attempt.action is Action.RETRY_FREE
         self.before, endings = self._latest.get(is_free, (None, 0))
         repeated = self.before is not None and self._is_repetition(self.before, attempt)
         self.endings = endings + 1 if repeated else 1
         self._latest[is_free] = attempt, self.endings
-        progressed = attempt.progress is Progress.KNOWN and not repeated
-        healthy = attempt.progress is Progress.UNKNOWN and attempt.running_seconds >= self.healthy_seconds
-        if progressed or healthy:
-            self.failures = self.free = 0
+        progressed = self._clear_if_progressed(attempt, repeated=repeated)
         self.counted = not is_free and _counts(attempt, repeated=repeated)
         self.failures += self.counted
         self.free = 0 if self.counted or progressed else self.free + 1
         self.fruitless = max(self.free, self.endings if attempt.progress is Progress.KNOWN else 0)
+
+    def _clear_if_progressed(self, attempt: AttemptRecord, *, repeated: bool) -> bool:
+        """True for known progress; where it cannot be known, a long time clears the count, too."""
+        progressed = attempt.progress is Progress.KNOWN and not repeated
+        healthy = attempt.progress is Progress.UNKNOWN and attempt.running_seconds >= self.healthy_seconds
+        if progressed or healthy:
+            self.failures = self.free = 0
+        return progressed
 
     def _is_repetition(self, before: AttemptRecord, attempt: AttemptRecord) -> bool:
         """The same ending at a similar point: what ``before`` has saved, if anything, has led no further."""

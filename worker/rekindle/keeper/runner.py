@@ -35,6 +35,9 @@ class Runner(Protocol):
     def begin(self) -> None:
         """Before anything else: end what an earlier keeper has left."""
 
+    def change_devices(self, intent: RunIntent) -> None:
+        """The next attempt is to run on the devices of ``intent``; one may run now."""
+
     def find_world(self, requested_stop: RequestedStop) -> World | None:
         """For the next attempt; None where a stop was requested before there was one."""
 
@@ -52,22 +55,42 @@ class LocalRunner:
     """On this machine, in processes below the keeper's own."""
 
     def __init__(self, run_dir: RunDir, spec: JobSpec, intent: RunIntent, events: EventLoop) -> None:
-        size = len(intent.devices) // spec.devices_per_rank
-        visible = os.environ.get("CUDA_VISIBLE_DEVICES", "") if spec.device_kind == "cuda" else ""
-        gpus = [name for name in visible.split(",") if name]  # the job's own, as the server has named them
-        self._world = World(size, intent.devices, gpus)
-        self._run_dir, self._events = run_dir, events
-        self._launcher = AgentLauncher(run_dir, spec.launch, size, events.close)
+        self._spec, self._run_dir, self._events = spec, run_dir, events
+        self._world = self._world_of(intent)
+        self._launcher = AgentLauncher(run_dir, spec.launch, self._world.size, events.close)
+        self._used = (0, [""])  # number of ranks and GPUs for which agents are started
+        self._use(self._world.size, self._world.gpus)
+
+    def _world_of(self, intent: RunIntent) -> World:
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES", "") if self._spec.device_kind == "cuda" else ""
+        gpus = [name for name in visible.split(",") if name] if intent.gpus is None else intent.gpus
+        return World(len(intent.devices) // self._spec.devices_per_rank, intent.devices, gpus)
 
     def begin(self) -> None:
         kill_all(partial(orphans_of, self._run_dir.root), reap_children)
-        self._gpu_memory = GpuMemory(self._world.gpus)
+        self._gpu_memory, self._measured = GpuMemory(self._world.gpus), self._world.gpus
+
+    def change_devices(self, intent: RunIntent) -> None:
+        self._world = self._world_of(intent)
+        self._use(self._world.size, self._world.gpus)
+
+    def _use(self, size: int, gpus: list[str]) -> None:
+        """For every agent that is started from now on; the keeper itself uses no GPU."""
+        if self._used == (size, gpus):
+            return
+        self._used = size, gpus
+        if self._spec.device_kind == "cuda":
+            os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)
+        self._launcher.resize(size)
 
     def find_world(self, requested_stop: RequestedStop) -> World | None:
         del requested_stop  # nothing is to be waited for
         return self._world
 
     def run(self, plan: AttemptPlan, journal: BufferedJournal) -> AttemptResult:
+        self._use(plan.world_size, plan.gpus)  # the intent may have changed since ``find_world``
+        if self._measured != plan.gpus:
+            self._gpu_memory, self._measured = GpuMemory(plan.gpus), plan.gpus
         result = Attempt(plan, self._run_dir, journal, self._events, self._launcher).run()
         result.gpu_memory_held = self._gpu_memory.wait_released()
         return result

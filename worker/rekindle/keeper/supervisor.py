@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -67,6 +68,7 @@ class Keeper:
         owner = self._runner if isinstance(self._runner, Owner) else None
         self._journal = BufferedJournal(run_dir.journal, self._wait_for_space, owner)
         self._history = read_history(run_dir.journal, self.run)
+        self._world: World | None = None  # of the attempt that runs
         self._warm = self.spec.warm and not self._history.went_cold
         self._deadline: float | None = None  # of the time limit, from the first attempt on
         self.is_over = False  # the job has ended, and no other keeper follows
@@ -79,7 +81,12 @@ class Keeper:
             return False
         self._run_dir.snapshots.mkdir(exist_ok=True)
         lost = self._history.lost_outcome()
-        self._journal.write(RecordType.KEEPER_STARTED, run=self.run, keeper=ProcessIdentity.own().to_json())
+        self._journal.write(
+            RecordType.KEEPER_STARTED,
+            run=self.run,
+            keeper=ProcessIdentity.own().to_json(),
+            devices=self._intent.devices,
+        )
         step = self._intent.snapshot
         if step is not None and self._history.run_started_at is None:  # harmless if repeated by the next keeper
             quarantined = roll_back(self._run_dir, step)
@@ -119,7 +126,8 @@ class Keeper:
                 return
         if not self._terminated:
             state = "queued" if ending is Ending.DRAIN else "cancelled"
-            self._end_job(state, "stopped on request before an attempt", None)
+            before = "stopped on request before an attempt"
+            self._end_job(state, self._intent.reason or before, None)
 
     def _attempt(self, world: World) -> AttemptResult:
         number = self._history.last_attempt = self._history.last_attempt + 1
@@ -146,6 +154,7 @@ class Keeper:
             snapshot_policy=json.dumps(self.spec.snapshot.to_json()),
             failures=failure_stats(self._run_dir.journal),
             devices_per_rank=self.spec.devices_per_rank,
+            slots=world.devices,
         )
         plan = AttemptPlan(
             spec=self.spec,
@@ -156,10 +165,13 @@ class Keeper:
             warm=self._warm,
             deadline=self._deadline,
             log_bytes=self._intent.log_bytes,
-            requested_stop=self._requested_stop,
+            requested_stop=partial(self._requested_end, world),
             hosts=world.hosts,
         )
-        return self._runner.run(plan, self._journal)
+        self._world = world
+        result = self._runner.run(plan, self._journal)
+        self._world, result.stop_reason = None, self._intent.reason
+        return result
 
     def _is_over(self, result: AttemptResult, outcome: Outcome) -> bool:
         """Record the end of an attempt and decide; when another is to follow, wait until it is due."""
@@ -180,7 +192,7 @@ class Keeper:
             return self._end_job(state, outcome.message, outcome)
         stop = self._requested_stop(Events())
         if outcome.klass is OutcomeClass.PREEMPTED and stop in (Ending.DRAIN, Ending.SHUTDOWN):
-            return self._terminated or self._end_job("queued", "drained on request", outcome)
+            return self._terminated or self._end_job("queued", self._intent.reason or "drained on request", outcome)
         if self._warm and cannot_be_forked(outcome):
             self._warm = False
             reason = "the script cannot run in a fork: starting torchrun in a fresh interpreter from now on"
@@ -220,10 +232,26 @@ class Keeper:
         """Messages about the intent only end a wait: the server may have died between the file and the message."""
         with suppress(OSError, UnreadableError):  # then the known intent stays in force
             if self._intent_version != _version(self._run_dir.intent):
-                self._intent = self._read_intent()
+                before, self._intent = self._intent, self._read_intent()
+                if (self._intent.devices, self._intent.gpus) != (before.devices, before.gpus):
+                    self._change_devices()
         if events.signals:
             self._terminated = True
         return Ending.SHUTDOWN if self._terminated else _ENDINGS.get(self._intent.intent)
+
+    def _requested_end(self, world: World, events: Events) -> Ending | None:
+        """Of an attempt on ``world``: a stop, or other devices. To lose none of them is no reason to lose a step."""
+        stop, devices = self._requested_stop(events), self._intent.devices
+        if stop is not None or devices == world.devices or len(devices) < self.spec.devices_per_rank:
+            return stop
+        return Ending.GROW if set(devices) > set(world.devices) else Ending.RESIZE
+
+    def _change_devices(self) -> None:
+        """The server gives no device away that this keeper may use: it waits for this record, or the next attempt's."""
+        self._runner.change_devices(self._intent)
+        running = [] if self._world is None else self._world.devices
+        held = list(dict.fromkeys([*running, *self._intent.devices]))
+        self._journal.write_nowait(RecordType.DEVICES_HELD, run=self.run, devices=held)
 
     def _read_intent(self) -> RunIntent:
         with suppress(OSError):

@@ -25,6 +25,7 @@ from rekindle.contract.run_dir.json_records import read_record
 from rekindle.contract.run_dir.paths import RankDir, RunDir
 from rekindle.contract.run_dir.rank_records import RankDone, RankState, RankStatus
 from rekindle.rank import distributed_hooks
+from rekindle.rank.affinity import announce_share, bind_to_cores
 from rekindle.rank.agent_store import leave_agent_store_to_this_rank
 from rekindle.rank.entrypoint import reset_multiprocessing, run_target
 from rekindle.rank.failure import describe, exit_code, position, print_like_python
@@ -40,6 +41,8 @@ def main() -> None:
         raise SystemExit("rekindle.rank is started by rekindle's keeper, not by hand: use `rekindle submit`")
     _become_a_rank(env, env.rank_dir)
     spec = JobSpec.from_json(json.loads(env.run_dir.spec.read_bytes()))
+    bind_to_cores(env)
+    announce_share(spec)
     record = _Record(env, env.run_dir, env.rank_dir, spec)
     record.started()
     rank_pid = os.getpid()

@@ -1,18 +1,23 @@
 """This machine: its slots, the jobs that hold them, and the usage of CPU, memory, disk and GPUs."""
 
+from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Depends, Path, Query, Request
 
 from rekindle.contract.nvml import GpuReading
 from rekindle.contract.states import HOLDING_SLOTS
 from rekindle_service.api.dependencies import AppState, AppStateDep, ReadableBy
 from rekindle_service.api.pagination import PageParamsDep, paginate
+from rekindle_service.api.permissions import AdminDep
+from rekindle_service.api.problem_details import ProblemError
 from rekindle_service.api.schemas.machine import (
+    DeviceDisable,
     DevicePublic,
     Devices,
     DeviceUsagePublic,
+    Disabled,
     Disk,
     MachinePublic,
     MachineSample,
@@ -20,37 +25,96 @@ from rekindle_service.api.schemas.machine import (
 )
 from rekindle_service.machine import monitor
 from rekindle_service.machine.devices import Slot
-from rekindle_service.store.tables import Job
+from rekindle_service.store.tables import DeviceState, Job
 
 router = APIRouter(tags=["devices"])
 
 _UNKNOWN = GpuReading()
 
 
+def _find_slot(
+    state: AppStateDep, name: Annotated[str, Path(max_length=64, description="Name of the slot, as in `cuda:0`")]
+) -> Slot:
+    """Raises ProblemError (404)."""
+    slot = state.devices.slot(name)
+    if slot is None:
+        names = ", ".join(each.name for each in state.machine.slots[:16])
+        raise ProblemError(404, "unknown-device", f"this machine has no slot {name!r}; it has {names}")
+    return slot
+
+
+SlotDep = Annotated[Slot, Depends(_find_slot)]
+
+
 @router.get("/devices")
 def list_devices(state: AppStateDep, params: PageParamsDep, readable_by: ReadableBy) -> Devices:
     """List the slots with the jobs that hold them, and the links between the GPUs."""
-    holders = _holders(state)
     page = paginate(state.machine.slots, params)
-    devices = [_device_public(slot, holders.get(slot.name), readable_by) for slot in page.items]
+    devices = _devices_public(state, page.items, readable_by)
     return Devices(items=devices, next=page.next, links=list(state.machine.links))
 
 
-def _holders(state: AppState) -> dict[str, Job]:
+@router.post("/devices/{name}/disable")
+def disable_device(
+    state: AppStateDep, identity: AdminDep, request: Request, slot: SlotDep, body: DeviceDisable
+) -> DevicePublic:
+    """Put a slot aside: no job gets it until it is enabled, and jobs that run on it leave it. Administrators only."""
+    request.scope["state"]["audit_detail"] = f"{slot.name}: {body.reason}"
+    reason = f"disabled by {identity.person}" + (f": {body.reason}" if body.reason else "")
+    state.devices.disable(slot, reason, identity.person)
+    return _devices_public(state, [slot], None)[0]
+
+
+@router.post("/devices/{name}/enable")
+def enable_device(state: AppStateDep, identity: AdminDep, request: Request, slot: SlotDep) -> DevicePublic:
+    """Use a slot again that was put aside by a person or after a fault. Administrators only."""
+    request.scope["state"]["audit_detail"] = slot.name
+    state.devices.enable(slot, identity.person)
+    return _devices_public(state, [slot], None)[0]
+
+
+def _holders(state: AppState) -> dict[str, list[Job]]:
     """Jobs by the names of the slots that they hold."""
-    return {name: job for job in state.store.jobs_in(HOLDING_SLOTS) for name in job.devices}
+    holders: dict[str, list[Job]] = {}
+    for job in state.store.jobs_in(HOLDING_SLOTS):
+        for name in job.devices:
+            holders.setdefault(name, []).append(job)
+    return holders
 
 
-def _device_public(slot: Slot, holder: Job | None, readable_by: str | None) -> DevicePublic:
-    """The job is not named where it must not be read."""
-    job = _readable(holder, readable_by)
+def _devices_public(state: AppState, slots: Iterable[Slot], readable_by: str | None) -> list[DevicePublic]:
+    """Jobs are not named where they must not be read."""
+    holders, unusable, rows = _holders(state), state.devices.health.unusable(), state.devices.rows()
+    return [
+        _device_public(
+            slot, holders.get(slot.name, []), unusable.get(slot.name), rows.get(slot.name), state, readable_by
+        )
+        for slot in slots
+    ]
+
+
+def _device_public(
+    slot: Slot,
+    holders: list[Job],
+    unusable: str | None,
+    row: DeviceState | None,
+    state: AppState,
+    readable_by: str | None,
+) -> DevicePublic:
+    jobs = _readable(holders, readable_by)
+    job = jobs[0] if jobs else None
     return DevicePublic(
         **asdict(slot),
-        held=holder is not None,
+        held=bool(holders),
         title=slot.model or f"{slot.device.upper()} slot {slot.index}",
         job=None if job is None else job.id,
         job_name=None if job is None else job.name,
         job_state=None if job is None else job.state,
+        jobs=[each.id for each in jobs],
+        free_share=round(max(0.0, 1.0 - sum(each.spec.gpu_share for each in holders)), 6),
+        unusable=unusable,
+        disabled=Disabled(row.reason, row.at, row.by) if row is not None and row.reason else None,
+        users=list(state.devices.health.users(slot.name)),
     )
 
 
@@ -75,14 +139,15 @@ def read_machine(
         disk=Disk.model_validate(now),
         isolation=state.isolation,
         devices=[
-            _usage_public(slot, now, _readable(holders.get(slot.name), readable_by)) for slot in state.machine.slots
+            _usage_public(slot, now, next(iter(_readable(holders.get(slot.name, []), readable_by)), None))
+            for slot in state.machine.slots
         ],
         history=[_sample_public(sample) for sample in monitor.evenly_spaced(history, max_points)],
     )
 
 
-def _readable(job: Job | None, readable_by: str | None) -> Job | None:
-    return job if job is not None and readable_by in (None, job.owner) else None
+def _readable(jobs: Iterable[Job], readable_by: str | None) -> list[Job]:
+    return [job for job in jobs if readable_by in (None, job.owner)]
 
 
 def _usage_public(slot: Slot, now: monitor.MachineSample, holder: Job | None) -> DeviceUsagePublic:

@@ -1,14 +1,16 @@
 """JSON of this machine, its slots and the health of the server. Percentages run from 0 to 100; null is unknown."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel
+from pydantic import BaseModel, StringConstraints
 
 from rekindle.contract.nvml import GpuReading
 from rekindle_service.api.pagination import Page
 from rekindle_service.api.schemas.common import ResponseModel, Timestamp
+from rekindle_service.api.schemas.requests import STRICT
 from rekindle_service.machine.devices import Link, Slot
+from rekindle_service.machine.health import DeviceUser
 from rekindle_service.machine.monitor import Space
 
 
@@ -16,7 +18,9 @@ from rekindle_service.machine.monitor import Space
 class DevicePublic(Slot):
     """A slot, room for one rank; `job` is the id of the job that holds it, `memory` is in bytes.
 
-    A slot that is `held` without a `job` is held by a job that you may not read.
+    A slot that is `held` without a `job` is held by a job that you may not read. Several jobs may share a GPU: `jobs`
+    are all that you may read, `job` is the first, and `free_share` is what is left for others, 0 to 1. `unusable` says
+    why no job gets the slot now: since it was put aside (`disabled`), or since processes of no job use it (`users`).
     """
 
     title: str
@@ -24,6 +28,28 @@ class DevicePublic(Slot):
     job: str | None
     job_name: str | None
     job_state: str | None
+    jobs: list[str]
+    free_share: float
+    unusable: str | None
+    disabled: "Disabled | None"
+    users: list[DeviceUser]
+
+
+@dataclass(frozen=True, slots=True)
+class Disabled:
+    """A device that was put aside by a person, or by rekindle itself, where `by` is null."""
+
+    reason: str
+    at: Timestamp
+    by: str | None
+
+
+class DeviceDisable(BaseModel):
+    """Why jobs are to use the device no longer."""
+
+    model_config = STRICT
+
+    reason: Annotated[str, StringConstraints(max_length=500, pattern=r"^[^\x00-\x1f\x7f]*$")] = ""
 
 
 class Devices(Page[DevicePublic]):

@@ -10,11 +10,12 @@ import typer
 
 from rekindle.contract.job import SnapshotPolicy
 from rekindle_service.cli import formatting, source_code
+from rekindle_service.cli.commands.experiment import finish as finish_experiment
 from rekindle_service.cli.commands.wait import follow as follow_job
 from rekindle_service.cli.context import connect, find_job, settings_of
 from rekindle_service.cli.formatting import Output, OutputOption, note, print_job
 from rekindle_service.cli.launch_command import NotTranslatedError, translate
-from rekindle_service.client import Job, is_local
+from rekindle_service.client import Client, Job, is_local
 from rekindle_service.client.calls import drop_unset
 from rekindle_service.sanitize import sanitize_line
 
@@ -37,6 +38,9 @@ NODES_HELP = "Machines of a job on Slurm; MIN:MAX makes it elastic. (default: 1)
 SLURM_HELP = "Run on Slurm, on one node too; the options below imply it."
 SLURM_TIME_HELP = "Limit of one allocation, as sbatch takes it; the job continues in the next one."
 SLURM_EXTRA_HELP = "Another option of sbatch, as in --slurm-extra=--mem=32G. Repeatable."
+RESIZE_HELP = "Give an elastic job more or fewer ranks while it runs. (default: resize)"
+SHARE_HELP = "Part of each GPU that the job takes, as in 0.25; other such jobs get the rest. (default: 1)"
+ARRAY_HELP = "One job for each index; %N runs N at a time. {index} in the arguments becomes the index."
 KEEP_LINKS_HELP = "Keep links that lead out of the code, such as those to data."
 
 Text = str | None
@@ -78,8 +82,11 @@ def submit(
     ref: Annotated[Text, option(help="Branch, tag or commit of the repository. (default: its head)")] = None,
     env: Annotated[Words, option(metavar="K[=V]", help="Environment variable; K alone copies its value.")] = None,
     after: Annotated[Words, option(metavar="JOB", help="Start only after this job has succeeded.")] = None,
+    after_any: Annotated[Words, option(metavar="JOB", help="Start only after this job has ended, in any way.")] = None,
     continue_from: Annotated[Text, option("--continue", metavar="JOB", help=CONTINUE_HELP)] = None,
     on_restart: Annotated[Words, option(metavar="ARGS", help=RESTART_HELP)] = None,
+    array: Annotated[Text, option(metavar="0-9[%N]", help=ARRAY_HELP)] = None,
+    parallel: Annotated[Int, option(help="Jobs of the array that run at once, as %N. (default: no limit)")] = None,
     nproc_per_node: Annotated[
         Int, option("--nproc-per-node", "--nproc_per_node", parser=parse_process_count, hidden=True)
     ] = None,
@@ -94,6 +101,9 @@ def submit(
     links: Annotated[Text, option(metavar="preferred|required|avoided", help=LINKS_HELP)] = None,
     python: Annotated[Text, option(metavar="PATH|active", parser=source_code.interpreter, help=PYTHON_HELP)] = None,
     priority: Annotated[Int, option(help="Jobs of higher priority start first. (default: 0)")] = None,
+    hold: Annotated[Flag, option("--hold", help="Hold the job in the queue until `rekindle resume`.")] = None,
+    resizable: Annotated[Flag, option("--resize/--no-resize", help=RESIZE_HELP)] = None,
+    gpu_share: Annotated[Float, option(help=SHARE_HELP)] = None,
     max_failures: Annotated[Int, option(help="Failures without progress before giving up. (default: 3)")] = None,
     hang_timeout: Annotated[Float, option(help=HANG_HELP)] = None,
     time_limit: Annotated[Float, option(help="Maximum seconds of all attempts together. (default: no limit)")] = None,
@@ -127,6 +137,8 @@ def submit(
     """
     if module is None and recipe is None:
         command, module, env = _translated(context, command or [], env or [])
+    if parallel is not None and array is None:
+        raise typer.BadParameter(f"--parallel {parallel} limits the jobs of an array: pass --array, too")
     kind, target, args = target_and_args(command or [], module, recipe)
     for each in misplaced_options(args):
         note(f"{each} is passed to {sanitize_line(target)}: rekindle's own options come before it")
@@ -137,16 +149,32 @@ def submit(
     with connect(context) as client:
         if directory is not None:
             body["code"] = source_code.send_directory(client, settings_of(context), directory, body)
-        body["after"] = [find_job(client, each)["id"] for each in after or []]
+        body |= {"after": _ids(client, after), "after_any": _ids(client, after_any)}
         body["continue_from"] = None if continue_from is None else find_job(client, continue_from)["id"]
         on_slurm = {} if body.get("slurm") is None else {"slurm": body["slurm"]}  # an empty object is a request, too
-        job = client.submit({**drop_unset(**body), **on_slurm})
+        fields = {**drop_unset(**body), **on_slurm}
+        if array is not None:
+            raise typer.Exit(submit_array(client, fields, array, parallel, output, follow=follow))
+        job = client.submit(fields)
         if job["launch"] == "process" and launch is None:
             note("Started as one process with all its devices, without torchrun; --launch torchrun overrides that")
         if not follow or output == "table":
             _print_submitted(job, output)
         if follow:
             raise typer.Exit(follow_job(client, job["id"], output))
+
+
+def _ids(client: Client, references: list[str] | None) -> list[str]:
+    return [find_job(client, each)["id"] for each in references or []]
+
+
+def submit_array(
+    client: Client, fields: dict[str, Any], array: str, parallel: int | None, output: Output, *, follow: bool
+) -> int:
+    """An array is an experiment whose jobs differ in their index; returns the exit code."""
+    name = fields.pop("name", None) or Path(fields.get("script") or fields.get("module") or fields["recipe"]).stem
+    found = client.submit_experiment({"name": name, "array": array, "base": fields, **drop_unset(parallel=parallel)})
+    return finish_experiment(client, found, output, follow=follow)
 
 
 def _print_submitted(job: Job, output: Output) -> None:
@@ -193,8 +221,10 @@ def split_arguments(texts: list[str]) -> list[str]:
     return words
 
 
-_OTHER_PARAMETERS = frozenset({"command", "module", "recipe", "code", "git", "ref", "env", "after", "follow", "output"})
-_CONVERTED_PARAMETERS = frozenset({"continue_from", "on_restart", "exclude", "nproc_per_node"})
+_OTHER_PARAMETERS = frozenset(
+    {"command", "module", "recipe", "code", "git", "ref", "env", "array", "parallel", "follow", "output"}
+)
+_CONVERTED_PARAMETERS = frozenset({"after", "after_any", "continue_from", "on_restart", "exclude", "nproc_per_node"})
 _POLICY_FIELDS = SnapshotPolicy().to_json().keys()
 _SLURM_FIELDS = {
     "partition": "partition", "account": "account", "qos": "qos", "slurm_time": "time", "constraint": "constraint",

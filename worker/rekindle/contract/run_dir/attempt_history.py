@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Protocol, Self
 
@@ -32,7 +33,7 @@ class AttemptInfo:
     progress: Progress = Progress.UNKNOWN
     running_seconds: float = 0.0  # that all ranks ran, without the time of a hang
     loaded: bool | None = None  # a checkpoint of an earlier attempt; None: not known
-    stop_requested: str | None = None  # "drain", "cancel", "time_limit", "shutdown"
+    stop_requested: str | None = None  # "drain", "cancel", "time_limit", "shutdown", "resize", "grow"
     resumed_from_step: int | None = None
     resumed_from_path: str | None = None  # checkpoint of the script's own that it has loaded
     last_step: int | None = None
@@ -41,6 +42,11 @@ class AttemptInfo:
     faults: list[journal.FaultInjected] = field(default_factory=list)
     reason: str | None = None  # why another attempt follows, or why none does
     next_try_at: float | None = None
+
+    @property
+    def is_resized(self) -> bool:
+        """It was stopped so that the next attempt has other devices."""
+        return self.outcome is not None and self.outcome.is_resize
 
 
 @dataclass(slots=True)
@@ -77,7 +83,8 @@ class AttemptHistory:
     @property
     def restarts(self) -> int:
         """Attempts that followed a failure."""
-        return len(self.attempts) - len({attempt.run for attempt in self.attempts.values()})
+        numbered = [self.attempts[number] for number in sorted(self.attempts)]
+        return sum(later.run == before.run and not before.is_resized for before, later in pairwise(numbered))
 
     def attempt(self, number: int, started_at: float) -> AttemptInfo:
         """The attempt of this number; one without a record of its start began at ``started_at``."""

@@ -34,6 +34,7 @@ class RecordType(StrEnum):
     """The types of record; the fields of each are those of its dataclass."""
 
     KEEPER_STARTED = "keeper_started"
+    DEVICES_HELD = "devices_held"
     ROLLED_BACK = "rolled_back"
     ATTEMPT_STARTED = "attempt_started"
     RANKS_RUNNING = "ranks_running"
@@ -98,8 +99,22 @@ def _record(record_type: RecordType) -> Callable[[type[R]], type[R]]:
 
 @_record(RecordType.KEEPER_STARTED)
 class KeeperStarted(Record):
+    """``devices`` as in ``DevicesHeld``; None from a keeper that cannot change them within a run."""
+
     run: Number
     keeper: ProcessIdentity
+    devices: list[Line] | None = None
+
+
+@_record(RecordType.DEVICES_HELD)
+class DevicesHeld(Record):
+    """The server has given the job other devices: from now on the keeper uses none but these.
+
+    While an attempt runs they include its own; the next attempt has those of the intent.
+    """
+
+    run: Number
+    devices: list[Line]
 
 
 @_record(RecordType.ROLLED_BACK)
@@ -171,7 +186,7 @@ class CheckpointTorn(AttemptRecord):
 class StopRequested(AttemptRecord):
     """The ranks are about to get SIGTERM, or the keeper itself got it: exit code 0 is no success from now on."""
 
-    ending: Line  # "drain", "cancel", "time_limit", "shutdown"
+    ending: Line  # "drain", "cancel", "time_limit", "shutdown", "resize", "grow"
 
 
 @_record(RecordType.RANK_EXITED)

@@ -2,7 +2,7 @@
 
 import time
 
-from rekindle.contract.job import JobSpec
+from rekindle.contract.job import JobSpec, RunIntent
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.keeper.attempt import AttemptPlan
 from rekindle.keeper.attempt_result import AttemptResult, Ending
@@ -45,6 +45,9 @@ class ClusterRunner:
     def begin(self) -> None:
         """The keepers of the nodes end what earlier ones have left there."""
         self._nodes.start_missing()
+
+    def change_devices(self, intent: RunIntent) -> None:
+        """Slurm gives the devices; ``intent`` names none."""
 
     def find_world(self, requested_stop: RequestedStop) -> World | None:
         """Raises TooFewNodesError."""

@@ -28,6 +28,11 @@ class ScriptObserver:
         self._printed = PrintedProgress([rank_dir.log("stdout"), rank_dir.log("stderr")])
         self._loaded: str | None = None
 
+    @property
+    def has_saved(self) -> bool:
+        """The script has completed a checkpoint in this attempt, as far as was observed."""
+        return self._tracker.saved is True
+
     def observe_if_due(self) -> None:
         self._printed.read_if_due()
         self._tracker.set_estimates(self._printed.step, self._printed.epoch)

@@ -55,6 +55,11 @@ class AgentLauncher:
         """Pid of the agent that waits for the next attempt, which must not be killed with this one."""
         return None if self._standby is None else self._standby.pid
 
+    def resize(self, world_size: int) -> None:
+        """Start ``world_size`` ranks from now on; an agent that waits for the next attempt was made for others."""
+        self.discard()
+        self._world_size = world_size
+
     def start_warm(self, attempt: int, environment: dict[str, str], plan: NodePlan | None = None) -> int:
         """Release the agent that waits for ``attempt``, or a new one; its pid."""
         if self._standby is None or self._standby.attempt != attempt or not _runs(self._standby.pid):

@@ -6,7 +6,7 @@
 import { END, linkTo } from "../log/log-permalink.js";
 import { experimentUrl } from "../shared/api.js";
 import { byId, h, setText } from "../shared/dom.js";
-import { NONE, count, duration, failureLocation, outOf, percent, ranksText, secondsBetween, secondsSince, speed, waitText } from "../shared/format.js";
+import { NONE, count, duration, failureLocation, outOf, percent, ranksText, secondsBetween, secondsSince, speed, times, waitText } from "../shared/format.js";
 import { drainLoss } from "../shared/job-actions.js";
 import { badge, isHeld, progressBar, setBadge, setProgress, stateWord } from "../shared/job-state.js";
 import { everySecond } from "../shared/ticker.js";
@@ -22,6 +22,7 @@ const FIGURES = /** @type {[string, (job: Job) => string][]} */ ([
   ["Ranks", ranksText],
   ["Restarts", (job) => count(job.restarts)],
   ["Latest snapshot", (job) => (job.snapshot_step === null ? NONE : `step ${count(job.snapshot_step)}`)],
+  ["Preempted", (job) => (job.preemptions ? times(job.preemptions) : "")],
   ["Slurm", slurmText],
   ["Goodput", (job) => (job.goodput === null && job.restarts ? "not known" : percent(job.goodput))],
   ["Running for", (job) => duration(job.started_at ? secondsBetween(job.started_at, job.ended_at) : null)],
@@ -50,7 +51,7 @@ export function showHeader(job) {
   shown = job;
   setBadge(state, stateWord(job));
   setText(byId("job-name"), job.name);
-  setText(byId("job-id"), job.owner ? `#${job.number} of ${job.owner}` : `#${job.number}`);
+  setText(byId("job-id"), `#${job.number} of ${job.owner ?? "local"}`);
   const experiment = byId("experiment-link", HTMLAnchorElement);
   experiment.hidden = !job.experiment_id;
   if (job.experiment_id) experiment.href = experimentUrl(job.experiment_id);
@@ -100,9 +101,18 @@ function bannerTexts(job) {
   if (job.state === "cancelled") return ["Cancelled", reason];
   if (isHeld(job)) return ["On hold", "The job does not start until you release it."];
   if (job.state === "queued") return [job.queue_position === null ? "Queued" : `Queued, position ${job.queue_position}`, waitText(job)];
+  if (job.displaced) return [DISPLACED[job.displaced.kind] ?? "Changing slots", displacedSentence(job.displaced)];
   if (job.intent === "drain") return ["Draining", drainLoss(job) || "The job saves a snapshot at the next step boundary and then releases its slots."];
   if (job.intent === "cancel") return ["Cancelling", "The job's ranks are being stopped."];
   return ["", ""];
+}
+
+/** Titles of the banner of a job that has to leave slots or gets others, by kind. @type {Record<string, string>} */
+const DISPLACED = { preempt: "Being preempted", resize: "Being resized", device: "Leaving a device" };
+
+/** @param {Record<string, any>} displaced */
+function displacedSentence({ kind, reason = "" }) {
+  return kind === "preempt" ? `${reason} It saves a snapshot, returns to the queue and continues from there.` : reason;
 }
 
 /** @param {string | null} time */

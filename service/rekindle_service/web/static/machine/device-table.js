@@ -1,15 +1,26 @@
 /**
- * The slots of this machine as a table: the utilization of each device and which job holds it.
+ * The slots of this machine as a table: the utilization of each device, which job holds it, and why none gets it.
  *
  * @import { DevicePublic as Slot, MachinePublic as Machine } from "../shared/api-types.d.ts"
  * @typedef {Machine["devices"][number]} Device
  */
-import { jobUrl } from "../shared/api.js";
+import { me } from "../shared/account.js";
+import { call, jobUrl, warn } from "../shared/api.js";
+import { ConfirmDialog, field } from "../shared/confirm-dialog.js";
 import { KeyedChildren, byId, h, setText } from "../shared/dom.js";
-import { NONE, bytes } from "../shared/format.js";
+import { NONE, bytes, percent } from "../shared/format.js";
 import { setFill } from "../shared/job-state.js";
 
 const body = byId("devices");
+const dialog = new ConfirmDialog();
+let mayChange = false;
+/** Called when a device is used again, or no longer. */
+let onChange = () => {};
+me.then(({ scope }) => (mayChange = scope === "admin")).catch(warn("your permissions"));
+
+/** @param {() => void} refresh */
+export const onDeviceChange = (refresh) => void (onChange = refresh);
+
 /** @type {KeyedChildren<{device: Device, slot: Slot | undefined}, DeviceRow>} */
 const rows = new KeyedChildren(body, ({ device }) => device.name, ({ device }) => new DeviceRow(device.name));
 
@@ -20,6 +31,33 @@ export function showDevices(devices, slots) {
   body.closest("table")?.classList.toggle("plain", !measured);
 }
 
+/** What follows the job that holds the slot, or stands in its place. @param {Slot | undefined} slot @param {string | null} job */
+function freeText(slot, job) {
+  const jobs = slot?.jobs.length ?? 0;
+  const others = jobs > 1 ? ` and ${jobs - 1} more` : "";
+  if (job) return others + (slot?.free_share ? ` · ${percent(slot.free_share)} free` : "");
+  if (slot?.held) return "somebody's job";
+  if (slot?.unusable) return slot.disabled ? "disabled" : "in use by others";
+  return "free";
+}
+
+/** Ask whether a slot is to be used no longer, or again. @param {Slot} slot */
+function changeUse({ name, disabled }) {
+  const reason = h("input", { maxlength: 500, autocomplete: "off" });
+  dialog.open({
+    title: `${disabled ? "Enable" : "Disable"} ${name}?`,
+    jobs: [],
+    consequence: disabled ? `It was put aside: ${disabled.reason}. Jobs get it again.` : "No job gets it until it is enabled. Jobs that run on it leave it: elastic ones continue on fewer slots, all others return to the queue.",
+    fields: disabled ? [] : [field("Reason", "reason", reason)],
+    yes: `${disabled ? "Enable" : "Disable"} it`,
+    run: async (chosen) => {
+      if (disabled) await call("POST /devices/{name}/enable", { name });
+      else await call("POST /devices/{name}/disable", { name }, { reason: String(chosen.get("reason") ?? "") });
+      onChange();
+    },
+  });
+}
+
 class DeviceRow {
   #model = h("td");
   #use = new BarCell();
@@ -28,11 +66,17 @@ class DeviceRow {
   #power = h("td", { class: "number figure" });
   #holder = h("a");
   #free = h("span", { class: "muted" });
+  #reason = h("p", { class: "unusable" });
+  #button = h("button", { type: "button", class: "quiet", hidden: true });
+  /** @type {Slot | undefined} */
+  #slot;
 
   /** @param {string} name */
   constructor(name) {
-    const holder = h("td", {}, this.#holder, this.#free);
-    this.node = h("tr", {}, h("th", { scope: "row" }, name), this.#model, this.#use.node, this.#memory.node, this.#temperature, this.#power, holder);
+    const holder = h("td", { class: "holder-cell" }, this.#holder, this.#free, this.#reason);
+    const cells = [this.#model, this.#use.node, this.#memory.node, this.#temperature, this.#power, holder, h("td", {}, this.#button)];
+    this.node = h("tr", {}, h("th", { scope: "row" }, name), ...cells);
+    this.#button.addEventListener("click", () => this.#slot && changeUse(this.#slot));
   }
 
   /** @param {{device: Device, slot: Slot | undefined}} item */
@@ -44,9 +88,16 @@ class DeviceRow {
     setText(this.#temperature, device.temperature_celsius === null ? NONE : `${Math.round(device.temperature_celsius)} °C`);
     setText(this.#power, device.power_watts === null ? NONE : `${Math.round(device.power_watts)} W`);
     this.#holder.hidden = !job;
-    setText(this.#free, job ? "" : "free");
+    setText(this.#free, freeText(slot, job));
     setText(this.#holder, slot?.job_name ?? job ?? "");
     if (job) this.#holder.href = jobUrl(job);
+    this.#slot = slot;
+    this.node.classList.toggle("put-aside", Boolean(slot?.unusable));
+    setText(this.#reason, slot?.unusable ?? "");
+    this.#reason.hidden = !slot?.unusable;
+    this.#button.hidden = !mayChange || !slot;
+    setText(this.#button, slot?.disabled ? "Enable" : "Disable");
+    this.#button.setAttribute("aria-label", `${slot?.disabled ? "Enable" : "Disable"} ${device.name}`);
   }
 }
 

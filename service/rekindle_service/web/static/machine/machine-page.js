@@ -9,7 +9,7 @@ import { bytes, count } from "../shared/format.js";
 import { setFill } from "../shared/job-state.js";
 import { keepFresh, markReady } from "../shared/live-page.js";
 import { kindLabel, linkedSlots, topologySentence } from "../shared/topology.js";
-import { showDevices } from "./device-table.js";
+import { onDeviceChange, showDevices } from "./device-table.js";
 import { showHistory } from "./machine-charts.js";
 
 /** The server samples as often; asking more often shows nothing new. */
@@ -67,4 +67,5 @@ function showTopology({ items, links }) {
 }
 
 const refreshing = keepFresh(refresh, REFRESH_INTERVAL_MS, () => false);
+onDeviceChange(() => refreshing.now());
 setInterval(() => document.hidden || refreshing.now(), REFRESH_INTERVAL_MS);

@@ -49,9 +49,12 @@ class SlotView {
   }
 
   /** @param {Slot} slot */
-  update({ job, held, job_name: jobName, job_state: jobState }) {
-    this.node.dataset.state = held ? (jobState ?? "running") : "free";
-    setText(this.#holder, job ? (jobName ?? job) : held ? "somebody's job" : "free");
+  update({ title, job, jobs, held, job_name: jobName, job_state: jobState, unusable, disabled }) {
+    this.node.dataset.state = held ? (jobState ?? "running") : unusable ? "failed" : "free";
+    this.node.title = unusable ? `${title}: ${unusable}` : title;
+    const others = jobs.length > 1 ? ` and ${jobs.length - 1} more` : "";
+    const idle = !unusable ? "free" : disabled ? "disabled" : "in use by others";
+    setText(this.#holder, job ? `${jobName ?? job}${others}` : held ? "somebody's job" : idle);
     if (job) this.#holder.href = jobUrl(job);
     else this.#holder.removeAttribute("href");
   }

@@ -5,7 +5,7 @@
  */
 import { jobUrl } from "../shared/api.js";
 import { KeyedChildren, byId, h, setText } from "../shared/dom.js";
-import { NONE, brief, count, failureLocation, localTime, outOf, ranksText, secondsSince, waitText } from "../shared/format.js";
+import { NONE, brief, count, displacedText, failureLocation, localTime, outOf, ranksText, secondsSince, waitText } from "../shared/format.js";
 import { badge, progressBar, setBadge, setProgress, stateWord } from "../shared/job-state.js";
 import { everySecond } from "../shared/ticker.js";
 
@@ -122,7 +122,7 @@ class JobRow {
     this.#name.title = job.name;
     setText(this.#args, [`#${job.number}`, ...job.args].join(" "));
     this.#args.title = this.#args.textContent ?? "";
-    setText(this.#owner, job.owner ?? NONE);
+    setText(this.#owner, job.owner ?? "local");
     this.#owner.title = job.owner ?? "";
     const steps = stepsText(job);
     setText(this.#steps, steps);
@@ -131,8 +131,8 @@ class JobRow {
     setFigure(this.#eta, brief(job.eta_seconds));
     setFigure(this.#ranks, ranksText(job));
     setFigure(this.#restarts, job.restarts ? count(job.restarts) : NONE);
-    const failure = job.outcome && job.outcome.class !== "success" && job.state !== "running" ? job.outcome : null;
-    setText(this.#sentence, failure?.message ?? (waitText(job) || (job.notice ?? "")));
+    const failure = hasFailed(job) ? job.outcome : null;
+    setText(this.#sentence, failure?.message ?? (displacedText(job) || waitText(job) || (job.notice ?? "")));
     setText(this.#location, failureLocation(failure));
     this.#age.dateTime = job.created_at ?? "";
     this.#age.title = `submitted ${localTime(job.created_at)}`;
@@ -142,6 +142,12 @@ class JobRow {
   tick() {
     if (this.job) setText(this.#age, brief(secondsSince(this.job.created_at)));
   }
+}
+
+/** A job that was stopped for another one waits like any other. @param {Job} job */
+function hasFailed({ outcome, state }) {
+  if (!outcome || outcome.class === "success" || state === "running") return false;
+  return !(state === "queued" && outcome.class === "preempted");
 }
 
 /** An empty figure takes no room on a phone. @param {HTMLElement} cell @param {string} text */

@@ -1,6 +1,7 @@
 /** The list of jobs: totals, slots, experiments, filters, live rows, and actions on many jobs at once. */
 import { me } from "../shared/account.js";
 import { call, experimentUrl } from "../shared/api.js";
+import { DebouncedRefresh } from "../shared/debounced-refresh.js";
 import { byId, h, patchChildren, setText } from "../shared/dom.js";
 import { percent } from "../shared/format.js";
 import { hasEnded } from "../shared/job-state.js";
@@ -9,11 +10,13 @@ import { BulkActions } from "./bulk-actions.js";
 import { showDevices } from "./device-strip.js";
 import { JobTable } from "./job-table.js";
 import { QueueFilters } from "./queue-filters.js";
+import { onWaitingListChange, showWaiting } from "./waiting-list.js";
 
 const PAGE_SIZE = 50;
 const SHOWN_EXPERIMENTS = 5;
 const OFFERED_EXPERIMENTS = 20;
 const REFRESH_DELAY_MS = 250;
+const QUEUE_DELAY_MS = 1000;
 
 const filters = new QueueFilters(() => refreshing.now());
 const bulk = new BulkActions(() => refreshing.now());
@@ -31,7 +34,6 @@ async function showJobs() {
   next = answer.next;
   answer.items.forEach((job) => states.set(job.id, job.state));
   table.show(answer.items);
-  filters.offerOwners([...answer.items.map(({ owner }) => owner), (await me.catch(() => null))?.person ?? null]);
   const none = answer.items.length === 0;
   byId("job-table").hidden = none;
   byId("nothing-yet").hidden = !none || filters.isFiltered;
@@ -51,6 +53,11 @@ async function showTotals() {
   setText(byId("total-goodput"), percent(goodput));
 }
 
+async function showQueue() {
+  const owners = await showWaiting(filters.query.owner);
+  filters.offerOwners([...owners, (await me.catch(() => null))?.person ?? null]);
+}
+
 async function showExperiments() {
   const { items } = await call("GET /experiments", { limit: OFFERED_EXPERIMENTS });
   filters.offer(items);
@@ -67,14 +74,19 @@ async function showExperiments() {
 }
 
 /** A job that is shown changes in place; a new one, or one whose state changed, may belong elsewhere: refresh. */
-const refreshing = keepFresh(() => Promise.all([showJobs(), showTotals(), showExperiments()]), REFRESH_DELAY_MS, (event, data) => {
+const refreshing = keepFresh(() => Promise.all([showJobs(), showTotals(), showQueue(), showExperiments()]), REFRESH_DELAY_MS, (event, data) => {
   if (event === "deleted") table.remove(data.id);
   if (event !== "job") return event === "deleted";
   table.update(data);
-  const changed = states.get(data.id) !== data.state;
+  const before = states.get(data.id);
   states.set(data.id, data.state);
-  return changed;
+  if (before === data.state && data.state === "queued") waiting.soon();
+  return before !== data.state;
 });
+
+/** The scheduler writes a new reason or estimate to many jobs at once. */
+const waiting = new DebouncedRefresh(showQueue, QUEUE_DELAY_MS);
+onWaitingListChange(() => waiting.now());
 
 /** @param {() => void} turn */
 function turnPage(turn) {

@@ -25,16 +25,21 @@ export interface ConfigurationPublic {
   directory: string; code: CodePublic | null; environment: Record<string, any> | null;
 }
 export interface CurvePublic { job: string; name: string; points: ([number, number | null, number, number | null])[]; }
+export interface DeviceDisable { reason?: string; }
 export interface DevicePublic {
   name: string; device: string; index: number; model: string | null; memory: number | null; uuid: string | null;
-  title: string; held: boolean; job: string | null; job_name: string | null; job_state: string | null;
+  bus_id: string | null; numa_node: number | null; title: string; held: boolean; job: string | null;
+  job_name: string | null; job_state: string | null; jobs: string[]; free_share: number; unusable: string | null;
+  disabled: Disabled | null; users: DeviceUser[];
 }
 export interface DeviceUsagePublic {
   utilization_percent: number | null; memory_used_bytes: number | null; memory_total_bytes: number | null;
   temperature_celsius: number | null; power_watts: number | null; name: string; kind: string; model: string | null;
   held_by: string | null;
 }
+export interface DeviceUser { pid: number; name: string | null; user: string | null; memory_bytes: number | null; }
 export interface Devices { items: DevicePublic[]; next: string | null; links: Link[]; }
+export interface Disabled { reason: string; at: string | null; by: string | null; }
 export interface Disk { home: Space; shared_memory: Space | null; }
 export interface DiskUsage {
   total_bytes: number; free_bytes: number; lack_of_space: string | null; jobs: KindBytes; bundles_bytes: number;
@@ -50,7 +55,8 @@ export interface ExperimentCreate {
   name?: string | null; args?: string[]; builtin?: string | null; size?: string; title?: string;
   base?: Record<string, any>;
   matrix?: Record<string, (string | number | boolean | null)[]> | (Record<string, (string | number | boolean | null)[]>)[] | null;
-  repeats?: number; seed_option?: string | null; measure?: (string | Measure)[]; sequential?: boolean;
+  array?: string | null; repeats?: number; seed_option?: string | null; measure?: (string | Measure)[];
+  sequential?: boolean; parallel?: number | null;
 }
 export interface ExperimentPublic {
   id: string; number: number; name: string; owner: string | null; title: string; command: string | null;
@@ -130,6 +136,10 @@ export interface MetricSeries {
   attempt: number; name: string; points: ([number, number | null, number, number | null])[];
 }
 export interface NodeRange { min: number; max: number; }
+export interface OwnerShare {
+  owner: string; slot_seconds: number; share: number; slots: number; running: number; queued: number;
+  max_slots: number | null; max_queued: number | null;
+}
 export interface OwnerUsage { owner: string | null; jobs: number; bytes: number; }
 export interface Problem { type: string; title: string; status: number; detail: string; errors: FieldError[]; }
 export interface PruneFailure { item: PruneItem; reason: string; }
@@ -145,7 +155,15 @@ export interface PruneRequest {
 export interface PruneResult {
   items: PruneItem[]; next: string | null; dry_run: boolean; count: number; bytes: number; failures: PruneFailure[];
 }
+export interface Queue {
+  items: QueuedJob[]; next: string | null; owners: OwnerShare[]; queued: number; half_life_days: number;
+}
 export interface QueueStats { jobs: Record<JobState, number>; slots: SlotCount; goodput: number | null; }
+export interface QueuedJob {
+  position: number | null; job: string; number: number; name: string; owner: string; priority: number; ranks: RankRange;
+  slots: number; device: string; intent: string; waiting_for: string | null; estimated_start_at: string | null;
+  preemptions: number; created_at: string | null;
+}
 export interface RankMatches { rank: number; stream: string; count: number; complete: boolean; first: Match | null; }
 export interface RankPublic {
   rank: number; local_rank: number | null; host: string | null; pid: number | null; state: RankState;
@@ -228,6 +246,7 @@ export interface Routes {
   "POST /jobs/{job_id}/drain": { values: { job_id: Value; }; answer: JobPublic; }
   "POST /jobs/{job_id}/resume": { values: { job_id: Value; }; body: ResumeRequest | null; answer: JobPublic; }
   "GET /summary": { values: {}; answer: QueueStats; }
+  "GET /queue": { values: { owner?: Value; limit?: Value; cursor?: Value; }; answer: Queue; }
   "GET /jobs/{job_id}/attempts": {
     values: { job_id: Value; limit?: Value; cursor?: Value; }; answer: Page<AttemptPublic>;
   }
@@ -286,6 +305,8 @@ export interface Routes {
   }
   "POST /experiments/{experiment_id}/cancel": { values: { experiment_id: Value; }; answer: ExperimentPublic; }
   "GET /devices": { values: { limit?: Value; cursor?: Value; }; answer: Devices; }
+  "POST /devices/{name}/disable": { values: { name: Value; }; body: DeviceDisable; answer: DevicePublic; }
+  "POST /devices/{name}/enable": { values: { name: Value; }; answer: DevicePublic; }
   "GET /machine": { values: { max_points?: Value; }; answer: MachinePublic; }
   "GET /disk": { values: {}; answer: DiskUsage; }
   "GET /disk/jobs": { values: { owner?: Value; limit?: Value; cursor?: Value; }; answer: Page<JobUsage>; }

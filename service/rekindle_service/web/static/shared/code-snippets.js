@@ -54,6 +54,16 @@ function changedOptions(job) {
 const compact = (fields) => Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== null && value !== undefined));
 
 /**
+ * The request of a form: an array is a request for an experiment, whose jobs have the other fields in common.
+ *
+ * @param {Body} body @returns {{path: "jobs" | "experiments", body: Body}}
+ */
+export function asRequest(body) {
+  const { array, name, ...base } = body;
+  return array === undefined ? { path: "jobs", body } : { path: "experiments", body: compact({ name, array, base }) };
+}
+
+/**
  * The command that submits the same job; `missing` names what the command line has no option for.
  *
  * @param {Body} body @returns {{command: string, missing: string}}
@@ -70,7 +80,7 @@ export function asCommand(body) {
 /** Fields of a request that have no option of their own name. */
 const OTHER_FIELDS = new Set([
   ...["args", "script", "module", "recipe", "code", "env", "after", "ranks", "snapshot", "auto", "warm"],
-  ...["on_restart", "continue_from", "exclude", "gitignore", "keep_links", "watch", "nodes", "slurm"],
+  ...["after_any", "hold", "resizable", "on_restart", "continue_from", "exclude", "gitignore", "keep_links", "watch", "nodes", "slurm"],
 ]);
 
 /** @param {number | {min: number, max: number} | undefined} range */
@@ -102,12 +112,13 @@ function optionsOf(body) {
     ...Object.entries(fields).map(([field, value]) => [`--${field.replaceAll("_", "-")}`, value]),
     ...Object.entries(env).map(([key, value]) => ["--env", `${key}=${value}`]),
     ...after.map((/** @type {string} */ id) => ["--after", id]),
+    ...(body.after_any ?? []).map((/** @type {string} */ id) => ["--after-any", id]),
     ...watch.map((/** @type {string} */ path) => ["--watch", path]),
     ...exclude.map((/** @type {string} */ pattern) => ["--exclude", pattern]),
     ...(body.slurm?.extra ?? []).map((/** @type {string} */ each) => ["--slurm-extra", each]),
   ];
   const set = options.filter(([, value]) => value !== undefined).map(([option, value]) => [option, String(value)]);
-  const flags = { "--every-auto": snapshot.auto, "--cold": warm === false, "--gitignore": body.gitignore, "--keep-links": body.keep_links, "--slurm": body.slurm && !Object.keys(body.slurm).length };
+  const flags = { "--every-auto": snapshot.auto, "--cold": warm === false, "--hold": body.hold, "--no-resize": body.resizable === false, "--gitignore": body.gitignore, "--keep-links": body.keep_links, "--slurm": body.slurm && !Object.keys(body.slurm).length };
   return [...set, ...Object.entries(flags).filter(([, on]) => on).map(([flag]) => [flag])];
 }
 
@@ -117,8 +128,9 @@ const plainFields = (body) => Object.fromEntries(Object.entries(body).filter(([f
 /** @param {Body} body @param {string} origin of the server, as in "http://127.0.0.1:8700" */
 export function asCurl(body, origin) {
   const token = '-H "Authorization: Bearer $(rekindle token)"';
-  const data = quote(JSON.stringify(body, null, 2));
-  return [`curl ${quote(`${origin}/api/v1/jobs`)}`, token, "-H 'Content-Type: application/json'", `-d ${data}`].join(BREAK);
+  const request = asRequest(body);
+  const data = quote(JSON.stringify(request.body, null, 2));
+  return [`curl ${quote(`${origin}/api/v1/${request.path}`)}`, token, "-H 'Content-Type: application/json'", `-d ${data}`].join(BREAK);
 }
 
 /** @param {string[]} parts never broken within themselves */

@@ -104,10 +104,40 @@ export function ranksText(job) {
   return job.ranks.min === job.ranks.max ? count(job.ranks.max) : `${job.ranks.min}–${job.ranks.max}`;
 }
 
-/** What a queued job waits for; empty where it waits for nothing. @param {Job} job */
+const MINUTE = 60_000; // milliseconds
+const DAY = 1440 * MINUTE;
+
+/**
+ * When a job starts, an estimate: "14:05" within a day, "Tue 14:05" within a week, else the date. It is rounded up to 5
+ * minutes, and to a minute where that is soon, as in what a job waits for.
+ *
+ * @param {string | null | undefined} time @param {number} [now]
+ */
+export function startTime(time, now = Date.now()) {
+  if (!time) return NONE;
+  const left = Date.parse(time) - now;
+  const step = left > 5 * MINUTE ? 5 * MINUTE : MINUTE;
+  const at = new Date(Math.ceil(Date.parse(time) / step) * step);
+  const clock = at.toLocaleTimeString("en", { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
+  if (left < DAY) return clock;
+  return left < 6 * DAY ? `${at.toLocaleDateString("en", { weekday: "short" })} ${clock}` : at.toLocaleDateString("en", { month: "short", day: "numeric" });
+}
+
+/** "once", "twice", "3 times". @param {number} number */
+export const times = (number) => ["never", "once", "twice"][number] ?? `${count(number)} times`;
+
+/** "waits for 2 cuda slots, 1 free"; a sentence about the owner is whole as it is. @param {string | null} reason */
+export function waitsFor(reason) {
+  if (!reason) return "";
+  return reason.startsWith("its owner ") ? `waits: ${reason}` : `waits for ${reason}`;
+}
+
+/** What a queued job waits for, and when it starts, where the reason does not say it; empty where it waits for nothing. @param {Job} job */
 export function waitText(job) {
   if (!job.waiting_for) return "";
-  return job.intent === "run" ? `waits for ${job.waiting_for}` : "on hold";
+  if (job.intent !== "run") return "on hold";
+  const known = !job.estimated_start_at || job.waiting_for.includes("starts about");
+  return waitsFor(job.waiting_for) + (known ? "" : `; starts about ${startTime(job.estimated_start_at)}`);
 }
 
 /**
@@ -121,4 +151,13 @@ export function failureLocation(outcome) {
   const line = outcome.file ? `${outcome.file}${outcome.line ? `:${outcome.line}` : ""}` : "";
   const message = outcome.message.toLowerCase();
   return [rank, line].filter((part) => part && !message.includes(part.toLowerCase())).join(" · ");
+}
+
+/** By kind. @type {Record<string, string>} */
+const DISPLACEMENTS = { preempt: "being preempted", resize: "being resized", device: "leaving a device" };
+
+/** What is happening to a running job that has to leave slots, or gets more; empty for all others. @param {Job} job */
+export function displacedText({ displaced, state }) {
+  if (!displaced || state === "queued") return "";
+  return `${DISPLACEMENTS[displaced.kind] ?? "being moved"}: ${displaced.reason ?? ""}`;
 }

@@ -12,6 +12,7 @@ import { RecipeFields } from "./recipe-fields.js";
 /** Fields of the request that are one control each: id of the control, and path of the field. */
 const TEXTS = [
   ["name", "name"],
+  ["array", "array"],
   ["python", "python"],
   ["continue-from", "continue_from"],
   ["monitor", "snapshot.monitor"],
@@ -32,6 +33,11 @@ const CHOICES = [
   ["launch", "auto"],
   ["links", "preferred"],
 ];
+/** Lists of ids of jobs: id of the control, and field. @type {["after" | "after-any", "after" | "after_any"][]} */
+const DEPENDENCIES = [
+  ["after", "after"],
+  ["after-any", "after_any"],
+];
 /** Numbers are what the template has numeric inputs for, with the path of the field around each. */
 const NUMBERS = [.../** @type {NodeListOf<HTMLInputElement>} */ (document.querySelectorAll("#submit-form [data-field] > input[inputmode]"))]
   .map((input) => [input.id, input.parentElement?.dataset.field ?? ""])
@@ -50,6 +56,7 @@ export class FormError extends Error {
 
 const control = (/** @type {string} */ id) => /** @type {HTMLInputElement} */ (byId(id));
 const text = (/** @type {string} */ id) => control(id).value.trim();
+const words = (/** @type {string} */ id) => text(id).split(/[\s,]+/).filter(Boolean);
 
 export class SubmitForm {
   #recipeFields = new RecipeFields();
@@ -102,6 +109,8 @@ export class SubmitForm {
     for (const [id, path] of NUMBERS) if (text(id) && text(id) !== control(id).defaultValue) setAt(body, path, number(text(id)));
     if (control("auto").checked) setAt(body, "snapshot.auto", true);
     if (!control("warm").checked) body.warm = false;
+    if (!control("resizable").checked) body.resizable = false;
+    if (control("hold").checked) body.hold = true;
     for (const [id, field] of TICKS) if (kind !== "recipe" && control(id).checked) body[field] = true;
     const exclude = control("exclude").value.split("\n").filter((line) => line.trim());
     if (kind !== "recipe" && exclude.length) body.exclude = exclude;
@@ -109,8 +118,7 @@ export class SubmitForm {
     const extra = control("slurm-extra").value.split("\n").map((line) => line.trim()).filter(Boolean);
     if (extra.length) setAt(body, "slurm.extra", extra);
     if (control("slurm").checked && !body.slurm) body.slurm = {};
-    const after = text("after").split(/[\s,]+/).filter(Boolean);
-    if (after.length) body.after = after;
+    for (const [id, field] of DEPENDENCIES) if (words(id).length) body[field] = words(id);
     const watch = text("watch").split("\n").filter((line) => line.trim());
     if (watch.length) body.watch = watch;
     const env = variables(control("env").value);
@@ -134,7 +142,7 @@ export class SubmitForm {
       ...Object.fromEntries(CHOICES.map(([id]) => [id, job[id]])),
       nodes: job.nodes.max === 1 ? "" : job.nodes.min === job.nodes.max ? job.nodes.max : `${job.nodes.min}:${job.nodes.max}`,
       "slurm-extra": job.slurm?.extra?.join("\n") ?? "",
-      after: job.after.join(" "),
+      ...Object.fromEntries(DEPENDENCIES.map(([id, field]) => [id, job[field].join(" ")])),
       watch: job.watch.join("\n"),
       env: Object.keys(job.env).map((name) => `${name}=\n`).join(""),
       ...Object.fromEntries([...TEXTS, ...NUMBERS].map(([id, at]) => [id, valueAt(job, at)])),
@@ -148,6 +156,8 @@ export class SubmitForm {
     control("auto").checked = job.snapshot.auto;
     control("slurm").checked = job.slurm !== null;
     control("warm").checked = job.warm;
+    control("resizable").checked = job.resizable;
+    control("hold").checked = false;
   }
 }
 

@@ -1,0 +1,126 @@
+"""The queue: who is next, why each job waits, and what each owner has used."""
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+
+from rekindle.contract.job import JobSpec
+from rekindle.contract.states import HOLDING_SLOTS
+from rekindle_service.api.dependencies import AppState, AppStateDep, ReadableBy
+from rekindle_service.api.pagination import CURSOR, MAX
+from rekindle_service.api.schemas.queue import OwnerShare, Queue, QueuedJob
+from rekindle_service.api.schemas.requests import RankRange
+from rekindle_service.jobs.quotas import LOCAL, owner_of
+from rekindle_service.store.tables import Job
+from rekindle_service.store.usage_store import Usage
+
+router = APIRouter(tags=["jobs"])
+
+_DAY = 86400.0  # seconds
+_MAX_UNWRITTEN = 120.0  # seconds of use that the scheduler has not written yet, at most
+
+
+@router.get("/queue")
+def read_queue(
+    state: AppStateDep,
+    readable_by: ReadableBy,
+    owner: Annotated[str | None, Query(max_length=200, description="Only the jobs of this person")] = None,
+    limit: Annotated[int, Query(ge=1, le=200, description="Maximum number of jobs")] = 50,
+    cursor: Annotated[int | None, Query(ge=-MAX, le=MAX, description=CURSOR)] = None,
+) -> Queue:
+    """List the queue, next job first: why each waits, when it will start, and what each owner has used."""
+    jobs = _page(state, readable_by, owner, cursor, limit + 1)
+    shown, rest = jobs[:limit], jobs[limit:]
+    queued = {name or LOCAL: count for name, count in state.store.queue.by_owner().items()}
+    return Queue(
+        items=[_queued_job(job) for job in shown],
+        next=str(_cursor(shown[-1])) if rest else None,
+        owners=[each for each in _owners(state, queued) if readable_by in (None, each.owner)],
+        queued=sum(count for name, count in queued.items() if readable_by in (None, name)),
+        half_life_days=state.fair_share_days,
+    )
+
+
+def _page(state: AppState, readable_by: str | None, owner: str | None, cursor: int | None, limit: int) -> list[Job]:
+    """Jobs that wait for slots by their position, then all others by their number, whose cursor is negative."""
+    jobs: list[Job] = []
+    if cursor is None or cursor > 0:
+        jobs = state.store.queue.page(readable_by=readable_by, owner=owner, positioned=True, after=cursor, limit=limit)
+        cursor = None
+    if len(jobs) < limit:
+        after = None if cursor is None else -cursor
+        jobs += state.store.queue.page(
+            readable_by=readable_by, owner=owner, positioned=False, after=after, limit=limit - len(jobs)
+        )
+    return jobs
+
+
+def _cursor(job: Job) -> int:
+    return -job.number if job.queue_position is None else job.queue_position
+
+
+def _queued_job(job: Job) -> QueuedJob:
+    spec = job.spec
+    return QueuedJob(
+        position=job.queue_position,
+        job=job.id,
+        number=job.number,
+        name=job.name,
+        owner=owner_of(job),
+        priority=job.priority,
+        ranks=RankRange(min=spec.min_ranks, max=spec.max_ranks),
+        slots=_slots(spec),
+        device="slurm" if spec.is_cluster else ",".join(spec.device_names) or spec.device_kind,
+        intent=job.intent,
+        waiting_for=job.waiting_for,
+        estimated_start_at=job.estimated_start_at,
+        preemptions=job.preemptions,
+        created_at=job.created_at,
+    )
+
+
+def _slots(spec: JobSpec) -> float:
+    return 0.0 if spec.is_cluster else spec.min_devices * spec.gpu_share
+
+
+def _owners(state: AppState, queued: Mapping[str, int]) -> list[OwnerShare]:
+    """Everybody who has used, holds or wants slots; who has used least comes first."""
+    holding = state.store.jobs_in(HOLDING_SLOTS)
+    slots, running = _slots_by_owner(holding), Counter(map(owner_of, holding))
+    used = _used(state.store.usage.read(), slots, time.time(), state.fair_share_days * _DAY)
+    total = sum(used.values())
+    shares = []
+    for owner in {*used, *running, *queued}:
+        quota, seconds = state.quotas.of(owner), used.get(owner, 0.0)
+        shares.append(
+            OwnerShare(
+                owner=owner,
+                slot_seconds=round(seconds, 1),
+                share=round(seconds / total, 4) if total else 0.0,
+                slots=slots.get(owner, 0.0),
+                running=running[owner],
+                queued=queued.get(owner, 0),
+                max_slots=quota.slots,
+                max_queued=quota.queued,
+            )
+        )
+    return sorted(shares, key=lambda each: (each.slot_seconds, each.owner))
+
+
+def _slots_by_owner(holding: Iterable[Job]) -> dict[str, float]:
+    slots: dict[str, float] = {}
+    for job in holding:
+        slots[owner_of(job)] = slots.get(owner_of(job), 0.0) + len(job.devices) * job.spec.gpu_share
+    return slots
+
+
+def _used(stored: Mapping[str, Usage], slots: Mapping[str, float], now: float, half_life: float) -> dict[str, float]:
+    """Decayed slot-seconds by owner, with those since the scheduler has last written them."""
+    used = {owner: usage.decayed(now, half_life) for owner, usage in stored.items()}
+    for owner, held in slots.items():
+        unwritten = now - stored[owner].at if owner in stored else 0.0
+        used[owner] = used.get(owner, 0.0) + held * min(max(0.0, unwritten), _MAX_UNWRITTEN)
+    return used

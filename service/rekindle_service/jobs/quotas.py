@@ -1,0 +1,46 @@
+"""Whose a job is, and how much one owner may hold and queue."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from rekindle.contract.job import JobSpec
+from rekindle_service.config.settings import Quota
+from rekindle_service.jobs.submission import FieldError
+from rekindle_service.store import QueueRoom
+from rekindle_service.store.tables import Job
+
+LOCAL = "local"
+"""Owner of a job that was submitted without a name."""
+
+_OTHERS = "*"
+_MAX_QUEUED = 100_000
+_NO_LIMIT = Quota(slots=None, queued=None)
+
+
+def owner_of(job: Job) -> str:
+    return job.owner or LOCAL
+
+
+@dataclass(frozen=True, slots=True)
+class Quotas:
+    """The settings ``quotas`` and ``max_queued``."""
+
+    by_owner: Mapping[str, Quota] = field(default_factory=dict)
+    max_queued: int = _MAX_QUEUED
+
+    def of(self, owner: str) -> Quota:
+        """The limits of one owner: their own, or else those of all others."""
+        return self.by_owner.get(owner) or self.by_owner.get(_OTHERS) or _NO_LIMIT
+
+    def room(self, owner: str | None) -> QueueRoom:
+        """What the queue must not exceed when jobs of ``owner`` are added."""
+        return QueueRoom(owner, self.max_queued, self.of(owner or LOCAL).queued)
+
+
+def quota_errors(spec: JobSpec, owner: str | None, quotas: Quotas) -> Iterator[FieldError]:
+    """A job that its owner's quota would never let start."""
+    limit = quotas.of(owner or LOCAL).slots
+    needed = spec.min_devices * spec.gpu_share
+    if limit is not None and needed > limit:
+        rule = f"exceeds the quota of {owner or LOCAL}, who may hold {limit} slots at once"
+        yield FieldError("ranks", rule, spec.min_ranks, "give fewer ranks, or ask an administrator (setting quotas)")

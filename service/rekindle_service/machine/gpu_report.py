@@ -1,0 +1,122 @@
+"""What a report of the driver means: who uses a GPU, and which of them have failed. Pure."""
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from rekindle.contract.nvml import GpuReading
+from rekindle_service.machine.devices import Slot
+from rekindle_service.machine.health import DeviceUser
+
+MAX_MEMORY_IN_USE = 0.05
+"""Share of its memory that a GPU may use for the driver and a screen without counting as in use."""
+
+XIDS = {
+    48: "a memory error that cannot be corrected",
+    62: "its own controller has stopped",
+    64: "a damaged row of its memory could not be replaced",
+    74: "an error of NVLink",
+    79: "the GPU has fallen off the bus",
+    95: "a memory error that was not contained",
+    110: "a fault of its security controller",
+    119: "its system processor does not respond",
+    120: "an error of its system processor",
+    140: "a memory error that cannot be corrected",
+    143: "it could not be initialised",
+}
+"""Messages of NVIDIA's driver after which a GPU needs a reset or a repair, by number; the others concern one job."""
+
+_SHARED = ("nvidia-cuda-mps",)  # names of processes that belong to nobody in particular
+_GIB = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class GpuState:
+    """One GPU; memory is in bytes, and None is what the driver does not report."""
+
+    lost: str | None = None
+    used: int | None = None
+    total: int | None = None
+    processes: list[tuple[int, int | None]] = field(default_factory=list)  # pid, bytes
+    memory_errors: int | None = None  # that could not be corrected, since the driver was loaded
+    remap_failed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class GpuReport:
+    """All GPUs, by UUID; ``xids`` have the UUID or bus id of a GPU, and happened since the report before."""
+
+    gpus: dict[str, GpuState]
+    xids: list[tuple[str, int]] = field(default_factory=list)
+    readings: dict[str, GpuReading] = field(default_factory=dict)  # by UUID; a GPU that is lost has none
+
+    @classmethod
+    def from_json(cls, data: Any) -> "GpuReport":
+        """Raises TypeError, KeyError or ValueError for what ``gpu_probe`` does not print."""
+        gpus = {uuid: GpuState(**state) for uuid, state in data["gpus"].items()}
+        readings = {uuid: GpuReading(**reading) for uuid, reading in data.get("readings", {}).items()}
+        return cls(gpus, [(str(gpu), int(number)) for gpu, number in data["xids"]], readings)
+
+
+def foreign_users(
+    gpu: GpuState, describe: Callable[[int], DeviceUser | None], *, held: bool
+) -> tuple[list[DeviceUser], list[DeviceUser]]:
+    """Processes of no job: those that are certainly not ours, and those of which this machine shows nothing.
+
+    ``describe`` gives None for a process of a job. On a GPU that a job holds, a process that is not shown here (in a
+    container it may have another pid) is taken for that job's.
+    """
+    found = [(user, used) for pid, used in gpu.processes if (user := describe(pid)) is not None]
+    users = [DeviceUser(user.pid, user.name, user.user, used) for user, used in found]
+    users = [user for user in users if not (user.name or "").startswith(_SHARED)]
+    known = [user for user in users if user.name is not None]
+    return known, [] if held else [user for user in users if user.name is None]
+
+
+def lacks_memory(gpu: GpuState) -> bool:
+    """More is in use than a driver needs."""
+    return bool(gpu.used and gpu.total and gpu.used > MAX_MEMORY_IN_USE * gpu.total)
+
+
+def in_use_reason(gpu: GpuState, users: Collection[DeviceUser]) -> str:
+    """``process 4242 (python of ann) uses 70 GiB of it``. Memory is rounded, so that the sentence seldom changes."""
+    if not users:
+        used, total = (gpu.used or 0) / _GIB, (gpu.total or 0) / _GIB
+        return f"{used:.0f} of its {total:.0f} GiB are in use by processes that the driver does not name"
+    largest = max(users, key=lambda user: user.memory_bytes or 0)
+    names = " of ".join(name for name in (largest.name, largest.user) if name)
+    name = f"process {largest.pid}" + (f" ({names})" if names else ", which is not visible here,")
+    uses = "uses it" if largest.memory_bytes is None else f"uses {_gib(largest.memory_bytes)} of it"
+    others = "" if len(users) == 1 else f", and {len(users) - 1} other process{'' if len(users) == 2 else 'es'} too"
+    return f"{name} {uses}{others}"
+
+
+def _gib(size: int) -> str:
+    return f"{size / _GIB:.0f} GiB" if size >= _GIB else "less than 1 GiB"
+
+
+def lasting_faults(gpu: GpuState) -> list[str]:
+    """What is wrong with the GPU now, and will be in the next report."""
+    faults = []
+    if gpu.lost is not None:
+        faults.append(f"the driver has lost this GPU ({gpu.lost})")
+    if gpu.remap_failed:
+        faults.append("a damaged row of its memory could not be replaced (row remapping failed)")
+    if gpu.memory_errors:
+        faults.append(f"{gpu.memory_errors} memory errors that could not be corrected (ECC) since the driver's start")
+    return faults
+
+
+def xid_faults(xids: Iterable[tuple[str, int]], slots: Iterable[Slot]) -> Mapping[str, str]:
+    """What has happened to GPUs, by slot name."""
+    named = {name: slot.name for slot in slots for name in (slot.uuid, normal_bus_id(slot.bus_id)) if name}
+    found = ((named.get(gpu) or named.get(normal_bus_id(gpu) or ""), number) for gpu, number in xids)
+    return {slot: f"Xid {number}: {XIDS[number]}" for slot, number in found if slot is not None and number in XIDS}
+
+
+def normal_bus_id(bus_id: str | None) -> str | None:
+    """``0000:3b:00`` of ``00000000:3B:00.0``, as the kernel's log names it, too."""
+    if bus_id is None:
+        return None
+    domain, _, rest = bus_id.lower().partition(".")[0].partition(":")
+    return f"{domain[-4:]}:{rest}"

@@ -1,0 +1,129 @@
+"""Keeps what is known of devices up to date: who uses them, and which have failed."""
+
+import time
+from collections.abc import Iterable
+
+import structlog
+
+from rekindle.contract.locks import lock_holder
+from rekindle.contract.states import HOLDING_SLOTS
+from rekindle_service.config.home import Home
+from rekindle_service.jobs.device_states import DeviceStates
+from rekindle_service.machine.devices import Slot
+from rekindle_service.machine.gpu_holders import describe_user
+from rekindle_service.machine.gpu_probe_client import STARTING, GpuProbe
+from rekindle_service.machine.gpu_report import (
+    GpuReport,
+    GpuState,
+    foreign_users,
+    in_use_reason,
+    lacks_memory,
+    lasting_faults,
+    xid_faults,
+)
+from rekindle_service.machine.health import DeviceUser
+from rekindle_service.periodic_thread import PeriodicThread
+from rekindle_service.scheduler.repeated_kills import RepeatedKills
+from rekindle_service.store import Store
+from rekindle_service.store.tables import Job
+
+_log = structlog.get_logger(__name__)
+
+_INTERVAL = 1.0  # seconds
+
+
+class DeviceWatch:
+    """A thread of its own, and none on a machine without GPUs: CPU slots are put aside by people only."""
+
+    def __init__(self, store: Store, home: Home, devices: DeviceStates, probe: GpuProbe) -> None:
+        self._store, self._home, self._devices = store, home, devices
+        self._gpus = [slot for slot in devices.machine.slots if slot.device == "cuda"]
+        self._probe = probe
+        self._suspected: set[str] = set()  # slots that were in use by something unknown at the last check
+        self._kills = RepeatedKills()
+        self._last_event: int | None = None
+        self._thread = PeriodicThread("devices", self.check, _INTERVAL, "The devices could not be checked")
+
+    def start(self) -> None:
+        """No GPU is given out before it was checked."""
+        if self._gpus:
+            self._devices.health.set_in_use({slot.name: STARTING for slot in self._gpus})
+            self._thread.start()
+
+    def close(self) -> None:
+        self._thread.close()
+        self._probe.close()
+
+    def check(self) -> None:
+        """One thread at a time. Raises StorageError."""
+        report = self._probe.poll()
+        if isinstance(report, str):
+            self._devices.health.set_in_use({slot.name: report for slot in self._gpus})
+        else:
+            self._check_users(report)
+            self._check_faults(report)
+        self._check_kills()
+
+    def _check_users(self, report: GpuReport) -> None:
+        jobs = [job for job in self._store.jobs_in(HOLDING_SLOTS) if not job.spec.is_cluster]
+        held, keepers = {name for job in jobs for name in job.devices}, self._keepers(jobs)
+        reasons: dict[str, str] = {}
+        users: dict[str, list[DeviceUser]] = {}
+        suspected: set[str] = set()
+        for slot, gpu in self._states(report):
+            known, unknown = foreign_users(
+                gpu, lambda pid: describe_user(pid, keepers, self._home.runs), held=slot.name in held
+            )
+            is_taken = bool(known) or (self._is_suspect(slot, gpu, unknown, held) and slot.name in self._suspected)
+            if self._is_suspect(slot, gpu, unknown, held):
+                suspected.add(slot.name)
+            if is_taken:
+                users[slot.name] = [*known, *unknown]
+                reasons[slot.name] = in_use_reason(gpu, users[slot.name])
+        self._suspected = suspected
+        self._devices.health.set_in_use(reasons, users)
+
+    def _is_suspect(self, slot: Slot, gpu: GpuState, unknown: list[DeviceUser], held: set[str]) -> bool:
+        """Memory of a process that has just been killed is in use for a moment: only the second time counts."""
+        return slot.name not in held and (bool(unknown) or lacks_memory(gpu))
+
+    def _keepers(self, jobs: Iterable[Job]) -> set[int]:
+        """Pids, of the jobs that hold GPUs."""
+        names = {slot.name for slot in self._gpus}
+        holding = (job for job in jobs if names.intersection(job.devices))
+        pids = (lock_holder(self._home.run_dir(job.id).keeper_lock) for job in holding)
+        return {pid for pid in pids if pid is not None}
+
+    def _check_faults(self, report: GpuReport) -> None:
+        self._devices.faults = {slot.name: lasting_faults(gpu) for slot, gpu in self._states(report)}
+        for slot in self._gpus:
+            for fault in self._devices.faults.get(slot.name, ()):
+                self._put_aside(slot, fault, float("inf"))
+        happened = xid_faults(report.xids, self._gpus)
+        for slot in self._gpus:
+            if slot.name in happened:
+                self._put_aside(slot, happened[slot.name], time.time())
+
+    def _check_kills(self) -> None:
+        """Attempts that have ended since the server was started."""
+        devices = self._store.devices
+        if self._last_event is None:
+            self._last_event = devices.latest_event()
+        jobs, self._last_event = devices.jobs_with_ended_attempts(self._last_event)
+        if not jobs:
+            return
+        slots = {slot.name: slot for slot in self._gpus}
+        found = {job.id: job for job_id in jobs if (job := self._store.job(job_id)) is not None}
+        for attempt in devices.attempts_of(found):
+            for name, reason in self._kills.add(attempt, found[attempt.job_id]).items():
+                if name in slots:
+                    self._put_aside(slots[name], reason, attempt.ended_at or 0.0)
+
+    def _put_aside(self, slot: Slot, fault: str, found_at: float) -> None:
+        if slot.name in self._devices.health.failed():
+            return
+        if self._devices.disable_for(slot, fault, found_at):
+            _log.warning("A device is put aside", device=slot.name, reason=fault)
+
+    def _states(self, report: GpuReport) -> list[tuple[Slot, GpuState]]:
+        return [(slot, report.gpus[slot.uuid]) for slot in self._gpus if slot.uuid in report.gpus]

@@ -1,0 +1,95 @@
+"""How long jobs run: by their time limits, and as measured of like-named jobs of the same owner."""
+
+import re
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from statistics import median
+
+from rekindle.contract.states import JobState
+from rekindle_service.store.mutations import is_stopping
+from rekindle_service.store.tables import Job
+
+_MEASURED = 10  # latest jobs of a name that count
+_KEPT_NAMES = 2000
+_DIGITS = re.compile(r"\d+")
+DISPLACED_SECONDS = 30.0  # in which a job that is stopped for another has saved and left its slots
+
+
+def like_name(name: str) -> str:
+    """Equal for ``eval 7 of run-12`` and ``eval 8 of run-13``."""
+    return _DIGITS.sub("#", name)
+
+
+def seconds_of(job: Job) -> float | None:
+    """How long a job ran, where that says how long others will: it succeeded and never went back to the queue."""
+    if job.state is not JobState.SUCCEEDED or job.run != 1 or job.started_at is None or job.ended_at is None:
+        return None
+    return max(0.0, job.ended_at - job.started_at)
+
+
+def longest(job: Job, measured: Sequence[float]) -> float | None:
+    """Seconds within which a queued job ends once it starts; None where that is not known.
+
+    Its time limit, or the longest that like-named ones took. It decides whether the job may start before its turn.
+    """
+    if job.spec.time_limit is not None:
+        return job.spec.time_limit
+    return max(measured) if measured else None
+
+
+def expected(job: Job, measured: Sequence[float]) -> float | None:
+    """Seconds that a queued job will probably run."""
+    limit = job.spec.time_limit
+    if not measured:
+        return limit
+    return median(measured) if limit is None else min(limit, median(measured))
+
+
+def remaining(job: Job, measured: Sequence[float], now: float) -> float | None:
+    """Seconds until a job that holds slots probably leaves them; None where that is not known.
+
+    One that has run longer than the like-named ones took ends at its time limit, or nobody knows when.
+    """
+    if is_stopping(job):
+        return DISPLACED_SECONDS
+    begun = job.allocated_at or job.started_at
+    ran = 0.0 if begun is None else max(0.0, now - begun)
+    bounds = [] if job.spec.time_limit is None else [job.spec.time_limit]
+    bounds += [median(measured)] if measured else []
+    left = [bound - ran for bound in bounds if bound > ran]
+    if left:
+        return min(left)
+    return 1.0 if job.spec.time_limit is not None else None  # it is being stopped
+
+
+class Durations:
+    """What was measured, by owner and name: of the latest jobs in the database, and of those that have ended since."""
+
+    def __init__(self, read: Callable[[], Iterable[Job]]) -> None:
+        """``read`` returns jobs that have succeeded, latest first."""
+        self._read: Callable[[], Iterable[Job]] | None = read
+        self._by_name: OrderedDict[tuple[str | None, str], list[float]] = OrderedDict()
+
+    def of(self, job: Job) -> Sequence[float]:
+        """Seconds, latest first; empty where no like-named job has succeeded."""
+        if self._read is not None:
+            found, self._read = list(self._read()), None
+            for each in reversed(found):
+                self.add(each)
+        return self._by_name.get(_key(job), ())
+
+    def add(self, job: Job) -> None:
+        """A job has ended."""
+        seconds = seconds_of(job)
+        if seconds is None:
+            return
+        known = self._by_name.setdefault(_key(job), [])
+        self._by_name.move_to_end(_key(job))
+        known.insert(0, seconds)
+        del known[_MEASURED:]
+        if len(self._by_name) > _KEPT_NAMES:
+            self._by_name.popitem(last=False)
+
+
+def _key(job: Job) -> tuple[str | None, str]:
+    return job.owner, like_name(job.name)

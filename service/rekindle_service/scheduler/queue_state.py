@@ -1,0 +1,133 @@
+"""The queue as the scheduler knows it: read once, then kept up to date from the change feed."""
+
+from collections import Counter
+from collections.abc import Mapping
+
+from rekindle.contract.states import HOLDING_SLOTS, JobState
+from rekindle_service.scheduler.allocation import Place
+from rekindle_service.scheduler.durations import Durations
+from rekindle_service.scheduler.order import QueueIndex
+from rekindle_service.store import Store
+from rekindle_service.store.queue_store import Shown
+from rekindle_service.store.tables import Job
+
+_CHANGES = 500  # rows read at once
+_SAME_TIME = 5.0  # seconds by which an estimate may change without being written again
+_KNOWN_STATES = 20_000  # of jobs that others wait for
+_NOTHING = Shown()
+
+
+class QueueState:
+    """Rows of queued and of running jobs, without reading all of them again after each change.
+
+    ``refresh`` brings it up to date; everything else refers to that moment. One thread calls it.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.queued = QueueIndex()
+        self.holding: dict[str, Job] = {}
+        self.durations = Durations(store.queue.durations)
+        self._version: int | None = None  # of the latest change that is in here
+        self._states: dict[str, JobState | None] = {}  # of jobs that others wait for, as far as they were asked for
+        self._kinds: Counter[str] = Counter()  # queued jobs by kind of device
+        self._shown: dict[str, Shown] = {}  # of queued jobs that show anything
+
+    def refresh(self) -> None:
+        """Raises StorageError."""
+        if self._version is None:
+            self._load()
+        self._follow()
+        if len(self.queued) != self._store.queue.count():  # rows that were removed, or made from files
+            self._load()
+            self._follow()
+
+    def _load(self) -> None:
+        self.queued, self._kinds, self._shown, self.holding = QueueIndex(), Counter(), {}, {}
+        self._states.clear()
+        self._version = self._store.version()
+        for job in self._store.queue.jobs():
+            self._take(job)
+        for job in self._store.jobs_in(HOLDING_SLOTS):
+            self._take(job)
+
+    def _follow(self) -> None:
+        while True:
+            changes = self._store.changes(self._version or 0, _CHANGES)
+            for job in changes.jobs:
+                self._take(job)
+            self._version = changes.latest
+            if len(changes.jobs) < _CHANGES and len(changes.deleted) < _CHANGES:
+                return
+
+    def _take(self, job: Job) -> None:
+        was_holding = job.id in self.holding
+        self._drop(job.id)
+        if job.id in self._states:
+            self._states[job.id] = job.state
+        if job.state is JobState.QUEUED:
+            self.queued.put(job)
+            self._kinds[job.spec.device_kind] += 1
+            shown = Shown(job.queue_position, job.waiting_for, job.estimated_start_at)
+            if shown != _NOTHING:
+                self._shown[job.id] = shown
+        elif job.state in HOLDING_SLOTS:
+            self.holding[job.id] = job
+        elif was_holding and job.state is JobState.SUCCEEDED:
+            self.durations.add(job)
+
+    def _drop(self, job_id: str) -> None:
+        before = self.queued.get(job_id)
+        if before is not None:
+            self.queued.remove(job_id)
+            self._kinds[before.spec.device_kind] -= 1
+        self.holding.pop(job_id, None)
+        self._shown.pop(job_id, None)
+
+    @property
+    def kinds(self) -> set[str]:
+        """Kinds of devices that queued jobs want."""
+        return {kind for kind, count in self._kinds.items() if count}
+
+    def job_state(self, job_id: str) -> JobState | None:
+        """As ``Store.job_state``, asked once for each job."""
+        if job_id not in self._states:
+            if len(self._states) >= _KNOWN_STATES:
+                self._states.clear()
+            self._states[job_id] = self._store.job_state(job_id)
+        return self._states[job_id]
+
+    # --- what queued jobs show
+
+    def changed_places(self, places: Mapping[str, Place], now: float) -> dict[str, Shown]:
+        """What has to be written so that queued jobs show ``places``, and those that are not named nothing."""
+        wanted = {job_id: _shown(place, now) for job_id, place in places.items() if self.queued.get(job_id)}
+        wanted.update({job_id: _NOTHING for job_id in self._shown if job_id not in places})
+        return {
+            job_id: shown for job_id, shown in wanted.items() if not _same(shown, self._shown.get(job_id, _NOTHING))
+        }
+
+    def show(self, places: Mapping[str, Shown]) -> None:
+        """Write ``places``. Raises StorageError."""
+        if not places:
+            return
+        first, last = self._store.queue.show(places)
+        for job_id, shown in places.items():
+            self._shown[job_id] = shown
+            if shown == _NOTHING:
+                del self._shown[job_id]
+        if self._version is not None and first == self._version + 1:
+            self._version = last  # nothing else has changed meanwhile: these rows need not be read again
+
+
+def _shown(place: Place, now: float) -> Shown:
+    at = None if place.starts_in is None else now + place.starts_in
+    return Shown(place.position, place.waiting_for, at)
+
+
+def _same(one: Shown, other: Shown) -> bool:
+    """Whether it is not worth a write: an estimate is no better than a few seconds."""
+    if one[:2] != other[:2]:
+        return False
+    at, before = one.estimated_start_at, other.estimated_start_at
+    return at == before or (at is not None and before is not None and abs(at - before) < _SAME_TIME)

@@ -1,0 +1,123 @@
+"""Why a queued job waits, each in one sentence without its full stop. Pure."""
+
+import time
+from collections.abc import Callable, Mapping
+
+from rekindle.contract.job import JobSpec, LinkRule
+from rekindle.contract.states import TERMINAL, JobIntent, JobState
+from rekindle_service.machine.devices import Machine
+from rekindle_service.scheduler.backfill import UNKNOWN, Reservation
+from rekindle_service.store.tables import Job
+
+NO_CLUSTER = "Slurm, whose commands this server does not find: install them (slurm-client) or cancel the job"
+HELD = "held: it starts when it is resumed"
+
+_LINK_NAMES = {
+    LinkRule.PREFERRED: "",
+    LinkRule.REQUIRED: ", each pair linked",
+    LinkRule.AVOIDED: ", no pair linked",
+}
+_ROUND = 300  # seconds to which a time is rounded up: it is an estimate, and each change of it rewrites the row
+_LONG = 86400.0
+
+
+def obstacle(
+    job: Job, machine: Machine, unusable: Mapping[str, str], job_state: Callable[[str], JobState | None]
+) -> str | None:
+    """Why the job could not start even if no other job ran, or None."""
+    if job.intent is not JobIntent.RUN:
+        return HELD
+    if job.spec.after or job.spec.after_any or job.run_after is not None:
+        waiting = _dependency(job, job_state)
+        if waiting is not None:
+            return waiting
+    return None if job.spec.is_cluster else _too_big(job.spec, machine, unusable)
+
+
+def _dependency(job: Job, job_state: Callable[[str], JobState | None]) -> str | None:
+    for other in job.spec.after:
+        state = job_state(other)
+        if state is None:
+            return f"job {other}, which does not exist: cancel this job and submit it again without it"
+        if state in TERMINAL - {JobState.SUCCEEDED}:
+            return f"job {other}, which has {state}: resume that one, or cancel this one"
+        if state is not JobState.SUCCEEDED:
+            return f"job {other} to succeed"
+    for other in job.spec.after_any:
+        if job_state(other) not in {None, *TERMINAL}:
+            return f"job {other} to end"
+    if job.run_after is not None and job_state(job.run_after) not in {None, *TERMINAL}:
+        return f"job {job.run_after} to end: their experiment runs one job at a time"
+    return None
+
+
+def _too_big(spec: JobSpec, machine: Machine, unusable: Mapping[str, str]) -> str | None:
+    names = [slot.name for slot in machine.slots if slot.device == spec.device_kind]
+    if missing := set(spec.device_names) - set(names):
+        return f"{', '.join(sorted(missing))}, which this machine does not have or no longer offers to jobs"
+    if spec.min_devices > len(names):
+        return f"{spec.min_devices} {spec.device_kind} slots, but this machine has {len(names)}"
+    if not unusable:
+        return None
+    wanted = [name for name in names if not spec.device_names or name in spec.device_names]
+    put_aside = [name for name in wanted if name in unusable]
+    if spec.min_devices > len(wanted) - len(put_aside):
+        why = "; ".join(f"{name}: {unusable[name]}" for name in put_aside[:4])
+        return f"{requested(spec)}, but only {len(wanted) - len(put_aside)} can be used now ({why})"
+    return None
+
+
+def cluster(has_cluster: bool, lack_of_space: str | None) -> str | None:
+    """Why no job can be handed to Slurm now."""
+    if not has_cluster:
+        return NO_CLUSTER
+    return None if lack_of_space is None else f"disk space: {lack_of_space}"
+
+
+def parallel_limit(parallel: int) -> str:
+    jobs = "one job" if parallel == 1 else f"{parallel} jobs"
+    return f"another job of its experiment to end: it runs {jobs} at a time"
+
+
+def quota(owner: str, held: float, limit: int, needed: float) -> str:
+    """``its owner ann holds 4 of 4 slots``."""
+    need = f", and it needs {needed:g}" if needed > 1 else ""
+    return f"its owner {owner} holds {held:g} of {limit} slots{need}"
+
+
+def requested(spec: JobSpec) -> str:
+    """``2 cuda slots``, ``1 of cuda:5 and cuda:6``, ``0.25 of 1 cuda slot``."""
+    if spec.device_names:
+        named = f"{spec.min_devices} of {' and '.join(spec.device_names)}"
+    else:
+        named = f"{spec.min_devices} {spec.device_kind} {'slot' if spec.min_devices == 1 else 'slots'}"
+    share = "" if spec.gpu_share == 1 else f"{spec.gpu_share:g} of "
+    return f"{share}{named}{_LINK_NAMES[spec.links]}"
+
+
+def lack(spec: JobSpec, free: int) -> str:
+    """``3 cpu slots, 1 free``."""
+    return f"{requested(spec)}, {free} free"
+
+
+def reservation(made: Reservation, clock: Callable[[float], str]) -> str:
+    """What follows ``lack`` for the first job that does not fit."""
+    if made.at == UNKNOWN or made.last is None:
+        return ""
+    return f"; starts about {clock(made.at)}, after job #{made.last.number} ends"
+
+
+def reserved(before: Reservation, *, fits: bool) -> str:
+    """What follows ``lack`` for a job after it."""
+    first = f"job #{before.job.number}"
+    if not fits:
+        return f"; {first} is before it"
+    devices = before.job.spec.min_devices
+    return f": {first}, which needs {devices} {'slot' if devices == 1 else 'slots'}, is before it"
+
+
+def clock_time(seconds: float) -> str:
+    """The time of day in ``seconds``, by the server's clock, and the day where that is not today."""
+    at = time.time() + seconds
+    at += -at % (_ROUND if seconds > _ROUND else 60)
+    return time.strftime("%H:%M" if seconds < _LONG else "%a %d %b, %H:%M", time.localtime(at))

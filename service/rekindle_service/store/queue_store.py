@@ -1,0 +1,128 @@
+"""``QueueStore``: the queued jobs, what they show while they wait, and how many there may be."""
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from sqlalchemy import ColumnElement, update
+from sqlmodel import Session, col, func, select
+
+from rekindle.contract.states import JobState
+from rekindle_service.store.database import Database
+from rekindle_service.store.errors import QueueFullError
+from rekindle_service.store.mutations import next_values
+from rekindle_service.store.tables import Job
+from rekindle_service.store.totals import queued_jobs
+
+_PAGE = 200
+_DURATIONS = 5000  # latest jobs whose durations are read
+
+
+@dataclass(frozen=True, slots=True)
+class QueueRoom:
+    """Most jobs that may wait, in all and of ``owner``; None: as many as they like."""
+
+    owner: str | None = None
+    total: int | None = None
+    of_owner: int | None = None
+
+    def require(self, session: Session, added: int) -> None:
+        """Raises QueueFullError where that many more do not fit."""
+        if self.of_owner is not None:
+            self._require(
+                session, added, self.of_owner, f"{self.owner or 'the owner'} may queue", Job.owner == self.owner
+            )
+        if self.total is not None:
+            self._require(session, added, self.total, "this server queues (max_queued)")
+
+    @staticmethod
+    def _require(session: Session, added: int, limit: int, who: str, *conditions: Any) -> None:
+        if added > limit:
+            raise QueueFullError(f"{who} at most {limit} jobs at once, and these are {added}: submit fewer")
+        queued = session.exec(select(func.count()).where(Job.state == JobState.QUEUED, *conditions)).one()
+        if queued + added > limit:
+            advice = "wait until some have started, or cancel some"
+            raise QueueFullError(f"{who} at most {limit} jobs at once, and {queued} wait already: {advice}")
+
+
+class Shown(NamedTuple):
+    """Columns of a queued job that the scheduler writes."""
+
+    queue_position: int | None = None
+    waiting_for: str | None = None
+    estimated_start_at: float | None = None
+
+
+def of_owner(owner: str) -> ColumnElement[bool]:
+    """Jobs of this owner; "local" are also those without one."""
+    named = col(Job.owner) == owner
+    return named | col(Job.owner).is_(None) if owner == "local" else named
+
+
+class QueueStore:
+    """Part of ``Store``."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def jobs(self) -> Iterator[Job]:
+        """All queued jobs by number, read page by page."""
+        query = select(Job).where(Job.state == JobState.QUEUED).order_by(col(Job.number)).limit(_PAGE)
+        page = self._database.rows(query)
+        while page:
+            yield from page
+            page = self._database.rows(query.where(col(Job.number) > page[-1].number))
+
+    def count(self) -> int:
+        with self._database.reading() as session:
+            return queued_jobs(session)
+
+    def require_room(self, room: QueueRoom, added: int) -> None:
+        """Raises QueueFullError. To be asked before any code is copied: when rows are added it is asked again."""
+        with self._database.reading() as session:
+            room.require(session, added)
+
+    def show(self, places: Mapping[str, Shown]) -> tuple[int, int]:
+        """Set what these jobs show, as far as they are still queued; returns the first and last version given."""
+        with self._database.writing() as session:
+            first = next_values(session, "version", len(places)) if places else 0
+            for version, (job_id, shown) in enumerate(places.items(), start=first):
+                change = update(Job).where(col(Job.id) == job_id, col(Job.state) == JobState.QUEUED)
+                session.execute(
+                    change.values(**shown._asdict(), version=version), execution_options={"synchronize_session": False}
+                )
+        return first, first + len(places) - 1
+
+    def durations(self) -> list[Job]:
+        """The latest jobs that have succeeded, latest first, without their specs: only to be measured."""
+        columns = [getattr(Job, name) for name in ("id", "owner", "name", "state", "run", "started_at", "ended_at")]
+        query = select(*columns).where(Job.state == JobState.SUCCEEDED).order_by(col(Job.number).desc())
+        with self._database.reading() as session:
+            return [Job(**row._mapping) for row in session.exec(query.limit(_DURATIONS))]
+
+    def page(
+        self, *, readable_by: str | None, owner: str | None, positioned: bool, after: int | None, limit: int
+    ) -> list[Job]:
+        """Queued jobs after the position or number ``after``: those with a position, or those without one."""
+        key, has_position = (col(Job.queue_position) if positioned else col(Job.number)), col(Job.queue_position)
+        if positioned:
+            query = select(Job).where(has_position.is_not(None))  # only queued jobs have one; see its index
+        else:
+            query = select(Job).where(Job.state == JobState.QUEUED, has_position.is_(None))
+        if readable_by is not None:
+            query = query.where(Job.owner == readable_by)
+        if owner is not None:
+            query = query.where(of_owner(owner))
+        if after is not None:
+            query = query.where(key > after)
+        return self._database.rows(query.order_by(key).limit(limit))
+
+    def by_owner(self) -> dict[str | None, int]:
+        """How many jobs of each owner wait."""
+        query = select(Job.owner, func.count()).where(Job.state == JobState.QUEUED).group_by(col(Job.owner))
+        with self._database.reading() as session:
+            return dict(session.exec(query).all())
+
+    def awaited(self) -> Collection[str]:
+        """Ids of the jobs that queued ones wait for."""
+        return {other for job in self.jobs() for other in (*job.spec.after, *job.spec.after_any)}

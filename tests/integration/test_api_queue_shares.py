@@ -1,0 +1,105 @@
+"""GET /queue: positions, reasons, estimates, and what each owner has used."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from api_server import ApiServer, api_server
+from rekindle.contract.states import JobState
+from rekindle_service.config.settings import Quota
+from rekindle_service.jobs.quotas import Quotas
+from rekindle_service.store.queue_store import Shown
+
+HOUR = 3600.0
+
+
+def place(server: ApiServer, job: dict[str, Any], *shown: Any) -> None:
+    """What the scheduler writes."""
+    server.state.store.queue.show({job["id"]: Shown(*shown)})
+
+
+def read(server: ApiServer, **query: Any) -> dict[str, Any]:
+    answer = server.api.get("/api/v1/queue", params=query)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def bearer(server: ApiServer, person: str) -> str:
+    answer = server.api.post("/api/v1/tokens", json={"person": person, "scope": "submit"})
+    assert answer.status_code == 201, answer.text
+    return f"Bearer {answer.json()['token']}"
+
+
+def owned(server: ApiServer, code: Path, owner: str, **fields: Any) -> dict[str, Any]:
+    own = server.api.headers["Authorization"]
+    server.api.headers["Authorization"] = bearer(server, owner)
+    try:
+        return server.submit(code, **fields)
+    finally:
+        server.api.headers["Authorization"] = own
+
+
+def test_the_next_job_comes_first_and_what_waits_for_something_else_last(server: ApiServer, tmp_path: Path) -> None:
+    held, second, first, blocked = (
+        server.submit(tmp_path, name=name) for name in ("held", "second", "first", "blocked")
+    )
+    at = time.time() + HOUR
+    place(server, first, 1, "2 cpu slots, 1 free; starts about 14:20, after job #9 ends", at)
+    place(server, second, 2, "2 cpu slots, 1 free; job #3 is before it")
+    place(server, blocked, None, "job abc to succeed")
+    assert server.api.post(f"/api/v1/jobs/{held['id']}/drain").status_code == 202
+    found = read(server)
+    assert [each["name"] for each in found["items"]] == ["first", "second", "held", "blocked"]
+    assert [each["position"] for each in found["items"]] == [1, 2, None, None]
+    assert found["items"][0]["estimated_start_at"] is not None
+    assert found["items"][1]["estimated_start_at"] is None
+    assert found["items"][2]["intent"] == "hold"
+    assert (found["queued"], found["next"]) == (4, None)
+
+
+def test_a_page_ends_where_the_next_begins(server: ApiServer, tmp_path: Path) -> None:
+    jobs = [server.submit(tmp_path, name=f"job-{index}") for index in range(5)]
+    for position, job in enumerate(jobs[:3], start=1):
+        place(server, job, position, "2 cpu slots, 1 free")
+    names, cursor, pages = [], None, 0
+    while pages == 0 or cursor is not None:
+        page = read(server, limit=2, **({} if cursor is None else {"cursor": cursor}))
+        names += [each["name"] for each in page["items"]]
+        cursor, pages = page["next"], pages + 1
+    assert names == [f"job-{index}" for index in range(5)]
+    assert pages == 3
+
+
+def test_owners_are_shown_with_what_they_have_used_and_may_use(tmp_path: Path) -> None:
+    with api_server(tmp_path) as server:
+        store = server.state.store
+        object.__setattr__(server.state, "quotas", Quotas({"ann": Quota(slots=4, queued=10)}))
+        ann, _ = owned(server, tmp_path, "ann", name="a", ranks=2), owned(server, tmp_path, "bob", name="b")
+        server.move(ann, JobState.STARTING, devices=["cpu:0", "cpu:1"])
+        store.usage.write({"ann": 3 * HOUR, "bob": HOUR}, time.time())
+        found = read(server, owner="bob")
+        assert [each["owner"] for each in found["items"]] == ["bob"]
+        bob, ann = found["owners"]
+        assert (bob["owner"], bob["share"], bob["slots"], bob["queued"], bob["max_slots"]) == ("bob", 0.25, 0, 1, None)
+        assert (ann["owner"], ann["slots"], ann["running"], ann["queued"]) == ("ann", 2, 1, 0)
+        assert (ann["max_slots"], ann["max_queued"]) == (4, 10)
+        assert ann["slot_seconds"] == pytest.approx(3 * HOUR, abs=120)
+
+
+def test_what_was_used_a_half_life_ago_counts_half(server: ApiServer) -> None:
+    server.state.store.usage.write({"ann": HOUR}, time.time() - server.state.fair_share_days * 24 * HOUR)
+    [ann] = read(server)["owners"]
+    assert ann["slot_seconds"] == pytest.approx(HOUR / 2, abs=1)
+
+
+def test_where_jobs_are_private_nobody_sees_the_queue_of_others(tmp_path: Path) -> None:
+    with api_server(tmp_path, private_jobs=True) as server:
+        owned(server, tmp_path, "ann", name="a")
+        owned(server, tmp_path, "bob", name="b")
+        found = server.stranger.get("/api/v1/queue", headers={"Authorization": bearer(server, "bob")}).json()
+        assert [each["name"] for each in found["items"]] == ["b"]
+        assert [each["owner"] for each in found["owners"]] == ["bob"]
+        assert found["queued"] == 1
+        assert read(server)["queued"] == 2
