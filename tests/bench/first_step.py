@@ -41,6 +41,7 @@ dist.barrier()
 dist.destroy_process_group()
 """
 MIB = 1 << 20
+SPARE = "rekindle-spare"  # name of its process, once it is ready
 Times = tuple[float, float]  # seconds: to the first step; of these, in the script
 
 
@@ -91,25 +92,11 @@ def run_served(client: Client, directory: Path, result: Path) -> None:
 
 
 def await_spare() -> None:
-    """Until it waits for requests; prints its memory."""
-    while not (spares := [each for each in own_processes() if each.name() == "rekindle-spare"]) or is_busy(spares[0]):
+    """Until one waits for requests; prints its memory."""
+    while not (spares := [each for each in psutil.Process().children(recursive=True) if each.name() == SPARE]):
         time.sleep(0.2)
     memory = spares[0].memory_full_info()
     print(f"spare keeper: {memory.rss / MIB:.0f} MiB resident, of which {memory.uss / MIB:.0f} MiB are its own")
-
-
-def own_processes() -> list[psutil.Process]:
-    return psutil.Process().children(recursive=True)
-
-
-def is_busy(process: psutil.Process) -> bool:
-    """Whether it used the processor in the last second."""
-    try:
-        before = sum(process.cpu_times()[:2])
-        time.sleep(1)
-        return sum(process.cpu_times()[:2]) > before
-    except psutil.NoSuchProcess:
-        return True
 
 
 def report(times: dict[str, list[Times]]) -> None:
