@@ -43,7 +43,7 @@ def settings() -> Iterator[str]:
     from rekindle_service.config.settings import Settings
 
     computed = {"home": "`~/.rekindle`", "cpu_slots": "the cores of this machine", "notify": "none"}
-    computed |= dict.fromkeys(("job_users", "sandbox_read", "sandbox_write", "pass_env"), "none")
+    computed |= dict.fromkeys(("job_users", "sandbox_read", "sandbox_write", "pass_env", "quotas"), "none")
     yield "| setting | environment | default | means |"
     yield "|---|---|---|---|"
     for name, field in Settings.model_fields.items():

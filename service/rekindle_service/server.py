@@ -31,11 +31,12 @@ from rekindle_service.launchers.editable_installs import EditableModules
 from rekindle_service.launchers.interpreter import InterpreterCheck
 from rekindle_service.launchers.isolation.policy import Isolation, IsolationError, isolation_of
 from rekindle_service.launchers.isolation.rights import SubmitRights
-from rekindle_service.launchers.local import KeeperLauncher, default_key, prepare_worker_path
+from rekindle_service.launchers.local import KeeperLauncher, default_keys, prepare_worker_path
 from rekindle_service.launchers.slurm.batch_job import extra_error
 from rekindle_service.launchers.slurm.composition import slurm_cluster, slurm_launcher
 from rekindle_service.launchers.spare_keepers import SpareKeepers
 from rekindle_service.machine.devices import Machine, find_machine
+from rekindle_service.machine.gpu_probe_client import GpuProbe
 from rekindle_service.machine.health import DeviceHealth
 from rekindle_service.machine.monitor import MachineMonitor
 from rekindle_service.notifications.dispatcher import start_dispatchers
@@ -90,7 +91,8 @@ def _compose(settings: Settings, stack: ExitStack) -> HttpServer:
     stack.callback(listener.close)
     unix_listener = _unix_listener(settings, stack)
     machine = find_machine(settings.cpu_slots, exclude=settings.excluded_devices)
-    monitor = MachineMonitor(machine, home.root)
+    probe = GpuProbe([slot.uuid for slot in machine.slots if slot.uuid])
+    monitor = MachineMonitor(machine, home.root, probe.readings)
     stack.callback(monitor.close)
     health = DeviceHealth()
     devices = DeviceStates(store, machine, health)
@@ -100,7 +102,7 @@ def _compose(settings: Settings, stack: ExitStack) -> HttpServer:
     launcher = KeeperLauncher(home, machine, prepare_worker_path(home), isolation, Affinity(settings.affinity), spares)
     reconciler = _reconciler(settings, home, store, machine, launcher, health)
     health.on_change = reconciler.wake
-    watch = DeviceWatch(store, home, devices)
+    watch = DeviceWatch(store, home, devices, probe)
     stack.callback(watch.close)
     stack.callback(reconciler.close)
     retention = Retention.of(home, store, reconciler.deletions, rules_of(settings))
@@ -132,7 +134,7 @@ def _compose(settings: Settings, stack: ExitStack) -> HttpServer:
     app = create_app(state)
     _start_scheduler(reconciler, devices, watch)
     if spares is not None:
-        spares.start(default_key(home.worker_path, machine, isolation))
+        spares.start(*default_keys(home.worker_path, machine, isolation))
     maintenance.start()
     monitor.start()
     retention.start()

@@ -35,6 +35,7 @@ HANDLED = {
 PROGRAMS = {
     "README.md": "docs/test_readme.py",
     "docs/client.md": "docs/test_commands.py, against a server",
+    "docs/devices.md": "needs a GPU",
     "docs/notifications.md": "here",
     "docs/recipes.md": "here",
     "docs/snapshots.md": "here",

@@ -19,6 +19,7 @@ def test_a_device_that_is_put_aside_is_shown_with_its_reason_until_it_is_enabled
     assert answer.json()["disabled"]["by"] is not None
     assert list(health.unusable()) == list(health.failed()) == ["cpu:1"]
     assert shown(server)["cpu:0"]["unusable"] is None
+    assert 'rekindle_slots{device="cpu",state="unusable"} 1.0' in server.api.get("/metrics").text
     assert server.api.post("/api/v1/devices/cpu:1/enable").json()["unusable"] is None
     assert (health.failed(), shown(server)["cpu:1"]["disabled"]) == ({}, None)
     server.state.access.audit.flush()

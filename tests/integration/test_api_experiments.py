@@ -116,10 +116,62 @@ def test_repeats_get_a_seed_each_and_share_a_row(server: ApiServer, code: Path) 
     assert [row["trials"] for row in experiment["rows"]] == [[0, 1]]
 
 
-def test_sequential_means_that_each_job_runs_after_the_one_before(server: ApiServer, code: Path) -> None:
-    experiment = submitted(server, body(code, matrix={"--lr": [1, 2, 3]}, sequential=True))
-    jobs = [trial["job"] for trial in experiment["trials"]]
-    assert [server.state.store.job(job).run_after for job in jobs] == [None, *jobs[:-1]]
+@pytest.mark.parametrize(("fields", "parallel"), [({}, None), ({"sequential": True}, 1), ({"parallel": 2}, 2)])
+def test_every_job_knows_how_many_of_its_experiment_run_at_once(
+    server: ApiServer, code: Path, fields: dict[str, Any], parallel: int | None
+) -> None:
+    experiment = submitted(server, body(code, matrix={"--lr": [1, 2, 3]}, **fields))
+    jobs = [server.state.store.job(trial["job"]) for trial in experiment["trials"]]
+    assert [(job.parallel, job.run_after) for job in jobs] == [(parallel, None)] * 3
+    assert json.loads(server.run_dir({"id": jobs[0].id}).spec.read_text())["submission"]["parallel"] == parallel
+
+
+def an_array(code: Path, array: str, **fields: Any) -> dict[str, Any]:
+    (code / "train.py").write_text("")
+    base = {"script": "train.py", "code": {"path": str(code)}, "device": "cpu", "args": ["--part", "{index}/9"]}
+    return {"name": "sweep", "base": base, "array": array, **fields}
+
+
+def test_the_jobs_of_an_array_get_their_index_as_a_variable_and_in_their_arguments(
+    server: ApiServer, code: Path
+) -> None:
+    experiment = submitted(server, an_array(code, "0-8:4%2", args=["{{index}}"]))
+    jobs = [server.state.store.job(trial["job"]) for trial in experiment["trials"]]
+    assert [job.name for job in jobs] == ["sweep[0]", "sweep[4]", "sweep[8]"]
+    assert [job.spec.args for job in jobs] == [["--part", f"{index}/9", "{{index}}"] for index in (0, 4, 8)]
+    assert {job.parallel for job in jobs} == {2}
+    environments = [json.loads(server.run_dir({"id": job.id}).environment.read_text()) for job in jobs]
+    assert environments == [{"REKINDLE_ARRAY_INDEX": index} for index in "048"]
+    assert [trial["parameters"] for trial in experiment["trials"]] == [{"index": 0}, {"index": 4}, {"index": 8}]
+    assert experiment["definition"]["array"] == "0-8:4%2"
+
+
+@pytest.mark.parametrize(
+    ("array", "rule"),
+    [
+        ("0-1000000", "at most 10000 indices, and has 1000001"),
+        ("5-2", "a range that is empty"),
+        ("0-9:0", "a range that is empty"),
+        ("1,1", "an index twice"),
+        ("0-9%0", "a number above 0 after %"),
+        ("a-b", "indices and ranges"),
+        ("0-9,", "indices and ranges"),
+    ],
+)
+def test_what_is_no_array_is_refused_before_anything_is_made(
+    server: ApiServer, code: Path, array: str, rule: str
+) -> None:
+    answer = server.api.post(PATH, json=an_array(code, array))
+    assert answer.status_code == 422
+    (error,) = answer.json()["errors"]
+    assert error["field"] == "array"
+    assert rule in error["rule"]
+    assert server.api.get("/api/v1/jobs").json()["items"] == []
+
+
+def test_an_array_is_neither_a_matrix_nor_repeated(server: ApiServer, code: Path) -> None:
+    for more in ({"matrix": {"--lr": [1]}}, {"repeats": 2}):
+        assert server.api.post(PATH, json=an_array(code, "0-3", **more)).status_code == 422
 
 
 def test_an_experiment_with_the_names_of_the_first_version_is_accepted_and_shown_with_those_of_today(
@@ -204,7 +256,7 @@ def test_a_deleted_job_leaves_the_others_their_places(server: ApiServer, code: P
         ({"measure": [{"metric": "loss", "take": "median"}]}, "measure.0.take", "'min', 'max' or 'mean'"),
         ({"measures": ["loss"]}, "measures", "'measure'"),
         ({"size": "small"}, "body", "only a builtin has a size"),
-        ({"builtin": "shuffle"}, "body", "exactly one of builtin and matrix"),
+        ({"builtin": "shuffle"}, "body", "exactly one of builtin, matrix and array"),
         ({"base": {"script": "train.py", "name": "x"}}, "base.name", "must be omitted"),
         ({"base": {"recipe": "dpp"}}, "base.recipe", "did you mean 'dp' or 'ddp'?"),
         ({"base": {"recipe": "ddp", "rank": 2}}, "base.rank", "'ranks'"),

@@ -16,13 +16,11 @@ from rekindle.contract.states import JobState
 from rekindle_service.machine.monitor import MAX_SAMPLES, MachineMonitor, downsample, evenly_spaced
 
 _GPU_LOOK = """
-import itertools
 import json
 from dataclasses import asdict
-from rekindle_service.machine.devices import Slot
-from rekindle_service.machine.monitor import read_gpus
-gpus = [Slot("cuda:0", "cuda", 0, uuid="GPU-a"), Slot("cuda:1", "cuda", 1, uuid="GPU-of-yesterday")]
-print(json.dumps({name: asdict(usage) for name, usage in read_gpus([*gpus, Slot("cpu:0", "cpu", 0)]).items()}))
+from rekindle.contract.nvml import read_gpus
+known, unknown = read_gpus(["GPU-a", "GPU-of-yesterday"])
+print(json.dumps([asdict(known), unknown]))
 """
 
 
@@ -100,15 +98,16 @@ def test_a_gpu_is_told_with_what_its_driver_knows(tmp_path: Path, tells_utilizat
         check=True,
         capture_output=True,
     )
-    assert json.loads(answer.stdout) == {
-        "cuda:0": {
+    assert json.loads(answer.stdout) == [
+        {
             "utilization_percent": nvidia_driver.UTILIZATION if tells_utilization else None,
             "memory_used_bytes": 1000,
             "memory_total_bytes": nvidia_driver.TOTAL,
             "temperature_celsius": nvidia_driver.TEMPERATURE,
             "power_watts": nvidia_driver.MILLIWATTS / 1000,
-        }
-    }
+        },
+        None,
+    ]
 
 
 def fields_but_time(sample):

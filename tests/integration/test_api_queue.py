@@ -6,6 +6,8 @@ import pytest
 
 from api_server import ApiServer
 from rekindle.contract.states import JobState
+from rekindle_service.config.settings import Quota
+from rekindle_service.jobs.quotas import Quotas
 
 
 def names(server: ApiServer, query: str) -> list[str]:
@@ -93,3 +95,34 @@ def test_every_page_is_served_and_a_stranger_is_led_to_sign_in(server: ApiServer
     assert server.api.get(page).headers["content-type"].startswith("text/html")
     answer = server.stranger.get(page, headers={"Accept": "text/html"})
     assert (answer.status_code, answer.headers["location"].partition("?")[0]) == (303, "/login")
+
+
+# --- what may be submitted
+
+
+def test_a_job_is_submitted_held_and_names_jobs_that_exist(server: ApiServer, code: Path) -> None:
+    first = server.submit(code, hold=True)
+    assert (first["intent"], first["state"]) == ("hold", "queued")
+    second = server.submit(code, after_any=[first["id"]])
+    assert second["after_any"] == [first["id"]]
+    body = {"script": "train.py", "code": {"path": str(code)}, "after_any": ["nosuchjob1"], "after": ["nosuchjob2"]}
+    answer = server.api.post("/api/v1/jobs", json=body)
+    assert answer.status_code == 422
+    assert [error["field"] for error in answer.json()["errors"]] == ["after", "after_any"]
+
+
+def test_a_quota_refuses_a_job_that_could_never_start_and_one_too_many_in_the_queue(
+    server: ApiServer, code: Path
+) -> None:
+    quotas = Quotas({"*": Quota(slots=1, queued=2)})
+    object.__setattr__(server.state.submitter, "quotas", quotas)
+    body = {"script": "train.py", "code": {"path": str(code)}, "device": "cpu"}
+    (code / "train.py").write_text("")
+    refused = server.api.post("/api/v1/jobs", json={**body, "ranks": 2})
+    assert refused.status_code == 422
+    assert "who may hold 1 slots at once" in refused.json()["errors"][0]["rule"]
+    statuses = [server.api.post("/api/v1/jobs", json=body) for _ in range(3)]
+    assert [each.status_code for each in statuses] == [201, 201, 429]
+    assert "at most 2 jobs at once, and 2 wait already" in statuses[2].json()["detail"]
+    many = {"base": body, "array": "0-2"}
+    assert server.api.post("/api/v1/experiments", json=many).status_code == 429

@@ -23,6 +23,7 @@ from rekindle_service.jobs.device_states import DeviceStates
 from rekindle_service.machine.devices import Machine, Slot
 from rekindle_service.machine.gpu_probe_client import STARTING, GpuProbe
 from rekindle_service.machine.health import DeviceHealth
+from rekindle_service.machine.monitor import MachineMonitor
 from rekindle_service.scheduler.device_watch import DeviceWatch
 from rekindle_service.store import Store
 
@@ -43,6 +44,7 @@ class Watched:
     home: Home
     devices: DeviceStates
     watch: DeviceWatch
+    probe: GpuProbe
 
     @property
     def health(self) -> DeviceHealth:
@@ -69,7 +71,7 @@ def watched(library: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
     devices = DeviceStates(store, MACHINE, DeviceHealth())
     probe = GpuProbe([str(slot.uuid) for slot in MACHINE.slots], interval=0.05, timeout=0.5)
     watch = DeviceWatch(store, where, devices, probe)
-    found = Watched(NvidiaMachine(library), store, where, devices, watch)
+    found = Watched(NvidiaMachine(library), store, where, devices, watch, probe)
     watch.start()
     assert found.health.unusable() == dict.fromkeys((slot.name for slot in MACHINE.slots), STARTING)
     found.until()
@@ -175,6 +177,22 @@ def test_a_driver_that_hangs_keeps_nobody_waiting_but_the_process_that_asked(wat
     assert time.monotonic() - started < 5
     watched.driver.unsay("hangs", 0)
     watched.until()
+
+
+def test_the_machine_page_gets_what_is_in_use_from_the_same_process(watched: Watched) -> None:
+    monitor = MachineMonitor(MACHINE, watched.home.root, watched.probe.readings)
+    watched.driver.say("used", 2, "7000")
+
+    def used() -> dict[str, int | None]:
+        monitor.sample()
+        return {name: reading.memory_used_bytes for name, reading in monitor.history()[-1].gpus.items()}
+
+    until(lambda: used() == {"cuda:0": 0, "cuda:1": 0, "cuda:2": 7000, "cuda:3": 0}, "what is in use is known")
+    watched.driver.say("lost", 1)
+    until(lambda: "cuda:1" not in used(), "nothing is known of a lost GPU")
+    watched.driver.say("hangs", 0)
+    until(lambda: used() == {}, "nothing is known of a driver that hangs")
+    watched.driver.unsay("hangs", 0)
 
 
 def test_what_is_known_changes_the_number_only_when_it_is_another(watched: Watched) -> None:

@@ -95,21 +95,23 @@ def test_owners_are_shown_with_what_they_have_used_and_may_use() -> None:
         console.print(owner_table(queue(owners=[owner("ann", max_slots=4, max_queued=100), owner("bob", share=0.25)])))
     head, ann, bob = captured.get().splitlines()
     assert head.split() == ["OWNER", "SHARE", "SLOT-HOURS", "SLOTS", "RUNNING", "QUEUED", "LIMITS"]
-    assert ann.split(maxsplit=6) == ["ann", "75%", "1.5", "2", "1", "3", "4 slots, 100 queued"]
+    assert ann.split(maxsplit=6) == ["ann", "75%", "1.50", "2", "1", "3", "4 slots, 100 queued"]
     assert bob.split()[-1] == "-"
     assert "count half after 1 day;" in half_life(queue(half_life_days=1.0))
 
 
 def test_a_start_is_shown_as_a_time_of_day_or_a_day() -> None:
-    now = datetime.now().astimezone()
-    assert formatting.hour(now.isoformat()) == f"{now:%H:%M}"
-    assert formatting.hour((now + timedelta(days=2)).isoformat()) == f"{now + timedelta(days=2):%a %H:%M}"
-    assert formatting.hour((now + timedelta(days=30)).isoformat()) == f"{now + timedelta(days=30):%m-%d}"
-    assert formatting.hour(None) == "-"
+    now = datetime.now().astimezone().replace(minute=0, second=0, microsecond=0)
+    soon, in_days, far = (now + timedelta(hours=2), now + timedelta(days=3), now + timedelta(days=30))
+    assert formatting.start_time(soon.isoformat()) == f"{soon:%H:00}"
+    assert formatting.start_time((soon + timedelta(seconds=1)).isoformat()) == f"{soon:%H:05}"
+    assert formatting.start_time(in_days.isoformat()) == f"{in_days:%a %H:00}"
+    assert formatting.start_time(far.isoformat()) == f"{far:%m-%d}"
+    assert formatting.start_time(None) == "-"
 
 
 def test_an_estimate_is_shown_once_and_what_a_job_was_stopped_for() -> None:
-    at = datetime.now().astimezone()
+    at = datetime.now().astimezone().replace(minute=0, second=0, microsecond=0) + timedelta(hours=2)
     estimated = job(
         state="queued", queue_position=2, waiting_for="2 cpu slots, 1 free", estimated_start_at=at.isoformat()
     )

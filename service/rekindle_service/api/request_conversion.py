@@ -18,6 +18,7 @@ from rekindle_service.api.schemas.requests import MAX_NAME_LENGTH, JobCreate, Jo
 from rekindle_service.api.validation_errors import field_errors
 from rekindle_service.config.home import new_job_id
 from rekindle_service.experiments import built_in
+from rekindle_service.experiments.array import array_trials, index_of, parse_array, with_index
 from rekindle_service.experiments.matrix import MAX_JOBS, Trial, count, expand, job_request, label
 from rekindle_service.experiments.submitter import TrialSubmission, in_experiment
 from rekindle_service.jobs.idempotency import IdempotencyKey
@@ -91,19 +92,14 @@ def plan_experiment(body: ExperimentCreate, machine: Machine) -> tuple[Experimen
     Raises SubmissionError, with the fields of the request, for what cannot be a set of jobs.
     """
     request = body if body.builtin is None else _built_in(body)
-    matrices = request.matrix or []
-    size = count(matrices, request.repeats)
-    if size > MAX_JOBS:
-        hint = "give fewer values, or submit several experiments"
-        raise SubmissionError([FieldError("matrix", f"exceeds the maximum of {MAX_JOBS} jobs", size, hint)])
+    trials = _trials(request)
     if "name" in request.base:
         hint = "jobs are named after the experiment and their parameters"
         raise SubmissionError([FieldError("base.name", "must be omitted", request.base["name"], hint)])
-    trials = expand(matrices, request.repeats)
     notes: list[str] = []
     if body.builtin is not None:
         trials, notes = filter_by_capacity(trials, machine)
-    name = body.name or body.builtin or "experiment"
+    name = body.name or body.builtin or ("experiment" if body.array is None else "array")
     row = Experiment(
         id=new_job_id(),
         name=name,
@@ -115,6 +111,17 @@ def plan_experiment(body: ExperimentCreate, machine: Machine) -> tuple[Experimen
         created_at=time.time(),
     )
     return row, _submissions(name, request, trials)
+
+
+def _trials(request: ExperimentCreate) -> list[Trial]:
+    if request.array is not None:
+        return array_trials(parse_array(request.array))
+    matrices = request.matrix or []
+    size = count(matrices, request.repeats)
+    if size > MAX_JOBS:
+        hint = "give fewer values, or submit several experiments"
+        raise SubmissionError([FieldError("matrix", f"exceeds the maximum of {MAX_JOBS} jobs", size, hint)])
+    return expand(matrices, request.repeats)
 
 
 def _command(body: ExperimentCreate) -> str | None:
@@ -129,6 +136,8 @@ def _command(body: ExperimentCreate) -> str | None:
 def _definition(request: ExperimentCreate) -> dict[str, Any]:
     """The whole request without the values of environment variables, any of which may be a secret."""
     definition = request.model_dump(mode="json", exclude={"builtin", "size", "name"})
+    if request.array is not None and request.parallel is None:
+        definition["parallel"] = parse_array(request.array).parallel
     env = definition["base"].get("env")
     if isinstance(env, dict):
         definition["base"]["env"] = {name: HIDDEN if isinstance(value, str) else value for name, value in env.items()}
@@ -168,9 +177,7 @@ def _submissions(name: str, request: ExperimentCreate, trials: Sequence[Trial]) 
     submissions: list[TrialSubmission] = []
     errors: list[FieldError] = []
     for number, trial in enumerate(trials, start=1):
-        job = job_request(
-            request.base, request.args, trial, name=_job_name(name, number, trial), seed_option=request.seed_option
-        )
+        job = _job_request(request, trial, _job_name(name, number, trial))
         try:
             submissions.append((trial, submission_of(JobCreate.model_validate(job))))
         except ValidationError as error:
@@ -179,6 +186,14 @@ def _submissions(name: str, request: ExperimentCreate, trials: Sequence[Trial]) 
     if errors:
         raise SubmissionError(errors)
     return submissions
+
+
+def _job_request(request: ExperimentCreate, trial: Trial, name: str) -> dict[str, Any]:
+    index = index_of(trial.parameters)
+    if index is None:
+        return job_request(request.base, request.args, trial, name=name, seed_option=request.seed_option)
+    plain = Trial({}, 0)
+    return with_index(job_request(request.base, request.args, plain, name=name, seed_option=None), index)
 
 
 def _job_errors(error: ValidationError) -> list[FieldError]:
@@ -190,6 +205,8 @@ def _job_errors(error: ValidationError) -> list[FieldError]:
 
 
 def _job_name(experiment: str, number: int, trial: Trial) -> str:
-    """``shuffle 2: --no-shuffle=yes``, as far as it is printable."""
+    """``shuffle 2: --no-shuffle=yes``, as far as it is printable; ``sweep[7]`` in an array."""
+    if (index := index_of(trial.parameters)) is not None:
+        return f"{experiment[: MAX_NAME_LENGTH // 2]}[{index}]"
     full = f"{experiment[: MAX_NAME_LENGTH // 2]} {number}: {label(trial.parameters)}"[:MAX_NAME_LENGTH]
     return full if full.isprintable() else f"{experiment[: MAX_NAME_LENGTH // 2]} {number}"

@@ -18,7 +18,7 @@ from rekindle_service.api.schemas.jobs import AttemptPublic, JobPublic
 from rekindle_service.api.schemas.ranks import RankPublic, UsagePublic
 from rekindle_service.config.home import Home
 from rekindle_service.experiments.comparison import Measure, compare, default_measures
-from rekindle_service.experiments.matrix import Trial, upgrade_definition
+from rekindle_service.experiments.matrix import MAX_JOBS, Trial, upgrade_definition
 from rekindle_service.run_readers.metrics import read_run_series
 from rekindle_service.run_readers.ranks import read_ranks
 from rekindle_service.run_readers.usage import latest_usage
@@ -102,7 +102,8 @@ def experiment_summary(experiment: Experiment, states: Mapping[JobState, int]) -
 
 def experiment_public(experiment: Experiment, jobs: Sequence[Job], home: Home) -> ExperimentPublic:
     """With a table of the current results: running jobs are included with their latest values."""
-    series = [read_run_series(home.run_dir(job.id)) for job in jobs]
+    many = len(jobs) > MAX_JOBS  # an array, of which those that have not started have no files to be read
+    series = [{} if many and not job.attempt else read_run_series(home.run_dir(job.id)) for job in jobs]
     definition = upgrade_definition(experiment.definition)
     measures = [Measure(**each) for each in definition.get("measure", [])] or default_measures(series)
     values = [

@@ -3,7 +3,7 @@
 import json
 import sys
 from collections.abc import Iterable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Annotated, Any, Literal
 
 import typer
@@ -27,6 +27,7 @@ STATE_STYLES = {
 }
 
 _UNLIMITED_WIDTH = 100_000  # columns
+_ESTIMATE_STEP = 300  # seconds
 
 # --- printing
 
@@ -145,13 +146,18 @@ def clock(time: str | None) -> str:
     return f"{when:%H:%M:%S}" if when.date() == today else f"{when:%Y-%m-%d %H:%M:%S}"
 
 
-def hour(time: str | None) -> str:
-    """``14:02`` of today, ``Tue 14:02`` within a week, else the date; ``-`` for None."""
+def start_time(time: str | None) -> str:
+    """An estimate: ``14:05`` within a day, ``Tue 14:05`` within a week, else the date; ``-`` for None.
+
+    It is rounded up to 5 minutes, and to a minute where that is soon, as in what a job waits for.
+    """
     when = local_time(time)
     if when is None:
         return ABSENT
-    days = (when.date() - datetime.now(when.tzinfo).date()).days
-    return f"{when:%H:%M}" if days == 0 else f"{when:%a %H:%M}" if 0 < days < 7 else f"{when:%m-%d}"
+    left = (when - datetime.now(when.tzinfo)).total_seconds()
+    step = _ESTIMATE_STEP if left > _ESTIMATE_STEP else 60
+    when += timedelta(seconds=-when.timestamp() % step)
+    return f"{when:%H:%M}" if left < 86400 else f"{when:%a %H:%M}" if left < 6 * 86400 else f"{when:%m-%d}"
 
 
 def times(count: int) -> str:
@@ -326,7 +332,7 @@ def start_estimate(job: Job) -> str:
     """Where the reason does not have it."""
     estimate = job.get("estimated_start_at")
     known = estimate is None or "starts about" in (job["waiting_for"] or "")
-    return "" if known else f"starts about {hour(estimate)}"
+    return "" if known else f"starts about {start_time(estimate)}"
 
 
 def displacement(displaced: dict[str, Any]) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, replace
 
+from rekindle_service.experiments.array import INDEX_VARIABLE, index_of
 from rekindle_service.experiments.matrix import Trial
 from rekindle_service.experiments.records import write_record
 from rekindle_service.jobs.idempotency import IdempotencyKey
@@ -21,16 +22,17 @@ def submit_jobs(
     """The new experiment with all its jobs, or the one that a concurrent request with the same key has made.
 
     Every trial is validated before anything is copied. Raises SubmissionError, which names fields as in the request
-    for the experiment, BusyError and StorageError.
+    for the experiment, QueueFullError, BusyError and StorageError.
     """
     with ExitStack() as stack:
         stack.enter_context(submitter.in_flight.lock(key))
         if (known := known_experiment(submitter.store, key)) is not None:
             return known
+        submitter.require_room(experiment.owner, len(trials))
         with _fields_of_experiment(trials[0][0]):  # the code is that of ``base``, the same for all trials
             local = stack.enter_context(submitter.with_code([submission for _, submission in trials]))
         trials = [(trial, submission) for (trial, _), submission in zip(trials, local, strict=True)]
-        found = [in_experiment(each, trial) for trial, one in trials for each in submitter.validate(one)]
+        found = [in_experiment(each, trial) for trial, one in _distinct(trials) for each in submitter.validate(one)]
         if errors := [error for index, error in enumerate(found) if error not in found[:index]]:
             raise SubmissionError(errors)
         return _insert(submitter, experiment, trials, key)
@@ -48,16 +50,18 @@ def _insert(
     jobs: list[Job] = []
     key_value = None if key is None else key.value
     experiment.request_digest = None if key is None else key.request_digest
+    parallel = 1 if experiment.definition["sequential"] else experiment.definition["parallel"]
+    room = submitter.quotas.room(experiment.owner)
     keep = False
     try:
         experiment.number = submitter.store.experiments.reserve_number()
-        for trial, submission in trials:
+        first = submitter.store.reserve_numbers(len(trials))
+        for number, (trial, submission) in enumerate(trials, start=first):
             with _fields_of_experiment(trial):
-                run_after = jobs[-1].id if jobs and experiment.definition["sequential"] else None
-                columns = {"experiment_id": experiment.id, "trial": asdict(trial), "run_after": run_after}
-                jobs.append(submitter.prepare(submission, **columns))
+                columns = {"experiment_id": experiment.id, "trial": asdict(trial), "parallel": parallel}
+                jobs.append(submitter.prepare(_indexed(submission, trial), number=number, **columns))
         write_record(submitter.home, experiment, key_value)
-        inserted = submitter.store.experiments.add(experiment, jobs, key_value, numbered=True)
+        inserted = submitter.store.experiments.add(experiment, jobs, key_value, numbered=True, room=room)
         keep = inserted is experiment
     except UnknownCommitError:
         keep = True  # the rows may be there, and then they need their directories
@@ -71,6 +75,20 @@ def _insert(
     if inserted is experiment:
         submitter.confirm(jobs)
     return inserted if key is None else key.check(inserted)
+
+
+def _distinct(trials: Sequence[TrialSubmission]) -> Sequence[TrialSubmission]:
+    """Those that can violate different rules: the jobs of an array differ in their index alone."""
+    return trials[:1] if index_of(trials[0][0].parameters) is not None else trials
+
+
+def _indexed(submission: Submission, trial: Trial) -> Submission:
+    """With the index of the array in its environment, which no request can set."""
+    index = index_of(trial.parameters)
+    if index is None:
+        return submission
+    env = {**submission.spec.env, INDEX_VARIABLE: str(index)}
+    return replace(submission, spec=replace(submission.spec, env=env))
 
 
 @contextmanager

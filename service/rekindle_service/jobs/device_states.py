@@ -5,11 +5,13 @@ import time
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
+from rekindle.contract.states import HOLDING_SLOTS
 from rekindle_service.machine.devices import Machine, Slot
 from rekindle_service.machine.health import DeviceHealth
 from rekindle_service.store import Store
 from rekindle_service.store.tables import DeviceState
 
+_MISSING = "this machine does not have it any more, or it is excluded from jobs"
 _NO_FAULTS: Mapping[str, Sequence[str]] = MappingProxyType({})
 
 
@@ -36,7 +38,20 @@ class DeviceStates:
 
     def refresh(self) -> None:
         """Read the rows."""
-        self.health.set_failed({name: row.reason for name, row in self.rows().items() if row.reason})
+        put_aside = {name: row.reason for name, row in self.rows().items() if row.reason}
+        self.health.set_failed({**dict.fromkeys(self._missing(), _MISSING), **put_aside})
+
+    def _missing(self) -> set[str]:
+        """GPUs that jobs have held since an earlier server, on a machine that had them.
+
+        None where no GPU is left: then the driver is to blame, as after an update, and jobs may run on for all that.
+        """
+        slots = {slot.name for slot in self.machine.slots}
+        if not self.machine.count("cuda"):
+            return set()
+        holding = self._store.jobs_in(HOLDING_SLOTS)
+        held = {name for job in holding if job.spec.device_kind == "cuda" for name in job.devices}
+        return held - slots
 
     def disable(self, slot: Slot, reason: str, by: str | None) -> None:
         """No job gets the slot from now on, and those that run on it leave it. ``by``: None is rekindle itself."""

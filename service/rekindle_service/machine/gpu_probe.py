@@ -13,10 +13,12 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import asdict
 from typing import Any
 
 import pynvml
 
+from rekindle.contract import nvml
 from rekindle.contract.processes import die_with_parent
 
 _KMSG = "/dev/kmsg"
@@ -30,7 +32,12 @@ def main(interval: float, uuids: list[str]) -> None:
     pynvml.nvmlInit()
     events, log = _Events(uuids), _KernelLog()
     while True:
-        report = {"gpus": {uuid: gpu_state(uuid) for uuid in uuids}, "xids": [*events.read(), *log.read()]}
+        used = zip(uuids, nvml.read_gpus(uuids), strict=True)
+        report = {
+            "gpus": {uuid: gpu_state(uuid) for uuid in uuids},
+            "xids": [*events.read(), *log.read()],
+            "readings": {uuid: asdict(reading) for uuid, reading in used if reading is not None},
+        }
         print(json.dumps(report), flush=True)  # noqa: T201  # to the server
         events.wait(interval)
 

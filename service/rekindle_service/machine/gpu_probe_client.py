@@ -6,8 +6,10 @@ import sys
 import threading
 import time
 from contextlib import suppress
+from dataclasses import replace
 from typing import IO
 
+from rekindle.contract.nvml import GpuReading
 from rekindle_service.machine.gpu_report import GpuReport
 
 INTERVAL = 2.0  # seconds between two reports
@@ -45,7 +47,13 @@ class GpuProbe:
             return self._problem
         elif report is None or age > self._timeout:
             return f"the driver has not answered for {self._timeout:.0f} seconds"
-        return GpuReport(report.gpus, xids) if report is not None else self._problem
+        return replace(report, xids=xids) if report is not None else self._problem
+
+    def readings(self) -> dict[str, GpuReading]:
+        """By UUID, what is in use of each GPU; nothing where the driver does not answer. Any thread may call it."""
+        with self._lock:
+            is_known = self._report is not None and time.monotonic() - self._reported < self._timeout
+            return self._report.readings if self._report is not None and is_known else {}
 
     def close(self) -> None:
         """A process that waits for a driver cannot be killed: it ends when that answers."""

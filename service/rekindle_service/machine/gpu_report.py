@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from rekindle.contract.nvml import GpuReading
 from rekindle_service.machine.devices import Slot
 from rekindle_service.machine.health import DeviceUser
 
@@ -47,12 +48,14 @@ class GpuReport:
 
     gpus: dict[str, GpuState]
     xids: list[tuple[str, int]] = field(default_factory=list)
+    readings: dict[str, GpuReading] = field(default_factory=dict)  # by UUID; a GPU that is lost has none
 
     @classmethod
     def from_json(cls, data: Any) -> "GpuReport":
         """Raises TypeError, KeyError or ValueError for what ``gpu_probe`` does not print."""
         gpus = {uuid: GpuState(**state) for uuid, state in data["gpus"].items()}
-        return cls(gpus, [(str(gpu), int(number)) for gpu, number in data["xids"]])
+        readings = {uuid: GpuReading(**reading) for uuid, reading in data.get("readings", {}).items()}
+        return cls(gpus, [(str(gpu), int(number)) for gpu, number in data["xids"]], readings)
 
 
 def foreign_users(

@@ -4,7 +4,7 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,9 +12,8 @@ from typing import TypeVar
 
 import psutil
 
-from rekindle.contract import nvml
 from rekindle.contract.nvml import GpuReading
-from rekindle_service.machine.devices import Machine, Slot
+from rekindle_service.machine.devices import Machine
 from rekindle_service.periodic_thread import PeriodicThread
 
 T = TypeVar("T")
@@ -50,8 +49,9 @@ class MachineSample:
 class MachineMonitor:
     """The samples so far, the first taken at construction. ``start`` starts a thread that takes the others."""
 
-    def __init__(self, machine: Machine, home: Path) -> None:
-        self._machine, self._home = machine, home
+    def __init__(self, machine: Machine, home: Path, readings: Callable[[], Mapping[str, GpuReading]] = dict) -> None:
+        """``readings``: of GPUs, by UUID; it must not wait for the driver."""
+        self._machine, self._home, self._readings = machine, home, readings
         self._cores = sorted(os.sched_getaffinity(0))
         self._busy, self._idle = self._processor_times()
         self._samples: list[MachineSample] = [self._take(first=True)]
@@ -88,8 +88,14 @@ class MachineMonitor:
             memory_total_bytes=memory.total,
             home=_space(self._home),
             shared_memory=_shared_memory(),
-            gpus=read_gpus(self._machine.slots),
+            gpus=self._read_gpus(),
         )
+
+    def _read_gpus(self) -> dict[str, GpuReading]:
+        """By slot name."""
+        readings = self._readings()
+        found = ((slot.name, readings.get(slot.uuid or "")) for slot in self._machine.slots)
+        return {name: reading for name, reading in found if reading is not None}
 
     def _cpu_percent(self) -> float | None:
         """None where the clock of the processors has not moved since the last sample."""
@@ -105,13 +111,6 @@ class MachineMonitor:
         times = [every[core] for core in self._cores if core < len(every)]
         idle = sum(each.idle + each.iowait for each in times)
         return sum(sum(each) - each.guest - each.guest_nice for each in times) - idle, idle
-
-
-def read_gpus(slots: Iterable[Slot]) -> dict[str, GpuReading]:
-    """A sample of each GPU among ``slots`` by slot name; one that the driver has lost is omitted."""
-    gpus = [slot for slot in slots if slot.device == "cuda"]
-    readings = nvml.read_gpus([gpu.uuid or str(gpu.index) for gpu in gpus])
-    return {gpu.name: reading for gpu, reading in zip(gpus, readings, strict=True) if reading is not None}
 
 
 def downsample(samples: list[MachineSample]) -> list[MachineSample]:

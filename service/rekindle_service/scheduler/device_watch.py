@@ -35,10 +35,10 @@ _INTERVAL = 1.0  # seconds
 class DeviceWatch:
     """A thread of its own, and none on a machine without GPUs: CPU slots are put aside by people only."""
 
-    def __init__(self, store: Store, home: Home, devices: DeviceStates, probe: GpuProbe | None = None) -> None:
+    def __init__(self, store: Store, home: Home, devices: DeviceStates, probe: GpuProbe) -> None:
         self._store, self._home, self._devices = store, home, devices
         self._gpus = [slot for slot in devices.machine.slots if slot.device == "cuda"]
-        self._probe = probe or GpuProbe([slot.uuid for slot in self._gpus if slot.uuid])
+        self._probe = probe
         self._suspected: set[str] = set()  # slots that were in use by something unknown at the last check
         self._kills = RepeatedKills()
         self._last_event: int | None = None

@@ -130,12 +130,13 @@ def _totals(totals: Totals) -> Iterator[Metric]:
 
 
 def _slots(state: AppState, holding: Iterable[Job]) -> Metric:
-    held = {name for job in holding for name in job.devices}
+    held, unusable = {name for job in holding for name in job.devices}, state.devices.health.unusable().keys()
     slots = GaugeMetricFamily("rekindle_slots", "Slots of this machine", labels=["device", "state"])
     for device in sorted({slot.device for slot in state.machine.slots}):
         names = {slot.name for slot in state.machine.slots if slot.device == device}
         slots.add_metric([device, "held"], len(names & held))
-        slots.add_metric([device, "free"], len(names - held))
+        slots.add_metric([device, "free"], len(names - held - unusable))
+        slots.add_metric([device, "unusable"], len(names & unusable - held))
     return slots
 
 

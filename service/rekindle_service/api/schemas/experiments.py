@@ -7,6 +7,7 @@ from pydantic_core import PydanticCustomError
 
 from rekindle_service.api.schemas.common import JsonObject, MetricPoint, Timestamp
 from rekindle_service.api.schemas.requests import STRICT, Argument, Name, no_nul, require_one
+from rekindle_service.experiments.array import MAX_ARRAY, parse_array
 from rekindle_service.experiments.comparison import Aggregation, Row
 from rekindle_service.experiments.matrix import JOB_FIELDS, MAX_JOBS, is_option, upgrade_definition
 from rekindle_service.suggestions import did_you_mean
@@ -25,11 +26,20 @@ def _parameter(key: str) -> str:
     return key
 
 
+def _array(text: str) -> str:
+    try:
+        parse_array(text)
+    except ValueError as error:
+        raise PydanticCustomError("array", "{rule}", {"rule": str(error), "hint": ""}) from error
+    return text
+
+
 Word = Annotated[Argument, StringConstraints(min_length=1, max_length=200)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Value = Annotated[Argument, StringConstraints(max_length=1000)] | int | Finite | bool | None
 Values = Annotated[list[Value], Field(min_length=1, max_length=200)]
 Key = Annotated[Word, AfterValidator(_parameter)]
+ArrayText = Annotated[str, StringConstraints(min_length=1, max_length=1000), AfterValidator(_array)]
 Matrix = Annotated[dict[Key, Values], Field(min_length=1, max_length=20)]
 
 
@@ -58,11 +68,14 @@ AnyMeasure = Annotated[Measure, _from_name]
 
 
 class ExperimentCreate(BaseModel):
-    """Jobs that differ in some parameters: a `matrix` with its settings, or a `builtin` experiment, which has its own.
+    """Jobs that differ in some parameters: a `matrix` with its settings, an `array`, or a `builtin` experiment.
 
     `matrix` gives the values of each parameter; a list of matrices gives one set of combinations after the other. A key
     with dashes is an option of the script, any other a field of the job. True passes an option without a value; false
     and null omit it.
+
+    `array` runs the same job once for each index, such as `0-9`, `1,3,10-30:5`, or `0-99%4` for four at a time. A job
+    finds its index in the variable REKINDLE_ARRAY_INDEX, and `{index}` in its arguments is replaced by it.
     """
 
     model_config = STRICT
@@ -74,12 +87,14 @@ class ExperimentCreate(BaseModel):
     title: Annotated[str, StringConstraints(max_length=500), AfterValidator(no_nul)] = ""
     base: Annotated[dict[str, Any], Field(description="Fields of every job, as in the body of `POST /jobs`")] = {}
     matrix: Matrices | None = None
+    array: Annotated[ArrayText | None, Field(description="Indices of an array, at most 10,000")] = None
     repeats: Annotated[int, Field(ge=1, le=MAX_JOBS)] = 1
     seed_option: Annotated[Word | None, Field(description="Option that gets the index of the repeat, from 0")] = None
     measure: Annotated[
         list[AnyMeasure], Field(max_length=50, description="Columns; default: the last value of every metric")
     ] = []
     sequential: Annotated[bool, Field(description="Run one job at a time, so that durations can be compared")] = False
+    parallel: Annotated[int | None, Field(ge=1, le=MAX_ARRAY, description="Most jobs that run at once")] = None
 
     @model_validator(mode="before")
     @classmethod
@@ -88,12 +103,14 @@ class ExperimentCreate(BaseModel):
 
     @model_validator(mode="after")
     def _has_one_kind(self) -> Self:
-        require_one(self, ("builtin", "matrix"), _KIND_HINT)
+        require_one(self, ("builtin", "matrix", "array"), _KIND_HINT)
         own = self.model_fields_set - {"builtin", "size", "name", "args"}
         if self.builtin is not None and own:
             rule = "a builtin has its own {fields}: omit it"
             raise PydanticCustomError("kind", rule, {"fields": ", ".join(sorted(own)), "hint": "args may be given"})
-        if self.matrix is not None and "size" in self.model_fields_set:
+        if self.array is not None and self.model_fields_set & {"repeats", "seed_option"}:
+            raise PydanticCustomError("kind", "an array has no repeats: give it more indices", {"hint": ""})
+        if self.builtin is None and "size" in self.model_fields_set:
             raise PydanticCustomError("kind", "only a builtin has a size", {"hint": ""})
         return self
 

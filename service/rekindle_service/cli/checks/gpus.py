@@ -38,7 +38,7 @@ def check_gpu(index: int, model: str, used: int, total: int, foreign: list[str])
     detail = f"{model}, {size(used)} of {size(total)} used"
     name = f"gpu {index}"
     if foreign:
-        advice = "Jobs share this GPU with them: end them, or hide it with CUDA_VISIBLE_DEVICES at `rekindle serve`."
+        advice = "No job gets this GPU while they use it: end them, or hide it with the setting exclude_devices."
         return warning(name, f"{detail}; processes of others: {', '.join(foreign)}", advice)
     return ok(name, detail)
 

@@ -33,6 +33,7 @@ def experiment(
     args: Annotated[list[str] | None, Argument(help="Arguments added to those of every job, after --.")] = None,
     size: Annotated[str | None, Option(metavar="small|full", help="full needs GPUs. (default: small)")] = None,
     file: Annotated[Path | None, Option(help="Definition of an experiment, as TOML or JSON.")] = None,
+    parallel: Annotated[int | None, Option(help="Jobs that run at once. (default: no limit)", min=1)] = None,
     show: Annotated[str | None, Option(metavar="EXPERIMENT", help="Show this one, by id, number or name.")] = None,
     cancel: Annotated[str | None, Option(metavar="EXPERIMENT", help="Cancel this one, by id, number or name.")] = None,
     list_all: Annotated[bool, Option("--list", help="List the built-in and the submitted experiments.")] = False,
@@ -58,11 +59,19 @@ def experiment(
             found = client.experiment(find_experiment(client, show)["id"])
         else:
             body = {"builtin": name} if file is None else read_experiment(file)
-            body |= drop_unset(size=size, args=args)
+            body |= drop_unset(size=size, args=args, parallel=parallel)
             found = client.submit_experiment(_with_code(client, settings_of(context), body))
-        if follow:
-            raise typer.Exit(_follow(client, found, output))
-    return _print(found, output, with_table=show is not None)
+        if follow or show is None:
+            raise typer.Exit(finish(client, found, output, follow=follow))
+    return _print(found, output, with_table=True)
+
+
+def finish(client: Client, found: Experiment, output: Output, *, follow: bool) -> ExitCode:
+    """Print what was submitted; with ``follow`` wait for completion of all jobs first. Returns the exit code."""
+    if follow:
+        return _follow(client, found, output)
+    _print(found, output, with_table=False)
+    return ExitCode.SUCCEEDED
 
 
 def find_experiment(client: Client, reference: str) -> ExperimentSummary:

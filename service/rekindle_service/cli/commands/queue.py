@@ -12,10 +12,10 @@ from rekindle_service.cli.context import connect
 from rekindle_service.cli.formatting import (
     ABSENT,
     OutputOption,
-    hour,
     join,
     out,
     print_answer,
+    start_time,
     table,
     times,
     waits_for,
@@ -61,6 +61,7 @@ def queue_lines(found: Queue) -> Iterator[Text]:
     for job in found["items"]:
         yield Text(_row(_cells(job)))
         for line in Text(reason(job), "dim").wrap(_MEASURE, _WIDTH - len(_INDENT)):
+            line.rstrip()
             yield Text(_INDENT).append_text(line)
     shown, queued = len(found["items"]), found["queued"]
     if shown < queued:
@@ -89,7 +90,7 @@ def _cells(job: QueuedJob) -> list[str]:
         sanitize_line(job["owner"]),
         str(job["priority"]),
         _slots(job),
-        hour(job["estimated_start_at"]),
+        start_time(job["estimated_start_at"]),
     ]
 
 
@@ -123,7 +124,7 @@ def _owner_row(owner: OwnerShare) -> list[str | Text]:
     return [
         sanitize_line(owner["owner"]),
         f"{owner['share']:.0%}",
-        f"{owner['slot_seconds'] / _HOUR:.1f}",
+        f"{owner['slot_seconds'] / _HOUR:.2f}",
         f"{owner['slots']:g}",
         str(owner["running"]),
         str(owner["queued"]),
@@ -134,4 +135,4 @@ def _owner_row(owner: OwnerShare) -> list[str | Text]:
 def half_life(found: Queue) -> str:
     days = found["half_life_days"]
     unit = "day" if days == 1 else "days"
-    return f"SHARE is the part of all slot-hours, which count half after {days:g} {unit}; least used starts first."
+    return f"Slot-hours count half after {days:g} {unit}; who has used least starts first."

@@ -10,6 +10,7 @@ import typer
 
 from rekindle.contract.job import SnapshotPolicy
 from rekindle_service.cli import formatting, source_code
+from rekindle_service.cli.commands.experiment import finish as finish_experiment
 from rekindle_service.cli.commands.wait import follow as follow_job
 from rekindle_service.cli.context import connect, find_job, settings_of
 from rekindle_service.cli.formatting import Output, OutputOption, note, print_job
@@ -39,6 +40,7 @@ SLURM_TIME_HELP = "Limit of one allocation, as sbatch takes it; the job continue
 SLURM_EXTRA_HELP = "Another option of sbatch, as in --slurm-extra=--mem=32G. Repeatable."
 RESIZE_HELP = "Give an elastic job more or fewer ranks while it runs. (default: resize)"
 SHARE_HELP = "Part of each GPU that the job takes, as in 0.25; other such jobs get the rest. (default: 1)"
+ARRAY_HELP = "One job for each index; %N runs N at a time. {index} in the arguments becomes the index."
 KEEP_LINKS_HELP = "Keep links that lead out of the code, such as those to data."
 
 Text = str | None
@@ -83,6 +85,8 @@ def submit(
     after_any: Annotated[Words, option(metavar="JOB", help="Start only after this job has ended, in any way.")] = None,
     continue_from: Annotated[Text, option("--continue", metavar="JOB", help=CONTINUE_HELP)] = None,
     on_restart: Annotated[Words, option(metavar="ARGS", help=RESTART_HELP)] = None,
+    array: Annotated[Text, option(metavar="0-9[%N]", help=ARRAY_HELP)] = None,
+    parallel: Annotated[Int, option(help="Jobs of the array that run at once, as %N. (default: no limit)")] = None,
     nproc_per_node: Annotated[
         Int, option("--nproc-per-node", "--nproc_per_node", parser=parse_process_count, hidden=True)
     ] = None,
@@ -133,6 +137,8 @@ def submit(
     """
     if module is None and recipe is None:
         command, module, env = _translated(context, command or [], env or [])
+    if parallel is not None and array is None:
+        raise typer.BadParameter(f"--parallel {parallel} limits the jobs of an array: pass --array, too")
     kind, target, args = target_and_args(command or [], module, recipe)
     for each in misplaced_options(args):
         note(f"{each} is passed to {sanitize_line(target)}: rekindle's own options come before it")
@@ -146,7 +152,10 @@ def submit(
         body |= {"after": _ids(client, after), "after_any": _ids(client, after_any)}
         body["continue_from"] = None if continue_from is None else find_job(client, continue_from)["id"]
         on_slurm = {} if body.get("slurm") is None else {"slurm": body["slurm"]}  # an empty object is a request, too
-        job = client.submit({**drop_unset(**body), **on_slurm})
+        fields = {**drop_unset(**body), **on_slurm}
+        if array is not None:
+            raise typer.Exit(submit_array(client, fields, array, parallel, output, follow=follow))
+        job = client.submit(fields)
         if job["launch"] == "process" and launch is None:
             note("Started as one process with all its devices, without torchrun; --launch torchrun overrides that")
         if not follow or output == "table":
@@ -157,6 +166,15 @@ def submit(
 
 def _ids(client: Client, references: list[str] | None) -> list[str]:
     return [find_job(client, each)["id"] for each in references or []]
+
+
+def submit_array(
+    client: Client, fields: dict[str, Any], array: str, parallel: int | None, output: Output, *, follow: bool
+) -> int:
+    """An array is an experiment whose jobs differ in their index; returns the exit code."""
+    name = fields.pop("name", None) or Path(fields.get("script") or fields.get("module") or fields["recipe"]).stem
+    found = client.submit_experiment({"name": name, "array": array, "base": fields, **drop_unset(parallel=parallel)})
+    return finish_experiment(client, found, output, follow=follow)
 
 
 def _print_submitted(job: Job, output: Output) -> None:
@@ -203,7 +221,9 @@ def split_arguments(texts: list[str]) -> list[str]:
     return words
 
 
-_OTHER_PARAMETERS = frozenset({"command", "module", "recipe", "code", "git", "ref", "env", "follow", "output"})
+_OTHER_PARAMETERS = frozenset(
+    {"command", "module", "recipe", "code", "git", "ref", "env", "array", "parallel", "follow", "output"}
+)
 _CONVERTED_PARAMETERS = frozenset({"after", "after_any", "continue_from", "on_restart", "exclude", "nproc_per_node"})
 _POLICY_FIELDS = SnapshotPolicy().to_json().keys()
 _SLURM_FIELDS = {

@@ -131,7 +131,7 @@ class JobRow {
     setFigure(this.#eta, brief(job.eta_seconds));
     setFigure(this.#ranks, ranksText(job));
     setFigure(this.#restarts, job.restarts ? count(job.restarts) : NONE);
-    const failure = job.outcome && job.outcome.class !== "success" && job.state !== "running" ? job.outcome : null;
+    const failure = hasFailed(job) ? job.outcome : null;
     setText(this.#sentence, failure?.message ?? (displacedText(job) || waitText(job) || (job.notice ?? "")));
     setText(this.#location, failureLocation(failure));
     this.#age.dateTime = job.created_at ?? "";
@@ -142,6 +142,12 @@ class JobRow {
   tick() {
     if (this.job) setText(this.#age, brief(secondsSince(this.job.created_at)));
   }
+}
+
+/** A job that was stopped for another one waits like any other. @param {Job} job */
+function hasFailed({ outcome, state }) {
+  if (!outcome || outcome.class === "success" || state === "running") return false;
+  return !(state === "queued" && outcome.class === "preempted");
 }
 
 /** An empty figure takes no room on a phone. @param {HTMLElement} cell @param {string} text */

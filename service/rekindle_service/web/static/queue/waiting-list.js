@@ -76,9 +76,9 @@ function ownerRow({ owner, share, slot_seconds: used, slots, running, queued, ma
     {},
     h("th", { scope: "row", class: "owner" }, h("a", { href: `/?owner=${encodeURIComponent(owner)}`, "data-focus": `owner-${owner}` }, h("bdi", {}, owner))),
     h("td", { class: "share" }, h("span", {}, percent(share)), h("div", { class: "bar", "aria-hidden": "true" }, fill)),
-    h("td", { class: "number", "data-label": "Slot-hours" }, (used / HOUR).toFixed(1)),
+    h("td", { class: "number", "data-label": "Slot-hours" }, (used / HOUR).toFixed(2)),
     h("td", { class: "number", "data-label": "Slots" }, limited(slots, maxSlots)),
-    h("td", { class: "number", "data-label": "Running" }, count(running)),
+    h("td", { class: "number minor", "data-label": "Running" }, count(running)),
     h("td", { class: "number", "data-label": "Queued" }, limited(queued, maxQueued)),
   );
 }

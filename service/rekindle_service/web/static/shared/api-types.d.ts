@@ -55,7 +55,8 @@ export interface ExperimentCreate {
   name?: string | null; args?: string[]; builtin?: string | null; size?: string; title?: string;
   base?: Record<string, any>;
   matrix?: Record<string, (string | number | boolean | null)[]> | (Record<string, (string | number | boolean | null)[]>)[] | null;
-  repeats?: number; seed_option?: string | null; measure?: (string | Measure)[]; sequential?: boolean;
+  array?: string | null; repeats?: number; seed_option?: string | null; measure?: (string | Measure)[];
+  sequential?: boolean; parallel?: number | null;
 }
 export interface ExperimentPublic {
   id: string; number: number; name: string; owner: string | null; title: string; command: string | null;

@@ -54,6 +54,16 @@ function changedOptions(job) {
 const compact = (fields) => Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== null && value !== undefined));
 
 /**
+ * The request of a form: an array is a request for an experiment, whose jobs have the other fields in common.
+ *
+ * @param {Body} body @returns {{path: "jobs" | "experiments", body: Body}}
+ */
+export function asRequest(body) {
+  const { array, name, ...base } = body;
+  return array === undefined ? { path: "jobs", body } : { path: "experiments", body: compact({ name, array, base }) };
+}
+
+/**
  * The command that submits the same job; `missing` names what the command line has no option for.
  *
  * @param {Body} body @returns {{command: string, missing: string}}
@@ -118,8 +128,9 @@ const plainFields = (body) => Object.fromEntries(Object.entries(body).filter(([f
 /** @param {Body} body @param {string} origin of the server, as in "http://127.0.0.1:8700" */
 export function asCurl(body, origin) {
   const token = '-H "Authorization: Bearer $(rekindle token)"';
-  const data = quote(JSON.stringify(body, null, 2));
-  return [`curl ${quote(`${origin}/api/v1/jobs`)}`, token, "-H 'Content-Type: application/json'", `-d ${data}`].join(BREAK);
+  const request = asRequest(body);
+  const data = quote(JSON.stringify(request.body, null, 2));
+  return [`curl ${quote(`${origin}/api/v1/${request.path}`)}`, token, "-H 'Content-Type: application/json'", `-d ${data}`].join(BREAK);
 }
 
 /** @param {string[]} parts never broken within themselves */

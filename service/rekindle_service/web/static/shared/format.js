@@ -104,18 +104,23 @@ export function ranksText(job) {
   return job.ranks.min === job.ranks.max ? count(job.ranks.max) : `${job.ranks.min}–${job.ranks.max}`;
 }
 
+const MINUTE = 60_000; // milliseconds
+const DAY = 1440 * MINUTE;
+
 /**
- * When a job starts, as far as it is known: "14:20" today, "Tue 14:20" within a week, else the date.
+ * When a job starts, an estimate: "14:05" within a day, "Tue 14:05" within a week, else the date. It is rounded up to 5
+ * minutes, and to a minute where that is soon, as in what a job waits for.
  *
- * @param {string | null | undefined} time
+ * @param {string | null | undefined} time @param {number} [now]
  */
-export function startTime(time) {
+export function startTime(time, now = Date.now()) {
   if (!time) return NONE;
-  const [at, now] = [new Date(time), new Date()];
+  const left = Date.parse(time) - now;
+  const step = left > 5 * MINUTE ? 5 * MINUTE : MINUTE;
+  const at = new Date(Math.ceil(Date.parse(time) / step) * step);
   const clock = at.toLocaleTimeString("en", { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
-  const days = Math.round((new Date(at).setHours(0, 0, 0, 0) - now.setHours(0, 0, 0, 0)) / 86400000);
-  if (days === 0) return clock;
-  return days > 0 && days < 7 ? `${at.toLocaleDateString("en", { weekday: "short" })} ${clock}` : at.toLocaleDateString("en", { month: "short", day: "numeric" });
+  if (left < DAY) return clock;
+  return left < 6 * DAY ? `${at.toLocaleDateString("en", { weekday: "short" })} ${clock}` : at.toLocaleDateString("en", { month: "short", day: "numeric" });
 }
 
 /** "once", "twice", "3 times". @param {number} number */

@@ -12,6 +12,7 @@ import { RecipeFields } from "./recipe-fields.js";
 /** Fields of the request that are one control each: id of the control, and path of the field. */
 const TEXTS = [
   ["name", "name"],
+  ["array", "array"],
   ["python", "python"],
   ["continue-from", "continue_from"],
   ["monitor", "snapshot.monitor"],

@@ -1,8 +1,8 @@
 /** The page that submits a job: a form, the equivalent commands while the user types, and errors at their fields. */
 import { EventStream } from "../events/event-stream.js";
-import { Problem, call, jobUrl } from "../shared/api.js";
+import { Problem, call, experimentUrl, jobUrl } from "../shared/api.js";
 import { copyText } from "../shared/clipboard.js";
-import { asCommand, asCurl } from "../shared/code-snippets.js";
+import { asCommand, asCurl, asRequest } from "../shared/code-snippets.js";
 import { byId, h, setText } from "../shared/dom.js";
 import { bytes } from "../shared/format.js";
 import { markReady } from "../shared/live-page.js";
@@ -52,8 +52,12 @@ async function submit() {
   errors.clear();
   try {
     const body = fields.complete;
-    const { id } = await call("POST /jobs", {}, body, { "Idempotency-Key": keyFor(JSON.stringify(body)) });
-    location.assign(jobUrl(id));
+    const headers = { "Idempotency-Key": keyFor(JSON.stringify(body)) };
+    const request = asRequest(body);
+    const url = request.path === "jobs"
+      ? jobUrl((await call("POST /jobs", {}, request.body, headers)).id)
+      : experimentUrl((await call("POST /experiments", {}, request.body, headers)).id);
+    location.assign(url);
   } catch (error) {
     showRejection(error);
   } finally {
@@ -65,7 +69,8 @@ async function submit() {
 function showRejection(error) {
   if (error instanceof FormError) return errors.show(error.errors);
   if (!(error instanceof Problem)) return errors.show([], "Server unreachable. What you filled in is still here; try again");
-  errors.show(error.errors, error.errors.length ? "Submission rejected: see the fields below" : error.message);
+  const found = error.errors.map((each) => ({ ...each, field: each.field.replace(/^base\./, "") })); // of an array
+  errors.show(found, error.errors.length ? "Submission rejected: see the fields below" : error.message);
 }
 
 /** The archive that was chosen last is submitted, whichever arrives first. @param {File} file */
