@@ -149,6 +149,9 @@ QUESTIONS: dict[str, Callable[[Store], object]] = {
     "queue, last page": lambda store: store.queue.page(
         readable_by=None, owner=None, positioned=False, after=5, limit=50
     ),
+    "queue of an owner": lambda store: store.queue.page(
+        readable_by=None, owner="ann", positioned=False, after=None, limit=50
+    ),
     "durations": lambda store: store.queue.durations(),
     "state of a job": lambda store: store.job_state("job0000001"),
     "changes": lambda store: store.changes(5),
