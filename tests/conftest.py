@@ -4,6 +4,7 @@ So ``--soak 100`` is 100 power cuts, 100 changed bytes, or 100 kills of one job:
 Where the faults are not random, such as a kill at every system call, N does not matter.
 """
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +15,8 @@ from hypothesis import HealthCheck, settings
 # Whatever else the machine does meanwhile: no example is held against a clock.
 settings.register_profile("shared-machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("shared-machine")
+
+os.environ.setdefault("REKINDLE_SPARE_KEEPERS", "0")  # most servers of tests start few jobs
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

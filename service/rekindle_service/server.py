@@ -31,7 +31,7 @@ from rekindle_service.launchers.editable_installs import EditableModules
 from rekindle_service.launchers.interpreter import InterpreterCheck
 from rekindle_service.launchers.isolation.policy import Isolation, IsolationError, isolation_of
 from rekindle_service.launchers.isolation.rights import SubmitRights
-from rekindle_service.launchers.local import KeeperLauncher, default_key, prepare_worker_path
+from rekindle_service.launchers.local import KeeperLauncher, default_keys, prepare_worker_path
 from rekindle_service.launchers.slurm.batch_job import extra_error
 from rekindle_service.launchers.slurm.composition import slurm_cluster, slurm_launcher
 from rekindle_service.launchers.spare_keepers import SpareKeepers
@@ -134,7 +134,7 @@ def _compose(settings: Settings, stack: ExitStack) -> HttpServer:
     app = create_app(state)
     _start_scheduler(reconciler, devices, watch)
     if spares is not None:
-        spares.start(default_key(home.worker_path, machine, isolation))
+        spares.start(*default_keys(home.worker_path, machine, isolation))
     maintenance.start()
     monitor.start()
     retention.start()

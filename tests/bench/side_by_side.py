@@ -90,11 +90,14 @@ class ServedRun:
 
 
 @contextmanager
-def server(home: Path, slots: int = 2) -> Iterator[Client]:
-    """``rekindle serve`` with so many CPU slots for as long as the context lasts."""
-    home.mkdir()
+def server(home: Path, slots: int = 2, *, existing: bool = False, **settings: str) -> Iterator[Client]:
+    """``rekindle serve`` with so many CPU slots, and variables, for as long as the context lasts.
+
+    ``existing``: the home is there.
+    """
+    home.mkdir(exist_ok=existing)
     command = [Path(sys.executable).with_name("rekindle"), "serve", "--port", "0"]
-    env = {**os.environ, "REKINDLE_HOME": str(home), "REKINDLE_CPU_SLOTS": str(slots)}
+    env = {**os.environ, "REKINDLE_HOME": str(home), "REKINDLE_CPU_SLOTS": str(slots), **settings}
     with (home / "server.log").open("wb") as log:
         process = subprocess.Popen(command, env=env, stdout=log, stderr=log)
     try:

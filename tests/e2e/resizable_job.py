@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 from e2e.waiting import until
@@ -20,13 +21,13 @@ _WAITS = "import os, sys, time\nwhile not os.path.exists(sys.argv[1]): time.slee
 _LONG = 90.0  # seconds
 
 
-def undisturbed(folder: Path) -> str:
-    """The weights that the training ends with where nothing happens to it, on one process."""
+def undisturbed(folder: Path) -> Callable[[], str]:
+    """Starts the training on one process, where nothing happens to it; the function waits for its weights."""
     folder.mkdir()
     environment = {**os.environ, "REKINDLE_SNAPSHOT_DIR": str(folder), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, str(SCRIPT), str(STEPS), "0"]
-    done = subprocess.run(command, env=environment, cwd=folder, check=True, capture_output=True, text=True)
-    return _weights(done.stdout)
+    training = subprocess.Popen(command, env=environment, cwd=folder, stdout=subprocess.PIPE, text=True)
+    return lambda: _weights(training.communicate()[0])
 
 
 class ResizableJob:
@@ -36,7 +37,7 @@ class ResizableJob:
         folder.mkdir()
         shutil.copyfile(SCRIPT, folder / "train.py")
         self._client, self._hurry = client, folder / "hurry"
-        body = {"script": "train.py", "args": [str(STEPS), "0.1", str(self._hurry)], "code": {"path": str(folder)}}
+        body = {"script": "train.py", "args": [str(STEPS), "0.4", str(self._hurry)], "code": {"path": str(folder)}}
         self.id = client.submit({**body, "device": "cpu", **options})["id"]
         self._run_dir = RunDir(home / "runs" / self.id)
 
@@ -92,14 +93,15 @@ EVERY_STEP = list(range(1, STEPS * EPOCHS + 1))
 
 
 class Holder:
-    """A job that does nothing but hold its slots until ``release`` is called."""
+    """A job of one process that does nothing but hold its slots until ``release`` is called."""
 
-    def __init__(self, client: Client, folder: Path, **options: object) -> None:
+    def __init__(self, client: Client, folder: Path, slots: int, priority: int = 0) -> None:
         folder.mkdir()
         (folder / "train.py").write_text(_WAITS)
         self._client, self._gate = client, folder / "gate"
         body = {"script": "train.py", "args": [str(self._gate)], "code": {"path": str(folder)}, "device": "cpu"}
-        self.id = client.submit({**body, "warm": False, **options})["id"]
+        size = {"ranks": 1, "devices_per_rank": slots, "launch": "process", "warm": False}
+        self.id = client.submit({**body, **size, "priority": priority})["id"]
 
     def state(self) -> str:
         return self._client.job(self.id)["state"]

@@ -15,8 +15,8 @@ def test_a_preempted_job_goes_back_to_the_queue_and_ends_as_if_nothing_had_happe
         low = ResizableJob(client, home, tmp_path / "low", ranks=4)
         expected = undisturbed(tmp_path / "alone")
         until(lambda: low.steps() and len(low.steps()[0]) >= 3, "it trains")
-        equal = Holder(client, tmp_path / "equal", ranks=1)
-        high = Holder(client, tmp_path / "high", ranks=2, priority=5)
+        equal = Holder(client, tmp_path / "equal", slots=1)
+        high = Holder(client, tmp_path / "high", slots=2, priority=5)
         high.reach_running()
         job = low.job()
         assert (job["state"], job["intent"], job["preemptions"], job["displaced"]) == ("queued", "run", 1, None)
@@ -24,7 +24,7 @@ def test_a_preempted_job_goes_back_to_the_queue_and_ends_as_if_nothing_had_happe
         low.reach(4, attempt=2)
         assert equal.state() == "queued", "it was submitted later"
         low.hurry()
-        assert low.finish() == expected
+        assert low.finish() == expected()
         job, by = low.job(), client.job(high.id)["number"]
         assert (job["restarts"], job["preemptions"]) == (0, 1)
         message = f"Saved and stopped on request. Job #{by}, of priority 5, gets its slots."

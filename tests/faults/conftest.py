@@ -39,7 +39,7 @@ def begin(prepare: Begin) -> Begin:
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Digest of the weights that ``ddp.py`` must end with, whatever happens to it."""
     run = FaultyRun(tmp_path_factory.mktemp("undisturbed") / "run", "ddp.py")
-    run.start()
+    run.start(cold=True)
     try:
         assert run.finish() == "succeeded"
         return run.weights()

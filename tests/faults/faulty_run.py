@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from e2e.waiting import until
+from forked_keeper import StartedKeeper, fork_keeper
 from rekindle.contract.environment import RUN_DIR, clean_environment
 from rekindle.contract.files import read_json, write_json
 from rekindle.contract.job import HEALTHY_SECONDS, JobSpec, RunIntent, TargetKind
@@ -52,16 +53,21 @@ class FaultyRun:
         self._log_bytes = log_bytes
         write_json(self.run_dir.spec, job.to_json())
         self.want(JobIntent.RUN)
-        self._keepers: list[subprocess.Popen[bytes]] = []
-        self.keeper: subprocess.Popen[bytes]
+        self._warm = job.warm
+        self._keepers: list[StartedKeeper] = []
+        self.keeper: StartedKeeper
 
     # --- what is done
 
-    def start(self, **environment: str) -> subprocess.Popen[bytes]:
-        """Start a keeper as the server does: in a session of its own, its log in the run directory."""
+    def start(self, *, cold: bool = False, **environment: str) -> StartedKeeper:
+        """Start a keeper as the server does: in a session of its own, its log in the run directory.
+
+        From a spare keeper, unless it must be ``cold``.
+        """
         own = {**clean_environment(os.environ), "OMP_NUM_THREADS": "1", RUN_DIR: str(self.run_dir.root), **environment}
         with self.run_dir.keeper_log.open("ab") as log:
-            keeper = subprocess.Popen(
+            forked = None if cold or not self._warm else fork_keeper(self.run_dir, own, log.fileno())
+            keeper: StartedKeeper = forked or subprocess.Popen(
                 [sys.executable, "-P", "-m", "rekindle.keeper", str(self.run_dir.root)],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.run_dir.code, env=own,
                 start_new_session=True,

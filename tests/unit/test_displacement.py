@@ -111,6 +111,9 @@ def test_ranks_above_the_least_number_are_for_any_job_of_the_same_priority_but_n
     assert [each.wanted for each in made] == [["cpu:0", "cpu:1"]]
     assert made[0].reason.endswith("gets 2 slots: 2 ranks instead of 4.")
     assert plan([elastic], [waits(2, priority=-1)]) == {}
+    never_saved = runs(0, 1, 2, 3, least=1, most=4, saved=None)
+    assert plan([never_saved], [waits(2)]) == {}, "it would begin again"
+    assert plan([never_saved], [waits(2, priority=1)]) == {never_saved.id: ["cpu:0", "cpu:1"]}
     assert plan([elastic], [waits(4)]) == {}, "below its least number, only a higher priority stops it"
 
 

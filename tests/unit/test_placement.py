@@ -7,7 +7,7 @@ import pytest
 import doc_pages
 from job_examples import a_submission as asked
 from job_examples import cpu_machine, gpu_machine
-from rekindle.contract.job import LaunchMode, LinkRule, TargetKind
+from rekindle.contract.job import LaunchMode, LinkRule, SlurmOptions, TargetKind
 from rekindle_service.api.request_conversion import plan_experiment
 from rekindle_service.api.schemas.experiments import ExperimentCreate
 from rekindle_service.config.home import new_job_id
@@ -159,3 +159,15 @@ def test_scripts_that_start_their_own_processes_are_found_where_that_is_sure(tmp
     assert line is None or placed.reason.endswith(f"in line {line}")
     explicit = place(asked(tmp_path, launch=LaunchMode.TORCHRUN), cpu_machine(2))
     assert explicit.spec.launch is LaunchMode.TORCHRUN
+
+
+def test_a_share_of_a_gpu_needs_a_gpu_of_this_machine(code):
+    assert errors(asked(code, device="cuda", gpu_share=0.25)) == []
+    assert errors(asked(code, device="auto", gpu_share=0.25)) == []
+    hint = "omit it, or give cuda as device"
+    assert errors(asked(code, device="auto", gpu_share=0.25), cpu_machine(2)) == [
+        ("gpu_share", "shares GPUs, but the device of the job is cpu", hint)
+    ]
+    on_slurm = asked(code, device="cuda", gpu_share=0.5, slurm=SlurmOptions())
+    (wrong,) = [each for each in errors(on_slurm) if each[0] == "gpu_share"]
+    assert wrong[1] == "is not possible on Slurm, which gives GPUs to jobs"

@@ -238,3 +238,71 @@ def test_a_malformed_fault_is_skipped(job, fields, records):
     assert effect.attempts[1].faults == []
     assert [event.kind for event in effect.events] == ["records_skipped"]
     assert "skipped" in effect.columns["notice"]
+
+
+def keeper_started(devices, run=1):
+    return "keeper_started", {
+        "run": run,
+        "keeper": {"pid": 1, "start_time": 2, "boot_id": "b"},
+        **({} if devices is None else {"devices": devices}),
+    }
+
+
+def devices_held(*devices, run=1):
+    return "devices_held", {"run": run, "devices": list(devices)}
+
+
+def begun_on(number, *devices, run=1):
+    return "attempt_started", {"attempt": number, "run": run, "world_size": len(devices), "devices": list(devices)}
+
+
+RESIZED = Outcome.from_json({"class": "preempted", "message": "…", "evidence": {"ending": "resize"}}).to_json()
+SETTLED = {"wanted_devices": None, "displaced": None}
+
+
+def resizing(devices, wanted, run=1):
+    displaced = {"kind": "resize", "by": None, "reason": "…", "at": 1.0}
+    return a_job(state=JobState.RUNNING, run=run, devices=devices, wanted_devices=wanted, displaced=displaced)
+
+
+def settled(effect):
+    return None if effect is None or "wanted_devices" not in effect.columns else effect.columns["devices"]
+
+
+def test_a_keeper_of_an_earlier_version_does_not_change_devices(job, records):
+    assert project(job, [], records(keeper_started(None))).columns == {"can_resize": False}
+    assert project(job, [], records(keeper_started(["cpu:0", "cpu:1"]))).columns == {"can_resize": True}
+
+
+def test_a_slot_is_given_up_when_the_next_attempt_begins_without_it(records):
+    job = resizing(["a", "b", "c"], ["a"])
+    assert settled(project(job, [], records(devices_held("a", "b", "c")))) is None
+    assert settled(project(job, [], records(begun_on(2, "a", "b", "c")))) is None
+    effect = project(job, [], records(begun_on(2, "a")))
+    assert settled(effect) == ["a"]
+    assert {name: effect.columns[name] for name in SETTLED} == SETTLED
+    assert effect.columns["devices_since"] == 1.0
+
+
+def test_a_slot_is_given_up_when_the_keeper_says_that_it_does_not_use_it(records):
+    job = resizing(["a", "b", "c"], ["a"])
+    assert settled(project(job, [], records(devices_held("a")))) == ["a"]
+    assert settled(project(job, [], records(keeper_started(["a"])))) == ["a"]
+    assert settled(project(job, [], records(devices_held("a", run=0)))) is None
+    assert settled(project(resizing(["a", "b"], ["a"], run=2), [], records(begun_on(1, "a", run=1)))) is None
+
+
+def test_more_slots_are_settled_only_once_an_attempt_runs_on_them(records):
+    job = resizing(["a", "b"], ["a", "b"])
+    assert settled(project(job, [], records(devices_held("a", "b")))) is None
+    assert settled(project(job, [], records(begun_on(2, "a", "b")))) == ["a", "b"]
+
+
+def test_a_resized_job_stays_running_and_its_next_attempt_is_no_restart(records):
+    job = resizing(["a", "b"], ["a"])
+    first = project(job, [], records(begun_on(1, "a", "b"), ranks_running(1), attempt_ended(1, RESIZED), retry(1)))
+    assert ways(first) == []
+    job.journal_offset = first.offset
+    after = project(job, list(first.attempts.values()), records(*[("x", {})] * 9, begun_on(2, "a"), ranks_running(2)))
+    assert ways(after) == []
+    assert after.columns["restarts"] == 0

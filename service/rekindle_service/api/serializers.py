@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -11,7 +11,7 @@ from rekindle.contract.placeholders import read_arguments
 from rekindle.contract.run_dir.attempt_history import AttemptInfo, replayed_steps
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.contract.run_dir.usage import UsageSample
-from rekindle.contract.states import HOLDING_SLOTS, TERMINAL
+from rekindle.contract.states import HOLDING_SLOTS, TERMINAL, JobState
 from rekindle_service.api.schemas.common import replace_surrogates
 from rekindle_service.api.schemas.experiments import ExperimentPublic, ExperimentSummary, TrialPublic
 from rekindle_service.api.schemas.jobs import AttemptPublic, JobPublic
@@ -90,12 +90,13 @@ def usage_public(sample: UsageSample, rank: int, devices_per_rank: int) -> Usage
     return UsagePublic(**asdict(usage), at=sample.at, devices=sample.devices_of(rank, devices_per_rank))
 
 
-def experiment_summary(experiment: Experiment, jobs: Sequence[Job]) -> ExperimentSummary:
+def experiment_summary(experiment: Experiment, states: Mapping[JobState, int]) -> ExperimentSummary:
+    """``states``: how many of its jobs are in which."""
     return ExperimentSummary(
         **experiment.model_dump(include={"id", "number", "name", "owner", "title", "command", "created_at"}),
-        over=all(job.state in TERMINAL for job in jobs),
-        jobs=len(jobs),
-        states=dict(Counter(job.state.value for job in jobs)),
+        over=all(state in TERMINAL for state in states),
+        jobs=sum(states.values()),
+        states={state.value: count for state, count in states.items()},
     )
 
 
@@ -111,7 +112,7 @@ def experiment_public(experiment: Experiment, jobs: Sequence[Job], home: Home) -
     trials = [Trial(job.trial["parameters"], job.trial["repeat"]) for job in jobs]
     return ExperimentPublic.model_validate(
         {
-            **dict(experiment_summary(experiment, jobs)),
+            **dict(experiment_summary(experiment, Counter(job.state for job in jobs))),
             "definition": definition,
             "machine": experiment.machine,
             "notes": experiment.notes,

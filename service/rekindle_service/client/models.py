@@ -174,7 +174,8 @@ class Job(TypedDict):
     are guesses from what a script prints that reports no step. `goodput` is null where it is not known.
     `estimated_start_at` is null where how long the jobs before it run is not known. `displaced` says for what a running
     job is being stopped or given other slots: `kind` (preempt, resize or device), `by` (id of the job that gets its
-    slots, or null), `reason` (a sentence) and `at`. `preemptions` counts how often it went back to the queue for that.
+    slots, or null), `reason` (a sentence), `at` and `before` (its slots then). `preemptions` counts how often it went
+    back to the queue for that.
     """
 
     args: list[str]

@@ -123,13 +123,14 @@ def keeper_environment(
     return environment
 
 
-def default_key(worker_path: Path, machine: Machine, isolation: Isolation) -> SpareKey:
-    """Of jobs with this server's interpreter and no variables of their own, on more than one slot if there are."""
+def default_keys(worker_path: Path, machine: Machine, isolation: Isolation) -> list[SpareKey]:
+    """Of jobs with this server's interpreter and no variables of their own: on several slots if there are, on one."""
     environment = isolation.inherited(clean_environment(os.environ), None)
     environment |= isolation.tmp_environment(RunDir(worker_path), environment)
-    if len(machine.slots) > 1:
-        environment.setdefault("OMP_NUM_THREADS", "1")
-    return spare_key(sys.executable, {**environment, "PYTHONPATH": str(worker_path)})
+    environment["PYTHONPATH"] = str(worker_path)
+    several = {"OMP_NUM_THREADS": "1", **environment}
+    keys = [spare_key(sys.executable, each) for each in (several, environment)]
+    return list(dict.fromkeys(keys)) if len(machine.slots) > 1 else keys[1:]
 
 
 def prepare_worker_path(home: Home) -> Path:

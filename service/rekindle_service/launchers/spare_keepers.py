@@ -6,7 +6,7 @@ A job for which there is none starts as it would without, and so does one whose 
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import psutil
@@ -27,12 +27,18 @@ _MAX_KEYS = 100  # that are remembered
 class SpareKeepers:
     """Any thread may call it; one thread of its own makes and ends them."""
 
-    def __init__(self, limit: int, min_free_memory: int, inherited: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        limit: int,
+        min_free_memory: int,
+        inherited: Mapping[str, str],
+        make: Callable[[SpareKey, Mapping[str, str]], SpareProcess] = SpareProcess,
+    ) -> None:
         """``limit``: of processes; ``min_free_memory``: of the machine, in bytes, below which there are none.
 
         ``inherited``: the variables of this server that its jobs get.
         """
-        self._limit, self._min_free_memory, self._inherited = limit, min_free_memory, inherited
+        self._limit, self._min_free_memory, self._inherited, self._new = limit, min_free_memory, inherited, make
         self._changed = threading.Condition()
         self._requested: OrderedDict[SpareKey, float] = OrderedDict()  # by use, the latest last; time of the next try
         self._ready: dict[SpareKey, SpareProcess] = {}
@@ -43,7 +49,7 @@ class SpareKeepers:
     def start(self, *keys: SpareKey) -> None:
         """Have one ready for each of ``keys``, as far as the limit allows, and for what is launched from now on."""
         if self._limit > 0:
-            self._requested.update(dict.fromkeys(keys, 0.0))
+            self._requested.update(dict.fromkeys(reversed(keys), 0.0))
             self._thread.start()
 
     def launch(self, key: SpareKey, request: Mapping[str, Any], log: int) -> ForkedKeeper | None:
@@ -60,6 +66,7 @@ class SpareKeepers:
         with self._changed:
             if self._ready.get(key) is spare:
                 del self._ready[key]
+            self._changed.notify_all()
         spare.close()
         return None
 
@@ -103,31 +110,29 @@ class SpareKeepers:
 
     def _close_unneeded(self) -> None:
         """Those that have ended, those of keys that were not used for long, and all where memory is short."""
-        is_short = psutil.virtual_memory().available < self._min_free_memory
+        kept = self._kept_keys()
         with self._changed:
-            kept = set() if is_short else set(self._kept_keys())
             closed = [key for key, spare in self._ready.items() if key not in kept or not spare.is_alive()]
             spares = [self._ready.pop(key) for key in closed]
         for spare in spares:
             spare.close()
 
     def _kept_keys(self) -> list[SpareKey]:
-        """The latest used, as many as the limit allows."""
-        return list(reversed(self._requested))[: self._limit]
+        with self._changed:
+            used = list(reversed(self._requested))
+        return keys_to_keep(used, self._limit, psutil.virtual_memory().available, self._min_free_memory)
 
     def _next_to_make(self) -> SpareKey | None:
+        kept, now = self._kept_keys(), time.monotonic()
         with self._changed:
-            now = time.monotonic()
             if self._stopping or now < self._quiet_at:
                 return None
-            if psutil.virtual_memory().available < self._min_free_memory:
-                return None
-            missing = [key for key in self._kept_keys() if key not in self._ready and self._requested[key] <= now]
-            return missing[0] if missing else None
+            missing = (key for key in kept if key not in self._ready and self._requested.get(key, now) <= now)
+            return next(missing, None)
 
     def _make(self, key: SpareKey) -> None:
         try:
-            spare = SpareProcess(key, self._inherited)
+            spare = self._new(key, self._inherited)
         except OSError as error:
             self._postpone(key, str(error))
             return
@@ -156,3 +161,8 @@ class SpareKeepers:
         _log.info("No spare keeper could be started", python=key.python, reason=reason)
         with self._changed:
             self._requested[key] = time.monotonic() + _RETRY_SECONDS
+
+
+def keys_to_keep(used: Sequence[SpareKey], limit: int, free_memory: int, min_free_memory: int) -> list[SpareKey]:
+    """Of which there is to be one: the latest of ``used``, which come first. Memory is in bytes."""
+    return [] if free_memory < min_free_memory else list(used[:limit])

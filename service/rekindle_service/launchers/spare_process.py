@@ -7,7 +7,7 @@ import signal
 import socket
 import subprocess
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -94,8 +94,8 @@ class SpareProcess:
     The kernel ends it with that thread. Raises OSError.
     """
 
-    def __init__(self, key: SpareKey, inherited: Mapping[str, str]) -> None:
-        """``inherited``: the variables of this server that its jobs get."""
+    def __init__(self, key: SpareKey, inherited: Mapping[str, str], command: Sequence[str] = KEEPER) -> None:
+        """``inherited``: the variables of this server that its jobs get; ``command``: after the interpreter."""
         self.key = key
         self._lock = threading.Lock()
         self._socket, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -103,7 +103,7 @@ class SpareProcess:
         environment = {**clean_environment(variables), **dict(key.variables), "CUDA_VISIBLE_DEVICES": ""}
         with other:
             self._process = subprocess.Popen(
-                [key.python, *KEEPER, f"{_ARGUMENT}{other.fileno()}{_PADDING}"],
+                [key.python, *command, f"{_ARGUMENT}{other.fileno()}{_PADDING}"],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
@@ -118,7 +118,7 @@ class SpareProcess:
         return self._process.pid
 
     def is_ready(self, seconds: float) -> bool:
-        """Whether it can fork keepers, within so many ``seconds``. Raises SpareError where it never will."""
+        """Whether it can fork keepers; waits for that at most ``seconds``. Raises SpareError where it never will."""
         answer, _ = self._receive(seconds)
         if answer and not answer.get("ready"):
             raise SpareError(str(answer.get("error", answer)))

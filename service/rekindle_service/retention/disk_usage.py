@@ -1,18 +1,22 @@
 """What takes the space: the files of each job by what they are, measured by a thread and remembered."""
 
+import copy
 import os
 import stat
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 
 import structlog
 
 from rekindle.contract.run_dir.paths import RunDir
+from rekindle.contract.states import HOLDING_SLOTS
 from rekindle_service.config.home import Home
 from rekindle_service.periodic_thread import PeriodicThread
+from rekindle_service.retention.usage_ledger import JobUsage, OwnerUsage, UsageLedger
 from rekindle_service.store import Store
 from rekindle_service.store.retention_store import JobEntry
 
@@ -20,22 +24,8 @@ _log = structlog.get_logger(__name__)
 
 BLOCK_BYTES = 512  # in which ``st_blocks`` counts
 _INTERVAL = 30.0  # seconds between two rounds
-_REFRESH = 120.0  # seconds after which a job that has not ended is measured again
+_REFRESH = 120.0  # seconds after which a job that runs is measured again
 _MAX_ENTRIES = 5_000_000  # of one job; what comes after is not counted
-
-
-@dataclass(slots=True)
-class JobUsage:
-    """Bytes on the disk: a file with holes counts as what is left of it, one with several names as one."""
-
-    snapshots: int = 0
-    logs: int = 0  # output, metrics and stacks of all attempts
-    code: int = 0  # the copy of the code, and what the script has written next to it
-    other: int = 0
-
-    @property
-    def total(self) -> int:
-        return sum(getattr(self, each.name) for each in fields(self))
 
 
 def measure_run(run_dir: RunDir, stopped: Callable[[], bool] = lambda: False) -> JobUsage:
@@ -88,17 +78,24 @@ def _known(seen: set[int], status: os.stat_result) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Measured:
-    usage: JobUsage
-    version: tuple[object, ...]  # of the job: what has ended and was not pruned stays as it is
+    version: int  # of the job: what does not run and was not pruned stays as it is
     at: float  # time.monotonic()
 
 
 class DiskUsage:
-    """Thread-safe. ``start`` starts a thread that measures all jobs, those that have ended once."""
+    """Thread-safe. ``start`` starts a thread that measures all jobs, those that do not run once.
+
+    Jobs are read once; after that only those that have changed since, however many there are.
+    """
 
     def __init__(self, home: Home, store: Store) -> None:
         self._home, self._store = home, store
+        self._ledger = UsageLedger()
         self._measured: dict[str, _Measured] = {}
+        self._unmeasured: set[str] = set()  # changed, or never measured
+        self._running: set[str] = set()  # measured again and again
+        self._version = 0  # of the latest change of a job that is known
+        self._lock = threading.RLock()
         self._bundles = 0
         self._thread = PeriodicThread("disk-usage", self.measure, _INTERVAL, "The use of the disk cannot be measured")
 
@@ -109,20 +106,37 @@ class DiskUsage:
 
     def known(self, job_id: str) -> JobUsage | None:
         """None where the job was not measured yet."""
-        measured = self._measured.get(job_id)
-        return None if measured is None else measured.usage
+        return self._ledger.usage(job_id)
+
+    def owners(self) -> dict[str | None, OwnerUsage]:
+        """The sums of each owner, as of now."""
+        with self._lock:
+            self._refresh()
+            return copy.deepcopy(self._ledger.owners)
+
+    def largest(self, owners: Callable[[str | None], bool] | None = None) -> list[str]:
+        """The ids of all jobs, or of those of some owners, the largest first."""
+        with self._lock:
+            self._refresh()
+            order = self._ledger.largest()
+            return [job_id for _, _, job_id, owner in order if owners is None or owners(owner)]
 
     def of(self, job: JobEntry) -> JobUsage:
         """Measured now, unless it is known and recent."""
-        measured = self._measured.get(job.id)
-        if measured is None or self._is_old(job, measured):
+        measured, usage = self._measured.get(job.id), self._ledger.usage(job.id)
+        if measured is None or usage is None or self._is_old(job, measured):
             usage = measure_run(self._home.run_dir(job.id), self._thread.stopping)
-            measured = self._measured[job.id] = _Measured(usage, _version(job), time.monotonic())
-        return measured.usage
+            with self._lock:
+                self._measured[job.id] = _Measured(_version(job), time.monotonic())
+                self._ledger.add(job.id, job.number, job.owner)
+                self._ledger.set(job.id, usage)
+        return usage
 
     def forget(self, job_id: str) -> None:
         """Measure the job again: something of it was removed."""
-        self._measured.pop(job_id, None)
+        with self._lock:
+            self._measured.pop(job_id, None)
+            self._unmeasured.add(job_id)
 
     def start(self) -> None:
         self._thread.start()
@@ -132,19 +146,54 @@ class DiskUsage:
 
     def _is_old(self, job: JobEntry, measured: _Measured) -> bool:
         changed = measured.version != _version(job)
-        return changed or (not job.finished and time.monotonic() - measured.at > _REFRESH)
+        return changed or (job.state in HOLDING_SLOTS and time.monotonic() - measured.at > _REFRESH)
 
     def measure(self) -> None:
-        """One round over all jobs."""
-        jobs = self._store.retention.jobs()
-        for job in jobs:
-            if self._thread.stopping():
-                return
-            self.of(job)
-        for gone in self._measured.keys() - {job.id for job in jobs}:
-            self._measured.pop(gone, None)
+        """One round over the jobs that have changed and those that run."""
+        with self._lock:
+            self._refresh()
+            due = [*self._unmeasured, *self._running]
+            self._unmeasured.clear()  # what changes from now on is measured in the next round
+        try:
+            for job in self._store.retention.entries(due):
+                if self._thread.stopping():
+                    return
+                self.of(job)
+        except Exception:
+            with self._lock:
+                self._unmeasured.update(job_id for job_id in due if job_id not in self._measured)
+            raise
         self._bundles = measure_directory(self._home.bundles, self._thread.stopping)
 
+    def _refresh(self) -> None:
+        """Follow the rows. Those that were removed without a trace show in the count: then all are read again."""
+        complete = False
+        while not complete:
+            changes = self._store.retention.changes(self._version)
+            for job in changes.jobs:
+                self._follow(job)
+            for job_id in changes.deleted:
+                self._forget_job(job_id)
+            self._version, complete = changes.latest, changes.complete
+        if changes.total != len(self._ledger):
+            present = {job.id for job in self._store.retention.jobs() if self._follow(job)}
+            for job_id in self._ledger.keys() - present:
+                self._forget_job(job_id)
 
-def _version(job: JobEntry) -> tuple[object, ...]:
-    return job.state, job.attempt, job.ended_at
+    def _follow(self, job: JobEntry) -> bool:
+        self._ledger.add(job.id, job.number, job.owner)
+        measured = self._measured.get(job.id)
+        if measured is None or measured.version != _version(job):
+            self._unmeasured.add(job.id)
+        (self._running.add if job.state in HOLDING_SLOTS else self._running.discard)(job.id)
+        return True
+
+    def _forget_job(self, job_id: str) -> None:
+        self._ledger.remove(job_id)
+        self._measured.pop(job_id, None)
+        self._unmeasured.discard(job_id)
+        self._running.discard(job_id)
+
+
+def _version(job: JobEntry) -> int:
+    return hash((job.state, job.attempt, job.ended_at))

@@ -10,7 +10,7 @@ from rekindle_service.jobs.quotas import Quotas
 from rekindle_service.machine.devices import Machine
 from rekindle_service.machine.health import DeviceHealth
 from rekindle_service.scheduler.elastic import replacements, resizes
-from rekindle_service.scheduler.preemption import Displacement, Room, is_elastic, victims
+from rekindle_service.scheduler.preemption import Displacement, Room, displace_for, is_elastic
 from rekindle_service.scheduler.usage import slots_by_owner
 from rekindle_service.store import Store
 from rekindle_service.store.tables import Job
@@ -67,7 +67,7 @@ def displacements(
         kind = head.spec.device_kind
         if kind in blocked:
             continue
-        found = victims(head, room, now, rules.min_run, preemption=rules.preemption)
+        found = displace_for(head, room, now, rules.min_run, preemption=rules.preemption)
         if found is None:
             blocked.add(kind)
             continue

@@ -1,15 +1,16 @@
 """``QueuePlanner``: what starts now, in which order, and what the others show while they wait."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 
 from rekindle.contract.job import JobSpec
 from rekindle.contract.states import JobIntent
 from rekindle_service.jobs.quotas import Quotas, owner_of
 from rekindle_service.machine.devices import Machine
-from rekindle_service.scheduler import durations
 from rekindle_service.scheduler.allocation import Allocation, Situation, allocate
-from rekindle_service.scheduler.order import ASSUMED_SECONDS
+from rekindle_service.scheduler.durations import Durations, expected, max_seconds, remaining
+from rekindle_service.scheduler.order import ASSUMED_SECONDS, QueueIndex
 from rekindle_service.scheduler.queue_state import QueueState
 from rekindle_service.scheduler.usage import UsageMeter, slots_of
 from rekindle_service.store import Store
@@ -19,6 +20,41 @@ _DAY = 86400.0
 _REFRESH = 20.0  # seconds after which estimates and shares are computed again although nothing has changed
 _SHOW_INTERVAL = 2.0  # seconds between two writes of what many jobs show
 _FEW = 20  # rows that are written at once
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """How long jobs run, in seconds; None where nobody knows. ``now``: seconds since the epoch."""
+
+    durations: Durations
+    now: float
+
+    def remaining(self, job: Job) -> float | None:
+        """Until a job that holds slots probably leaves them."""
+        return remaining(job, self.durations.of(job), self.now)
+
+    def max_seconds(self, job: Job) -> float | None:
+        return max_seconds(job, self.durations.of(job))
+
+    def expected(self, job: Job) -> float | None:
+        return expected(job, self.durations.of(job))
+
+
+def fair_order(
+    queued: QueueIndex, holding: Iterable[Job], used: Mapping[str, float], forecast: Forecast
+) -> Iterator[Job]:
+    """The queue, next job first; see ``order``. ``used``: slot-seconds by owner until now."""
+    committed = dict(used)
+    for job in holding:
+        left = forecast.remaining(job)
+        seconds = slots_of(job) * (ASSUMED_SECONDS if left is None else left)
+        committed[owner_of(job)] = committed.get(owner_of(job), 0.0) + seconds
+
+    def cost(job: Job) -> float:
+        seconds = forecast.expected(job)
+        return slots_wanted(job.spec) * (ASSUMED_SECONDS if seconds is None else seconds)
+
+    return queued.ordered(committed, cost, _counts)
 
 
 class QueuePlanner:
@@ -54,13 +90,14 @@ class QueuePlanner:
         self.state.refresh()
         holding, now = list(self.state.holding.values()), time.time()
         self.usage.count(holding, self._planned_at)
+        forecast = Forecast(self.state.durations, now)
         situation = Situation(
             self._machine,
             holding,
             self.state.job_state,
-            remaining=lambda job: self.remaining(job, now),
-            longest=lambda job: durations.longest(job, self.state.durations.of(job)),
-            expected=self.expected,
+            remaining=forecast.remaining,
+            max_seconds=forecast.max_seconds,
+            expected=forecast.expected,
             quotas=self._quotas,
             unusable=unusable,
             lack_of_space=lack_of_space,
@@ -68,8 +105,7 @@ class QueuePlanner:
             has_cluster=has_cluster,
             kinds=self.state.kinds,
         )
-        queue = self.state.queued.ordered(self._committed(holding, now), self._cost, _counts)
-        return allocate(queue, situation)
+        return allocate(fair_order(self.state.queued, holding, self.usage.slot_seconds, forecast), situation)
 
     def show(self, allocation: Allocation) -> None:
         """Write what queued jobs wait for: of a few at once, of many not all the time. Raises StorageError."""
@@ -82,30 +118,9 @@ class QueuePlanner:
             self._shown_at = now
             self.state.show(changed)
 
-    def remaining(self, job: Job, now: float) -> float | None:
-        """Seconds until a job that holds slots probably leaves them."""
-        return durations.remaining(job, self.state.durations.of(job), now)
-
-    def expected(self, job: Job) -> float | None:
-        return durations.expected(job, self.state.durations.of(job))
-
     def close(self) -> None:
         """Keep what was counted. Raises StorageError."""
         self.usage.close()
-
-    def _cost(self, job: Job) -> float:
-        """Slot-seconds that a queued job is going to use."""
-        seconds = self.expected(job)
-        return slots_wanted(job.spec) * (ASSUMED_SECONDS if seconds is None else seconds)
-
-    def _committed(self, holding: Sequence[Job], now: float) -> dict[str, float]:
-        """Slot-seconds by owner, with those that running jobs are going to use."""
-        committed = dict(self.usage.slot_seconds)
-        for job in holding:
-            left = self.remaining(job, now)
-            seconds = slots_of(job) * (ASSUMED_SECONDS if left is None else left)
-            committed[owner_of(job)] = committed.get(owner_of(job), 0.0) + seconds
-        return committed
 
 
 def slots_wanted(spec: JobSpec) -> float:

@@ -1,7 +1,8 @@
 """Whose slots a waiting job gets. Pure: rows in, what is to happen to which job out.
 
 A job of lower priority is stopped and goes back to the queue; an elastic one gives up ranks instead, also for a job of
-its own priority, since it has those above its least number only while nobody needs them.
+its own priority, since it has those above its least number only while nobody needs them; but for that it must have
+saved something before.
 """
 
 import itertools
@@ -78,7 +79,9 @@ class Room:
         return choose_slots(slots, head.spec.min_devices, self.machine.links, head.spec.links)
 
 
-def victims(head: Job, room: Room, now: float, min_run: float, *, preemption: bool = True) -> list[Displacement] | None:
+def displace_for(
+    head: Job, room: Room, now: float, min_run: float, *, preemption: bool = True
+) -> list[Displacement] | None:
     """What frees enough slots for ``head``: nothing where enough are free or about to be, None where nothing can.
 
     The fewest jobs are stopped; among as few, those that lose the least work since they last saved, in minutes, then
@@ -138,7 +141,7 @@ def slots_text(count: int) -> str:
 
 
 def _cost(jobs: Iterable[Job], now: float) -> tuple[float, list[int], list[int]]:
-    """Of stopping them; see ``victims``."""
+    """Of stopping them; as ``displace_for`` compares it."""
     jobs = list(jobs)
     lost = sum(unsaved_seconds(job, now) for job in jobs) // _SIMILAR
     return lost, sorted((job.priority for job in jobs), reverse=True), sorted(-job.number for job in jobs)
@@ -159,7 +162,9 @@ def _may_shrink(job: Job, head: Job, now: float, min_run: float) -> bool:
         return False
     if _is_growing(job):
         return True  # nothing is lost
-    return job.wanted_devices is None and job.priority <= head.priority and is_settled(job, now, min_run)
+    if job.wanted_devices is not None or not is_settled(job, now, min_run):
+        return False
+    return job.priority < head.priority or (job.priority == head.priority and unsaved_seconds(job, now) < math.inf)
 
 
 def _used(job: Job) -> list[str]:

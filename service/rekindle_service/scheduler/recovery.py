@@ -73,11 +73,9 @@ def _finish_submissions(home: Home, known: dict[str, KnownJob]) -> None:
 
 
 def _add_lost_rows(home: Home, store: Store, known: dict[str, KnownJob], recovered: Recovered) -> None:
-    deleted = store.recovery.deleted_jobs()
+    rows = known.keys() | store.recovery.deleted_jobs()
     names = (each.name for each in home.runs.iterdir() if is_job_id(each.name))
-    lost = list(
-        _lost_jobs((home.run_dir(name) for name in names if name not in known | dict.fromkeys(deleted)), recovered)
-    )
+    lost = list(_lost_jobs((home.run_dir(name) for name in names if name not in rows), recovered))
     _add_lost_experiments(home, store, {job.experiment_id for job in lost}, recovered)
     experiments = store.recovery.experiment_ids()
     for job in sorted(lost, key=lambda job: (job.created_at, job.number)):

@@ -28,6 +28,11 @@ _NOT_LOADED = (
     "The script saves checkpoints, and attempt {attempt} has loaded none: it has begun from the start. Give the "
     "argument that makes it resume with --on-restart; see docs/own-scripts.md."
 )
+_OTHER_SIZE = (
+    "Attempt {attempt} runs on {now} ranks, the first one ran on {first}. If the script gives each rank a batch of "
+    "fixed size, its global batch is now {ratio:g} times as large as the one for which its learning rate was chosen: "
+    "divide the batch by WORLD_SIZE or scale the learning rate, or submit the job with a fixed number of ranks."
+)
 _MIN_RATE = 1e-6  # steps per second below which no time left is shown
 
 
@@ -72,7 +77,8 @@ class RunSync:
             if os.path.lexists(path):
                 self._name_problem(job, f"attempt {job.attempt}: {path.name} of rank 0 is not what a rank writes")
             return
-        columns = progress_columns(status) | self._observed_columns(job.id, status)
+        observed = self._observed_columns(job.id, status)
+        columns = progress_columns(status) | self._size_notice(job, status) | observed
         if (columns.get("snapshot_step") or 0) > (job.snapshot_step or 0):
             columns["snapshot_at"] = time.time()
         if any(getattr(job, name) != value for name, value in columns.items()):
@@ -112,6 +118,16 @@ class RunSync:
             "estimated_step": None if reports else observed.estimated_step,
             "estimated_epoch": None if reports or status.epoch is not None else observed.estimated_epoch,
         }
+
+    def _size_notice(self, job: Job, status: RankStatus) -> dict[str, Any]:
+        """A ``Run`` keeps the global batch whatever the number of ranks; another script may not."""
+        if job.spec.min_ranks == job.spec.max_ranks or status.snapshot_policy is not None or status.notice is not None:
+            return {}
+        attempts = self._store.attempts(job.id)
+        first, now = attempts[0].world_size if attempts else 0, attempts[-1].world_size if attempts else 0
+        if first == now or not first:
+            return {}
+        return {"notice": _OTHER_SIZE.format(attempt=attempts[-1].number, now=now, first=first, ratio=now / first)}
 
     def _read_progress(self, job_id: str, attempt: int) -> RankStatus | None:
         """The status of rank 0, or None where there is none, or the script has reported values that no row can hold."""

@@ -6,9 +6,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from sqlalchemy import Connection, Engine, literal, select
+from sqlalchemy import ColumnElement, Connection, Engine, literal, select
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
+from sqlalchemy.orm import Mapped
 from sqlmodel import Session
 from sqlmodel.sql.expression import SelectOfScalar
 
@@ -49,6 +50,9 @@ class Backend(Protocol):
 
     def verify(self) -> None:
         """Read everything that is stored. Raises StorageError."""
+
+    def contains(self, column: Mapped[str], part: str) -> ColumnElement[bool]:
+        """Whether a text has ``part`` anywhere, upper or lower case as far as ASCII goes at least."""
 
     def temporary(self, error: DBAPIError) -> StorageError | None:
         """What an error means that may be over later; None for any other."""

@@ -1,12 +1,13 @@
 """``ExperimentStore``: the experiments and which jobs belong to them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
 
-from sqlmodel import Session, col, select
+from sqlmodel import Session, col, func, select
 
+from rekindle.contract.states import JobState
 from rekindle_service.store.database import Database
-from rekindle_service.store.mutations import by_key, insert, next_value
+from rekindle_service.store.mutations import by_key, insert_all, next_value
 from rekindle_service.store.queue_store import QueueRoom
 from rekindle_service.store.tables import Experiment, Job
 
@@ -48,8 +49,7 @@ class ExperimentStore:
             experiment.idempotency_key = idempotency_key
             session.add(experiment)
             session.flush()  # before the jobs, which refer to it
-            for job in jobs:
-                insert(session, job, None, numbered=numbered)
+            insert_all(session, jobs, numbered=numbered)
             return experiment
 
     def by_key(self, idempotency_key: str | None) -> Experiment | None:
@@ -75,6 +75,15 @@ class ExperimentStore:
         if readable_by is not None:
             query = query.where(Experiment.owner == readable_by)
         return self._database.rows(query)
+
+    def states(self, experiment_ids: Collection[str]) -> dict[str, dict[JobState, int]]:
+        """By experiment: how many of its jobs are in which state."""
+        found: dict[str, dict[JobState, int]] = {each: {} for each in experiment_ids}
+        counts = select(Job.experiment_id, Job.state, func.count()).where(col(Job.experiment_id).in_(experiment_ids))
+        with self._database.reading() as session:
+            for experiment_id, state, count in session.exec(counts.group_by(col(Job.experiment_id), col(Job.state))):
+                found[str(experiment_id)][JobState(state)] = count
+        return found
 
     def jobs(self, experiment_id: str) -> list[Job]:
         """Those that were not deleted, in the order of the experiment."""

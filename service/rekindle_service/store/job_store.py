@@ -4,6 +4,7 @@ import itertools
 import time
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,13 +19,22 @@ from rekindle_service.store.device_store import DeviceStore
 from rekindle_service.store.displacement_store import DisplacementStore
 from rekindle_service.store.errors import CorruptDatabaseError
 from rekindle_service.store.experiment_store import ExperimentStore
-from rekindle_service.store.mutations import by_key, insert, last_value, move, next_value, record, set_columns
+from rekindle_service.store.mutations import (
+    by_key,
+    insert,
+    last_value,
+    move,
+    next_value,
+    next_values,
+    record,
+    set_columns,
+)
 from rekindle_service.store.projection import RowChanges
 from rekindle_service.store.queue_store import QueueRoom, QueueStore
 from rekindle_service.store.recovery_store import RecoveryStore
 from rekindle_service.store.retention_store import RetentionStore
 from rekindle_service.store.tables import Attempt, Counter, Event, Job
-from rekindle_service.store.totals import Totals, archive_counts, goodput, jobs_by_state, totals
+from rekindle_service.store.totals import Totals, archive_counts, ensure_counted, goodput, jobs_by_state, totals
 from rekindle_service.store.usage_store import UsageStore
 
 _FOLDED_FROM = ("state", "journal_offset", "wanted_devices")
@@ -62,6 +72,11 @@ class Store(Database):
         self.access = AccessStore(self)
         self.devices = DeviceStore(self)
 
+    def migrate(self, *, backup: bool = True) -> None:
+        super().migrate(backup=backup)
+        with self.writing() as session:
+            ensure_counted(session)
+
     def claim(self, home_id: str) -> None:
         """Belong to one home from now on. Raises CorruptDatabaseError where the database is another's."""
         with self.writing() as session:
@@ -83,10 +98,10 @@ class Store(Database):
 
     # --- jobs
 
-    def reserve_number(self) -> int:
-        """The next number, which no other job gets."""
+    def reserve_numbers(self, count: int = 1) -> int:
+        """The first of the next ``count`` numbers, which no other job gets."""
         with self.writing() as session:
-            return next_value(session, "number")
+            return next_values(session, "number", count)
 
     def add_job(
         self,
@@ -137,22 +152,30 @@ class Store(Database):
         of this owner, whatever else is requested (``access.permissions.Permissions``).
         """
         equal = {"state": state, "name": name, "experiment_id": experiment_id, "owner": owner}
-        query = select(Job).filter_by(**{column: value for column, value in equal.items() if value is not None})
-        query = query.order_by(col(Job.number).desc()).limit(limit)
+        chosen = select(Job.number).filter_by(**{column: value for column, value in equal.items() if value is not None})
+        chosen = chosen.order_by(col(Job.number).desc()).limit(limit)
         if name_part is not None:
-            query = query.where(col(Job.name).icontains(name_part, autoescape=True))
+            chosen = chosen.where(self._backend.contains(col(Job.name), name_part))
         if readable_by is not None:
-            query = query.where(col(Job.owner) == readable_by)
+            chosen = chosen.where(col(Job.owner) == readable_by)
         if before is not None:
-            query = query.where(col(Job.number) < before)
-        return self.rows(query)
+            chosen = chosen.where(col(Job.number) < before)
+        with self.reading() as session:  # the numbers are all in an index: only the rows of this page are read
+            numbers = session.exec(chosen).all()
+            return (
+                []
+                if not numbers
+                else list(
+                    session.exec(select(Job).where(col(Job.number).in_(numbers)).order_by(col(Job.number).desc()))
+                )
+            )
 
     def jobs_in(self, states: Collection[JobState], intents: Collection[JobIntent] | None = None) -> list[Job]:
         """Every job in one of ``states`` (and with one of ``intents``), oldest first."""
-        query = select(Job).where(col(Job.state).in_(states)).order_by(col(Job.number))
+        query = select(Job).where(col(Job.state).in_(states))
         if intents is not None:
             query = query.where(col(Job.intent).in_(intents))
-        return self.rows(query)
+        return sorted(self.rows(query), key=attrgetter("number"))
 
     def queue_stats(self) -> tuple[dict[JobState, int], float | None]:
         """Jobs by state, and their mean goodput, each weighted by its time since the first launch and its ranks."""
@@ -174,9 +197,9 @@ class Store(Database):
         """The state of a job, for a deleted one the state that it ended in, or None where there was never one."""
         tombstone = select(Event).where(Event.job_id == job_id, Event.kind == "deleted")
         with self.reading() as session:
-            job = session.get(Job, job_id)
-            if job is not None:
-                return job.state
+            state = session.exec(select(Job.state).where(Job.id == job_id)).first()
+            if state is not None:
+                return JobState(state)
             deleted = session.exec(tombstone).first()
             return JobState(deleted.from_state) if deleted is not None and deleted.from_state else None
 

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import structlog
-from sqlalchemy import URL, BigInteger, Connection, Engine, Integer, create_engine, event, make_url
+from sqlalchemy import URL, BigInteger, ColumnElement, Connection, Engine, Integer, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
+from sqlalchemy.orm import Mapped
 from sqlmodel import SQLModel
 
 from rekindle_service.store.errors import CorruptDatabaseError, StorageError
@@ -106,6 +107,9 @@ class PostgreSQL:
 
     def verify(self) -> None:
         """PostgreSQL checks what it reads."""
+
+    def contains(self, column: Mapped[str], part: str) -> ColumnElement[bool]:
+        return column.icontains(part, autoescape=True)
 
     def temporary(self, error: DBAPIError) -> StorageError | None:
         """The kinds of error that may be over later, in our words; None for any other."""

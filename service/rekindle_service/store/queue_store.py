@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, update
+from sqlalchemy import ColumnElement, bindparam, update
 from sqlmodel import Session, col, func, select
 
 from rekindle.contract.states import JobState
@@ -12,6 +12,7 @@ from rekindle_service.store.database import Database
 from rekindle_service.store.errors import QueueFullError
 from rekindle_service.store.mutations import next_values
 from rekindle_service.store.tables import Job
+from rekindle_service.store.totals import queued_jobs
 
 _PAGE = 200
 _DURATIONS = 5000  # latest jobs whose durations are read
@@ -58,6 +59,13 @@ def of_owner(owner: str) -> ColumnElement[bool]:
     return named | col(Job.owner).is_(None) if owner == "local" else named
 
 
+_SHOW = (
+    update(Job)
+    .where(col(Job.id) == bindparam("row"), col(Job.state) == JobState.QUEUED)
+    .values(**{name: bindparam(name) for name in ("version", *Shown._fields)})
+)
+
+
 class QueueStore:
     """Part of ``Store``."""
 
@@ -65,21 +73,16 @@ class QueueStore:
         self._database = database
 
     def jobs(self) -> Iterator[Job]:
-        """All queued jobs by priority and number, read page by page."""
-        query = select(Job).where(Job.state == JobState.QUEUED)
-        query = query.order_by(col(Job.priority).desc(), col(Job.number)).limit(_PAGE)
+        """All queued jobs by number, read page by page."""
+        query = select(Job).where(Job.state == JobState.QUEUED).order_by(col(Job.number)).limit(_PAGE)
         page = self._database.rows(query)
         while page:
             yield from page
-            last = page[-1]
-            after = (col(Job.priority) < last.priority) | (
-                (col(Job.priority) == last.priority) & (col(Job.number) > last.number)
-            )
-            page = self._database.rows(query.where(after))
+            page = self._database.rows(query.where(col(Job.number) > page[-1].number))
 
     def count(self) -> int:
         with self._database.reading() as session:
-            return session.exec(select(func.count()).where(Job.state == JobState.QUEUED)).one()
+            return queued_jobs(session)
 
     def require_room(self, room: QueueRoom, added: int) -> None:
         """Raises QueueFullError. To be asked before any code is copied: when rows are added it is asked again."""
@@ -90,11 +93,12 @@ class QueueStore:
         """Set what these jobs show, as far as they are still queued; returns the first and last version given."""
         with self._database.writing() as session:
             first = next_values(session, "version", len(places)) if places else 0
-            for version, (job_id, shown) in enumerate(places.items(), start=first):
-                change = update(Job).where(col(Job.id) == job_id, col(Job.state) == JobState.QUEUED)
-                session.execute(
-                    change.values(**shown._asdict(), version=version), execution_options={"synchronize_session": False}
-                )
+            rows = [
+                {"row": job_id, "version": version, **shown._asdict()}
+                for version, (job_id, shown) in enumerate(places.items(), start=first)
+            ]
+            if rows:
+                session.connection().execute(_SHOW, rows)
         return first, first + len(places) - 1
 
     def durations(self) -> list[Job]:
@@ -108,9 +112,11 @@ class QueueStore:
         self, *, readable_by: str | None, owner: str | None, positioned: bool, after: int | None, limit: int
     ) -> list[Job]:
         """Queued jobs after the position or number ``after``: those with a position, or those without one."""
-        query = select(Job).where(Job.state == JobState.QUEUED)
-        key = col(Job.queue_position) if positioned else col(Job.number)
-        query = query.where(col(Job.queue_position).is_not(None) if positioned else col(Job.queue_position).is_(None))
+        key, has_position = (col(Job.queue_position) if positioned else col(Job.number)), col(Job.queue_position)
+        if positioned:
+            query = select(Job).where(has_position.is_not(None))  # only queued jobs have one; see its index
+        else:
+            query = select(Job).where(Job.state == JobState.QUEUED, has_position.is_(None))
         if readable_by is not None:
             query = query.where(Job.owner == readable_by)
         if owner is not None:

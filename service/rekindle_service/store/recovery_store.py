@@ -9,7 +9,8 @@ from rekindle.contract.job import RunIntent
 from rekindle.contract.states import JobIntent, JobState
 from rekindle_service.store.database import Database
 from rekindle_service.store.mutations import by_key, last_value, next_value, record
-from rekindle_service.store.tables import Attempt, Counter, Event, Experiment, Job, launch_column
+from rekindle_service.store.tables import Counter, Event, Experiment, Job, launch_column
+from rekindle_service.store.totals import forget_attempts
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +77,7 @@ class RecoveryStore:
         with self._database.writing() as session:
             job = session.get_one(Job, job_id)
             before = job.state
-            session.execute(delete(Attempt).where(col(Attempt.job_id) == job_id))
+            forget_attempts(session, job_id)
             job.state, job.intent, job.run = JobState.STARTING, intent.intent, intent.run
             job.devices, job.max_failures = intent.devices, intent.max_failures
             job.launch_number, job.slurm = intent.launch, launch_column(job.spec)
@@ -101,7 +102,10 @@ class RecoveryStore:
         with self._database.writing() as session:
             experiments = set(session.exec(select(Job.experiment_id).where(chosen)))
             session.execute(delete(Event).where(col(Event.job_id).in_(job_ids)))
-            session.execute(delete(Job).where(chosen))
+            for job in session.exec(select(Job).where(chosen)):
+                forget_attempts(session, job.id)
+                session.delete(job)
+            session.flush()
             session.execute(delete(Experiment).where(col(Experiment.id).in_(experiments - {None})))
 
     def skip_versions(self, count: int) -> None:

@@ -1,6 +1,6 @@
 """What retention asks of the tables: the finished jobs, and the removal of old events and audit entries."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
 from sqlalchemy import ColumnElement, Delete, delete, exists
@@ -8,11 +8,13 @@ from sqlmodel import Session, col, func, select
 
 from rekindle.contract.states import TERMINAL, JobState
 from rekindle_service.store.database import Database
-from rekindle_service.store.mutations import record
+from rekindle_service.store.mutations import last_value, record
 from rekindle_service.store.tables import AuditEntry, Counter, Event, Job
+from rekindle_service.store.totals import jobs_by_state
 
 _CLOCK = "retention:clock"
 _TOMBSTONE = "deleted"
+_CHUNK = 500  # ids in one question
 
 
 class JobEntry(NamedTuple):
@@ -33,6 +35,16 @@ class JobEntry(NamedTuple):
         return self.state in TERMINAL
 
 
+class JobChanges(NamedTuple):
+    """What has happened to jobs after a version; continue from ``latest``."""
+
+    jobs: list[JobEntry]
+    deleted: list[str]  # ids
+    latest: int
+    total: int  # all jobs then
+    complete: bool  # nothing else has happened
+
+
 class RetentionStore:
     """Part of ``Store``."""
 
@@ -44,6 +56,27 @@ class RetentionStore:
         columns = [getattr(Job, name) for name in JobEntry._fields]
         with self._database.reading() as session:
             return [JobEntry(*row) for row in session.exec(select(*columns).order_by(col(Job.number)))]
+
+    def entries(self, job_ids: Sequence[str]) -> Iterator[JobEntry]:
+        """Some jobs, as far as they are there, in any order."""
+        columns = [getattr(Job, name) for name in JobEntry._fields]
+        for start in range(0, len(job_ids), _CHUNK):
+            query = select(*columns).where(col(Job.id).in_(job_ids[start : start + _CHUNK]))
+            with self._database.reading() as session:
+                rows = session.exec(query).all()
+            yield from (JobEntry(*row) for row in rows)
+
+    def changes(self, since: int, limit: int = 2000) -> JobChanges:
+        """At most ``limit`` jobs that were changed after version ``since``, and those that were deleted meanwhile."""
+        columns = [getattr(Job, name) for name in ("version", *JobEntry._fields)]
+        changed = select(*columns).where(col(Job.version) > since).order_by(col(Job.version)).limit(limit)
+        with self._database.reading() as session:
+            rows = session.exec(changed).all()
+            latest = max(since, last_value(session, "version")) if len(rows) < limit else rows[-1][0]
+            deleted = select(Event.job_id).where(Event.kind == _TOMBSTONE, col(Event.id) > since)
+            gone = list(session.exec(deleted.where(col(Event.id) <= latest)))
+            total = sum(jobs_by_state(session).values())
+        return JobChanges([JobEntry(*row[1:]) for row in rows], gone, latest, total, complete=len(rows) < limit)
 
     def record(self, job_id: str, reason: str) -> None:
         """Add to the events of a job that files of it were removed."""

@@ -3,7 +3,7 @@
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import JSON, Column, Dialect, Enum, Index, TypeDecorator
+from sqlalchemy import JSON, Column, Dialect, Enum, Index, TypeDecorator, text
 from sqlmodel import Field, SQLModel
 
 from rekindle.contract.job import JobSpec
@@ -43,12 +43,32 @@ def launch_column(spec: JobSpec) -> dict[str, Any] | None:
     return {"job_id": None, "state": None, "reason": None, "hosts": [], "stopped": False}
 
 
+_LISTED = ("state", "owner", "experiment_id", "name")
+"""What lists of jobs filter by. An index that has them all answers any list without reading the rows of other jobs."""
+
+_UNFINISHED = text("ended_at IS NULL AND started_at IS NOT NULL")
+_POSITIONED = text("queue_position IS NOT NULL")
+
+
+def _list_index(first: str) -> Index:
+    """Jobs with the same value of ``first`` by number, with all other columns of ``_LISTED``."""
+    return Index(f"ix_job_{first}", first, "number", *[column for column in _LISTED if column != first])
+
+
 class Job(SQLModel, table=True):
-    """One job: what was requested, where it is, and how far it has come."""
+    """One job: what was requested, where it is, and how far it has come.
+
+    Rows of the past stay in this table, but no question about the present reads them: each has an index that leads to
+    the jobs that it is about. ``tests/integration/test_many_jobs.py`` checks that.
+    """
 
     __table_args__ = (
         Index("ix_job_queue", "state", "priority", "number"),
-        Index("ix_job_owner_state", "owner", "state"),
+        Index("ix_job_number", "number", *_LISTED),
+        *map(_list_index, _LISTED),
+        Index("ix_job_intent", "intent", "state"),
+        Index("ix_job_queue_position", "queue_position", sqlite_where=_POSITIONED, postgresql_where=_POSITIONED),
+        Index("ix_job_unfinished", "started_at", sqlite_where=_UNFINISHED, postgresql_where=_UNFINISHED),
     )
 
     id: str = Field(primary_key=True)
@@ -56,14 +76,14 @@ class Job(SQLModel, table=True):
     version: int = Field(default=0, index=True)  # position of the last change in the change feed
     idempotency_key: str | None = Field(default=None, unique=True)
     request_digest: str | None = None  # SHA-256 of the request with this key
-    owner: str | None = Field(default=None, index=True)  # name of the person who submitted it
+    owner: str | None = None  # name of the person who submitted it
 
     # what was requested
     spec: JobSpec = Field(sa_type=SpecColumn)
     name: str  # this and the next two as they are now: a person may have changed them since
     priority: int
     max_failures: int
-    experiment_id: str | None = Field(default=None, index=True, foreign_key="experiment.id")
+    experiment_id: str | None = Field(default=None, foreign_key="experiment.id")
     trial: dict[str, Any] = Field(default_factory=dict, sa_type=JSON)  # of ``experiments.matrix.Trial``
     run_after: str | None = None  # id of a job that must have ended before, however it ended
     parallel: int | None = None  # most jobs of its experiment that hold slots at once

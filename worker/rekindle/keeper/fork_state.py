@@ -16,6 +16,8 @@ ARGUMENT = "--spare="
 """On the command line of a spare keeper: the descriptor of its socket, then ``PADDING``."""
 PADDING = " " * 4096
 """After ``ARGUMENT`` and in ``RUN_DIR`` of a spare keeper: room for the path of a run directory."""
+_COERCED = ["LC_CTYPE"]
+"""Python sets it for its children where no locale is set (PEP 538); the locale is the same for all jobs of a spare."""
 _ARGUMENTS, _ENVIRONMENT = 45, 47  # fields of /proc/PID/stat from the third on: where each begins; its end follows
 
 
@@ -26,8 +28,9 @@ def become(environment: Mapping[str, str], run_dir: str, cwd: str, lasting: set[
     """
     for fd in open_descriptors() - lasting - {0, 1, 2}:
         os.close(fd)
+    coerced = {name: os.environ[name] for name in _COERCED if name in os.environ}
     os.environ.clear()
-    os.environ.update(environment)
+    os.environ.update({**coerced, **environment})
     time.tzset()
     tempfile.tempdir = None
     os.chdir(cwd)

@@ -28,6 +28,8 @@ from rekindle.keeper.environment_info import list_packages
 from rekindle.keeper.fork_state import ARGUMENT, become, open_descriptors
 from rekindle.keeper.torchrun.preload import preload_torch
 
+PROCESS_NAME = "rekindle-spare"
+"""From when it can fork keepers."""
 _LOW_PRIORITY = 19
 _THREAD_END = 5.0  # seconds that a thread may take to end
 _LAUNCH = b"launch"
@@ -49,7 +51,6 @@ def is_spare(argument: str) -> bool:
 def serve(argument: str, main: Main) -> NoReturn:
     """Import torch, then fork a keeper, which calls ``main``, for each request of the server."""
     die_with_parent(os.getppid())
-    set_process_name("rekindle-spare")
     server = socket.socket(fileno=int(argument.removeprefix(ARGUMENT)))
     try:
         _import_at_low_priority()
@@ -93,6 +94,7 @@ class _Spare:
         """Until the server closes the socket, or a file has changed."""
         gc.collect()
         gc.freeze()  # what the collector never visits is not copied after a fork
+        set_process_name(PROCESS_NAME)
         _answer(self._server, {"ready": True})
         poll = select.poll()
         poll.register(self._server, select.POLLIN)

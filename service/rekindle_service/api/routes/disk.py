@@ -1,6 +1,7 @@
 """The disk: what takes its space, what could not be deleted, and pruning."""
 
 import shutil
+from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from typing import Annotated
 
@@ -23,6 +24,8 @@ from rekindle_service.api.schemas.disk import (
     StuckDeletion,
 )
 from rekindle_service.retention.rules import Item, Rules
+from rekindle_service.retention.usage_ledger import JobUsage as JobBytes
+from rekindle_service.retention.usage_ledger import OwnerUsage as OwnerSum
 from rekindle_service.store.retention_store import JobEntry
 
 router = APIRouter(tags=["disk"])
@@ -37,42 +40,32 @@ _SETTINGS = {name: name.removeprefix("keep_") for name in PruneRequest.model_fie
 def read_disk_usage(state: AppStateDep, readable_by: ReadableBy) -> DiskUsage:
     """Get what takes the disk, by kind and by owner, and what could not be deleted."""
     retention, disk = state.retention, shutil.disk_usage(state.home.runs)
-    jobs = _jobs(state, readable_by)
-    kinds, unmeasured = _sum(state, jobs)
+    owners = {name: each for name, each in retention.usage.owners().items() if readable_by in (None, name)}
     return DiskUsage(
         total_bytes=disk.total,
         free_bytes=disk.free,
         lack_of_space=state.home.lack_of_space(),
-        jobs=kinds,
+        jobs=_sum(owners.values()),
         bundles_bytes=retention.usage.bundles,
         database_bytes=_database_bytes(state),
-        owners=_owners(state, jobs),
-        unmeasured=unmeasured,
+        owners=_owners(owners),
+        unmeasured=sum(each.jobs - each.measured for each in owners.values()),
         pending_deletions=retention.deletions.pending,
         stuck_deletions=[StuckDeletion(**asdict(each)) for each in retention.deletions.stuck() if readable_by is None],
     )
 
 
-def _jobs(state: AppState, readable_by: str | None) -> list[JobEntry]:
-    return [job for job in state.store.retention.jobs() if readable_by in (None, job.owner)]
+def _sum(usages: Iterable[OwnerSum]) -> KindBytes:
+    total = JobBytes()
+    for each in usages:
+        total.add(each.usage)
+    return KindBytes(**asdict(total))
 
 
-def _sum(state: AppState, jobs: list[JobEntry]) -> tuple[KindBytes, int]:
-    known = [usage for job in jobs if (usage := state.retention.usage.known(job.id)) is not None]
-    names = KindBytes.model_fields
-    total = {name: sum(getattr(usage, name) for usage in known) for name in names}
-    return KindBytes(**total), len(jobs) - len(known)
-
-
-def _owners(state: AppState, jobs: list[JobEntry]) -> list[OwnerUsage]:
+def _owners(owners: dict[str | None, OwnerSum]) -> list[OwnerUsage]:
     """Largest first."""
-    found: dict[str | None, OwnerUsage] = {}
-    for job in jobs:
-        owner = found.setdefault(job.owner, OwnerUsage(owner=job.owner, jobs=0, bytes=0))
-        usage = state.retention.usage.known(job.id)
-        owner.jobs += 1
-        owner.bytes += 0 if usage is None else usage.total
-    return sorted(found.values(), key=lambda owner: -owner.bytes)
+    found = [OwnerUsage(owner=owner, jobs=each.jobs, bytes=each.usage.total) for owner, each in owners.items()]
+    return sorted(found, key=lambda owner: -owner.bytes)
 
 
 def _database_bytes(state: AppState) -> int:
@@ -88,8 +81,15 @@ def list_jobs_by_size(
     owner: Annotated[str | None, Query(max_length=200, description="Only the jobs of this person")] = None,
 ) -> Page[JobUsage]:
     """List the jobs with the space that they take, largest first."""
-    jobs = [_job_usage(state, job) for job in _jobs(state, readable_by) if owner in (None, job.owner)]
-    return paginate(sorted(jobs, key=lambda job: (-(job.bytes or 0), job.number)), params)
+    page = paginate(state.retention.usage.largest(_owner_filter(readable_by, owner)), params)
+    jobs = {job.id: job for job in state.store.retention.entries(page.items)}
+    return Page(items=[_job_usage(state, jobs[job_id]) for job_id in page.items if job_id in jobs], next=page.next)
+
+
+def _owner_filter(readable_by: str | None, owner: str | None) -> Callable[[str | None], bool] | None:
+    """None: the jobs of all owners."""
+    wanted = {name for name in (readable_by, owner) if name is not None}
+    return (lambda name: wanted == {name}) if wanted else None
 
 
 def _job_usage(state: AppState, job: JobEntry) -> JobUsage:

@@ -80,7 +80,8 @@ def list_experiments(
     """List experiments, latest first, without their results."""
     store = state.store.experiments
     page = params.page(store.page(params.limit + 1, before=params.cursor, name=name, readable_by=readable_by))
-    return page.map(lambda experiment: experiment_summary(experiment, store.jobs(experiment.id)))
+    states = store.states([experiment.id for experiment in page.items])
+    return page.map(lambda experiment: experiment_summary(experiment, states[experiment.id]))
 
 
 @router.get("/experiments/builtin")

@@ -26,7 +26,7 @@ def replace_surrogates(value: Any) -> Any:
     """``value`` with unpaired surrogates in all its strings replaced: JSON files may hold some, UTF-8 cannot."""
     match value:
         case str():
-            return value.encode(errors="replace").decode()
+            return value if value.isascii() else value.encode(errors="replace").decode()
         case dict():
             return {replace_surrogates(key): replace_surrogates(item) for key, item in value.items()}
         case list():

@@ -1,0 +1,179 @@
+"""What must not depend on how many jobs there were: counted totals, and questions that read no row of the past."""
+
+import random
+from collections import Counter as Tally
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import event
+
+from job_examples import a_job, an_experiment, open_store
+from rekindle.contract.job import RunIntent
+from rekindle.contract.states import HOLDING_SLOTS, TERMINAL, TRANSITIONS, JobIntent, JobState
+from rekindle_service.store import Store
+from rekindle_service.store.projection import RowChanges
+from rekindle_service.store.tables import Attempt, Job
+from rekindle_service.store.totals import recount
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    store = open_store(tmp_path)
+    yield store
+    store.close()
+
+
+def figures(store: Store) -> tuple[Any, ...]:
+    """Everything that is kept in counters; the goodput only of jobs that have ended, since time passes."""
+    by_state, goodput = store.queue_stats()
+    return store.totals(), by_state, goodput, store.queue.count()
+
+
+def counted_again(store: Store) -> tuple[Any, ...]:
+    with store.writing() as session:
+        recount(session)
+    return figures(store)
+
+
+def end_of_attempt(number: int, outcome: str) -> Attempt:
+    return Attempt(job_id="", number=number, run=1, started_at=1.0, ended_at=2.0, outcome={"class": outcome})
+
+
+def random_change(store: Store, job: Job, chance: random.Random) -> None:
+    """What may happen to a job in its life."""
+    to = chance.choice([*sorted(TRANSITIONS[job.state]), None, None])
+    if to is not None:
+        ended = {"ended_at": 50.0} if to in TERMINAL else {"ended_at": None}
+        store.transition(job.id, to, expected={job.state}, reason="", started_at=chance.choice([None, 10.0]), **ended)
+    elif chance.random() < 0.3:
+        outcome = chance.choice(["success", "oom", "hang"])
+        attempt = end_of_attempt(chance.randint(1, 3), outcome)
+        columns = {"restarts": chance.randint(0, 3), "goodput": chance.choice([None, 0.25, 1.0])}
+        store.apply_journal(job, RowChanges(0, columns=columns, attempts={attempt.number: attempt}))
+    elif chance.random() < 0.3:
+        store.update_progress(job.id, world_size=chance.randint(1, 8), goodput=chance.random())
+    elif chance.random() < 0.5 and job.state in TERMINAL:
+        store.delete_job(job.id)
+    elif chance.random() < 0.2:
+        store.recovery.restart_from_journal(job.id, RunIntent(JobIntent.RUN, 1, [], 3), "older")
+    elif chance.random() < 0.2:
+        store.recovery.withdraw([job.id])
+
+
+def test_totals_are_those_of_the_rows_whatever_has_happened_to_them(store: Store) -> None:
+    chance = random.Random(7)
+    for step in range(400):
+        if step % 5 == 0:
+            store.add_job(a_job())
+        jobs = store.jobs(limit=200)
+        if jobs:
+            random_change(store, chance.choice(jobs), chance)
+    with store.reading() as session:
+        unfinished = session.connection().exec_driver_sql("UPDATE job SET started_at = NULL WHERE ended_at IS NULL")
+        assert unfinished.rowcount
+        session.connection().commit()
+    by_state = Tally(job.state for job in store.jobs(limit=200))
+    kept = figures(store)
+    assert kept[1] == dict(by_state)
+    assert kept[3] == by_state[JobState.QUEUED]
+    assert kept == counted_again(store)
+
+
+def test_what_deleted_jobs_have_added_up_to_remains(store: Store) -> None:
+    job = store.add_job(a_job(state=JobState.FAILED, restarts=2))
+    store.apply_journal(job, RowChanges(0, attempts={number: end_of_attempt(number, "oom") for number in (1, 2)}))
+    before = store.totals()
+    assert store.delete_job(job.id)
+    after = store.totals()
+    assert (after.jobs, after.restarts, after.endings) == ({}, before.restarts, before.endings)
+    assert (after.restarts, after.endings) == (2, {"oom": 2})
+
+
+def test_a_database_without_totals_is_counted_when_it_is_opened(store: Store, tmp_path: Path) -> None:
+    store.add_job(a_job())
+    store.add_job(a_job(state=JobState.SUCCEEDED, goodput=0.5, started_at=10.0, ended_at=20.0))
+    known = figures(store)
+    with store.writing() as session:
+        session.connection().exec_driver_sql("DELETE FROM counter WHERE name LIKE 'total:%'")
+    store.close()
+    again = open_store(tmp_path)
+    assert figures(again) == known
+    assert known[2] == 0.5
+    again.close()
+
+
+# --- what is read
+
+
+@pytest.fixture
+def plans(store: Store) -> Callable[[Callable[[], object]], list[str]]:
+    """How SQLite carries out the statements of a question."""
+
+    def explained(question: Callable[[], object]) -> list[str]:
+        statements: list[tuple[str, Any]] = []
+
+        def note(_connection: Any, _cursor: Any, statement: str, parameters: Any, _context: Any, _many: bool) -> None:
+            statements.append((statement, parameters))
+
+        event.listen(store._engine, "before_cursor_execute", note)
+        try:
+            result = question()
+            list(result) if isinstance(result, Iterator) else None
+        finally:
+            event.remove(store._engine, "before_cursor_execute", note)
+        with store.reading() as session:
+            connection = session.connection()
+            return [
+                str(row[3])
+                for statement, parameters in statements
+                if statement.startswith(("SELECT", "UPDATE", "DELETE"))
+                for row in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", parameters)
+            ]
+
+    return explained
+
+
+QUESTIONS: dict[str, Callable[[Store], object]] = {
+    "summary": lambda store: store.queue_stats(),
+    "totals": lambda store: store.totals(),
+    "holding slots": lambda store: store.jobs_in(HOLDING_SLOTS),
+    "queued to drain": lambda store: store.jobs_in({JobState.QUEUED}, {JobIntent.DRAIN}),
+    "queue": lambda store: store.queue.jobs(),
+    "queue length": lambda store: store.queue.count(),
+    "queue by owner": lambda store: store.queue.by_owner(),
+    "queue, first page": lambda store: store.queue.page(
+        readable_by=None, owner=None, positioned=True, after=None, limit=50
+    ),
+    "queue, last page": lambda store: store.queue.page(
+        readable_by=None, owner=None, positioned=False, after=5, limit=50
+    ),
+    "durations": lambda store: store.queue.durations(),
+    "state of a job": lambda store: store.job_state("job0000001"),
+    "changes": lambda store: store.changes(5),
+    "tombstones": lambda store: store.tombstones(5),
+    "latest jobs": lambda store: store.jobs(),
+    "failed jobs": lambda store: store.jobs(state=JobState.FAILED, before=50),
+    "failed jobs of an owner": lambda store: store.jobs(state=JobState.FAILED, owner="ann"),
+    "jobs that may be read": lambda store: store.jobs(readable_by="ann", name_part="x"),
+    "jobs of a name": lambda store: store.jobs(name="x"),
+    "jobs of an experiment": lambda store: store.jobs(experiment_id="x", limit=200),
+    "part of a name": lambda store: store.jobs(name_part="x"),
+    "experiment": lambda store: store.experiments.jobs("x"),
+    "events of a job": lambda store: store.events("job0000001"),
+    "to be delivered": lambda store: store.deliveries.events(5, 100),
+}
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_no_question_reads_the_rows_of_other_jobs(
+    store: Store, plans: Callable[[Callable[[], object]], list[str]], question: str
+) -> None:
+    store.experiments.add(an_experiment("x"), [a_job(experiment_id="x"), a_job(experiment_id="x")])
+    steps = plans(lambda: QUESTIONS[question](store))
+    assert steps
+    scans = [step for step in steps if step.startswith("SCAN") and "COVERING INDEX" not in step]
+    assert [step for step in scans if not step.startswith("SCAN counter")] == []
+    sorts = [step for step in steps if "TEMP B-TREE FOR ORDER BY" in step]
+    assert sorts == []

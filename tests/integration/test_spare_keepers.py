@@ -1,0 +1,214 @@
+"""Spare keepers that are killed, stopped or out of date; most of these have not imported torch, to be quick."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+import rekindle
+from e2e.waiting import until
+from job_examples import a_job, cpu_machine
+from rekindle.contract.processes import ProcessIdentity
+from rekindle_service.config.home import Home
+from rekindle_service.launchers import spare_keepers
+from rekindle_service.launchers.isolation.policy import Isolation
+from rekindle_service.launchers.local import KeeperLauncher, default_keys, keeper_environment
+from rekindle_service.launchers.spare_keepers import SpareKeepers, keys_to_keep
+from rekindle_service.launchers.spare_process import ForkedKeeper, SpareKey, SpareProcess, spare_key
+
+LIGHT = """
+import json, os, sys, time
+from rekindle.keeper import attempt, spare
+import torch, torch.version
+
+def main(run_dir):
+    opened = [int(name) for name in os.listdir("/proc/self/fd")]
+    state = {"environment": dict(os.environ), "cwd": os.getcwd(), "argv": sys.argv[1:], "opened": max(opened)}
+    print(json.dumps(state), flush=True)
+    while not os.path.exists("stop"):
+        time.sleep(0.01)
+    return 0
+
+spare.preload_torch = lambda: []
+spare.serve(sys.argv[1], main)
+"""
+OWNER = """
+import os, sys, time
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+from integration.test_spare_keepers import key_of, light_spares, launch
+spares = light_spares()
+key = key_of(Path(sys.argv[2]))
+spares.start(key)
+while not spares.pids():
+    time.sleep(0.01)
+keeper = launch(spares, key, Path(sys.argv[3]))
+print(*spares.pids(), keeper.pid, flush=True)
+time.sleep(600)
+"""
+
+
+def light_spares(limit: int = 1) -> SpareKeepers:
+    def make(key: SpareKey, inherited: Mapping[str, str]) -> SpareProcess:
+        return SpareProcess(key, inherited, ("-P", "-c", LIGHT))
+
+    return SpareKeepers(limit, 0, os.environ, make)
+
+
+def key_of(packages: Path) -> SpareKey:
+    return spare_key(sys.executable, {"PYTHONPATH": str(packages)})
+
+
+def launch(spares: SpareKeepers, key: SpareKey, run: Path, **environment: str) -> ForkedKeeper | None:
+    run.mkdir(exist_ok=True)
+    request = {"run_dir": str(run), "cwd": str(run), "environment": {**dict(key.variables), **environment}}
+    with (run / "keeper.log").open("ab") as log:
+        return spares.launch(key, request, log.fileno())
+
+
+@pytest.fixture
+def packages(tmp_path: Path) -> Path:
+    """Copies that may be changed: of rekindle, and what stands for torch."""
+    directory = tmp_path / "packages"
+    shutil.copytree(Path(rekindle.__file__).parent, directory / "rekindle", ignore=lambda *_: ["__pycache__"])
+    (directory / "torch").mkdir()
+    for name in ("__init__.py", "version.py"):
+        (directory / "torch" / name).write_text("")
+    return directory
+
+
+@pytest.fixture
+def spares(monkeypatch: pytest.MonkeyPatch) -> Iterator[SpareKeepers]:
+    monkeypatch.setattr(spare_keepers, "_QUIET_SECONDS", 0.0)
+    spares = light_spares()
+    yield spares
+    spares.close()
+
+
+def start(spares: SpareKeepers, key: SpareKey) -> int:
+    """The pid of the spare keeper, once it is ready."""
+    spares.start(key)
+    return until(lambda: spares.pids(), "a spare keeper is ready")[0]
+
+
+def end(keeper: ForkedKeeper, run: Path) -> dict[str, object]:
+    """What the keeper has printed, when it has ended."""
+    (run / "stop").touch()
+    until(lambda: keeper.poll() is not None, "the keeper has ended")
+    printed: dict[str, object] = json.loads((run / "keeper.log").read_text())
+    return printed
+
+
+def test_a_keeper_has_the_environment_of_its_own_job_only(spares: SpareKeepers, packages: Path, tmp_path: Path) -> None:
+    key = key_of(packages)
+    start(spares, key)
+    first = launch(spares, key, tmp_path / "first", SECRET="\udcff" + "x" * 300_000)
+    assert first is not None
+    second = launch(spares, key, tmp_path / "second", OTHER="2")
+    assert second is not None
+    expected = f"REKINDLE_RUN_DIR={tmp_path / 'second'}".encode()
+    until(lambda: expected in Path(f"/proc/{second.pid}/environ").read_bytes().split(b"\0"), "it shows its run")
+    assert str(tmp_path / "second").encode() in Path(f"/proc/{second.pid}/cmdline").read_bytes().split(b"\0")
+    assert os.getsid(second.pid) == second.pid
+    found = end(second, tmp_path / "second")
+    assert found == {
+        "environment": {**dict(key.variables), "OTHER": "2"},
+        "cwd": str(tmp_path / "second"),
+        "argv": [str(tmp_path / "second")],
+        "opened": 3,  # that of the list itself
+    }
+    assert "SECRET" in str(end(first, tmp_path / "first"))
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_where_a_spare_keeper_does_not_answer_the_job_starts_cold_and_another_takes_its_place(
+    spares: SpareKeepers, packages: Path, tmp_path: Path, number: int
+) -> None:
+    key = key_of(packages)
+    pid = start(spares, key)
+    identity = ProcessIdentity.of(pid)
+    assert identity is not None
+    os.kill(pid, number)
+    assert launch(spares, key, tmp_path / "first") is None
+    assert not identity.alive()
+    until(lambda: spares.pids() not in ([], [pid]), "another one is ready")
+    keeper = launch(spares, key, tmp_path / "second")
+    assert keeper is not None
+    end(keeper, tmp_path / "second")
+
+
+@pytest.mark.parametrize("name", ["torch/version.py", "rekindle/keeper/attempt.py", "new.py"])
+def test_a_spare_keeper_of_a_package_that_has_changed_is_thrown_away(
+    spares: SpareKeepers, packages: Path, tmp_path: Path, name: str
+) -> None:
+    key = key_of(packages)
+    pid = start(spares, key)
+    (packages / name).touch()
+    assert launch(spares, key, tmp_path / "first") is None
+    until(lambda: spares.pids() not in ([], [pid]), "another one is ready")
+
+
+def test_keepers_outlive_the_server_and_its_spare_keepers_do_not(packages: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", OWNER, str(Path(__file__).parents[1]), str(packages), str(tmp_path / "run")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as owner:
+        assert owner.stdout is not None
+        spare, keeper = (ProcessIdentity.of(int(pid)) for pid in owner.stdout.readline().split())
+        owner.kill()
+    assert spare is not None
+    assert keeper is not None
+    until(lambda: not spare.alive(), "the spare keeper has ended")
+    assert keeper.alive()
+    (tmp_path / "run" / "stop").touch()
+    until(lambda: not keeper.alive(), "the keeper has ended")
+
+
+@pytest.fixture
+def worker_path(home: Path, packages: Path) -> Path:
+    """Stands for that of a server."""
+    Home(home).create()
+    return packages
+
+
+def test_a_job_whose_forked_keeper_ended_without_having_begun_starts_cold(
+    spares: SpareKeepers, home: Path, worker_path: Path
+) -> None:
+    machine, job = cpu_machine(2), a_job(python=sys.executable, max_ranks=2, devices=["cpu:0", "cpu:1"])
+    launcher = KeeperLauncher(Home(home), machine, worker_path, spares=spares)
+    run = Home(home).run_dir(job.id)
+    run.code.mkdir(parents=True)
+    start(spares, default_keys(worker_path, machine, Isolation())[0])
+    keeper = launcher(job)
+    assert isinstance(keeper, ForkedKeeper)
+    (run.code / "stop").touch()
+    until(lambda: keeper.poll() is not None, "the keeper has ended")
+    cold = launcher(job)
+    assert isinstance(cold, subprocess.Popen)
+    cold.wait()
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_server_begins_with_spare_keepers_for_jobs_without_variables_of_their_own(home: Path, ranks: int) -> None:
+    machine, job = cpu_machine(2), a_job(max_ranks=ranks, devices=["cpu:0", "cpu:1"])
+    environment = keeper_environment(job, home, machine.slots)
+    environment |= Isolation().tmp_environment(Home(home).run_dir(job.id), environment)
+    assert default_keys(home, machine, Isolation())[2 - ranks] == spare_key(sys.executable, environment)
+
+
+def test_the_least_recently_used_gives_way_and_none_is_kept_where_memory_is_short() -> None:
+    first, second, third = (SpareKey(name, ()) for name in ("/a", "/b", "/c"))
+    assert keys_to_keep([third, second, first], 2, free_memory=10, min_free_memory=5) == [third, second]
+    assert keys_to_keep([first], 2, free_memory=4, min_free_memory=5) == []
+
+
+def test_jobs_that_differ_only_in_what_is_read_later_share_a_spare_keeper() -> None:
+    def key(**environment: str) -> SpareKey:
+        return spare_key("/python", {"OMP_NUM_THREADS": "1", **environment})
+
+    assert key() == key(CUDA_VISIBLE_DEVICES="3", TOKEN="x", TMPDIR="/x")
+    assert len({key(), key(OMP_NUM_THREADS="2"), key(LD_PRELOAD="x.so"), key(PYTHONPATH="/x")}) == 4
