@@ -109,7 +109,13 @@ class QueueStore:
             return [Job(**row._mapping) for row in session.exec(query.limit(_DURATIONS))]
 
     def page(
-        self, *, readable_by: str | None, owner: str | None, positioned: bool, after: int | None, limit: int
+        self,
+        *,
+        positioned: bool,
+        limit: int,
+        after: int | None = None,
+        readable_by: str | None = None,
+        owner: str | None = None,
     ) -> list[Job]:
         """Queued jobs after the position or number ``after``: those with a position, or those without one."""
         key, has_position = (col(Job.queue_position) if positioned else col(Job.number)), col(Job.queue_position)
