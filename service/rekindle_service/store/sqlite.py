@@ -18,7 +18,7 @@ from rekindle_service.store.errors import CorruptDatabaseError, StorageError
 _log = structlog.get_logger(__name__)
 
 _BUSY_SECONDS = 5
-_FULL_CHECK_BYTES = 256 << 20  # above, the start would take too long: the contents of indexes are not checked
+_FULL_CHECK_BYTES = 64 << 20  # above, the start would take too long: the contents of indexes are not checked
 _FILES = ("", "-wal", "-shm")
 _TEMPORARY = (
     *("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_BUSY", "SQLITE_CANTOPEN", "SQLITE_READONLY"),
