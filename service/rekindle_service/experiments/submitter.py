@@ -50,7 +50,7 @@ def _insert(
     jobs: list[Job] = []
     key_value = None if key is None else key.value
     experiment.request_digest = None if key is None else key.request_digest
-    parallel = 1 if experiment.definition["sequential"] else experiment.definition["parallel"]
+    parallel = 1 if experiment.definition["sequential"] else experiment.definition.get("parallel")
     room = submitter.quotas.room(experiment.owner)
     keep = False
     try:
