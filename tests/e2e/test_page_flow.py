@@ -38,7 +38,7 @@ def test_from_the_form_to_the_comparison(page: Page) -> None:
 
     page.get_by_role("link", name="Queue").click()
     for name in ("short", "long"):
-        page.get_by_role("row", name=name).get_by_role("checkbox").check()
+        page.locator("#jobs").get_by_role("row", name=name).get_by_role("checkbox").check()
     page.get_by_role("link", name="Compare", exact=True).click()
     differing = page.locator("#parameters tr")
     expect(differing.filter(has_text="argument 1").locator("td")).to_have_text(["40", "400"])
@@ -46,10 +46,12 @@ def test_from_the_form_to_the_comparison(page: Page) -> None:
     expect(page.locator("#curve-charts .scatterlayer").first.locator(".trace")).to_have_count(2, timeout=_TIMEOUT)
 
     page.get_by_role("link", name="Queue").click()
-    page.get_by_role("row", name="long").get_by_role("checkbox").check()
+    page.locator("#jobs").get_by_role("row", name="long").get_by_role("checkbox").check()
     page.locator("#bulk-cancel").click()
     page.locator("#confirm-yes").click()
-    expect(page.get_by_role("row", name="long").locator(".badge")).to_have_text("cancelled", timeout=_TIMEOUT)
+    expect(page.locator("#jobs").get_by_role("row", name="long").locator(".badge")).to_have_text(
+        "cancelled", timeout=_TIMEOUT
+    )
 
 
 def submit(page: Page, name: str, *, arguments: str) -> None:

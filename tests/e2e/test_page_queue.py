@@ -14,6 +14,7 @@ from rekindle.contract.job import JobSpec, TargetKind
 from rekindle.contract.outcome import Outcome, OutcomeClass
 from rekindle.contract.states import JobState
 from rekindle_service.client import Client
+from rekindle_service.client.discovery import Server
 from rekindle_service.config.home import Home, new_job_id
 from rekindle_service.jobs.submitter import new_job
 from rekindle_service.store import Store
@@ -32,7 +33,7 @@ def test_an_empty_list_shows_the_command_to_type(page: Page) -> None:
 def test_a_job_and_its_progress_appear_without_reload(page: Page, play: Callable[..., PlayedJob]) -> None:
     page.evaluate("globalThis.loadedOnce = true")
     job = play("digits-baseline")
-    row = page.get_by_role("row", name="digits-baseline")
+    row = page.locator("#jobs").get_by_role("row", name="digits-baseline")
     expect(row.locator(".badge")).to_have_text("starting")
     expect(row.locator(".args")).to_contain_text("#1")
     job.begin_attempt()
@@ -56,7 +57,7 @@ def test_a_browser_without_shared_workers_connects_from_the_page(
     page.goto(f"{server.url}/login#token={server.token}")
     expect(page.locator("#connection")).to_have_text("Live")
     play("late-comer")
-    expect(page.get_by_role("row", name="late-comer")).to_be_visible()
+    expect(page.locator("#jobs").get_by_role("row", name="late-comer")).to_be_visible()
     assert page.evaluate("typeof SharedWorker") == "undefined"
 
 
@@ -105,6 +106,31 @@ def test_the_server_turns_the_pages(page: Page, home: Path) -> None:
     expect(rows).to_have_count(50)
 
 
+def test_the_page_shows_who_is_next_and_why_and_what_each_owner_has_used(
+    page: Page, server: ServeProcess, client: Client, play: Callable[..., PlayedJob]
+) -> None:
+    play("runs", ranks=4).begin_attempt()
+    first = client.submit({**SMALL, "name": "first", "priority": 3})["id"]
+    client.submit({**SMALL, "name": "second", "after_any": [first]})
+    client.submit({**SMALL, "name": "kept", "hold": True})
+    waiting = page.locator("#waiting-jobs tr")
+    expect(waiting).to_have_count(3)
+    expect(waiting.nth(0)).to_contain_text("waits for 1 cpu slot, 0 free")
+    expect(waiting.nth(0).get_by_role("link")).to_have_text("first")
+    expect(waiting.nth(1)).to_contain_text(f"waits for job {first} to end")
+    expect(waiting.nth(2)).to_contain_text("on hold until it is released")
+    expect(page.locator("#owner-shares tr")).to_have_count(2)
+    expect(page.locator("#owner-shares tr", has_text="local")).to_have_count(1)
+    anna = Server(server.url, client.create_token("anna")["token"])
+    with Client(lambda: anna) as hers:
+        hers.submit({**SMALL, "name": "hers"})
+    expect(page.locator("#owner-shares tr")).to_have_count(3)
+    page.locator("#owner-shares").get_by_role("link", name="anna").click()
+    expect(page.locator("#jobs .job-name")).to_have_text(["hers"])
+    expect(page.locator("#waiting-jobs tr")).to_have_count(1)
+    expect(page.get_by_label("Owner")).to_have_value("anna")
+
+
 def fill_list(home: Path, count: int) -> None:
     """Jobs that were cancelled before they began: rows, and nothing else."""
     store = Store(Home(home).database)
@@ -124,11 +150,11 @@ def test_selected_jobs_are_held_released_moved_and_cancelled_with_one_question(
     over = play("over", ranks=1)
     over.begin_attempt()
     over.end(JobState.FAILED, _failure())
-    expect(page.get_by_role("row", name="first")).to_contain_text("next")
-    expect(page.get_by_role("row", name="first")).to_contain_text("waits for 1 cpu slot, 0 free")
-    expect(page.get_by_role("row", name="over").locator(".badge")).to_have_text("failed")
+    expect(page.locator("#jobs").get_by_role("row", name="first")).to_contain_text("next")
+    expect(page.locator("#jobs").get_by_role("row", name="first")).to_contain_text("waits for 1 cpu slot, 0 free")
+    expect(page.locator("#jobs").get_by_role("row", name="over").locator(".badge")).to_have_text("failed")
     for name in ("first", "second", "over"):
-        page.get_by_role("row", name=name).get_by_role("checkbox").check()
+        page.locator("#jobs").get_by_role("row", name=name).get_by_role("checkbox").check()
     expect(page.locator("#bulk-count")).to_have_text("3 selected")
     page.locator("#bulk-hold").click()
     dialog = page.locator("#confirm")
@@ -141,15 +167,15 @@ def test_selected_jobs_are_held_released_moved_and_cancelled_with_one_question(
     page.keyboard.press("Tab")
     page.locator("#confirm-yes").press("Enter")
     expect(page.locator("#bulk-result")).to_have_text("2 jobs held")
-    expect(page.get_by_role("row", name="second").locator(".badge")).to_have_text("held")
+    expect(page.locator("#jobs").get_by_role("row", name="second").locator(".badge")).to_have_text("held")
     page.locator("#bulk-release").click()
     page.locator("#confirm-yes").click()
     expect(page.locator("#bulk-result")).to_have_text("2 jobs released")
-    page.get_by_role("row", name="first").get_by_role("checkbox").uncheck()
+    page.locator("#jobs").get_by_role("row", name="first").get_by_role("checkbox").uncheck()
     page.locator("#bulk-priority").click()
     page.get_by_label("Priority", exact=True).fill("7")
     page.locator("#confirm-yes").click()
-    expect(page.get_by_role("row", name="second")).to_contain_text("next")
+    expect(page.locator("#jobs").get_by_role("row", name="second")).to_contain_text("next")
     assert client.job(second)["priority"] == 7
     page.get_by_label("Select all jobs on this page").check()
     expect(page.locator("#bulk-count")).to_have_text("4 selected")
@@ -157,12 +183,12 @@ def test_selected_jobs_are_held_released_moved_and_cancelled_with_one_question(
     page.locator("#confirm-yes").click()
     expect(page.locator("#bulk-result")).to_have_text("3 jobs cancelled")
     for name in ("first", "second"):
-        expect(page.get_by_role("row", name=name).locator(".badge")).to_have_text("cancelled")
+        expect(page.locator("#jobs").get_by_role("row", name=name).locator(".badge")).to_have_text("cancelled")
     assert running.wanted() == "cancel"
     page.locator("#bulk-delete").click()
     expect(dialog.locator("#confirm-jobs li")).to_have_text(["#3 second", "#4 over", "#2 first"])
     running.end(JobState.FAILED, _failure())
-    expect(page.get_by_role("row", name="runs").locator(".badge")).to_have_text("failed")
+    expect(page.locator("#jobs").get_by_role("row", name="runs").locator(".badge")).to_have_text("failed")
     page.locator("#confirm-yes").click()
     expect(page.locator("#bulk-result")).to_have_text("3 jobs deleted")
     expect(page.locator("#bulk-count")).to_have_text("1 selected")
@@ -179,7 +205,7 @@ def test_an_error_for_one_selected_job_is_shown_and_the_others_continue(
     for name in ("gone", "there"):
         client.submit({**SMALL, "name": name, "after": [before.id]})
     for name in ("gone", "there"):
-        page.get_by_role("row", name=name).get_by_role("checkbox").check()
+        page.locator("#jobs").get_by_role("row", name=name).get_by_role("checkbox").check()
     page.route("**/drain", lambda route: _overtake(route, client))
     page.locator("#bulk-hold").click()
     page.locator("#confirm-yes").click()
@@ -225,7 +251,8 @@ def _overtake(route: Route, client: Client) -> None:
 
 
 def _gpu(index: int) -> dict[str, object]:
-    held = {"job": None, "job_name": None, "job_state": None}
+    held = {"job": None, "job_name": None, "job_state": None, "jobs": [], "free_share": 1.0}
+    held |= {"unusable": None, "disabled": None, "users": []}
     return {"name": f"cuda:{index}", "device": "cuda", "index": index, "title": "NVIDIA H200", **held}
 
 

@@ -143,8 +143,15 @@ QUESTIONS: dict[str, Callable[[Store], object]] = {
     "queue": lambda store: store.queue.jobs(),
     "queue length": lambda store: store.queue.count(),
     "queue by owner": lambda store: store.queue.by_owner(),
-    "queue, first page": lambda store: store.queue.page(readable_by=None, positioned=True, after=None, limit=50),
-    "queue, last page": lambda store: store.queue.page(readable_by=None, positioned=False, after=5, limit=50),
+    "queue, first page": lambda store: store.queue.page(
+        readable_by=None, owner=None, positioned=True, after=None, limit=50
+    ),
+    "queue, last page": lambda store: store.queue.page(
+        readable_by=None, owner=None, positioned=False, after=5, limit=50
+    ),
+    "queue of an owner": lambda store: store.queue.page(
+        readable_by=None, owner="ann", positioned=False, after=None, limit=50
+    ),
     "durations": lambda store: store.queue.durations(),
     "state of a job": lambda store: store.job_state("job0000001"),
     "changes": lambda store: store.changes(5),

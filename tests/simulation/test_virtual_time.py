@@ -26,7 +26,7 @@ def no_slot_twice(_: Sequence[Job], situation: Situation, made: Allocation) -> N
 
 def holders(situation: Situation, starts: Sequence[tuple[Job, list[str]]]) -> list[Holder]:
     left = [(job, job.devices, situation.remaining(job)) for job in situation.holding]
-    left += [(job, names, situation.longest(job)) for job, names in starts]
+    left += [(job, names, situation.max_seconds(job)) for job, names in starts]
     return [Holder(job, names, 1.0, UNKNOWN if seconds is None else seconds) for job, names, seconds in left]
 
 

@@ -172,7 +172,7 @@ class Simulation:
             self.machine,
             holding,
             remaining=forecast.remaining,
-            longest=forecast.longest,
+            max_seconds=forecast.max_seconds,
             expected=forecast.expected,
             quotas=self.quotas,
             clock=lambda _: "",

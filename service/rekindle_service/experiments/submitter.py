@@ -55,10 +55,11 @@ def _insert(
     keep = False
     try:
         experiment.number = submitter.store.experiments.reserve_number()
-        for trial, submission in trials:
+        first = submitter.store.reserve_numbers(len(trials))
+        for number, (trial, submission) in enumerate(trials, start=first):
             with _fields_of_experiment(trial):
                 columns = {"experiment_id": experiment.id, "trial": asdict(trial), "parallel": parallel}
-                jobs.append(submitter.prepare(_indexed(submission, trial), **columns))
+                jobs.append(submitter.prepare(_indexed(submission, trial), number=number, **columns))
         write_record(submitter.home, experiment, key_value)
         inserted = submitter.store.experiments.add(experiment, jobs, key_value, numbered=True, room=room)
         keep = inserted is experiment

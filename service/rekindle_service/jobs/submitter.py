@@ -87,7 +87,9 @@ class Submitter:
             with self.with_code([submission]) as (fetched,):
                 if errors := self.validate(fetched):
                     raise SubmissionError(errors)
-                columns = {} if key is None else {"idempotency_key": key.value, "request_digest": key.request_digest}
+                columns: dict[str, Any] = {}
+                if key is not None:
+                    columns = {"idempotency_key": key.value, "request_digest": key.request_digest}
                 inserted = self._insert(self.prepare(fetched, **columns))
                 return inserted if key is None else key.check(inserted)
 
@@ -162,15 +164,17 @@ class Submitter:
             return []
         return [FieldError("code.path", "must not be in the server's home", str(code), "copy the code elsewhere")]
 
-    def prepare(self, submission: Submission, **columns: Any) -> Job:
-        """A job that lacks its row, and then ``confirm``. Precondition: it is valid. Raises what ``submit`` raises."""
+    def prepare(self, submission: Submission, *, number: int | None = None, **columns: Any) -> Job:
+        """A job that lacks its row, and then ``confirm``. Precondition: it is valid. Raises what ``submit`` raises.
+
+        ``number``: one that is reserved for it.
+        """
         placed = place(submission, self.machine).spec
         spec = replace(placed, target=submission.target_in_copy, code=_origin(submission))
-        number = self.store.reserve_number()
         job = new_job(
             new_job_id(),
             without_values(spec),
-            number=number,
+            number=self.store.reserve_numbers() if number is None else number,
             created_at=time.time(),
             owner=submission.owner,
             intent=JobIntent.HOLD if submission.hold else JobIntent.RUN,

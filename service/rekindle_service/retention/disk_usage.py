@@ -16,7 +16,7 @@ from rekindle.contract.run_dir.paths import RunDir
 from rekindle.contract.states import HOLDING_SLOTS
 from rekindle_service.config.home import Home
 from rekindle_service.periodic_thread import PeriodicThread
-from rekindle_service.retention.usage_ledger import JobUsage, OwnerUsage, UsageLedger
+from rekindle_service.retention.usage_ledger import JobUsage, OwnerUsage, Place, UsageLedger
 from rekindle_service.store import Store
 from rekindle_service.store.retention_store import JobEntry
 
@@ -114,12 +114,12 @@ class DiskUsage:
             self._refresh()
             return copy.deepcopy(self._ledger.owners)
 
-    def largest(self, owners: Callable[[str | None], bool] | None = None) -> list[str]:
-        """The ids of all jobs, or of those of some owners, the largest first."""
+    def largest(self, owners: Callable[[str | None], bool] | None = None) -> list[Place]:
+        """All jobs, or those of some owners, the largest first."""
         with self._lock:
             self._refresh()
             order = self._ledger.largest()
-            return [job_id for _, _, job_id, owner in order if owners is None or owners(owner)]
+            return order.copy() if owners is None else [place for place in order if owners(place[3])]
 
     def of(self, job: JobEntry) -> JobUsage:
         """Measured now, unless it is known and recent."""

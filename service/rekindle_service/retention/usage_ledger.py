@@ -1,4 +1,4 @@
-"""``UsageLedger``: the space of every job and its sums by owner, kept while jobs change, and never added up anew."""
+"""``UsageLedger``: the space of every job and its sums by owner, kept while jobs change, never added up again."""
 
 from bisect import bisect_left, insort
 from collections.abc import KeysView
@@ -34,7 +34,7 @@ class OwnerUsage:
     usage: JobUsage = field(default_factory=JobUsage)
 
 
-_Place = tuple[int, int, str, str | None]
+Place = tuple[int, int, str, str | None]
 """Bytes (negative), number, id and owner of a job: the largest job comes first."""
 
 
@@ -43,7 +43,7 @@ class _Job:
     number: int
     owner: str | None
     usage: JobUsage | None = None
-    place: _Place | None = None  # in the order; None: not in it yet
+    place: Place | None = None  # in the order; None: not in it yet
 
 
 class UsageLedger:
@@ -51,7 +51,7 @@ class UsageLedger:
 
     def __init__(self) -> None:
         self._jobs: dict[str, _Job] = {}
-        self._order: list[_Place] = []
+        self._order: list[Place] = []
         self._moved: set[str] = set()  # jobs whose place in the order is to be found
         self.owners: dict[str | None, OwnerUsage] = {}
 
@@ -96,7 +96,7 @@ class UsageLedger:
         self._moved.discard(job_id)
         self._leave(job)
 
-    def largest(self) -> list[_Place]:
+    def largest(self) -> list[Place]:
         """All jobs, the largest first. Not to be changed."""
         moved, self._moved = self._moved, set()
         if len(moved) > _MANY:
@@ -122,5 +122,5 @@ class UsageLedger:
             owner.usage.add(job.usage, sign)
 
 
-def _place(job_id: str, job: _Job) -> _Place:
+def _place(job_id: str, job: _Job) -> Place:
     return -job.usage.total if job.usage is not None else 0, job.number, job_id, job.owner

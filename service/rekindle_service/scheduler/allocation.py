@@ -55,16 +55,16 @@ class Situation:
     """What an allocation depends on, apart from the queue.
 
     ``job_state`` gives the state of a job, None for an unknown one. Of a job in seconds, None where nobody knows:
-    ``remaining`` is when a running one leaves its slots, ``longest`` within what a queued one ends, ``expected`` how
-    long it will probably run. With ``lack_of_space`` on the disk nothing starts; with ``own_lack_of_space`` that job
-    does not. ``unusable`` has the reasons by slot name. ``kinds`` are those that the queue wants, if that is known.
+    ``remaining`` is when a running one leaves its slots, ``max_seconds`` within what a queued one ends, ``expected``
+    how long it will probably run. With ``lack_of_space`` on the disk nothing starts; with ``own_lack_of_space`` that
+    job does not. ``unusable`` has the reasons by slot name. ``kinds``: those that the queue wants; None: any.
     """
 
     machine: Machine
     holding: Sequence[Job] = ()
     job_state: Callable[[str], JobState | None] = _no_state
     remaining: Callable[[Job], float | None] = _nothing
-    longest: Callable[[Job], float | None] = _nothing
+    max_seconds: Callable[[Job], float | None] = _nothing
     expected: Callable[[Job], float | None] = _nothing
     quotas: Quotas = field(default_factory=Quotas)
     unusable: Mapping[str, str] = field(default_factory=dict)
@@ -172,7 +172,7 @@ class _Round:
         """Slots that no reservation keeps from it."""
         if not self.plan.reservations:
             return list(room)
-        seconds = self._in.longest(job)
+        seconds = self._in.max_seconds(job)
         return [slot for slot in room if all(each.permits(slot.name, seconds) for each in self.plan.reservations)]
 
     def _own_lack(self, job: Job) -> str | None:

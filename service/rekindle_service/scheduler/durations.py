@@ -27,10 +27,10 @@ def seconds_of(job: Job) -> float | None:
     return max(0.0, job.ended_at - job.started_at)
 
 
-def longest(job: Job, measured: Sequence[float]) -> float | None:
+def max_seconds(job: Job, measured: Sequence[float]) -> float | None:
     """Seconds within which a queued job ends once it starts; None where that is not known.
 
-    Its time limit, or the longest that like-named ones took. It decides whether the job may start before its turn.
+    Its time limit, or the most that like-named ones took. It decides whether the job may start before its turn.
     """
     if job.spec.time_limit is not None:
         return job.spec.time_limit
@@ -75,11 +75,15 @@ class Durations:
         if self._read is not None:
             found, self._read = list(self._read()), None
             for each in reversed(found):
-                self.add(each)
+                self._add(each)
         return self._by_name.get(_key(job), ())
 
     def add(self, job: Job) -> None:
-        """A job has ended."""
+        """A job has ended. Before anybody has asked for durations, it is among those that will be read."""
+        if self._read is None:
+            self._add(job)
+
+    def _add(self, job: Job) -> None:
         seconds = seconds_of(job)
         if seconds is None:
             return

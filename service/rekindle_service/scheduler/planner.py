@@ -9,7 +9,7 @@ from rekindle.contract.states import JobIntent
 from rekindle_service.jobs.quotas import Quotas, owner_of
 from rekindle_service.machine.devices import Machine
 from rekindle_service.scheduler.allocation import Allocation, Situation, allocate
-from rekindle_service.scheduler.durations import Durations, expected, longest, remaining
+from rekindle_service.scheduler.durations import Durations, expected, max_seconds, remaining
 from rekindle_service.scheduler.order import ASSUMED_SECONDS, QueueIndex
 from rekindle_service.scheduler.queue_state import QueueState
 from rekindle_service.scheduler.usage import UsageMeter, slots_of
@@ -33,8 +33,8 @@ class Forecast:
         """Until a job that holds slots probably leaves them."""
         return remaining(job, self.durations.of(job), self.now)
 
-    def longest(self, job: Job) -> float | None:
-        return longest(job, self.durations.of(job))
+    def max_seconds(self, job: Job) -> float | None:
+        return max_seconds(job, self.durations.of(job))
 
     def expected(self, job: Job) -> float | None:
         return expected(job, self.durations.of(job))
@@ -96,7 +96,7 @@ class QueuePlanner:
             holding,
             self.state.job_state,
             remaining=forecast.remaining,
-            longest=forecast.longest,
+            max_seconds=forecast.max_seconds,
             expected=forecast.expected,
             quotas=self._quotas,
             unusable=unusable,

@@ -112,12 +112,18 @@ class QueueState:
         if not places:
             return
         first, last = self._store.queue.show(places)
-        for job_id, shown in places.items():
+        for version, (job_id, shown) in enumerate(places.items(), start=first):
+            self._update_row(job_id, shown, version)
             self._shown[job_id] = shown
             if shown == _NOTHING:
                 del self._shown[job_id]
         if self._version is not None and first == self._version + 1:
             self._version = last  # nothing else has changed meanwhile: these rows need not be read again
+
+    def _update_row(self, job_id: str, shown: Shown, version: int) -> None:
+        if (job := self.queued.get(job_id)) is not None:
+            job.version = version
+            job.queue_position, job.waiting_for, job.estimated_start_at = shown
 
 
 def _shown(place: Place, now: float) -> Shown:

@@ -10,7 +10,7 @@ from rekindle_service.store.usage_store import Usage, UsageStore
 
 _STEP = 10.0  # seconds between two additions, while the holders stay the same
 _WRITE_INTERVAL = 60.0  # seconds between two writes; a server that is killed loses as much
-_LONGEST_ABSENCE = 30 * 86400.0  # seconds without a server that are counted at most: a clock may have jumped
+_MAX_ABSENCE = 30 * 86400.0  # seconds without a server that are counted at most: a clock may have jumped
 
 
 def slots_of(job: Job) -> float:
@@ -93,6 +93,6 @@ def used_since(stored: Mapping[str, Usage], holding: Iterable[Job], wall: float,
         owner = owner_of(job)
         counted = stored[owner].at if owner in stored else 0.0
         since = max(counted, job.allocated_at or job.started_at or wall)
-        seconds = min(max(0.0, wall - since), _LONGEST_ABSENCE)
+        seconds = min(max(0.0, wall - since), _MAX_ABSENCE)
         used[owner] = used.get(owner, 0.0) + slots_of(job) * seconds
     return used

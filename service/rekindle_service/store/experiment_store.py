@@ -7,7 +7,7 @@ from sqlmodel import Session, col, func, select
 
 from rekindle.contract.states import JobState
 from rekindle_service.store.database import Database
-from rekindle_service.store.mutations import by_key, insert, next_value
+from rekindle_service.store.mutations import by_key, insert_all, next_value
 from rekindle_service.store.queue_store import QueueRoom
 from rekindle_service.store.tables import Experiment, Job
 
@@ -49,8 +49,7 @@ class ExperimentStore:
             experiment.idempotency_key = idempotency_key
             session.add(experiment)
             session.flush()  # before the jobs, which refer to it
-            for job in jobs:
-                insert(session, job, None, numbered=numbered)
+            insert_all(session, jobs, numbered=numbered)
             return experiment
 
     def by_key(self, idempotency_key: str | None) -> Experiment | None:

@@ -19,7 +19,16 @@ from rekindle_service.store.device_store import DeviceStore
 from rekindle_service.store.displacement_store import DisplacementStore
 from rekindle_service.store.errors import CorruptDatabaseError
 from rekindle_service.store.experiment_store import ExperimentStore
-from rekindle_service.store.mutations import by_key, insert, last_value, move, next_value, record, set_columns
+from rekindle_service.store.mutations import (
+    by_key,
+    insert,
+    last_value,
+    move,
+    next_value,
+    next_values,
+    record,
+    set_columns,
+)
 from rekindle_service.store.projection import RowChanges
 from rekindle_service.store.queue_store import QueueRoom, QueueStore
 from rekindle_service.store.recovery_store import RecoveryStore
@@ -89,10 +98,10 @@ class Store(Database):
 
     # --- jobs
 
-    def reserve_number(self) -> int:
-        """The next number, which no other job gets."""
+    def reserve_numbers(self, count: int = 1) -> int:
+        """The first of the next ``count`` numbers, which no other job gets."""
         with self.writing() as session:
-            return next_value(session, "number")
+            return next_values(session, "number", count)
 
     def add_job(
         self,

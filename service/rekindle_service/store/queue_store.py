@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, update
+from sqlalchemy import ColumnElement, bindparam, update
 from sqlmodel import Session, col, func, select
 
 from rekindle.contract.states import JobState
@@ -59,6 +59,13 @@ def of_owner(owner: str) -> ColumnElement[bool]:
     return named | col(Job.owner).is_(None) if owner == "local" else named
 
 
+_SHOW = (
+    update(Job)
+    .where(col(Job.id) == bindparam("row"), col(Job.state) == JobState.QUEUED)
+    .values(**{name: bindparam(name) for name in ("version", *Shown._fields)})
+)
+
+
 class QueueStore:
     """Part of ``Store``."""
 
@@ -86,11 +93,12 @@ class QueueStore:
         """Set what these jobs show, as far as they are still queued; returns the first and last version given."""
         with self._database.writing() as session:
             first = next_values(session, "version", len(places)) if places else 0
-            for version, (job_id, shown) in enumerate(places.items(), start=first):
-                change = update(Job).where(col(Job.id) == job_id, col(Job.state) == JobState.QUEUED)
-                session.execute(
-                    change.values(**shown._asdict(), version=version), execution_options={"synchronize_session": False}
-                )
+            rows = [
+                {"row": job_id, "version": version, **shown._asdict()}
+                for version, (job_id, shown) in enumerate(places.items(), start=first)
+            ]
+            if rows:
+                session.connection().execute(_SHOW, rows)
         return first, first + len(places) - 1
 
     def durations(self) -> list[Job]:

@@ -66,6 +66,7 @@ class Job(SQLModel, table=True):
         Index("ix_job_queue", "state", "priority", "number"),
         Index("ix_job_number", "number", *_LISTED),
         *map(_list_index, _LISTED),
+        Index("ix_job_owner_state", "owner", "state", "number"),
         Index("ix_job_intent", "intent", "state"),
         Index("ix_job_queue_position", "queue_position", sqlite_where=_POSITIONED, postgresql_where=_POSITIONED),
         Index("ix_job_unfinished", "started_at", sqlite_where=_UNFINISHED, postgresql_where=_UNFINISHED),

@@ -35,7 +35,7 @@ class UsageStore:
         return {row.owner: Usage(row.slot_seconds, row.at) for row in self._database.rows(select(OwnerUsage))}
 
     def write(self, slot_seconds: Mapping[str, float], at: float) -> None:
-        """Replace all of it; owners with next to nothing are left out."""
+        """Replace all of it; those of owners with next to nothing are removed."""
         with self._database.writing() as session:
             session.execute(delete(OwnerUsage).where(col(OwnerUsage.owner).not_in(slot_seconds)))
             for owner, seconds in slot_seconds.items():

@@ -40,6 +40,21 @@ def test_gpus_are_shown_with_their_use(page: Page, server: ServeProcess) -> None
     expect(page.locator("#history-charts .scatterlayer .trace")).to_have_count(5, timeout=20_000)
 
 
+def test_an_administrator_puts_a_device_aside_and_uses_it_again(page: Page, server: ServeProcess) -> None:
+    page.goto(f"{server.url}/machine")
+    row = page.locator("#devices tr").filter(has_text="cpu:3")
+    row.get_by_role("button", name="Disable cpu:3").click()
+    page.get_by_label("Reason").fill("fan is <b>loud</b>")
+    page.locator("#confirm-yes").click()
+    expect(row).to_contain_text("fan is <b>loud</b>")
+    expect(row).to_have_class("put-aside")
+    row.get_by_role("button", name="Enable cpu:3").click()
+    expect(page.locator("#confirm")).to_contain_text("fan is <b>loud</b>")
+    page.locator("#confirm-yes").click()
+    expect(row).to_contain_text("free")
+    expect(row.get_by_role("button", name="Disable cpu:3")).to_be_visible()
+
+
 def _with_gpu(route: Route) -> None:
     answer: dict[str, Any] = route.fetch().json()
     memory = {"memory_used_bytes": 70_000_000_000, "memory_total_bytes": 140_000_000_000}

@@ -82,8 +82,9 @@ def list_jobs_by_size(
 ) -> Page[JobUsage]:
     """List the jobs with the space that they take, largest first."""
     page = paginate(state.retention.usage.largest(_owner_filter(readable_by, owner)), params)
-    jobs = {job.id: job for job in state.store.retention.entries(page.items)}
-    return Page(items=[_job_usage(state, jobs[job_id]) for job_id in page.items if job_id in jobs], next=page.next)
+    ids = [job_id for _, _, job_id, _ in page.items]
+    jobs = {job.id: job for job in state.store.retention.entries(ids)}
+    return Page(items=[_job_usage(state, jobs[job_id]) for job_id in ids if job_id in jobs], next=page.next)
 
 
 def _owner_filter(readable_by: str | None, owner: str | None) -> Callable[[str | None], bool] | None:

@@ -44,6 +44,7 @@ def _index_jobs() -> None:
     op.create_index("ix_job_number", "job", ["number", *listed])
     for column in listed:
         op.create_index(f"ix_job_{column}", "job", [column, "number", *[each for each in listed if each != column]])
+    op.create_index("ix_job_owner_state", "job", ["owner", "state", "number"])
     op.create_index("ix_job_intent", "job", ["intent", "state"])
     for column, condition in (
         ("queue_position", "queue_position IS NOT NULL"),

@@ -1,0 +1,103 @@
+"""The queue as the scheduler keeps it in memory says the same as the database, whatever happened in between."""
+
+import random
+import time
+
+import pytest
+
+from job_examples import a_job, an_experiment, cpu_machine, open_store
+from rekindle.contract.states import HOLDING_SLOTS, JobIntent, JobState
+from rekindle_service.scheduler.allocation import Place
+from rekindle_service.scheduler.planner import QueuePlanner
+from rekindle_service.scheduler.queue_state import QueueState
+from rekindle_service.scheduler.usage import UsageMeter
+
+
+@pytest.fixture
+def store(tmp_path):
+    store = open_store(tmp_path)
+    yield store
+    store.close()
+
+
+def agrees(state, store):
+    state.refresh()
+    rows = {job.id: job for job in store.queue.jobs()}
+    assert {job.id: job for job in state.queued} == rows
+    assert state.holding == {job.id: job for job in store.jobs_in(HOLDING_SLOTS)}
+    assert state.kinds == {job.spec.device_kind for job in rows.values()}
+
+
+def test_it_follows_every_change(store):
+    state, chance = QueueState(store), random.Random(5)
+    jobs = []
+    for _ in range(60):
+        match chance.randrange(6):
+            case 0 | 1:
+                jobs.append(store.add_job(a_job(priority=chance.randrange(2), device=chance.choice(["cpu", "cuda"]))))
+            case 2 if jobs:
+                store.transition(
+                    chance.choice(jobs).id, JobState.STARTING, expected={JobState.QUEUED}, reason="", devices=["cpu:0"]
+                )
+            case 3 if jobs:
+                store.transition(chance.choice(jobs).id, JobState.SUCCEEDED, expected=HOLDING_SLOTS, reason="")
+            case 4 if jobs:
+                store.set_intent(chance.choice(jobs).id, chance.choice(list(JobIntent)))
+            case 5 if jobs:
+                store.delete_job(chance.choice(jobs).id)
+        if chance.random() < 0.5:
+            state.refresh()
+    agrees(state, store)
+    store.recovery.withdraw([job.id for job in jobs[-3:]])
+    agrees(state, store)
+
+
+def test_only_what_has_changed_is_written(store):
+    one, two = store.add_job(a_job()), store.add_job(a_job())
+    state = QueueState(store)
+    state.refresh()
+    places = {one.id: Place(1, "slots", 60.0), two.id: Place(2, "slots")}
+    state.show(state.changed_places(places, 1000.0))
+    agrees(state, store)
+    assert state.changed_places(places, 1001.0) == {}, "an estimate is no better than a few seconds"
+    assert set(state.changed_places(places, 1010.0)) == {one.id}
+    assert set(state.changed_places({one.id: Place(1, "slots", 60.0)}, 1000.0)) == {two.id}
+    version = store.version()
+    state.show({})
+    assert store.version() == version
+
+
+def test_the_state_of_a_job_that_others_wait_for_is_asked_once_and_followed(store):
+    job, state = store.add_job(a_job()), QueueState(store)
+    state.refresh()
+    assert state.job_state(job.id) is JobState.QUEUED
+    assert state.job_state("nosuchjob1") is None
+    store.transition(job.id, JobState.CANCELLED, expected={JobState.QUEUED}, reason="")
+    state.refresh()
+    assert state.job_state(job.id) is JobState.CANCELLED
+    store.delete_job(job.id)
+    state.refresh()
+    assert state.job_state(job.id) is JobState.CANCELLED
+
+
+def test_of_a_long_queue_the_first_positions_are_shown(store):
+    store.experiments.add(an_experiment("e" * 10), [a_job(experiment_id="e" * 10) for _ in range(300)])
+    planner = QueuePlanner(store, cpu_machine(2))
+    first = planner.plan({}, None, lambda _: None, has_cluster=False)
+    planner.show(first)
+    assert len(first.starts) == 2
+    shown = [job.queue_position for job in store.queue.jobs() if job.queue_position]
+    assert sorted(shown) == list(range(1, 201))
+
+
+def test_what_owners_use_is_counted_by_a_clock_that_cannot_jump_and_survives_a_restart(store):
+    job = a_job(owner="ann", devices=["cpu:0", "cpu:1"], allocated_at=time.time())
+    meter = UsageMeter(store.usage, half_life=1e12)
+    meter.count([job], 1000.0)
+    meter.count([job], 1010.0)
+    assert meter.slot_seconds["ann"] == pytest.approx(20, abs=0.5)
+    meter.count([], 1020.0)
+    assert store.usage.read()["ann"].slot_seconds == pytest.approx(40, abs=0.5), "written when nobody holds slots"
+    again = UsageMeter(store.usage, half_life=1e12)
+    again.count([], 5.0)
+    assert again.slot_seconds["ann"] == pytest.approx(40, abs=0.5)
