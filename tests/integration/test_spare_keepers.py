@@ -62,7 +62,7 @@ def light_spares(limit: int = 1) -> SpareKeepers:
 
 
 def key_of(packages: Path) -> SpareKey:
-    return spare_key(sys.executable, {"PYTHONPATH": str(packages)})
+    return spare_key(sys.executable, {"PYTHONPATH": str(packages), "LC_ALL": "C.UTF-8"})  # else Python sets LC_CTYPE
 
 
 def launch(spares: SpareKeepers, key: SpareKey, run: Path, **environment: str) -> ForkedKeeper | None:

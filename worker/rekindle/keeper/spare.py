@@ -62,12 +62,13 @@ def serve(argument: str, main: Main) -> NoReturn:
 
 def _import_at_low_priority() -> None:
     """In a thread: a priority that has been lowered cannot be raised again, and keepers inherit that of this thread."""
-    failed: list[str] = []
+    failed = ["the imports have been broken off"]
 
     def import_torch() -> None:
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _LOW_PRIORITY)
-        failed.extend(preload_torch())
+        with suppress(OSError):  # not every system lets a thread have a priority of its own
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _LOW_PRIORITY)
         list_packages()
+        failed[:] = preload_torch()
 
     thread = threading.Thread(target=import_torch)
     thread.start()
