@@ -362,7 +362,14 @@ def _tricked(path: str, parameters: list[dict[str, Any]], fill: dict[str, str], 
 
 def test_an_unknown_query_parameter_is_rejected_by_every_route(served: Served, job: dict[str, Any]) -> None:
     routes = json.loads(served.request("GET", "/openapi.json")[1])["paths"]
-    fill = {"job_id": job["id"], "rank": "0", "step": "1", "experiment_id": "abcdefghij", "token_id": "1", "name": "cpu:0"}
+    fill = {
+        "job_id": job["id"],
+        "rank": "0",
+        "step": "1",
+        "experiment_id": "abcdefghij",
+        "token_id": "1",
+        "name": "cpu:0",
+    }
     assert len(routes) > 30
     for path, methods in routes.items():
         for method in methods:
