@@ -4,6 +4,7 @@ import gzip
 import io
 import os
 import stat
+import struct
 import tarfile
 import zipfile
 from collections.abc import Callable
@@ -133,6 +134,13 @@ def test_no_file_is_written_through_a_link(unpacked: Callable[[bytes], Path], tm
 def test_devices_fifos_and_hard_links_are_refused(by_child: Callable[[bytes], Path], kind: bytes) -> None:
     with pytest.raises(UnpackingError, match="files, directories and links alone"):
         by_child(tar_of(entry("train.py"), entry("b", kind, link="train.py")))
+
+
+def test_a_zip_whose_files_would_be_before_its_beginning_is_damaged(unpacked: Callable[[bytes], Path]) -> None:
+    packed = bytearray(zip_of("train.py"))
+    struct.pack_into("<I", packed, len(packed) - 6, 1000 + struct.unpack_from("<I", packed, len(packed) - 6)[0])
+    with pytest.raises(UnpackingError, match="whole tar.gz or zip"):
+        unpacked(bytes(packed))
 
 
 def test_a_device_in_a_zip_is_refused(unpacked: Callable[[bytes], Path]) -> None:

@@ -135,6 +135,8 @@ def _tar_entries(archive: Path) -> Iterator[Entry]:
 def _zip_entries(archive: Path) -> Iterator[Entry]:
     with zipfile.ZipFile(archive) as zipped:
         for info in zipped.infolist():
+            if info.header_offset < 0:
+                raise zipfile.BadZipFile(f"{info.filename[:200]!r} would be before the beginning of the file")
             if info.flag_bits & 1:
                 raise UnpackingError("must not be encrypted", f"{info.filename[:200]!r} needs a password")
             yield _as_member(zipped, info), lambda info=info: zipped.open(info)  # type: ignore[misc]
