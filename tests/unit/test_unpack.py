@@ -139,7 +139,7 @@ def test_devices_fifos_and_hard_links_are_refused(by_child: Callable[[bytes], Pa
 def test_a_zip_whose_files_would_be_before_its_beginning_is_damaged(unpacked: Callable[[bytes], Path]) -> None:
     packed = bytearray(zip_of("train.py"))
     struct.pack_into("<I", packed, len(packed) - 6, 1000 + struct.unpack_from("<I", packed, len(packed) - 6)[0])
-    with pytest.raises(UnpackingError, match="whole tar.gz or zip"):
+    with pytest.raises(UnpackingError, match=r"whole tar\.gz or zip"):
         unpacked(bytes(packed))
 
 
