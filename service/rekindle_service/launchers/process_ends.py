@@ -65,8 +65,8 @@ class _Watch(threading.Thread):
         if fd == self._stopping:
             return False
         with self._lock:
-            for pid in [each for each, watched in self._watched.items() if watched == fd]:
-                del self._watched[pid]
-            os.close(fd)  # which ends its registration
+            pid = next(each for each, watched in self._watched.items() if watched == fd)
+            self._epoll.unregister(fd)  # to close it is not enough while a process forked just now still has it, too
+            os.close(self._watched.pop(pid))
         self._on_end()
         return True
