@@ -8,14 +8,14 @@ from statistics import fmean, median, quantiles
 
 from job_examples import a_job
 from rekindle.contract.states import JobState
-from rekindle_service.jobs.quotas import Quotas, owner_of
+from rekindle_service.jobs.quotas import Quotas, owner_of, slots_by_owner
 from rekindle_service.machine.devices import Machine
 from rekindle_service.scheduler.allocation import Allocation, Situation, allocate
 from rekindle_service.scheduler.displacer import DisplacementRules, displacements
 from rekindle_service.scheduler.durations import Durations
 from rekindle_service.scheduler.order import QueueIndex
 from rekindle_service.scheduler.planner import Forecast, fair_order
-from rekindle_service.scheduler.usage import slots_by_owner, step
+from rekindle_service.scheduler.usage import step
 from rekindle_service.store.tables import Job
 from simulation.workload import TraceJob
 

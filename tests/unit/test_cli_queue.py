@@ -8,7 +8,7 @@ from rich.console import Console
 
 from cli_examples import job
 from rekindle_service.cli import formatting
-from rekindle_service.cli.commands.queue import half_life, owner_table, queue_lines, reason
+from rekindle_service.cli.commands.job_queue import half_life, owner_table, queue_lines, reason
 
 HOSTILE = "\x1b[2J恶意 name of a job that is longer than its column"
 

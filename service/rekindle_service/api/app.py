@@ -23,12 +23,12 @@ from rekindle_service.api.routes import (
     environment,
     events,
     experiments,
+    job_queue,
     jobs,
     logs,
     machine,
     metrics,
     monitoring,
-    queue,
     ranks,
     recipes,
     snapshots,
@@ -37,7 +37,7 @@ from rekindle_service.api.routes.pages import install_pages
 
 _MODULES = (
     jobs,
-    queue,
+    job_queue,
     attempts,
     ranks,
     logs,

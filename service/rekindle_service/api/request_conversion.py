@@ -18,7 +18,7 @@ from rekindle_service.api.schemas.requests import MAX_NAME_LENGTH, JobCreate, Jo
 from rekindle_service.api.validation_errors import field_errors
 from rekindle_service.config.home import new_job_id
 from rekindle_service.experiments import built_in
-from rekindle_service.experiments.array import array_trials, index_of, parse_array, with_index
+from rekindle_service.experiments.job_array import array_trials, index_of, parse_array, with_index
 from rekindle_service.experiments.matrix import MAX_JOBS, Trial, count, expand, job_request, label
 from rekindle_service.experiments.submitter import TrialSubmission, in_experiment
 from rekindle_service.jobs.idempotency import IdempotencyKey

@@ -268,7 +268,7 @@ def job_cells(job: Job) -> dict[str, str | Text]:
         "#": str(job["number"]),
         "ID": job["id"],
         "NAME": sanitize_line(job["name"]),
-        "OWNER": sanitize_line(job["owner"] or "local"),
+        "OWNER": owner(job),
         "STATE": state_text(state_name(job)),
         "STEP": step_cell(job),
         "DONE": ABSENT if job["progress"] is None else f"{job['progress']:.0%}",
@@ -318,6 +318,10 @@ def fault(name: str | None, rank: int | None, snapshot: int | None = None) -> st
     """``kill rank 1``, ``corrupt-snapshot of step 40`` or ``agent``."""
     of_rank = "" if rank is None else f" rank {rank}"
     return sanitize_line(name) + of_rank + ("" if snapshot is None else f" of step {snapshot}")
+
+
+def owner(job: Job) -> str:
+    return sanitize_line(job["owner"] or "local")
 
 
 def waits_for(reason: str | None) -> str:

@@ -22,16 +22,16 @@ from rekindle_service.cli.commands.demo import demo
 from rekindle_service.cli.commands.devices import devices
 from rekindle_service.cli.commands.doctor import doctor
 from rekindle_service.cli.commands.experiment import experiment
+from rekindle_service.cli.commands.job_queue import queue
 from rekindle_service.cli.commands.logs import logs
 from rekindle_service.cli.commands.prune import prune
 from rekindle_service.cli.commands.ps import ps
-from rekindle_service.cli.commands.queue import queue
 from rekindle_service.cli.commands.serve import serve
 from rekindle_service.cli.commands.show import show
 from rekindle_service.cli.commands.snapshots import snapshots
 from rekindle_service.cli.commands.submit import CONTEXT as SUBMIT_CONTEXT
 from rekindle_service.cli.commands.submit import submit
-from rekindle_service.cli.commands.token import audit, token
+from rekindle_service.cli.commands.tokens import audit, token
 from rekindle_service.cli.commands.top import top
 from rekindle_service.cli.commands.wait import wait
 from rekindle_service.cli.context import HOME_HELP

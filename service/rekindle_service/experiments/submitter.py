@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, replace
 
-from rekindle_service.experiments.array import INDEX_VARIABLE, index_of
+from rekindle_service.experiments.job_array import INDEX_VARIABLE, index_of
 from rekindle_service.experiments.matrix import Trial
 from rekindle_service.experiments.records import write_record
 from rekindle_service.jobs.idempotency import IdempotencyKey

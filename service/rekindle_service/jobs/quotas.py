@@ -1,16 +1,13 @@
 """Whose a job is, and how much one owner may hold and queue."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from rekindle.contract.job import JobSpec
 from rekindle_service.config.settings import Quota
 from rekindle_service.jobs.submission import FieldError
 from rekindle_service.store import QueueRoom
-from rekindle_service.store.tables import Job
-
-LOCAL = "local"
-"""Owner of a job that was submitted without a name."""
+from rekindle_service.store.tables import LOCAL, Job
 
 _OTHERS = "*"
 _MAX_QUEUED = 100_000
@@ -19,6 +16,24 @@ _NO_LIMIT = Quota(slots=None, queued=None)
 
 def owner_of(job: Job) -> str:
     return job.owner or LOCAL
+
+
+def slots_wanted(spec: JobSpec) -> float:
+    """The least that it can start with; parts of a GPU count as such. A job for Slurm takes none here."""
+    return 0.0 if spec.is_cluster else spec.min_devices * spec.gpu_share
+
+
+def slots_of(job: Job) -> float:
+    """Slots that a job holds now; parts of a GPU count as such."""
+    return len(job.devices) * job.spec.gpu_share
+
+
+def slots_by_owner(holding: Iterable[Job]) -> dict[str, float]:
+    """Slots held now."""
+    held: dict[str, float] = {}
+    for job in holding:
+        held[owner_of(job)] = held.get(owner_of(job), 0.0) + slots_of(job)
+    return held
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +55,6 @@ class Quotas:
 def quota_errors(spec: JobSpec, owner: str | None, quotas: Quotas) -> Iterator[FieldError]:
     """A job that its owner's quota would never let start."""
     limit = quotas.of(owner or LOCAL).slots
-    needed = spec.min_devices * spec.gpu_share
-    if limit is not None and needed > limit:
+    if limit is not None and slots_wanted(spec) > limit:
         rule = f"exceeds the quota of {owner or LOCAL}, who may hold {limit} slots at once"
         yield FieldError("ranks", rule, spec.min_ranks, "give fewer ranks, or ask an administrator (setting quotas)")

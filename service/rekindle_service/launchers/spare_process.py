@@ -12,12 +12,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from rekindle.contract.environment import RUN_DIR, clean_environment
+from rekindle.contract.environment import RUN_DIR, SPARE_ARGUMENT, SPARE_PADDING, clean_environment
 
 KEEPER = ("-P", "-m", "rekindle.keeper")
 """``-P``: a ``json.py`` next to the user's script must not be what the keeper imports."""
-_ARGUMENT = "--spare="  # as in ``rekindle.keeper.fork_state``, which is not the service's to import
-_PADDING = " " * 4096
 _ANSWER_SECONDS = 1.0
 _MAX_ANSWER = 4096  # bytes
 _READ_AT_START_PREFIXES = (
@@ -103,12 +101,12 @@ class SpareProcess:
         environment = {**clean_environment(variables), **dict(key.variables), "CUDA_VISIBLE_DEVICES": ""}
         with other:
             self._process = subprocess.Popen(
-                [key.python, *command, f"{_ARGUMENT}{other.fileno()}{_PADDING}"],
+                [key.python, *command, f"{SPARE_ARGUMENT}{other.fileno()}{SPARE_PADDING}"],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 cwd="/",
-                env={**environment, RUN_DIR: _PADDING},
+                env={**environment, RUN_DIR: SPARE_PADDING},
                 pass_fds=[other.fileno()],
                 start_new_session=True,
             )

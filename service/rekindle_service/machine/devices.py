@@ -191,11 +191,15 @@ def _describe(index: int, handle: Any) -> Slot:
 
 
 def _bus_id(handle: Any) -> str | None:
-    """As the kernel writes it: with a domain of four digits, in lower case."""
     try:
-        domain, _, rest = str(pynvml.nvmlDeviceGetPciInfo(handle).busId).lower().partition(":")
+        return kernel_bus_id(str(pynvml.nvmlDeviceGetPciInfo(handle).busId))
     except pynvml.NVMLError:
         return None
+
+
+def kernel_bus_id(bus_id: str) -> str:
+    """``0000:3b:00.0`` of the driver's ``00000000:3B:00.0``."""
+    domain, _, rest = bus_id.lower().partition(":")
     return f"{domain[-4:]}:{rest}"
 
 

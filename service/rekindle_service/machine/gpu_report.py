@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rekindle.contract.nvml import GpuReading
-from rekindle_service.machine.devices import Slot
+from rekindle_service.machine.devices import Slot, kernel_bus_id
 from rekindle_service.machine.health import DeviceUser
 
 MAX_MEMORY_IN_USE = 0.05
@@ -116,7 +116,4 @@ def xid_faults(xids: Iterable[tuple[str, int]], slots: Iterable[Slot]) -> Mappin
 
 def normal_bus_id(bus_id: str | None) -> str | None:
     """``0000:3b:00`` of ``00000000:3B:00.0``, as the kernel's log names it, too."""
-    if bus_id is None:
-        return None
-    domain, _, rest = bus_id.lower().partition(".")[0].partition(":")
-    return f"{domain[-4:]}:{rest}"
+    return None if bus_id is None else kernel_bus_id(bus_id).partition(".")[0]

@@ -176,17 +176,21 @@ class DiskUsage:
                 self._forget_job(job_id)
             self._version, complete = changes.latest, changes.complete
         if changes.total != len(self._ledger):
-            present = {job.id for job in self._store.retention.jobs() if self._follow(job)}
-            for job_id in self._ledger.keys() - present:
+            jobs = self._store.retention.jobs()
+            for job in jobs:
+                self._follow(job)
+            for job_id in self._ledger.keys() - {job.id for job in jobs}:
                 self._forget_job(job_id)
 
-    def _follow(self, job: JobEntry) -> bool:
+    def _follow(self, job: JobEntry) -> None:
         self._ledger.add(job.id, job.number, job.owner)
         measured = self._measured.get(job.id)
         if measured is None or measured.version != _version(job):
             self._unmeasured.add(job.id)
-        (self._running.add if job.state in HOLDING_SLOTS else self._running.discard)(job.id)
-        return True
+        if job.state in HOLDING_SLOTS:
+            self._running.add(job.id)
+        else:
+            self._running.discard(job.id)
 
     def _forget_job(self, job_id: str) -> None:
         self._ledger.remove(job_id)

@@ -4,7 +4,7 @@ from bisect import bisect_left, insort
 from collections.abc import KeysView
 from dataclasses import dataclass, field, fields
 
-_MANY = 1000  # changes after which the order is made anew
+_MANY = 1000  # changes after which the order is made again
 
 
 @dataclass(slots=True)

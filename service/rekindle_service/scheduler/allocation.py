@@ -7,13 +7,12 @@ from typing import NamedTuple
 from rekindle.contract.job import JobSpec
 from rekindle.contract.states import JobState
 from rekindle_service.jobs.placement import usable_slots
-from rekindle_service.jobs.quotas import Quotas, owner_of
+from rekindle_service.jobs.quotas import Quotas, owner_of, slots_by_owner, slots_wanted
 from rekindle_service.machine.devices import Machine, Slot, choose_slots
 from rekindle_service.machine.shares import free_shares, fullest_first, slots_with_room
 from rekindle_service.scheduler import reasons
 from rekindle_service.scheduler.backfill import UNKNOWN, Holder, Reservation, Timeline, reserve
 from rekindle_service.scheduler.durations import DISPLACED_SECONDS
-from rekindle_service.scheduler.usage import slots_by_owner
 from rekindle_service.store.tables import Job
 
 SHOWN_POSITIONS = 200
@@ -145,7 +144,7 @@ class _Round:
         limit = self._in.quotas.of(owner).slots
         if limit is None or job.spec.is_cluster:
             return None
-        held, needed = self._held.get(owner, 0.0), job.spec.min_devices * job.spec.gpu_share
+        held, needed = self._held.get(owner, 0.0), slots_wanted(job.spec)
         return reasons.quota(owner, held, limit, needed) if held + needed > limit else None
 
     def _hand_over(self, job: Job) -> None:

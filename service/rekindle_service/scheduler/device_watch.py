@@ -74,10 +74,10 @@ class DeviceWatch:
             known, unknown = foreign_users(
                 gpu, lambda pid: describe_user(pid, keepers, self._home.runs), held=slot.name in held
             )
-            is_taken = bool(known) or (self._is_suspect(slot, gpu, unknown, held) and slot.name in self._suspected)
-            if self._is_suspect(slot, gpu, unknown, held):
+            is_suspect = self._is_suspect(slot, gpu, unknown, held)
+            if is_suspect:
                 suspected.add(slot.name)
-            if is_taken:
+            if known or (is_suspect and slot.name in self._suspected):
                 users[slot.name] = [*known, *unknown]
                 reasons[slot.name] = in_use_reason(gpu, users[slot.name])
         self._suspected = suspected

@@ -6,12 +6,11 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from rekindle.contract.states import HOLDING_SLOTS
-from rekindle_service.jobs.quotas import Quotas
+from rekindle_service.jobs.quotas import Quotas, slots_by_owner
 from rekindle_service.machine.devices import Machine
 from rekindle_service.machine.health import DeviceHealth
 from rekindle_service.scheduler.elastic import replacements, resizes
 from rekindle_service.scheduler.preemption import Displacement, Room, displace_for, is_elastic
-from rekindle_service.scheduler.usage import slots_by_owner
 from rekindle_service.store import Store
 from rekindle_service.store.tables import Job
 

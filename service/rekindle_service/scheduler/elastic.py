@@ -7,7 +7,14 @@ from rekindle.contract.states import JobIntent, JobState
 from rekindle_service.jobs.placement import usable_slots
 from rekindle_service.jobs.quotas import owner_of
 from rekindle_service.machine.devices import Machine, choose_slots
-from rekindle_service.scheduler.preemption import Displacement, is_elastic, is_settled, ranks_text, slots_text
+from rekindle_service.scheduler.preemption import (
+    Displacement,
+    is_elastic,
+    is_settled,
+    ranks_text,
+    slots_by_rank,
+    slots_text,
+)
 from rekindle_service.store.mutations import is_stopping
 from rekindle_service.store.tables import Job
 
@@ -110,6 +117,4 @@ def _growth(job: Job, more: Sequence[str]) -> Displacement:
 
 def _without(job: Job, slots: Sequence[str], unusable: Mapping[str, str]) -> list[str]:
     """The slots of the ranks none of whose devices is unusable."""
-    each = job.spec.devices_per_rank
-    groups = (slots[index : index + each] for index in range(0, len(slots), each))
-    return [name for group in groups if not unusable.keys() & set(group) for name in group]
+    return [name for group in slots_by_rank(job, slots) if not unusable.keys() & set(group) for name in group]

@@ -4,15 +4,14 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from rekindle.contract.job import JobSpec
 from rekindle.contract.states import JobIntent
-from rekindle_service.jobs.quotas import Quotas, owner_of
+from rekindle_service.jobs.quotas import Quotas, owner_of, slots_of, slots_wanted
 from rekindle_service.machine.devices import Machine
 from rekindle_service.scheduler.allocation import Allocation, Situation, allocate
 from rekindle_service.scheduler.durations import Durations, expected, max_seconds, remaining
 from rekindle_service.scheduler.order import ASSUMED_SECONDS, QueueIndex
 from rekindle_service.scheduler.queue_state import QueueState
-from rekindle_service.scheduler.usage import UsageMeter, slots_of
+from rekindle_service.scheduler.usage import UsageMeter
 from rekindle_service.store import Store
 from rekindle_service.store.tables import Job
 
@@ -121,11 +120,6 @@ class QueuePlanner:
     def close(self) -> None:
         """Keep what was counted. Raises StorageError."""
         self.usage.close()
-
-
-def slots_wanted(spec: JobSpec) -> float:
-    """The least, parts of a GPU as such; a job for Slurm takes none here."""
-    return 0.0 if spec.is_cluster else spec.min_devices * spec.gpu_share
 
 
 def _counts(job: Job) -> bool:

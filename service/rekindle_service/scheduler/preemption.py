@@ -132,6 +132,12 @@ def unsaved_seconds(job: Job, now: float) -> float:
     return max(now - max([*saved, job.devices_since or 0.0]), 0.0)
 
 
+def slots_by_rank(job: Job, names: Sequence[str]) -> list[list[str]]:
+    """The slots ``names``, in groups for one rank each."""
+    each = job.spec.devices_per_rank
+    return [list(names[index : index + each]) for index in range(0, len(names), each)]
+
+
 def ranks_text(count: int) -> str:
     return f"{count} rank" if count == 1 else f"{count} ranks"
 
@@ -174,8 +180,7 @@ def _used(job: Job) -> list[str]:
 
 def _groups(job: Job, head: Job, names: Sequence[str]) -> list[list[str]]:
     """The slots of each rank, in the order in which ``job`` gives them up for ``head``: first those of most use."""
-    each, own = job.spec.devices_per_rank, set(head.spec.device_names)
-    groups = [list(names[index : index + each]) for index in range(0, len(names), each)]
+    own, groups = set(head.spec.device_names), slots_by_rank(job, names)
     groups.reverse()
     return sorted(groups, key=lambda group: -len(own.intersection(group)))
 

@@ -121,7 +121,9 @@ class RunSync:
 
     def _size_notice(self, job: Job, status: RankStatus) -> dict[str, Any]:
         """A ``Run`` keeps the global batch whatever the number of ranks; another script may not."""
-        if job.spec.min_ranks == job.spec.max_ranks or status.snapshot_policy is not None or status.notice is not None:
+        if job.attempt < 2 or job.spec.min_ranks == job.spec.max_ranks:
+            return {}
+        if status.snapshot_policy is not None or status.notice is not None:
             return {}
         attempts = self._store.attempts(job.id)
         first, now = attempts[0].world_size if attempts else 0, attempts[-1].world_size if attempts else 0

@@ -4,26 +4,13 @@ import math
 import time
 from collections.abc import Iterable, Mapping
 
-from rekindle_service.jobs.quotas import owner_of
+from rekindle_service.jobs.quotas import owner_of, slots_by_owner, slots_of
 from rekindle_service.store.tables import Job
 from rekindle_service.store.usage_store import Usage, UsageStore
 
 _STEP = 10.0  # seconds between two additions, while the holders stay the same
 _WRITE_INTERVAL = 60.0  # seconds between two writes; a server that is killed loses as much
 _MAX_ABSENCE = 30 * 86400.0  # seconds without a server that are counted at most: a clock may have jumped
-
-
-def slots_of(job: Job) -> float:
-    """Slots that a job holds now; parts of a GPU count as such."""
-    return len(job.devices) * job.spec.gpu_share
-
-
-def slots_by_owner(holding: Iterable[Job]) -> dict[str, float]:
-    """Slots held now."""
-    held: dict[str, float] = {}
-    for job in holding:
-        held[owner_of(job)] = held.get(owner_of(job), 0.0) + slots_of(job)
-    return held
 
 
 class UsageMeter:

@@ -8,10 +8,8 @@ from sqlmodel import Session, col, func, select
 from rekindle.contract.states import JobState
 from rekindle_service.store.database import Database
 from rekindle_service.store.mutations import by_key, insert_all, next_value
-from rekindle_service.store.queue_store import QueueRoom
+from rekindle_service.store.queue_store import NO_LIMIT, QueueRoom
 from rekindle_service.store.tables import Experiment, Job
-
-_NO_LIMIT = QueueRoom()
 
 
 class ExperimentStore:
@@ -33,7 +31,7 @@ class ExperimentStore:
         idempotency_key: str | None = None,
         *,
         numbered: bool = False,
-        room: QueueRoom = _NO_LIMIT,
+        room: QueueRoom = NO_LIMIT,
     ) -> Experiment:
         """Insert the experiment with all its jobs, or nothing. ``numbered``: see ``Store.add_job``.
 

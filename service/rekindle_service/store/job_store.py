@@ -30,7 +30,7 @@ from rekindle_service.store.mutations import (
     set_columns,
 )
 from rekindle_service.store.projection import RowChanges
-from rekindle_service.store.queue_store import QueueRoom, QueueStore
+from rekindle_service.store.queue_store import NO_LIMIT, QueueRoom, QueueStore
 from rekindle_service.store.recovery_store import RecoveryStore
 from rekindle_service.store.retention_store import RetentionStore
 from rekindle_service.store.tables import Attempt, Counter, Event, Job
@@ -39,7 +39,6 @@ from rekindle_service.store.usage_store import UsageStore
 
 _FOLDED_FROM = ("state", "journal_offset", "wanted_devices")
 _HOME = "home:"
-_NO_LIMIT = QueueRoom()
 
 
 class Changes(NamedTuple):
@@ -109,7 +108,7 @@ class Store(Database):
         idempotency_key: str | None = None,
         *,
         numbered: bool = False,
-        room: QueueRoom = _NO_LIMIT,
+        room: QueueRoom = NO_LIMIT,
     ) -> Job:
         """Insert ``job`` with the next number, or with its own if that was reserved for it (``numbered``).
 
@@ -162,13 +161,8 @@ class Store(Database):
             chosen = chosen.where(col(Job.number) < before)
         with self.reading() as session:  # the numbers are all in an index: only the rows of this page are read
             numbers = session.exec(chosen).all()
-            return (
-                []
-                if not numbers
-                else list(
-                    session.exec(select(Job).where(col(Job.number).in_(numbers)).order_by(col(Job.number).desc()))
-                )
-            )
+            page = select(Job).where(col(Job.number).in_(numbers)).order_by(col(Job.number).desc())
+            return list(session.exec(page)) if numbers else []
 
     def jobs_in(self, states: Collection[JobState], intents: Collection[JobIntent] | None = None) -> list[Job]:
         """Every job in one of ``states`` (and with one of ``intents``), oldest first."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from sqlalchemy import ColumnElement, bindparam, update
 from sqlmodel import Session, col, func, select
@@ -11,7 +11,7 @@ from rekindle.contract.states import JobState
 from rekindle_service.store.database import Database
 from rekindle_service.store.errors import QueueFullError
 from rekindle_service.store.mutations import next_values
-from rekindle_service.store.tables import Job
+from rekindle_service.store.tables import LOCAL, Job
 from rekindle_service.store.totals import queued_jobs
 
 _PAGE = 200
@@ -29,20 +29,21 @@ class QueueRoom:
     def require(self, session: Session, added: int) -> None:
         """Raises QueueFullError where that many more do not fit."""
         if self.of_owner is not None:
-            self._require(
-                session, added, self.of_owner, f"{self.owner or 'the owner'} may queue", Job.owner == self.owner
-            )
+            mine = select(func.count()).where(Job.state == JobState.QUEUED, Job.owner == self.owner)
+            _require(session.exec(mine).one(), added, self.of_owner, f"{self.owner or 'the owner'} may queue")
         if self.total is not None:
-            self._require(session, added, self.total, "this server queues (max_queued)")
+            _require(queued_jobs(session), added, self.total, "this server queues (max_queued)")
 
-    @staticmethod
-    def _require(session: Session, added: int, limit: int, who: str, *conditions: Any) -> None:
-        if added > limit:
-            raise QueueFullError(f"{who} at most {limit} jobs at once, and these are {added}: submit fewer")
-        queued = session.exec(select(func.count()).where(Job.state == JobState.QUEUED, *conditions)).one()
-        if queued + added > limit:
-            advice = "wait until some have started, or cancel some"
-            raise QueueFullError(f"{who} at most {limit} jobs at once, and {queued} wait already: {advice}")
+
+NO_LIMIT = QueueRoom()
+
+
+def _require(queued: int, added: int, limit: int, who: str) -> None:
+    if added > limit:
+        raise QueueFullError(f"{who} at most {limit} jobs at once, and these are {added}: submit fewer")
+    if queued + added > limit:
+        advice = "wait until some have started, or cancel some"
+        raise QueueFullError(f"{who} at most {limit} jobs at once, and {queued} wait already: {advice}")
 
 
 class Shown(NamedTuple):
@@ -56,7 +57,7 @@ class Shown(NamedTuple):
 def of_owner(owner: str) -> ColumnElement[bool]:
     """Jobs of this owner; "local" are also those without one."""
     named = col(Job.owner) == owner
-    return named | col(Job.owner).is_(None) if owner == "local" else named
+    return named | col(Job.owner).is_(None) if owner == LOCAL else named
 
 
 _SHOW = (

@@ -43,6 +43,9 @@ def launch_column(spec: JobSpec) -> dict[str, Any] | None:
     return {"job_id": None, "state": None, "reason": None, "hosts": [], "stopped": False}
 
 
+LOCAL = "local"
+"""Owner of a job that was submitted without a name, as everybody sees it."""
+
 _LISTED = ("state", "owner", "experiment_id", "name")
 """What lists of jobs filter by. An index that has them all answers any list without reading the rows of other jobs."""
 

@@ -29,6 +29,11 @@ ENV_FILES = "REKINDLE_KEEPER_ENV_FILES"  # of the keeper only: JSON, files with 
 WANDB_RUN_ID = "WANDB_RUN_ID"
 WANDB_RESUME = "WANDB_RESUME"
 
+SPARE_ARGUMENT = "--spare="
+"""On the command line of a spare keeper: the descriptor of its socket, then ``SPARE_PADDING``."""
+SPARE_PADDING = " " * 4096
+"""After ``SPARE_ARGUMENT`` and in ``RUN_DIR`` of a spare keeper: room for the path of a run directory."""
+
 _SCRUBBED_PREFIXES = ("PET_", "TORCHELASTIC_", "REKINDLE_", "GROUP_", "ROLE_")
 _SCRUBBED = {
     "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",

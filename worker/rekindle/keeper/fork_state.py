@@ -9,13 +9,9 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from rekindle.contract.environment import RUN_DIR
+from rekindle.contract.environment import RUN_DIR, SPARE_ARGUMENT
 from rekindle.contract.processes import stat_fields
 
-ARGUMENT = "--spare="
-"""On the command line of a spare keeper: the descriptor of its socket, then ``PADDING``."""
-PADDING = " " * 4096
-"""After ``ARGUMENT`` and in ``RUN_DIR`` of a spare keeper: room for the path of a run directory."""
 _COERCED = ["LC_CTYPE"]
 """Python sets it for its children where no locale is set (PEP 538); the locale is the same for all jobs of a spare."""
 _ARGUMENTS, _ENVIRONMENT = 45, 47  # fields of /proc/PID/stat from the third on: where each begins; its end follows
@@ -24,7 +20,7 @@ _ARGUMENTS, _ENVIRONMENT = 45, 47  # fields of /proc/PID/stat from the third on:
 def become(environment: Mapping[str, str], run_dir: str, cwd: str, lasting: set[int]) -> None:
     """Take over all that the keeper of ``run_dir`` has of its own; of the descriptors, ``lasting`` stay open.
 
-    What libraries have read at their import stays: see ``variables_at_start`` of the service. Raises OSError.
+    What libraries have read at their import stays: the jobs of a spare keeper agree in it. Raises OSError.
     """
     for fd in open_descriptors() - lasting - {0, 1, 2}:
         os.close(fd)
@@ -57,7 +53,7 @@ def _show_in_proc(run_dir: str) -> None:
     The kernel shows the memory in which it has put arguments and variables at the start of the interpreter.
     """
     path = os.fsencode(run_dir)
-    _overwrite(_ARGUMENTS, ARGUMENT.encode(), path)
+    _overwrite(_ARGUMENTS, SPARE_ARGUMENT.encode(), path)
     _overwrite(_ENVIRONMENT, RUN_DIR.encode() + b"=", RUN_DIR.encode() + b"=" + path)
 
 

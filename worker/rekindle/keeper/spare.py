@@ -22,10 +22,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
+from rekindle.contract.environment import SPARE_ARGUMENT
 from rekindle.contract.processes import die_with_parent, set_process_name
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.keeper.environment_info import list_packages
-from rekindle.keeper.fork_state import ARGUMENT, become, open_descriptors
+from rekindle.keeper.fork_state import become, open_descriptors
 from rekindle.keeper.torchrun.preload import preload_torch
 
 PROCESS_NAME = "rekindle-spare"
@@ -45,13 +46,13 @@ class _UnusableError(Exception):
 
 def is_spare(argument: str) -> bool:
     """Whether the first argument of the command line asks for a spare keeper, not for a keeper."""
-    return argument.startswith(ARGUMENT)
+    return argument.startswith(SPARE_ARGUMENT)
 
 
 def serve(argument: str, main: Main) -> NoReturn:
     """Import torch, then fork a keeper, which calls ``main``, for each request of the server."""
     die_with_parent(os.getppid())
-    server = socket.socket(fileno=int(argument.removeprefix(ARGUMENT)))
+    server = socket.socket(fileno=int(argument.removeprefix(SPARE_ARGUMENT)))
     try:
         _import_at_low_priority()
         _Spare(server, main).serve()

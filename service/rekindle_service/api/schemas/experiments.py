@@ -7,8 +7,8 @@ from pydantic_core import PydanticCustomError
 
 from rekindle_service.api.schemas.common import JsonObject, MetricPoint, Timestamp
 from rekindle_service.api.schemas.requests import STRICT, Argument, Name, no_nul, require_one
-from rekindle_service.experiments.array import MAX_ARRAY, parse_array
 from rekindle_service.experiments.comparison import Aggregation, Row
+from rekindle_service.experiments.job_array import MAX_ARRAY, parse_array
 from rekindle_service.experiments.matrix import JOB_FIELDS, MAX_JOBS, is_option, upgrade_definition
 from rekindle_service.suggestions import did_you_mean
 

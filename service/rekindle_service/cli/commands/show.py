@@ -38,7 +38,7 @@ def facts(job: Job, time: TimeBreakdown, directory: str) -> Iterator[tuple[str, 
     started, ended = job["started_at"], job["ended_at"]
     lines = {
         "job": f"{job['number']} ({job['id']})",
-        "owner": sanitize_line(job["owner"] or "local"),
+        "owner": formatting.owner(job),
         "runs": formatting.target(job),
         "ranks": formatting.requested_ranks(job) + formatting.on_devices(job["devices"]),
         "priority": str(job["priority"] or ""),

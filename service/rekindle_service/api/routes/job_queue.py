@@ -2,19 +2,18 @@
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from rekindle.contract.job import JobSpec
 from rekindle.contract.states import HOLDING_SLOTS
 from rekindle_service.api.dependencies import AppState, AppStateDep, ReadableBy
 from rekindle_service.api.pagination import CURSOR, MAX
-from rekindle_service.api.schemas.queue import OwnerShare, Queue, QueuedJob
+from rekindle_service.api.schemas.job_queue import OwnerShare, Queue, QueuedJob
 from rekindle_service.api.schemas.requests import RankRange
-from rekindle_service.jobs.quotas import LOCAL, owner_of
-from rekindle_service.store.tables import Job
+from rekindle_service.jobs.quotas import owner_of, slots_by_owner, slots_wanted
+from rekindle_service.store.tables import LOCAL, Job
 from rekindle_service.store.usage_store import Usage
 
 router = APIRouter(tags=["jobs"])
@@ -72,7 +71,7 @@ def _queued_job(job: Job) -> QueuedJob:
         owner=owner_of(job),
         priority=job.priority,
         ranks=RankRange(min=spec.min_ranks, max=spec.max_ranks),
-        slots=_slots(spec),
+        slots=slots_wanted(spec),
         device="slurm" if spec.is_cluster else ",".join(spec.device_names) or spec.device_kind,
         intent=job.intent,
         waiting_for=job.waiting_for,
@@ -82,14 +81,10 @@ def _queued_job(job: Job) -> QueuedJob:
     )
 
 
-def _slots(spec: JobSpec) -> float:
-    return 0.0 if spec.is_cluster else spec.min_devices * spec.gpu_share
-
-
 def _owners(state: AppState, queued: Mapping[str, int]) -> list[OwnerShare]:
     """Everybody who has used, holds or wants slots; who has used least comes first."""
     holding = state.store.jobs_in(HOLDING_SLOTS)
-    slots, running = _slots_by_owner(holding), Counter(map(owner_of, holding))
+    slots, running = slots_by_owner(holding), Counter(map(owner_of, holding))
     used = _used(state.store.usage.read(), slots, time.time(), state.fair_share_days * _DAY)
     total = sum(used.values())
     shares = []
@@ -108,13 +103,6 @@ def _owners(state: AppState, queued: Mapping[str, int]) -> list[OwnerShare]:
             )
         )
     return sorted(shares, key=lambda each: (each.slot_seconds, each.owner))
-
-
-def _slots_by_owner(holding: Iterable[Job]) -> dict[str, float]:
-    slots: dict[str, float] = {}
-    for job in holding:
-        slots[owner_of(job)] = slots.get(owner_of(job), 0.0) + len(job.devices) * job.spec.gpu_share
-    return slots
 
 
 def _used(stored: Mapping[str, Usage], slots: Mapping[str, float], now: float, half_life: float) -> dict[str, float]:

@@ -1,0 +1,255 @@
+"""The parts of the server, made of its settings and closed when the stack is unwound."""
+
+import os
+import threading
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+from urllib.parse import urlsplit
+
+from rekindle.contract.cores import Affinity
+from rekindle.contract.environment import clean_environment
+from rekindle_service.access.control import AccessControl
+from rekindle_service.access.permissions import Scope
+from rekindle_service.api.dependencies import AppState
+from rekindle_service.config.home import Home
+from rekindle_service.config.settings import Settings
+from rekindle_service.jobs.cluster_rules import ISOLATED, NO_SLURM
+from rekindle_service.jobs.device_states import DeviceStates
+from rekindle_service.jobs.packaging.git_checkout import check_out
+from rekindle_service.jobs.quotas import Quotas
+from rekindle_service.jobs.submitter import Submitter
+from rekindle_service.launchers.editable_installs import EditableModules
+from rekindle_service.launchers.interpreter import InterpreterCheck
+from rekindle_service.launchers.isolation.policy import Isolation, IsolationError, isolation_of
+from rekindle_service.launchers.isolation.rights import SubmitRights
+from rekindle_service.launchers.local import KeeperLauncher, default_keys, prepare_worker_path
+from rekindle_service.launchers.slurm.batch_job import extra_error
+from rekindle_service.launchers.slurm.composition import slurm_cluster, slurm_launcher
+from rekindle_service.launchers.spare_keepers import SpareKeepers
+from rekindle_service.machine.devices import Machine, find_machine
+from rekindle_service.machine.gpu_probe_client import GpuProbe
+from rekindle_service.machine.health import DeviceHealth
+from rekindle_service.machine.monitor import MachineMonitor
+from rekindle_service.notifications.dispatcher import start_dispatchers
+from rekindle_service.retention.retention import Retention, rules_of
+from rekindle_service.scheduler.device_watch import DeviceWatch
+from rekindle_service.scheduler.displacer import DisplacementRules
+from rekindle_service.scheduler.reconciler import Reconciler
+from rekindle_service.store import StorageError, Store
+from rekindle_service.store.maintenance import Maintenance
+from rekindle_service.store.transfer import move_rows
+
+
+class CannotServeError(Exception):
+    """The server cannot start; the message says what to change."""
+
+
+class _Closable(Protocol):
+    def close(self) -> object: ...
+
+
+_Part = TypeVar("_Part", bound=_Closable)
+
+
+@dataclass(frozen=True, slots=True)
+class _Devices:
+    """The slots of this machine, and what watches them."""
+
+    machine: Machine
+    states: DeviceStates
+    monitor: MachineMonitor
+    watch: DeviceWatch
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Of a server that has its home. Nothing runs before ``start``; closed in the reverse order of their making."""
+
+    state: AppState
+    maintenance: Maintenance
+    devices: _Devices
+    reconciler: Reconciler
+    spares: SpareKeepers | None
+    launcher: KeeperLauncher
+
+    def start(self) -> None:
+        """What is known of the devices first: it decides which of them the jobs get. Raises CannotServeError."""
+        try:
+            self.devices.states.refresh()
+            self.devices.watch.start()
+            self.reconciler.start()
+        except StorageError as error:
+            raise CannotServeError(str(error)) from error
+        if self.spares is not None:
+            launcher = self.launcher
+            self.spares.start(*default_keys(launcher.worker_path, launcher.machine, launcher.isolation))
+        self.maintenance.start()
+        self.devices.monitor.start()
+        self.state.retention.start()
+
+
+def make_parts(settings: Settings, token: str, isolation: Isolation, stack: ExitStack) -> Parts:
+    """Of a home that is ours, whose ``token`` is the administrator's. Raises CannotServeError."""
+    home = settings.home_dir
+    store = _open_store(home, settings, stack)
+    backup_hours = settings.backup_hours if settings.database is None else 0
+    maintenance = _closing(stack, Maintenance(store, backup_hours, settings.backups_kept))
+    if isolation.users:
+        home.close_files()
+    devices = _devices(settings, home, store, stack)
+    spares = _spare_keepers(settings, isolation, stack)
+    worker_path = prepare_worker_path(home)
+    launcher = KeeperLauncher(home, devices.machine, worker_path, isolation, Affinity(settings.affinity), spares)
+    reconciler = _closing(stack, _reconciler(settings, home, store, devices.states, launcher))
+    state = _app_state(settings, store, devices, isolation, reconciler, token, stack)
+    stack.callback(start_dispatchers(store, settings.notify))
+    return Parts(state, maintenance, devices, reconciler, spares, launcher)
+
+
+def make_isolation(settings: Settings) -> Isolation:
+    """What jobs may touch. Raises CannotServeError."""
+    home = settings.home_dir
+    try:
+        home.create(traversable=bool(settings.job_users))
+        return isolation_of(settings, home)
+    except IsolationError as error:
+        raise CannotServeError(str(error)) from error
+    except OSError as error:
+        raise _unusable(home, error) from error
+
+
+def own_home(home: Home, stack: ExitStack) -> str:
+    """Take the home until the stack is unwound; returns its token. Raises CannotServeError, HomeInUseError."""
+    try:
+        stack.callback(home.lock().release)
+        return home.ensure_token()
+    except OSError as error:
+        raise _unusable(home, error) from error
+
+
+def _closing(stack: ExitStack, part: _Part) -> _Part:
+    stack.callback(part.close)
+    return part
+
+
+def _devices(settings: Settings, home: Home, store: Store, stack: ExitStack) -> _Devices:
+    machine = find_machine(settings.cpu_slots, exclude=settings.excluded_devices)
+    probe = GpuProbe([slot.uuid for slot in machine.slots if slot.uuid])
+    states = DeviceStates(store, machine, DeviceHealth())
+    monitor = _closing(stack, MachineMonitor(machine, home.root, probe.readings))
+    return _Devices(machine, states, monitor, _closing(stack, DeviceWatch(store, home, states, probe)))
+
+
+def _app_state(
+    settings: Settings,
+    store: Store,
+    devices: _Devices,
+    isolation: Isolation,
+    reconciler: Reconciler,
+    token: str,
+    stack: ExitStack,
+) -> AppState:
+    home = settings.home_dir
+    return AppState(
+        home=home,
+        store=store,
+        machine=devices.machine,
+        devices=devices.states,
+        monitor=devices.monitor,
+        retention=_closing(stack, Retention.of(home, store, reconciler.deletions, rules_of(settings))),
+        submitter=_submitter(settings, home, store, devices.machine, isolation),
+        access=_access_control(settings, store, token, stack),
+        host=settings.host,
+        public_host=urlsplit(settings.public_url).hostname if settings.public_url else None,
+        max_bundle_bytes=settings.bundle_bytes,
+        started_at=time.time(),
+        stopping=threading.Event(),
+        wake=reconciler.wake,
+        scheduler_health=reconciler.health,
+        isolation=isolation.describe(),
+        quotas=_quotas(settings),
+        fair_share_days=settings.fair_share_days,
+    )
+
+
+def _spare_keepers(settings: Settings, isolation: Isolation, stack: ExitStack) -> SpareKeepers | None:
+    """None where jobs have other rights than this server, or fewer: its processes have its own."""
+    if settings.spare_keepers == 0 or not isolation.is_empty:
+        return None
+    spares = SpareKeepers(settings.spare_keepers, settings.spare_memory, clean_environment(os.environ))
+    return _closing(stack, spares)
+
+
+def _reconciler(
+    settings: Settings, home: Home, store: Store, devices: DeviceStates, launcher: KeeperLauncher
+) -> Reconciler:
+    reconciler = Reconciler(
+        store,
+        home,
+        devices.machine,
+        launcher,
+        healthy_seconds=settings.healthy_seconds,
+        log_bytes=settings.log_bytes,
+        host_timeout=settings.host_timeout,
+        cluster=slurm_launcher(home, settings),
+        device_health=devices.health,
+        displacement=DisplacementRules(settings.preemption, settings.min_run_seconds, _quotas(settings)),
+        quotas=_quotas(settings),
+        fair_share_days=settings.fair_share_days,
+    )
+    devices.health.on_change = reconciler.wake
+    return reconciler
+
+
+def _quotas(settings: Settings) -> Quotas:
+    return Quotas(settings.quotas, settings.max_queued)
+
+
+def _submitter(settings: Settings, home: Home, store: Store, machine: Machine, isolation: Isolation) -> Submitter:
+    return Submitter(
+        store,
+        home,
+        machine,
+        InterpreterCheck(isolated=isolation.hides_the_server),
+        check_out,
+        EditableModules(isolated=isolation.hides_the_server),
+        rights=SubmitRights(isolation, home),
+        cluster=ISOLATED if isolation.hides_the_server else slurm_cluster() or NO_SLURM,
+        sbatch_rule=extra_error,
+        quotas=_quotas(settings),
+    )
+
+
+def _unusable(home: Home, error: OSError) -> CannotServeError:
+    return CannotServeError(
+        f"cannot use {home.root} as home ({error.strerror}): choose another directory with --home or REKINDLE_HOME"
+    )
+
+
+def _open_store(home: Home, settings: Settings, stack: ExitStack) -> Store:
+    url = settings.database
+    try:
+        store = Store(home.database, None if url is None else url.get_secret_value())
+        stack.callback(store.close)
+        store.hold()
+        store.migrate()
+        if url is not None:
+            store.claim(home.ensure_id())
+            move_rows(home.database, store)
+    except (StorageError, ValueError) as error:
+        raise CannotServeError(str(error)) from error
+    return store
+
+
+def _access_control(settings: Settings, store: Store, token: str, stack: ExitStack) -> AccessControl:
+    access = AccessControl(
+        store,
+        token,
+        private_jobs=settings.private_jobs,
+        request_rate=settings.request_rate,
+        socket_scope=Scope(settings.socket_scope) if settings.socket_group else None,
+    )
+    access.start()
+    return _closing(stack, access)
