@@ -10,7 +10,7 @@ from pathlib import Path
 from rekindle.contract.environment import HOST, RUN_DIR
 from rekindle.contract.processes import ProcessIdentity, descendants
 
-CLEANUP_GRACE = 2.0  # seconds for processes that clean up after others that have died
+CLEANUP_GRACE = 5.0  # seconds for processes that clean up after others; a loaded machine starts them late
 CLEANUP_HELPERS = (b"multiprocessing.resource_tracker", b"torch_shm_manager")
 
 
@@ -64,8 +64,9 @@ def _alive(pids: list[int]) -> list[ProcessIdentity]:
 
 
 def _is_cleanup_helper(pid: int) -> bool:
+    """Also one that has no command line yet: it is just being started."""
     command = _read(pid, "cmdline")
-    return any(name in command for name in CLEANUP_HELPERS)
+    return not command or any(name in command for name in CLEANUP_HELPERS)
 
 
 def _read(pid: int, name: str) -> bytes:
