@@ -80,7 +80,7 @@ def measure(start: Callable[[Path], None], result: Path) -> Times:
 def run_bare(directory: Path, result: Path) -> None:
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "train.py"]
     environment = {**os.environ, "BENCH_RESULT": str(result), "OMP_NUM_THREADS": "1"}
-    subprocess.run(command, cwd=directory / "code", env=environment, check=True, capture_output=True)
+    subprocess.run(command, cwd=directory / "code", env=environment, check=True, stdout=subprocess.DEVNULL)
 
 
 def run_served(client: Client, directory: Path, result: Path) -> None:
