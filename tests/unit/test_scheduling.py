@@ -110,7 +110,8 @@ def test_a_job_too_big_for_this_machine_keeps_nobody_waiting():
     assert reasons(made)[gpu.id] == (None, "1 cuda slots, but this machine has 0")
 
 
-def test_a_long_queue_is_read_only_as_far_as_it_matters():
+@pytest.mark.parametrize("options", [{}, {"has_cluster": True, "wants_cluster": False}], ids=["alone", "with Slurm"])
+def test_a_long_queue_is_read_only_as_far_as_it_matters(options):
     read = 0
 
     def queue():
@@ -119,7 +120,7 @@ def test_a_long_queue_is_read_only_as_far_as_it_matters():
             read += 1
             yield a_job()
 
-    made = plan(queue(), cpu_machine(2))
+    made = plan(queue(), cpu_machine(2), **options)
     assert len(made.starts) == 2
     assert read <= SHOWN_POSITIONS + 4
     assert [place for place, *_ in made.queue_positions.values()] == list(range(1, SHOWN_POSITIONS + 1))

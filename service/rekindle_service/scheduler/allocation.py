@@ -56,7 +56,8 @@ class Situation:
     ``job_state`` gives the state of a job, None for an unknown one. Of a job in seconds, None where nobody knows:
     ``remaining`` is when a running one leaves its slots, ``max_seconds`` within what a queued one ends, ``expected``
     how long it will probably run. With ``lack_of_space`` on the disk nothing starts; with ``own_lack_of_space`` that
-    job does not. ``unusable`` has the reasons by slot name. ``kinds``: those that the queue wants; None: any.
+    job does not. ``unusable`` has the reasons by slot name. What the queue wants: ``kinds``, None for any of them, and
+    with ``wants_cluster`` a cluster.
     """
 
     machine: Machine
@@ -70,6 +71,7 @@ class Situation:
     lack_of_space: str | None = None
     own_lack_of_space: Callable[[Job], str | None] = _nothing
     has_cluster: bool = False
+    wants_cluster: bool = True
     kinds: Container[str] | None = None
     clock: Callable[[float], str] = reasons.clock_time
 
@@ -113,7 +115,7 @@ class _Round:
 
     def is_decided(self) -> bool:
         """Whether nothing that follows in the queue can start, or is shown."""
-        if self._position < SHOWN_POSITIONS or self._in.has_cluster:
+        if self._position < SHOWN_POSITIONS or (self._in.has_cluster and self._in.wants_cluster):
             return False
         wanted = self._kinds if self._in.kinds is None else {kind for kind in self._kinds if kind in self._in.kinds}
         return all(self._is_closed(kind) for kind in wanted)
