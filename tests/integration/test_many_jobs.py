@@ -152,6 +152,8 @@ QUESTIONS: dict[str, Callable[[Store], object]] = {
     "queue of an owner": lambda store: store.queue.page(
         readable_by=None, owner="ann", positioned=False, after=None, limit=50
     ),
+    "places of an owner": lambda store: store.queue.page(owner="ann", positioned=True, limit=50),
+    "places that may be read": lambda store: store.queue.page(readable_by="ann", positioned=True, limit=50),
     "durations": lambda store: store.queue.durations(),
     "state of a job": lambda store: store.job_state("job0000001"),
     "changes": lambda store: store.changes(5),
