@@ -32,6 +32,7 @@ from rekindle_service.api.routes import (
     ranks,
     recipes,
     snapshots,
+    story,
 )
 from rekindle_service.api.routes.pages import install_pages
 
@@ -39,6 +40,7 @@ _MODULES = (
     jobs,
     job_queue,
     attempts,
+    story,
     ranks,
     logs,
     metrics,
