@@ -2,6 +2,7 @@
  * A grid of charts over one axis, found by their name: created once and redrawn in place. They share cursor and range.
  *
  * @import { Content, Range } from "./chart-frame.js"
+ * @import { Options } from "./line-chart.js"
  * @typedef {object} Chart
  * @property {string} name
  * @property {string} [latest] value, in words
@@ -15,16 +16,19 @@ import { LineChart } from "./line-chart.js";
 export class ChartGrid {
   #grid;
   #tools;
+  #options;
   /** @type {Map<string, Figure>} */
   #figures = new Map();
 
   /**
    * @param {HTMLElement} grid
    * @param {(name: string, chart: LineChart) => HTMLElement | null} [tools] buttons of each chart
+   * @param {Options} [options] of every chart; its functions are called for each of them
    */
-  constructor(grid, tools = () => null) {
+  constructor(grid, tools = () => null, options = {}) {
     this.#grid = grid;
     this.#tools = tools;
+    this.#options = options;
   }
 
   /** Show exactly these charts, in this order. @param {Chart[]} charts */
@@ -38,6 +42,16 @@ export class ChartGrid {
     }
   }
 
+  /** @param {number | null} x in the unit of the axis */
+  setCursor(x) {
+    this.#figures.forEach(({ chart }) => chart.setCursor(x));
+  }
+
+  /** @param {Range | null} range in the unit of the axis; null for everything */
+  setRange(range) {
+    this.#figures.forEach(({ chart }) => chart.setRange(range));
+  }
+
   /** @param {string} name */
   #figure(name) {
     const known = this.#figures.get(name);
@@ -45,8 +59,15 @@ export class ChartGrid {
     const plot = h("div", { class: "plot" });
     const chart = new LineChart(plot, {
       label: `Chart of ${name}`,
-      onCursor: (x) => this.#figures.forEach((other) => other.chart.setCursor(x)),
-      onRange: (range) => this.#figures.forEach((other) => other.chart.setRange(range)),
+      ...this.#options,
+      onCursor: (x) => {
+        this.setCursor(x);
+        this.#options.onCursor?.(x);
+      },
+      onRange: (range) => {
+        this.setRange(range);
+        this.#options.onRange?.(range);
+      },
     });
     const latest = h("span", { class: "latest" });
     const warning = h("span", { class: "warning" });

@@ -10,6 +10,7 @@
  * @property {number} [left] width of the value axis in CSS pixels, so that charts align; measured where not given
  * @property {string} [label] what is drawn, for a screen reader
  * @property {(x: number | null) => void} [onCursor] the user has moved the cursor
+ * @property {(x: number) => void} [onPick] the user has clicked at a position, or pressed Enter there
  * @property {(range: Range | null) => void} [onRange] the user has chosen a range, or everything
  */
 import { h } from "../shared/dom.js";
@@ -184,7 +185,7 @@ export class LineChart {
     if (!this.#drag || !this.#frame) return;
     const { from, to } = this.#drag;
     this.#endDrag();
-    if (Math.abs(to - from) < MIN_DRAG_PX) return;
+    if (Math.abs(to - from) < MIN_DRAG_PX) return this.#options.onPick?.(valueAt(this.#frame.x, to));
     this.#chooseRange([valueAt(this.#frame.x, Math.min(from, to)), valueAt(this.#frame.x, Math.max(from, to))]);
   }
 
@@ -214,6 +215,7 @@ export class LineChart {
       "+": () => this.#zoom(at, ZOOM),
       "-": () => this.#zoom(at, 1 / ZOOM),
       Escape: () => this.#chooseRange(null),
+      ...(this.#options.onPick && { Enter: () => this.#options.onPick?.(at) }),
     };
     if (!(event.key in actions)) return;
     event.preventDefault();

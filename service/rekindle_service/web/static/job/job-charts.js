@@ -6,8 +6,9 @@
  * @import { Part } from "../charts/metric-store.js"
  * @import { Content, Mark, Series } from "../charts/chart-frame.js"
  * @import { LineChart } from "../charts/line-chart.js"
+ * @import { TimeAxis } from "./axis/time-axis.js"
  */
-import { asCsv, axisOf, missingValues, pointText, positions, smoothed, valuesOf } from "../charts/chart-data.js";
+import { asCsv, missingValues, pointText, positions, smoothed, valuesOf } from "../charts/chart-data.js";
 import { ChartGrid } from "../charts/chart-grid.js";
 import { MetricPicker } from "../charts/metric-picker.js";
 import { MetricStore, resumeSteps } from "../charts/metric-store.js";
@@ -22,7 +23,8 @@ const MAX_EXPORTED = 100_000;
 export class JobCharts {
   #jobId;
   #section = byId("metrics");
-  #grid = new ChartGrid(byId("charts"), (name, chart) => this.#tools(name, chart));
+  #axis;
+  #grid;
   #metrics = new MetricStore();
   #picker = new MetricPicker(() => this.#fetchMissing(), () => this.#schedule());
   /** @type {Map<number, number>} */
@@ -31,9 +33,12 @@ export class JobCharts {
   #received = new Map();
   #scheduled = false;
 
-  /** @param {string} jobId */
-  constructor(jobId) {
+  /** @param {string} jobId @param {TimeAxis} axis on which the charts are drawn */
+  constructor(jobId, axis) {
     this.#jobId = jobId;
+    this.#axis = axis;
+    this.#grid = new ChartGrid(byId("charts"), (name, chart) => this.#tools(name, chart), axis.chartOptions(150));
+    axis.attach(this.#grid, () => this.#schedule());
   }
 
   /** @param {Attempt[]} attempts */
@@ -96,9 +101,10 @@ export class JobCharts {
       this.#picker.chosen.map((name) => {
         const parts = this.#metrics.parts(name, this.#resumedFrom);
         const warning = missingValues(parts.flatMap(({ kept, replayed }) => [...kept, ...replayed]), style.logarithmic);
-        return { name, latest: latestText(parts), warning, content: contentOf(parts, style) };
+        return { name, latest: latestText(parts), warning, content: contentOf(parts, style, this.#axis.content()) };
       }),
     );
+    this.#axis.align();
   }
 
   /** @param {string} name @param {LineChart} chart */
@@ -134,26 +140,18 @@ function latestText(parts) {
   return last && last[3] !== null ? `${Number(last[3].toPrecision(5))} at step ${last[0]}` : "";
 }
 
-/** @param {Part[]} parts @param {ChartStyle} style @returns {Content} */
-function contentOf(parts, style) {
-  const origin = Math.min(...parts.flatMap(({ kept, replayed }) => [...kept.slice(0, 1), ...replayed.slice(0, 1)]).map(([, , at]) => at));
-  return {
-    series: curves(parts, style, origin),
-    marks: starts(parts, style, origin),
-    x: axisOf(style.axis, "the first value"),
-    y: { log: style.logarithmic },
-  };
-}
+/** @param {Part[]} parts @param {ChartStyle} style @param {Content["x"]} x @returns {Content} */
+const contentOf = (parts, style, x) => ({ series: curves(parts, style), marks: starts(parts, style), x, y: { log: style.logarithmic } });
 
 /**
  * Per attempt: the steps that count, the replayed ones dotted, and under a smoothed curve the values themselves.
  *
- * @param {Part[]} parts @param {ChartStyle} style @param {number} origin in seconds since the epoch @returns {Series[]}
+ * @param {Part[]} parts @param {ChartStyle} style @returns {Series[]}
  */
-function curves(parts, style, origin) {
+function curves(parts, style) {
   const curve = (/** @type {Part["kept"]} */ points, /** @type {string} */ name, /** @type {Partial<Series>} */ look, smoothing = 0) => ({
     name,
-    x: positions(points, style.axis, origin),
+    x: positions(points, style.axis, 0),
     y: smoothing ? smoothed(valuesOf(points), smoothing) : valuesOf(points),
     describe: (/** @type {number} */ index) => pointText(points[index], points[index][3], style.axis),
     ...look,
@@ -166,10 +164,10 @@ function curves(parts, style, origin) {
   return [...replayed, ...raw, ...kept];
 }
 
-/** Where each attempt but the first begins. @param {Part[]} parts @param {ChartStyle} style @param {number} origin @returns {Mark[]} */
-function starts(parts, style, origin) {
+/** Where each attempt but the first begins. @param {Part[]} parts @param {ChartStyle} style @returns {Mark[]} */
+function starts(parts, style) {
   return parts.slice(1).flatMap(({ attempt, kept }) => {
-    const x = positions(kept, style.axis, origin)[0];
+    const x = positions(kept, style.axis, 0)[0];
     return x === undefined || x === null ? [] : [{ x, label: `attempt ${attempt}`, kind: "attempt" }];
   });
 }
