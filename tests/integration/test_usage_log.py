@@ -14,6 +14,7 @@ from fakes import nvidia_driver
 from rekindle.contract.files import append_line
 from rekindle.contract.processes import ProcessIdentity
 from rekindle.keeper.attempt_result import RankResult
+from rekindle.keeper.hangs.detector import Activity, RankActivity
 from rekindle.keeper.observers import usage
 from rekindle.keeper.observers.usage import UsageLog
 from rekindle_service.run_readers.usage import latest_usage, read_usage
@@ -23,6 +24,10 @@ import subprocess, sys
 child = subprocess.Popen([sys.executable, "-c", "x = bytearray(60 << 20)\\nprint('up', flush=True)\\nwhile True: pass"])
 child.wait()
 """
+
+
+def _training() -> Activity:
+    return Activity({0: RankActivity("train", 7, 0.25)}, 25.0)
 
 
 @pytest.fixture(autouse=True)
@@ -47,14 +52,16 @@ def rank() -> Iterator[RankResult]:
 def test_what_a_rank_has_started_counts_as_its_own(tmp_path: Path, rank: RankResult) -> None:
     path = tmp_path / "usage.jsonl"
     log = UsageLog(path, [])
-    log.sample_if_due([rank])
+    log.sample_if_due([rank], _training)
     time.sleep(0.3)
-    log.sample_if_due([rank])
+    log.sample_if_due([rank], _training)
     first, second = read_usage(tmp_path, path)
     assert first.ranks[0].cpu_percent is None
     assert 5 < (second.ranks[0].cpu_percent or 0) <= 120
     assert second.ranks[0].rss_bytes > 60 << 20
     assert second.devices == []
+    assert (second.ranks[0].phase, second.ranks[0].step, second.ranks[0].waiting) == ("train", 7, 0.25)
+    assert second.hang_timeout == 25.0
     assert latest_usage(tmp_path, path) == second
 
 
@@ -67,7 +74,7 @@ def test_ranks_that_have_ended_are_omitted_though_nobody_has_noticed(tmp_path: P
     os.waitid(os.P_PID, zombie.pid, os.WEXITED | os.WNOWAIT)
     ended = RankResult(0, 0, own.pid, own.start_time, ended_at=1.0)
     UsageLog(path, []).sample_if_due(
-        [ended, RankResult(1, 1, zombie.pid, identity.start_time), RankResult(2, 2, own.pid, own.start_time)]
+        [ended, RankResult(1, 1, zombie.pid, identity.start_time), RankResult(2, 2, own.pid, own.start_time)], _training
     )
     zombie.wait()
     (sample,) = read_usage(tmp_path, path)
@@ -80,7 +87,7 @@ def test_a_gpu_is_recorded_with_what_its_driver_reports(tmp_path: Path, tells_ut
     used = tmp_path / "used"
     used.write_text("1000")
     library = nvidia_driver.build(tmp_path, used, tells_utilization=tells_utilization)
-    UsageLog(tmp_path / "usage.jsonl", ["GPU-of-yesterday", "GPU-a"], str(library)).sample_if_due([])
+    UsageLog(tmp_path / "usage.jsonl", ["GPU-of-yesterday", "GPU-a"], str(library)).sample_if_due([], _training)
     (sample,) = read_usage(tmp_path, tmp_path / "usage.jsonl")
     (gpu,) = sample.devices
     assert (gpu.index, gpu.memory_used_bytes, gpu.memory_total_bytes) == (1, 1000, nvidia_driver.TOTAL)
@@ -89,7 +96,7 @@ def test_a_gpu_is_recorded_with_what_its_driver_reports(tmp_path: Path, tells_ut
 
 
 def test_without_a_driver_there_are_no_devices(tmp_path: Path) -> None:
-    UsageLog(tmp_path / "usage.jsonl", ["0"], "no-such-library.so").sample_if_due([])
+    UsageLog(tmp_path / "usage.jsonl", ["0"], "no-such-library.so").sample_if_due([], _training)
     (sample,) = read_usage(tmp_path, tmp_path / "usage.jsonl")
     assert sample.devices == []
 
@@ -99,7 +106,7 @@ def test_the_file_stays_within_its_limit_and_keeps_old_and_new(tmp_path: Path, m
     path = tmp_path / "usage.jsonl"
     log = UsageLog(path, [])
     for _ in range(300):
-        log.sample_if_due([])
+        log.sample_if_due([], _training)
         assert path.stat().st_size <= 2000
     times = [sample.at for sample in read_usage(tmp_path, path)]
     assert times == sorted(times)
@@ -110,17 +117,17 @@ def test_the_file_stays_within_its_limit_and_keeps_old_and_new(tmp_path: Path, m
 def test_a_keeper_killed_in_the_middle_of_a_line_costs_that_line_only(tmp_path: Path) -> None:
     path = tmp_path / "usage.jsonl"
     log = UsageLog(path, [])
-    log.sample_if_due([])
+    log.sample_if_due([], _training)
     with path.open("a") as file:
         file.write('{"at": 17.0, "ranks": [{"rank": 0, "cpu')
     assert latest_usage(tmp_path, path) is not None
-    log.sample_if_due([])
+    log.sample_if_due([], _training)
     assert len(list(read_usage(tmp_path, path))) == 2
 
 
 def test_a_disk_that_is_full_costs_the_keeper_nothing(tmp_path: Path) -> None:
-    UsageLog(Path("/dev/full"), []).sample_if_due([])
-    UsageLog(tmp_path / "gone" / "usage.jsonl", []).sample_if_due([])
+    UsageLog(Path("/dev/full"), []).sample_if_due([], _training)
+    UsageLog(tmp_path / "gone" / "usage.jsonl", []).sample_if_due([], _training)
 
 
 @pytest.mark.parametrize(

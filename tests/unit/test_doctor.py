@@ -172,7 +172,7 @@ def test_a_killed_server_is_found_by_the_files_that_it_left(tmp_path: Path) -> N
 
 
 def rank(**changes: object) -> dict[str, object]:
-    seen = {"process_state": "S", "heartbeat_age": 1.0, "straggler": None}
+    seen = {"process_state": "S", "heartbeat_age": 1.0, "straggler": None, "hang_timeout": 60.0}
     return {"rank": 1, "pid": 77, "state": "running", "step": 5, **seen, **changes}
 
 
@@ -184,6 +184,7 @@ def rank(**changes: object) -> dict[str, object]:
         ({"process_state": "D"}, Level.WARNING, "waits in the kernel"),
         ({"straggler": 0.72}, Level.WARNING, "the others wait for it 72% of the time"),
         ({"heartbeat_age": 90.0}, Level.WARNING, "1 min 30 s ago"),
+        ({"heartbeat_age": 90.0, "hang_timeout": 300.0}, Level.OK, "1 min 30 s ago"),
         ({"step": None, "heartbeat_age": None, "process_state": None}, Level.OK, "running"),
     ],
 )

@@ -2,7 +2,14 @@
 
 from itertools import chain, repeat
 
-from rekindle.keeper.hangs.straggler import WINDOW, CollectiveSample, StragglerDetector, StragglerEvent, ranks_behind
+from rekindle.keeper.hangs.straggler import (
+    WINDOW,
+    CollectiveSample,
+    StragglerDetector,
+    StragglerEvent,
+    WaitShares,
+    ranks_behind,
+)
 
 
 def samples(count, behind, *, per_sample=(4, 4), start=0):
@@ -53,3 +60,11 @@ def test_the_rank_that_is_queried_first_is_not_behind_when_it_has_moved_on_meanw
 
 def test_a_rank_that_still_has_not_enqueued_what_another_had_is_behind():
     assert ranks_behind({0: 10, 1: 11, 2: 11}, {0: 10}) == {0}
+
+
+def test_the_share_of_waiting_counts_samples_in_which_another_rank_was_behind():
+    shares = WaitShares()
+    for behind in ({1}, {1}, set(), {0}):
+        shares.add(CollectiveSample({0: 5, 1: 5, 2: 5}, frozenset(behind)))
+    assert shares.take() == {0: 0.5, 1: 0.25, 2: 0.75}
+    assert shares.take() == {}, "taken"

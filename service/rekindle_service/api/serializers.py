@@ -79,7 +79,8 @@ def ranks_public(job: Job, run_dir: RunDir, attempt: AttemptInfo) -> list[RankPu
         return [RankPublic(**asdict(row)) for row in rows]
     each = job.spec.devices_per_rank
     usage = {row.rank: usage_public(sample, row.rank, each) for row in rows if remote or row.process_state is not None}
-    return [RankPublic(**asdict(row), usage=usage.get(row.rank)) for row in rows]
+    timeout = sample.hang_timeout
+    return [RankPublic(**asdict(row), usage=usage.get(row.rank), hang_timeout=timeout) for row in rows]
 
 
 def usage_public(sample: UsageSample, rank: int, devices_per_rank: int) -> UsagePublic | None:

@@ -1,5 +1,6 @@
 """What an attempt's ranks and GPUs use, as its keeper has recorded it."""
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
@@ -13,10 +14,13 @@ _MAX_LINE = 256 * 1024  # bytes: thousands of ranks
 _MAX_BYTES = 8 << 20  # of a file that the keeper holds at a fraction of it
 
 
-def read_usage(root: Path, path: Path) -> Iterator[UsageSample]:
-    """Every sample of the file at ``path`` beneath ``root``, oldest first; lines that are no sample are skipped."""
+def read_usage(root: Path, path: Path, begin: float = 0.0, end: float = math.inf) -> Iterator[UsageSample]:
+    """Every sample of the file at ``path`` beneath ``root``, oldest first; lines that are no sample are skipped.
+
+    Only those from ``begin`` to ``end``, in seconds since the epoch.
+    """
     with open_or_empty(root, path) as file:
-        yield from _samples(file, 0)
+        yield from (sample for sample in _samples(file, 0) if begin <= sample.at <= end)
 
 
 def latest_usage(root: Path, path: Path) -> UsageSample | None:

@@ -174,7 +174,7 @@ class Attempt:
                 if time.monotonic() > self._running_since + STARTUP_QUIET:
                     if self._plan.warm:
                         self._launcher.prefork(self._plan.number + 1)
-                    self._usage.sample_if_due(self._ranks)
+                    self._usage.sample_if_due(self._ranks, self._detector.take_activity)
                     if self._script is not None:
                         self._tensorboard.copy_if_due(self._other_ranks())
                         self._script.observe_if_due()

@@ -38,10 +38,12 @@ class RankPublic(RankRow):
     """One rank of one attempt.
 
     `heartbeat_age` is in seconds; `process_state` is the kernel's letter (R, S, D, T …); `straggler` is the share of
-    time (0 to 1) that the other ranks wait for this one, null where it is small.
+    time (0 to 1) that the other ranks wait for this one, null where it is small. `hang_timeout`: seconds without
+    progress after which the keeper takes the job for hung, as it learns them from the job; null where not known.
     """
 
     usage: UsagePublic | None = None
+    hang_timeout: float | None = None
 
 
 class StackPublic(BaseModel):

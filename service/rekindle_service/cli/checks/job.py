@@ -11,7 +11,6 @@ from rekindle_service.client import Client, Job, ProblemError, Rank, Snapshot
 from rekindle_service.config.home import Home
 from rekindle_service.sanitize import sanitize_line
 
-_MAX_HEARTBEAT_AGE = 60.0  # seconds
 _STOPPED = {"T": "stopped by a signal", "t": "stopped by a debugger"}
 
 
@@ -70,7 +69,8 @@ def check_rank(rank: Rank) -> Finding:
     if letter == "D":
         advice = "A disk, a network disk or a driver does not answer."
         return warning(name, f"waits in the kernel (D); {detail}", advice)
-    if age is not None and age > _MAX_HEARTBEAT_AGE:
+    timeout = rank["hang_timeout"]
+    if age is not None and timeout is not None and age > timeout:
         return warning(name, detail, "Pass --stacks to see what it is doing.")
     if rank["straggler"] is not None:
         waits = f"straggler: the others wait for it {rank['straggler']:.0%} of the time"

@@ -1,8 +1,8 @@
-"""What the processes and GPUs of an attempt use, sampled by its keeper every few seconds."""
+"""What the ranks and GPUs of an attempt do and use, sampled by its keeper every few seconds."""
 
 from dataclasses import dataclass
 
-from rekindle.contract.run_dir.json_records import Amount, Count, JsonRecord
+from rekindle.contract.run_dir.json_records import Amount, Count, JsonRecord, Line
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,6 +14,9 @@ class RankUsage:
     rss_bytes: Count  # pages that processes share count for each
     read_bytes: Count  # from disks, since the rank began
     written_bytes: Count
+    phase: Line | None = None  # as the script reports it, like ``step``
+    step: int | None = None
+    waiting: Amount | None = None  # share of the time since the last sample, 0 to 1, in which it waited for other ranks
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +38,7 @@ class UsageSample(JsonRecord):
     at: Amount  # seconds since the epoch
     ranks: list[RankUsage]
     devices: list[GpuUsage]
+    hang_timeout: Amount | None = None  # seconds without progress that its keeper does not take for a hang yet
 
     def of_rank(self, rank: int) -> RankUsage | None:
         return next((usage for usage in self.ranks if usage.rank == rank), None)

@@ -39,4 +39,5 @@ class ClusterUsage:
             for node in sorted(samples)
             for device in samples[node].devices
         ]
-        return UsageSample(time.time(), ranks, devices)
+        timeouts = [each.hang_timeout for each in samples.values() if each.hang_timeout is not None]
+        return UsageSample(time.time(), ranks, devices, max(timeouts, default=None))

@@ -2,9 +2,9 @@
 
 import signal
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rekindle.contract.debug_socket import collective_history, last_collective, parse_history, query
@@ -26,7 +26,13 @@ from rekindle.keeper.hangs.culprit import (
 )
 from rekindle.keeper.hangs.dead_loop import BusySample, DeadLoopDetector
 from rekindle.keeper.hangs.stall import Pace, StallDetector
-from rekindle.keeper.hangs.straggler import CollectiveSample, StragglerDetector, StragglerEvent, ranks_behind
+from rekindle.keeper.hangs.straggler import (
+    CollectiveSample,
+    StragglerDetector,
+    StragglerEvent,
+    WaitShares,
+    ranks_behind,
+)
 from rekindle.keeper.ranks.probe import RankSample, main_thread_events, probe
 from rekindle.keeper.ranks.table import request_stacks
 
@@ -37,6 +43,23 @@ _STDERR_TAIL = 64 << 10  # bytes
 _SUSPENDED = 3.0  # seconds by which a sample is late only where this process itself was kept from running
 _STACK_TIMEOUT = 2.0  # seconds for all ranks to dump their stacks; a stopped one never does
 _MAX_STACK = 20_000  # characters of evidence per rank
+
+
+@dataclass(frozen=True, slots=True)
+class RankActivity:
+    """What a rank does, as far as known."""
+
+    phase: str | None
+    step: int | None
+    waiting: float | None  # share of the time in which it waited for other ranks, 0 to 1
+
+
+@dataclass(frozen=True, slots=True)
+class Activity:
+    """What all ranks of this machine do."""
+
+    ranks: Mapping[int, RankActivity]
+    hang_timeout: float  # seconds without progress that are no hang yet
 
 
 class HangDetector:
@@ -59,7 +82,7 @@ class HangDetector:
         self._dir, self._code, self._pace = attempt_dir, code, pace
         self._is_alone, self._saves_pace = is_alone, saves_pace
         self._stall = StallDetector(limit, read_record(pace, Pace) or Pace())
-        self._stragglers = StragglerDetector()
+        self._stragglers, self._waits = StragglerDetector(), WaitShares()
         self._dead_loops = DeadLoopDetector(code)
         self.straggler_events: list[StragglerEvent] = []  # of the latest ``poll``
         self._latest: dict[int, RankSample] = {}
@@ -100,6 +123,14 @@ class HangDetector:
             self._stall.discount(stalled)
             return None
         return stalled
+
+    def take_activity(self) -> Activity:
+        """What the ranks do by the latest sample, and which share of the time since the last call they waited."""
+        waits = self._waits.take()
+        ranks = {
+            rank: RankActivity(sample.phase, sample.step, waits.get(rank)) for rank, sample in self._latest.items()
+        }
+        return Activity(ranks, self._stall.timeout(time.monotonic()))
 
     @property
     def is_stopped(self) -> bool:
@@ -188,7 +219,9 @@ class HangDetector:
         leading = max(before.values())
         again = {rank: last_collective(self._dir.rank(rank)) for rank, last in before.items() if last < leading}
         after = {rank: last for rank, last in again.items() if last is not None}
-        self.straggler_events = self._stragglers.add(CollectiveSample(before, ranks_behind(before, after)))
+        sample = CollectiveSample(before, ranks_behind(before, after))
+        self._waits.add(sample)
+        self.straggler_events = self._stragglers.add(sample)
 
     def _diagnose(self, stalled: float, ranks: list[RankResult], wait: Callable[[float], None]) -> Hang:
         return explain_hang(stalled, self.observe_hang(ranks, wait))

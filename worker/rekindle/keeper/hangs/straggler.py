@@ -65,6 +65,26 @@ class StragglerDetector:
         return min(made, default=0) >= MIN_COLLECTIVES and max(made) - min(made) <= LOCKSTEP_TOLERANCE * max(made)
 
 
+@dataclass(slots=True)
+class WaitShares:
+    """Of which share of the samples, since they were last taken, did each rank wait for another?"""
+
+    _samples: int = 0
+    _waited: dict[int, int] = field(default_factory=dict)  # samples, by rank
+
+    def add(self, sample: CollectiveSample) -> None:
+        self._samples += 1
+        for rank in sample.enqueued:
+            waits = bool(sample.behind) and rank not in sample.behind
+            self._waited[rank] = self._waited.get(rank, 0) + waits
+
+    def take(self) -> dict[int, float]:
+        """0 to 1 by rank; empty where no sample has come."""
+        shares = {rank: waited / self._samples for rank, waited in self._waited.items()}
+        self._samples, self._waited = 0, {}
+        return shares
+
+
 def ranks_behind(before: Mapping[int, int], after: Mapping[int, int]) -> frozenset[int]:
     """Ranks that had not yet enqueued, at the second query, what another had at the first.
 

@@ -12,6 +12,7 @@ from rekindle.contract.files import append_line, atomic_write
 from rekindle.contract.processes import cpu_seconds, descendants, stat_fields
 from rekindle.contract.run_dir.usage import GpuUsage, RankUsage, UsageSample
 from rekindle.keeper.attempt_result import RankResult
+from rekindle.keeper.hangs.detector import Activity, RankActivity
 
 INTERVAL = 5.0  # seconds
 MAX_BYTES = 2 << 20  # of the log. When it has more, every second line is dropped: the older, the coarser
@@ -38,7 +39,7 @@ class UsageLog:
         self._next_sample = 0.0  # seconds of CLOCK_MONOTONIC
         self._before: dict[int, tuple[float, float]] = {}  # pid → time of its last sample, its processor seconds then
 
-    def sample_if_due(self, ranks: Iterable[RankResult]) -> None:
+    def sample_if_due(self, ranks: Iterable[RankResult], take_activity: Callable[[], Activity]) -> None:
         """Append a line about the running ranks. One that cannot be written (a full disk) is a gap, no failure."""
         now = time.monotonic()
         if now < self._next_sample:
@@ -47,11 +48,13 @@ class UsageLog:
         running = [rank for rank in ranks if rank.ended_at is None and rank.identity.alive()]
         gpus = enumerate(nvml.read_gpus(self._gpus, self._library))
         devices = [GpuUsage(index, *astuple(reading)) for index, reading in gpus if reading is not None]
-        sample = UsageSample(time.time(), [self._of_rank(rank) for rank in running], devices)
+        activity = take_activity()
+        used = [self._of_rank(rank, activity.ranks.get(rank.rank)) for rank in running]
+        sample = UsageSample(time.time(), used, devices, activity.hang_timeout)
         with suppress(OSError):
             self._write(self._path, sample)
 
-    def _of_rank(self, rank: RankResult) -> RankUsage:
+    def _of_rank(self, rank: RankResult, does: RankActivity | None) -> RankUsage:
         """Of the rank's process and everything that it has started."""
         tree = (rank.pid, *descendants(rank.pid))
         cpu, now = sum(cpu_seconds(pid, with_children=True) for pid in tree), time.monotonic()
@@ -60,7 +63,8 @@ class UsageLog:
         percent = round(100 * max(0.0, cpu - cpu_before) / (now - sampled_at), 1) if now > sampled_at else None
         pages = sum(int(fields[_RSS]) for pid in tree if (fields := stat_fields(pid)) is not None)
         read, written = map(sum, zip(*map(_disk_bytes, tree), strict=True))
-        return RankUsage(rank.rank, percent, pages * _PAGE, read, written)
+        activity = () if does is None else astuple(does)
+        return RankUsage(rank.rank, percent, pages * _PAGE, read, written, *activity)
 
 
 def append_sample(path: Path, sample: UsageSample) -> None:

@@ -10,8 +10,6 @@ import { NONE, brief, bytes, count, counted, outOf, speed } from "../shared/form
 import { badge, setBadge } from "../shared/job-state.js";
 import { everySecond } from "../shared/ticker.js";
 
-/** A heartbeat older than this is highlighted. */
-const LATE_SECONDS = 10;
 /** Below this number the table alone gives the overview. */
 const MIN_TILES = 9;
 
@@ -24,8 +22,8 @@ function heartbeatAge(rank, since) {
   return alive && rank.heartbeat_age !== null ? rank.heartbeat_age + since : null;
 }
 
-/** @param {number | null} age in seconds */
-const isLate = (age) => age !== null && age > LATE_SECONDS;
+/** By the bound of the keeper, which it learns from the job. @param {Rank} rank @param {number | null} age in seconds */
+const isLate = ({ hang_timeout: timeout }, age) => age !== null && timeout !== null && age > timeout;
 
 export class Ranks {
   #body = byId("ranks");
@@ -144,7 +142,8 @@ class RankRow {
     if (!rank) return;
     const age = heartbeatAge(rank, (performance.now() - this.#receivedAt) / 1000);
     setText(this.#heartbeat, brief(age));
-    this.#heartbeat.classList.toggle("late", isLate(age));
+    this.#heartbeat.classList.toggle("late", isLate(rank, age));
+    this.#heartbeat.title = rank.hang_timeout === null ? "" : `a hang from ${brief(rank.hang_timeout)} without progress`;
   }
 }
 
@@ -186,7 +185,7 @@ class RankTile {
  */
 function markOf(rank, behind) {
   const age = heartbeatAge(rank, 0);
-  if (isLate(age)) return ["late", `no heartbeat for ${brief(age)}`];
+  if (isLate(rank, age)) return ["late", `no heartbeat for ${brief(age)}`];
   if (rank.straggler !== null) return ["straggler", "a straggler: the other ranks wait for it"];
   return behind > 1 && rank.state === "running" ? ["behind", `${counted(behind, "step")} behind`] : ["", ""];
 }

@@ -1,5 +1,9 @@
 /** Types of the REST API, written by `make generate` from the OpenAPI document: do not edit. */
 export interface Page<Item> { items: Item[]; next: string | null }
+export interface AttemptLanes {
+  attempt: number; started_at: number; ranks_running_at: number | null; ended_at: number | null; at: number[];
+  ranks: RankLane[]; totals: Totals;
+}
 export interface AttemptPublic {
   number: number; state: "running" | "ended"; started_at: string | null; ranks_running_at: string | null;
   ended_at: string | null; outcome: Record<string, any> | null; resumed_from_step: number | null;
@@ -115,6 +119,7 @@ export interface JobUsage {
   bytes: number | null; kinds: KindBytes | null;
 }
 export interface KindBytes { snapshots: number; logs: number; code: number; other: number; }
+export interface Lanes { begin: number; end: number; phases: string[]; attempts: AttemptLanes[]; complete: boolean; }
 export interface Link { first: string; second: string; kind: string; }
 export type LogLevel = "debug" | "info" | "warning" | "error";
 export interface LogLine {
@@ -174,13 +179,17 @@ export interface QueuedJob {
   slots: number; device: string; intent: string; waiting_for: string | null; estimated_start_at: string | null;
   preemptions: number; created_at: string | null;
 }
+export interface RankLane {
+  rank: number; exit: string | null; phase: (number | null)[]; step: (number | null)[]; waiting: (number | null)[];
+  use: (number | null)[];
+}
 export interface RankMatches { rank: number; stream: string; count: number; complete: boolean; first: Match | null; }
 export interface RankPublic {
   rank: number; local_rank: number | null; host: string | null; pid: number | null; state: RankState;
   exit_code: number | null; signal: string | null; phase: string | null; epoch: number | null; step: number | null;
   steps: number | null; steps_per_second: number | null; resumed_from_step: number | null; snapshot_step: number | null;
   notice: string | null; device: string | null; process_state: string | null; heartbeat_age: number | null;
-  straggler: number | null; last_line: string | null; usage: UsagePublic | null;
+  straggler: number | null; last_line: string | null; usage: UsagePublic | null; hang_timeout: number | null;
 }
 export interface RankRange { min: number; max: number; }
 export type RankState = "starting" | "running" | "done" | "drained" | "failed" | "killed";
@@ -230,6 +239,10 @@ export interface TokenPublic {
   id: string; person: string; scope: Scope; note: string; created_by: string; created_at: string | null;
   expires_at: string | null; revoked_at: string | null; last_used_at: string | null; valid: boolean;
 }
+export interface Totals {
+  cpu_percent: (number | null)[]; rss_bytes: number[]; gpu_percent: (number | null)[];
+  gpu_memory_bytes: (number | null)[];
+}
 export interface TrialPublic {
   job: string; number: number; name: string; state: string; intent: string; parameters: Record<string, any>;
   repeat: number; seconds: number | null; restarts: number; outcome: Record<string, any> | null;
@@ -262,6 +275,7 @@ export interface Routes {
   }
   "GET /jobs/{job_id}/events": { values: { job_id: Value; limit?: Value; cursor?: Value; }; answer: Page<EventPublic>; }
   "GET /jobs/{job_id}/time": { values: { job_id: Value; }; answer: TimeBreakdown; }
+  "GET /jobs/{job_id}/lanes": { values: { job_id: Value; from?: Value; to?: Value; points?: Value; }; answer: Lanes; }
   "GET /jobs/{job_id}/ranks": {
     values: { job_id: Value; attempt?: Value; limit?: Value; cursor?: Value; }; answer: Page<RankPublic>;
   }

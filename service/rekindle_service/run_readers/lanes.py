@@ -1,0 +1,174 @@
+"""What every rank did over time: one lane for each rank of each attempt, of a bounded number of points."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean
+
+from rekindle.contract.run_dir.attempt_history import AttemptInfo
+from rekindle.contract.run_dir.paths import RunDir
+from rekindle.contract.run_dir.usage import GpuUsage, RankUsage, UsageSample
+from rekindle.contract.safe_open import stat_beneath
+from rekindle_service.run_readers.ranks import rank_numbers
+from rekindle_service.run_readers.usage import read_usage
+
+_MAX_VALUES = 100_000  # of all lanes together: with many ranks, each has fewer points
+_MAX_BYTES = 32 << 20  # of samples that one request reads: a few seconds; what is older has no points
+_MAX_PHASES = 40
+_PHASE_LENGTH = 60  # characters
+_OTHER_PHASE = "other"
+
+
+@dataclass(frozen=True, slots=True)
+class RankLane:
+    """One rank of an attempt. Each list has a value for each point of the attempt, null where it is not known."""
+
+    rank: int
+    exit: str | None  # "exit 1", "SIGKILL"; null while it runs, and where it ended well or was stopped
+    phase: list[int | None] = field(default_factory=list)  # index in ``Lanes.phases``
+    step: list[int | None] = field(default_factory=list)
+    waiting: list[float | None] = field(
+        default_factory=list
+    )  # share of the time that it waited for other ranks, 0 to 1
+    use: list[float | None] = field(default_factory=list)  # percent: of its GPUs on average, else of one core
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """All ranks and GPUs of an attempt together; each list has a value for each of its points."""
+
+    cpu_percent: list[float | None] = field(default_factory=list)  # 100 is one core
+    rss_bytes: list[int] = field(default_factory=list)
+    gpu_percent: list[float | None] = field(default_factory=list)  # on average
+    gpu_memory_bytes: list[int | None] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptLanes:
+    """The ranks of one attempt; ``at`` has the time of each point, in seconds since the epoch, ascending."""
+
+    attempt: int
+    started_at: float
+    ranks_running_at: float | None
+    ended_at: float | None
+    at: list[float]
+    ranks: list[RankLane]
+    totals: Totals
+
+
+@dataclass(frozen=True, slots=True)
+class Lanes:
+    """``complete`` is false where samples of earlier attempts were not read, since there are too many."""
+
+    begin: float
+    end: float
+    phases: list[str]
+    attempts: list[AttemptLanes]
+    complete: bool
+
+
+def read_lanes(
+    run_dir: RunDir, attempts: Sequence[AttemptInfo], devices_per_rank: int, begin: float, end: float, points: int
+) -> Lanes:
+    """The lanes of the ``attempts`` (ascending) that ran between ``begin`` and ``end``, in seconds since the epoch.
+
+    That time has at most ``points`` points, fewer where there are many ranks.
+    """
+    chosen = [each for each in attempts if 0 < each.started_at <= end and (each.ended_at or end) >= begin]
+    ranks = max((len(rank_numbers(run_dir, each)) for each in chosen), default=1)
+    width = (end - begin) / max(1, min(points, _MAX_VALUES // max(ranks, 1)))
+    phases = _Phases()
+    budget, lanes = _MAX_BYTES, list[AttemptLanes]()
+    for attempt in reversed(chosen):
+        path = run_dir.attempt(attempt.number).usage
+        status = stat_beneath(run_dir.root, path)
+        budget -= 0 if status is None else status.st_size
+        samples = read_usage(run_dir.root, path, begin, end) if budget >= 0 else iter(())
+        lanes.append(_attempt_lanes(run_dir, attempt, devices_per_rank, _buckets(samples, begin, width), phases))
+    return Lanes(begin, end, phases.names, lanes[::-1], complete=budget >= 0)
+
+
+def _buckets(samples: Iterator[UsageSample], begin: float, width: float) -> list[list[UsageSample]]:
+    """Samples that share a point. A clock may have been set back: a point is never earlier than the one before."""
+    buckets: list[list[UsageSample]] = []
+    last = -1
+    for sample in samples:
+        index = int((sample.at - begin) / width)
+        if index > last:
+            buckets.append([])
+            last = index
+        buckets[-1].append(sample)
+    return buckets
+
+
+def _attempt_lanes(
+    run_dir: RunDir, attempt: AttemptInfo, devices_per_rank: int, buckets: list[list[UsageSample]], phases: "_Phases"
+) -> AttemptLanes:
+    lanes = {rank: RankLane(rank, _exit(attempt, rank)) for rank in rank_numbers(run_dir, attempt)}
+    totals = Totals()
+    for bucket in buckets:
+        _add_totals(totals, bucket)
+        used, gpus = defaultdict[int, list[RankUsage]](list), defaultdict[int, list[GpuUsage]](list)
+        for sample in bucket:
+            for usage in sample.ranks:
+                used[usage.rank].append(usage)
+            for gpu in sample.devices:
+                gpus[gpu.index // devices_per_rank].append(gpu)
+        for rank, lane in lanes.items():
+            _add_point(lane, used[rank], gpus[rank], phases)
+    at = [max(sample.at for sample in bucket) for bucket in buckets]
+    return AttemptLanes(
+        attempt.number, attempt.started_at, attempt.ranks_running_at, attempt.ended_at, at, [*lanes.values()], totals
+    )
+
+
+def _exit(attempt: AttemptInfo, rank: int) -> str | None:
+    exited = attempt.exits.get(rank)
+    if exited is None or exited.killed:
+        return None
+    return exited.signal or (f"exit {exited.exit_code}" if exited.exit_code else None)
+
+
+def _add_point(lane: RankLane, used: list[RankUsage], gpus: list[GpuUsage], phases: "_Phases") -> None:
+    latest = used[-1] if used else None
+    lane.phase.append(None if latest is None or latest.phase is None else phases.index(latest.phase))
+    lane.step.append(None if latest is None else latest.step)
+    waiting = _mean([usage.waiting for usage in used])
+    lane.waiting.append(None if waiting is None else round(min(waiting, 1.0), 3))
+    percents = [gpu.utilization_percent for gpu in gpus] if gpus else [usage.cpu_percent for usage in used]
+    lane.use.append(_mean(percents))
+
+
+def _add_totals(totals: Totals, bucket: list[UsageSample]) -> None:
+    latest = bucket[-1]
+    sums = [_sum([usage.cpu_percent for usage in sample.ranks]) for sample in bucket]
+    totals.cpu_percent.append(_mean(sums))
+    totals.rss_bytes.append(sum(usage.rss_bytes for usage in latest.ranks))
+    totals.gpu_percent.append(_mean([gpu.utilization_percent for sample in bucket for gpu in sample.devices]))
+    memory = _sum([gpu.memory_used_bytes for gpu in latest.devices])
+    totals.gpu_memory_bytes.append(None if memory is None else int(memory))
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return round(fmean(known), 3) if known else None
+
+
+def _sum(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
+
+
+class _Phases:
+    """The phases that were met, by their index; a script may invent any number of them."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    def index(self, phase: str) -> int:
+        name = phase[:_PHASE_LENGTH]
+        if name not in self.names and len(self.names) >= _MAX_PHASES:
+            name = _OTHER_PHASE
+        if name not in self.names:
+            self.names.append(name)
+        return self.names.index(name)
