@@ -121,6 +121,16 @@ export interface JobUsage {
 export interface KindBytes { snapshots: number; logs: number; code: number; other: number; }
 export interface Lanes { begin: number; end: number; phases: string[]; attempts: AttemptLanes[]; complete: boolean; }
 export interface Link { first: string; second: string; kind: string; }
+export type LogLevel = "debug" | "info" | "warning" | "error";
+export interface LogLine {
+  rank: number; stream: string; offset: number; end: number; at: number | null; level: LogLevel; text: string;
+  removed: number;
+}
+export interface LogLines {
+  attempt: number; items: LogLine[]; next: string | null; previous: string | null; complete: boolean; ended: boolean;
+  has_times: boolean; unfinished: LogLine[];
+}
+export interface LogTimesPublic { attempt: number; rank: number; stream: string; items: ([number, number])[]; }
 export interface MachinePublic {
   at: string | null; cpu_percent: number | null; cores: number; memory: Memory; disk: Disk; isolation: string;
   devices: DeviceUsagePublic[]; history: MachineSample[];
@@ -304,6 +314,14 @@ export interface Routes {
     values: { job_id: Value; rank: Value; stream?: Value; attempt?: Value; }; answer: null;
   }
   "GET /jobs/{job_id}/logs.zip": { values: { job_id: Value; attempt?: Value; }; answer: null; }
+  "GET /jobs/{job_id}/log": {
+    values: { job_id: Value; rank?: string[]; stream?: Value; after?: Value; before?: Value; at?: Value; limit?: Value;
+    attempt?: Value; level?: Value; q?: Value; }; answer: LogLines;
+  }
+  "GET /jobs/{job_id}/ranks/{rank}/log/times": {
+    values: { job_id: Value; rank: Value; stream?: Value; from?: Value; to?: Value; attempt?: Value; };
+    answer: LogTimesPublic;
+  }
   "GET /jobs/{job_id}/metrics": {
     values: { job_id: Value; attempt?: Value; name?: string[]; max_points?: Value; limit?: Value; cursor?: Value; };
     answer: Page<MetricSeries>;
