@@ -177,6 +177,7 @@ def test_a_failed_job_resumes_from_the_snapshot_that_is_chosen(job_page: Page, j
         job_page.get_by_label("Stream").select_option("stdout")
         job_page.get_by_role("link", name=name, exact=True).click()
         expect(job_page.locator("#log-lines .marked")).to_have_text("ValueError: no")
+    job_page.get_by_role("tab", name="Snapshots").click()
     first = job_page.locator("#snapshots li").nth(1)
     first.get_by_role("button", name="Pin the snapshot of step 40").click()
     expect(first).to_contain_text("pinned")
@@ -198,6 +199,7 @@ def test_a_request_is_copied_and_compared_with_another_jobs(
     other = play("other", args=["--lr", "0.5"])
     job_page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     copied = {}
+    job_page.get_by_role("tab", name="Attempts").press("End")
     for what in ("command", "curl", "Python"):
         job_page.get_by_role("button", name=f"Copy as {what}").click()
         expect(job_page.locator("#copied")).to_have_text("Copied")
@@ -273,6 +275,7 @@ def test_the_configuration_shows_names_but_no_secrets(job_page: Page, job: Playe
 
 
 def test_snapshots_are_listed_when_an_attempt_has_left_them(job_page: Page, job: PlayedJob) -> None:
+    job_page.get_by_role("tab", name="Snapshots").click()
     expect(job_page.locator("#snapshots-empty")).to_be_visible()
     job.snapshot(40, Score("accuracy", 0.9))
     job.report(0, step=50, snapshot_policy="every 42 steps (auto: …)")
@@ -329,6 +332,7 @@ def test_an_answer_that_comes_late_does_not_undo_a_newer_one(
     expect(job_page.locator("#snapshots li")).to_have_count(2)
     release()
     expect(job_page.locator("#snapshots li")).to_have_count(2)
+    job_page.get_by_role("tab", name="Configuration").click()
     choice = job_page.get_by_label("Compare with")
     choice.focus()
     hold(f"**/jobs/{one.id}")

@@ -9,6 +9,7 @@ import { call, isNotFound } from "../shared/api.js";
 import { byId } from "../shared/dom.js";
 import { latestWins } from "../shared/latest-wins.js";
 import { idInUrl, markReady, showGone } from "../shared/live-page.js";
+import { makeTabs } from "../shared/tabs.js";
 import { showAttemptList } from "./attempt-list.js";
 import { showCheckpoints } from "./checkpoints.js";
 import { showRecorded, showSubmitted } from "./configuration.js";
@@ -32,6 +33,8 @@ const log = new LogViewer(jobId, (followed) => {
 const ranks = new Ranks((rank) => log.select(rank), (rank) => void showStack(jobId, rank));
 const snapshots = new SnapshotList(jobId, (step) => actions.confirmResume(step), () => void refetch(fetchSnapshots));
 void compareWithOthers(jobId);
+const showTab = makeTabs(byId("tabs"));
+if (new URLSearchParams(location.search).has("diff")) showTab("tab-configuration");
 byId("stack-open").addEventListener("click", () => void showStack(jobId, log.rank));
 
 /** @type {Job | null} */
