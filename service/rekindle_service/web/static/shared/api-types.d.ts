@@ -134,7 +134,8 @@ export interface LogLines {
   attempt: number; items: LogLine[]; next: string | null; previous: string | null; complete: boolean; ended: boolean;
   has_times: boolean; unfinished: LogLine[];
 }
-export interface LogTimesPublic { attempt: number; rank: number; stream: string; items: ([number, number])[]; }
+export type LogTime = [number, number];
+export interface LogTimesPublic { attempt: number; rank: number; stream: string; items: LogTime[]; }
 export interface MachinePublic {
   at: string | null; cpu_percent: number | null; cores: number; memory: Memory; disk: Disk; isolation: string;
   devices: DeviceUsagePublic[]; history: MachineSample[];
