@@ -17,6 +17,7 @@ from rekindle.contract.processes import ProcessIdentity
 from rekindle.contract.run_dir.journal import Journal, RecordType
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.contract.run_dir.rank_records import MetricPoint, RankState, RankStatus
+from rekindle.contract.run_dir.usage import RankUsage, UsageSample
 from rekindle.contract.score import Score
 from rekindle.contract.states import JobIntent, JobState
 from rekindle_service.config.home import Home, new_job_id
@@ -115,6 +116,9 @@ class PlayedJob:
             snapshot_step=snapshot_step,
         )
 
+    def exit_rank(self, rank: int, *, exit_code: int) -> None:
+        self._journal.write(RecordType.RANK_EXITED, attempt=self.attempt, rank=rank, exit_code=exit_code)
+
     def retry_in(self, seconds: float) -> None:
         self._journal.write(
             RecordType.RETRY_DECIDED,
@@ -155,6 +159,12 @@ class PlayedJob:
     def metric(self, step: int, **values: float | None) -> None:
         point = MetricPoint(step=step, epoch=0, at=time.time(), values=dict(values))
         append_line(self.run_dir.attempt(self.attempt).rank(0).metrics, point.to_json())
+
+    def sample(self, phase: str, step: int, *waiting: float, hang_timeout: float = 30.0) -> None:
+        """What the keeper records every few seconds; ``waiting``: share of the time, by rank."""
+        ranks = [RankUsage(rank, 50.0, 1 << 20, 0, 0, phase, step, share) for rank, share in enumerate(waiting)]
+        sample = UsageSample(time.time(), ranks, [], hang_timeout)
+        append_line(self.run_dir.attempt(self.attempt).usage, sample.to_json(), durable=False)
 
     def write(self, data: bytes, *, rank: int = 0, stream: str = "stdout") -> None:
         with self.run_dir.attempt(self.attempt).rank(rank).log(stream).open("ab") as file:

@@ -116,7 +116,8 @@ def test_charts_draw_each_attempt_and_grow(job_page: Page, job: PlayedJob) -> No
         job.metric(step, loss=1 / step)
     loss = job_page.locator(".chart").filter(has_text="loss")
     expect(loss.locator(".latest")).to_contain_text("at step 40")
-    summary = re.compile(r"^3 curves of 51 points, step 1 to 40, attempt 2$")  # two attempts, and the replayed tail
+    job_page.get_by_label("Axis", exact=True).select_option("step")
+    summary = re.compile(r"^3 curves of 51 points, step 0 to 40, attempt 2$")  # two attempts, and the replayed tail
     expect(loss.locator(".plot")).to_have_attribute("aria-description", summary)
     expect(job_page.locator("#metric-picker label")).to_have_text(["loss", "val/accuracy", HOSTILE])
     job_page.get_by_role("checkbox", name=HOSTILE).check()
@@ -234,8 +235,8 @@ def test_thousands_of_metrics_are_found_by_name_and_missing_values_reported(job_
     until(lambda: job_page.locator(".chart:visible .plot").evaluate_all(widths), "each chart fits its place")
     job_page.get_by_label("Log scale").check()
     expect(loss.locator(".warning")).to_contain_text("1 not above 0")
-    for axis, span in (("epoch", "epoch 0 to "), ("time", "0 to .* s")):
-        job_page.get_by_label("X axis").select_option(axis)
+    for axis, span in (("step", "step 0 to 6"), ("time", r"\d\d:\d\d.* to \d\d:\d\d")):
+        job_page.get_by_label("Axis", exact=True).select_option(axis)
         expect(loss.locator(".plot")).to_have_attribute("aria-description", re.compile(f"points, {span}"))
     job_page.get_by_label("Smoothing").fill("0.9")
     with job_page.expect_download() as table:

@@ -4,6 +4,7 @@
  * @import { AttemptPublic as Attempt, JobPublic as Job, SnapshotList as Listing } from "../shared/api-types.d.ts"
  */
 import { EventStream } from "../events/event-stream.js";
+import { parsePermalink } from "../log/log-permalink.js";
 import { LogViewer } from "../log/log-viewer.js";
 import { call, isNotFound } from "../shared/api.js";
 import { byId } from "../shared/dom.js";
@@ -31,8 +32,9 @@ const stream = new EventStream({ resync: refresh, event: onEvent }, { job: jobId
 const log = new LogViewer(jobId, (followed) => {
   stream.subscribe({ job: jobId, log: followed });
   ranks.mark(log.rank);
+  if (isOpen && !parsePermalink(location.hash)) setView({ rank: log.rank });
 });
-const ranks = new Ranks((rank) => setView({ rank }), (rank) => void showStack(jobId, rank));
+const ranks = new Ranks((rank) => log.select(rank), (rank) => void showStack(jobId, rank));
 const snapshots = new SnapshotList(jobId, (step) => actions.confirmResume(step), () => void refetch(fetchSnapshots));
 onView(({ rank }, before) => rank !== null && rank !== before.rank && log.select(rank));
 void compareWithOthers(jobId);
@@ -42,6 +44,8 @@ byId("stack-open").addEventListener("click", () => void showStack(jobId, log.ran
 
 /** @type {Job | null} */
 let job = null;
+/** The log is that of the rank which the URL names, or has been chosen since. */
+let isOpen = false;
 /** Ranks of the attempt that had the most. */
 let maxWorldSize = 0;
 
@@ -56,11 +60,19 @@ async function refresh() {
   try {
     showJob(await call("GET /jobs/{job_id}", { job_id: jobId }));
     await refetch(fetchRanks, fetchAttempts, fetchMetrics, fetchSnapshots, fetchConfiguration, () => axis.refresh(), () => log.refresh());
+    openChosenRank();
     markReady();
   } catch (error) {
     if (isNotFound(error)) showDeleted("There is no such job. It may have been deleted.");
     else console.warn("the job could not be read", error);
   }
+}
+
+/** At first the rank that the URL names, if there is one. */
+function openChosenRank() {
+  const { rank } = getView();
+  if (!isOpen && rank !== null && rank < maxWorldSize) log.select(rank);
+  isOpen = true;
 }
 
 /**
