@@ -1,8 +1,11 @@
 """The time axis of a job's page."""
 
+import itertools
 import re
+import time
 from collections.abc import Callable
 
+import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
 from e2e.played_job import PlayedJob
@@ -73,9 +76,9 @@ def test_a_url_holds_the_view_and_nonsense_in_it_is_ignored(page: Page) -> None:
 
 
 def test_one_axis_shows_attempts_ranks_snapshots_and_metrics_and_a_link_the_same_moment(
-    page: Page, server: ServeProcess, play: Callable[..., PlayedJob], chromium: Browser
+    page: Page, server: ServeProcess, play: Callable[..., PlayedJob], chromium: Browser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job = _recorded(play)
+    job = _recorded(play, monkeypatch)
     page.goto(f"{server.url}/jobs/{job.id}")
     lanes, slider = page.locator("#lane-canvas"), page.locator("#axis-slider")
     expect(page.locator("#lane-labels span")).to_have_text(["0", "1", "2"])
@@ -87,7 +90,7 @@ def test_one_axis_shows_attempts_ranks_snapshots_and_metrics_and_a_link_the_same
     page.get_by_label("Axis", exact=True).select_option("step")
     loss = page.locator("#charts .chart").filter(has_text="loss").locator(".plot")
     expect(loss).to_have_attribute("aria-description", re.compile("step 0 to 60"))
-    _click(lanes, 0.5, 0.5)  # the lane of rank 1, half of the steps
+    _click(lanes, 0.51, 0.5)  # the lane of rank 1, half of the steps
     expect(page).to_have_url(re.compile(r"#t=[\d.]+&by=step&attempt=2&rank=1$"))
     expect(page.locator("#axis-reading")).to_contain_text(
         "attempt 2 · step 30 · rank 1: train, waits 90 %, device 50 %"
@@ -133,21 +136,24 @@ def test_a_heartbeat_is_late_by_the_bound_of_the_keeper(
     expect(heartbeat).to_have_class(re.compile("late"))
 
 
-def _recorded(play: Callable[..., PlayedJob]) -> PlayedJob:
-    """Two attempts of three ranks; the second repeats 10 steps, and its ranks wait for rank 0."""
-    job = play("digits", ranks=3)
-    job.begin_attempt()
-    for step in (10, 20, 30):
-        job.sample(HOSTILE, step, 0.0, 0.1, 0.0)
-        job.metric(step, loss=1 / step)
-    job.snapshot(20)
-    failed = Outcome(OutcomeClass.USER_ERROR, "rank 1 failed", rank=1, exit_code=3)
-    job.exit_rank(1, exit_code=3)
-    job.end_attempt(failed, last_step=30, snapshot_step=20)
-    job.begin_attempt(resumed_from_step=20)
-    for step in (25, 40, 60):
-        job.sample("train", step, 0.0, 0.9, 0.9)
-        job.metric(step, loss=1 / step)
+def _recorded(play: Callable[..., PlayedJob], monkeypatch: pytest.MonkeyPatch) -> PlayedJob:
+    """Two attempts of three ranks within ten minutes; the second repeats 10 steps, and its ranks wait for rank 0."""
+    began, passed = time.time() - 600, itertools.count(step=5)
+    with monkeypatch.context() as patch:
+        patch.setattr("e2e.played_job.time.time", lambda: began + next(passed))
+        job = play("digits", ranks=3)
+        job.begin_attempt()
+        for step in (10, 20, 30):
+            job.sample(HOSTILE, step, 0.0, 0.1, 0.0)
+            job.metric(step, loss=1 / step)
+        job.snapshot(20)
+        job.exit_rank(1, exit_code=3)
+        failed = Outcome(OutcomeClass.USER_ERROR, "rank 1 failed", rank=1, exit_code=3)
+        job.end_attempt(failed, last_step=30, snapshot_step=20)
+        job.begin_attempt(resumed_from_step=20)
+        for step in (25, 40, 60):
+            job.sample("train", step, 0.0, 0.9, 0.9)
+            job.metric(step, loss=1 / step)
     job.write(b"words of rank 1\n", rank=1)
     return job
 
