@@ -43,7 +43,8 @@ def test_from_the_form_to_the_comparison(page: Page) -> None:
     differing = page.locator("#parameters tr")
     expect(differing.filter(has_text="argument 1").locator("td")).to_have_text(["40", "400"])
     expect(page.locator("#results tr").filter(has_text="attempts").locator("td")).to_have_text(["1", "2"])
-    expect(page.locator("#curve-charts .scatterlayer").first.locator(".trace")).to_have_count(2, timeout=_TIMEOUT)
+    curves = re.compile(r"^2 curves of \d+ points")
+    expect(page.locator("#curve-charts .plot").first).to_have_attribute("aria-description", curves, timeout=_TIMEOUT)
 
     page.get_by_role("link", name="Queue").click()
     page.locator("#jobs").get_by_role("row", name="long").get_by_role("checkbox").check()

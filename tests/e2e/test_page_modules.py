@@ -223,14 +223,6 @@ def test_patching_keeps_equal_children_and_the_focus(page: Page) -> None:
     assert (focused, texts) == ("b", "122")
 
 
-def test_a_curve_at_one_position_is_drawn_as_a_point(page: Page) -> None:
-    drawn = """async (curves) => {
-        const { drawMode } = await import("/static/charts/chart-data.js");
-        return curves.map(drawMode);
-    }"""
-    assert page.evaluate(drawn, [[19], [19, 19], [18, 19]]) == ["markers", "markers", "lines"]
-
-
 def test_a_location_is_shown_where_the_message_does_not_name_it(page: Page) -> None:
     cause = {"rank": 1, "file": "train.py", "line": 42}
     messages = ["boom", "Rank 1 raised ValueError at train.py:42: boom", "Rank 1 raised ValueError"]

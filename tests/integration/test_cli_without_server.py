@@ -11,7 +11,7 @@ import pytest
 from cli_process import environment, heed_interrupts, rekindle
 from rekindle_service.config.home import Home
 
-_HEAVY = ("torch", "fastapi", "starlette", "sqlmodel", "sqlalchemy", "uvicorn", "numpy", "plotly", "alembic")
+_HEAVY = ("torch", "fastapi", "starlette", "sqlmodel", "sqlalchemy", "uvicorn", "numpy", "alembic")
 _PROBE = """
 import sys
 from rekindle_service.cli.main import run

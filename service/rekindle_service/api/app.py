@@ -33,6 +33,7 @@ from rekindle_service.api.routes import (
     ranks,
     recipes,
     snapshots,
+    story,
 )
 from rekindle_service.api.routes.pages import install_pages
 
@@ -40,6 +41,7 @@ _MODULES = (
     jobs,
     job_queue,
     attempts,
+    story,
     ranks,
     logs,
     log_lines,

@@ -17,6 +17,7 @@ _MAX_BYTES = 32 << 20  # of samples that one request reads: a few seconds; what 
 _MAX_PHASES = 40
 _PHASE_LENGTH = 60  # characters
 _OTHER_PHASE = "other"
+_NO_PHASE = "running"  # of a script that reports none
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +26,7 @@ class RankLane:
 
     rank: int
     exit: str | None  # "exit 1", "SIGKILL"; null while it runs, and where it ended well or was stopped
-    phase: list[int | None] = field(default_factory=list)  # index in ``Lanes.phases``
+    phase: list[int | None] = field(default_factory=list)  # index in ``Lanes.phases``; null where it did not run
     step: list[int | None] = field(default_factory=list)
     waiting: list[float | None] = field(
         default_factory=list
@@ -131,7 +132,7 @@ def _exit(attempt: AttemptInfo, rank: int) -> str | None:
 
 def _add_point(lane: RankLane, used: list[RankUsage], gpus: list[GpuUsage], phases: "_Phases") -> None:
     latest = used[-1] if used else None
-    lane.phase.append(None if latest is None or latest.phase is None else phases.index(latest.phase))
+    lane.phase.append(None if latest is None else phases.index(latest.phase or _NO_PHASE))
     lane.step.append(None if latest is None else latest.step)
     waiting = _mean([usage.waiting for usage in used])
     lane.waiting.append(None if waiting is None else round(min(waiting, 1.0), 3))

@@ -19,6 +19,7 @@ from rekindle_service.store.device_store import DeviceStore
 from rekindle_service.store.displacement_store import DisplacementStore
 from rekindle_service.store.errors import CorruptDatabaseError
 from rekindle_service.store.experiment_store import ExperimentStore
+from rekindle_service.store.failure_store import FailureStore
 from rekindle_service.store.mutations import (
     by_key,
     insert,
@@ -65,6 +66,7 @@ class Store(Database):
         self.experiments = ExperimentStore(self, self._changing_queue)
         self.queue = QueueStore(self)
         self.usage = UsageStore(self)
+        self.failures = FailureStore(self)
         self.deliveries = DeliveryStore(self)
         self.recovery = RecoveryStore(self)
         self.retention = RetentionStore(self)

@@ -20,7 +20,7 @@ def test_the_machine_is_shown_now_and_over_time(
     held = page.locator("#devices tr").filter(has_text="holder")
     expect(held).to_have_count(2)
     expect(page.locator("#devices tr").filter(has_text="free")).to_have_count(2)
-    expect(page.locator("#history-charts .scatterlayer .trace")).to_have_count(3, timeout=20_000)
+    expect(page.locator("#history-charts .plot[aria-description^='1 curve of']")).to_have_count(3)
     expect(page.locator("#topology")).to_be_hidden()
     held.first.get_by_role("link").click()
     page.wait_for_url("**/jobs/*")
@@ -37,7 +37,7 @@ def test_gpus_are_shown_with_their_use(page: Page, server: ServeProcess) -> None
     expect(row).to_contain_text("61 °C")
     expect(row).to_contain_text("512 W")
     expect(page.locator("#history-charts figcaption").first).to_contain_text("GPU utilization")
-    expect(page.locator("#history-charts .scatterlayer .trace")).to_have_count(5, timeout=20_000)
+    expect(page.locator("#history-charts .plot[aria-description^='1 curve of']")).to_have_count(5)
 
 
 def test_an_administrator_puts_a_device_aside_and_uses_it_again(page: Page, server: ServeProcess) -> None:

@@ -1,7 +1,6 @@
 """The web pages, all but the login page in one layout, and the static files they load."""
 
 from collections.abc import Callable
-from importlib.util import find_spec
 from pathlib import Path
 
 from fastapi import APIRouter, FastAPI, Request, Response
@@ -109,13 +108,3 @@ def logout(state: AppStateDep, identity: IdentityDep) -> Response:
     if identity.session_digest is not None:
         state.access.sessions.sign_out(identity.session_digest)
     return response
-
-
-@router.get("/static/vendor/plotly.min.js")
-async def plotly_script(request: Request) -> Response:
-    """The script in the installed plotly package; importing plotly for its path would take a second."""
-    spec = find_spec("plotly")
-    if spec is None or spec.origin is None:
-        raise ProblemError(404, "not-found", "plotly is not installed in the server's environment")
-    files = _Files(directory=Path(spec.origin).parent / "package_data")
-    return await files.get_response("plotly.min.js", request.scope)

@@ -1,23 +1,20 @@
 /**
- * From points of a metric to what is drawn of them: the horizontal axis, smoothing, and values no axis can hold. Pure.
+ * From points of a metric to what is drawn of them: the horizontal axis, smoothing, and values that no axis has. Pure.
  *
  * @import { MetricSeries } from "../shared/api-types.d.ts"
  * @typedef {MetricSeries["points"][number]} Point step, epoch, seconds since the epoch, value
  * @typedef {"step" | "epoch" | "time"} Axis
  */
 
-/** Beyond it the arithmetic of an axis overflows. */
-const MAX_VALUE = 1e300;
-
 /**
  * Where on the axis each point is; null for one without an epoch.
  *
  * @param {Point[]} points of one attempt, ascending by step @param {Axis} axis
- * @param {number} origin of the time, in seconds since the epoch @param {number} unit of the time, in seconds
+ * @param {number} origin of the time, in seconds since the epoch
  */
-export function positions(points, axis, origin, unit) {
+export function positions(points, axis, origin) {
   if (axis === "step") return points.map(([step]) => step);
-  if (axis === "time") return points.map(([, , at]) => (at - origin) / unit);
+  if (axis === "time") return points.map(([, , at]) => at - origin);
   return epochs(points);
 }
 
@@ -40,11 +37,8 @@ function epochs(points) {
   });
 }
 
-/** The unit for a duration: its name and its seconds. @param {number} seconds @returns {[string, number]} */
-export function timeUnit(seconds) {
-  if (seconds < 300) return ["seconds", 1];
-  return seconds < 3 * 3600 ? ["minutes", 60] : ["hours", 3600];
-}
+/** @param {Axis} axis @param {string} since what time is measured from, in words @returns {import("./chart-frame.js").Content["x"]} */
+export const axisOf = (axis, since) => (axis === "time" ? { kind: "duration", title: `since ${since}` } : { kind: "number", title: axis });
 
 /**
  * An exponential moving average without bias towards the first values; missing values stay missing.
@@ -62,11 +56,11 @@ export function smoothed(values, weight) {
   });
 }
 
-/** A line through a single position would have no length. @param {(number | null)[]} xs positions on the axis */
-export const drawMode = (xs) => (new Set(xs).size > 1 ? "lines" : "markers");
-
 /** @param {Point[]} points */
-export const drawable = (points) => points.map(([, , , value]) => (value === null ? null : Math.max(-MAX_VALUE, Math.min(MAX_VALUE, value))));
+export const valuesOf = (points) => points.map(([, , , value]) => value);
+
+/** A value with its step, where the axis does not show it. @param {Point} point @param {number | null} value @param {Axis} axis */
+export const pointText = ([step], value, axis) => `${Number((value ?? NaN).toPrecision(5))}${axis === "step" ? "" : ` at step ${step}`}`;
 
 /** What the chart cannot show, in words. @param {Point[]} points @param {boolean} logarithmic */
 export function missingValues(points, logarithmic) {

@@ -1,47 +1,55 @@
 /**
- * A grid of charts, found by their name: created once, redrawn in place, and refitted when their width changes.
+ * A grid of charts over one axis, found by their name: created once and redrawn in place. They share cursor and range.
  *
- * Names never reach Plotly, which interprets markup in labels: they are headings of the page's own.
- *
+ * @import { Content, Range } from "./chart-frame.js"
+ * @import { Options } from "./line-chart.js"
  * @typedef {object} Chart
  * @property {string} name
  * @property {string} [latest] value, in words
  * @property {string} [warning] what cannot be seen in the chart
- * @property {object[]} traces
- * @property {object} layout
- * @typedef {{figure: HTMLElement, plot: HTMLElement, latest: HTMLElement, warning: HTMLElement}} Figure
+ * @property {Content} content
+ * @typedef {{figure: HTMLElement, chart: LineChart, latest: HTMLElement, warning: HTMLElement}} Figure
  */
 import { h, reorderChildren, setText } from "../shared/dom.js";
-import { CONFIG, plotly } from "./plotly-loader.js";
+import { LineChart } from "./line-chart.js";
 
 export class ChartGrid {
   #grid;
   #tools;
+  #options;
   /** @type {Map<string, Figure>} */
   #figures = new Map();
-  /** A chart gets narrower when another one appears next to it, which Plotly does not notice. */
-  #sizes = new ResizeObserver((entries) => void resize(entries.map(({ target }) => target)));
 
   /**
    * @param {HTMLElement} grid
-   * @param {(name: string, plot: HTMLElement) => HTMLElement | null} [tools] buttons of each chart
+   * @param {(name: string, chart: LineChart) => HTMLElement | null} [tools] buttons of each chart
+   * @param {Options} [options] of every chart; its functions are called for each of them
    */
-  constructor(grid, tools = () => null) {
+  constructor(grid, tools = () => null, options = {}) {
     this.#grid = grid;
     this.#tools = tools;
+    this.#options = options;
   }
 
   /** Show exactly these charts, in this order. @param {Chart[]} charts */
-  async draw(charts) {
+  draw(charts) {
     reorderChildren(this.#grid, charts.map(({ name }) => this.#figure(name).figure));
-    if (!charts.length) return;
-    const library = await plotly();
-    for (const { name, latest = "", warning = "", traces, layout } of charts) {
+    for (const { name, latest = "", warning = "", content } of charts) {
       const figure = this.#figure(name);
       setText(figure.latest, latest);
       setText(figure.warning, warning);
-      await library.react(figure.plot, traces, layout, CONFIG);
+      figure.chart.draw(content);
     }
+  }
+
+  /** @param {number | null} x in the unit of the axis */
+  setCursor(x) {
+    this.#figures.forEach(({ chart }) => chart.setCursor(x));
+  }
+
+  /** @param {Range | null} range in the unit of the axis; null for everything */
+  setRange(range) {
+    this.#figures.forEach(({ chart }) => chart.setRange(range));
   }
 
   /** @param {string} name */
@@ -49,18 +57,23 @@ export class ChartGrid {
     const known = this.#figures.get(name);
     if (known) return known;
     const plot = h("div", { class: "plot" });
+    const chart = new LineChart(plot, {
+      label: `Chart of ${name}`,
+      ...this.#options,
+      onCursor: (x) => {
+        this.setCursor(x);
+        this.#options.onCursor?.(x);
+      },
+      onRange: (range) => {
+        this.setRange(range);
+        this.#options.onRange?.(range);
+      },
+    });
     const latest = h("span", { class: "latest" });
     const warning = h("span", { class: "warning" });
-    const caption = h("figcaption", {}, h("bdi", {}, name), latest, warning, this.#tools(name, plot));
-    const made = { figure: h("figure", { class: "chart" }, caption, plot), plot, latest, warning };
+    const caption = h("figcaption", {}, h("bdi", {}, name), latest, warning, this.#tools(name, chart));
+    const made = { figure: h("figure", { class: "chart" }, caption, plot), chart, latest, warning };
     this.#figures.set(name, made);
-    this.#sizes.observe(plot);
     return made;
   }
-}
-
-/** @param {any[]} plots those that are drawn and visible are fitted to their place */
-async function resize(plots) {
-  const library = await plotly();
-  for (const plot of plots) if (plot.data && plot.clientWidth) await library.Plots.resize(plot);
 }

@@ -1,5 +1,5 @@
 /**
- * Metric points by name and attempt, and which of them a later attempt has replayed. Pure: no DOM, no Plotly.
+ * Metric points by name and attempt, and which of them a later attempt has replayed. Pure.
  *
  * @import { MetricSeries } from "../shared/api-types.d.ts"
  * @import { Point } from "./chart-data.js"

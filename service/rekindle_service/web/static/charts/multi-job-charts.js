@@ -1,7 +1,7 @@
 /**
  * Curves of several jobs in one chart for each chosen metric, with a colour for each row of a table.
  *
- * The legend is the table's first column. No text of a user reaches Plotly, which interprets markup in labels.
+ * The legend is the table's first column.
  *
  * @import { CurvePublic as Curve } from "../shared/api-types.d.ts"
  * @typedef {object} Source
@@ -10,32 +10,28 @@
  * @property {(names: string[]) => Promise<Curve[]>} read
  */
 import { byId, h } from "../shared/dom.js";
-import { onThemeChange } from "../shared/theme.js";
-import { drawMode, drawable, positions, smoothed, timeUnit } from "./chart-data.js";
+import { axisOf, pointText, positions, smoothed, valuesOf } from "./chart-data.js";
 import { ChartGrid } from "./chart-grid.js";
 import { MetricPicker } from "./metric-picker.js";
 import { sortMetrics } from "./metric-store.js";
-import { baseLayout, themeColours } from "./plotly-loader.js";
+import { colourOf } from "./palette.js";
 
-/** Colours of rows and curves; a ninth row has the first one's again. */
-const COLOURS = 8;
-
-/** The colour of a row and its curve. @param {number} row */
-export const swatch = (row) => h("span", { class: "swatch", "data-curve": row % COLOURS });
+/** The colour of a row and its curve. @param {number} row from 0 @param {number} rows */
+export function swatch(row, rows) {
+  const node = h("span", { class: "swatch" });
+  node.style.background = colourOf(row, rows);
+  return node;
+}
 
 export class MultiJobCharts {
   #section = byId("curves");
   #grid = new ChartGrid(byId("curve-charts"));
-  #picker = new MetricPicker(() => void this.#refresh(), () => void this.#draw());
+  #picker = new MetricPicker(() => void this.#refresh(), () => this.#draw());
   /** @type {Source} */
   #source = { names: [], rows: new Map(), read: async () => [] };
   /** @type {Curve[]} */
   #curves = [];
   #requests = 0;
-
-  constructor() {
-    onThemeChange(() => void this.#draw());
-  }
 
   /** @param {Source} source */
   async show(source) {
@@ -50,41 +46,36 @@ export class MultiJobCharts {
     const curves = chosen.length ? await this.#source.read(chosen) : [];
     if (request !== this.#requests) return; // other metrics or jobs were chosen meanwhile
     this.#curves = curves;
-    await this.#draw();
+    this.#draw();
   }
 
-  async #draw() {
+  #draw() {
     this.#section.hidden = this.#source.names.length === 0;
-    await this.#grid.draw(this.#picker.chosen.map((name) => this.#chart(name)));
+    this.#grid.draw(this.#picker.chosen.map((name) => this.#chart(name)));
   }
 
   /** @param {string} name @returns {import("./chart-grid.js").Chart} */
   #chart(name) {
     const curves = this.#curves.filter((curve) => curve.name === name && curve.points.length);
     const { axis, logarithmic, smoothing } = this.#picker.style;
-    const longest = Math.max(1, ...curves.map(({ points }) => (points.at(-1)?.[2] ?? 0) - points[0][2]));
-    const [unit, seconds] = timeUnit(longest);
-    const layout = baseLayout(themeColours(this.#section), axis === "time" ? `${unit} since its first value` : axis);
+    const rows = 1 + Math.max(0, ...this.#source.rows.values());
     return {
       name,
-      traces: curves.map(({ job, points }) => trace(this.#source.rows.get(job) ?? 0, points, positions(points, axis, points[0][2], seconds), smoothing)),
-      layout: { ...layout, yaxis: { ...layout.yaxis, type: logarithmic ? "log" : "linear" }, uirevision: `${axis} ${logarithmic}` },
+      content: {
+        series: curves.map(({ job, points }) => seriesOf(this.#source.rows.get(job) ?? 0, rows, points, axis, smoothing)),
+        x: axisOf(axis, "its first value"),
+        y: { log: logarithmic },
+      },
     };
   }
 }
 
-/** @param {number} row @param {Curve["points"]} points @param {(number | null)[]} x @param {number} smoothing */
-function trace(row, points, x, smoothing) {
-  const shown = document.querySelector(`.swatch[data-curve="${row % COLOURS}"]`);
-  const colour = shown ? getComputedStyle(shown).backgroundColor : "gray";
-  return {
-    type: "scatter",
-    mode: drawMode(x),
-    x,
-    y: smoothed(drawable(points), smoothing),
-    customdata: points.map(([step]) => step),
-    line: { color: colour, width: 1.5 },
-    marker: { color: colour, size: 6 },
-    hovertemplate: `%{y:.5g} · step %{customdata} · row ${row + 1}<extra></extra>`,
-  };
+/**
+ * @param {number} row @param {number} rows @param {Curve["points"]} points @param {import("./chart-data.js").Axis} axis @param {number} smoothing
+ * @returns {import("./chart-frame.js").Series}
+ */
+function seriesOf(row, rows, points, axis, smoothing) {
+  const x = positions(points, axis, points[0][2]);
+  const y = smoothed(valuesOf(points), smoothing);
+  return { name: `row ${row + 1}`, x, y, colour: colourOf(row, rows), width: 1.5, describe: (index) => pointText(points[index], y[index], axis) };
 }

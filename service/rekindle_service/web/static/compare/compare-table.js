@@ -16,16 +16,16 @@ const MAX_METRICS = 30;
 /** @param {HTMLElement} head @param {Job[]} jobs @param {(id: string) => void} remove */
 export function showJobs(head, jobs, remove) {
   const corner = h("th", { scope: "col" }, h("span", { class: "hidden" }, "Parameter or result"));
-  patchChildren(head, [h("tr", {}, corner, ...jobs.map((job, index) => heading(job, index, () => remove(job.id))))]);
+  patchChildren(head, [h("tr", {}, corner, ...jobs.map((job, index) => heading(job, swatch(index, jobs.length), () => remove(job.id))))]);
 }
 
-/** @param {Job} job @param {number} index @param {() => void} onclick */
-function heading(job, index, onclick) {
+/** @param {Job} job @param {HTMLElement} colour @param {() => void} onclick */
+function heading(job, colour, onclick) {
   const { id, number, name } = job;
   const link = h("a", { href: jobUrl(id), title: name, "data-focus": `job-${id}` }, h("bdi", {}, name));
   const label = `Remove ${name} from the comparison`;
   const remove = h("button", { type: "button", class: "quiet", "aria-label": label, "data-focus": `remove-${id}`, onclick }, "Remove");
-  return h("th", { scope: "col" }, swatch(index), " ", link, h("span", { class: "compared" }, `#${number} `, badge(stateWord(job)), remove));
+  return h("th", { scope: "col" }, colour, " ", link, h("span", { class: "compared" }, `#${number} `, badge(stateWord(job)), remove));
 }
 
 /** @param {HTMLElement} body @param {Line[]} lines @param {number} columns */

@@ -28,7 +28,7 @@ export function showTable({ parameters, measures, rows, trials }) {
       h(
         "tr",
         {},
-        h("td", {}, swatch(index)),
+        h("td", {}, swatch(index, rows.length)),
         ...parameters.map((name) => h("td", {}, h("bdi", {}, name in row.parameters ? formatValue(row.parameters[name]) : ""))),
         ...row.values.map((value, column) => valueCell(value, row.spread[column])),
         h("td", {}, h("span", { class: "jobs-of" }, ...row.trials.map((trial) => jobLink(trials[trial])))),

@@ -4,17 +4,16 @@
  * @import { AttemptPublic as Attempt } from "../shared/api-types.d.ts"
  * @import { ChartStyle } from "../charts/metric-picker.js"
  * @import { Part } from "../charts/metric-store.js"
- * @import { Colours } from "../charts/plotly-loader.js"
- * @typedef {{origin: number, unit: number, title: string}} TimeScale origin and unit in seconds
+ * @import { Content, Mark, Series } from "../charts/chart-frame.js"
+ * @import { LineChart } from "../charts/line-chart.js"
+ * @import { TimeAxis } from "./axis/time-axis.js"
  */
-import { asCsv, drawMode, drawable, missingValues, positions, smoothed, timeUnit } from "../charts/chart-data.js";
+import { asCsv, missingValues, pointText, positions, smoothed, valuesOf } from "../charts/chart-data.js";
 import { ChartGrid } from "../charts/chart-grid.js";
 import { MetricPicker } from "../charts/metric-picker.js";
 import { MetricStore, resumeSteps } from "../charts/metric-store.js";
-import { baseLayout, plotly, themeColours } from "../charts/plotly-loader.js";
 import { call, warn } from "../shared/api.js";
 import { byId, h } from "../shared/dom.js";
-import { onThemeChange } from "../shared/theme.js";
 
 /** The eye sees no more than this. */
 const REDRAW_INTERVAL_MS = 400;
@@ -24,7 +23,8 @@ const MAX_EXPORTED = 100_000;
 export class JobCharts {
   #jobId;
   #section = byId("metrics");
-  #grid = new ChartGrid(byId("charts"), (name, plot) => this.#tools(name, plot));
+  #axis;
+  #grid;
   #metrics = new MetricStore();
   #picker = new MetricPicker(() => this.#fetchMissing(), () => this.#schedule());
   /** @type {Map<number, number>} */
@@ -33,10 +33,12 @@ export class JobCharts {
   #received = new Map();
   #scheduled = false;
 
-  /** @param {string} jobId */
-  constructor(jobId) {
+  /** @param {string} jobId @param {TimeAxis} axis on which the charts are drawn */
+  constructor(jobId, axis) {
     this.#jobId = jobId;
-    onThemeChange(() => this.#schedule());
+    this.#axis = axis;
+    this.#grid = new ChartGrid(byId("charts"), (name, chart) => this.#tools(name, chart), axis.chartOptions(150));
+    axis.attach(this.#grid, () => this.#schedule());
   }
 
   /** @param {Attempt[]} attempts */
@@ -87,30 +89,29 @@ export class JobCharts {
     this.#scheduled = true;
     setTimeout(() => {
       this.#scheduled = false;
-      this.#draw().catch((error) => console.warn("the charts could not be drawn", error));
+      this.#draw();
     }, REDRAW_INTERVAL_MS);
   }
 
-  async #draw() {
+  #draw() {
     if (!this.#metrics.names().length) return;
     this.#section.hidden = false;
-    const colours = themeColours(this.#section);
     const style = this.#picker.style;
-    await this.#grid.draw(
+    this.#grid.draw(
       this.#picker.chosen.map((name) => {
         const parts = this.#metrics.parts(name, this.#resumedFrom);
-        const scale = timeScale(parts);
         const warning = missingValues(parts.flatMap(({ kept, replayed }) => [...kept, ...replayed]), style.logarithmic);
-        return { name, latest: latestText(parts), warning, traces: traces(parts, colours, style, scale), layout: layout(parts, colours, style, scale) };
+        return { name, latest: latestText(parts), warning, content: contentOf(parts, style, this.#axis.content()) };
       }),
     );
+    this.#axis.align();
   }
 
-  /** @param {string} name @param {HTMLElement} plot */
-  #tools(name, plot) {
+  /** @param {string} name @param {LineChart} chart */
+  #tools(name, chart) {
     const button = (/** @type {string} */ format, /** @type {() => Promise<void>} */ save) =>
       h("button", { type: "button", class: "link", "aria-label": `Save ${name} as ${format}`, onclick: () => void save() }, format);
-    return h("span", { class: "links" }, button("CSV", () => this.#saveCsv(name)), button("PNG", () => this.#savePng(name, plot)));
+    return h("span", { class: "links" }, button("CSV", () => this.#saveCsv(name)), button("PNG", () => this.#savePng(name, chart)));
   }
 
   /** @param {string} name */
@@ -120,22 +121,17 @@ export class JobCharts {
     saveAs(`${name}.csv`, new Blob([asCsv(all.parts(name, this.#resumedFrom))], { type: "text/csv" }));
   }
 
-  /** @param {string} name @param {any} plot */
-  async #savePng(name, plot) {
-    const library = await plotly();
-    const figure = { data: plot.data, layout: { ...plot.layout, paper_bgcolor: themeColours(this.#section).background } };
-    saveAs(`${name}.png`, await library.toImage(figure, { format: "png", width: 960, height: 540, scale: 2 }));
+  /** @param {string} name @param {LineChart} chart */
+  async #savePng(name, chart) {
+    saveAs(`${name}.png`, await chart.toPng());
   }
 }
 
-/**
- * @param {string} name characters that file systems reject become a dash
- * @param {Blob | string} content a string is a data URL
- */
+/** @param {string} name characters that file systems reject become a dash @param {Blob} content */
 function saveAs(name, content) {
-  const url = typeof content === "string" ? content : URL.createObjectURL(content);
+  const url = URL.createObjectURL(content);
   h("a", { href: url, download: name.replaceAll(/[^\w.-]+/g, "-").slice(-120) }).click();
-  if (typeof content !== "string") setTimeout(() => URL.revokeObjectURL(url), 10_000);
+  setTimeout(() => URL.revokeObjectURL(url), 10_000);
 }
 
 /** @param {Part[]} parts */
@@ -144,58 +140,34 @@ function latestText(parts) {
   return last && last[3] !== null ? `${Number(last[3].toPrecision(5))} at step ${last[0]}` : "";
 }
 
-/** @param {Part[]} parts @returns {TimeScale} */
-function timeScale(parts) {
-  const times = parts.flatMap(({ kept, replayed }) => [kept.at(0), replayed.at(0), kept.at(-1), replayed.at(-1)]).flatMap((point) => (point ? [point[2]] : []));
-  const origin = Math.min(...times);
-  const [title, unit] = timeUnit(Math.max(...times) - origin);
-  return { origin, unit, title };
-}
+/** @param {Part[]} parts @param {ChartStyle} style @param {Content["x"]} x @returns {Content} */
+const contentOf = (parts, style, x) => ({ series: curves(parts, style), marks: starts(parts, style), x, y: { log: style.logarithmic } });
 
 /**
- * Per attempt: the steps that count, the replayed ones faded, and under a smoothed curve the values themselves.
+ * Per attempt: the steps that count, the replayed ones dotted, and under a smoothed curve the values themselves.
  *
- * @param {Part[]} parts @param {Colours} colours @param {ChartStyle} style @param {TimeScale} scale
+ * @param {Part[]} parts @param {ChartStyle} style @returns {Series[]}
  */
-function traces(parts, colours, style, scale) {
-  const trace = (/** @type {Part["kept"]} */ points, /** @type {string} */ name, /** @type {object} */ line, smoothing = 0) => {
-    const x = positions(points, style.axis, scale.origin, scale.unit);
-    return {
-      type: "scatter",
-      mode: drawMode(x),
-      name,
-      x,
-      y: smoothing ? smoothed(drawable(points), smoothing) : drawable(points),
-      customdata: points.map(([step, , , value]) => [step, value]),
-      line,
-      marker: { color: colours.line, size: 5 },
-      hovertemplate: `%{customdata[1]:.5g} · step %{customdata[0]} · ${name}<extra></extra>`,
-    };
-  };
+function curves(parts, style) {
+  const curve = (/** @type {Part["kept"]} */ points, /** @type {string} */ name, /** @type {Partial<Series>} */ look, smoothing = 0) => ({
+    name,
+    x: positions(points, style.axis, 0),
+    y: smoothing ? smoothed(valuesOf(points), smoothing) : valuesOf(points),
+    describe: (/** @type {number} */ index) => pointText(points[index], points[index][3], style.axis),
+    ...look,
+  });
   const replayed = parts
     .filter((part) => part.replayed.length)
-    .map((part) => trace([...part.kept.slice(-1), ...part.replayed], `attempt ${part.attempt}, replayed`, { color: colours.replayed, width: 2, dash: "dot" }));
-  const raw = style.smoothing ? parts.map((part) => trace(part.kept, `attempt ${part.attempt}`, { color: colours.replayed, width: 1 })) : [];
-  const kept = parts.map((part) => trace(part.kept, `attempt ${part.attempt}`, { color: colours.line, width: 1.75 }, style.smoothing));
+    .map((part) => curve([...part.kept.slice(-1), ...part.replayed], `attempt ${part.attempt}, replayed`, { colour: "--faint", width: 2, dash: true }));
+  const raw = style.smoothing ? parts.map((part) => curve(part.kept, `attempt ${part.attempt}`, { colour: "--faint", width: 1 })) : [];
+  const kept = parts.map((part) => curve(part.kept, `attempt ${part.attempt}${style.smoothing ? ", smoothed" : ""}`, {}, style.smoothing));
   return [...replayed, ...raw, ...kept];
 }
 
-/** @param {Part[]} parts @param {Colours} colours @param {ChartStyle} style @param {TimeScale} scale */
-function layout(parts, colours, { axis, logarithmic }, scale) {
-  const base = baseLayout(colours, axis === "time" ? scale.title : axis);
-  const starts = parts.slice(1).flatMap((part) => {
-    const x = positions(part.kept, axis, scale.origin, scale.unit)[0];
-    return x === undefined || x === null ? [] : [{ attempt: part.attempt, x }];
+/** Where each attempt but the first begins. @param {Part[]} parts @param {ChartStyle} style @returns {Mark[]} */
+function starts(parts, style) {
+  return parts.slice(1).flatMap(({ attempt, kept }) => {
+    const x = positions(kept, style.axis, 0)[0];
+    return x === undefined || x === null ? [] : [{ x, label: `attempt ${attempt}`, kind: "attempt" }];
   });
-  return {
-    ...base,
-    uirevision: `${axis} ${logarithmic}`,
-    yaxis: { ...base.yaxis, type: logarithmic ? "log" : "linear", exponentformat: "power" },
-    shapes: starts.map(({ x }) => ({
-      type: "line", yref: "paper", x0: x, x1: x, y0: 0, y1: 1, line: { color: colours.replayed, width: 1, dash: "dash" },
-    })),
-    annotations: starts.map(({ attempt, x }) => ({
-      x, y: 1, yref: "paper", yanchor: "bottom", showarrow: false, text: `attempt ${attempt}`, font: { size: 10 },
-    })),
-  };
 }

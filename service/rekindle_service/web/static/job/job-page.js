@@ -1,7 +1,7 @@
 /**
  * The page of one job: creates its parts and feeds them from the API and the event stream.
  *
- * @import { AttemptPublic as Attempt, JobPublic as Job } from "../shared/api-types.d.ts"
+ * @import { AttemptPublic as Attempt, JobPublic as Job, SnapshotList as Listing } from "../shared/api-types.d.ts"
  */
 import { EventStream } from "../events/event-stream.js";
 import { LogViewer } from "../log/log-viewer.js";
@@ -11,6 +11,8 @@ import { latestWins } from "../shared/latest-wins.js";
 import { idInUrl, markReady, showGone } from "../shared/live-page.js";
 import { makeTabs } from "../shared/tabs.js";
 import { showAttemptList } from "./attempt-list.js";
+import { TimeAxis } from "./axis/time-axis.js";
+import { getView, onView, setView } from "./axis/view-state.js";
 import { showCheckpoints } from "./checkpoints.js";
 import { showRecorded, showSubmitted } from "./configuration.js";
 import { JobActions } from "./job-actions.js";
@@ -19,19 +21,20 @@ import { compareWithOthers } from "./job-diff.js";
 import { showHeader } from "./job-header.js";
 import { Ranks, showStack } from "./ranks.js";
 import { SnapshotList } from "./snapshots.js";
-import { showTimeline } from "./timeline.js";
 
 const jobId = idInUrl();
 
 const actions = new JobActions();
-const charts = new JobCharts(jobId);
+const axis = new TimeAxis(jobId, (step) => actions.confirmResume(step));
+const charts = new JobCharts(jobId, axis);
 const stream = new EventStream({ resync: refresh, event: onEvent }, { job: jobId, log: null });
 const log = new LogViewer(jobId, (followed) => {
   stream.subscribe({ job: jobId, log: followed });
   ranks.mark(log.rank);
 });
-const ranks = new Ranks((rank) => log.select(rank), (rank) => void showStack(jobId, rank));
+const ranks = new Ranks((rank) => setView({ rank }), (rank) => void showStack(jobId, rank));
 const snapshots = new SnapshotList(jobId, (step) => actions.confirmResume(step), () => void refetch(fetchSnapshots));
+onView(({ rank }, before) => rank !== null && rank !== before.rank && log.select(rank));
 void compareWithOthers(jobId);
 const showTab = makeTabs(byId("tabs"));
 if (new URLSearchParams(location.search).has("diff")) showTab("tab-configuration");
@@ -44,7 +47,7 @@ let maxWorldSize = 0;
 
 const fetchRanks = latestWins(() => call("GET /jobs/{job_id}/ranks", { job_id: jobId }), ({ items }) => ranks.show(items, log.rank));
 const fetchAttempts = latestWins(() => call("GET /jobs/{job_id}/attempts", { job_id: jobId }), ({ items }) => showAttempts(items));
-const fetchSnapshots = latestWins(() => call("GET /jobs/{job_id}/snapshots", { job_id: jobId }), (listing) => snapshots.show(listing));
+const fetchSnapshots = latestWins(() => call("GET /jobs/{job_id}/snapshots", { job_id: jobId }), showSnapshots);
 const fetchConfiguration = latestWins(() => call("GET /jobs/{job_id}/configuration", { job_id: jobId }), showRecorded);
 const fetchMetrics = () => charts.load();
 
@@ -52,7 +55,7 @@ const fetchMetrics = () => charts.load();
 async function refresh() {
   try {
     showJob(await call("GET /jobs/{job_id}", { job_id: jobId }));
-    await refetch(fetchRanks, fetchAttempts, fetchMetrics, fetchSnapshots, fetchConfiguration, () => log.refresh());
+    await refetch(fetchRanks, fetchAttempts, fetchMetrics, fetchSnapshots, fetchConfiguration, () => axis.refresh(), () => log.refresh());
     markReady();
   } catch (error) {
     if (isNotFound(error)) showDeleted("There is no such job. It may have been deleted.");
@@ -89,7 +92,7 @@ function showJob(next) {
   showSubmitted(next);
   showCheckpoints(next);
   snapshots.setJob(next);
-  showTimeline(next);
+  axis.setJob(next);
   byId("stack-open").hidden = next.state !== "running";
   offerLogs();
   void log.setLatest(next.attempt);
@@ -110,6 +113,13 @@ function showAttempts(attempts) {
   offerLogs();
   showAttemptList(attempts);
   charts.setAttempts(attempts);
+  axis.setAttempts(attempts);
+}
+
+/** @param {Listing} listing */
+function showSnapshots(listing) {
+  snapshots.show(listing);
+  axis.setSnapshots(listing.items);
 }
 
 /** @param {string} sentence */

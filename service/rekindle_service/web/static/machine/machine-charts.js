@@ -2,7 +2,7 @@
  * The machine's history: one chart for each measured quantity, with a curve for each GPU.
  *
  * @import { MachinePublic as Machine } from "../shared/api-types.d.ts"
- * @import { Colours } from "../charts/plotly-loader.js"
+ * @import { Content } from "../charts/chart-frame.js"
  * @typedef {Machine["history"][number]} Sample
  * @typedef {object} Series
  * @property {string} name
@@ -12,29 +12,21 @@
  * @property {string} latest
  */
 import { ChartGrid } from "../charts/chart-grid.js";
-import { baseLayout, themeColours } from "../charts/plotly-loader.js";
+import { colourOf } from "../charts/palette.js";
 import { byId } from "../shared/dom.js";
 import { bytes } from "../shared/format.js";
-import { onThemeChange } from "../shared/theme.js";
 
 const GIGABYTE = 1e9;
 
 const section = byId("history");
 const grid = new ChartGrid(byId("history-charts"));
-/** @type {Machine | null} */
-let shown = null;
-onThemeChange(() => void (shown && showHistory(shown)));
 
 /** @param {Machine} machine */
-export async function showHistory(machine) {
-  shown = machine;
+export function showHistory(machine) {
   if (!machine.history.length) return;
   section.hidden = false;
-  const colours = themeColours(section);
-  const times = machine.history.map(({ at }) => plotlyTime(at ?? ""));
-  await grid.draw(
-    seriesOf(machine).map((series) => ({ name: series.name, latest: series.latest, traces: traces(series, times, colours), layout: layout(series, colours) })),
-  );
+  const times = machine.history.map(({ at }) => Date.parse(at ?? "") / 1000);
+  grid.draw(seriesOf(machine).map((series) => ({ name: series.name, latest: series.latest, content: contentOf(series, times) })));
 }
 
 /** @param {Machine} machine @returns {Series[]} */
@@ -57,33 +49,11 @@ function seriesOf({ history, memory, disk, devices, cpu_percent: cpu }) {
   ];
 }
 
-/** @param {Series} series @param {number[]} times @param {Colours} colours */
-function traces({ curves, unit }, times, colours) {
-  return curves.map(({ gpu, values }, index) => ({
-    type: "scatter",
-    mode: times.length === 1 ? "markers" : "lines",
-    name: gpu,
-    x: times,
-    y: values,
-    opacity: 1 - 0.6 * (index / curves.length),
-    line: { color: colours.line, width: 1.5, dash: index % 2 ? "dot" : "solid" },
-    marker: { color: colours.line, size: 5 },
-    hovertemplate: `%{y:.4g} ${unit} · %{x|%H:%M:%S}${gpu ? ` · ${gpu}` : ""}<extra></extra>`,
-  }));
-}
-
-/** @param {Series} series @param {Colours} colours */
-function layout({ unit, max }, colours) {
-  const base = baseLayout(colours, "");
+/** @param {Series} series @param {number[]} times seconds since the epoch @returns {Content} */
+function contentOf({ curves, unit, max }, times) {
   return {
-    ...base,
-    xaxis: { ...base.xaxis, type: "date", title: undefined, rangemode: "normal", hoverformat: "%H:%M:%S" },
-    yaxis: { ...base.yaxis, rangemode: "tozero", range: max === null ? undefined : [0, max], title: { text: unit, standoff: 4 } },
+    series: curves.map(({ gpu, values }, index) => ({ name: gpu, x: times, y: values, colour: curves.length > 1 ? colourOf(index, curves.length) : "--accent", width: 1.5 })),
+    x: { kind: "time" },
+    y: { unit, min: 0, max: max ?? undefined },
   };
-}
-
-/** Plotly shows every time as if it were UTC. @param {string} at */
-function plotlyTime(at) {
-  const time = new Date(at);
-  return time.getTime() - time.getTimezoneOffset() * 60_000;
 }

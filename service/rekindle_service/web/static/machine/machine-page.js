@@ -26,7 +26,7 @@ async function refresh() {
   showDevices(machine.devices, devices.items);
   showTopology(devices);
   markReady();
-  await showHistory(machine);
+  showHistory(machine);
 }
 
 /** @param {Machine} machine */

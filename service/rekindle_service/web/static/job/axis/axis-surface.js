@@ -1,0 +1,126 @@
+/**
+ * Mouse, finger and keyboard on the rows of a time axis: moving shows a cursor, a click keeps it, dragging chooses a
+ * range, and a double click or Escape shows everything.
+ *
+ * @import { Scale } from "../../charts/chart-frame.js"
+ * @import { Span } from "./axis-model.js"
+ * @typedef {object} Actions
+ * @property {() => Scale} scale span of values and of pixels
+ * @property {(x: number | null) => void} onCursor
+ * @property {(x: number, target: PointerEvent | null) => void} onPick null: by the keyboard
+ * @property {(range: Span | null) => void} onRange
+ * @property {() => number | null} cursor
+ */
+import { pixelOf, valueAt } from "../../charts/chart-frame.js";
+import { h } from "../../shared/dom.js";
+
+/** A shorter drag is a click. */
+const MIN_DRAG_PX = 5;
+/** What a press of an arrow moves, as a share of the range; with the shift key ten times as much. */
+const STEP = 0.005;
+const ZOOM = 0.5;
+
+export class AxisSurface {
+  #node;
+  #actions;
+  #selection = h("div", { class: "axis-selection", hidden: true });
+  /** @type {{from: number, to: number} | null} pixels */
+  #drag = null;
+
+  /** @param {HTMLElement} node that holds all rows @param {HTMLElement} slider within it, for the keyboard @param {Actions} actions */
+  constructor(node, slider, actions) {
+    this.#node = node;
+    this.#actions = actions;
+    node.append(this.#selection);
+    node.addEventListener("pointermove", (event) => this.#onMove(event));
+    node.addEventListener("pointerdown", (event) => this.#onDown(event));
+    node.addEventListener("pointerup", (event) => this.#onUp(event));
+    node.addEventListener("pointercancel", () => this.#endDrag());
+    node.addEventListener("pointerleave", () => this.#drag || actions.onCursor(null));
+    node.addEventListener("dblclick", (event) => isControl(event) || actions.onRange(null));
+    slider.addEventListener("keydown", (event) => this.#onKey(event));
+  }
+
+  /** @param {PointerEvent} event */
+  #onMove(event) {
+    const pixel = this.#pixel(event);
+    if (this.#drag) {
+      this.#drag.to = pixel;
+      this.#showSelection(this.#drag.from, pixel);
+    }
+    this.#actions.onCursor(valueAt(this.#actions.scale(), pixel));
+  }
+
+  /** A finger scrolls the page; its tap is a click. @param {PointerEvent} event */
+  #onDown(event) {
+    if (event.button !== 0 || isControl(event)) return;
+    const pixel = this.#pixel(event);
+    this.#drag = { from: pixel, to: pixel };
+    if (event.pointerType !== "touch") this.#node.setPointerCapture(event.pointerId);
+  }
+
+  /** @param {PointerEvent} event */
+  #onUp(event) {
+    if (!this.#drag) return;
+    const [from, to] = [this.#drag.from, this.#pixel(event)].sort((one, other) => one - other);
+    this.#endDrag();
+    const scale = this.#actions.scale();
+    if (to - from < MIN_DRAG_PX) this.#actions.onPick(valueAt(scale, to), event);
+    else if (event.pointerType !== "touch") this.#actions.onRange([valueAt(scale, from), valueAt(scale, to)]);
+  }
+
+  #endDrag() {
+    this.#drag = null;
+    this.#selection.hidden = true;
+  }
+
+  /** @param {number} from @param {number} to pixels */
+  #showSelection(from, to) {
+    this.#selection.hidden = false;
+    this.#selection.style.left = `${Math.min(from, to)}px`;
+    this.#selection.style.width = `${Math.abs(to - from)}px`;
+  }
+
+  /** @param {PointerEvent} event */
+  #pixel(event) {
+    const { from, to } = this.#actions.scale();
+    return Math.max(from, Math.min(to, event.clientX - this.#node.getBoundingClientRect().left));
+  }
+
+  /** @param {KeyboardEvent} event */
+  #onKey(event) {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    const scale = this.#actions.scale();
+    const at = this.#actions.cursor() ?? scale.max;
+    const move = (/** @type {number} */ share) => this.#actions.onPick(inRange(at + share * (event.shiftKey ? 10 : 1) * (scale.max - scale.min), scale), null);
+    /** @type {Record<string, () => void>} */
+    const keys = {
+      ArrowLeft: () => move(-STEP),
+      ArrowRight: () => move(STEP),
+      Home: () => this.#actions.onPick(scale.min, null),
+      End: () => this.#actions.onPick(scale.max, null),
+      "+": () => this.#actions.onRange(zoomed(scale, at, ZOOM)),
+      "-": () => this.#actions.onRange(zoomed(scale, at, 1 / ZOOM)),
+      Escape: () => this.#actions.onRange(null),
+    };
+    if (!(event.key in keys)) return;
+    event.preventDefault();
+    event.stopPropagation();
+    keys[event.key]();
+  }
+}
+
+/** Whether a button or a link is meant. @param {Event} event */
+const isControl = ({ target }) => target instanceof Element && target.closest("button, a") !== null;
+
+/** @param {number} value @param {Scale} scale */
+const inRange = (value, { min, max }) => Math.max(min, Math.min(max, value));
+
+/** @param {Scale} scale @param {number} at that stays where it is @param {number} factor @returns {Span} */
+const zoomed = ({ min, max }, at, factor) => [at - (at - min) * factor, at + (max - at) * factor];
+
+/** Put `node` at a value; hidden where that is not on the axis. @param {HTMLElement} node @param {Scale} scale @param {number | null} value */
+export function place(node, scale, value) {
+  node.hidden = value === null || value < scale.min || value > scale.max;
+  if (!node.hidden && value !== null) node.style.left = `${pixelOf(scale, value)}px`;
+}

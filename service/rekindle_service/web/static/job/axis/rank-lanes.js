@@ -1,0 +1,159 @@
+/**
+ * A thin lane for each rank: its colour is the phase, its strength the use of the device, and the part that is grey from
+ * the top the share of the time in which the rank waited for others. So the rank that the others wait for stands out.
+ *
+ * @import { AttemptLanes, Lanes, RankLane } from "../../shared/api-types.d.ts"
+ * @import { Scale } from "../../charts/chart-frame.js"
+ * @import { Axis } from "./view-state.js"
+ */
+import { pixelOf } from "../../charts/chart-frame.js";
+import { ColourResolver, colourOf } from "../../charts/palette.js";
+import { byId, h, patchChildren } from "../../shared/dom.js";
+
+/** Pixels of a lane with the gap below it, by the number of ranks up to which it is used. */
+const HEIGHTS = [[4, 20], [8, 16], [16, 12], [Infinity, 7]];
+const GAP_PX = 1;
+/** Between two numbers of ranks at the left. */
+const MIN_LABEL_PX = 13;
+/** How much of its colour a lane has whose device does nothing. */
+const IDLE = 0.35;
+/** Phases with a colour of their own; the others get one of the curves'. */
+const COLOURS = new Map([["running", "--good"], ["train", "--good"], ["snapshot", "--accent"], ["evaluate", "--calm"], ["restore", "--border-strong"]]);
+const WAITING = "--faint";
+/** A lane needs so many pixels for a mark of how its rank ended. */
+const MARK_PX = 5;
+
+export class RankLanes {
+  #host = byId("lanes");
+  #labels = byId("lane-labels");
+  #canvas = byId("lane-canvas", HTMLCanvasElement);
+  #colours;
+  /** @type {number[]} ascending */
+  #ranks = [];
+  #height = HEIGHTS[0][1];
+
+  constructor() {
+    const probe = h("span", { hidden: true });
+    this.#host.append(probe);
+    this.#colours = new ColourResolver(probe);
+  }
+
+  /** Colours are others with another theme. */
+  forgetColours() {
+    this.#colours.forget();
+  }
+
+  /** The rank whose lane is at a height of the window; null for none. @param {number} clientY */
+  rankAt(clientY) {
+    const index = Math.floor((clientY - this.#canvas.getBoundingClientRect().top) / this.#height);
+    return this.#ranks[index] ?? null;
+  }
+
+  /** @param {Lanes} lanes @param {Axis} by @param {Scale} scale @param {number} width in CSS pixels @param {number | null} chosen rank */
+  draw(lanes, by, scale, width, chosen) {
+    this.#ranks = [...new Set(lanes.attempts.flatMap(({ ranks }) => ranks.map(({ rank }) => rank)))].sort((one, other) => one - other);
+    this.#height = /** @type {number[]} */ (HEIGHTS.find(([most]) => this.#ranks.length <= most))[1];
+    this.#host.hidden = !this.#ranks.length;
+    this.#drawLabels(failedRanks(lanes), chosen);
+    const context = this.#prepare(width);
+    const rows = new Map(this.#ranks.map((rank, index) => [rank, index * this.#height]));
+    context.fillStyle = this.#colours.resolve("--grid");
+    for (const top of rows.values()) context.fillRect(scale.from, top, scale.to - scale.from, this.#height - GAP_PX);
+    for (const attempt of lanes.attempts) {
+      for (const lane of attempt.ranks) this.#drawLane(context, lanes, attempt, lane, by, scale, rows.get(lane.rank) ?? 0);
+    }
+    context.clearRect(0, 0, scale.from, this.#canvas.height);
+    context.clearRect(scale.to, 0, width, this.#canvas.height);
+  }
+
+  /** @param {number} width */
+  #prepare(width) {
+    const height = this.#ranks.length * this.#height;
+    const context = this.#canvas.getContext("2d");
+    if (!context) throw new Error("this browser cannot draw on a canvas");
+    this.#canvas.style.height = `${height}px`;
+    this.#canvas.width = Math.round(width * devicePixelRatio);
+    this.#canvas.height = Math.round(height * devicePixelRatio);
+    context.scale(devicePixelRatio, devicePixelRatio);
+    return context;
+  }
+
+  /** @param {Set<number>} failed @param {number | null} chosen */
+  #drawLabels(failed, chosen) {
+    const stride = Math.ceil(MIN_LABEL_PX / this.#height);
+    let free = -Infinity; // index of the first lane whose label has room
+    const important = (/** @type {number} */ rank) => failed.has(rank) || rank === chosen;
+    const nodes = this.#ranks.flatMap((rank, index) => {
+      const next = this.#ranks.slice(index + 1, index + stride).some(important);
+      if (index < free || (!important(rank) && (index % stride !== 0 || next))) return [];
+      free = index + stride;
+      const node = h("span", { class: failed.has(rank) ? "failed" : null, "data-chosen": rank === chosen }, String(rank));
+      node.style.top = `${(index + 0.5) * this.#height}px`;
+      return [node];
+    });
+    patchChildren(this.#labels, nodes);
+  }
+
+  /**
+   * @param {CanvasRenderingContext2D} context @param {Lanes} lanes @param {AttemptLanes} attempt @param {RankLane} lane
+   * @param {Axis} by @param {Scale} scale @param {number} top pixel
+   */
+  #drawLane(context, lanes, attempt, lane, by, scale, top) {
+    const height = this.#height - GAP_PX;
+    const ends = endsOf(attempt, lane, by, lanes.end);
+    const fill = (/** @type {string} */ colour, /** @type {number} */ alpha, /** @type {number} */ from, /** @type {number} */ to, /** @type {number} */ share) => {
+      const [left, right] = [Math.max(scale.from, pixelOf(scale, from)), Math.min(scale.to, pixelOf(scale, to))];
+      if (right <= left) return;
+      context.globalAlpha = alpha;
+      context.fillStyle = this.#colours.resolve(colour);
+      context.fillRect(left, top, Math.max(right - left, 0.75), height * share);
+    };
+    if (by === "time") fill("--calm", IDLE, attempt.started_at, attempt.ranks_running_at ?? attempt.ended_at ?? lanes.end, 1);
+    ends.forEach(([from, to], index) => {
+      const phase = lane.phase[index];
+      if (phase === null) return;
+      const [use, waiting] = [lane.use[index] ?? null, lane.waiting[index] ?? 0];
+      fill("--surface", 1, from, to, 1);
+      fill(colourOfPhase(lanes.phases, phase), use === null ? 1 : IDLE + (1 - IDLE) * Math.min(1, use / 100), from, to, 1);
+      if (waiting) {
+        fill("--surface", 1, from, to, waiting);
+        fill(WAITING, 0.8, from, to, waiting);
+      }
+    });
+    context.globalAlpha = 1;
+    const end = ends.at(-1)?.[1] ?? (by === "time" ? (attempt.ended_at ?? null) : null);
+    if (lane.exit && end !== null) this.#drawEnd(context, pixelOf(scale, end), top, height);
+  }
+
+  /** @param {CanvasRenderingContext2D} context @param {number} x @param {number} top @param {number} height pixels */
+  #drawEnd(context, x, top, height) {
+    context.fillStyle = this.#colours.resolve("--bad");
+    context.fillRect(x - MARK_PX, top, MARK_PX, height);
+  }
+}
+
+/** @param {Lanes} lanes */
+const failedRanks = ({ attempts }) => new Set(attempts.flatMap(({ ranks }) => ranks.filter(({ exit }) => exit).map(({ rank }) => rank)));
+
+/** @param {string[]} phases @param {number} phase its index @returns {string} a CSS colour, or the name of a variable */
+export const colourOfPhase = (phases, phase) => COLOURS.get(phases[phase]) ?? colourOf(phase, phases.length);
+
+/**
+ * From where to where on the axis each point of a lane stands: a sample is about the time before it; the last one also
+ * about what follows, up to the end.
+ *
+ * @param {AttemptLanes} attempt @param {RankLane} lane @param {Axis} by @param {number} now seconds since the epoch
+ * @returns {[number, number][]}
+ */
+function endsOf({ at, ended_at: ended, ranks_running_at: running, started_at: started }, lane, by, now) {
+  if (by === "step") {
+    return lane.step.map((step, index) => {
+      const before = index ? lane.step[index - 1] : null;
+      return step === null ? [0, 0] : [before === null || before > step ? Math.max(0, step - 1) : before, step];
+    });
+  }
+  return at.map((time, index) => {
+    const isLast = index === at.length - 1 && lane.step.length === at.length;
+    return [index ? at[index - 1] : (running ?? started), isLast ? Math.max(time, ended ?? now) : time];
+  });
+}

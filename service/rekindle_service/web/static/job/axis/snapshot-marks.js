@@ -1,0 +1,105 @@
+/**
+ * The snapshots as marks on the axis. Each opens a menu: resume or clone from here, download.
+ *
+ * @import { SnapshotPublic as Snapshot } from "../../shared/api-types.d.ts"
+ * @import { Scale } from "../../charts/chart-frame.js"
+ * @import { Axis } from "./view-state.js"
+ */
+import { urlOf } from "../../shared/api.js";
+import { KeyedChildren, byId, h, setText } from "../../shared/dom.js";
+import { bytes, count, counted, localTime } from "../../shared/format.js";
+import { secondsOf } from "./axis-model.js";
+import { place } from "./axis-surface.js";
+
+export class SnapshotMarks {
+  #jobId;
+  #onResume;
+  #menu = byId("snapshot-menu");
+  #row = byId("snapshot-row");
+  /** @type {KeyedChildren<Snapshot, Mark>} */
+  #marks = new KeyedChildren(byId("snapshot-marks"), ({ step }) => step, () => new Mark((mark) => this.#open(mark)));
+  #isResumable = false;
+  /** @type {Mark | null} */
+  #opened = null;
+
+  /** @param {string} jobId @param {(step: number) => void} onResume */
+  constructor(jobId, onResume) {
+    this.#jobId = jobId;
+    this.#onResume = onResume;
+    this.#menu.addEventListener("toggle", (event) => {
+      if (/** @type {ToggleEvent} */ (event).newState === "closed") this.#opened?.node.focus({ preventScroll: true });
+    });
+  }
+
+  /** @param {Snapshot[]} snapshots latest first @param {boolean} isResumable the job can be resumed from one of them */
+  show(snapshots, isResumable) {
+    this.#isResumable = isResumable;
+    this.#row.hidden = !snapshots.length;
+    this.#marks.show([...snapshots].reverse());
+  }
+
+  /** @param {Axis} by @param {Scale} scale */
+  draw(by, scale) {
+    for (const mark of this.#marks.views.values()) mark.draw(by, scale);
+  }
+
+  /** @param {Mark} mark */
+  #open(mark) {
+    const { snapshot, node } = mark;
+    if (!snapshot) return;
+    this.#opened = mark;
+    setText(byId("snapshot-menu-title"), `Snapshot of step ${count(snapshot.step)}`);
+    setText(byId("snapshot-menu-facts"), factsOf(snapshot));
+    byId("snapshot-menu-actions").replaceChildren(...this.#actions(snapshot));
+    const { left, bottom } = node.getBoundingClientRect();
+    this.#menu.showPopover();
+    this.#menu.style.left = `${Math.max(8, Math.min(left - 16, document.documentElement.clientWidth - this.#menu.offsetWidth - 8))}px`;
+    this.#menu.style.top = `${bottom + 6}px`;
+    /** @type {HTMLElement | null} */ (this.#menu.querySelector("button, a"))?.focus();
+  }
+
+  /** @param {Snapshot} snapshot */
+  #actions({ step, verified }) {
+    const resume = () => {
+      this.#opened = null;
+      this.#menu.hidePopover();
+      this.#onResume(step);
+    };
+    return [
+      ...(this.#isResumable && verified ? [h("button", { type: "button", class: "primary", onclick: resume }, "Resume from here")] : []),
+      ...(verified ? [h("a", { class: "button", href: `/submit?clone=${encodeURIComponent(this.#jobId)}&step=${step}` }, "Clone from here")] : []),
+      h("a", { class: "button", href: urlOf("GET /jobs/{job_id}/snapshots/{step}/files.zip", { job_id: this.#jobId, step }), download: true }, "Download"),
+    ];
+  }
+}
+
+class Mark {
+  node;
+  /** @type {Snapshot | null} */
+  snapshot = null;
+
+  /** @param {(mark: Mark) => void} onOpen */
+  constructor(onOpen) {
+    this.node = h("button", { type: "button", class: "snapshot-mark", "aria-haspopup": "dialog", onclick: () => onOpen(this) });
+  }
+
+  /** @param {Snapshot} snapshot */
+  update(snapshot) {
+    this.snapshot = snapshot;
+    const label = `Snapshot of step ${count(snapshot.step)}: ${factsOf(snapshot)}`;
+    this.node.title = label;
+    this.node.setAttribute("aria-label", label);
+    this.node.dataset.mark = snapshot.verified ? (snapshot.best ? "best" : "") : "damaged";
+  }
+
+  /** @param {Axis} by @param {Scale} scale */
+  draw(by, scale) {
+    place(this.node, scale, by === "step" ? (this.snapshot?.step ?? null) : secondsOf(this.snapshot?.created_at));
+  }
+}
+
+/** @param {Snapshot} snapshot */
+function factsOf({ epoch, world_size: ranks, bytes: size, created_at: created, verified, best, pinned }) {
+  const facts = [verified ? "verified" : "damaged", best && "best", pinned && "pinned", epoch !== null && `epoch ${count(epoch)}`];
+  return [...facts, counted(ranks, "rank"), bytes(size), localTime(created)].filter(Boolean).join(" · ");
+}
