@@ -82,6 +82,19 @@ def test_lines_are_chosen_by_rank_stream_level_and_text(server: ApiServer, job: 
     assert shown(read(server, job, q="step", before="end", limit=1)) == [LINES[4]]
 
 
+def test_lines_are_found_by_regular_expressions(server: ApiServer, job: dict[str, Any]) -> None:
+    assert shown(read(server, job, q=r"step \d$", regex=True, rank=[0])) == [LINES[1], LINES[4]]
+    assert shown(read(server, job, q=r"^\w*Error: ", regex=True)) == [LINES[3]]
+    refused = read(server, job, q="(a", regex=True)
+    assert (refused.status_code, "has no )" in refused.text) == (422, True)
+    search = f"/api/v1/jobs/{job['id']}/ranks/0/log/search"
+    for backwards, offsets in ((False, [0, 7]), (True, [7, 0])):
+        query = {"q": "^step", "regex": True, "backwards": backwards, "limit": 1}
+        found = server.api.get(search, params=query).json()
+        rest = server.api.get(search, params={**query, "from": found["next"]}).json()
+        assert [match["offset"] for match in found["items"] + rest["items"]] == offsets
+
+
 def test_times_of_one_log_come_by_offset(server: ApiServer, job: dict[str, Any]) -> None:
     url = f"/api/v1/jobs/{job['id']}/ranks/0/log/times"
     assert server.api.get(url).json()["items"] == [[7, 1001.0], [14, 1004.0]]

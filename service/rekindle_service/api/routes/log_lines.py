@@ -1,5 +1,6 @@
 """Lines of several logs in the order in which they came, and when those of one log came."""
 
+from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query
@@ -10,7 +11,7 @@ from rekindle.contract.run_dir.paths import STREAMS
 from rekindle.contract.states import HOLDING_SLOTS
 from rekindle_service.api.dependencies import AttemptDep, JobDep, RankDep, RunDirDep
 from rekindle_service.api.problem_details import invalid_field
-from rekindle_service.api.routes.logs import SearchText, Stream, StreamName
+from rekindle_service.api.routes.logs import IsRegex, SearchText, Stream, StreamName, compile_regex
 from rekindle_service.api.schemas.log_lines import LogLines, LogTime, LogTimesPublic
 from rekindle_service.machine.monitor import evenly_spaced
 from rekindle_service.run_readers.log_levels import LogLevel
@@ -36,11 +37,13 @@ class _Filter:
             LogLevel, Query(description="Only lines of this level or a more serious one")
         ] = LogLevel.DEBUG,
         q: Annotated[SearchText | None, Query(description="Only lines with this text")] = None,
+        regex: IsRegex = False,
     ) -> None:
-        self._level, self._query = level, q
+        self._level = level
+        self._matches = None if q is None else compile_regex(q).search if regex else partial(_contains, query=q)
 
     def accept(self, line: LogLine) -> bool:
-        return self._level.includes(line.level) and (self._query is None or _contains(line.text, self._query))
+        return self._level.includes(line.level) and (self._matches is None or self._matches(line.text))
 
 
 def _contains(text: str, query: str) -> bool:

@@ -320,7 +320,7 @@ export interface Routes {
   }
   "GET /jobs/{job_id}/ranks/{rank}/log/search": {
     values: { job_id: Value; rank: Value; q: Value; stream?: Value; from?: Value; backwards?: Value; limit?: Value;
-    attempt?: Value; }; answer: SearchPage;
+    regex?: Value; attempt?: Value; }; answer: SearchPage;
   }
   "GET /jobs/{job_id}/logs/search": {
     values: { job_id: Value; q: Value; stream?: Value; attempt?: Value; limit?: Value; cursor?: Value; };
@@ -332,7 +332,7 @@ export interface Routes {
   "GET /jobs/{job_id}/logs.zip": { values: { job_id: Value; attempt?: Value; }; answer: null; }
   "GET /jobs/{job_id}/log": {
     values: { job_id: Value; rank?: string[]; stream?: Value; after?: Value; before?: Value; at?: Value; limit?: Value;
-    attempt?: Value; level?: Value; q?: Value; }; answer: LogLines;
+    attempt?: Value; level?: Value; q?: Value; regex?: Value; }; answer: LogLines;
   }
   "GET /jobs/{job_id}/ranks/{rank}/log/times": {
     values: { job_id: Value; rank: Value; stream?: Value; from?: Value; to?: Value; attempt?: Value; };
