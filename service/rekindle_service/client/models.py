@@ -802,7 +802,10 @@ class Trial(TypedDict):
 
 
 class Experiment(TypedDict):
-    """An experiment with its results. `measures` are the headings of the values of rows and trials."""
+    """An experiment with its results. `measures` are the headings of the values of rows and trials.
+
+    In their order are the `metrics` they are made of, what is better (`goals`), and the rows with the `best` value.
+    """
 
     id: str
     number: int
@@ -819,6 +822,9 @@ class Experiment(TypedDict):
     notes: list[str]
     parameters: list[str]
     measures: list[str]
+    metrics: list[str]
+    goals: list[Literal["min", "max"] | None]
+    best: list[list[int]]
     rows: list[Row]
     trials: list[Trial]
 

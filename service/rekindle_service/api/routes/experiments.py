@@ -5,7 +5,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
-from rekindle.contract.states import TERMINAL
+from rekindle.contract.states import TERMINAL, JobState
 from rekindle_service.api.dependencies import AppState, AppStateDep, ReadableBy
 from rekindle_service.api.pagination import Page, PageParamsDep, RowPageParamsDep, paginate
 from rekindle_service.api.permissions import IdempotencyKey, IdentityDep, require_access
@@ -23,6 +23,7 @@ from rekindle_service.api.worker_pools import SUBMISSIONS
 from rekindle_service.config.home import is_job_id
 from rekindle_service.experiments import built_in
 from rekindle_service.experiments.matrix import count
+from rekindle_service.experiments.records import remove_record
 from rekindle_service.experiments.submitter import known_experiment, submit_jobs
 from rekindle_service.jobs import actions
 from rekindle_service.run_readers.metrics import read_run_series
@@ -132,6 +133,28 @@ def cancel_experiment(state: AppStateDep, experiment: ExperimentDep) -> Experime
         actions.cancel(state.store, job.id)
     state.wake()
     return _public(state, experiment)
+
+
+@router.post("/experiments/{experiment_id}/resume", status_code=202)
+def resume_experiment(state: AppStateDep, experiment: ExperimentDep) -> ExperimentPublic:
+    """Resume all failed jobs of an experiment, each from its latest snapshot if it has one."""
+    failed = [job.id for job in state.store.experiments.jobs(experiment.id) if job.state is JobState.FAILED]
+    if not failed:
+        detail = f"no job of experiment {experiment.id} has failed, so there is nothing to resume"
+        raise ProblemError(409, "wrong-state", detail)
+    for job_id in failed:
+        actions.resume(state.store, job_id)
+    state.wake()
+    return _public(state, experiment)
+
+
+@router.delete("/experiments/{experiment_id}", status_code=204)
+def delete_experiment(state: AppStateDep, experiment: ExperimentDep) -> None:
+    """Delete an experiment with all its jobs and their files; all of them must have ended."""
+    if not state.store.experiments.delete(experiment.id):
+        detail = f"experiment {experiment.id} has jobs that have not ended; cancel it first"
+        raise ProblemError(409, "wrong-state", detail)
+    remove_record(state.home, experiment.id)
 
 
 def _public(state: AppState, experiment: Experiment) -> ExperimentPublic:
