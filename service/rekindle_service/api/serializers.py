@@ -25,6 +25,7 @@ from rekindle_service.run_readers.usage import latest_usage
 from rekindle_service.store.tables import Attempt, Experiment, Job
 
 _JOB_COLUMNS = tuple(name for name in JobPublic.model_fields if name in Job.model_fields)
+_MAX_LOGGED = 1000
 _MAX_USAGE_AGE = 20.0  # seconds for which a sample shows what a rank uses now
 
 
@@ -124,6 +125,7 @@ def experiment_public(experiment: Experiment, jobs: Sequence[Job], home: Home) -
             "metrics": [measure.metric for measure in measures],
             "goals": [measure.direction for measure in measures],
             "best": best_of(rows, measures),
+            "logged": list(dict.fromkeys(name for each in series for name in each))[:_MAX_LOGGED],
             "rows": rows,
             "trials": [_trial_public(job, each) for job, each in zip(jobs, values, strict=True)],
         }

@@ -805,6 +805,7 @@ class Experiment(TypedDict):
     """An experiment with its results. `measures` are the headings of the values of rows and trials.
 
     In their order are the `metrics` they are made of, what is better (`goals`), and the rows with the `best` value.
+    `logged` names every metric of its jobs, at most 1000.
     """
 
     id: str
@@ -825,6 +826,7 @@ class Experiment(TypedDict):
     metrics: list[str]
     goals: list[Literal["min", "max"] | None]
     best: list[list[int]]
+    logged: list[str]
     rows: list[Row]
     trials: list[Trial]
 

@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
+from pydantic import StringConstraints
 
 from rekindle.contract.states import TERMINAL, JobState
 from rekindle_service.api.dependencies import AppState, AppStateDep, ReadableBy
@@ -26,6 +27,7 @@ from rekindle_service.experiments.matrix import count
 from rekindle_service.experiments.records import remove_record
 from rekindle_service.experiments.submitter import known_experiment, submit_jobs
 from rekindle_service.jobs import actions
+from rekindle_service.run_readers.downsampling import downsample
 from rekindle_service.run_readers.metrics import read_run_series
 from rekindle_service.store.tables import Experiment
 
@@ -110,14 +112,18 @@ def list_curves(
     state: AppStateDep,
     experiment: ExperimentDep,
     params: PageParamsDep,
-    name: Annotated[str | None, Query(max_length=200, description="Only this metric")] = None,
+    name: Annotated[
+        list[Annotated[str, StringConstraints(max_length=200)]] | None,
+        Query(max_length=50, description="Only this metric; can be given several times"),
+    ] = None,
+    max_points: Annotated[int, Query(ge=1, le=2000, description="Maximum number of points of a curve")] = 2000,
 ) -> Page[CurvePublic]:
-    """List the metrics of all jobs of an experiment over their steps."""
+    """List the metrics of all jobs of an experiment over their steps, each downsampled to `max_points`."""
     curves = [
-        CurvePublic(job=job.id, name=metric, points=points)
+        CurvePublic(job=job.id, name=metric, points=downsample(points, max_points))
         for job in state.store.experiments.jobs(experiment.id)
         for metric, points in read_run_series(state.home.run_dir(job.id)).items()
-        if name in (None, metric)
+        if name is None or metric in name
     ]
     return paginate(curves, params)
 

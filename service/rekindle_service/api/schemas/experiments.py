@@ -153,6 +153,7 @@ class ExperimentPublic(ExperimentSummary):
     """An experiment with its results. `measures` are the headings of the values of rows and trials.
 
     In their order are the `metrics` they are made of, what is better (`goals`), and the rows with the `best` value.
+    `logged` names every metric of its jobs, at most 1000.
     """
 
     definition: JsonObject
@@ -163,6 +164,7 @@ class ExperimentPublic(ExperimentSummary):
     metrics: list[str]
     goals: list[Goal | None]
     best: list[list[int]]
+    logged: list[str]
     rows: list[Row]
     trials: list[TrialPublic]
 
