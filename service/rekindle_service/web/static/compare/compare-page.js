@@ -114,6 +114,7 @@ function draw() {
   showJobs(byId("compared-jobs"), jobs, order, view, (id) => choose(chosenIds().filter((each) => each !== id)));
   showLines(byId("parameters"), showEqual.checked ? parameters : parameters.filter(({ differs }) => differs), order, view);
   showLines(byId("results"), results, order, view);
+  restyleTable(byId("compared"), view);
   byId("compared").classList.toggle("whole", showEqual.checked);
   byId("compared").classList.toggle("many", compared.length > FEW);
   resultCharts.show(dimensions, compared.length);

@@ -52,6 +52,7 @@ function draw() {
   const dimensions = dimensionsOf(experiment);
   view.paint(dimensions, rowNames(experiment));
   showTable(experiment, dimensions, view);
+  restyleTable(view);
   resultCharts.show(dimensions, experiment.rows.length);
   curves.draw();
 }
