@@ -256,6 +256,14 @@ class ApiCalls:
     async def cancel_experiment(self, experiment_id: str) -> models.Experiment:
         return await self.request("POST", f"/experiments/{_segment(experiment_id)}/cancel")
 
+    async def resume_experiment(self, experiment_id: str) -> models.Experiment:
+        """Resume its failed jobs."""
+        return await self.request("POST", f"/experiments/{_segment(experiment_id)}/resume")
+
+    async def delete_experiment(self, experiment_id: str) -> None:
+        """Delete it with all its jobs, which must have ended."""
+        await self.request("DELETE", f"/experiments/{_segment(experiment_id)}")
+
     # --- requests
 
     async def request(self, method: str, path: str, /, **options: Any) -> Any:

@@ -23,6 +23,7 @@ from rekindle_service.store.failure_store import FailureStore
 from rekindle_service.store.job_lookup import JobLookup
 from rekindle_service.store.mutations import (
     by_key,
+    forget,
     insert,
     last_value,
     move,
@@ -37,7 +38,7 @@ from rekindle_service.store.queue_store import NO_LIMIT, QueueRoom, QueueStore
 from rekindle_service.store.recovery_store import RecoveryStore
 from rekindle_service.store.retention_store import RetentionStore
 from rekindle_service.store.tables import Attempt, Counter, Event, Job
-from rekindle_service.store.totals import Totals, archive_counts, ensure_counted, goodput, jobs_by_state, totals
+from rekindle_service.store.totals import Totals, ensure_counted, goodput, jobs_by_state, totals
 from rekindle_service.store.usage_store import UsageStore
 
 _FOLDED_FROM = ("state", "journal_offset", "wanted_devices")
@@ -290,9 +291,7 @@ class Store(Database):
             job = session.get(Job, job_id)
             if job is None or job.state not in TERMINAL:
                 return False
-            record(session, job, "deleted", from_state=job.state, owner=job.owner)
-            archive_counts(session, job)
-            session.delete(job)
+            forget(session, job)
             return True
 
     # --- attempts and the journal
