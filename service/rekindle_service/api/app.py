@@ -29,6 +29,7 @@ from rekindle_service.api.routes import (
     machine,
     metrics,
     monitoring,
+    overview,
     ranks,
     recipes,
     snapshots,
@@ -38,6 +39,7 @@ from rekindle_service.api.routes.pages import install_pages
 _MODULES = (
     jobs,
     job_queue,
+    overview,
     attempts,
     ranks,
     logs,

@@ -94,6 +94,7 @@ class Client:
     delete = _blocking(AsyncClient.delete)
     inject = _blocking(AsyncClient.inject)
     queue = _blocking(AsyncClient.queue)
+    overview = _blocking(AsyncClient.overview)
     devices = _blocking(AsyncClient.devices)
     disable_device = _blocking(AsyncClient.disable_device)
     enable_device = _blocking(AsyncClient.enable_device)

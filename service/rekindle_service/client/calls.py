@@ -105,6 +105,10 @@ class ApiCalls:
             if cursor is None:
                 return
 
+    async def overview(self, *, limit: int = 20) -> models.Overview:
+        """What needs a person, what runs, what is next to start, and what has ended: ``limit`` rows of each."""
+        return await self._get("/overview", limit=limit)
+
     async def queue(self, *, owner: str | None = None, limit: int = 50, cursor: str | None = None) -> models.Queue:
         """One page of the queue, next job first, and what each owner has used."""
         return await self._get("/queue", owner=owner, limit=limit, cursor=cursor)

@@ -91,7 +91,10 @@ export interface JobCreate {
   code?: Code | null; python?: string | null; ranks?: number | RankRange; nodes?: number | NodeRange;
   slurm?: SlurmRequest | null; hold?: boolean;
 }
-export interface JobPatch { name?: string | null; priority?: number | null; max_failures?: number | null; }
+export interface JobPatch {
+  name?: string | null; priority?: number | null; max_failures?: number | null; tags?: string[] | null;
+  note?: string | null; archived?: boolean | null; seen?: boolean | null;
+}
 export interface JobPublic {
   args: string[]; env: Record<string, string | Record<string, string>>; device: string; devices_per_rank: number;
   launch: "auto" | "torchrun" | "process"; links: "preferred" | "required" | "avoided"; priority: number;
@@ -106,8 +109,9 @@ export interface JobPublic {
   waiting_for: string | null; estimated_start_at: string | null; displaced: Record<string, any> | null;
   preemptions: number; target: Target; code: Record<string, string>; snapshot_step: number | null;
   checkpoints: CheckpointPublic[]; estimated_step: number | null; estimated_epoch: number | null; notice: string | null;
-  created_at: string | null; started_at: string | null; ended_at: string | null; goodput: number | null;
-  version: number; python: string; warnings: string[]; experiment_id: string | null;
+  created_at: string | null; started_at: string | null; ended_at: string | null; archived_at: string | null;
+  seen_at: string | null; tags: string[]; note: string; goodput: number | null; version: number; python: string;
+  warnings: string[]; experiment_id: string | null;
 }
 export type JobState = "queued" | "starting" | "running" | "recovering" | "succeeded" | "failed" | "cancelled";
 export interface JobUsage {
@@ -136,6 +140,15 @@ export interface MetricSeries {
   attempt: number; name: string; points: ([number, number | null, number, number | null])[];
 }
 export interface NodeRange { min: number; max: number; }
+export interface Overview {
+  needs_you: OverviewItem[]; running: OverviewItem[]; next: OverviewItem[]; done: OverviewItem[];
+  counts: OverviewCounts;
+}
+export interface OverviewCounts { needs_you: number; running: number; next: number; }
+export interface OverviewItem {
+  kind: "job" | "experiment" | "device" | "disk"; reason: string; at: string | null; job: JobPublic | null;
+  experiment: ExperimentSummary | null; device: string | null;
+}
 export interface OwnerShare {
   owner: string; slot_seconds: number; share: number; slots: number; running: number; queued: number;
   max_slots: number | null; max_queued: number | null;
@@ -247,6 +260,7 @@ export interface Routes {
   "POST /jobs/{job_id}/resume": { values: { job_id: Value; }; body: ResumeRequest | null; answer: JobPublic; }
   "GET /summary": { values: {}; answer: QueueStats; }
   "GET /queue": { values: { owner?: Value; limit?: Value; cursor?: Value; }; answer: Queue; }
+  "GET /overview": { values: { limit?: Value; }; answer: Overview; }
   "GET /jobs/{job_id}/attempts": {
     values: { job_id: Value; limit?: Value; cursor?: Value; }; answer: Page<AttemptPublic>;
   }
