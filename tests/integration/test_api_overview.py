@@ -59,10 +59,10 @@ def test_each_job_is_in_one_section_with_the_reason(server: ApiServer, lab: dict
     }
     assert [item["reason"] for item in found["needs_you"] + found["next"]] == [
         "ValueError: lr < 0 (rank 1, train.py:42)",
-        "On hold until it is released",
-        "Waits for 2 cpu slots, 1 free",
-        "Waits for 2 cpu slots, 1 free",
-        "Waits: its owner ann holds 4 of 4 slots",
+        "on hold until it is released",
+        "waits for 2 cpu slots, 1 free",
+        "waits for 2 cpu slots, 1 free",
+        "waits: its owner ann holds 4 of 4 slots",
     ]
     assert found["counts"] == {"needs_you": 2, "running": 1, "next": 3}
     first = overview(server, limit=1)

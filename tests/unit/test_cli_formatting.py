@@ -53,7 +53,7 @@ def test_the_rank_of_an_outcome_is_named_once() -> None:
     ("changes", "expected"),
     [
         (
-            {"state": "queued", "queue_position": 2, "waiting_for": "slots"},
+            {"state": "queued", "queue_position": 2, "reason": "waits for slots"},
             "position 2 in the queue; waits for slots",
         ),
         ({"state": "queued", "intent": "hold"}, "held: `rekindle resume` continues it"),
@@ -166,7 +166,14 @@ def test_a_problem_names_field_rule_value_and_hint() -> None:
 def test_no_text_of_a_user_reaches_the_terminal_unsanitized() -> None:
     evil = "\x1b]52;c;AAAA\x07\x1b[2J\x9b31m[red]x"
     bad = job(
-        name=evil, phase=evil, notice=evil, waiting_for=evil, args=[evil], devices=[evil], outcome=outcome(message=evil)
+        name=evil,
+        phase=evil,
+        notice=evil,
+        waiting_for=evil,
+        reason=evil,
+        args=[evil],
+        devices=[evil],
+        outcome=outcome(message=evil),
     )
     printed = [
         *(formatting.status_line({**bad, "state": state}) for state in ("queued", "recovering", "failed", "running")),

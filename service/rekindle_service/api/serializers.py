@@ -18,6 +18,7 @@ from rekindle_service.api.schemas.ranks import RankPublic, UsagePublic
 from rekindle_service.config.home import Home
 from rekindle_service.experiments.comparison import Measure, compare, default_measures
 from rekindle_service.experiments.matrix import MAX_JOBS, Trial, upgrade_definition
+from rekindle_service.jobs.overview import reason
 from rekindle_service.run_readers.metrics import read_run_series
 from rekindle_service.run_readers.ranks import read_ranks
 from rekindle_service.run_readers.usage import latest_usage
@@ -34,6 +35,7 @@ def job_public(job: Job) -> JobPublic:
         {
             **spec,
             **{name: getattr(job, name) for name in _JOB_COLUMNS},
+            "reason": reason(job),
             "env": {**dict.fromkeys(spec["env"], HIDDEN), **spec["env_from"]},
             "ranks": {"min": spec["min_ranks"], "max": spec["max_ranks"]},
             "nodes": {"min": spec["min_nodes"], "max": spec["nodes"]},

@@ -324,19 +324,9 @@ def owner(job: Job) -> str:
     return sanitize_line(job["owner"] or "local")
 
 
-def waits_for(reason: str | None) -> str:
-    """``waits for 2 cuda slots, 1 free``; a sentence about the owner is whole as it is."""
-    if not reason:
-        return ""
-    reason = sanitize_line(reason)
-    return f"waits: {reason}" if reason.startswith("its owner ") else f"waits for {reason}"
-
-
 def start_estimate(job: Job) -> str:
-    """Where the reason does not have it."""
     estimate = job.get("estimated_start_at")
-    known = estimate is None or "starts about" in (job["waiting_for"] or "")
-    return "" if known else f"starts about {start_time(estimate)}"
+    return "" if estimate is None else f"starts about {start_time(estimate)}"
 
 
 def displacement(displaced: dict[str, Any]) -> str:
@@ -357,7 +347,7 @@ def status_line(job: Job) -> str:
             return join(["held: `rekindle resume` continues it", sanitize_line(job["notice"] or "")])
         case "queued":
             position = "" if job["queue_position"] is None else f"position {job['queue_position']} in the queue"
-            return join([position, waits_for(job["waiting_for"]), start_estimate(job), preempted(job)])
+            return join([position, sanitize_line(job["reason"]), start_estimate(job), preempted(job)])
         case "starting" | "running" | "recovering" if (displaced := job.get("displaced")) is not None:
             return displacement(displaced)
         case "starting" | "running" if job["waiting_for"] is not None:

@@ -178,8 +178,9 @@ class Job(TypedDict):
     `estimated_start_at` is null where how long the jobs before it run is not known. `displaced` says for what a running
     job is being stopped or given other slots: `kind` (preempt, resize or device), `by` (id of the job that gets its
     slots, or null), `reason` (a sentence), `at` and `before` (its slots then). `preemptions` counts how often it went
-    back to the queue for that. `archived_at` and `seen_at` are null unless a person has put a job that has ended into
-    the archive, or looked at how it ended.
+    back to the queue for that. `reason` says in one line why the job is where it is: what it waits for, or how it
+    ended; "" where its state says it all. `archived_at` and `seen_at` are null unless a person has put a job that has
+    ended into the archive, or looked at how it ended.
     """
 
     args: list[str]
@@ -229,6 +230,7 @@ class Job(TypedDict):
     next_try_at: str | None
     queue_position: int | None
     waiting_for: str | None
+    reason: str
     estimated_start_at: str | None
     displaced: dict[str, Any] | None
     preemptions: int
@@ -452,7 +454,8 @@ class QueuedJob(TypedDict):
 
     `position`: 1 is next; null beyond the first 200, and where it waits for something other than slots. `slots` is the
     least that it can start with, `device` their kind or their names. `waiting_for` says in one sentence why it waits,
-    null before the scheduler has seen it. `estimated_start_at` is null where it is not known.
+    null before the scheduler has seen it; `reason` is that as a sentence. `estimated_start_at` is null where it is not
+    known.
     """
 
     position: int | None
@@ -466,6 +469,7 @@ class QueuedJob(TypedDict):
     device: str
     intent: str
     waiting_for: str | None
+    reason: str
     estimated_start_at: str | None
     preemptions: int
     created_at: str | None

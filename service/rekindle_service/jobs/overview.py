@@ -7,7 +7,7 @@ from rekindle.contract.states import JobIntent, JobState
 from rekindle_service.store.tables import Job
 
 _MAX_MESSAGE = 300  # characters
-_DISPLACEMENTS = {"preempt": "Being preempted", "resize": "Being resized", "device": "Leaving a device"}
+_DISPLACEMENTS = {"preempt": "being preempted", "resize": "being resized", "device": "leaving a device"}
 
 
 def reason(job: Job) -> str:
@@ -28,21 +28,23 @@ def reason(job: Job) -> str:
             return _displaced(job) or job.waiting_for or job.notice or ""
 
 
-HELD = "On hold until it is released"
+HELD = "on hold until it is released"
 
 
 def waits(job: Job) -> str:
-    """``Waits for 2 cuda slots, 1 free``; a sentence about the owner is whole as it is."""
+    """``waits for 2 cuda slots, 1 free``; a sentence about the owner is whole as it is."""
     why = job.waiting_for
     if not why:
-        return "Its turn is not computed yet"
-    return f"Waits: {why}" if why.startswith("its owner ") else f"Waits for {why}"
+        return "its turn is not computed yet"
+    if why.startswith("behind "):
+        return f"waits {why}"
+    return f"waits: {why}" if why.startswith("its owner ") else f"waits for {why}"
 
 
 def _displaced(job: Job) -> str:
     if not job.displaced:
         return ""
-    what = _DISPLACEMENTS.get(job.displaced.get("kind", ""), "Being moved")
+    what = _DISPLACEMENTS.get(job.displaced.get("kind", ""), "being moved")
     return f"{what}: {job.displaced.get('reason') or ''}"
 
 

@@ -73,7 +73,6 @@ class Situation:
     has_cluster: bool = False
     wants_cluster: bool = True
     kinds: Container[str] | None = None
-    clock: Callable[[float], str] = reasons.clock_time
 
 
 def allocate(queue: Iterable[Job], situation: Situation) -> Allocation:
@@ -242,12 +241,11 @@ class _Round:
     def _reason(self, job: Job, room: Sequence[Slot], first: Reservation | None) -> str:
         if self._in.lack_of_space is not None:
             return f"disk space: {self._in.lack_of_space}"
-        lack = reasons.lack(job.spec, len(room))
         if first is not None:
-            return lack + reasons.reservation(first, self._in.clock)
+            return reasons.first_in_line(job, len(room), first)
         kind = job.spec.device_kind
         before = next(each for each in self.plan.reservations if each.job.spec.device_kind == kind)
-        return lack + reasons.reserved(before, fits=len(room) >= job.spec.min_devices)
+        return reasons.behind(job, len(room), before)
 
     def _count_active(self, job: Job) -> None:
         if job.experiment_id is not None:

@@ -18,7 +18,6 @@ from rekindle_service.cli.formatting import (
     start_time,
     table,
     times,
-    waits_for,
 )
 from rekindle_service.client.models import OwnerShare, Queue, QueuedJob
 from rekindle_service.sanitize import sanitize_line
@@ -102,10 +101,7 @@ def _slots(job: QueuedJob) -> str:
 
 def reason(job: QueuedJob) -> str:
     """``waits for 3 cpu slots, 1 free; preempted twice``."""
-    if job["intent"] == "hold":
-        why = "held: `rekindle resume` releases it"
-    else:
-        why = waits_for(job["waiting_for"]) if job["waiting_for"] else "its turn is not computed yet"
+    why = "held: `rekindle resume` releases it" if job["intent"] == "hold" else sanitize_line(job["reason"])
     return join([why, f"preempted {times(job['preemptions'])}" if job["preemptions"] else ""])
 
 

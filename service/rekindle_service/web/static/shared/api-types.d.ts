@@ -106,7 +106,7 @@ export interface JobPublic {
   slurm: SlurmPublic | null; devices: string[]; epoch: number | null; epochs: number | null; step: number | null;
   steps: number | null; progress: number | null; eta_seconds: number | null; steps_per_second: number | null;
   restarts: number; outcome: Record<string, any> | null; next_try_at: string | null; queue_position: number | null;
-  waiting_for: string | null; estimated_start_at: string | null; displaced: Record<string, any> | null;
+  waiting_for: string | null; reason: string; estimated_start_at: string | null; displaced: Record<string, any> | null;
   preemptions: number; target: Target; code: Record<string, string>; snapshot_step: number | null;
   checkpoints: CheckpointPublic[]; estimated_step: number | null; estimated_epoch: number | null; notice: string | null;
   created_at: string | null; started_at: string | null; ended_at: string | null; archived_at: string | null;
@@ -174,8 +174,8 @@ export interface Queue {
 export interface QueueStats { jobs: Record<JobState, number>; slots: SlotCount; goodput: number | null; }
 export interface QueuedJob {
   position: number | null; job: string; number: number; name: string; owner: string; priority: number; ranks: RankRange;
-  slots: number; device: string; intent: string; waiting_for: string | null; estimated_start_at: string | null;
-  preemptions: number; created_at: string | null;
+  slots: number; device: string; intent: string; waiting_for: string | null; reason: string;
+  estimated_start_at: string | null; preemptions: number; created_at: string | null;
 }
 export interface RankMatches { rank: number; stream: string; count: number; complete: boolean; first: Match | null; }
 export interface RankPublic {
