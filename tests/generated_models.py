@@ -21,6 +21,7 @@ MODELS = ROOT / "service" / "rekindle_service" / "client" / "models.py"
 ANSWERS = (
     "/jobs/{job_id}",
     "/jobs/{job_id}/attempts",
+    "/jobs/{job_id}/story",
     "/jobs/{job_id}/time",
     "/jobs/{job_id}/configuration",
     "/jobs/{job_id}/ranks",

@@ -16,7 +16,7 @@ from rekindle.contract.outcome import Outcome, OutcomeClass
 from rekindle.contract.processes import ProcessIdentity
 from rekindle.contract.run_dir.journal import Journal, RecordType
 from rekindle.contract.run_dir.paths import RunDir
-from rekindle.contract.run_dir.rank_records import MetricPoint, RankState, RankStatus
+from rekindle.contract.run_dir.rank_records import MetricPoint, RankError, RankState, RankStatus
 from rekindle.contract.score import Score
 from rekindle.contract.states import JobIntent, JobState
 from rekindle_service.config.home import Home, new_job_id
@@ -113,6 +113,26 @@ class PlayedJob:
             resumed_from_step=self._resumed_from_step,
             last_step=last_step,
             snapshot_step=snapshot_step,
+        )
+
+    def raise_in(self, rank: int, exception: str, message: str, *, source: str, line: int) -> Outcome:
+        """The script has ``source``, at whose ``line`` a library raises; the log, the record and the outcome of it."""
+        (self.run_dir.code / "train.py").write_text(source)
+        frames = f'  File "{self.run_dir.code}/train.py", line {line}, in main\n    {source.splitlines()[line - 1]}\n'
+        frames += '  File "/lib/torch/nn.py", line 7, in forward\n    raise error\n'
+        text = f"Traceback (most recent call last):\n{frames}{exception}: {message}\n"
+        self.write(text.encode(), rank=rank, stream="stderr")
+        error = RankError(rank, exception, message, "train.py", line, text, None, time.time(), time.monotonic())
+        write_json(self._rank_root(rank) / "error.json", error.to_json())
+        sentence = f"Rank {rank} raised {exception} at train.py:{line}: {message.splitlines()[0]}"
+        return Outcome(
+            OutcomeClass.USER_ERROR,
+            sentence,
+            rank=rank,
+            exception=exception,
+            file="train.py",
+            line=line,
+            evidence={"traceback": text},
         )
 
     def retry_in(self, seconds: float) -> None:

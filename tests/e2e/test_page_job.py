@@ -69,10 +69,14 @@ def test_a_crash_and_the_recovery_are_shown_live(job_page: Page, job: PlayedJob)
     job.retry_in(3600)
     banner = job_page.locator("#banner")
     expect(banner).to_contain_text("Recovering: next try in 59 min")
-    expect(banner).to_contain_text("rank 1 was killed by SIGKILL")
+    story = job_page.locator("#story")
+    expect(story).to_contain_text("rank 1 was killed by SIGKILL")
     job.begin_attempt(resumed_from_step=100)
     expect(job_page.locator("#job-state")).to_have_text("running")
     expect(banner).to_be_hidden()
+    expect(story).to_contain_text("Attempt 2 is running, resumed from step 100.")
+    story.get_by_role("button", name="What happened to attempt 1").click()
+    expect(story.get_by_role("heading", name="Attempt 1: SIGKILL in rank 1")).to_be_focused()
     attempts = job_page.locator("#attempts li")
     expect(attempts).to_have_count(2)
     expect(attempts.nth(0)).to_contain_text("resumed from step 100")
@@ -165,18 +169,39 @@ def test_priority_and_faults_are_asked_for_and_errors_shown_in_the_dialog(
     expect(job_page.get_by_role("link", name="Clone")).to_have_attribute("href", f"/submit?clone={job.id}")
 
 
-def test_a_failed_job_resumes_from_the_snapshot_that_is_chosen(job_page: Page, job: PlayedJob) -> None:
+def test_a_failed_job_opens_at_the_culprit_and_resumes_from_the_snapshot_that_is_chosen(
+    job_page: Page, job: PlayedJob
+) -> None:
     job.snapshot(40)
     job.snapshot(60)
-    failed = Outcome(OutcomeClass.USER_ERROR, "ValueError: no", rank=1, file="train.py", line=3)
+    failed = job.raise_in(1, "ValueError", f"{HOSTILE}\nsecond line", source="a = 1\nb = 2\nraise ValueError\n", line=3)
     job.end_attempt(failed, last_step=70, snapshot_step=60)
-    job.write(b"Traceback\nValueError: no\n", rank=1, stream="stderr")
+    job.write(b"\nwritten later\n", rank=1, stream="stderr")
     job.end(JobState.FAILED, failed)
     expect(job_page.get_by_role("button", name="Retry")).to_be_visible()
-    for name in ("Last output of rank 1", "Last output"):
-        job_page.get_by_label("Stream").select_option("stdout")
-        job_page.get_by_role("link", name=name, exact=True).click()
-        expect(job_page.locator("#log-lines .marked")).to_have_text("ValueError: no")
+    story = job_page.locator("#story")
+    expect(story.get_by_role("heading", name="ValueError in rank 1")).to_be_visible()
+    expect(story.locator(".story-message")).to_have_text(f"{HOSTILE}\nsecond line")
+    expect(story.locator(".source-line[data-at]:visible")).to_have_text("raise ValueError")
+    story.get_by_text("1 frame in libraries").click()
+    expect(story.get_by_text("/lib/torch/nn.py:7")).to_be_visible()
+    job_page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    story.get_by_role("button", name="Copy").click()
+    expect(story.locator("output")).to_have_text("Copied")
+    assert "  > 3 raise ValueError" in job_page.evaluate("navigator.clipboard.readText()")
+    edit = story.get_by_role("link", name="Edit arguments and retry")
+    expect(edit).to_have_attribute("href", f"/submit?clone={job.id}")
+    job_page.reload()
+    expect(job_page.get_by_label("Rank", exact=True)).to_have_value("1")
+    expect(job_page.locator("#log-lines .marked")).to_have_text("Traceback (most recent call last):")
+    job_page.get_by_label("Stream").select_option("stdout")
+    story.get_by_role("link", name="Open in the log").click()
+    expect(job_page.locator("#log-lines .marked")).to_have_text("Traceback (most recent call last):")
+    job_page.get_by_label("Stream").select_option("stdout")
+    job_page.get_by_role("link", name="Last output of rank 1", exact=True).click()
+    expect(job_page.locator("#log-lines .marked")).to_have_text("written later")
+    assert job_page.locator("main img").count() == 0
+    job_page.get_by_role("tab", name="Snapshots").click()
     first = job_page.locator("#snapshots li").nth(1)
     first.get_by_role("button", name="Pin the snapshot of step 40").click()
     expect(first).to_contain_text("pinned")
@@ -198,6 +223,7 @@ def test_a_request_is_copied_and_compared_with_another_jobs(
     other = play("other", args=["--lr", "0.5"])
     job_page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     copied = {}
+    job_page.get_by_role("tab", name="Attempts").press("End")
     for what in ("command", "curl", "Python"):
         job_page.get_by_role("button", name=f"Copy as {what}").click()
         expect(job_page.locator("#copied")).to_have_text("Copied")
@@ -273,6 +299,7 @@ def test_the_configuration_shows_names_but_no_secrets(job_page: Page, job: Playe
 
 
 def test_snapshots_are_listed_when_an_attempt_has_left_them(job_page: Page, job: PlayedJob) -> None:
+    job_page.get_by_role("tab", name="Snapshots").click()
     expect(job_page.locator("#snapshots-empty")).to_be_visible()
     job.snapshot(40, Score("accuracy", 0.9))
     job.report(0, step=50, snapshot_policy="every 42 steps (auto: …)")
@@ -329,6 +356,7 @@ def test_an_answer_that_comes_late_does_not_undo_a_newer_one(
     expect(job_page.locator("#snapshots li")).to_have_count(2)
     release()
     expect(job_page.locator("#snapshots li")).to_have_count(2)
+    job_page.get_by_role("tab", name="Configuration").click()
     choice = job_page.get_by_label("Compare with")
     choice.focus()
     hold(f"**/jobs/{one.id}")

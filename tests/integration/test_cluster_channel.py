@@ -12,6 +12,7 @@ import pytest
 from e2e.waiting import until
 from rekindle.contract.files import write_json
 from rekindle.contract.job import RunIntent
+from rekindle.contract.python_stacks import Frame
 from rekindle.contract.run_dir.control import ControlMessage, MessageType
 from rekindle.contract.run_dir.leader_records import Leader
 from rekindle.contract.run_dir.paths import RunDir
@@ -36,7 +37,7 @@ from rekindle.keeper.cluster.nodes import Nodes, lease_of
 from rekindle.keeper.cluster.ownership import LaunchOwner
 from rekindle.keeper.cluster.versions import difference
 from rekindle.keeper.event_loop import EventLoop
-from rekindle.keeper.hangs.culprit import Frame, RankObservation, WorldObservation
+from rekindle.keeper.hangs.culprit import RankObservation, WorldObservation
 from rekindle.keeper.ranks.probe import RankSample
 
 SECRET = "s" * 64  # of a test

@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from rekindle.keeper.hangs.culprit import Frame
+from rekindle.contract.python_stacks import Frame
 from rekindle.keeper.hangs.dead_loop import SAMPLES, BusySample, DeadLoopDetector
 from rekindle.keeper.ranks.probe import main_thread_events
 

@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from rekindle.keeper.hangs.culprit import Frame, RankObservation, find_culprit, main_stack, position_in_code
+from rekindle.contract.python_stacks import Frame, main_stack
+from rekindle.keeper.hangs.culprit import RankObservation, find_culprit, position_in_code
 from rekindle.keeper.ranks.probe import RankSample
 
 WAITING = [

@@ -33,6 +33,7 @@ from rekindle_service.api.routes import (
     ranks,
     recipes,
     snapshots,
+    story,
 )
 from rekindle_service.api.routes.pages import install_pages
 
@@ -41,6 +42,7 @@ _MODULES = (
     job_queue,
     overview,
     attempts,
+    story,
     ranks,
     logs,
     metrics,

@@ -103,6 +103,7 @@ class Client:
 
     attempts = _blocking(AsyncClient.attempts)
     time_breakdown = _blocking(AsyncClient.time_breakdown)
+    story = _blocking(AsyncClient.story)
     configuration = _blocking(AsyncClient.configuration)
     ranks = _blocking(AsyncClient.ranks)
     stack = _blocking(AsyncClient.stack)

@@ -167,6 +167,10 @@ class ApiCalls:
         """The working directory, code and environment of the job."""
         return await self._get(_job(job_id, "configuration"))
 
+    async def story(self, job_id: str, attempt: int | None = None) -> models.Story:
+        """What happened to the job, or to one attempt of it: cause, rank, lines of code, next step."""
+        return await self._get(_job(job_id, "story"), attempt=attempt)
+
     async def ranks(self, job_id: str, attempt: int | None = None) -> list[models.Rank]:
         """The ranks of one attempt (default: the latest)."""
         return await self._items(_job(job_id, "ranks"), attempt=attempt)

@@ -44,15 +44,23 @@ __all__ = [
     "PruneResult",
     "Queue",
     "QueuedJob",
+    "RaisedException",
     "Rank",
+    "RankGroup",
     "RankRange",
     "RankState",
     "Row",
+    "SameError",
     "Scope",
     "Slurm",
     "Snapshot",
     "SnapshotList",
     "SnapshotPolicyOptions",
+    "SourceLine",
+    "SourceState",
+    "Story",
+    "StoryFrame",
+    "StoryKind",
     "StuckDeletion",
     "Target",
     "TimeBreakdown",
@@ -289,6 +297,77 @@ class Attempt(TypedDict):
     reason: str | None
     args: list[str] | None
     faults: list[Fault]
+
+
+StoryKind = Literal["failure", "hang", "stop", "running", "finished", "waiting"]
+
+
+class RaisedException(TypedDict):
+    """The exception that ended the script."""
+
+    type: str
+    message: str
+
+
+class SourceLine(TypedDict):
+    """``line`` counts from 1."""
+
+    line: int
+    text: str
+
+
+SourceState = Literal["current", "changed", "unreadable"]
+
+
+class StoryFrame(TypedDict):
+    """One level of a stack. ``file`` is relative to the job's code where it is in it (``is_user``)."""
+
+    file: str
+    line: int
+    function: str
+    is_user: bool
+    source: list[SourceLine]
+    source_state: SourceState
+
+
+class RankGroup(TypedDict):
+    """Ranks that did the same when a hang was found: `what` follows their names in a sentence."""
+
+    ranks: list[int]
+    what: str
+    frames: list[StoryFrame]
+
+
+class SameError(TypedDict):
+    """Another job that failed by the same exception at the same line."""
+
+    id: str
+    number: int
+    name: str
+
+
+class Story(TypedDict):
+    """What happened to a job, for people.
+
+    `rank`, `stream` and `offset` (bytes) are where the log shows it, `at` when it happened, in seconds since the epoch;
+    null where not known. `frames` are those of the user's code and then those of libraries, innermost first;
+    `hidden_frames` more are not listed. `attempt` is 0 before the first. `groups` are the ranks of a hang.
+    """
+
+    attempt: int
+    kind: StoryKind
+    title: str
+    sentence: str
+    rank: int | None
+    stream: str | None
+    offset: int | None
+    at: float | None
+    exception: RaisedException | None
+    frames: list[StoryFrame]
+    hidden_frames: int
+    groups: list[RankGroup]
+    same_error: list[SameError]
+    next_step: str | None
 
 
 TimeCategory = Literal["queued", "waiting", "starting", "training", "saving", "replayed"]

@@ -19,6 +19,7 @@ from rekindle_service.store.device_store import DeviceStore
 from rekindle_service.store.displacement_store import DisplacementStore
 from rekindle_service.store.errors import CorruptDatabaseError
 from rekindle_service.store.experiment_store import ExperimentStore
+from rekindle_service.store.failure_store import FailureStore
 from rekindle_service.store.job_conditions import NO_CONDITIONS, JobConditions
 from rekindle_service.store.mutations import (
     by_key,
@@ -68,6 +69,7 @@ class Store(Database):
         self.queue = QueueStore(self)
         self.overview = OverviewStore(self)
         self.usage = UsageStore(self)
+        self.failures = FailureStore(self)
         self.deliveries = DeliveryStore(self)
         self.recovery = RecoveryStore(self)
         self.retention = RetentionStore(self)

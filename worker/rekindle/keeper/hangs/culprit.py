@@ -1,35 +1,18 @@
 """Which rank the others wait for, and where: from what all ranks do and have called to one sentence. Pure."""
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from rekindle.contract.debug_socket import Collective
+from rekindle.contract.python_stacks import Frame, called_collective, waits_for_peers
 from rekindle.keeper.attempt_result import Culprit
 from rekindle.keeper.hangs.deviation import describe, find_deviation, is_usual
 from rekindle.keeper.ranks.probe import RankSample
 from rekindle.rank.failure import relative_to_code
 
-_FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+) in (?P<function>.*)$')
-_THREAD = re.compile(r"^(Current thread|Thread) 0x[0-9a-f]+")
-_WAITING = re.compile(
-    r"torch/distributed/(distributed_c10d|_functional_collectives|c10d_logger|rendezvous|nn/functional)\.py$"
-    r"|torch/autograd/(graph|__init__)\.py$"
-)
-_COLLECTIVES = "torch/distributed/distributed_c10d.py"
 _LOADER = "torch/utils/data/dataloader.py"
-_ENTRYPOINT = "rekindle/rank/entrypoint.py"
 _STATES = {"T": "is stopped (SIGSTOP)", "t": "is stopped by a debugger", "D": "is in uninterruptible sleep"}
-
-
-@dataclass(frozen=True, slots=True)
-class Frame:
-    """One level of a Python stack."""
-
-    file: str
-    line: int
-    function: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,19 +56,6 @@ class WorldObservation:
         )
 
 
-def main_stack(dump: str) -> list[Frame]:
-    """The main thread's frames of the last dump of faulthandler in ``dump``, innermost first, down to the script's."""
-    threads: list[list[Frame]] = []
-    for text in dump.splitlines():
-        if _THREAD.match(text):
-            threads.append([])
-        elif threads and (match := _FRAME.match(text)):
-            threads[-1].append(Frame(match["file"], int(match["line"]), match["function"]))
-    frames = threads[-1] if threads else []
-    wrapper = [index for index, frame in enumerate(frames) if frame.file.endswith(_ENTRYPOINT)]
-    return frames[: wrapper[0]] if wrapper else frames
-
-
 def position_in_code(frames: Sequence[Frame], code: Path) -> Frame | None:
     """The innermost frame in the user's own code, its file relative to ``code``; else the innermost of all."""
     for frame in frames:
@@ -103,7 +73,7 @@ def find_culprit(world: Sequence[RankObservation], finished: Sequence[FinishedRa
         return deviating
     if (behind := _behind(world)) is not None:
         return _blame(behind, _activity(behind))
-    absent = [rank for rank in world if rank.frames and not _waits_for_peers(rank.frames)]
+    absent = [rank for rank in world if rank.frames and not waits_for_peers(rank.frames)]
     if absent and (len(absent) < len(world) or (len(world) == 1 and not finished)):
         return _blame(absent[0], _activity(absent[0]))
     if finished:
@@ -127,7 +97,7 @@ def find_deserter(
         return deviating
     if (aborted := [rank for rank in failed if rank.aborted]) and len(aborted) == 1:
         return _blame_for_abort(aborted[0], [rank for rank in (*failed, *running) if rank.history])
-    gone = [rank for rank in running if rank.frames and not _waits_for_peers(rank.frames)]
+    gone = [rank for rank in running if rank.frames and not waits_for_peers(rank.frames)]
     return _blame(gone[0], "had left the process group while the others still used it, and is") if gone else None
 
 
@@ -138,7 +108,7 @@ def _deviating(world: Sequence[RankObservation]) -> Culprit | None:
         return None
     ranks = [rank for rank in world if rank.sample.rank in found.ranks]
     if found.made is None:
-        absent = [rank for rank in ranks if rank.frames and not _waits_for_peers(rank.frames)]
+        absent = [rank for rank in ranks if rank.frames and not waits_for_peers(rank.frames)]
         suspect = (absent or ranks)[0]
         return _blame(suspect, _activity(suspect)) if absent or len(ranks) == 1 else None
     others = [number for number in found.ranks if number != ranks[0].sample.rank]
@@ -150,8 +120,7 @@ def _deviating(world: Sequence[RankObservation]) -> Culprit | None:
 
 def _blame_for_abort(aborted: RankObservation, others: Sequence[RankObservation]) -> Culprit:
     """Of two ranks that sent each other different things, one is aborted by gloo, and its history is lost."""
-    calls = [frame.function for frame in aborted.frames if frame.file.endswith(_COLLECTIVES)]
-    made = calls[0] if calls else "a collective"
+    made = called_collective(aborted.frames) or "a collective"
     if not others:
         return _blame(aborted, f"called {made}", ", which does not match what the others called")
     other = f"rank {others[0].sample.rank}"
@@ -181,11 +150,6 @@ def _blame_finished(finished: FinishedRank, waiting: Sequence[RankObservation]) 
 def _positions(world: Sequence[RankObservation]) -> str:
     places = {f"{rank.position.file}:{rank.position.line}" for rank in world if rank.position is not None}
     return ", ".join(sorted(places))
-
-
-def _waits_for_peers(frames: Sequence[Frame]) -> bool:
-    """True where the innermost frames are inside a collective, or in a backward pass that ends in one."""
-    return any(_WAITING.search(frame.file) for frame in frames[:6])
 
 
 def _behind(world: Sequence[RankObservation]) -> RankObservation | None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rekindle.keeper.hangs.culprit import Frame
+from rekindle.contract.python_stacks import Frame
 
 SAMPLES = 8  # in a row, a second apart, that must be alike
 _MAX_EVENTS = 2  # page faults and so on between two samples

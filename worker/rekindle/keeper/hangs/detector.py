@@ -9,6 +9,7 @@ from pathlib import Path
 
 from rekindle.contract.debug_socket import collective_history, last_collective, parse_history, query
 from rekindle.contract.files import has_free_space, write_json
+from rekindle.contract.python_stacks import Frame, main_stack
 from rekindle.contract.run_dir.json_records import read_record
 from rekindle.contract.run_dir.paths import AttemptDir
 from rekindle.contract.run_dir.rank_records import RankDone
@@ -16,12 +17,10 @@ from rekindle.contract.safe_open import read_text_from, regular_size
 from rekindle.keeper.attempt_result import Culprit, Hang, RankResult
 from rekindle.keeper.hangs.culprit import (
     FinishedRank,
-    Frame,
     RankObservation,
     WorldObservation,
     find_culprit,
     find_deserter,
-    main_stack,
     position_in_code,
 )
 from rekindle.keeper.hangs.dead_loop import BusySample, DeadLoopDetector

@@ -1,14 +1,16 @@
 /**
  * The page of one job: creates its parts and feeds them from the API and the event stream.
  *
- * @import { AttemptPublic as Attempt, JobPublic as Job } from "../shared/api-types.d.ts"
+ * @import { AttemptPublic as Attempt, JobPublic as Job, Story } from "../shared/api-types.d.ts"
  */
 import { EventStream } from "../events/event-stream.js";
+import { END } from "../log/log-permalink.js";
 import { LogViewer } from "../log/log-viewer.js";
 import { call, isNotFound } from "../shared/api.js";
 import { byId } from "../shared/dom.js";
 import { latestWins } from "../shared/latest-wins.js";
 import { idInUrl, markReady, showGone } from "../shared/live-page.js";
+import { makeTabs } from "../shared/tabs.js";
 import { showAttemptList } from "./attempt-list.js";
 import { showCheckpoints } from "./checkpoints.js";
 import { showRecorded, showSubmitted } from "./configuration.js";
@@ -18,6 +20,7 @@ import { compareWithOthers } from "./job-diff.js";
 import { showHeader } from "./job-header.js";
 import { Ranks, showStack } from "./ranks.js";
 import { SnapshotList } from "./snapshots.js";
+import { StoryView, isOutdated } from "./story.js";
 import { showTimeline } from "./timeline.js";
 
 const jobId = idInUrl();
@@ -31,7 +34,10 @@ const log = new LogViewer(jobId, (followed) => {
 });
 const ranks = new Ranks((rank) => log.select(rank), (rank) => void showStack(jobId, rank));
 const snapshots = new SnapshotList(jobId, (step) => actions.confirmResume(step), () => void refetch(fetchSnapshots));
+const story = new StoryView(jobId, openAtCulprit);
 void compareWithOthers(jobId);
+const showTab = makeTabs(byId("tabs"));
+if (new URLSearchParams(location.search).has("diff")) showTab("tab-configuration");
 byId("stack-open").addEventListener("click", () => void showStack(jobId, log.rank));
 
 /** @type {Job | null} */
@@ -49,7 +55,7 @@ const fetchMetrics = () => charts.load();
 async function refresh() {
   try {
     showJob(await call("GET /jobs/{job_id}", { job_id: jobId }));
-    await refetch(fetchRanks, fetchAttempts, fetchMetrics, fetchSnapshots, fetchConfiguration, () => log.refresh());
+    await refetch(() => story.refresh(), fetchRanks, fetchAttempts, fetchMetrics, fetchSnapshots, fetchConfiguration, () => log.refresh());
     markReady();
   } catch (error) {
     if (isNotFound(error)) showDeleted("There is no such job. It may have been deleted.");
@@ -92,8 +98,19 @@ function showJob(next) {
   void log.setLatest(next.attempt);
   if (!before) return;
   const changed = before.attempt !== next.attempt || before.state !== next.state;
+  if (isOutdated(before, next)) void refetch(() => story.refresh());
   if (changed) void refetch(fetchAttempts, fetchRanks, fetchMetrics, fetchConfiguration);
   if (changed || before.snapshot_step !== next.snapshot_step) void refetch(fetchSnapshots);
+}
+
+/**
+ * A job that has failed or hangs opens at the output of the rank that is to blame, unless the URL points elsewhere.
+ *
+ * @param {Story} first
+ */
+function openAtCulprit({ kind, rank, stream, attempt, offset }) {
+  if (location.hash || rank === null || (kind !== "failure" && kind !== "hang")) return;
+  log.show({ rank, stream: stream ?? "stderr", attempt, offset: offset ?? END });
 }
 
 /** An elastic job may have fewer ranks now than it had. */
@@ -105,7 +122,7 @@ function offerLogs() {
 function showAttempts(attempts) {
   maxWorldSize = Math.max(...attempts.map(({ world_size }) => world_size ?? 0), 0);
   offerLogs();
-  showAttemptList(attempts);
+  showAttemptList(attempts, (number) => void story.choose(number));
   charts.setAttempts(attempts);
 }
 

@@ -106,6 +106,11 @@ export class LogViewer {
     void this.#choose();
   }
 
+  /** Show a position of a log, if there is such a log, without scrolling the page. @param {LogLocation} target */
+  show(target) {
+    if (this.#exists(target)) void this.#goTo(target, true);
+  }
+
   /**
    * @param {{attempt: number, rank: number, stream: string, offset: number, next_offset: number, text: string}} event
    */

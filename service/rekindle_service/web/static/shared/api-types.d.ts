@@ -177,6 +177,8 @@ export interface QueuedJob {
   slots: number; device: string; intent: string; waiting_for: string | null; reason: string;
   estimated_start_at: string | null; preemptions: number; created_at: string | null;
 }
+export interface RaisedException { type: string; message: string; }
+export interface RankGroup { ranks: number[]; what: string; frames: StoryFrame[]; }
 export interface RankMatches { rank: number; stream: string; count: number; complete: boolean; first: Match | null; }
 export interface RankPublic {
   rank: number; local_rank: number | null; host: string | null; pid: number | null; state: RankState;
@@ -196,6 +198,7 @@ export interface Row {
   parameters: Record<string, string | number | boolean | null>; trials: number[]; values: (number | null)[];
   spread: ([number, number] | null)[];
 }
+export interface SameError { id: string; number: number; name: string; }
 export type Scope = "read" | "submit" | "admin";
 export interface SearchPage { items: Match[]; next: number | null; size: number; }
 export interface SlotCount { held: number; total: number; }
@@ -216,8 +219,19 @@ export interface SnapshotPublic {
   step: number; epoch: number | null; bytes: number; verified: boolean; world_size: number; created_at: string | null;
   score: number | null; best: boolean; pinned: boolean;
 }
+export interface SourceLine { line: number; text: string; }
+export type SourceState = "current" | "changed" | "unreadable";
 export interface Space { free_bytes: number; total_bytes: number; }
 export interface StackPublic { attempt: number; rank: number; stack: string; }
+export interface Story {
+  attempt: number; kind: StoryKind; title: string; sentence: string; rank: number | null; stream: string | null;
+  offset: number | null; at: number | null; exception: RaisedException | null; frames: StoryFrame[];
+  hidden_frames: number; groups: RankGroup[]; same_error: SameError[]; next_step: string | null;
+}
+export interface StoryFrame {
+  file: string; line: number; function: string; is_user: boolean; source: SourceLine[]; source_state: SourceState;
+}
+export type StoryKind = "failure" | "hang" | "stop" | "running" | "finished" | "waiting";
 export interface StuckDeletion { path: string; reason: string; since: string | null; next_try_at: string | null; }
 export interface Target { kind: string; value: string; }
 export interface TimeBreakdown {
@@ -266,6 +280,7 @@ export interface Routes {
   }
   "GET /jobs/{job_id}/events": { values: { job_id: Value; limit?: Value; cursor?: Value; }; answer: Page<EventPublic>; }
   "GET /jobs/{job_id}/time": { values: { job_id: Value; }; answer: TimeBreakdown; }
+  "GET /jobs/{job_id}/story": { values: { job_id: Value; attempt?: Value; }; answer: Story; }
   "GET /jobs/{job_id}/ranks": {
     values: { job_id: Value; attempt?: Value; limit?: Value; cursor?: Value; }; answer: Page<RankPublic>;
   }

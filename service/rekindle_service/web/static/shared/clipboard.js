@@ -3,9 +3,9 @@ import { byId, setText } from "./dom.js";
 
 const SHOWN_MS = 4000;
 
-/** The page's element `copied` reports the result. @param {string} text */
-export async function copyText(text) {
+/** @param {string} text @param {HTMLElement} [report] where the result is shown for a while */
+export async function copyText(text, report = byId("copied")) {
   const result = await navigator.clipboard?.writeText(text).then(() => true, () => false);
-  setText(byId("copied"), result ? "Copied" : "The browser does not allow copying here: it requires https or localhost");
-  setTimeout(() => setText(byId("copied"), ""), SHOWN_MS);
+  setText(report, result ? "Copied" : "The browser does not allow copying here: it requires https or localhost");
+  setTimeout(() => setText(report, ""), SHOWN_MS);
 }

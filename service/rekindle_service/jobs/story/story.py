@@ -1,0 +1,241 @@
+"""What happened to a job: one sentence, the rank and the line to blame, and what to do. Shown by page and command line.
+
+All of it follows from the job's row, its attempts and what their ranks have left in the run directory.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from rekindle.contract.outcome import Outcome, OutcomeClass
+from rekindle.contract.run_dir.json_records import read_record
+from rekindle.contract.run_dir.paths import RunDir
+from rekindle.contract.run_dir.rank_records import RankError
+from rekindle.contract.safe_open import stat_beneath
+from rekindle.contract.states import JobIntent, JobState
+from rekindle_service.jobs.story.log_offset import offset_of_error
+from rekindle_service.jobs.story.next_steps import next_step
+from rekindle_service.jobs.story.rank_groups import StackGroup, stack_groups
+from rekindle_service.jobs.story.source_lines import SourceReader, StoryFrame
+from rekindle_service.jobs.story.tracebacks import parse_traceback, user_frames_first
+from rekindle_service.sanitize import sanitize_line, strip_control
+from rekindle_service.store.tables import Attempt, Job
+
+MAX_FRAMES = 20
+_GROUP_FRAMES = 4
+_MAX_GROUPS = 4
+_MAX_MESSAGE = 4000  # characters
+
+
+class StoryKind(StrEnum):
+    """What there is to report of an attempt."""
+
+    FAILURE = "failure"
+    HANG = "hang"
+    STOP = "stop"  # on request
+    RUNNING = "running"
+    FINISHED = "finished"
+    WAITING = "waiting"  # no attempt runs, and none has ended badly
+
+
+_KINDS = {
+    OutcomeClass.SUCCESS: StoryKind.FINISHED,
+    OutcomeClass.HANG: StoryKind.HANG,
+    OutcomeClass.PREEMPTED: StoryKind.STOP,
+    OutcomeClass.CANCELLED: StoryKind.STOP,
+}
+_TITLES = {
+    OutcomeClass.HANG: "Hang: no rank made progress",
+    OutcomeClass.OOM: "Out of memory",
+    OutcomeClass.COMM: "The ranks lost each other",
+    OutcomeClass.NAN: "Loss or weights are not finite",
+    OutcomeClass.DISK_FULL: "The disk is full",
+    OutcomeClass.LAUNCH_ERROR: "The ranks could not be started",
+    OutcomeClass.KEEPER_LOST: "The keeper was lost",
+    OutcomeClass.HOST_LOST: "A machine was lost",
+    OutcomeClass.PREEMPTED: "Stopped",
+    OutcomeClass.CANCELLED: "Cancelled",
+    OutcomeClass.SUCCESS: "Finished",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RaisedException:
+    """The exception that ended the script."""
+
+    type: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class RankGroup:
+    """Ranks that did the same when a hang was found: `what` follows their names in a sentence."""
+
+    ranks: list[int]
+    what: str
+    frames: list[StoryFrame]
+
+
+@dataclass(frozen=True, slots=True)
+class SameError:
+    """Another job that failed by the same exception at the same line."""
+
+    id: str
+    number: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """What happened to a job, for people.
+
+    `rank`, `stream` and `offset` (bytes) are where the log shows it, `at` when it happened, in seconds since the epoch;
+    null where not known. `frames` are those of the user's code and then those of libraries, innermost first;
+    `hidden_frames` more are not listed. `attempt` is 0 before the first. `groups` are the ranks of a hang.
+    """
+
+    attempt: int
+    kind: StoryKind
+    title: str
+    sentence: str
+    rank: int | None = None
+    stream: str | None = None
+    offset: int | None = None
+    at: float | None = None
+    exception: RaisedException | None = None
+    frames: list[StoryFrame] = field(default_factory=list)
+    hidden_frames: int = 0
+    groups: list[RankGroup] = field(default_factory=list)
+    same_error: list[SameError] = field(default_factory=list)
+    next_step: str | None = None
+
+
+FindSameError = Callable[[Outcome], list[SameError]]
+"""Other jobs, which the reader may read, with the same error."""
+
+
+def read_story(
+    job: Job, attempts: Sequence[Attempt], run_dir: RunDir, number: int | None, find_same_error: FindSameError
+) -> Story:
+    """Of the attempt ``number``, by default of the job as it is now. ``attempts`` ascend."""
+    if number is None and (now := _present(job, attempts)) is not None:
+        return now
+    attempt = next((each for each in reversed(attempts) if number in (None, each.number)), None)
+    is_last = attempt is None or attempt is attempts[-1]
+    outcome = _outcome(job.outcome) if is_last and number is None else None
+    outcome = outcome or (None if attempt is None else _outcome(attempt.outcome))
+    if outcome is None:
+        return _running(attempts, attempt)
+    story = _ended(job, attempt, outcome, run_dir)
+    if story.kind is StoryKind.FAILURE:
+        story = replace(story, same_error=find_same_error(outcome))
+    return replace(story, next_step=next_step(job, outcome) if is_last else None)
+
+
+def _outcome(recorded: object) -> Outcome | None:
+    try:
+        return None if recorded is None else Outcome.from_json(recorded)
+    except ValueError:
+        return None
+
+
+def _present(job: Job, attempts: Sequence[Attempt]) -> Story | None:
+    """Of a job of which nothing has ended badly now; None where its latest attempt shows what happened."""
+    match job.state:
+        case JobState.QUEUED:
+            held = job.intent is not JobIntent.RUN
+            title, sentence = ("On hold", "It does not start until it is released.") if held else ("Queued", "")
+            return Story(job.attempt, StoryKind.WAITING, title, sentence or job.waiting_for or "")
+        case JobState.STARTING:
+            return Story(job.attempt, StoryKind.WAITING, "Starting", job.waiting_for or "")
+        case JobState.RUNNING:
+            return _running(attempts, attempts[-1] if attempts else None)
+    return None
+
+
+def _running(attempts: Sequence[Attempt], attempt: Attempt | None) -> Story:
+    """With how the attempt before it ended, which is why this one runs."""
+    if attempt is None:
+        return Story(0, StoryKind.RUNNING, "Running", "")
+    before = next((each for each in reversed(attempts) if each.number < attempt.number), None)
+    start = attempt.resumed_from_step
+    sentence = f"Attempt {attempt.number} is running" + (f", resumed from step {start}." if start else ".")
+    ended = None if before is None else _outcome(before.outcome)
+    if before is not None and ended is not None:
+        sentence += f" Attempt {before.number}: {strip_control(ended.message)}"
+    return Story(attempt.number, StoryKind.RUNNING, "Running", sentence, at=attempt.started_at)
+
+
+def _ended(job: Job, attempt: Attempt | None, outcome: Outcome, run_dir: RunDir) -> Story:
+    kind = _KINDS.get(outcome.klass, StoryKind.FAILURE)
+    number, ended_at = (0, job.ended_at) if attempt is None else (attempt.number, attempt.ended_at)
+    story = Story(number, kind, _title(outcome), strip_control(outcome.message), at=ended_at)
+    if kind is StoryKind.FINISHED and job.step is not None:
+        return replace(story, sentence=f"{story.sentence} Step {job.step} was the last.")
+    if outcome.rank is not None:
+        story = replace(story, rank=outcome.rank, stream=_stream(run_dir, number, outcome.rank))
+    if kind is StoryKind.HANG:
+        return _with_groups(story, outcome, run_dir)
+    return _with_exception(story, outcome, run_dir) if kind is StoryKind.FAILURE else story
+
+
+def _stream(run_dir: RunDir, attempt: int, rank: int) -> str:
+    """Standard error, unless nothing but standard output has anything."""
+    rank_dir = run_dir.attempt(attempt).rank(rank)
+    sizes = [stat_beneath(run_dir.root, rank_dir.log(stream)) for stream in ("stderr", "stdout")]
+    is_empty, other_is_empty = (found is None or not found.st_size for found in sizes)
+    return "stdout" if is_empty and not other_is_empty else "stderr"
+
+
+def _title(outcome: Outcome) -> str:
+    who = "" if outcome.rank is None else f" in rank {outcome.rank}"
+    match outcome.klass:
+        case OutcomeClass.HANG if outcome.rank is not None:
+            return f"Hang: the others waited for rank {outcome.rank}"
+        case OutcomeClass.SIGNAL | OutcomeClass.USER_ERROR:
+            return f"{sanitize_line(outcome.signal or outcome.exception or 'Failed')}{who}"
+        case OutcomeClass.OOM | OutcomeClass.NAN:
+            return f"{_TITLES[outcome.klass]}{who}"
+    return _TITLES[outcome.klass]
+
+
+def _with_exception(story: Story, outcome: Outcome, run_dir: RunDir) -> Story:
+    """With what the rank itself has recorded of its exception."""
+    if story.rank is None or outcome.exception is None:
+        return story
+    rank_dir = run_dir.attempt(story.attempt).rank(story.rank)
+    error = read_record(rank_dir.error, RankError, run_dir.root)
+    if error is None or error.exception != outcome.exception:
+        error = None
+    recorded = outcome.evidence.get("traceback") or ("" if error is None else error.traceback)
+    found = parse_traceback(str(recorded), run_dir.code)
+    shown = user_frames_first(found.frames, run_dir.code, MAX_FRAMES)
+    message = strip_control(outcome.message if error is None else error.message)[:_MAX_MESSAGE]
+    at = story.at if error is None else error.at
+    return replace(
+        story,
+        at=at,
+        offset=offset_of_error(run_dir.root, rank_dir.log("stderr"), outcome.exception, message),
+        exception=RaisedException(sanitize_line(outcome.exception), message),
+        frames=SourceReader(run_dir, at).frames(shown),
+        hidden_frames=len(found.frames) + found.repeated - len(shown),
+    )
+
+
+def _with_groups(story: Story, outcome: Outcome, run_dir: RunDir) -> Story:
+    """With what each rank did when the hang was found."""
+    groups = stack_groups(run_dir, story.attempt, outcome)
+    reader = SourceReader(run_dir, story.at)
+    culprit = next((group.stack for group in groups if story.rank in group.ranks), [])
+    shown = user_frames_first(culprit, run_dir.code, MAX_FRAMES)
+    return replace(
+        story,
+        frames=reader.frames(shown),
+        hidden_frames=len(culprit) - len(shown),
+        groups=[_group(group, reader, run_dir) for group in groups[:_MAX_GROUPS]],
+    )
+
+
+def _group(group: StackGroup, reader: SourceReader, run_dir: RunDir) -> RankGroup:
+    shown = user_frames_first(group.stack, run_dir.code, _GROUP_FRAMES)
+    return RankGroup(group.ranks, sanitize_line(group.what), reader.frames(shown))
