@@ -10,7 +10,6 @@ from rekindle_service.cli import formatting
 from rekindle_service.cli.commands.demo import is_past_snapshot, shortfalls
 from rekindle_service.cli.commands.show import facts, history
 from rekindle_service.cli.commands.wait import change_line, summary
-from rekindle_service.cli.context import matching
 from rekindle_service.cli.exit_codes import exit_code_for
 from rekindle_service.cli.formatting import format_problem
 
@@ -136,17 +135,6 @@ def test_the_time_breakdown_starts_with_training_and_omits_what_took_none() -> N
     labels = dict(facts(job(), {"goodput": 0.95, "seconds": seconds, "intervals": []}, "/home/me/code"))
     assert labels["goodput"] == "95% of the time trained"
     assert labels["time"] == "training 2 min 5 s, replayed 4 s, starting 2 s, queued 3 s"
-
-
-def test_a_job_is_found_by_number_then_by_name_then_by_a_prefix_of_its_id() -> None:
-    latest, older = job(id="bbbbbbbbbb", number=4), job(id="aaaaaaaaaa", number=3)
-    jobs = [latest, older, job(id="aaaabbbbbb", number=2, name="3")]
-    assert matching(jobs, "3") == [older]
-    assert matching(jobs, "#4") == [latest]
-    assert matching(jobs, "digits") == [latest]
-    assert matching(jobs, "bbbb") == [latest]
-    assert len(matching(jobs, "aaaa")) == 2
-    assert matching(jobs, "aaa") == []
 
 
 def test_a_problem_names_field_rule_value_and_hint() -> None:

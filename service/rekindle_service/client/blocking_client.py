@@ -87,6 +87,7 @@ class Client:
     submit = _blocking(AsyncClient.submit)
     upload_bundle = _blocking(AsyncClient.upload_bundle)
     job = _blocking(AsyncClient.job)
+    find_job = _blocking(AsyncClient.find_job)
     jobs = _iterating(AsyncClient.jobs)
     cancel = _blocking(AsyncClient.cancel)
     drain = _blocking(AsyncClient.drain)

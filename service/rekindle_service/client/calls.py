@@ -91,6 +91,11 @@ class ApiCalls:
     async def job(self, job_id: str) -> models.Job:
         return await self._get(_job(job_id))
 
+    async def find_job(self, reference: str) -> models.Job:
+        """The job with this id, number or name (the latest of it), or the one whose id starts with it."""
+        sendable = reference.encode(errors="replace").decode()  # a word of a command line may be no UTF-8
+        return await self._get("/jobs/resolve", ref=sendable)
+
     async def jobs(
         self, *, state: str | None = None, name: str | None = None, owner: str | None = None, limit: int = 50
     ) -> AsyncGenerator[models.Job, None]:

@@ -21,6 +21,7 @@ from rekindle_service.store.errors import CorruptDatabaseError
 from rekindle_service.store.experiment_store import ExperimentStore
 from rekindle_service.store.failure_store import FailureStore
 from rekindle_service.store.job_conditions import NO_CONDITIONS, JobConditions
+from rekindle_service.store.job_lookup import JobLookup
 from rekindle_service.store.mutations import (
     by_key,
     insert,
@@ -66,6 +67,7 @@ class Store(Database):
         """Another number after every change that may let a queued job start; progress leaves it alone."""
         self.displacements = DisplacementStore(self._changing_queue)
         self.experiments = ExperimentStore(self, self._changing_queue)
+        self.lookup = JobLookup(self)
         self.queue = QueueStore(self)
         self.overview = OverviewStore(self)
         self.usage = UsageStore(self)

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Query, Response
 
 from rekindle.contract.states import HOLDING_SLOTS, TERMINAL, JobIntent, JobState
 from rekindle_service.api.dependencies import AppState, AppStateDep, JobDep, ReadableBy, RunDirDep
+from rekindle_service.api.job_references import resolve_job
 from rekindle_service.api.pagination import Page, RowPageParamsDep
 from rekindle_service.api.permissions import IdempotencyKey, IdentityDep
 from rekindle_service.api.problem_details import ProblemError
@@ -73,6 +74,16 @@ def list_jobs(
         readable_by=readable_by,
     )
     return Page(items=[job_public(job) for job in jobs], next=None if cursor is None else str(cursor))
+
+
+@router.get("/jobs/resolve")
+def find_named_job(
+    app: AppStateDep,
+    readable_by: ReadableBy,
+    ref: Annotated[str, Query(max_length=500, description="Id, number, name, or the first characters of an id")],
+) -> JobPublic:
+    """Find a job by id, number (`12`, `#12`), name (the latest of it) or at least 4 first characters of its id."""
+    return job_public(resolve_job(app.store, ref, readable_by))
 
 
 @router.get("/jobs/{job_id}")

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import typer
 
-from rekindle_service.cli.context import JobArgument, JobsArgument, YesOption, connect, find_job
+from rekindle_service.cli.context import JobArgument, JobsArgument, YesOption, connect
 from rekindle_service.cli.formatting import Output, OutputOption, drain_loss, job_name, note, out, print_job
 from rekindle_service.client import Client, Job
 from rekindle_service.sanitize import sanitize_line
@@ -32,7 +32,7 @@ def _change(
     context: typer.Context, reference: str, output: Output, change: Callable[[Client, str], Job], done: str
 ) -> Job:
     with connect(context) as client:
-        job = change(client, find_job(client, reference)["id"])
+        job = change(client, client.find_job(reference)["id"])
     print_job(job, output, f"{job_name(job)} {done}; now {sanitize_line(job['state'])}")
     return job
 
@@ -40,7 +40,7 @@ def _change(
 def delete(context: typer.Context, jobs: JobsArgument, yes: YesOption = False) -> None:
     """Delete finished jobs and their files: output, metrics, snapshots, and files in their working directories."""
     with connect(context) as client:
-        found = {job["id"]: job for job in (find_job(client, each) for each in jobs)}
+        found = {job["id"]: job for job in (client.find_job(each) for each in jobs)}
         if not (yes or _confirmed(list(found.values()))):
             note("Nothing was deleted.")
             return

@@ -16,7 +16,7 @@ from rekindle_service.cli.background_server import replace_server
 from rekindle_service.cli.chaos.report import COLUMNS, FaultReport, all_recovered, row, sentence
 from rekindle_service.cli.chaos.runner import FaultRun, JobSettledError
 from rekindle_service.cli.chaos.schedule import KNOWN_FAULTS, SERVER, ChaosOptions, parse_fault, schedule
-from rekindle_service.cli.context import JobArgument, YesOption, connect, find_job, settings_of
+from rekindle_service.cli.context import JobArgument, YesOption, connect, settings_of
 from rekindle_service.cli.exit_codes import ExitCode
 from rekindle_service.cli.formatting import OutputOption, note, note_connection, out, print_answer, table
 from rekindle_service.client import ProblemError, is_settled
@@ -52,7 +52,7 @@ def chaos(
     if SERVER in options.faults and settings.url is not None:
         raise typer.BadParameter(f"--fault server: only the server of this machine can be killed, not {settings.url}")
     with connect(context) as client:
-        found = find_job(client, job)
+        found = client.find_job(job)
         if is_settled(found):
             detail = f"chaos needs a running job; this one is {formatting.state_name(found)}"
             raise ProblemError({"title": "Wrong state", "detail": detail})

@@ -14,7 +14,7 @@ from rekindle_service.cli.checks.isolation import isolation
 from rekindle_service.cli.checks.software import software
 from rekindle_service.cli.checks.storage import home_access, storage
 from rekindle_service.cli.checks.system import system
-from rekindle_service.cli.context import OptionalJobArgument, connect, find_job, settings_of
+from rekindle_service.cli.context import OptionalJobArgument, connect, settings_of
 from rekindle_service.cli.exit_codes import ExitCode
 from rekindle_service.cli.formatting import Output, OutputOption, out, print_answer
 from rekindle_service.sanitize import sanitize_line, strip_control
@@ -53,7 +53,7 @@ def doctor(
         _print(findings, [], output)
     else:
         with connect(context) as client:
-            found = find_job(client, job)
+            found = client.find_job(job)
             findings = job_checks.check_job(client, found, settings.home_dir if settings.url is None else None)
             _print(findings, job_checks.stacks(client, found) if stacks else [], output)
     failed = any(finding.level is Level.PROBLEM for finding in findings)

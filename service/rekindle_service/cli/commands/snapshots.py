@@ -15,7 +15,7 @@ from typer.core import TyperGroup
 
 from rekindle.contract.environment import clean_environment
 from rekindle_service.cli import formatting
-from rekindle_service.cli.context import JobArgument, connect, find_job, settings_of
+from rekindle_service.cli.context import JobArgument, connect, settings_of
 from rekindle_service.cli.formatting import OutputOption, note, out, print_answer, table
 from rekindle_service.client import Job, ProblemError, Snapshot
 from rekindle_service.config.home import Home
@@ -42,7 +42,7 @@ snapshots = typer.Typer(cls=_Verbs, no_args_is_help=True, help="List the snapsho
 def list_snapshots(context: typer.Context, job: JobArgument, output: OutputOption = "table") -> None:
     """List the snapshots that a job can resume from; ``list`` may be omitted."""
     with connect(context) as client:
-        answer = client.snapshots(find_job(client, job)["id"])
+        answer = client.snapshots(client.find_job(job)["id"])
     if not print_answer(output, answer["items"], (each["step"] for each in answer["items"])):
         out().print(table(_COLUMNS, (_row(each) for each in answer["items"])))
         if answer["policy"] is not None:
@@ -77,7 +77,7 @@ def export(
     if settings.url is not None:
         raise _problem("Snapshots are exported on the machine that stores them: run this there, without REKINDLE_URL")
     with connect(context) as client:
-        found = find_job(client, job)
+        found = client.find_job(job)
     report = _export(settings.home_dir, found, output.absolute(), step, force=force)
     for each in report["skipped"]:
         note(sanitize_line(each))

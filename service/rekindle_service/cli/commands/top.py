@@ -15,7 +15,7 @@ from rich.live import Live
 from rich.text import Text
 
 from rekindle_service.cli import formatting
-from rekindle_service.cli.context import OptionalJobArgument, connect, find_job
+from rekindle_service.cli.context import OptionalJobArgument, connect
 from rekindle_service.cli.formatting import ABSENT, STATE_STYLES, OutputOption, out, print_answer, state_text, table
 from rekindle_service.client import Client, NoServerError, ProblemError, ReconnectPolicy, is_settled
 from rekindle_service.client.models import Attempt, Device, Job, Rank
@@ -113,7 +113,7 @@ View = MachineView | JobView
 def _poller(client: Client, reference: str | None) -> Callable[[], View]:
     if reference is None:
         return lambda: machine_view(client)
-    job_id = find_job(client, reference)["id"]
+    job_id = client.find_job(reference)["id"]
     return lambda: JobView(client.job(job_id), client.attempts(job_id), client.ranks(job_id))
 
 

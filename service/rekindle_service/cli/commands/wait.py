@@ -8,7 +8,7 @@ import typer
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
 from rekindle_service.cli import formatting
-from rekindle_service.cli.context import JobArgument, connect, find_job
+from rekindle_service.cli.context import JobArgument, connect
 from rekindle_service.cli.exit_codes import ExitCode, exit_code_for
 from rekindle_service.cli.formatting import Output, OutputOption, note, note_connection, out, print_job
 from rekindle_service.client import Client, Job
@@ -24,7 +24,7 @@ def wait(context: typer.Context, job: JobArgument, output: OutputOption = "table
     Neither Ctrl-C nor a restart of the server affects the job.
     """
     with connect(context) as client:
-        raise typer.Exit(follow(client, find_job(client, job)["id"], output))
+        raise typer.Exit(follow(client, client.find_job(job)["id"], output))
 
 
 def follow(client: Client, job_id: str, output: Output = "table") -> ExitCode:

@@ -266,6 +266,7 @@ export interface Routes {
     values: { state?: Value; name?: Value; q?: Value; experiment?: Value; owner?: Value; limit?: Value; cursor?: Value;
     }; answer: Page<JobPublic>;
   }
+  "GET /jobs/resolve": { values: { ref: Value; }; answer: JobPublic; }
   "GET /jobs/{job_id}": { values: { job_id: Value; }; answer: JobPublic; }
   "PATCH /jobs/{job_id}": { values: { job_id: Value; }; body: JobPatch; answer: JobPublic; }
   "DELETE /jobs/{job_id}": { values: { job_id: Value; }; answer: null; }
