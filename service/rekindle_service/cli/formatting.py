@@ -2,13 +2,12 @@
 
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Annotated, Any, Literal
 
 import typer
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from rekindle_service.cli.exit_codes import ExitCode, exit_code_for
@@ -71,17 +70,6 @@ def print_answer(output: Output, answer: Any, ids: Iterable[object]) -> bool:
         for each in ids:
             typer.echo(sanitize_line(each))
     return output != "table"
-
-
-def table(columns: Sequence[str], rows: Iterable[Sequence[str | Text]], *, one_line: bool = False) -> Table:
-    """A table without borders; cells hold sanitized text. ``one_line``: rows are cut, their last cell first."""
-    grid = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for column in columns:
-        can_wrap = not one_line or column == columns[-1]
-        grid.add_column(column, no_wrap=not can_wrap, overflow="ellipsis" if one_line else "fold")
-    for row in rows:
-        grid.add_row(*(cell if isinstance(cell, Text) else Text(cell, no_wrap=one_line or None) for cell in row))
-    return grid
 
 
 # --- errors

@@ -16,9 +16,9 @@ from rekindle_service.cli.formatting import (
     out,
     print_answer,
     start_time,
-    table,
     times,
 )
+from rekindle_service.cli.tables import Table
 from rekindle_service.client.models import OwnerShare, Queue, QueuedJob
 from rekindle_service.sanitize import sanitize_line
 
@@ -108,10 +108,10 @@ def reason(job: QueuedJob) -> str:
 # --- owners
 
 
-def owner_table(found: Queue) -> object:
+def owner_table(found: Queue) -> Table:
     """Who has used least comes first, as in the queue."""
     columns = ("OWNER", "SHARE", "SLOT-HOURS", "SLOTS", "RUNNING", "QUEUED", "LIMITS")
-    return table(columns, map(_owner_row, found["owners"]))
+    return Table(columns, map(_owner_row, found["owners"]), cut={"OWNER": 8, "LIMITS": 12}, wrap="LIMITS")
 
 
 def _owner_row(owner: OwnerShare) -> list[str | Text]:

@@ -16,7 +16,8 @@ from typer.core import TyperGroup
 from rekindle.contract.environment import clean_environment
 from rekindle_service.cli import formatting
 from rekindle_service.cli.context import JobArgument, connect, settings_of
-from rekindle_service.cli.formatting import OutputOption, note, out, print_answer, table
+from rekindle_service.cli.formatting import OutputOption, note, out, print_answer
+from rekindle_service.cli.tables import Table
 from rekindle_service.client import Job, ProblemError, Snapshot
 from rekindle_service.config.home import Home
 from rekindle_service.sanitize import sanitize_line
@@ -44,7 +45,7 @@ def list_snapshots(context: typer.Context, job: JobArgument, output: OutputOptio
     with connect(context) as client:
         answer = client.snapshots(client.find_job(job)["id"])
     if not print_answer(output, answer["items"], (each["step"] for each in answer["items"])):
-        out().print(table(_COLUMNS, (_row(each) for each in answer["items"])))
+        out().print(Table(_COLUMNS, map(_row, answer["items"]), drop=("EPOCH", "RANKS")))
         if answer["policy"] is not None:
             note(f"taken {sanitize_line(answer['policy'])}")
 
