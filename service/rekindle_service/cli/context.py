@@ -99,7 +99,8 @@ def _job_argument(help_text: str, metavar: str = "JOB") -> Any:
 
 JobArgument = Annotated[str, _job_argument("Id, prefix of an id, number, or name (the latest job of that name).")]
 JobsArgument = Annotated[
-    list[str], _job_argument("Ids, prefixes of ids, numbers, or names (the latest job of each name).")
+    list[str] | None,
+    _job_argument("Ids, prefixes of ids, numbers, or names (the latest job of each name).", "[JOBS]"),
 ]
 OptionalJobArgument = Annotated[str | None, _job_argument("Show this job instead of the machine.", "[JOB]")]
 HOME_HELP = "Directory of database, token and runs."

@@ -97,12 +97,19 @@ class ApiCalls:
         return await self._get("/jobs/resolve", ref=sendable)
 
     async def jobs(
-        self, *, state: str | None = None, name: str | None = None, owner: str | None = None, limit: int = 50
+        self,
+        *,
+        state: str | None = None,
+        name: str | None = None,
+        q: str | None = None,
+        experiment: str | None = None,
+        owner: str | None = None,
+        limit: int = 50,
     ) -> AsyncGenerator[models.Job, None]:
-        """At most ``limit`` jobs, latest first."""
+        """At most ``limit`` jobs, latest first; ``q``: what their names contain; ``experiment``: its id."""
+        chosen = {"state": state, "name": name, "q": q, "experiment": experiment, "owner": owner}
         cursor = None
         while limit > 0:
-            chosen = {"state": state, "name": name, "owner": owner}
             page = await self._get("/jobs", **chosen, limit=min(limit, _PAGE_SIZE), cursor=cursor)
             for job in page["items"]:
                 yield job

@@ -17,6 +17,7 @@ from rekindle.contract.environment import clean_environment
 from rekindle_service.cli import formatting
 from rekindle_service.cli.context import JobArgument, connect, settings_of
 from rekindle_service.cli.formatting import OutputOption, note, out, print_answer
+from rekindle_service.cli.progress import working
 from rekindle_service.cli.tables import Table
 from rekindle_service.client import Job, ProblemError, Snapshot
 from rekindle_service.config.home import Home
@@ -79,7 +80,8 @@ def export(
         raise _problem("Snapshots are exported on the machine that stores them: run this there, without REKINDLE_URL")
     with connect(context) as client:
         found = client.find_job(job)
-    report = _export(settings.home_dir, found, output.absolute(), step, force=force)
+    with working(f"Exporting to {sanitize_line(str(output))}"):
+        report = _export(settings.home_dir, found, output.absolute(), step, force=force)
     for each in report["skipped"]:
         note(sanitize_line(each))
     size = formatting.size(report["bytes"])

@@ -22,7 +22,7 @@ from rekindle_service.sanitize import sanitize_line
 CONTEXT = {"allow_interspersed_args": False}
 """The first word that is no option is the script; all words after it are passed to the script."""
 
-FOLLOW_HELP = "Wait for completion; the exit code reflects the outcome."
+FOLLOW_HELP = "Show the output until completion; the exit code reflects the outcome."
 RANKS_HELP = "Number of ranks; MIN:MAX makes the job elastic. (default: 1)"
 DEVICE_HELP = "Kind of device, or the slots to choose from, as in cuda:5,cuda:6. (default: auto)"
 LAUNCH_HELP = "process: one process with all devices; torchrun: one per rank. (default: auto, found in the script)"
@@ -161,7 +161,7 @@ def submit(
         if not follow or output == "table":
             _print_submitted(job, output)
         if follow:
-            raise typer.Exit(follow_job(client, job["id"], output))
+            raise typer.Exit(follow_job(client, job["id"], output, with_logs=True))
 
 
 def _ids(client: Client, references: list[str] | None) -> list[str]:
