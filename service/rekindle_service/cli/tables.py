@@ -1,4 +1,4 @@
-"""Tables without borders that fit the terminal: columns are cut with … or dropped, and nothing else is ever wrapped."""
+"""Tables and paragraphs that fit the terminal: columns are cut with … or dropped, text is broken between words."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
@@ -97,3 +97,18 @@ def _line(cells: Sequence[Text], widths: Sequence[int], width: int) -> Text:
     line.rstrip()
     line.truncate(width, overflow="ellipsis")
     return line
+
+
+def cut_line(console: Console, line: Text) -> Text:
+    """``line``, cut with … at the edge of the terminal."""
+    line.truncate(console.width, overflow="ellipsis")
+    return line
+
+
+def paragraph(console: Console, text: str | Text, indent: int = 0, hanging: int | None = None) -> Iterator[Text]:
+    """Lines that fit the terminal, broken between words; ``hanging``: the indent of all but the first, in cells."""
+    hanging = indent if hanging is None else hanging
+    whole = text if isinstance(text, Text) else Text(text)
+    for index, line in enumerate(whole.wrap(console, max(console.width - max(indent, hanging), 1), no_wrap=False)):
+        line.rstrip()
+        yield Text(" " * (hanging if index else indent)).append_text(line)
