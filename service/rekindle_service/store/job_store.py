@@ -20,6 +20,7 @@ from rekindle_service.store.displacement_store import DisplacementStore
 from rekindle_service.store.errors import CorruptDatabaseError
 from rekindle_service.store.experiment_store import ExperimentStore
 from rekindle_service.store.failure_store import FailureStore
+from rekindle_service.store.job_conditions import NO_CONDITIONS, JobConditions
 from rekindle_service.store.job_lookup import JobLookup
 from rekindle_service.store.mutations import (
     by_key,
@@ -142,6 +143,7 @@ class Store(Database):
 
     def jobs(
         self,
+        conditions: JobConditions = NO_CONDITIONS,
         *,
         state: JobState | None = None,
         name: str | None = None,
@@ -159,7 +161,7 @@ class Store(Database):
         """
         equal = {"state": state, "name": name, "experiment_id": experiment_id, "owner": owner}
         chosen = select(Job.number).filter_by(**{column: value for column, value in equal.items() if value is not None})
-        chosen = chosen.order_by(col(Job.number).desc()).limit(limit)
+        chosen = conditions.apply(chosen).order_by(col(Job.number).desc()).limit(limit)
         if name_part is not None:
             chosen = chosen.where(self._backend.contains(col(Job.name), name_part))
         if readable_by is not None:

@@ -8,7 +8,7 @@ import typer
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
 from rekindle_service.cli import formatting
-from rekindle_service.cli.commands.logs import TextPrinter, collapse_redraws
+from rekindle_service.cli.commands.logs import print_logs
 from rekindle_service.cli.context import JobArgument, connect
 from rekindle_service.cli.exit_codes import ExitCode, exit_code_for
 from rekindle_service.cli.formatting import Output, OutputOption, note, note_connection, out, print_job
@@ -33,7 +33,7 @@ def follow(client: Client, job_id: str, output: Output = "table", *, with_logs: 
     try:
         with job_display(output) as show:
             if with_logs and output == "table":
-                print_logs(client, job_id, show)
+                print_logs(client, job_id, on_job=show)
             for job in client.watch(job_id, note_connection):
                 show(job)
     except KeyboardInterrupt:
