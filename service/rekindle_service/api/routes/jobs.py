@@ -86,16 +86,6 @@ def find_named_job(
     return job_public(resolve_job(app.store, ref, readable_by))
 
 
-@router.get("/jobs/resolve")
-def find_named_job(
-    app: AppStateDep,
-    readable_by: ReadableBy,
-    ref: Annotated[str, Query(max_length=500, description="Id, number, name, or the first characters of an id")],
-) -> JobPublic:
-    """Find a job by id, number (`12`, `#12`), name (the latest of it) or at least 4 first characters of its id."""
-    return job_public(resolve_job(app.store, ref, readable_by))
-
-
 @router.get("/jobs/{job_id}")
 def read_job(job: JobDep) -> JobPublic:
     """Get a job with its current state."""

@@ -44,14 +44,6 @@ def follow(client: Client, job_id: str, output: Output = "table", *, with_logs: 
     return exit_code_for(job) or ExitCode.SUCCEEDED
 
 
-def print_logs(client: Client, job_id: str, show: Callable[[Job], None]) -> None:
-    """Print what the ranks write until the job is settled; ``show`` gets the job meanwhile."""
-    printer = TextPrinter(raw=False, prefixed=True, coloured=out().is_terminal and not out().no_color)
-    items = client.logs(job_id, follow=True, on_connection_change=note_connection, on_job=show)
-    for item in collapse_redraws(items, follow=True):
-        printer.write(item)
-
-
 def summary(job: Job) -> str:
     """The line that stays: ``digits succeeded after 2 attempts, in 3 min 2 s``."""
     started, ended = formatting.local_time(job["started_at"]), formatting.local_time(job["ended_at"])
