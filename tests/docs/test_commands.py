@@ -101,7 +101,7 @@ AT_THE_END = {
     "rekindle audit --person anna": Ends("ACTION"),
     "rekindle wait digits": Ends("digits succeeded"),
     "rekindle delete --yes digits": Ends("is deleted"),
-    "rekindle delete --yes --state failed --filter sweep": Ends("No job to change matches"),
+    "rekindle delete --yes --filter 'state:failed sweep'": Ends("No job to change matches"),
 }
 
 

@@ -30,7 +30,7 @@ def story_lines(console: Console, story: Story) -> Iterator[Text]:
         yield from _group(console, group)
     if story["same_error"]:
         others = ", ".join(f"#{each['number']} {sanitize_line(each['name'])}" for each in story["same_error"])
-        yield from paragraph(console, f"The same error: {others}", indent=2, hanging=4)
+        yield from paragraph(console, f"The same error: {others}", indent=2, hanging=2)
     if story["next_step"]:
         yield from paragraph(console, Text(sanitize_line(story["next_step"]), "cyan"), indent=2)
 
@@ -63,7 +63,8 @@ def _frame(console: Console, frame: StoryFrame, indent: int) -> Iterator[Text]:
         line = Text(
             f"{' ' * indent}  {'>' if is_marked else ' '} {each['line']:>{numbers}}  ", "" if is_marked else "dim"
         )
-        yield cut_line(console, line.append(text, "bold" if is_marked else "dim"))
+        line.append(text, "bold" if is_marked else "dim").rstrip()
+        yield cut_line(console, line)
 
 
 def _group(console: Console, group: RankGroup) -> Iterator[Text]:

@@ -110,10 +110,16 @@ def cut_line(console: Console, line: Text) -> Text:
     return line
 
 
-def paragraph(console: Console, text: str | Text, indent: int = 0, hanging: int | None = None) -> Iterator[Text]:
-    """Lines that fit the terminal, broken between words; ``hanging``: the indent of all but the first, in cells."""
-    hanging = indent if hanging is None else hanging
+def paragraph(
+    console: Console, text: str | Text, indent: int = 0, *, label: Text | None = None, hanging: int = 0
+) -> Iterator[Text]:
+    """Lines that fit the terminal, broken between words, after ``indent`` cells and ``label``.
+
+    All but the first are indented by ``hanging`` cells more, and by the width of the label.
+    """
+    before = Text(" " * indent) if label is None else Text(" " * indent).append_text(label)
+    after = Text(" " * (before.cell_len + hanging))
     whole = text if isinstance(text, Text) else Text(text)
-    for index, line in enumerate(whole.wrap(console, max(console.width - max(indent, hanging), 1), no_wrap=False)):
+    for index, line in enumerate(whole.wrap(console, max(console.width - after.cell_len, 1), no_wrap=False)):
         line.rstrip()
-        yield Text(" " * (hanging if index else indent)).append_text(line)
+        yield (after if index else before).copy().append_text(line)

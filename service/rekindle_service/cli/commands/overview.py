@@ -66,7 +66,7 @@ def _table(columns: Sequence[str], rows: list[dict[str, str | Text]]) -> Table:
 
 def row_cells(item: OverviewItem) -> dict[str, str | Text]:
     """What the sections show of a job, an experiment, a device or a notice, by the heading of the column."""
-    since = formatting.age(item["at"]).removesuffix(" old")
+    since = " ".join(formatting.age(item["at"]).split()[:2])  # 16 min, without the seconds
     common: dict[str, str | Text] = {"WHY": sanitize_line(item["reason"]), "SINCE": since, "ENDED": since}
     if item["job"] is not None:
         return {**_job_cells(item["job"]), **common}

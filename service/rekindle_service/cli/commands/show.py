@@ -53,12 +53,12 @@ def job_lines(
         yield Text()
     for label, value in facts(job, time, directory):
         if label != "status" or not has_story:
-            yield from paragraph(console, Text.assemble((f"{label:<10}", "dim"), value), indent=2, hanging=12)
+            yield from paragraph(console, value, indent=2, label=Text(f"{label:<10}", "dim"))
     for warning in job["warnings"]:
-        yield from paragraph(console, Text(f"warning: {sanitize_line(warning)}", "yellow"), indent=2, hanging=4)
+        yield from paragraph(console, Text(f"warning: {sanitize_line(warning)}", "yellow"), indent=2, hanging=2)
     for line in [*checkpoints(job), *history(attempts)]:
         indent = len(line) - len(line.lstrip())
-        yield from paragraph(console, line.lstrip(), indent, hanging=indent + 2)
+        yield from paragraph(console, line.lstrip(), indent, hanging=2)
 
 
 def facts(job: Job, time: TimeBreakdown, directory: str) -> Iterator[tuple[str, str]]:
