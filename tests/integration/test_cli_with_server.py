@@ -148,7 +148,7 @@ def test_jobs_of_a_filter_are_changed_together_after_a_confirmation(home: Path, 
     assert "Needs you (2)" in overview
     assert "Running (1)" in overview
     shown = rekindle(home, "show", "sweep-1").stdout.splitlines()
-    assert shown[:3] == ["sweep-1  failed", "ValueError in rank 0", "  ValueError: boom"]
+    assert shown[:3] == ["sweep-1  failed", "Failed in rank 0", "  ValueError: boom"]
     assert "pass --yes" in rekindle(home, "cancel", "--filter", "sweep").stderr
     for words in (["sweep-1", "--filter", "sweep", "--yes"], []):
         assert "name jobs, or select them with --filter" in rekindle(home, "delete", *words).stderr

@@ -125,8 +125,8 @@ def _apply(
             return []
         changed, rejected = _requests(client, change, chosen, output)
     answer = changed[0] if changed and len(references) == 1 else changed
-    if changed and not print_answer(output, answer, (job["id"] for job in changed)) and len(chosen) > _MAX_LINES:
-        out().print(f"{len(changed)} jobs are {change.done}")
+    if changed:
+        print_answer(output, answer, (job["id"] for job in changed))
     for error in rejected:
         err().print(format_problem(error.problem))
     if rejected:
@@ -163,15 +163,22 @@ def _confirmed(change: _Change, jobs: list[Job]) -> bool:
 def _requests(
     client: Client, change: _Change, chosen: list[Job], output: Output
 ) -> tuple[list[Job], list[ProblemError]]:
-    changed, rejected = [], []
-    for job in counted(chosen, change.label):
-        try:
-            answer = change.request(client, job["id"])
-        except ProblemError as error:
-            rejected.append(error)
-            continue
-        changed.append(answer or job)
-        if output == "table" and len(chosen) <= _MAX_LINES:
+    """What was changed is printed in the end, after the bar, whatever ends this."""
+    changed: list[Job] = []
+    rejected: list[ProblemError] = []
+    lines: list[str] = []
+    try:
+        for job in counted(chosen, change.label):
+            try:
+                answer = change.request(client, job["id"])
+            except ProblemError as error:
+                rejected.append(error)
+                continue
+            changed.append(answer or job)
             now = "" if answer is None else f"; now {sanitize_line(answer['state'])}"
-            out().print(f"{job_name(job)} is {change.done}{now}")
+            lines.append(f"{job_name(job)} is {change.done}{now}")
+    finally:
+        if output == "table":
+            for line in lines if len(lines) <= _MAX_LINES else [f"{len(lines)} jobs are {change.done}"]:
+                out().print(line)
     return changed, rejected
