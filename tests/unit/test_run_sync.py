@@ -3,9 +3,13 @@ import json
 
 import pytest
 
+from job_examples import a_job, open_store
 from rekindle.contract.run_dir.rank_records import RankState, RankStatus
+from rekindle.contract.states import JobState
 from rekindle_service.config.home import Home
 from rekindle_service.scheduler.run_sync import RunSync, progress_columns
+from rekindle_service.store.projection import RowChanges
+from rekindle_service.store.tables import Attempt
 
 STATUS = RankStatus(0, 0, 1, "h", 5, 6, "cpu", RankState.RUNNING, 1.0)
 
@@ -61,3 +65,46 @@ def test_a_status_that_no_row_can_hold_changes_nothing(tmp_path, change):
 
 def test_a_speed_close_to_nothing_gives_no_time_left():
     assert columns(step=1, steps=1 << 52, steps_per_second=1e-299)["eta_seconds"] is None
+
+
+def notice_at(tmp_path, sizes, spec, **status):
+    """What the page shows of a running job whose attempts had so many ranks, the latest one last."""
+    home, store = Home(tmp_path), open_store(tmp_path)
+    try:
+        job = store.add_job(a_job(state=JobState.RUNNING, attempt=len(sizes), **spec))
+        attempts = {
+            number: Attempt(job_id=job.id, number=number, run=1, started_at=float(number), world_size=size)
+            for number, size in enumerate(sizes, start=1)
+        }
+        job = store.apply_journal(job, RowChanges(0, attempts=attempts))
+        file = home.run_dir(job.id).attempt(len(sizes)).rank(0).status
+        file.parent.mkdir(parents=True)
+        file.write_text(json.dumps(dataclasses.replace(STATUS, **status).to_json()))
+        RunSync(store, home).read_progress(job)
+        return store.job(job.id).notice
+    finally:
+        store.close()
+
+
+ELASTIC = {"min_ranks": 1, "max_ranks": 4}
+
+
+def test_a_script_without_a_run_is_warned_when_an_attempt_has_another_size(tmp_path):
+    notice = notice_at(tmp_path, [4, 4, 1], ELASTIC)
+    assert notice.startswith("Attempt 3 runs on 1 rank, the first one ran on 4.")
+    assert "0.25 times as large" in notice
+    assert "divide the batch by WORLD_SIZE or scale the learning rate" in notice
+
+
+@pytest.mark.parametrize(
+    ("sizes", "spec", "status"),
+    [
+        ([4], ELASTIC, {}),
+        ([2, 2], ELASTIC, {}),
+        ([4, 2], {"min_ranks": 4, "max_ranks": 4}, {}),
+        ([4, 2], ELASTIC, {"snapshot_policy": "auto"}),
+    ],
+    ids=["first attempt", "same size", "not elastic", "a Run, which keeps the global batch"],
+)
+def test_nobody_is_warned_of_a_size_that_changes_nothing(tmp_path, sizes, spec, status):
+    assert notice_at(tmp_path, sizes, spec, **status) is None

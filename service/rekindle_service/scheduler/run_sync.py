@@ -16,6 +16,7 @@ from rekindle.contract.states import HOLDING_SLOTS
 from rekindle_service.config.home import Home
 from rekindle_service.jobs.time_breakdown import goodput, time_breakdown
 from rekindle_service.run_readers.ranks import RANK_ZERO, read_rank_zero_status
+from rekindle_service.scheduler.preemption import ranks_text
 from rekindle_service.store import Store
 from rekindle_service.store.projection import RowChanges, TimelineEvent, project
 from rekindle_service.store.tables import Attempt, Job
@@ -29,7 +30,7 @@ _NOT_LOADED = (
     "argument that makes it resume with --on-restart; see docs/own-scripts.md."
 )
 _OTHER_SIZE = (
-    "Attempt {attempt} runs on {now} ranks, the first one ran on {first}. If the script gives each rank a batch of "
+    "Attempt {attempt} runs on {ranks}, the first one ran on {first}. If the script gives each rank a batch of "
     "fixed size, its global batch is now {ratio:g} times as large as the one for which its learning rate was chosen: "
     "divide the batch by WORLD_SIZE or scale the learning rate, or submit the job with a fixed number of ranks."
 )
@@ -129,7 +130,8 @@ class RunSync:
         first, now = attempts[0].world_size if attempts else 0, attempts[-1].world_size if attempts else 0
         if first == now or not first:
             return {}
-        return {"notice": _OTHER_SIZE.format(attempt=attempts[-1].number, now=now, first=first, ratio=now / first)}
+        number, ratio = attempts[-1].number, now / first
+        return {"notice": _OTHER_SIZE.format(attempt=number, ranks=ranks_text(now), first=first, ratio=ratio)}
 
     def _read_progress(self, job_id: str, attempt: int) -> RankStatus | None:
         """The status of rank 0, or None where there is none, or the script has reported values that no row can hold."""
