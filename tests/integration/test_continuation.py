@@ -117,6 +117,19 @@ def test_a_third_job_gets_what_the_first_one_wrote(submitter, old, code):
     assert SnapshotDir(after.snapshots).manifest(3).job_id == third.id
 
 
+def test_a_job_continues_from_the_snapshot_of_a_chosen_step(submitter, old, code):
+    a_snapshot(submitter.home.run_dir(old.id).snapshots, 5, old.id)
+    job = submitter.submit(a_submission(code, continue_from=old.id, continue_step=3))
+    assert SnapshotDir(submitter.home.run_dir(job.id).snapshots).steps() == [3]
+    unknown = a_submission(code, continue_from=old.id, continue_step=4)
+    of_no_job = a_submission(code, continue_step=3)
+    for submission, rule in ((unknown, "it has those of the steps 3, 5"), (of_no_job, "needs continue_from")):
+        with pytest.raises(SubmissionError, match="continue_step") as caught:
+            submitter.submit(submission)
+        (error,) = caught.value.errors
+        assert (error.field, rule in error.rule) == ("continue_step", True)
+
+
 def test_a_job_without_code_is_continued_too(submitter, old, code):
     job = submitter.submit(a_submission(kind="recipe", target="ddp", continue_from=old.id))
     after = submitter.home.run_dir(job.id)

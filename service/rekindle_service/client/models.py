@@ -210,6 +210,7 @@ class Job(TypedDict):
     watch: list[str]
     on_restart: list[str]
     continue_from: str | None
+    continue_step: int | None
     exclude: list[str]
     gitignore: bool
     keep_links: bool

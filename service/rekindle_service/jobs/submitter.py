@@ -131,6 +131,9 @@ class Submitter:
             errors = validate(
                 submission, self.machine, lambda job_id: self._readable_job(submission, job_id) is not None
             )
+        if submission.spec.continue_step is not None and submission.spec.continue_from is None:
+            rule = "needs continue_from, the job that has the snapshot"
+            errors.append(FieldError("continue_step", rule, submission.spec.continue_step))
         if (old := submission.spec.continue_from) is not None:
             errors += check_stopped(self._readable_job(submission, old) if is_job_id(old) else None, old, self.home)
         errors += self._foreign_code(submission)
@@ -223,7 +226,7 @@ class Submitter:
                 elif submission.origin is None:
                     self._copy_code(submission, new)
                 if job.spec.continue_from is not None:
-                    self._continue(job.spec.continue_from, new, job.id)
+                    self._continue(job.spec.continue_from, new, job.id, job.spec.continue_step)
             if submission.code_dir is not None:
                 modules = self.editable_modules(job.spec.python)
                 job.spec = replace(job.spec, warnings=bypass_warnings(spec, new.code, modules))
@@ -244,11 +247,11 @@ class Submitter:
             raise SubmissionError([FieldError("script", "must not be excluded", submission.target_in_copy, hint)])
         write_json(new.code_manifest, take_manifest(new.code).to_json())
 
-    def _continue(self, old_id: str, new: RunDir, job_id: str) -> None:
+    def _continue(self, old_id: str, new: RunDir, job_id: str, last_step: int | None) -> None:
         """It must not have been resumed meanwhile, either. Raises SubmissionError and OSError."""
         before = self.store.job(old_id)
         try:
-            continue_run(self.home.run_dir(old_id), new, job_id)
+            continue_run(self.home.run_dir(old_id), new, job_id, last_step)
         except PermissionError as error:
             rule = f"must be a job whose files the user of this one may read ({error})"
             raise SubmissionError([FieldError("continue_from", rule, old_id)]) from error

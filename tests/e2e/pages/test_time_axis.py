@@ -118,6 +118,8 @@ def test_one_axis_shows_attempts_ranks_snapshots_and_metrics_and_a_link_the_same
     job.end(JobState.FAILED, Outcome(OutcomeClass.USER_ERROR, "no"))
     expect(page.locator("#job-state")).to_have_text("failed")
     page.get_by_role("button", name="Snapshot of step 20: verified").click()
+    clone = page.get_by_role("link", name="Clone from here")
+    expect(clone).to_have_attribute("href", f"/submit?clone={job.id}&step=20")
     page.get_by_role("button", name="Resume from here").click()
     expect(page.get_by_role("dialog", name="Resume from step 20?")).to_be_visible()
 

@@ -114,6 +114,7 @@ class JobSpec(JsonRecord):
     watch: list[str] = field(default_factory=list)  # paths in which every file is a checkpoint of the script's own
     on_restart: list[str] = field(default_factory=list)  # appended to ``args``, see ``contract.placeholders``
     continue_from: str | None = None  # id of the job whose files and snapshots this one begins with
+    continue_step: int | None = None  # of the snapshot from which it continues; None: the latest
     exclude: list[str] = field(default_factory=list)  # patterns, as in a .gitignore, of what is not copied
     gitignore: bool = False  # leave out what .gitignore files name
     keep_links: bool = False  # copy links that lead out of the code as links

@@ -270,6 +270,10 @@ class JobOptions(BaseModel):
             description="Id of a job that has stopped: the files of its script and its snapshots are copied",
         ),
     ] = None
+    continue_step: Annotated[
+        int | None,
+        Field(ge=0, lt=1 << 53, description="With `continue_from`: the snapshot to continue from; default: the latest"),
+    ] = None
     exclude: Annotated[
         list[Annotated[Argument, StringConstraints(max_length=1000)]],
         Field(max_length=1_000, description="Patterns, as in a `.gitignore`, of what is not copied"),

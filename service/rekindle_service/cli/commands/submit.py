@@ -33,6 +33,7 @@ WATCH_HELP = "File or directory that the script saves checkpoints to, in whateve
 MONITOR_HELP = "Also keep the best snapshot by this logged metric; -loss: lower is better."
 RESTART_HELP = "Arguments to append from the second attempt on, in quotes. Repeatable."
 CONTINUE_HELP = "Begin with the files and snapshots of this job, which must have stopped."
+CONTINUE_STEP_HELP = "With --continue: the step of the snapshot to continue from. (default: the latest)"
 EXCLUDE_HELP = "Do not copy what matches, as in a .gitignore. Repeatable; .rekindleignore has such lines, too."
 NODES_HELP = "Machines of a job on Slurm; MIN:MAX makes it elastic. (default: 1)"
 SLURM_HELP = "Run on Slurm, on one node too; the options below imply it."
@@ -84,6 +85,7 @@ def submit(
     after: Annotated[Words, option(metavar="JOB", help="Start only after this job has succeeded.")] = None,
     after_any: Annotated[Words, option(metavar="JOB", help="Start only after this job has ended, in any way.")] = None,
     continue_from: Annotated[Text, option("--continue", metavar="JOB", help=CONTINUE_HELP)] = None,
+    continue_step: Annotated[Int, option(metavar="STEP", help=CONTINUE_STEP_HELP)] = None,
     on_restart: Annotated[Words, option(metavar="ARGS", help=RESTART_HELP)] = None,
     array: Annotated[Text, option(metavar="0-9[%N]", help=ARRAY_HELP)] = None,
     parallel: Annotated[Int, option(help="Jobs of the array that run at once, as %N. (default: no limit)")] = None,

@@ -19,7 +19,7 @@ from rekindle_service.jobs.packaging.code_copy import EXCLUDED
 from rekindle_service.jobs.packaging.code_diff import read_manifest
 from rekindle_service.jobs.packaging.manifest import CodeFile, describe
 from rekindle_service.jobs.submission import FieldError, SubmissionError
-from rekindle_service.run_readers.snapshots import next_checkpoint_bytes
+from rekindle_service.run_readers.snapshots import next_checkpoint_bytes, read_snapshots
 from rekindle_service.store.tables import Job
 
 _FIELD = "continue_from"
@@ -54,13 +54,16 @@ class _Transfer:
         return sum(source.stat().st_size for source in self.files.values())
 
 
-def continue_run(old: RunDir, new: RunDir, job_id: str) -> None:
+def continue_run(old: RunDir, new: RunDir, job_id: str, last_step: int | None = None) -> None:
     """Bring what the script of ``old`` wrote, and the snapshots, to ``new``, which has its own code already.
+
+    ``last_step``: of the snapshot from which ``new`` continues; later ones are not brought.
 
     A file is the script's if it was not submitted, or has changed since. Where both the script and a person have
     changed a submitted file, the person's is used; a file that both have made is refused. Precondition: no process
     of ``old`` runs. Raises SubmissionError, and OSError of the copying.
     """
+    _require_snapshot(old, last_step)
     transfer = _Transfer()
     _find_written_files(old, new, transfer)
     _find_own_checkpoints(old, new, transfer)
@@ -77,7 +80,7 @@ def continue_run(old: RunDir, new: RunDir, job_id: str) -> None:
     for target, text in transfer.links.items():
         _make_room(target)
         target.symlink_to(text)
-    _link_snapshots(old, new, job_id)
+    _link_snapshots(old, new, job_id, last_step)
     for directory in {target.parent for target in [*transfer.files, *transfer.links]}:
         fsync_directory(directory)
 
@@ -183,12 +186,24 @@ def _link(source: Path, target: Path) -> None:
         _copy(source, target)
 
 
-def _link_snapshots(old: RunDir, new: RunDir, job_id: str) -> None:
+def _require_snapshot(old: RunDir, step: int | None) -> None:
+    """Raises SubmissionError where there is no whole snapshot of ``step``."""
+    if step is None:
+        return
+    whole = [each.step for each in read_snapshots(old.root, old.snapshots) if each.verified]
+    if step not in whole:
+        found = f"of job {old.job_id}; it has those of the steps {', '.join(map(str, sorted(whole)[-10:])) or '(none)'}"
+        raise SubmissionError([FieldError("continue_step", f"must be the step of a snapshot {found}", step)])
+
+
+def _link_snapshots(old: RunDir, new: RunDir, job_id: str, last_step: int | None) -> None:
     """By hard links: a committed snapshot is never written to again. The manifest is the new job's own."""
     before, after = SnapshotDir(old.snapshots), SnapshotDir(new.snapshots)
     for step in before.steps() if _is_plain(before.root) else []:
         manifest = before.manifest(step)
         sources = [] if manifest is None else [before.path(step) / name for name in manifest.files]
+        if last_step is not None and step > last_step:
+            continue
         if manifest is None or not all(_is_plain(source) for source in [before.path(step), *sources]):
             continue
         target = after.path(step)

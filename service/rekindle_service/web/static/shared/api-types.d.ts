@@ -91,10 +91,10 @@ export interface JobCreate {
   launch?: "auto" | "torchrun" | "process"; links?: "preferred" | "required" | "avoided"; priority?: number;
   after?: string[]; after_any?: string[]; resizable?: boolean; gpu_share?: number; max_failures?: number;
   hang_timeout?: number | null; time_limit?: number | null; snapshot?: SnapshotPolicyOptions; warm?: boolean;
-  watch?: string[]; on_restart?: string[]; continue_from?: string | null; exclude?: string[]; gitignore?: boolean;
-  keep_links?: boolean; name?: string | null; script?: string | null; module?: string | null; recipe?: string | null;
-  code?: Code | null; python?: string | null; ranks?: number | RankRange; nodes?: number | NodeRange;
-  slurm?: SlurmRequest | null; hold?: boolean;
+  watch?: string[]; on_restart?: string[]; continue_from?: string | null; continue_step?: number | null;
+  exclude?: string[]; gitignore?: boolean; keep_links?: boolean; name?: string | null; script?: string | null;
+  module?: string | null; recipe?: string | null; code?: Code | null; python?: string | null;
+  ranks?: number | RankRange; nodes?: number | NodeRange; slurm?: SlurmRequest | null; hold?: boolean;
 }
 export interface JobPatch {
   name?: string | null; priority?: number | null; max_failures?: number | null; tags?: string[] | null;
@@ -105,18 +105,18 @@ export interface JobPublic {
   launch: "auto" | "torchrun" | "process"; links: "preferred" | "required" | "avoided"; priority: number;
   after: string[]; after_any: string[]; resizable: boolean; gpu_share: number; max_failures: number;
   hang_timeout: number | null; time_limit: number | null; snapshot: SnapshotPolicyOptions; warm: boolean;
-  watch: string[]; on_restart: string[]; continue_from: string | null; exclude: string[]; gitignore: boolean;
-  keep_links: boolean; id: string; number: number; name: string; owner: string | null; state: string;
-  phase: string | null; intent: string; attempt: number; world_size: number | null; ranks: RankRange; nodes: NodeRange;
-  slurm: SlurmPublic | null; devices: string[]; epoch: number | null; epochs: number | null; step: number | null;
-  steps: number | null; progress: number | null; eta_seconds: number | null; steps_per_second: number | null;
-  restarts: number; outcome: Record<string, any> | null; next_try_at: string | null; queue_position: number | null;
-  waiting_for: string | null; reason: string; estimated_start_at: string | null; displaced: Record<string, any> | null;
-  preemptions: number; target: Target; code: Record<string, string>; snapshot_step: number | null;
-  checkpoints: CheckpointPublic[]; estimated_step: number | null; estimated_epoch: number | null; notice: string | null;
-  created_at: string | null; started_at: string | null; ended_at: string | null; archived_at: string | null;
-  seen_at: string | null; tags: string[]; note: string; goodput: number | null; version: number; python: string;
-  warnings: string[]; experiment_id: string | null;
+  watch: string[]; on_restart: string[]; continue_from: string | null; continue_step: number | null; exclude: string[];
+  gitignore: boolean; keep_links: boolean; id: string; number: number; name: string; owner: string | null;
+  state: string; phase: string | null; intent: string; attempt: number; world_size: number | null; ranks: RankRange;
+  nodes: NodeRange; slurm: SlurmPublic | null; devices: string[]; epoch: number | null; epochs: number | null;
+  step: number | null; steps: number | null; progress: number | null; eta_seconds: number | null;
+  steps_per_second: number | null; restarts: number; outcome: Record<string, any> | null; next_try_at: string | null;
+  queue_position: number | null; waiting_for: string | null; reason: string; estimated_start_at: string | null;
+  displaced: Record<string, any> | null; preemptions: number; target: Target; code: Record<string, string>;
+  snapshot_step: number | null; checkpoints: CheckpointPublic[]; estimated_step: number | null;
+  estimated_epoch: number | null; notice: string | null; created_at: string | null; started_at: string | null;
+  ended_at: string | null; archived_at: string | null; seen_at: string | null; tags: string[]; note: string;
+  goodput: number | null; version: number; python: string; warnings: string[]; experiment_id: string | null;
 }
 export type JobState = "queued" | "starting" | "running" | "recovering" | "succeeded" | "failed" | "cancelled";
 export interface JobUsage {

@@ -18,6 +18,7 @@ export const JOB_OPTIONS = {
   "watch": [],
   "on_restart": [],
   "continue_from": null,
+  "continue_step": null,
   "exclude": [],
   "gitignore": false,
   "keep_links": false

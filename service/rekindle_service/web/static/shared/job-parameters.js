@@ -43,7 +43,7 @@ export function submittedEntries(job) {
     ["After the end of", job.after_any],
     ["GPU share", job.gpu_share === 1 ? [] : [`${job.gpu_share} of each GPU`]],
     ["Resizing", job.resizable || min === max ? [] : ["not while it runs"]],
-    ["Continues job", job.continue_from === null ? [] : [job.continue_from]],
+    ["Continues job", job.continue_from === null ? [] : [job.continue_from, ...(job.continue_step === null ? [] : [`from step ${count(job.continue_step)}`])]],
     ["Not copied", [...job.exclude, ...(job.gitignore ? ["what .gitignore names"] : [])]],
     ["Links", job.keep_links ? ["kept where they lead out of the code"] : []],
     ["Warnings", job.warnings],
@@ -64,7 +64,7 @@ function slurmOptions({ nodes: { min, max }, slurm }) {
 /** Those that the list names itself. */
 const NAMED = new Set([
   ...["args", "env", "device", "devices_per_rank", "launch", "links", "priority", "after", "after_any", "max_failures"],
-  ...["warm", "watch", "on_restart", "continue_from", "exclude", "gitignore", "keep_links", "resizable", "gpu_share"],
+  ...["warm", "watch", "on_restart", "continue_from", "continue_step", "exclude", "gitignore", "keep_links", "resizable", "gpu_share"],
 ]);
 
 /** Every other option, labelled by its name; a timeout or a limit is in seconds. @param {Job} job @returns {Entry[]} */

@@ -99,12 +99,16 @@ function useBundle(id, status) {
   preview();
 }
 
-/** @param {string} id */
-async function clone(id) {
+/** @param {string} id @param {string | null} step of the snapshot from which the new job continues */
+async function clone(id, step) {
   const note = byId("clone-note");
   try {
     const job = await call("GET /jobs/{job_id}", { job_id: id });
     fields.fill(job);
+    if (step !== null) {
+      byId("continue-from", HTMLInputElement).value = id;
+      byId("continue-step", HTMLInputElement).value = step;
+    }
     const names = Object.keys(job.env);
     const secrets = names.length ? ` The values of ${names.join(", ")} are secret and were not copied: fill them in.` : "";
     note.replaceChildren("Filled in from job ", h("a", { href: jobUrl(id) }, h("bdi", {}, job.name)), `. Its code is packaged again.${secrets}`);
@@ -152,9 +156,10 @@ for (const name of ["command", "curl"]) {
 new EventStream({ resync: () => undefined, event: () => undefined });
 fields.updateVisibility();
 fields.setRecipes((await call("GET /recipes").catch(() => ({ items: [] }))).items);
-const cloned = new URLSearchParams(location.search).get("clone");
-if (cloned) await clone(cloned);
-const varied = new URLSearchParams(location.search).get("experiment");
+const query = new URLSearchParams(location.search);
+const cloned = query.get("clone");
+if (cloned) await clone(cloned, query.get("step"));
+const varied = query.get("experiment");
 if (varied !== null) await vary(varied);
 preview();
 markReady();

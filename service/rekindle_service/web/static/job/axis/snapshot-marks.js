@@ -67,7 +67,7 @@ export class SnapshotMarks {
     };
     return [
       ...(this.#isResumable && verified ? [h("button", { type: "button", class: "primary", onclick: resume }, "Resume from here")] : []),
-      ...(verified ? [h("a", { class: "button", href: `/submit?clone=${encodeURIComponent(this.#jobId)}&step=${step}` }, "Clone from here")] : []),
+      ...(this.#isResumable && verified ? [h("a", { class: "button", href: `/submit?clone=${encodeURIComponent(this.#jobId)}&step=${step}` }, "Clone from here")] : []),
       h("a", { class: "button", href: urlOf("GET /jobs/{job_id}/snapshots/{step}/files.zip", { job_id: this.#jobId, step }), download: true }, "Download"),
     ];
   }

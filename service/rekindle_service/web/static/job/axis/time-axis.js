@@ -5,6 +5,7 @@
  * @import { AttemptPublic as Attempt, JobPublic as Job, Lanes, SnapshotPublic as Snapshot, TimeBreakdown } from "../../shared/api-types.d.ts"
  * @import { Scale } from "../../charts/chart-frame.js"
  * @import { Course, Span } from "./axis-model.js"
+ * @import { View } from "./view-state.js"
  */
 import { ChartGrid } from "../../charts/chart-grid.js";
 import { axisTicks } from "../../charts/ticks.js";
@@ -88,7 +89,7 @@ export class TimeAxis {
     this.#by.addEventListener("input", () => this.#switchAxis());
     byId("axis-reset").addEventListener("click", () => this.#choose(null));
     byId("axis-link").addEventListener("click", () => void copyText(location.href, byId("axis-copied")));
-    onView((view, before) => this.#onView(view.from !== before.from || view.to !== before.to || view.by !== before.by));
+    onView((view, before) => this.#onView(view, before));
     onThemeChange(() => {
       this.#ranks.forgetColours();
       this.#schedule();
@@ -243,11 +244,13 @@ export class TimeAxis {
     setView({ by: this.#by.value === "step" ? "step" : "time", from: null, to: null });
   }
 
-  /** @param {boolean} isMoved another range or axis */
-  #onView(isMoved) {
-    this.#by.value = getView().by;
-    this.#schedule();
+  /** @param {View} view @param {View} before */
+  #onView({ from, to, by, rank }, before) {
+    this.#moveCursor();
+    const isMoved = from !== before.from || to !== before.to || by !== before.by;
+    if (isMoved || rank !== before.rank) this.#schedule();
     if (!isMoved) return;
+    this.#by.value = by;
     this.#onCharts();
     clearTimeout(this.#settling);
     this.#settling = setTimeout(() => void this.refresh(), SETTLE_MS);
