@@ -19,7 +19,7 @@ def test_the_number_of_a_job_leads_to_its_page(server: ApiServer, code: Path) ->
 @pytest.mark.parametrize(
     ("path", "sentence"),
     [
-        ("/nosuchpage", "There is no route GET /nosuchpage"),
+        ("/nosuchpage", "<p>There is no page /nosuchpage.</p>"),
         ("/<script>alert(1)</script>", "&lt;script&gt;"),
         ("/jobs/" + "9" * 30, "No job is called"),
         ("/jobs/4711", "No job is called &#39;4711&#39;, nor has it as id or number; there is no job yet."),

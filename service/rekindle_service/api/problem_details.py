@@ -92,7 +92,9 @@ def install_problem_handlers(app: FastAPI, error_page: ErrorPage) -> None:
         problem = _problem_of(request, error)
         if not _is_navigation(request):
             return problem.response()
-        page = error_page(request, problem.status, problem.detail)
+        is_unknown = isinstance(error, HTTPException) and problem.status == HTTPStatus.NOT_FOUND
+        sentence = f"there is no page {request.url.path}" if is_unknown else problem.detail
+        page = error_page(request, problem.status, sentence)
         page.headers.update(problem.headers or {})
         return page
 

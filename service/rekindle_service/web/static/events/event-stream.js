@@ -40,7 +40,9 @@ class ConnectionNote {
   #offline = h(
     "p",
     { class: "offline", hidden: true },
-    "The server cannot be reached, so this page may be out of date. Running jobs continue without it. The page updates itself when the server is back; on the server's machine, `rekindle doctor` shows what is wrong.",
+    "The server cannot be reached, so this page may be out of date. Running jobs continue without it. The page updates itself when the server is back; on the server's machine, ",
+    h("code", {}, "rekindle doctor"),
+    " shows what is wrong.",
   );
   /** @type {number | null} */
   #retryAt = null;

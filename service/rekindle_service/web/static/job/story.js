@@ -90,11 +90,14 @@ function body(story) {
     ...(message ? [message] : []),
     ...shown,
     ...(groups.length && frames.length > 1 ? [folded(`Stack of rank ${story.rank}`, frames, hidden)] : []),
-    ...(nextStep ? [h("p", {}, nextStep)] : []),
+    ...(nextStep ? [h("p", {}, ...withCode(nextStep))] : []),
     ...(same.length ? [sameErrorNode(same)] : []),
     h("output", { id: "story-copied", class: "muted" }),
   ];
 }
+
+/** Text with commands between backticks. @param {string} text */
+const withCode = (text) => text.split("`").map((part, index) => (index % 2 ? h("code", {}, part) : part));
 
 /** The rest of a message of several lines, of which the sentence has the first. @param {Story} story */
 function details({ exception }) {
