@@ -37,7 +37,7 @@ from rekindle_service.api.routes import (
     snapshots,
     story,
 )
-from rekindle_service.api.routes.pages import install_pages
+from rekindle_service.api.routes.pages import error_page, install_pages
 
 _MODULES = (
     jobs,
@@ -79,7 +79,7 @@ def create_app(state: AppState) -> FastAPI:
         )
     app.include_router(monitoring.router, dependencies=[STRICT_QUERY])
     install_pages(app)
-    install_problem_handlers(app)
+    install_problem_handlers(app, error_page)
     install_resource_handlers(app)
     app.add_middleware(ClientDisconnectMiddleware)
     app.add_middleware(CompressionMiddleware)

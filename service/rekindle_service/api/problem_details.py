@@ -1,7 +1,7 @@
 """Every error as RFC 9457 ``application/problem+json``: what failed, the rule that was broken, and what to do next."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from http import HTTPStatus
 from typing import Any
@@ -81,7 +81,23 @@ RESPONSES: dict[int | str, dict[str, Any]] = {
 """Error responses that every route of the API may give, for OpenAPI."""
 
 
-def install_problem_handlers(app: FastAPI) -> None:
+ErrorPage = Callable[[Request, int, str], Response]
+"""The page of a status and a sentence, for a browser that shows it to a person."""
+
+
+def install_problem_handlers(app: FastAPI, error_page: ErrorPage) -> None:
+    """Answer with a page where a browser opens another URL than one of the API, with a problem everywhere else."""
+
+    async def respond(request: Request, error: Exception) -> Response:
+        problem = _problem_of(request, error)
+        if not _is_navigation(request):
+            return problem.response()
+        is_unknown = isinstance(error, HTTPException) and problem.status == HTTPStatus.NOT_FOUND
+        sentence = f"there is no page {request.url.path}" if is_unknown else problem.detail
+        page = error_page(request, problem.status, sentence)
+        page.headers.update(problem.headers or {})
+        return page
+
     for kind in (
         ProblemError,
         RequestValidationError,
@@ -92,11 +108,13 @@ def install_problem_handlers(app: FastAPI) -> None:
         HTTPException,
         Exception,
     ):
-        app.exception_handler(kind)(_respond)
+        app.exception_handler(kind)(respond)
 
 
-async def _respond(request: Request, error: Exception) -> Response:
-    return _problem_of(request, error).response()
+def _is_navigation(request: Request) -> bool:
+    """A person has opened the URL in a browser."""
+    is_program = request.url.path.startswith(("/api/", "/static/", "/metrics", "/healthz", "/readyz"))
+    return request.method == "GET" and not is_program and "text/html" in request.headers.get("accept", "")
 
 
 def _problem_of(request: Request, error: Exception) -> ProblemError:

@@ -1,6 +1,7 @@
 """The web pages, all but the login page in one layout."""
 
 from collections.abc import Callable
+from http import HTTPStatus
 from pathlib import Path
 
 from fastapi import APIRouter, FastAPI, Request, Response
@@ -8,12 +9,14 @@ from jinja2 import Environment, FileSystemLoader
 from starlette.responses import RedirectResponse
 from starlette.templating import Jinja2Templates
 
-from rekindle_service.api.dependencies import AppStateDep
+from rekindle_service.api.dependencies import AppStateDep, ReadableBy
+from rekindle_service.api.job_references import resolve_job
 from rekindle_service.api.middleware.auth import address_of, is_same_origin, refuse_wrong_token
 from rekindle_service.api.permissions import IdentityDep
 from rekindle_service.api.problem_details import ProblemError
 from rekindle_service.api.schemas.requests import Login
 from rekindle_service.api.static_files import page_files
+from rekindle_service.config.home import is_job_id
 
 _WEB = Path(__file__).parents[2] / "web"
 _TEMPLATES = Jinja2Templates(
@@ -29,7 +32,6 @@ _TEMPLATES.env.globals.update(static_url=page_files().url, module_urls=page_file
 
 _PAGES = {
     "/": "queue.html",
-    "/jobs/{job_id}": "job.html",
     "/submit": "submit.html",
     "/compare": "compare.html",
     "/machine": "machine.html",
@@ -61,11 +63,27 @@ def _page(template: str) -> Callable[[Request], Response]:
     return page
 
 
+def error_page(request: Request, status: int, detail: str) -> Response:
+    """What is wrong, as a page."""
+    title = "Page not found" if status == 404 else HTTPStatus(status).phrase
+    context = {"title": title, "detail": f"{detail[:1].upper()}{detail[1:]}{'' if detail.endswith('?') else '.'}"}
+    return _TEMPLATES.TemplateResponse(request, "error.html", context, status_code=status)
+
+
 @router.get("/jobs")
 @router.get("/jobs/")
 def shortened_job_url() -> RedirectResponse:
     """The URL of a job without its id leads to the list of jobs."""
     return RedirectResponse("/")
+
+
+@router.get("/jobs/{reference}")
+def job_page(state: AppStateDep, readable_by: ReadableBy, request: Request, reference: str) -> Response:
+    """The page of a job by its id; the number of a job leads there. Raises ProblemError (404)."""
+    if reference.isascii() and reference.isdecimal() and not is_job_id(reference):
+        job = resolve_job(state.store, reference, readable_by)
+        return RedirectResponse(request.url.replace(path=f"/jobs/{job.id}"))
+    return _page("job.html")(request)
 
 
 @router.post("/login", status_code=204)

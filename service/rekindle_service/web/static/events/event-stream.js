@@ -27,6 +27,9 @@ function workerSource() {
   return new SharedWorker(url, { type: "module", name: "rekindle-events" }).port;
 }
 
+/** Seconds without a server after which the page explains what that means: a restart is shorter. */
+const EXPLAINED_AFTER = 4;
+
 /**
  * The note in the page's header that says whether the page is up to date. A screen reader announces a change; the
  * seconds to the next retry are next to it, for the eye.
@@ -34,16 +37,26 @@ function workerSource() {
 class ConnectionNote {
   #node = byId("connection");
   #wait = h("span", { class: "connection-wait", "aria-hidden": "true" });
+  #offline = h(
+    "p",
+    { class: "offline", hidden: true },
+    "The server cannot be reached, so this page may be out of date. Running jobs continue without it. The page updates itself when the server is back; on the server's machine, ",
+    h("code", {}, "rekindle doctor"),
+    " shows what is wrong.",
+  );
   /** @type {number | null} */
   #retryAt = null;
+  #lostAt = 0;
 
   constructor() {
     this.#node.after(this.#wait);
+    document.querySelector("header.top")?.after(this.#offline);
     everySecond(() => this.#tick());
   }
 
   live() {
     this.#retryAt = null;
+    this.#offline.hidden = true;
     this.#node.dataset.state = "live";
     setText(this.#node, "Live");
     setText(this.#wait, "");
@@ -51,6 +64,7 @@ class ConnectionNote {
 
   /** @param {number} retryAt milliseconds since the epoch */
   reconnecting(retryAt) {
+    if (this.#retryAt === null) this.#lostAt = Date.now();
     this.#retryAt = retryAt;
     this.#node.dataset.state = "reconnecting";
     setText(this.#node, "Server unreachable");
@@ -59,6 +73,7 @@ class ConnectionNote {
 
   #tick() {
     if (this.#retryAt === null) return;
+    if (Date.now() - this.#lostAt > 1000 * EXPLAINED_AFTER) this.#offline.hidden = false;
     const seconds = Math.ceil((this.#retryAt - Date.now()) / 1000);
     setText(this.#wait, seconds > 0 ? `retrying in ${seconds} s` : "retrying …");
   }

@@ -39,9 +39,10 @@ const bar = progressBar("training progress");
 const values = FIGURES.map(() => h("dd"));
 /** @type {Job | null} */
 let shown = null;
+state.hidden = true;
 byId("job-state").append(state);
 byId("job-progress").append(bar);
-byId("figures").append(...FIGURES.map(([label], index) => h("div", {}, h("dt", {}, label), values[index])));
+byId("figures").append(...FIGURES.map(([label], index) => h("div", { hidden: true }, h("dt", {}, label), values[index])));
 everySecond(() => shown && showFigures(shown));
 
 /** @param {Job} job */
@@ -49,6 +50,7 @@ export function showHeader(job) {
   const changed = shown !== null && stateWord(shown) !== stateWord(job);
   shown = job;
   setBadge(state, stateWord(job));
+  state.hidden = false;
   setText(byId("job-name"), job.name);
   setText(byId("job-id"), `#${job.number} of ${job.owner ?? "local"}`);
   const experiment = byId("experiment-link", HTMLAnchorElement);

@@ -21,6 +21,7 @@ import { JobActions } from "./job-actions.js";
 import { JobCharts } from "./job-charts.js";
 import { compareWithOthers } from "./job-diff.js";
 import { showHeader } from "./job-header.js";
+import "./job-keys.js";
 import { Ranks, showStack } from "./ranks.js";
 import { SnapshotList } from "./snapshots.js";
 import { StoryView, isOutdated } from "./story.js";

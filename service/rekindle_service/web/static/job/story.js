@@ -62,17 +62,17 @@ export class StoryView {
     const bad = story.kind === "failure" || story.kind === "hang";
     const before = story.kind === "running" && story.attempt - 1;
     return [
-      this.#attempt !== null && button("Back to the job as it is now", () => void this.choose(null)),
-      before && button(`What happened to attempt ${before}`, () => void this.choose(before)),
-      bad && story.rank !== null && h("a", { class: "button", href: logLink(story) }, "Open in the log"),
-      bad && button("Copy", () => void copyText(asText(story), byId("story-copied"))),
+      this.#attempt !== null && button("story-now", "Back to the job as it is now", () => void this.choose(null)),
+      before && button("story-before", `What happened to attempt ${before}`, () => void this.choose(before)),
+      bad && story.rank !== null && h("a", { id: "story-log", class: "button", href: logLink(story) }, "Open in the log"),
+      bad && button("story-copy", "Copy", () => void copyText(asText(story), byId("story-copied"))),
       bad && h("a", { class: "button", href: `/submit?clone=${encodeURIComponent(this.#jobId)}` }, "Edit arguments and retry"),
     ].filter((node) => node instanceof Node);
   }
 }
 
-/** @param {string} text @param {() => void} onclick */
-const button = (text, onclick) => h("button", { type: "button", onclick }, text);
+/** @param {string} id @param {string} text @param {() => void} onclick */
+const button = (id, text, onclick) => h("button", { id, type: "button", onclick }, text);
 
 /** To the line of the culprit's log at which it reports its failure. @param {Story} story */
 function logLink({ rank, stream, attempt, offset }) {
@@ -90,11 +90,14 @@ function body(story) {
     ...(message ? [message] : []),
     ...shown,
     ...(groups.length && frames.length > 1 ? [folded(`Stack of rank ${story.rank}`, frames, hidden)] : []),
-    ...(nextStep ? [h("p", {}, nextStep)] : []),
+    ...(nextStep ? [h("p", {}, ...withCode(nextStep))] : []),
     ...(same.length ? [sameErrorNode(same)] : []),
     h("output", { id: "story-copied", class: "muted" }),
   ];
 }
+
+/** Text with commands between backticks. @param {string} text */
+const withCode = (text) => text.split("`").map((part, index) => (index % 2 ? h("code", {}, part) : part));
 
 /** The rest of a message of several lines, of which the sentence has the first. @param {Story} story */
 function details({ exception }) {

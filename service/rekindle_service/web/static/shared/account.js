@@ -1,6 +1,7 @@
-/** Who is signed in, and signing out. */
+/** What every page of a signed-in person has in its header: who that is, signing out, and the keys. */
 import { call, messageOf, signIn, warn } from "./api.js";
 import { byId, setText } from "./dom.js";
+import "./keys.js";
 
 /** The person of this browser; asked for once per page. */
 export const me = call("GET /me");
