@@ -30,6 +30,7 @@ ANSWERS = (
     "/jobs/{job_id}/events",
     "/jobs/{job_id}/chaos",
     "/queue",
+    "/overview",
     "/devices",
     "/disk",
     "/disk/prune",

@@ -30,6 +30,7 @@ from rekindle_service.api.routes import (
     machine,
     metrics,
     monitoring,
+    overview,
     ranks,
     recipes,
     snapshots,
@@ -40,6 +41,7 @@ from rekindle_service.api.routes.pages import install_pages
 _MODULES = (
     jobs,
     job_queue,
+    overview,
     attempts,
     story,
     ranks,

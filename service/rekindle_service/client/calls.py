@@ -91,19 +91,35 @@ class ApiCalls:
     async def job(self, job_id: str) -> models.Job:
         return await self._get(_job(job_id))
 
+    async def find_job(self, reference: str) -> models.Job:
+        """The job with this id, number or name (the latest of it), or the one whose id starts with it."""
+        sendable = reference.encode(errors="replace").decode()  # a word of a command line may be no UTF-8
+        return await self._get("/jobs/resolve", ref=sendable)
+
     async def jobs(
-        self, *, state: str | None = None, name: str | None = None, owner: str | None = None, limit: int = 50
+        self,
+        *,
+        state: str | None = None,
+        name: str | None = None,
+        q: str | None = None,
+        experiment: str | None = None,
+        owner: str | None = None,
+        limit: int = 50,
     ) -> AsyncGenerator[models.Job, None]:
-        """At most ``limit`` jobs, latest first."""
+        """At most ``limit`` jobs, latest first; ``q``: what their names contain; ``experiment``: its id."""
+        chosen = {"state": state, "name": name, "q": q, "experiment": experiment, "owner": owner}
         cursor = None
         while limit > 0:
-            chosen = {"state": state, "name": name, "owner": owner}
             page = await self._get("/jobs", **chosen, limit=min(limit, _PAGE_SIZE), cursor=cursor)
             for job in page["items"]:
                 yield job
             limit, cursor = limit - len(page["items"]), page["next"]
             if cursor is None:
                 return
+
+    async def overview(self, *, limit: int = 20) -> models.Overview:
+        """What needs a person, what runs, what is next to start, and what has ended: ``limit`` rows of each."""
+        return await self._get("/overview", limit=limit)
 
     async def queue(self, *, owner: str | None = None, limit: int = 50, cursor: str | None = None) -> models.Queue:
         """One page of the queue, next job first, and what each owner has used."""

@@ -34,6 +34,9 @@ __all__ = [
     "NodeRange",
     "Outcome",
     "OutcomeClass",
+    "Overview",
+    "OverviewCounts",
+    "OverviewItem",
     "OwnerShare",
     "OwnerUsage",
     "PruneFailure",
@@ -183,7 +186,9 @@ class Job(TypedDict):
     `estimated_start_at` is null where how long the jobs before it run is not known. `displaced` says for what a running
     job is being stopped or given other slots: `kind` (preempt, resize or device), `by` (id of the job that gets its
     slots, or null), `reason` (a sentence), `at` and `before` (its slots then). `preemptions` counts how often it went
-    back to the queue for that.
+    back to the queue for that. `reason` says in one line why the job is where it is: what it waits for, or how it
+    ended; "" where its state says it all. `archived_at` and `seen_at` are null unless a person has put a job that has
+    ended into the archive, or looked at how it ended.
     """
 
     args: list[str]
@@ -233,6 +238,7 @@ class Job(TypedDict):
     next_try_at: str | None
     queue_position: int | None
     waiting_for: str | None
+    reason: str
     estimated_start_at: str | None
     displaced: dict[str, Any] | None
     preemptions: int
@@ -246,6 +252,10 @@ class Job(TypedDict):
     created_at: str | None
     started_at: str | None
     ended_at: str | None
+    archived_at: str | None
+    seen_at: str | None
+    tags: list[str]
+    note: str
     goodput: float | None
     version: int
     python: str
@@ -525,7 +535,8 @@ class QueuedJob(TypedDict):
 
     `position`: 1 is next; null beyond the first 200, and where it waits for something other than slots. `slots` is the
     least that it can start with, `device` their kind or their names. `waiting_for` says in one sentence why it waits,
-    null before the scheduler has seen it. `estimated_start_at` is null where it is not known.
+    null before the scheduler has seen it; `reason` is that as a sentence. `estimated_start_at` is null where it is not
+    known.
     """
 
     position: int | None
@@ -539,6 +550,7 @@ class QueuedJob(TypedDict):
     device: str
     intent: str
     waiting_for: str | None
+    reason: str
     estimated_start_at: str | None
     preemptions: int
     created_at: str | None
@@ -572,6 +584,60 @@ class Queue(TypedDict):
     owners: list[OwnerShare]
     queued: int
     half_life_days: float
+
+
+class ExperimentSummary(TypedDict):
+    """An experiment; `states` counts its jobs by state, `over` is true when all of them have ended."""
+
+    id: str
+    number: int
+    name: str
+    owner: str | None
+    title: str
+    command: str | None
+    created_at: str | None
+    over: bool
+    jobs: int
+    states: dict[str, int]
+
+
+class OverviewItem(TypedDict):
+    """One row of a section. `reason` says in one sentence why it is there, "" where its state says it all.
+
+    `job`, `experiment` and `device` are set by `kind`; a `disk` notice has none of them. `at`: since when; null where
+    that is not known.
+    """
+
+    kind: Literal["job", "experiment", "device", "disk"]
+    reason: str
+    at: str | None
+    job: Job | None
+    experiment: ExperimentSummary | None
+    device: str | None
+
+
+class OverviewCounts(TypedDict):
+    """How many rows each section would have without its limit. Those of `done` are not counted."""
+
+    needs_you: int
+    running: int
+    next: int
+
+
+class Overview(TypedDict):
+    """What people care about, in that order; no job is in two sections.
+
+    `needs_you`: low disk space, devices in use by others or put aside, failures that nobody has looked at (see `seen`
+    of a job), and held jobs. `running`: jobs that hold slots. `next`: the queue in the order in which it starts, then
+    jobs that wait for something other than slots. `done`: what has ended, latest first, with all jobs of an experiment
+    as one row.
+    """
+
+    needs_you: list[OverviewItem]
+    running: list[OverviewItem]
+    next: list[OverviewItem]
+    done: list[OverviewItem]
+    counts: OverviewCounts
 
 
 class Disabled(TypedDict):
@@ -755,21 +821,6 @@ class Experiment(TypedDict):
     measures: list[str]
     rows: list[Row]
     trials: list[Trial]
-
-
-class ExperimentSummary(TypedDict):
-    """An experiment; `states` counts its jobs by state, `over` is true when all of them have ended."""
-
-    id: str
-    number: int
-    name: str
-    owner: str | None
-    title: str
-    command: str | None
-    created_at: str | None
-    over: bool
-    jobs: int
-    states: dict[str, int]
 
 
 class BuiltIn(TypedDict):

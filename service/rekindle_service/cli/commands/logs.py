@@ -11,7 +11,7 @@ import typer
 from typer import Option
 
 from rekindle_service.cli import formatting
-from rekindle_service.cli.context import JobArgument, connect, find_job
+from rekindle_service.cli.context import JobArgument, connect
 from rekindle_service.cli.exit_codes import ExitCode
 from rekindle_service.cli.formatting import note, note_connection, out
 from rekindle_service.client import AttemptHeader, LogFilter, LogItem, LogLine
@@ -46,7 +46,7 @@ def logs(
     choice = LogFilter(rank, None if stream == "both" else stream, attempt, tail)
     printer = TextPrinter(raw=raw, prefixed=rank is None, coloured=out().is_terminal and not out().no_color)
     with connect(context) as client:
-        job_id = find_job(client, job)["id"]
+        job_id = client.find_job(job)["id"]
         try:
             items = client.logs(job_id, choice, follow=follow, on_connection_change=note_connection)
             if output == "json":

@@ -95,7 +95,10 @@ export interface JobCreate {
   code?: Code | null; python?: string | null; ranks?: number | RankRange; nodes?: number | NodeRange;
   slurm?: SlurmRequest | null; hold?: boolean;
 }
-export interface JobPatch { name?: string | null; priority?: number | null; max_failures?: number | null; }
+export interface JobPatch {
+  name?: string | null; priority?: number | null; max_failures?: number | null; tags?: string[] | null;
+  note?: string | null; archived?: boolean | null; seen?: boolean | null;
+}
 export interface JobPublic {
   args: string[]; env: Record<string, string | Record<string, string>>; device: string; devices_per_rank: number;
   launch: "auto" | "torchrun" | "process"; links: "preferred" | "required" | "avoided"; priority: number;
@@ -107,11 +110,12 @@ export interface JobPublic {
   slurm: SlurmPublic | null; devices: string[]; epoch: number | null; epochs: number | null; step: number | null;
   steps: number | null; progress: number | null; eta_seconds: number | null; steps_per_second: number | null;
   restarts: number; outcome: Record<string, any> | null; next_try_at: string | null; queue_position: number | null;
-  waiting_for: string | null; estimated_start_at: string | null; displaced: Record<string, any> | null;
+  waiting_for: string | null; reason: string; estimated_start_at: string | null; displaced: Record<string, any> | null;
   preemptions: number; target: Target; code: Record<string, string>; snapshot_step: number | null;
   checkpoints: CheckpointPublic[]; estimated_step: number | null; estimated_epoch: number | null; notice: string | null;
-  created_at: string | null; started_at: string | null; ended_at: string | null; goodput: number | null;
-  version: number; python: string; warnings: string[]; experiment_id: string | null;
+  created_at: string | null; started_at: string | null; ended_at: string | null; archived_at: string | null;
+  seen_at: string | null; tags: string[]; note: string; goodput: number | null; version: number; python: string;
+  warnings: string[]; experiment_id: string | null;
 }
 export type JobState = "queued" | "starting" | "running" | "recovering" | "succeeded" | "failed" | "cancelled";
 export interface JobUsage {
@@ -151,6 +155,15 @@ export interface MetricSeries {
   attempt: number; name: string; points: ([number, number | null, number, number | null])[];
 }
 export interface NodeRange { min: number; max: number; }
+export interface Overview {
+  needs_you: OverviewItem[]; running: OverviewItem[]; next: OverviewItem[]; done: OverviewItem[];
+  counts: OverviewCounts;
+}
+export interface OverviewCounts { needs_you: number; running: number; next: number; }
+export interface OverviewItem {
+  kind: "job" | "experiment" | "device" | "disk"; reason: string; at: string | null; job: JobPublic | null;
+  experiment: ExperimentSummary | null; device: string | null;
+}
 export interface OwnerShare {
   owner: string; slot_seconds: number; share: number; slots: number; running: number; queued: number;
   max_slots: number | null; max_queued: number | null;
@@ -176,8 +189,8 @@ export interface Queue {
 export interface QueueStats { jobs: Record<JobState, number>; slots: SlotCount; goodput: number | null; }
 export interface QueuedJob {
   position: number | null; job: string; number: number; name: string; owner: string; priority: number; ranks: RankRange;
-  slots: number; device: string; intent: string; waiting_for: string | null; estimated_start_at: string | null;
-  preemptions: number; created_at: string | null;
+  slots: number; device: string; intent: string; waiting_for: string | null; reason: string;
+  estimated_start_at: string | null; preemptions: number; created_at: string | null;
 }
 export interface RaisedException { type: string; message: string; }
 export interface RankGroup { ranks: number[]; what: string; frames: StoryFrame[]; }
@@ -276,6 +289,7 @@ export interface Routes {
     values: { state?: Value; name?: Value; q?: Value; experiment?: Value; owner?: Value; limit?: Value; cursor?: Value;
     }; answer: Page<JobPublic>;
   }
+  "GET /jobs/resolve": { values: { ref: Value; }; answer: JobPublic; }
   "GET /jobs/{job_id}": { values: { job_id: Value; }; answer: JobPublic; }
   "PATCH /jobs/{job_id}": { values: { job_id: Value; }; body: JobPatch; answer: JobPublic; }
   "DELETE /jobs/{job_id}": { values: { job_id: Value; }; answer: null; }
@@ -284,6 +298,7 @@ export interface Routes {
   "POST /jobs/{job_id}/resume": { values: { job_id: Value; }; body: ResumeRequest | null; answer: JobPublic; }
   "GET /summary": { values: {}; answer: QueueStats; }
   "GET /queue": { values: { owner?: Value; limit?: Value; cursor?: Value; }; answer: Queue; }
+  "GET /overview": { values: { limit?: Value; }; answer: Overview; }
   "GET /jobs/{job_id}/attempts": {
     values: { job_id: Value; limit?: Value; cursor?: Value; }; answer: Page<AttemptPublic>;
   }
