@@ -2,7 +2,7 @@
  * Lines of several logs in the order in which they came, or those of one log that a filter lets through: a bounded window
  * that is moved by scrolling, follows the end, and goes to any time.
  *
- * @import { LogLine, LogLines } from "../shared/api-types.d.ts"
+ * @import { TimedLine, LogLines } from "../shared/api-types.d.ts"
  * @typedef {object} Choice
  * @property {number} attempt
  * @property {string[] | undefined} rank undefined: all
@@ -162,7 +162,7 @@ export class MergedLog {
     if (this.#following) this.#toEnd();
   }
 
-  /** @param {Omit<LogLines, "unfinished"> & {unfinished: LogLine[] | null}} answer null: as before */
+  /** @param {Omit<LogLines, "unfinished"> & {unfinished: TimedLine[] | null}} answer null: as before */
   #showRest({ unfinished, ended, has_times, complete }) {
     this.#ended = ended;
     if (unfinished) this.#unfinished.replaceChildren(...unfinished.map(rowOf));
@@ -257,7 +257,7 @@ function cursorOf(row, which) {
   return `${rank}-${stream}-${which === "next" ? end : offset}-${Number(end) - 1}`;
 }
 
-/** @param {LogLine} line */
+/** @param {TimedLine} line */
 function rowOf({ rank, stream, offset, end, at, level, text, removed }) {
   const source = h("span", { class: "line-source", "data-source": `${rank}${stream === "stderr" ? " err" : ""}` });
   const gap = removed ? h("div", { class: "log-divider" }, `${bytes(removed)} were removed here, since the log was larger than log_bytes`) : null;
