@@ -22,6 +22,7 @@ ANSWERS = (
     "/jobs/{job_id}",
     "/jobs/{job_id}/attempts",
     "/jobs/{job_id}/story",
+    "/jobs/{job_id}/log",
     "/jobs/{job_id}/time",
     "/jobs/{job_id}/configuration",
     "/jobs/{job_id}/ranks",

@@ -14,7 +14,7 @@ from rekindle.contract.run_dir.log_times import LogName, LogSizes
 from rekindle.contract.run_dir.paths import STREAMS, RunDir
 from rekindle.keeper.observers.log_limit import LogLimit
 from rekindle_service.run_readers.log_levels import LogLevel, level_of
-from rekindle_service.run_readers.merged_log import LogLine, MergedLog, Position, ReadLimits
+from rekindle_service.run_readers.merged_log import MergedLog, Position, ReadLimits, TimedLine
 
 ATTEMPT = AttemptInfo(1)
 LIMITS = ReadLimits(1000, seconds=60.0)
@@ -59,11 +59,11 @@ def log(tmp_path: Path) -> Writer:
     return Writer(tmp_path)
 
 
-def anything(_: LogLine) -> bool:
+def anything(_: TimedLine) -> bool:
     return True
 
 
-def forward(writer: Writer, lines: int, **options: bool) -> Iterator[LogLine]:
+def forward(writer: Writer, lines: int, **options: bool) -> Iterator[TimedLine]:
     position: Position | None = None
     while True:
         with writer.open(**options) as log:
@@ -74,9 +74,9 @@ def forward(writer: Writer, lines: int, **options: bool) -> Iterator[LogLine]:
         position = page.next
 
 
-def backward(writer: Writer, lines: int) -> list[LogLine]:
+def backward(writer: Writer, lines: int) -> list[TimedLine]:
     position: Position | None = None
-    found: list[LogLine] = []
+    found: list[TimedLine] = []
     while True:
         with writer.open() as log:
             page = log.before(position, ReadLimits(lines, 60.0), anything)
@@ -86,7 +86,7 @@ def backward(writer: Writer, lines: int) -> list[LogLine]:
         position = page.previous
 
 
-def texts(lines: Iterator[LogLine] | list[LogLine]) -> list[str]:
+def texts(lines: Iterator[TimedLine] | list[TimedLine]) -> list[str]:
     return [line.text for line in lines]
 
 
@@ -201,7 +201,7 @@ def test_a_rank_with_a_million_lines_a_minute_and_63_others_are_read_page_by_pag
 def test_a_search_that_takes_too_long_stops_and_continues(log: Writer) -> None:
     log.step(b"x" * 1000 + b"\n" + b"y\n" * 10_000)
     log.step("the last\n", rank=1)
-    position, pages, found = None, 0, list[LogLine]()
+    position, pages, found = None, 0, list[TimedLine]()
     complete = False
     while not complete:
         with log.open() as merged:

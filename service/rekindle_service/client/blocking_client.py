@@ -111,6 +111,7 @@ class Client:
     snapshots = _blocking(AsyncClient.snapshots)
     metrics = _blocking(AsyncClient.metrics)
     job_events = _blocking(AsyncClient.job_events)
+    log_lines = _blocking(AsyncClient.log_lines)
     log = _blocking(AsyncClient.log)
     log_tail = _blocking(AsyncClient.log_tail)
 

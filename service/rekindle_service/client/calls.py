@@ -202,6 +202,25 @@ class ApiCalls:
         """The state changes and other events of the job, oldest first."""
         return await self._items(_job(job_id, "events"))
 
+    async def log_lines(
+        self,
+        job_id: str,
+        attempt: int | None = None,
+        *,
+        rank: int | None = None,
+        stream: str | None = None,
+        after: str | None = None,
+        before: str | None = None,
+        limit: int = 2000,
+    ) -> models.LogLines:
+        """Lines of all ranks and both streams, or of some, in the order in which they came; from the beginning.
+
+        ``after``: those that follow ``next`` of another page; ``before``: those before its ``previous``, or the last
+        ones with ``"end"``.
+        """
+        params = drop_unset(attempt=attempt, rank=rank, stream=stream, after=after, before=before, limit=limit)
+        return await self._get(_job(job_id, "log"), **params)
+
     async def log(
         self, job_id: str, rank: int, stream: str, attempt: int, *, offset: int, limit: int = 1 << 18
     ) -> LogChunk:

@@ -28,6 +28,8 @@ __all__ = [
     "JobEvent",
     "KindBytes",
     "Link",
+    "LogLevel",
+    "LogLines",
     "Me",
     "MetricSeries",
     "NewToken",
@@ -65,6 +67,7 @@ __all__ = [
     "Target",
     "TimeBreakdown",
     "TimeCategory",
+    "TimedLine",
     "Token",
     "Trial",
     "Usage",
@@ -369,6 +372,46 @@ class Story(TypedDict):
     groups: list[RankGroup]
     same_error: list[SameError]
     next_step: str | None
+
+
+LogLevel = Literal["debug", "info", "warning", "error"]
+
+
+class TimedLine(TypedDict):
+    """One line without control characters; of a progress bar its last state, and at most 4,000 bytes.
+
+    `offset` and `end` are its bytes in the log of its rank and stream. `at`: seconds since the epoch, accurate to a
+    quarter of a second, null where nobody has recorded it. `removed`: bytes before it that were removed, since the log
+    was larger than the setting `log_bytes`.
+    """
+
+    rank: int
+    stream: str
+    offset: int
+    end: int
+    at: float | None
+    level: LogLevel
+    text: str
+    removed: int
+
+
+class LogLines(TypedDict):
+    """Lines of several logs of an attempt, in the order in which they came.
+
+    `next` and `previous` are cursors for `after` and `before`, null where nothing was read. `complete`: nothing more
+    follows in the direction of reading, at present; `ended`: and nothing will. `has_times` is false where nobody has
+    recorded when the lines came: they are in the order of ranks and streams. `unfinished`: of each log the last line,
+    as far as it was written, where it has no end yet; only in answers that are complete.
+    """
+
+    attempt: int
+    items: list[TimedLine]
+    next: str | None
+    previous: str | None
+    complete: bool
+    ended: bool
+    has_times: bool
+    unfinished: list[TimedLine]
 
 
 TimeCategory = Literal["queued", "waiting", "starting", "training", "saving", "replayed"]

@@ -51,7 +51,7 @@ class Position(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class LogLine:
+class TimedLine:
     """One line without control characters; of a progress bar its last state, and at most 4,000 bytes.
 
     `offset` and `end` are its bytes in the log of its rank and stream. `at`: seconds since the epoch, accurate to a
@@ -81,7 +81,7 @@ class ReadLimits:
 class LinePage:
     """Lines in the order in which they came. ``next`` and ``previous`` are the positions after and before them."""
 
-    lines: list[LogLine]
+    lines: list[TimedLine]
     next: Position | None
     previous: Position | None
     complete: bool  # nothing more in the direction of reading, at present
@@ -95,7 +95,7 @@ class _Start:
     offset: int | None = None
 
 
-Accept = Callable[[LogLine], bool]
+Accept = Callable[[TimedLine], bool]
 
 
 class MergedLog(AbstractContextManager["MergedLog"]):
@@ -140,17 +140,17 @@ class MergedLog(AbstractContextManager["MergedLog"]):
         last = self._end if position is None else position
         return LinePage(lines, _after(lines, last), position if reached is None else reached, complete)
 
-    def unfinished(self) -> list[LogLine]:
+    def unfinished(self) -> list[TimedLine]:
         """Of each log the last line that has no end yet, such as a progress bar or a prompt."""
         found = [self._unfinished(log) for log in self._logs]
         return [line for line in found if line is not None]
 
-    def _unfinished(self, log: LogName) -> LogLine | None:
+    def _unfinished(self, log: LogName) -> TimedLine | None:
         file = self._files[log]
         size = size_of(file)
         start = line_start(file, size) if size else 0
         text = line_text(file, Line(start, size)) if start < size else ""
-        return LogLine(*log, start, size, None, level_of(text), text) if text else None
+        return TimedLine(*log, start, size, None, level_of(text), text) if text else None
 
     def _forward(self, start: _Start, position: Position | None, limits: ReadLimits, accept: Accept) -> LinePage:
         lines, reached, complete = _take(self._lines_after(start), limits, accept)
@@ -179,7 +179,7 @@ class MergedLog(AbstractContextManager["MergedLog"]):
         found = [index for index, each in enumerate(self._rest) if each.log == log and each.begin <= anchor < each.end]
         return _Start(self._recorded + (found[0] if found else len(self._rest)), offset)
 
-    def _lines_after(self, start: _Start) -> Iterator[tuple[Position, LogLine | None]]:
+    def _lines_after(self, start: _Start) -> Iterator[tuple[Position, TimedLine | None]]:
         for index in range(start.index, self._recorded + len(self._rest)):
             log, begin, end, at = self._range(index)
             if index == start.index and start.offset is not None:
@@ -191,7 +191,7 @@ class MergedLog(AbstractContextManager["MergedLog"]):
                 else:
                     yield Position(log, found.end, found.end - 1), _read(file, log, found, at)
 
-    def _lines_before(self, start: _Start) -> Iterator[tuple[Position, LogLine | None]]:
+    def _lines_before(self, start: _Start) -> Iterator[tuple[Position, TimedLine | None]]:
         for index in range(min(start.index, self._recorded + len(self._rest) - 1), -1, -1):
             log, begin, end, at = self._range(index)
             if index == start.index and start.offset is not None:
@@ -204,26 +204,26 @@ class MergedLog(AbstractContextManager["MergedLog"]):
                     yield Position(log, found.start, found.end - 1), _read(file, log, found, at)
 
 
-def _after(lines: list[LogLine], otherwise: Position | None) -> Position | None:
+def _after(lines: list[TimedLine], otherwise: Position | None) -> Position | None:
     if not lines:
         return otherwise
     last = lines[-1]
     return Position(LogName(last.rank, last.stream), last.end, last.end - 1)
 
 
-def _read(file: BinaryIO, log: LogName, line: Line, at: float | None) -> LogLine:
+def _read(file: BinaryIO, log: LogName, line: Line, at: float | None) -> TimedLine:
     text = line_text(file, line)
     hole = hole_at(file, line.start - 1) if line.start and os.pread(file.fileno(), 1, line.start - 1) == b"\0" else None
     removed = 0 if hole is None else hole.end - hole.start
-    return LogLine(*log, line.start, line.end, at, level_of(text), text, removed)
+    return TimedLine(*log, line.start, line.end, at, level_of(text), text, removed)
 
 
 def _take(
-    read: Iterator[tuple[Position, LogLine | None]], limits: ReadLimits, accept: Accept
-) -> tuple[list[LogLine], Position | None, bool]:
+    read: Iterator[tuple[Position, TimedLine | None]], limits: ReadLimits, accept: Accept
+) -> tuple[list[TimedLine], Position | None, bool]:
     """A page of what is read, the position that was reached, and whether nothing follows."""
     deadline = time.monotonic() + limits.seconds
-    lines: list[LogLine] = []
+    lines: list[TimedLine] = []
     reached: Position | None = None
     for reached, line in read:
         if line is not None and accept(line):

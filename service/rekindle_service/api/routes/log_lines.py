@@ -16,7 +16,7 @@ from rekindle_service.api.schemas.log_lines import LogLines, LogTime, LogTimesPu
 from rekindle_service.machine.monitor import evenly_spaced
 from rekindle_service.run_readers.log_levels import LogLevel
 from rekindle_service.run_readers.log_times import read_log_times
-from rekindle_service.run_readers.merged_log import LinePage, LogLine, MergedLog, Position, ReadLimits
+from rekindle_service.run_readers.merged_log import LinePage, MergedLog, Position, ReadLimits, TimedLine
 from rekindle_service.run_readers.ranks import rank_numbers
 from rekindle_service.store.tables import Job
 
@@ -42,7 +42,7 @@ class _Filter:
         self._level = level
         self._matches = None if q is None else compile_regex(q).search if regex else partial(_contains, query=q)
 
-    def accept(self, line: LogLine) -> bool:
+    def accept(self, line: TimedLine) -> bool:
         return self._level.includes(line.level) and (self._matches is None or self._matches(line.text))
 
 
@@ -88,7 +88,7 @@ def read_lines(
         return _answer(page, attempt.number, ended=ended, has_times=log.has_times, unfinished=unfinished)
 
 
-def _answer(page: LinePage, attempt: int, *, ended: bool, has_times: bool, unfinished: list[LogLine]) -> LogLines:
+def _answer(page: LinePage, attempt: int, *, ended: bool, has_times: bool, unfinished: list[TimedLine]) -> LogLines:
     return LogLines(
         attempt=attempt,
         items=page.lines,

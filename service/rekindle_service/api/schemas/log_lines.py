@@ -2,7 +2,7 @@
 
 from pydantic import BaseModel, RootModel
 
-from rekindle_service.run_readers.merged_log import LogLine
+from rekindle_service.run_readers.merged_log import TimedLine
 
 
 class LogLines(BaseModel):
@@ -15,13 +15,13 @@ class LogLines(BaseModel):
     """
 
     attempt: int
-    items: list[LogLine]
+    items: list[TimedLine]
     next: str | None
     previous: str | None
     complete: bool
     ended: bool
     has_times: bool
-    unfinished: list[LogLine]
+    unfinished: list[TimedLine]
 
 
 class LogTime(RootModel[tuple[int, float]]):

@@ -127,13 +127,9 @@ export interface KindBytes { snapshots: number; logs: number; code: number; othe
 export interface Lanes { begin: number; end: number; phases: string[]; attempts: AttemptLanes[]; complete: boolean; }
 export interface Link { first: string; second: string; kind: string; }
 export type LogLevel = "debug" | "info" | "warning" | "error";
-export interface LogLine {
-  rank: number; stream: string; offset: number; end: number; at: number | null; level: LogLevel; text: string;
-  removed: number;
-}
 export interface LogLines {
-  attempt: number; items: LogLine[]; next: string | null; previous: string | null; complete: boolean; ended: boolean;
-  has_times: boolean; unfinished: LogLine[];
+  attempt: number; items: TimedLine[]; next: string | null; previous: string | null; complete: boolean; ended: boolean;
+  has_times: boolean; unfinished: TimedLine[];
 }
 export type LogTime = [number, number];
 export interface LogTimesPublic { attempt: number; rank: number; stream: string; items: LogTime[]; }
@@ -260,6 +256,10 @@ export interface TimeBreakdown {
   goodput: number | null; seconds: Record<TimeCategory, number>; intervals: IntervalPublic[];
 }
 export type TimeCategory = "queued" | "waiting" | "starting" | "training" | "saving" | "replayed";
+export interface TimedLine {
+  rank: number; stream: string; offset: number; end: number; at: number | null; level: LogLevel; text: string;
+  removed: number;
+}
 export interface TokenCreate { person: string; scope?: Scope; expires_in?: number | null; note?: string; }
 export interface TokenCreated {
   id: string; person: string; scope: Scope; note: string; created_by: string; created_at: string | null;
