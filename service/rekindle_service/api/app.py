@@ -38,6 +38,7 @@ from rekindle_service.api.routes import (
     story,
 )
 from rekindle_service.api.routes.pages import error_page, install_pages
+from rekindle_service.api.static_files import page_files
 
 _MODULES = (
     jobs,
@@ -73,6 +74,7 @@ def create_app(state: AppState) -> FastAPI:
         redirect_slashes=False,
     )
     app.state.rekindle = state
+    app.mount("/static", page_files())  # first: a page loads dozens, and the router tries one route after the other
     for router in API_ROUTERS:
         app.include_router(
             router, prefix="/api/v1", dependencies=[monitoring.BEARER, STRICT_QUERY], responses=RESPONSES

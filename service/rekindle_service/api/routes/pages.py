@@ -53,7 +53,6 @@ def install_pages(app: FastAPI) -> None:
     app.include_router(router)
     for path, template in _PAGES.items():
         app.get(path, include_in_schema=False)(_page(template))
-    app.mount("/static", page_files())
 
 
 def _page(template: str) -> Callable[[Request], Response]:

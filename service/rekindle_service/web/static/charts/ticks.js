@@ -13,6 +13,9 @@ const CLOCK_STEPS = [1, 2, 5, 10, 15, 30, MINUTE, 2 * MINUTE, 5 * MINUTE, 10 * M
 /** Numbers beyond these have an exponent: 1e7, 1e-5. */
 const MAX_PLAIN = 1e7;
 const MIN_PLAIN_STEP = 1e-5;
+const MAX_DIGITS = 10;
+/** By the number of digits after the point: making one takes longer than using it. */
+const formats = Array.from({ length: MAX_DIGITS + 1 }, (_, digits) => new Intl.NumberFormat("en", { minimumFractionDigits: digits, maximumFractionDigits: digits }));
 
 /**
  * At most about `count` ticks from `min` to `max`.
@@ -107,8 +110,8 @@ function multiples(min, max, step, offset) {
 
 /** @param {number} value @param {number} step of the axis, which decides about the digits */
 function plain(value, step) {
-  const digits = Math.max(0, Math.min(10, -Math.floor(Math.log10(step) + 1e-9)));
-  return value.toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits });
+  const digits = Math.max(0, Math.min(MAX_DIGITS, -Math.floor(Math.log10(step) + 1e-9)));
+  return formats[digits].format(value);
 }
 
 /** @param {number} value @param {number} step of the axis, which decides about the digits */
