@@ -9,6 +9,7 @@ import httpx2
 from playwright.sync_api import Page, expect
 
 from e2e.serve_process import ServeProcess
+from e2e.watcher import Watcher
 from rekindle.contract.files import append_line
 from rekindle.contract.locks import ExclusiveLock
 from rekindle.contract.run_dir.journal import Journal, RecordType
@@ -21,7 +22,7 @@ _HOSTILE = "<img src=x onerror=alert(1)> {{7*7}}"
 
 
 def test_an_experiment_is_found_in_the_list_and_shows_table_curves_and_machine(
-    page: Page, server: ServeProcess, home: Path, tmp_path: Path
+    page: Page, server: ServeProcess, watcher: Watcher, home: Path, tmp_path: Path
 ) -> None:
     """Its jobs wait for one that is held, so that nothing but the test writes their metrics."""
     experiment = submit(server, tmp_path)
@@ -59,6 +60,7 @@ def test_an_experiment_is_found_in_the_list_and_shows_table_curves_and_machine(
     expect(page.locator("#found tr")).to_have_count(2)
     assert page.locator("main img, main script").count() == 0
     page.goto(f"{server.url}/experiments/{experiment['id']}")
+    watcher.expect("404")  # a request for curves that is under way while the experiment is deleted
     act_on_the_experiment(page)
 
 

@@ -48,7 +48,7 @@ function row(experiment) {
     h("th", { scope: "row" }, h("a", { href: experimentUrl(id), "data-focus": `experiment-${id}` }, h("bdi", {}, name))),
     h("td", { class: "minor" }, h("bdi", {}, title)),
     h("td", {}, h("span", { class: "jobs-of" }, ...Object.entries(states).map(([state, count]) => h("span", {}, `${count} `, badge(state))))),
-    h("td", {}, h("a", { href: `/?experiment=${encodeURIComponent(id)}`, "data-focus": `jobs-${id}` }, `${jobs} jobs`)),
+    h("td", { class: "minor" }, h("a", { href: `/?experiment=${encodeURIComponent(id)}`, "data-focus": `jobs-${id}` }, `${jobs} jobs`)),
     h("td", { class: "muted minor" }, h("time", { datetime: createdAt }, localTime(createdAt))),
     h("td", {}, h("span", { class: "actions" }, ...actions.buttons(experiment))),
   );

@@ -32,16 +32,21 @@ let experiment = null;
 async function refresh() {
   try {
     experiment = await call("GET /experiments/{experiment_id}", { experiment_id: experimentId });
+    show(experiment);
+    draw();
+    markReady();
+    await showCurves(experiment);
   } catch (error) {
-    if (!isNotFound(error)) throw error;
-    return showGone("There is no such experiment.");
+    if (!isNotFound(error)) throw error; // it may have been deleted between the two requests
+    showGone("There is no such experiment.");
   }
-  show(experiment);
-  draw();
-  markReady();
+}
+
+/** @param {Experiment} experiment */
+async function showCurves({ definition, metrics, logged, rows, trials }) {
   await curves.show({
-    names: [...new Set([...(experiment.definition.measure?.length ? experiment.metrics : []), ...sortMetrics([...experiment.logged])])],
-    rows: new Map(experiment.rows.flatMap((row, index) => row.trials.map((trial) => [experiment?.trials[trial].job ?? "", index]))),
+    names: [...new Set([...(definition.measure?.length ? metrics : []), ...sortMetrics([...logged])])],
+    rows: new Map(rows.flatMap((row, index) => row.trials.map((trial) => [trials[trial].job, index]))),
     read: async (name) => (await call("GET /experiments/{experiment_id}/curves", { experiment_id: experimentId, name, max_points: MAX_POINTS })).items,
   });
 }

@@ -111,7 +111,7 @@ async function clone(id, step) {
     }
     const names = Object.keys(job.env);
     const secrets = names.length ? ` The values of ${names.join(", ")} are secret and were not copied: fill them in.` : "";
-    note.replaceChildren("Filled in from job ", h("a", { href: jobUrl(id) }, h("bdi", {}, job.name)), `. Its code is packaged again.${secrets}`);
+    note.replaceChildren(h("span", {}, "Filled in from job ", h("a", { href: jobUrl(id) }, h("bdi", {}, job.name)), `. Its code is packaged again.${secrets}`));
   } catch (error) {
     setText(note, error instanceof Problem ? error.message : "The job to clone could not be read.");
   }
@@ -129,7 +129,8 @@ async function vary(id) {
     if (trials.length) fields.fill(await call("GET /jobs/{job_id}", { job_id: trials[0].job }));
     fields.fillExperiment(name, definition);
     const missing = [lostOf(definition), Object.keys(definition.base.env ?? {}).length ? "the secret values of variables" : ""].filter(Boolean).join(", ");
-    note.replaceChildren("Filled in from experiment ", h("a", { href: experimentUrl(id) }, h("bdi", {}, name)), `.${missing ? ` Not copied: ${missing}.` : ""}`);
+    const link = h("a", { href: experimentUrl(id) }, h("bdi", {}, name));
+    note.replaceChildren(h("span", {}, "Filled in from experiment ", link, `.${missing ? ` Not copied: ${missing}.` : ""}`));
   } catch (error) {
     setText(note, error instanceof Problem ? error.message : "The experiment could not be read.");
   }
