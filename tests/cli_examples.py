@@ -28,6 +28,7 @@ def job(**changes: Any) -> Any:
         "next_try_at": None,
         "queue_position": None,
         "waiting_for": None,
+        "reason": "",
         "priority": 0,
         "target": {"kind": "script", "value": "train.py"},
         "args": ["--lr", "0.1"],

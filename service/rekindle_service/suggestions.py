@@ -1,7 +1,7 @@
 """Suggestions for a misspelt name: did you mean …?"""
 
-from collections.abc import Sequence
-from difflib import SequenceMatcher
+from collections.abc import Iterable, Sequence
+from difflib import SequenceMatcher, get_close_matches
 
 _CLOSE = 0.6  # of 1: the same
 _AS_CLOSE = 0.15  # so much less than the closest is still worth a guess
@@ -9,9 +9,14 @@ _AS_CLOSE = 0.15  # so much less than the closest is still worth a guess
 
 def did_you_mean(name: str, known: Sequence[str]) -> str:
     """The names that come closest to a misspelt one, else the whole list."""
-    closeness = {each: SequenceMatcher(None, name, each).ratio() for each in known}
-    best = max(closeness.values(), default=0.0)
-    if best >= _CLOSE:
-        near = sorted((each for each in known if closeness[each] >= best - _AS_CLOSE), key=lambda one: -closeness[one])
+    near = closest(name, known)
+    if near:
         return f"did you mean {' or '.join(map(repr, near))}?"
     return f"known here: {', '.join(known)}" if known else ""
+
+
+def closest(name: str, known: Iterable[str]) -> list[str]:
+    """The names that are most like a misspelt one, the closest first; none where no name is alike."""
+    near = get_close_matches(name, known := list(known), max(len(known), 1), _CLOSE)
+    likeness = {each: SequenceMatcher(None, each, name).ratio() for each in near}
+    return [each for each in near if likeness[each] >= likeness[near[0]] - _AS_CLOSE]

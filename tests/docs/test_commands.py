@@ -89,7 +89,7 @@ WHILE_HELD = {
     "rekindle snapshots export digits": Ends("model.safetensors"),
     "rekindle snapshots export digits --step 400 -o digits.pt": Ends("digits.pt"),
     "python -m rekindle.training.export snapshots digits.safetensors": Ends("digits.safetensors"),
-    "rekindle resume digits": Ends("resumes"),
+    "rekindle resume digits": Ends("is resumed"),
 }
 
 AT_THE_END = {
@@ -99,6 +99,7 @@ AT_THE_END = {
     "rekindle audit --person anna": Ends("ACTION"),
     "rekindle wait digits": Ends("digits succeeded"),
     "rekindle delete --yes digits": Ends("is deleted"),
+    "rekindle delete --yes --state failed --filter sweep": Ends("No job to change matches"),
 }
 
 

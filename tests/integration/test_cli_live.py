@@ -22,6 +22,7 @@ from e2e.serve_process import ServeProcess
 from e2e.waiting import until
 from rekindle.contract.outcome import Outcome, OutcomeClass
 from rekindle.contract.states import JobState
+from rekindle.keeper.observers.log_times import LogTimes
 
 _DONE = Outcome(OutcomeClass.SUCCESS, "every rank was done")
 _LEAVES_SCREEN = b"\x1b[?1049l"
@@ -162,6 +163,21 @@ def test_logs_and_wait_answer_programs_in_json(shared_home: Path, play: Play) ->
     printed = rekindle(shared_home, "logs", job.id, "-o", "json").stdout
     assert json.loads(printed) == {"attempt": 1, "rank": 1, "stream": "stdout", "text": "a \x1b[31mb"}
     assert "\x1b" not in printed
+
+
+def test_logs_by_time_are_in_the_order_in_which_the_lines_came(shared_home: Path, play: Play) -> None:
+    job = play("by-time")
+    times = LogTimes(job.run_dir.attempt(1), range(2))
+    for rank, text in ((1, b"first\n"), (0, b"second \x1b[2J\n"), (1, b"third\nbar 1\rbar 2")):
+        job.write(text, rank=rank)
+        times.record()
+    printed = rekindle(shared_home, "logs", job.id, "--by-time").stdout
+    lines = [line[len("00:00:00 ") :] for line in printed.splitlines()]
+    assert lines == ["[rank 1] first", "[rank 0] second ", "[rank 1] third", "[rank 1] bar 2"]
+    tail = rekindle(shared_home, "logs", job.id, "--by-time", "--rank", "1", "-n", "1", "-o", "json").stdout
+    assert [json.loads(line)["text"] for line in tail.splitlines()] == ["third", "bar 2"]
+    refused = rekindle(shared_home, "logs", job.id, "--by-time", "-f")
+    assert (refused.returncode, "without -f" in refused.stderr) == (2, True)
 
 
 def test_logs_of_an_unknown_attempt_are_rejected_with_a_list_of_the_known_ones(shared_home: Path, play: Play) -> None:

@@ -93,6 +93,18 @@ def test_code_comes_from_a_repository_and_limits_are_sent(home: Path, running: S
     assert "trained" in rekindle(home, "logs", "train").stdout
 
 
+def test_submit_follow_shows_the_output_between_the_states(home: Path, running: ServeProcess, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("print('\\033[31mtrained')\nraise SystemExit('no data')\n")
+    words = ["submit", "--device", "cpu", "--max-failures", "1", "--follow", "train.py"]
+    done = rekindle(home, *words, cwd=tmp_path)
+    lines = done.stdout.splitlines()
+    assert done.returncode == 1, done.stderr
+    assert "[rank 0] trained" in lines
+    assert "[rank 0] no data" in lines
+    assert lines.index("[rank 0] trained") < len(lines) - 1
+    assert lines[-1].startswith("train failed")
+
+
 def test_a_rejected_job_is_reported_field_by_field(home: Path, running: ServeProcess, tmp_path: Path) -> None:
     (tmp_path / "train.py").touch()
     done = rekindle(home, "submit", "--ranks", "4000", "--device", "cpu", "train.py", cwd=tmp_path)
@@ -123,6 +135,24 @@ def test_finished_jobs_are_deleted_after_a_confirmation(home: Path, play: Play) 
     assert (done.returncode, done.stdout) == (2, "over (job 1) is deleted\n")
     assert "only a finished job can be deleted: cancel it first" in done.stderr
     assert rekindle(home, "ps", "-o", "id").stdout.split() == [running.id]
+
+
+def test_jobs_of_a_filter_are_changed_together_after_a_confirmation(home: Path, play: Play) -> None:
+    over, other, running = play("sweep-1"), play("sweep-2"), play("sweep-3")
+    for job in (over, other, running):
+        job.begin_attempt()
+    for job in (over, other):
+        job.end(JobState.FAILED, _RAISED)
+    until(lambda: {state_of(home, job.id) for job in (over, other)} == {"failed"}, "two jobs are over")
+    assert "pass --yes" in rekindle(home, "cancel", "--filter", "sweep").stderr
+    both = rekindle(home, "delete", "sweep-1", "--filter", "sweep", "--yes").stderr
+    assert "name jobs, or select them" in both
+    assert "name a job, or select jobs with" in rekindle(home, "drain").stderr
+    done = rekindle(home, "delete", "--filter", "SWEEP", "--yes")
+    assert (done.returncode, done.stdout) == (0, "sweep-2 (job 2) is deleted\nsweep-1 (job 1) is deleted\n")
+    assert "No job to change matches" in rekindle(home, "delete", "--state", "failed", "--yes").stderr
+    cancelled = rekindle(home, "cancel", "--name", "sweep-3", "--state", "running", "--yes", "-o", "json")
+    assert [job["intent"] for job in json.loads(cancelled.stdout)] == ["cancel"]
 
 
 @pytest.mark.parametrize("reference", ["..", "a/b", "%2e%2e", "a?b", "x" * 300, "é", ""])

@@ -83,6 +83,18 @@ def _check_request(job: Job) -> None:
     assert spec.snapshot == SnapshotPolicy(every_steps=5, keep_last=2, monitor="-loss")
 
 
+def test_failures_from_before_the_overview_are_no_news(tmp_path: Path) -> None:
+    path = tmp_path / "rekindle.db"
+    write_old_database(path)
+    with sqlite3.connect(path) as old:
+        old.execute("UPDATE job SET state = 'failed', ended_at = 7.0")
+    old.close()
+    store = migrated(path)
+    assert [(job.seen_at, job.tags, job.note) for job in store.jobs()] == [(7.0, [], "")]
+    assert store.overview.failures(5, None) == ([], 0)
+    store.close()
+
+
 def test_a_migration_that_has_run_changes_nothing_when_it_is_asked_for_again(tmp_path: Path) -> None:
     write_old_database(tmp_path / "rekindle.db")
     migrated(tmp_path / "rekindle.db").close()

@@ -16,7 +16,7 @@ from sqlmodel import SQLModel
 
 from job_examples import a_job, a_submission, an_experiment, cpu_machine, open_store
 from postgres_cluster import PostgresCluster, needs_postgres, postgres_cluster
-from rekindle.contract.states import JobState
+from rekindle.contract.states import JobIntent, JobState
 from rekindle_service.config.home import Home
 from rekindle_service.experiments.matrix import Trial
 from rekindle_service.experiments.submitter import submit_jobs
@@ -58,6 +58,19 @@ def test_the_migrations_make_the_tables_that_the_rows_describe_with_integers_of_
     known = store.job(job.id)
     assert known is not None
     assert (known.step, known.journal_offset) == (2**40, 2**41)
+
+
+def test_the_overview_is_the_same_on_postgresql(store: Store) -> None:
+    failed = store.add_job(a_job(state=JobState.FAILED, ended_at=5.0, owner="ann", tags=["x.y", "z"]))
+    held = store.add_job(a_job(intent=JobIntent.HOLD))
+    store.experiments.add(an_experiment("x"), [a_job(experiment_id="x", state=JobState.SUCCEEDED, ended_at=6.0)])
+    assert store.overview.failures(5, "ann") == ([failed], 1)
+    assert store.overview.failures(5, "bob") == ([], 0)
+    assert store.overview.held(5, None) == ([held], 1)
+    assert store.overview.unplaced(5, None) == ([], 0)
+    assert store.file_job(failed.id, seen=True) is not None
+    assert [job.id for job in store.overview.done(5, None)] == [failed.id]
+    assert [each.ended_at for each in store.overview.ended_experiments(5, None)] == [6.0]
 
 
 def test_a_text_that_postgresql_cannot_store_is_stored_without_its_bad_characters(store: Store) -> None:

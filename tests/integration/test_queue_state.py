@@ -6,6 +6,7 @@ import time
 import pytest
 
 from job_examples import a_job, an_experiment, cpu_machine, open_store
+from rekindle.contract.job import SlurmOptions
 from rekindle.contract.states import HOLDING_SLOTS, JobIntent, JobState
 from rekindle_service.scheduler.allocation import Place
 from rekindle_service.scheduler.planner import QueuePlanner
@@ -26,6 +27,7 @@ def agrees(state, store):
     assert {job.id: job for job in state.queued} == rows
     assert state.holding == {job.id: job for job in store.jobs_in(HOLDING_SLOTS)}
     assert state.kinds == {job.spec.device_kind for job in rows.values()}
+    assert state.cluster_jobs == sum(job.spec.is_cluster for job in rows.values())
 
 
 def test_it_follows_every_change(store):
@@ -34,7 +36,8 @@ def test_it_follows_every_change(store):
     for _ in range(60):
         match chance.randrange(6):
             case 0 | 1:
-                jobs.append(store.add_job(a_job(priority=chance.randrange(2), device=chance.choice(["cpu", "cuda"]))))
+                options = {"device": chance.choice(["cpu", "cuda"]), "slurm": chance.choice([None, SlurmOptions()])}
+                jobs.append(store.add_job(a_job(priority=chance.randrange(2), **options)))
             case 2 if jobs:
                 store.transition(
                     chance.choice(jobs).id, JobState.STARTING, expected={JobState.QUEUED}, reason="", devices=["cpu:0"]

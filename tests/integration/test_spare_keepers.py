@@ -56,9 +56,13 @@ time.sleep(600)
 """
 
 
-def light_spares(limit: int = 1) -> SpareKeepers:
+THREADED = LIGHT.replace("lambda: []", "lambda: __import__('numpy') and []")
+"""numpy starts the threads of OpenBLAS when it is imported."""
+
+
+def light_spares(limit: int = 1, code: str = LIGHT) -> SpareKeepers:
     def make(key: SpareKey, inherited: Mapping[str, str]) -> SpareProcess:
-        return SpareProcess(key, inherited, ("-P", "-c", LIGHT))
+        return SpareProcess(key, inherited, ("-P", "-c", code))
 
     return SpareKeepers(limit, 0, os.environ, make)
 
@@ -105,6 +109,18 @@ def end(keeper: ForkedKeeper, run: Path) -> dict[str, object]:
     until(lambda: keeper.poll() is not None, "the keeper has ended")
     printed: dict[str, object] = json.loads((run / "keeper.log").read_text())
     return printed
+
+
+def test_threads_that_end_at_a_fork_keep_no_spare_keeper_from_being_ready(packages: Path, tmp_path: Path) -> None:
+    spares = light_spares(code=THREADED)
+    key = spare_key(sys.executable, {**dict(key_of(packages).variables), "OPENBLAS_NUM_THREADS": "4"})
+    try:
+        start(spares, key)
+        keeper = launch(spares, key, tmp_path / "run")
+        assert keeper is not None
+        end(keeper, tmp_path / "run")
+    finally:
+        spares.close()
 
 
 def test_a_keeper_has_the_environment_of_its_own_job_only(spares: SpareKeepers, packages: Path, tmp_path: Path) -> None:

@@ -29,7 +29,11 @@ BODIES: dict[str, Any] = {
     "POST /api/v1/jobs/{job_id}/chaos": {"fault": "kill"},
     "POST /api/v1/tokens": {"person": "eve", "scope": "admin"},
 }
-NEEDED = {"/api/v1/jobs/{job_id}/code/differences": {"other": "JOB"}, "search": {"q": SECRET}}
+NEEDED = {
+    "/api/v1/jobs/{job_id}/code/differences": {"other": "JOB"},
+    "search": {"q": SECRET},
+    "resolve": {"ref": "JOB"},
+}
 ADMINS = {("GET", "/api/v1/audit"), ("HEAD", "/api/v1/audit"), ("POST", "/api/v1/tokens")}
 STREAM = "/api/v1/events"
 

@@ -175,7 +175,6 @@ class Simulation:
             max_seconds=forecast.max_seconds,
             expected=forecast.expected,
             quotas=self.quotas,
-            clock=lambda _: "",
         )
         queue = list(fair_order(self.queued, holding, self._used, forecast))
         made = allocate(iter(queue), situation)

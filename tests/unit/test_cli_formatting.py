@@ -10,7 +10,6 @@ from rekindle_service.cli import formatting
 from rekindle_service.cli.commands.demo import is_past_snapshot, shortfalls
 from rekindle_service.cli.commands.show import facts, history
 from rekindle_service.cli.commands.wait import change_line, summary
-from rekindle_service.cli.context import matching
 from rekindle_service.cli.exit_codes import exit_code_for
 from rekindle_service.cli.formatting import format_problem
 
@@ -53,7 +52,7 @@ def test_the_rank_of_an_outcome_is_named_once() -> None:
     ("changes", "expected"),
     [
         (
-            {"state": "queued", "queue_position": 2, "waiting_for": "slots"},
+            {"state": "queued", "queue_position": 2, "reason": "waits for slots"},
             "position 2 in the queue; waits for slots",
         ),
         ({"state": "queued", "intent": "hold"}, "held: `rekindle resume` continues it"),
@@ -138,17 +137,6 @@ def test_the_time_breakdown_starts_with_training_and_omits_what_took_none() -> N
     assert labels["time"] == "training 2 min 5 s, replayed 4 s, starting 2 s, queued 3 s"
 
 
-def test_a_job_is_found_by_number_then_by_name_then_by_a_prefix_of_its_id() -> None:
-    latest, older = job(id="bbbbbbbbbb", number=4), job(id="aaaaaaaaaa", number=3)
-    jobs = [latest, older, job(id="aaaabbbbbb", number=2, name="3")]
-    assert matching(jobs, "3") == [older]
-    assert matching(jobs, "#4") == [latest]
-    assert matching(jobs, "digits") == [latest]
-    assert matching(jobs, "bbbb") == [latest]
-    assert len(matching(jobs, "aaaa")) == 2
-    assert matching(jobs, "aaa") == []
-
-
 def test_a_problem_names_field_rule_value_and_hint() -> None:
     text = format_problem(
         {
@@ -166,7 +154,14 @@ def test_a_problem_names_field_rule_value_and_hint() -> None:
 def test_no_text_of_a_user_reaches_the_terminal_unsanitized() -> None:
     evil = "\x1b]52;c;AAAA\x07\x1b[2J\x9b31m[red]x"
     bad = job(
-        name=evil, phase=evil, notice=evil, waiting_for=evil, args=[evil], devices=[evil], outcome=outcome(message=evil)
+        name=evil,
+        phase=evil,
+        notice=evil,
+        waiting_for=evil,
+        reason=evil,
+        args=[evil],
+        devices=[evil],
+        outcome=outcome(message=evil),
     )
     printed = [
         *(formatting.status_line({**bad, "state": state}) for state in ("queued", "recovering", "failed", "running")),

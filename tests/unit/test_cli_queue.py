@@ -18,7 +18,7 @@ def waiting(**changes: Any) -> Any:
     fields: dict[str, Any] = {
         "position": 1, "job": "abcdefghij", "number": 14, "name": "resnet", "owner": "ann", "priority": 0,
         "ranks": {"min": 4, "max": 8}, "slots": 4.0, "device": "cuda", "intent": "run",
-        "waiting_for": "4 cuda slots, 1 free; starts about 14:20, after job #12 ends", "estimated_start_at": None,
+        "waiting_for": "4 cuda slots, 1 free", "reason": "waits for 4 cuda slots, 1 free", "estimated_start_at": None,
         "preemptions": 0, "created_at": "2026-01-02T03:04:05Z",
     }  # fmt: skip
     return fields | changes
@@ -50,11 +50,11 @@ def test_a_job_has_its_place_on_one_line_and_its_reason_below() -> None:
     head, place, why = lines(queue(waiting()))
     assert head.split() == ["POS", "#", "JOB", "OWNER", "PRIORITY", "SLOTS", "STARTS"]
     assert place.split() == ["1", "14", "resnet", "ann", "0", "4", "cuda", "-"]
-    assert why.strip() == "waits for 4 cuda slots, 1 free; starts about 14:20, after job #12 ends"
+    assert why.strip() == "waits for 4 cuda slots, 1 free"
 
 
 def test_no_line_is_wider_than_80_columns_nor_acts_on_the_terminal() -> None:
-    long = waiting(name=HOSTILE, owner=HOSTILE, waiting_for=HOSTILE * 4, position=200, number=123456, priority=-1000)
+    long = waiting(name=HOSTILE, owner=HOSTILE, reason=HOSTILE * 4, position=200, number=123456, priority=-1000)
     found = queue(long, waiting(), queued=10_000, owners=[owner(HOSTILE)])
     for line in queue_lines(found):
         assert line.cell_len <= 80
@@ -69,13 +69,8 @@ def test_no_line_is_wider_than_80_columns_nor_acts_on_the_terminal() -> None:
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        (
-            {"intent": "hold", "waiting_for": "held: it starts when it is resumed"},
-            "held: `rekindle resume` releases it",
-        ),
-        ({"waiting_for": "its owner ann holds 4 of 4 slots"}, "waits: its owner ann holds 4 of 4 slots"),
-        ({"waiting_for": "job abc to succeed", "preemptions": 2}, "waits for job abc to succeed; preempted twice"),
-        ({"waiting_for": None}, "its turn is not computed yet"),
+        ({"intent": "hold"}, "held: `rekindle resume` releases it"),
+        ({"reason": "waits for job abc to succeed", "preemptions": 2}, "waits for job abc to succeed; preempted twice"),
     ],
 )
 def test_the_reason_is_a_sentence(changes: dict[str, Any], expected: str) -> None:
@@ -113,11 +108,9 @@ def test_a_start_is_shown_as_a_time_of_day_or_a_day() -> None:
 def test_an_estimate_is_shown_once_and_what_a_job_was_stopped_for() -> None:
     at = datetime.now().astimezone().replace(minute=0, second=0, microsecond=0) + timedelta(hours=2)
     estimated = job(
-        state="queued", queue_position=2, waiting_for="2 cpu slots, 1 free", estimated_start_at=at.isoformat()
+        state="queued", queue_position=2, reason="waits for 2 cpu slots, 1 free", estimated_start_at=at.isoformat()
     )
     assert formatting.status_line(estimated).endswith(f"waits for 2 cpu slots, 1 free; starts about {at:%H:%M}")
-    named = job(**{**estimated, "waiting_for": f"2 cpu slots, 1 free; starts about {at:%H:%M}, after job #3 ends"})
-    assert formatting.status_line(named).count("starts about") == 1
     displaced = {"kind": "preempt", "by": "abc", "reason": "Job #12, of priority 5, gets its slots.", "at": 1.0}
     assert formatting.status_line(job(displaced=displaced)) == (
         "being preempted: Job #12, of priority 5, gets its slots."

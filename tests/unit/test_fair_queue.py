@@ -14,7 +14,6 @@ from rekindle_service.jobs.quotas import Quotas
 from rekindle_service.scheduler.allocation import Situation, allocate
 from rekindle_service.scheduler.durations import Durations, expected, like_name, max_seconds, remaining
 from rekindle_service.scheduler.order import QueueIndex
-from rekindle_service.scheduler.reasons import clock_time
 from rekindle_service.scheduler.usage import step, used_since
 from rekindle_service.store.usage_store import Usage
 
@@ -75,8 +74,7 @@ def machine_with(seconds, queue, *, slots=2, machine=None, held=None, **situatio
     """``held`` slots of a running job, which leaves them in ``seconds``."""
     running = a_job(devices=held or ["cpu:0"])
     machine = machine or cpu_machine(slots)
-    clock = "14:20".format
-    made = allocate(queue, Situation(machine, [running], remaining=lambda _: seconds, clock=clock, **situation))
+    made = allocate(queue, Situation(machine, [running], remaining=lambda _: seconds, **situation))
     return running, made
 
 
@@ -91,10 +89,10 @@ def test_a_job_that_ends_before_the_reservation_starts_before_its_turn():
     running, made = machine_with(100.0, [big, unknown, long, short], max_seconds=limited, expected=limited)
     assert [(job.id, names) for job, names in made.starts] == [(short.id, ["cpu:1"])]
     assert made.queue_positions[big.id] == (
-        1, f"2 cpu slots, 1 free; starts about 14:20, after job #{running.number} ends", 100.0,
+        1, f"2 cpu slots, 1 free; starts after #{running.number} ends", 100.0,
     )  # fmt: skip
     place = made.queue_positions[unknown.id]
-    assert place[:2] == (2, f"1 cpu slot, 1 free: job #{big.number}, which needs 2 slots, is before it")
+    assert place[:2] == (2, f"behind #{big.number}, which needs 2 slots")
     assert [(job.id, missing) for job, missing in made.waiting_head] == [(big.id, 1), (unknown.id, 0), (long.id, 0)]
 
 
@@ -116,7 +114,7 @@ def test_the_estimate_of_each_follows_from_those_before_it():
     jobs = [a_job(min_ranks=2, max_ranks=2, time_limit=60.0) for _ in range(3)]
     _, made = machine_with(100.0, jobs, max_seconds=limited, expected=limited)
     assert [made.queue_positions[job.id].starts_in for job in jobs] == [100.0, 160.0, 220.0]
-    assert made.queue_positions[jobs[2].id].waiting_for == f"2 cpu slots, 1 free; job #{jobs[0].number} is before it"
+    assert made.queue_positions[jobs[2].id].waiting_for == f"2 cpu slots, 1 free, behind #{jobs[0].number}"
 
 
 def test_a_pair_that_must_be_linked_is_reserved_where_it_will_be_free():
@@ -245,9 +243,3 @@ def test_what_was_used_while_no_server_ran_is_counted_once_and_never_more_than_c
     assert used_since({"ann": Usage(7.0, 900.0)}, [running], 600.0, math.inf) == {"ann": 7.0}
     jumped = used_since({}, [running], 1e12, math.inf)
     assert jumped == {"ann": 2 * 30 * DAY}
-
-
-def test_a_time_is_rounded_up_and_has_its_day_where_that_is_not_today(monkeypatch):
-    monkeypatch.setattr("time.time", lambda: 0.0)
-    monkeypatch.setattr("time.localtime", __import__("time").gmtime)
-    assert [clock_time(seconds) for seconds in (10.0, HOUR + 1, 3 * DAY)] == ["00:01", "01:05", "Sun 04 Jan, 00:00"]

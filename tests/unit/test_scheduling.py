@@ -58,7 +58,7 @@ def test_a_big_job_is_not_overtaken_by_small_ones():
     assert made.starts == []
     assert reasons(made) == {
         big.id: (1, "2 cpu slots, 1 free"),
-        small.id: (2, f"1 cpu slot, 1 free: job #{big.number}, which needs 2 slots, is before it"),
+        small.id: (2, f"behind #{big.number}, which needs 2 slots"),
     }
 
 
@@ -110,7 +110,8 @@ def test_a_job_too_big_for_this_machine_keeps_nobody_waiting():
     assert reasons(made)[gpu.id] == (None, "1 cuda slots, but this machine has 0")
 
 
-def test_a_long_queue_is_read_only_as_far_as_it_matters():
+@pytest.mark.parametrize("options", [{}, {"has_cluster": True, "wants_cluster": False}], ids=["alone", "with Slurm"])
+def test_a_long_queue_is_read_only_as_far_as_it_matters(options):
     read = 0
 
     def queue():
@@ -119,7 +120,7 @@ def test_a_long_queue_is_read_only_as_far_as_it_matters():
             read += 1
             yield a_job()
 
-    made = plan(queue(), cpu_machine(2))
+    made = plan(queue(), cpu_machine(2), **options)
     assert len(made.starts) == 2
     assert read <= SHOWN_POSITIONS + 4
     assert [place for place, *_ in made.queue_positions.values()] == list(range(1, SHOWN_POSITIONS + 1))
@@ -181,7 +182,7 @@ def test_named_slots_are_the_only_ones_that_a_job_gets_and_are_reserved_for_it()
     assert started(made) == [(other.id, ["cuda:0"])], "cuda:3 is kept for the first job"
     assert reasons(made) == {
         named.id: (1, "2 of cuda:2 and cuda:3, 1 free"),
-        blocked.id: (2, f"1 of cuda:3, 1 free: job #{named.number}, which needs 2 slots, is before it"),
+        blocked.id: (2, f"behind #{named.number}, which needs 2 slots"),
     }
 
 

@@ -12,29 +12,30 @@ from rekindle.contract.run_dir.attempt_history import AttemptInfo, replayed_step
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.contract.run_dir.usage import UsageSample
 from rekindle.contract.states import HOLDING_SLOTS, TERMINAL, JobState
-from rekindle_service.api.schemas.common import replace_surrogates
 from rekindle_service.api.schemas.experiments import ExperimentPublic, ExperimentSummary, TrialPublic
 from rekindle_service.api.schemas.jobs import AttemptPublic, JobPublic
 from rekindle_service.api.schemas.ranks import RankPublic, UsagePublic
 from rekindle_service.config.home import Home
 from rekindle_service.experiments.comparison import Measure, compare, default_measures
 from rekindle_service.experiments.matrix import MAX_JOBS, Trial, upgrade_definition
+from rekindle_service.jobs.overview import reason
 from rekindle_service.run_readers.metrics import read_run_series
 from rekindle_service.run_readers.ranks import read_ranks
 from rekindle_service.run_readers.usage import latest_usage
 from rekindle_service.store.tables import Attempt, Experiment, Job
 
+_JOB_COLUMNS = tuple(name for name in JobPublic.model_fields if name in Job.model_fields)
 _MAX_USAGE_AGE = 20.0  # seconds for which a sample shows what a rank uses now
 
 
 def job_public(job: Job) -> JobPublic:
     """The columns of a job take precedence over its spec: a person may have changed them since submission."""
     spec = job.spec.to_json()
-    columns = job.model_dump(include=set(JobPublic.model_fields))
     return JobPublic.model_validate(
         {
-            **replace_surrogates(spec),
-            **columns,
+            **spec,
+            **{name: getattr(job, name) for name in _JOB_COLUMNS},
+            "reason": reason(job),
             "env": {**dict.fromkeys(spec["env"], HIDDEN), **spec["env_from"]},
             "ranks": {"min": spec["min_ranks"], "max": spec["max_ranks"]},
             "nodes": {"min": spec["min_nodes"], "max": spec["nodes"]},

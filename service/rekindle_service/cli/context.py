@@ -13,11 +13,8 @@ from pydantic_settings import SettingsError
 from rekindle_service.client import Client, FieldProblem, Job, ProblemError
 from rekindle_service.client.calls import drop_unset
 from rekindle_service.config.settings import Settings
-from rekindle_service.sanitize import sanitize_line
 from rekindle_service.suggestions import did_you_mean
 
-_SEARCHED_JOBS = 500
-_MIN_PREFIX = 4  # characters of an id
 _SECRET = ("notify", "token")  # settings whose values are not printed
 _COMPLETION_TIMEOUT = 1.0  # seconds: a person has pressed Tab
 _COMPLETED_JOBS = 50
@@ -102,34 +99,10 @@ def _job_argument(help_text: str, metavar: str = "JOB") -> Any:
 
 JobArgument = Annotated[str, _job_argument("Id, prefix of an id, number, or name (the latest job of that name).")]
 JobsArgument = Annotated[
-    list[str], _job_argument("Ids, prefixes of ids, numbers, or names (the latest job of each name).")
+    list[str] | None,
+    _job_argument("Ids, prefixes of ids, numbers, or names (the latest job of each name).", "[JOBS]"),
 ]
 OptionalJobArgument = Annotated[str | None, _job_argument("Show this job instead of the machine.", "[JOB]")]
 HOME_HELP = "Directory of database, token and runs."
 HomeOption = Annotated[Path | None, typer.Option(help=HOME_HELP)]
 YesOption = Annotated[bool, typer.Option("-y", "--yes", help="Do not ask for confirmation.")]
-
-
-def find_job(client: Client, reference: str) -> Job:
-    """The job that ``reference`` names. Raises ProblemError when there is none, or more than one."""
-    if re.fullmatch(r"[A-Za-z0-9_-]+", reference):
-        try:
-            return client.job(reference)
-        except ProblemError as error:
-            if error.problem.get("status") != 404:
-                raise
-    recent = list(client.jobs(limit=_SEARCHED_JOBS))
-    matches = matching(recent, reference)
-    if len(matches) == 1:
-        return matches[0]
-    known = ", ".join(f"{job['number']} {sanitize_line(job['name'])}" for job in (matches or recent)[:5])
-    detail = f"{len(matches)} jobs match {reference!r}" if matches else f"No job is called {reference!r}"
-    raise ProblemError({"title": "Unknown job", "status": 404, "detail": f"{detail}. Latest: {known or 'none'}."})
-
-
-def matching(jobs: list[Job], reference: str) -> list[Job]:
-    """The jobs with this number, else the latest of this name, else those whose id starts with ``reference``."""
-    numbered = [job for job in jobs if str(job["number"]) == reference.removeprefix("#")]
-    named = [job for job in jobs if job["name"] == reference][:1]
-    prefixed = [job for job in jobs if len(reference) >= _MIN_PREFIX and job["id"].startswith(reference)]
-    return numbered or named or prefixed

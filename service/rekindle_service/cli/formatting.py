@@ -2,13 +2,12 @@
 
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Annotated, Any, Literal
 
 import typer
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from rekindle_service.cli.exit_codes import ExitCode, exit_code_for
@@ -71,17 +70,6 @@ def print_answer(output: Output, answer: Any, ids: Iterable[object]) -> bool:
         for each in ids:
             typer.echo(sanitize_line(each))
     return output != "table"
-
-
-def table(columns: Sequence[str], rows: Iterable[Sequence[str | Text]], *, one_line: bool = False) -> Table:
-    """A table without borders; cells hold sanitized text. ``one_line``: rows are cut, their last cell first."""
-    grid = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for column in columns:
-        can_wrap = not one_line or column == columns[-1]
-        grid.add_column(column, no_wrap=not can_wrap, overflow="ellipsis" if one_line else "fold")
-    for row in rows:
-        grid.add_row(*(cell if isinstance(cell, Text) else Text(cell, no_wrap=one_line or None) for cell in row))
-    return grid
 
 
 # --- errors
@@ -324,19 +312,9 @@ def owner(job: Job) -> str:
     return sanitize_line(job["owner"] or "local")
 
 
-def waits_for(reason: str | None) -> str:
-    """``waits for 2 cuda slots, 1 free``; a sentence about the owner is whole as it is."""
-    if not reason:
-        return ""
-    reason = sanitize_line(reason)
-    return f"waits: {reason}" if reason.startswith("its owner ") else f"waits for {reason}"
-
-
 def start_estimate(job: Job) -> str:
-    """Where the reason does not have it."""
     estimate = job.get("estimated_start_at")
-    known = estimate is None or "starts about" in (job["waiting_for"] or "")
-    return "" if known else f"starts about {start_time(estimate)}"
+    return "" if estimate is None else f"starts about {start_time(estimate)}"
 
 
 def displacement(displaced: dict[str, Any]) -> str:
@@ -357,7 +335,7 @@ def status_line(job: Job) -> str:
             return join(["held: `rekindle resume` continues it", sanitize_line(job["notice"] or "")])
         case "queued":
             position = "" if job["queue_position"] is None else f"position {job['queue_position']} in the queue"
-            return join([position, waits_for(job["waiting_for"]), start_estimate(job), preempted(job)])
+            return join([position, sanitize_line(job["reason"]), start_estimate(job), preempted(job)])
         case "starting" | "running" | "recovering" if (displaced := job.get("displaced")) is not None:
             return displacement(displaced)
         case "starting" | "running" if job["waiting_for"] is not None:

@@ -9,6 +9,7 @@ from typing import Any
 import typer
 
 from rekindle_service.cli.formatting import note, size
+from rekindle_service.cli.progress import transfer, working
 from rekindle_service.client import Client, FieldProblem, ProblemError, is_local
 from rekindle_service.config.settings import Settings
 from rekindle_service.jobs.packaging.archive import pack_code
@@ -111,11 +112,14 @@ def send_directory(client: Client, settings: Settings, directory: Path, fields: 
     options = CopyOptions(fields.get("exclude", ()), gitignore=fields.get("gitignore", False))
     with TemporaryFile() as archive:
         try:
-            packed = pack_code(directory, archive, exclude=settings.home, options=options)
+            with working(f"Packing {sanitize_line(str(directory))}"):
+                packed = pack_code(directory, archive, exclude=settings.home, options=options)
         except CodeCopyError as error:
             wrong: FieldProblem = {"field": "code", "rule": error.rule, "value": str(directory), "hint": error.hint}
             raise ProblemError({"title": "Cannot pack the code", "detail": str(error), "errors": [wrong]}) from error
-        sizes = f"{len(packed.files)} files, {size(packed.bytes)}, packed {size(archive.tell())}"
+        total = archive.tell()
+        sizes = f"{len(packed.files)} files, {size(packed.bytes)}, packed {size(total)}"
         note(f"Uploading {sanitize_line(str(directory))} ({sizes})")
         archive.seek(0)
-        return {"bundle": client.upload_bundle(archive)}
+        with transfer(archive, total, "Uploading") as upload:
+            return {"bundle": client.upload_bundle(upload)}

@@ -1,6 +1,6 @@
 """The client for asyncio and trio: the requests of the API, and following a job through restarts of the server."""
 
-from collections.abc import AsyncGenerator, Collection
+from collections.abc import AsyncGenerator, Callable, Collection
 from contextlib import aclosing
 
 import httpx2
@@ -44,10 +44,14 @@ class AsyncClient(ApiCalls):
         *,
         follow: bool = False,
         on_connection_change: OnConnectionChange | None = None,
+        on_job: Callable[[Job], None] | None = None,
     ) -> AsyncGenerator[LogItem, None]:
-        """The output of the ranks, attempt by attempt; ``follow`` continues until the job is settled."""
+        """The output of the ranks, attempt by attempt; ``follow`` continues until the job is settled.
+
+        ``on_job``: called with the job at each poll while following.
+        """
         client = self.reconnecting(on_connection_change)
-        return LogFollower(client, job_id, choice or LogFilter()).read(follow=follow)
+        return LogFollower(client, job_id, choice or LogFilter(), on_job).read(follow=follow)
 
     async def events(
         self,

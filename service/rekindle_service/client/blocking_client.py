@@ -87,6 +87,7 @@ class Client:
     submit = _blocking(AsyncClient.submit)
     upload_bundle = _blocking(AsyncClient.upload_bundle)
     job = _blocking(AsyncClient.job)
+    find_job = _blocking(AsyncClient.find_job)
     jobs = _iterating(AsyncClient.jobs)
     cancel = _blocking(AsyncClient.cancel)
     drain = _blocking(AsyncClient.drain)
@@ -94,6 +95,7 @@ class Client:
     delete = _blocking(AsyncClient.delete)
     inject = _blocking(AsyncClient.inject)
     queue = _blocking(AsyncClient.queue)
+    overview = _blocking(AsyncClient.overview)
     devices = _blocking(AsyncClient.devices)
     disable_device = _blocking(AsyncClient.disable_device)
     enable_device = _blocking(AsyncClient.enable_device)
@@ -109,6 +111,7 @@ class Client:
     snapshots = _blocking(AsyncClient.snapshots)
     metrics = _blocking(AsyncClient.metrics)
     job_events = _blocking(AsyncClient.job_events)
+    log_lines = _blocking(AsyncClient.log_lines)
     log = _blocking(AsyncClient.log)
     log_tail = _blocking(AsyncClient.log_tail)
 

@@ -91,19 +91,35 @@ class ApiCalls:
     async def job(self, job_id: str) -> models.Job:
         return await self._get(_job(job_id))
 
+    async def find_job(self, reference: str) -> models.Job:
+        """The job with this id, number or name (the latest of it), or the one whose id starts with it."""
+        sendable = reference.encode(errors="replace").decode()  # a word of a command line may be no UTF-8
+        return await self._get("/jobs/resolve", ref=sendable)
+
     async def jobs(
-        self, *, state: str | None = None, name: str | None = None, owner: str | None = None, limit: int = 50
+        self,
+        *,
+        state: str | None = None,
+        name: str | None = None,
+        q: str | None = None,
+        experiment: str | None = None,
+        owner: str | None = None,
+        limit: int = 50,
     ) -> AsyncGenerator[models.Job, None]:
-        """At most ``limit`` jobs, latest first."""
+        """At most ``limit`` jobs, latest first; ``q``: what their names contain; ``experiment``: its id."""
+        chosen = {"state": state, "name": name, "q": q, "experiment": experiment, "owner": owner}
         cursor = None
         while limit > 0:
-            chosen = {"state": state, "name": name, "owner": owner}
             page = await self._get("/jobs", **chosen, limit=min(limit, _PAGE_SIZE), cursor=cursor)
             for job in page["items"]:
                 yield job
             limit, cursor = limit - len(page["items"]), page["next"]
             if cursor is None:
                 return
+
+    async def overview(self, *, limit: int = 20) -> models.Overview:
+        """What needs a person, what runs, what is next to start, and what has ended: ``limit`` rows of each."""
+        return await self._get("/overview", limit=limit)
 
     async def queue(self, *, owner: str | None = None, limit: int = 50, cursor: str | None = None) -> models.Queue:
         """One page of the queue, next job first, and what each owner has used."""
@@ -186,6 +202,25 @@ class ApiCalls:
     async def job_events(self, job_id: str) -> list[models.JobEvent]:
         """The state changes and other events of the job, oldest first."""
         return await self._items(_job(job_id, "events"))
+
+    async def log_lines(
+        self,
+        job_id: str,
+        attempt: int | None = None,
+        *,
+        rank: int | None = None,
+        stream: str | None = None,
+        after: str | None = None,
+        before: str | None = None,
+        limit: int = 2000,
+    ) -> models.LogLines:
+        """Lines of all ranks and both streams, or of some, in the order in which they came; from the beginning.
+
+        ``after``: those that follow ``next`` of another page; ``before``: those before its ``previous``, or the last
+        ones with ``"end"``.
+        """
+        params = drop_unset(attempt=attempt, rank=rank, stream=stream, after=after, before=before, limit=limit)
+        return await self._get(_job(job_id, "log"), **params)
 
     async def log(
         self, job_id: str, rank: int, stream: str, attempt: int, *, offset: int, limit: int = 1 << 18

@@ -6,11 +6,11 @@ connection the next read starts where the last one ended.
 
 import re
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
 
 from rekindle_service.client.calls import ApiCalls
-from rekindle_service.client.models import Attempt
+from rekindle_service.client.models import Attempt, Job
 from rekindle_service.client.reconnect import is_settled
 from rekindle_service.run_readers.log_spans import hole_note
 from rekindle_service.sanitize import strip_control
@@ -88,8 +88,10 @@ class LineBuffer:
 class LogFollower:
     """The selected logs of one job, read once."""
 
-    def __init__(self, client: ApiCalls, job_id: str, choice: LogFilter) -> None:
-        self._client, self._job_id, self._filter = client, job_id, choice
+    def __init__(
+        self, client: ApiCalls, job_id: str, choice: LogFilter, on_job: Callable[[Job], None] | None = None
+    ) -> None:
+        self._client, self._job_id, self._filter, self._on_job = client, job_id, choice, on_job
         self._buffers: dict[tuple[int, int, str], LineBuffer] = {}
         self._first_seen: dict[int, float] = {}  # attempt → monotonic seconds
         self._started: set[int] = set()
@@ -102,7 +104,7 @@ class LogFollower:
         an attempt that had ended before its logs were read has no further line.
         """
         while True:
-            settled = not follow or is_settled(await self._client.job(self._job_id))
+            settled = not follow or is_settled(await self._read_job())
             for attempt in await self._attempts():
                 ended = settled or attempt["state"] == "ended"
                 if ended or self._has_resume_step(attempt):
@@ -114,6 +116,12 @@ class LogFollower:
         selected = self._filter.attempt
         if selected is not None and selected not in self._started:  # the server's error lists those that exist
             await self._client.ranks(self._job_id, selected)
+
+    async def _read_job(self) -> Job:
+        job = await self._client.job(self._job_id)
+        if self._on_job is not None:
+            self._on_job(job)
+        return job
 
     async def _attempts(self) -> list[Attempt]:
         """The selected attempts that may have unread lines; with ``tail`` the first of them is the latest."""

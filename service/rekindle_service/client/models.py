@@ -28,12 +28,17 @@ __all__ = [
     "JobEvent",
     "KindBytes",
     "Link",
+    "LogLevel",
+    "LogLines",
     "Me",
     "MetricSeries",
     "NewToken",
     "NodeRange",
     "Outcome",
     "OutcomeClass",
+    "Overview",
+    "OverviewCounts",
+    "OverviewItem",
     "OwnerShare",
     "OwnerUsage",
     "PruneFailure",
@@ -62,6 +67,7 @@ __all__ = [
     "Target",
     "TimeBreakdown",
     "TimeCategory",
+    "TimedLine",
     "Token",
     "Trial",
     "Usage",
@@ -183,7 +189,9 @@ class Job(TypedDict):
     `estimated_start_at` is null where how long the jobs before it run is not known. `displaced` says for what a running
     job is being stopped or given other slots: `kind` (preempt, resize or device), `by` (id of the job that gets its
     slots, or null), `reason` (a sentence), `at` and `before` (its slots then). `preemptions` counts how often it went
-    back to the queue for that.
+    back to the queue for that. `reason` says in one line why the job is where it is: what it waits for, or how it
+    ended; "" where its state says it all. `archived_at` and `seen_at` are null unless a person has put a job that has
+    ended into the archive, or looked at how it ended.
     """
 
     args: list[str]
@@ -234,6 +242,7 @@ class Job(TypedDict):
     next_try_at: str | None
     queue_position: int | None
     waiting_for: str | None
+    reason: str
     estimated_start_at: str | None
     displaced: dict[str, Any] | None
     preemptions: int
@@ -247,6 +256,10 @@ class Job(TypedDict):
     created_at: str | None
     started_at: str | None
     ended_at: str | None
+    archived_at: str | None
+    seen_at: str | None
+    tags: list[str]
+    note: str
     goodput: float | None
     version: int
     python: str
@@ -359,6 +372,46 @@ class Story(TypedDict):
     groups: list[RankGroup]
     same_error: list[SameError]
     next_step: str | None
+
+
+LogLevel = Literal["debug", "info", "warning", "error"]
+
+
+class TimedLine(TypedDict):
+    """One line without control characters; of a progress bar its last state, and at most 4,000 bytes.
+
+    `offset` and `end` are its bytes in the log of its rank and stream. `at`: seconds since the epoch, accurate to a
+    quarter of a second, null where nobody has recorded it. `removed`: bytes before it that were removed, since the log
+    was larger than the setting `log_bytes`.
+    """
+
+    rank: int
+    stream: str
+    offset: int
+    end: int
+    at: float | None
+    level: LogLevel
+    text: str
+    removed: int
+
+
+class LogLines(TypedDict):
+    """Lines of several logs of an attempt, in the order in which they came.
+
+    `next` and `previous` are cursors for `after` and `before`, null where nothing was read. `complete`: nothing more
+    follows in the direction of reading, at present; `ended`: and nothing will. `has_times` is false where nobody has
+    recorded when the lines came: they are in the order of ranks and streams. `unfinished`: of each log the last line,
+    as far as it was written, where it has no end yet; only in answers that are complete.
+    """
+
+    attempt: int
+    items: list[TimedLine]
+    next: str | None
+    previous: str | None
+    complete: bool
+    ended: bool
+    has_times: bool
+    unfinished: list[TimedLine]
 
 
 TimeCategory = Literal["queued", "waiting", "starting", "training", "saving", "replayed"]
@@ -526,7 +579,8 @@ class QueuedJob(TypedDict):
 
     `position`: 1 is next; null beyond the first 200, and where it waits for something other than slots. `slots` is the
     least that it can start with, `device` their kind or their names. `waiting_for` says in one sentence why it waits,
-    null before the scheduler has seen it. `estimated_start_at` is null where it is not known.
+    null before the scheduler has seen it; `reason` is that as a sentence. `estimated_start_at` is null where it is not
+    known.
     """
 
     position: int | None
@@ -540,6 +594,7 @@ class QueuedJob(TypedDict):
     device: str
     intent: str
     waiting_for: str | None
+    reason: str
     estimated_start_at: str | None
     preemptions: int
     created_at: str | None
@@ -573,6 +628,60 @@ class Queue(TypedDict):
     owners: list[OwnerShare]
     queued: int
     half_life_days: float
+
+
+class ExperimentSummary(TypedDict):
+    """An experiment; `states` counts its jobs by state, `over` is true when all of them have ended."""
+
+    id: str
+    number: int
+    name: str
+    owner: str | None
+    title: str
+    command: str | None
+    created_at: str | None
+    over: bool
+    jobs: int
+    states: dict[str, int]
+
+
+class OverviewItem(TypedDict):
+    """One row of a section. `reason` says in one sentence why it is there, "" where its state says it all.
+
+    `job`, `experiment` and `device` are set by `kind`; a `disk` notice has none of them. `at`: since when; null where
+    that is not known.
+    """
+
+    kind: Literal["job", "experiment", "device", "disk"]
+    reason: str
+    at: str | None
+    job: Job | None
+    experiment: ExperimentSummary | None
+    device: str | None
+
+
+class OverviewCounts(TypedDict):
+    """How many rows each section would have without its limit. Those of `done` are not counted."""
+
+    needs_you: int
+    running: int
+    next: int
+
+
+class Overview(TypedDict):
+    """What people care about, in that order; no job is in two sections.
+
+    `needs_you`: low disk space, devices in use by others or put aside, failures that nobody has looked at (see `seen`
+    of a job), and held jobs. `running`: jobs that hold slots. `next`: the queue in the order in which it starts, then
+    jobs that wait for something other than slots. `done`: what has ended, latest first, with all jobs of an experiment
+    as one row.
+    """
+
+    needs_you: list[OverviewItem]
+    running: list[OverviewItem]
+    next: list[OverviewItem]
+    done: list[OverviewItem]
+    counts: OverviewCounts
 
 
 class Disabled(TypedDict):
@@ -756,21 +865,6 @@ class Experiment(TypedDict):
     measures: list[str]
     rows: list[Row]
     trials: list[Trial]
-
-
-class ExperimentSummary(TypedDict):
-    """An experiment; `states` counts its jobs by state, `over` is true when all of them have ended."""
-
-    id: str
-    number: int
-    name: str
-    owner: str | None
-    title: str
-    command: str | None
-    created_at: str | None
-    over: bool
-    jobs: int
-    states: dict[str, int]
 
 
 class BuiltIn(TypedDict):

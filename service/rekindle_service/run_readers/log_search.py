@@ -2,10 +2,11 @@
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import BinaryIO
 
+from rekindle_service.run_readers.log_lines import Line, Scanned, line_text, lines_backward, lines_forward
 from rekindle_service.run_readers.log_spans import data_spans
 from rekindle_service.run_readers.logs import size_of
 from rekindle_service.sanitize import sanitize_line
@@ -66,6 +67,23 @@ def search(file: BinaryIO, query: bytes, start: int, *, backwards: bool, limits:
         position = 0 if backwards else size  # what follows was removed
     finished = position <= 0 if backwards else position >= size
     return SearchPage([_match(file, hit) for hit in hits], None if finished else position, size)
+
+
+def search_lines(
+    file: BinaryIO, accept: Callable[[str], bool], start: int, *, backwards: bool, limits: SearchLimits
+) -> SearchPage:
+    """Find the whole lines that ``accept`` takes: those that begin at byte ``start`` or later, or end before it."""
+    size = size_of(file)
+    deadline = time.monotonic() + limits.seconds
+    found: list[Match] = []
+    start = min(start, size)
+    for each in lines_backward(file, 0, start) if backwards else lines_forward(file, start, size):
+        position = each.offset if isinstance(each, Scanned) else each.start if backwards else each.end
+        if isinstance(each, Line) and (backwards or each.start >= start) and accept(text := line_text(file, each)):
+            found.append(Match(each.start, each.start, text[: _BEFORE + _AFTER]))
+        if len(found) == limits.matches or time.monotonic() > deadline:
+            return SearchPage(found, position, size)
+    return SearchPage(found, None, size)
 
 
 def _blocks(file: BinaryIO, start: int, size: int, *, backwards: bool) -> Iterator[tuple[int, int]]:

@@ -56,7 +56,8 @@ class Situation:
     ``job_state`` gives the state of a job, None for an unknown one. Of a job in seconds, None where nobody knows:
     ``remaining`` is when a running one leaves its slots, ``max_seconds`` within what a queued one ends, ``expected``
     how long it will probably run. With ``lack_of_space`` on the disk nothing starts; with ``own_lack_of_space`` that
-    job does not. ``unusable`` has the reasons by slot name. ``kinds``: those that the queue wants; None: any.
+    job does not. ``unusable`` has the reasons by slot name. What the queue wants: ``kinds``, None for any of them, and
+    with ``wants_cluster`` a cluster.
     """
 
     machine: Machine
@@ -70,8 +71,8 @@ class Situation:
     lack_of_space: str | None = None
     own_lack_of_space: Callable[[Job], str | None] = _nothing
     has_cluster: bool = False
+    wants_cluster: bool = True
     kinds: Container[str] | None = None
-    clock: Callable[[float], str] = reasons.clock_time
 
 
 def allocate(queue: Iterable[Job], situation: Situation) -> Allocation:
@@ -113,7 +114,7 @@ class _Round:
 
     def is_decided(self) -> bool:
         """Whether nothing that follows in the queue can start, or is shown."""
-        if self._position < SHOWN_POSITIONS or self._in.has_cluster:
+        if self._position < SHOWN_POSITIONS or (self._in.has_cluster and self._in.wants_cluster):
             return False
         wanted = self._kinds if self._in.kinds is None else {kind for kind in self._kinds if kind in self._in.kinds}
         return all(self._is_closed(kind) for kind in wanted)
@@ -240,12 +241,11 @@ class _Round:
     def _reason(self, job: Job, room: Sequence[Slot], first: Reservation | None) -> str:
         if self._in.lack_of_space is not None:
             return f"disk space: {self._in.lack_of_space}"
-        lack = reasons.lack(job.spec, len(room))
         if first is not None:
-            return lack + reasons.reservation(first, self._in.clock)
+            return reasons.first_in_line(job, len(room), first)
         kind = job.spec.device_kind
         before = next(each for each in self.plan.reservations if each.job.spec.device_kind == kind)
-        return lack + reasons.reserved(before, fits=len(room) >= job.spec.min_devices)
+        return reasons.behind(job, len(room), before)
 
     def _count_active(self, job: Job) -> None:
         if job.experiment_id is not None:

@@ -102,6 +102,7 @@ class QueuePlanner:
             lack_of_space=lack_of_space,
             own_lack_of_space=own_lack_of_space,
             has_cluster=has_cluster,
+            wants_cluster=self.state.cluster_jobs > 0,
             kinds=self.state.kinds,
         )
         return allocate(fair_order(self.state.queued, holding, self.usage.slot_seconds, forecast), situation)

@@ -31,6 +31,7 @@ class QueueState:
         self._version: int | None = None  # of the latest change that is in here
         self._states: dict[str, JobState | None] = {}  # of jobs that others wait for, as far as they were asked for
         self._kinds: Counter[str] = Counter()  # queued jobs by kind of device
+        self.cluster_jobs = 0  # that are queued
         self._shown: dict[str, Shown] = {}  # of queued jobs that show anything
 
     def refresh(self) -> None:
@@ -44,6 +45,7 @@ class QueueState:
 
     def _load(self) -> None:
         self.queued, self._kinds, self._shown, self.holding = QueueIndex(), Counter(), {}, {}
+        self.cluster_jobs = 0
         self._states.clear()
         self._version = self._store.version()
         for job in self._store.queue.jobs():
@@ -68,6 +70,7 @@ class QueueState:
         if job.state is JobState.QUEUED:
             self.queued.put(job)
             self._kinds[job.spec.device_kind] += 1
+            self.cluster_jobs += job.spec.is_cluster
             shown = Shown(job.queue_position, job.waiting_for, job.estimated_start_at)
             if shown != _NOTHING:
                 self._shown[job.id] = shown
@@ -81,6 +84,7 @@ class QueueState:
         if before is not None:
             self.queued.remove(job_id)
             self._kinds[before.spec.device_kind] -= 1
+            self.cluster_jobs -= before.spec.is_cluster
         self.holding.pop(job_id, None)
         self._shown.pop(job_id, None)
 

@@ -1,6 +1,5 @@
 """Why a queued job waits, each in one sentence without its full stop. Pure."""
 
-import time
 from collections.abc import Callable, Mapping
 
 from rekindle.contract.job import JobSpec, LinkRule
@@ -17,8 +16,6 @@ _LINK_NAMES = {
     LinkRule.REQUIRED: ", each pair linked",
     LinkRule.AVOIDED: ", no pair linked",
 }
-_ROUND = 300  # seconds to which a time is rounded up: it is an estimate, and each change of it rewrites the row
-_LONG = 86400.0
 
 
 def obstacle(
@@ -100,24 +97,16 @@ def lack(spec: JobSpec, free: int) -> str:
     return f"{requested(spec)}, {free} free"
 
 
-def reservation(made: Reservation, clock: Callable[[float], str]) -> str:
-    """What follows ``lack`` for the first job that does not fit."""
-    if made.at == UNKNOWN or made.last is None:
-        return ""
-    return f"; starts about {clock(made.at)}, after job #{made.last.number} ends"
+def first_in_line(job: Job, free: int, made: Reservation) -> str:
+    """Of a job that has a reservation: what it lacks, and which job has to end."""
+    ends = "" if made.at == UNKNOWN or made.last is None else f"; starts after #{made.last.number} ends"
+    return lack(job.spec, free) + ends
 
 
-def reserved(before: Reservation, *, fits: bool) -> str:
-    """What follows ``lack`` for a job after it."""
-    first = f"job #{before.job.number}"
-    if not fits:
-        return f"; {first} is before it"
+def behind(job: Job, free: int, before: Reservation) -> str:
+    """Of a job after one that has a reservation: ``behind #24, which needs 3 slots`` where it would fit."""
+    first = f"behind #{before.job.number}"
+    if free < job.spec.min_devices:
+        return f"{lack(job.spec, free)}, {first}"
     devices = before.job.spec.min_devices
-    return f": {first}, which needs {devices} {'slot' if devices == 1 else 'slots'}, is before it"
-
-
-def clock_time(seconds: float) -> str:
-    """The time of day in ``seconds``, by the server's clock, and the day where that is not today."""
-    at = time.time() + seconds
-    at += -at % (_ROUND if seconds > _ROUND else 60)
-    return time.strftime("%H:%M" if seconds < _LONG else "%a %d %b, %H:%M", time.localtime(at))
+    return f"{first}, which needs {devices} {'slot' if devices == 1 else 'slots'}"

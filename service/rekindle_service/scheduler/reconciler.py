@@ -88,6 +88,7 @@ class Reconciler:
         self._scheduled: tuple[int, str | None, int] = (-1, None, -1)  # see ``_revision``, when the queue was planned
         self._progress_at = 0.0  # time.monotonic() of the last read of the ranks' status
         self._last_tombstone = 0  # version
+        self._purged = -1  # revision of the queue up to which no run directory of a deleted job is left
         self._duty_errors: dict[str, str] = {}
         self._runner = IsolatedRunner(job_seconds, self._show_problem, passing=(StorageError,))
         self._iterated_at = time.monotonic()  # when the latest iteration ended
@@ -306,10 +307,15 @@ class Reconciler:
     # --- deleted jobs
 
     def _purge_deleted(self) -> None:
-        for tombstone in self._store.tombstones(self._last_tombstone):
-            if self._home.run_dir(tombstone.job_id).root.exists():
-                self.deletions.remove_run(tombstone.job_id)
-            self._last_tombstone = tombstone.id
+        revision = self._store.queue_revision
+        if revision == self._purged:
+            return
+        while tombstones := self._store.tombstones(self._last_tombstone):
+            for tombstone in tombstones:
+                if self._home.run_dir(tombstone.job_id).root.exists():
+                    self.deletions.remove_run(tombstone.job_id)
+                self._last_tombstone = tombstone.id
+        self._purged = revision
 
     # --- errors
 

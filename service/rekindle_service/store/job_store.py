@@ -20,6 +20,7 @@ from rekindle_service.store.displacement_store import DisplacementStore
 from rekindle_service.store.errors import CorruptDatabaseError
 from rekindle_service.store.experiment_store import ExperimentStore
 from rekindle_service.store.failure_store import FailureStore
+from rekindle_service.store.job_lookup import JobLookup
 from rekindle_service.store.mutations import (
     by_key,
     insert,
@@ -30,6 +31,7 @@ from rekindle_service.store.mutations import (
     record,
     set_columns,
 )
+from rekindle_service.store.overview_store import OverviewStore
 from rekindle_service.store.projection import RowChanges
 from rekindle_service.store.queue_store import NO_LIMIT, QueueRoom, QueueStore
 from rekindle_service.store.recovery_store import RecoveryStore
@@ -64,7 +66,9 @@ class Store(Database):
         """Another number after every change that may let a queued job start; progress leaves it alone."""
         self.displacements = DisplacementStore(self._changing_queue)
         self.experiments = ExperimentStore(self, self._changing_queue)
+        self.lookup = JobLookup(self)
         self.queue = QueueStore(self)
+        self.overview = OverviewStore(self)
         self.usage = UsageStore(self)
         self.failures = FailureStore(self)
         self.deliveries = DeliveryStore(self)
@@ -246,13 +250,30 @@ class Store(Database):
             job.version = record(session, job, "intent", reason=f"{job.intent} wanted, from step {rewind['step']}")
             return job
 
-    def patch_job(self, job_id: str, **changes: str | int) -> Job | None:
-        """Set columns that a person may change: name, priority and max_failures."""
+    def patch_job(self, job_id: str, **changes: str | int | list[str]) -> Job | None:
+        """Set columns that a person may change: name, priority, max_failures, tags and note."""
         with self._changing_queue() as session:
             job = session.get(Job, job_id)
             if job is not None and set_columns(job, changes):
                 reason = ", ".join(f"{column} = {value!r}" for column, value in changes.items())
                 job.version = record(session, job, "changed", reason=reason)
+            return job
+
+    def file_job(self, job_id: str, *, archived: bool | None = None, seen: bool | None = None) -> Job | None:
+        """Put a job that has ended into the archive or take it out, and note whether a person has looked at its end.
+
+        None: the job is gone or has not ended, and nothing has changed. What it has kept of either stays as it is.
+        """
+        wanted = {"archived_at": archived, "seen_at": seen}
+        with self.writing() as session:
+            job = session.get(Job, job_id)
+            if job is None or job.state not in TERMINAL:
+                return None
+            given = {column: value for column, value in wanted.items() if value is not None}
+            changes = {column: time.time() if on else None for column, on in given.items()}
+            changed = {column: at for column, at in changes.items() if (getattr(job, column) is None) != (at is None)}
+            if set_columns(job, changed):
+                job.version = next_value(session, "version")
             return job
 
     def update_progress(self, job_id: str, **columns: Any) -> Job | None:

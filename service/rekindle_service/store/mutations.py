@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 from sqlalchemy import update
 from sqlmodel import Session, col, select
 
-from rekindle.contract.states import HOLDING_SLOTS, TRANSITIONS, JobState
+from rekindle.contract.states import HOLDING_SLOTS, TERMINAL, TRANSITIONS, JobState
 from rekindle_service.store.tables import Counter, Event, Experiment, Job
 
 Keyed = TypeVar("Keyed", Job, Experiment)
@@ -65,6 +65,8 @@ def move(session: Session, job: Job, to: JobState, reason: str, at: float) -> No
     if to not in TRANSITIONS[job.state]:
         raise ValueError(f"job {job.id}: no way leads from {job.state} to {to}")
     job.version = record(session, job, "state", from_state=job.state, to_state=to, reason=reason, at=at)
+    if job.state in TERMINAL:
+        job.archived_at = job.seen_at = None
     job.state = to
     if to is JobState.STARTING:
         job.devices_since, job.can_resize = at, False

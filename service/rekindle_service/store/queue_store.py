@@ -124,10 +124,10 @@ class QueueStore:
             query = select(Job).where(has_position.is_not(None))  # only queued jobs have one; see its index
         else:
             query = select(Job).where(Job.state == JobState.QUEUED, has_position.is_(None))
-        if readable_by is not None:
-            query = query.where(Job.owner == readable_by)
-        if owner is not None:
-            query = query.where(of_owner(owner))
+        owners = [] if readable_by is None else [col(Job.owner) == readable_by]
+        owners += [] if owner is None else [of_owner(owner)]
+        for condition in owners:  # few have a position, and many the same owner, whose index must not be taken
+            query = query.where(condition.is_(True) if positioned else condition)
         if after is not None:
             query = query.where(key > after)
         return self._database.rows(query.order_by(key).limit(limit))

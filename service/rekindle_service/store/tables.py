@@ -3,7 +3,7 @@
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import JSON, Column, Dialect, Enum, Index, TypeDecorator, text
+from sqlalchemy import JSON, Column, Dialect, Enum, Index, String, TextClause, TypeDecorator, text
 from sqlmodel import Field, SQLModel
 
 from rekindle.contract.job import JobSpec
@@ -33,6 +33,23 @@ class SpecColumn(TypeDecorator[JobSpec]):
         return JSON().coerce_compared_value(op, value)
 
 
+class TagsColumn(TypeDecorator[list[str]]):
+    """Tags as one text, each between spaces, so that one of them is found by ``like '% tag %'``; "" for none."""
+
+    impl = String
+    cache_ok = True
+
+    def process_bind_param(self, value: list[str] | None, dialect: Dialect) -> str:
+        return f" {' '.join(value)} " if value else ""
+
+    def process_result_value(self, value: str | None, dialect: Dialect) -> list[str]:
+        return (value or "").split()
+
+    def coerce_compared_value(self, op: Any, value: Any) -> Any:
+        """A part of the text is compared as text."""
+        return String()
+
+
 def launch_column(spec: JobSpec) -> dict[str, Any] | None:
     """``Job.slurm`` of a launch of which nothing is known yet; None for a job on this machine.
 
@@ -51,6 +68,18 @@ _LISTED = ("state", "owner", "experiment_id", "name")
 
 _UNFINISHED = text("ended_at IS NULL AND started_at IS NOT NULL")
 _POSITIONED = text("queue_position IS NOT NULL")
+
+# Sections of the overview, as conditions that a query has to repeat word by word for their index to be used.
+UNSEEN_FAILURES = text("state = 'failed' AND seen_at IS NULL AND archived_at IS NULL")
+HELD = text("state = 'queued' AND intent = 'hold'")
+UNPLACED = text("state = 'queued' AND intent <> 'hold' AND queue_position IS NULL")
+DONE = text("ended_at IS NOT NULL AND archived_at IS NULL AND (state <> 'failed' OR seen_at IS NOT NULL)")
+TAGGED = text("tags <> ''")
+
+
+def _partial_index(name: str, condition: TextClause, *columns: str) -> Index:
+    """Of the rows that ``condition`` holds for, alone."""
+    return Index(f"ix_job_{name}", *columns, sqlite_where=condition, postgresql_where=condition)
 
 
 def _list_index(first: str) -> Index:
@@ -71,8 +100,13 @@ class Job(SQLModel, table=True):
         *map(_list_index, _LISTED),
         Index("ix_job_owner_state", "owner", "state", "number"),
         Index("ix_job_intent", "intent", "state"),
-        Index("ix_job_queue_position", "queue_position", sqlite_where=_POSITIONED, postgresql_where=_POSITIONED),
-        Index("ix_job_unfinished", "started_at", sqlite_where=_UNFINISHED, postgresql_where=_UNFINISHED),
+        _partial_index("queue_position", _POSITIONED, "queue_position"),
+        _partial_index("unfinished", _UNFINISHED, "started_at"),
+        _partial_index("unseen", UNSEEN_FAILURES, "state", "ended_at", "owner"),
+        _partial_index("held", HELD, "number", "owner"),
+        _partial_index("unplaced", UNPLACED, "number", "owner"),
+        _partial_index("done", DONE, "experiment_id", "ended_at", "owner"),
+        _partial_index("tagged", TAGGED, "number", "tags", *_LISTED),
     )
 
     id: str = Field(primary_key=True)
@@ -87,6 +121,10 @@ class Job(SQLModel, table=True):
     name: str  # this and the next two as they are now: a person may have changed them since
     priority: int
     max_failures: int
+    tags: list[str] = Field(default_factory=list, sa_type=TagsColumn, sa_column_kwargs={"nullable": False})
+    note: str = ""
+    archived_at: float | None = None  # since when lists of the present omit it; only of a job that has ended
+    seen_at: float | None = None  # when a person has looked at how it ended
     experiment_id: str | None = Field(default=None, foreign_key="experiment.id")
     trial: dict[str, Any] = Field(default_factory=dict, sa_type=JSON)  # of ``experiments.matrix.Trial``
     run_after: str | None = None  # id of a job that must have ended before, however it ended

@@ -1,10 +1,10 @@
 """What a person asks for (``JobSpec``, fixed at submit) and what the server intends for it now (``RunIntent``)."""
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, ClassVar
 
-from rekindle.contract.run_dir.json_records import JsonRecord
+from rekindle.contract.run_dir.json_records import JsonRecord, shallow_json
 from rekindle.contract.states import JobIntent
 
 DRAINED_EXIT_CODE = 75  # EX_TEMPFAIL of sysexits.h: the script saved and stopped because it was asked to
@@ -150,10 +150,8 @@ class JobSpec(JsonRecord):
 
     def to_json(self) -> dict[str, Any]:
         """Lists and dictionaries are copies. ``asdict`` takes ten times as long, and lists of jobs have many specs."""
-        values = {each.name: getattr(self, each.name) for each in fields(self)}
-        copied = {name: value.copy() for name, value in values.items() if isinstance(value, list | dict)}
         slurm = None if self.slurm is None else self.slurm.to_json()
-        return {**values, **copied, "snapshot": self.snapshot.to_json(), "slurm": slurm}
+        return {**shallow_json(self), "snapshot": shallow_json(self.snapshot), "slurm": slurm}
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,8 @@ from rekindle.keeper.event_loop import EventLoop, Events
 from rekindle.keeper.fault_injection import inject_fault
 from rekindle.keeper.hangs.detector import INTERVAL, HangDetector
 from rekindle.keeper.observers.log_limit import LogLimit
+from rekindle.keeper.observers.log_times import INTERVAL as LOG_TIMES_INTERVAL
+from rekindle.keeper.observers.log_times import LogTimes
 from rekindle.keeper.observers.script import ScriptObserver
 from rekindle.keeper.observers.tensorboard_import import TensorBoardImport
 from rekindle.keeper.observers.usage import UsageLog
@@ -89,7 +91,8 @@ class Attempt:
         self._plan, self._run_dir, self._journal = plan, run_dir, journal
         self._events, self._launcher = events, launcher
         self._dir = run_dir.attempt(plan.number)
-        self._agent_log = self._dir.agent_log_of(None if plan.node is None else plan.node.node)
+        node = None if plan.node is None else plan.node.node
+        self._agent_log = self._dir.agent_log_of(node)
         self._ranks = RankTable(self._dir, len(plan.ranks), plan.ranks.start, self._agent_log)
         self._agent: int | None = None
         self._agent_status: int | None = None
@@ -110,6 +113,7 @@ class Attempt:
         self._usage = UsageLog(self._dir.usage, plan.gpus)
         self._script: ScriptObserver | None = None
         self._log_limit = LogLimit(plan.log_bytes, self._logs)
+        self._log_times = LogTimes(self._dir, plan.ranks, node)
         self._tensorboard = TensorBoardImport(self._dir.scalars, (run_dir.code, run_dir.snapshots))
 
     def run(self) -> AttemptResult:
@@ -144,6 +148,7 @@ class Attempt:
             disk_full=disk_full,
             running_seconds=max(ran - (self._hang.seconds if self._hang is not None else 0.0), 0.0),
         )
+        self._log_times.record()
         self._log_limit.apply()
         if self._script is not None:
             self._script.finish(result)
@@ -228,7 +233,8 @@ class Attempt:
 
     def _handle_events(self, seconds: float) -> None:
         """Those of at most ``seconds``."""
-        events = self._events.wait(seconds)
+        events = self._events.wait(min(seconds, LOG_TIMES_INTERVAL))
+        self._log_times.record_if_due()
         self._log_limit.apply_if_due()
         for message in events.messages:
             if message.attempt == self._plan.number:

@@ -76,11 +76,20 @@ def _import_at_low_priority() -> None:
     thread.join()
     if failed:
         raise _UnusableError(f"not imported: {failed[0]}")
+    _end_threads_that_no_fork_has()
     deadline = time.monotonic() + _THREAD_END
     while (threads := len(list(Path("/proc/self/task").iterdir()))) > 1:
         if time.monotonic() > deadline:
             raise _UnusableError(f"the imports have left {threads - 1} threads, which a fork would lack")
         time.sleep(0.001)
+
+
+def _end_threads_that_no_fork_has() -> None:
+    """OpenBLAS (``pthread_atfork``) ends its threads before each fork and starts others when it needs them."""
+    pid = os.fork()
+    if pid == 0:
+        os._exit(0)
+    os.waitpid(pid, 0)
 
 
 class _Spare:

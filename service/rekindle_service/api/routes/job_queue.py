@@ -12,6 +12,7 @@ from rekindle_service.api.dependencies import AppState, AppStateDep, ReadableBy
 from rekindle_service.api.pagination import CURSOR, MAX
 from rekindle_service.api.schemas.job_queue import OwnerShare, Queue, QueuedJob
 from rekindle_service.api.schemas.requests import RankRange
+from rekindle_service.jobs.overview import reason
 from rekindle_service.jobs.quotas import owner_of, slots_by_owner, slots_wanted
 from rekindle_service.store.tables import LOCAL, Job
 from rekindle_service.store.usage_store import Usage
@@ -75,6 +76,7 @@ def _queued_job(job: Job) -> QueuedJob:
         device="slurm" if spec.is_cluster else ",".join(spec.device_names) or spec.device_kind,
         intent=job.intent,
         waiting_for=job.waiting_for,
+        reason=reason(job),
         estimated_start_at=job.estimated_start_at,
         preemptions=job.preemptions,
         created_at=job.created_at,

@@ -1,6 +1,6 @@
 """Jobs: submit, list, read, change, delete; cancel, drain and resume write an intent that the reconciler acts on."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Annotated
 
@@ -8,6 +8,7 @@ from fastapi import APIRouter, Query, Response
 
 from rekindle.contract.states import HOLDING_SLOTS, TERMINAL, JobIntent, JobState
 from rekindle_service.api.dependencies import AppState, AppStateDep, JobDep, ReadableBy, RunDirDep
+from rekindle_service.api.job_references import resolve_job
 from rekindle_service.api.pagination import Page, RowPageParamsDep
 from rekindle_service.api.permissions import IdempotencyKey, IdentityDep
 from rekindle_service.api.problem_details import ProblemError
@@ -69,6 +70,16 @@ def list_jobs(
     return params.page(jobs).map(job_public)
 
 
+@router.get("/jobs/resolve")
+def find_named_job(
+    app: AppStateDep,
+    readable_by: ReadableBy,
+    ref: Annotated[str, Query(max_length=500, description="Id, number, name, or the first characters of an id")],
+) -> JobPublic:
+    """Find a job by id, number (`12`, `#12`), name (the latest of it) or at least 4 first characters of its id."""
+    return job_public(resolve_job(app.store, ref, readable_by))
+
+
 @router.get("/jobs/{job_id}")
 def read_job(job: JobDep) -> JobPublic:
     """Get a job with its current state."""
@@ -77,10 +88,24 @@ def read_job(job: JobDep) -> JobPublic:
 
 @router.patch("/jobs/{job_id}")
 def patch_job(state: AppStateDep, job: JobDep, body: JobPatch) -> JobPublic:
-    """Change the name, priority or failure limit of a job; the queue is reordered at once."""
-    changed = state.store.patch_job(job.id, **body.model_dump(exclude_none=True))
-    state.wake()
-    return job_public(changed or job)
+    """Change the name, priority, failure limit, tags or note of a job, or put one that has ended into the archive."""
+    changes = body.model_dump(exclude_none=True)
+    filed: dict[str, bool] = {name: changes.pop(name) for name in ("archived", "seen") if name in changes}
+    if filed:
+        job = _filed(state, job, filed)
+    if changes:
+        job = state.store.patch_job(job.id, **changes) or job
+        state.wake()
+    return job_public(job)
+
+
+def _filed(state: AppState, job: Job, filed: Mapping[str, bool]) -> Job:
+    """Raises ProblemError (409) where the job has not ended."""
+    changed = state.store.file_job(job.id, **filed)
+    if changed is None:
+        detail = f"job {job.id} is {job.state}; {' and '.join(filed)} can be set only of a job that has ended"
+        raise ProblemError(409, "wrong-state", detail)
+    return changed
 
 
 @router.delete("/jobs/{job_id}", status_code=204)

@@ -17,10 +17,12 @@ from rekindle_service.api.downloads import Download
 from rekindle_service.api.pagination import Page, PageParamsDep, paginate
 from rekindle_service.api.problem_details import ProblemError, invalid_field
 from rekindle_service.api.schemas.ranks import RankMatches
-from rekindle_service.run_readers.log_search import SearchLimits, SearchPage, search
+from rekindle_service.run_readers.line_numbers import line_number
+from rekindle_service.run_readers.log_search import SearchLimits, SearchPage, search, search_lines
 from rekindle_service.run_readers.log_spans import Span, hole_at, span_at, total_size, without_holes
 from rekindle_service.run_readers.logs import iter_bytes, open_or_empty, read_chunk, size_of, tail_offset
 from rekindle_service.run_readers.ranks import rank_numbers, read_attempts
+from rekindle_service.run_readers.safe_regex import RegexError, SafeRegex
 from rekindle_service.run_readers.zip_stream import Member, zip_stream
 
 router = APIRouter(tags=["logs"])
@@ -41,6 +43,7 @@ RangeHeader = Annotated[str | None, Header(alias="Range", description="One range
 SearchText = Annotated[
     str, StringConstraints(min_length=1, max_length=200), Query(description="Text; ignores case if it has no capitals")
 ]
+IsRegex = Annotated[bool, Query(description="`q` is a regular expression, without look-around and back-references")]
 
 
 @router.get(
@@ -60,6 +63,8 @@ def read_log(
 ) -> Response:
     """Read a chunk of a rank's log as text, by byte offset; `X-Offset` and `X-Next-Offset` give its position.
 
+    `X-Line` is the number of its first line, from 1; absent where it is not known, such as after a removed part.
+
     Of a log larger than the setting `log_bytes` the middle is removed, and offsets stay: a chunk that would begin there
     begins after it, at `X-Offset`, and `X-Removed-From` is where the removed part begins.
     A chunk ends between two characters. Bytes that are not UTF-8 are replaced by `?`, so a chunk has as many bytes as
@@ -70,7 +75,9 @@ def read_log(
     with ExitStack() as stack:
         file = stack.enter_context(_open_log(run_dir, attempt, rank, stream))
         if byte_range is None or (response := _raw_range(file, byte_range)) is None:
-            return _text_chunk(file, offset or 0, limit, tail)
+            response = _text_chunk(file, offset or 0, limit, tail)
+            _add_line_number(response, _log_path(run_dir, attempt, rank, stream), file)
+            return response
         stack.pop_all()  # the response closes the file
         return response
 
@@ -93,6 +100,11 @@ def _text_chunk(file: BinaryIO, offset: int, limit: int, tail: int | None) -> Re
     if hole is not None:
         headers["X-Removed-From"] = str(hole.start)
     return Response(chunk.text, headers=headers, media_type=_TEXT)
+
+
+def _add_line_number(response: Response, path: Path, file: BinaryIO) -> None:
+    if (number := line_number(path, file, int(response.headers["X-Offset"]))) is not None:
+        response.headers["X-Line"] = str(number)
 
 
 def _raw_range(file: BinaryIO, header: str) -> Response | None:
@@ -136,16 +148,28 @@ def search_log(
     start: Annotated[int | None, Query(alias="from", ge=0, le=_MAX_OFFSET, description="Byte to start at")] = None,
     backwards: Annotated[bool, Query(description="Search towards the beginning, by default from the end")] = False,
     limit: Annotated[int, Query(ge=1, le=1000, description="Maximum number of matches")] = 100,
+    regex: IsRegex = False,
 ) -> SearchPage:
     """Search a log; the matches are byte offsets.
 
     One request takes at most half a second and searches at most 256 MiB: `next` is the byte at which to continue, null
-    when the search is complete.
+    when the search is complete. With `regex` a match is the beginning of a line, which has ended.
     """
     default = _MAX_OFFSET if backwards else 0
     limits = SearchLimits(matches=limit, seconds=_SEARCH_SECONDS)
+    begin = default if start is None else start
     with _open_log(run_dir, attempt, rank, stream) as file:
-        return search(file, _encode(q), default if start is None else start, backwards=backwards, limits=limits)
+        if regex:
+            return search_lines(file, compile_regex(q).search, begin, backwards=backwards, limits=limits)
+        return search(file, _encode(q), begin, backwards=backwards, limits=limits)
+
+
+def compile_regex(query: str) -> SafeRegex:
+    """Raises ProblemError (422)."""
+    try:
+        return SafeRegex(query)
+    except RegexError as error:
+        raise invalid_field("q", "must be a regular expression", query, f"not a regular expression: {error}") from None
 
 
 @router.get("/jobs/{job_id}/logs/search")

@@ -12,7 +12,8 @@ class QueuedJob(BaseModel):
 
     `position`: 1 is next; null beyond the first 200, and where it waits for something other than slots. `slots` is the
     least that it can start with, `device` their kind or their names. `waiting_for` says in one sentence why it waits,
-    null before the scheduler has seen it. `estimated_start_at` is null where it is not known.
+    null before the scheduler has seen it; `reason` is that as a sentence. `estimated_start_at` is null where it is not
+    known.
     """
 
     position: int | None
@@ -26,6 +27,7 @@ class QueuedJob(BaseModel):
     device: str
     intent: str
     waiting_for: str | None
+    reason: str
     estimated_start_at: Timestamp | None
     preemptions: int
     created_at: Timestamp

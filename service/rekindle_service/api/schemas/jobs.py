@@ -58,7 +58,9 @@ class JobPublic(JobOptions):
     `estimated_start_at` is null where how long the jobs before it run is not known. `displaced` says for what a running
     job is being stopped or given other slots: `kind` (preempt, resize or device), `by` (id of the job that gets its
     slots, or null), `reason` (a sentence), `at` and `before` (its slots then). `preemptions` counts how often it went
-    back to the queue for that.
+    back to the queue for that. `reason` says in one line why the job is where it is: what it waits for, or how it
+    ended; "" where its state says it all. `archived_at` and `seen_at` are null unless a person has put a job that has
+    ended into the archive, or looked at how it ended.
     """
 
     env: dict[str, str | dict[str, str]]  # type: ignore[assignment]  # hidden values, and references as requested
@@ -87,6 +89,7 @@ class JobPublic(JobOptions):
     next_try_at: Timestamp | None
     queue_position: int | None
     waiting_for: str | None
+    reason: Utf8Str
     estimated_start_at: Timestamp | None
     displaced: JsonObject | None
     preemptions: int
@@ -100,6 +103,10 @@ class JobPublic(JobOptions):
     created_at: Timestamp
     started_at: Timestamp | None
     ended_at: Timestamp | None
+    archived_at: Timestamp | None
+    seen_at: Timestamp | None
+    tags: list[str]
+    note: str
     goodput: float | None
     version: int
     python: str

@@ -310,17 +310,35 @@ class JobCreate(JobOptions, _Request):
         return self
 
 
+def _sorted_tags(tags: list[str]) -> list[str]:
+    return sorted(set(tags))
+
+
+JobTag = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]*$", max_length=40)]
+Tags = Annotated[list[JobTag], Field(max_length=20), AfterValidator(_sorted_tags)]
+Note = Annotated[str, StringConstraints(max_length=2000), AfterValidator(no_nul)]
+
+
 class JobPatch(_Request):
-    """What can be changed of a submitted job."""
+    """What can be changed of a submitted job. `tags` replace those that it has; `note` is free text.
+
+    Of a job that has ended: `archived` omits it from the overview until it is resumed, `seen` notes that a person has
+    looked at how it ended.
+    """
 
     name: Name | None = None
     priority: Priority | None = None
     max_failures: MaxFailures | None = None
+    tags: Tags | None = None
+    note: Note | None = None
+    archived: bool | None = None
+    seen: bool | None = None
 
     @model_validator(mode="after")
     def _changes_something(self) -> Self:
         if not self.model_dump(exclude_none=True):
-            raise PydanticCustomError("patch", "at least one of name, priority and max_failures must be given")
+            names = " or ".join(self.__class__.model_fields)
+            raise PydanticCustomError("patch", "must have at least one of the fields {names}", {"names": names})
         return self
 
 

@@ -16,9 +16,10 @@ from rekindle_service.cli.background_server import replace_server
 from rekindle_service.cli.chaos.report import COLUMNS, FaultReport, all_recovered, row, sentence
 from rekindle_service.cli.chaos.runner import FaultRun, JobSettledError
 from rekindle_service.cli.chaos.schedule import KNOWN_FAULTS, SERVER, ChaosOptions, parse_fault, schedule
-from rekindle_service.cli.context import JobArgument, YesOption, connect, find_job, settings_of
+from rekindle_service.cli.context import JobArgument, YesOption, connect, settings_of
 from rekindle_service.cli.exit_codes import ExitCode
-from rekindle_service.cli.formatting import OutputOption, note, note_connection, out, print_answer, table
+from rekindle_service.cli.formatting import OutputOption, note, note_connection, out, print_answer
+from rekindle_service.cli.tables import Table
 from rekindle_service.client import ProblemError, is_settled
 
 _SEEDS = 1_000_000
@@ -52,7 +53,7 @@ def chaos(
     if SERVER in options.faults and settings.url is not None:
         raise typer.BadParameter(f"--fault server: only the server of this machine can be killed, not {settings.url}")
     with connect(context) as client:
-        found = find_job(client, job)
+        found = client.find_job(job)
         if is_settled(found):
             detail = f"chaos needs a running job; this one is {formatting.state_name(found)}"
             raise ProblemError({"title": "Wrong state", "detail": detail})
@@ -64,7 +65,7 @@ def chaos(
         seed = secrets.randbelow(_SEEDS) if seed is None else seed
         reports, code = _inject_all(run, options, at_step, seed, print_line)
     if not print_answer(output, [report.to_json() for report in reports], [found["id"]]) and reports:
-        out().print(table(COLUMNS, (row(report) for report in reports)))
+        out().print(Table(COLUMNS, map(row, reports), cut={"FAULT": 12}))
     raise typer.Exit(code)
 
 

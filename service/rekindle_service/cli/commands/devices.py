@@ -7,11 +7,13 @@ from typer import Argument, Option
 
 from rekindle_service.cli import formatting
 from rekindle_service.cli.context import connect
-from rekindle_service.cli.formatting import OutputOption, out, print_answer, table
+from rekindle_service.cli.formatting import OutputOption, out, print_answer
+from rekindle_service.cli.tables import Table
 from rekindle_service.client import Device
 from rekindle_service.sanitize import sanitize_line
 
 _COLUMNS = ("DEVICE", "STATE", "JOBS", "MODEL", "NUMA", "REASON")
+_CUT = {"JOBS": 10, "MODEL": 12, "REASON": 20}  # cells
 _Name = Annotated[str, Argument(metavar="DEVICE", help="Name of the slot, as in cuda:0 or cpu:1.")]
 
 devices = typer.Typer(
@@ -27,7 +29,7 @@ def list_devices(context: typer.Context, output: OutputOption = "table") -> None
     with connect(context) as client:
         slots = client.devices()["items"]
     if not print_answer(output, slots, (each["name"] for each in slots)):
-        out().print(table(_COLUMNS, map(_row, slots)))
+        out().print(Table(_COLUMNS, map(_row, slots), cut=_CUT, drop=("NUMA",), wrap="REASON"))
 
 
 @devices.command()

@@ -1,7 +1,7 @@
 """`rekindle doctor`: check this machine or a job, and advise what to do about each problem."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from typing import Annotated
 
@@ -14,9 +14,10 @@ from rekindle_service.cli.checks.isolation import isolation
 from rekindle_service.cli.checks.software import software
 from rekindle_service.cli.checks.storage import home_access, storage
 from rekindle_service.cli.checks.system import system
-from rekindle_service.cli.context import OptionalJobArgument, connect, find_job, settings_of
+from rekindle_service.cli.context import OptionalJobArgument, connect, settings_of
 from rekindle_service.cli.exit_codes import ExitCode
-from rekindle_service.cli.formatting import Output, OutputOption, out, print_answer
+from rekindle_service.cli.formatting import Output, OutputOption, job_name, out, print_answer
+from rekindle_service.cli.progress import named_steps, working
 from rekindle_service.sanitize import sanitize_line, strip_control
 
 _STYLES = {Level.OK: "green", Level.WARNING: "yellow", Level.PROBLEM: "bold red"}
@@ -40,7 +41,8 @@ def doctor(
 
         if job is not None or stacks:
             raise typer.BadParameter("--slurm checks the cluster: pass it alone, or with --python")
-        findings = check_slurm(settings.home_dir.root, python or sys.executable, settings.host_timeout)
+        with working("Checking the Slurm cluster"):
+            findings = check_slurm(settings.home_dir.root, python or sys.executable, settings.host_timeout)
         _print(findings, [], output)
     elif job is None:
         if stacks:
@@ -48,13 +50,20 @@ def doctor(
         from rekindle_service.cli.checks.gpus import gpus  # loads NVML, which no other command needs
 
         home = settings.home_dir
-        findings = [*software(python or sys.executable), *gpus(home.runs), *system(home.root)]
-        findings += [*storage(home.root), *home_access(home), *isolation(settings)]
+        groups: list[tuple[str, Callable[[], Iterable[Finding]]]] = [
+            ("software", lambda: software(python or sys.executable)),
+            ("GPUs", lambda: gpus(home.runs)),
+            ("system", lambda: system(home.root)),
+            ("storage", lambda: storage(home.root)),
+            ("access", lambda: [*home_access(home), *isolation(settings)]),
+        ]
+        findings = [finding for check in named_steps(groups, "Checking") for finding in check()]
         _print(findings, [], output)
     else:
         with connect(context) as client:
-            found = find_job(client, job)
-            findings = job_checks.check_job(client, found, settings.home_dir if settings.url is None else None)
+            found = client.find_job(job)
+            with working(f"Checking {job_name(found)}"):
+                findings = job_checks.check_job(client, found, settings.home_dir if settings.url is None else None)
             _print(findings, job_checks.stacks(client, found) if stacks else [], output)
     failed = any(finding.level is Level.PROBLEM for finding in findings)
     raise typer.Exit(ExitCode.FAILED if failed else ExitCode.SUCCEEDED)

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 from rich.text import Text
 from typer import Argument, Option
 
@@ -17,6 +16,7 @@ from rekindle_service.cli.context import connect, settings_of
 from rekindle_service.cli.exit_codes import ExitCode, exit_code_for
 from rekindle_service.cli.formatting import Output, OutputOption, note, note_connection, out, print_answer
 from rekindle_service.cli.source_code import interpreter, send_directory
+from rekindle_service.cli.tables import Table
 from rekindle_service.client import BuiltIn, Client, Experiment, ExperimentSummary, ProblemError, Row, Trial, is_settled
 from rekindle_service.client.calls import drop_unset
 from rekindle_service.config.settings import Settings
@@ -200,7 +200,7 @@ def comparison_table(experiment: Experiment) -> Table:
     headings = [*experiment["parameters"], *experiment["measures"]]
     all_succeeded = set(experiment["states"]) == {"succeeded"}
     columns = [sanitize_line(each) for each in headings] + ([] if all_succeeded else ["state"])
-    return formatting.table(columns, [_cells(experiment, row)[: len(columns)] for row in experiment["rows"]])
+    return Table(columns, [_cells(experiment, row)[: len(columns)] for row in experiment["rows"]])
 
 
 def _cells(experiment: Experiment, row: Row) -> list[str | Text]:
@@ -245,13 +245,13 @@ def builtin_table(builtins: list[BuiltIn]) -> Table:
     for each in builtins:
         rows.setdefault(each["name"], []).append(each)
     sizes = {name: ", ".join(f"{one['size']} ({one['jobs']} jobs)" for one in each) for name, each in rows.items()}
-    return formatting.table(
-        ("NAME", "SIZES", "COMPARES"), ((name, sizes[name], each[0]["title"]) for name, each in rows.items())
-    )
+    listed = ((name, sizes[name], each[0]["title"]) for name, each in rows.items())
+    return Table(("NAME", "SIZES", "COMPARES"), listed, cut={"COMPARES": 30}, wrap="COMPARES")
 
 
 def summary_table(experiments: list[ExperimentSummary]) -> Table:
-    return formatting.table(("#", "ID", "NAME", "JOBS", "STATES", "SUBMITTED"), map(_summary_row, experiments))
+    columns = ("#", "ID", "NAME", "JOBS", "STATES", "SUBMITTED")
+    return Table(columns, map(_summary_row, experiments), cut={"NAME": 8, "STATES": 12}, drop=("SUBMITTED",))
 
 
 def _summary_row(one: ExperimentSummary) -> list[str | Text]:

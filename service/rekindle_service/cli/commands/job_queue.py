@@ -16,10 +16,9 @@ from rekindle_service.cli.formatting import (
     out,
     print_answer,
     start_time,
-    table,
     times,
-    waits_for,
 )
+from rekindle_service.cli.tables import Table
 from rekindle_service.client.models import OwnerShare, Queue, QueuedJob
 from rekindle_service.sanitize import sanitize_line
 
@@ -102,20 +101,17 @@ def _slots(job: QueuedJob) -> str:
 
 def reason(job: QueuedJob) -> str:
     """``waits for 3 cpu slots, 1 free; preempted twice``."""
-    if job["intent"] == "hold":
-        why = "held: `rekindle resume` releases it"
-    else:
-        why = waits_for(job["waiting_for"]) if job["waiting_for"] else "its turn is not computed yet"
+    why = "held: `rekindle resume` releases it" if job["intent"] == "hold" else sanitize_line(job["reason"])
     return join([why, f"preempted {times(job['preemptions'])}" if job["preemptions"] else ""])
 
 
 # --- owners
 
 
-def owner_table(found: Queue) -> object:
+def owner_table(found: Queue) -> Table:
     """Who has used least comes first, as in the queue."""
     columns = ("OWNER", "SHARE", "SLOT-HOURS", "SLOTS", "RUNNING", "QUEUED", "LIMITS")
-    return table(columns, map(_owner_row, found["owners"]))
+    return Table(columns, map(_owner_row, found["owners"]), cut={"OWNER": 8, "LIMITS": 12}, wrap="LIMITS")
 
 
 def _owner_row(owner: OwnerShare) -> list[str | Text]:

@@ -5,21 +5,23 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 from typer import Option
 
 from rekindle_service.cli import formatting
-from rekindle_service.cli.context import JobArgument, connect, find_job
+from rekindle_service.cli.context import JobArgument, connect
 from rekindle_service.cli.exit_codes import ExitCode
 from rekindle_service.cli.formatting import note, note_connection, out
-from rekindle_service.client import AttemptHeader, LogFilter, LogItem, LogLine
+from rekindle_service.client import AttemptHeader, Client, LogFilter, LogItem, LogLine, models
 
 _RANK_COLOURS = ("36", "33", "32", "35", "34", "96", "93", "92", "95", "94")  # SGR foregrounds
 _BAR_INTERVAL = 5.0  # seconds between two drawings of one progress bar, when following
 _CURSOR_UP = b"\x1b[A"
+_MAX_TAIL = 2000  # lines by time: a page of the server
 _DIM, _RESET = "\x1b[2m", "\x1b[0m"
+_BY_TIME_HELP = "One attempt (default: the latest) in the order in which the lines came, each with its time."
 _TAIL_HELP = "Start with the last N lines of the latest attempt."
 
 LogOutput = Literal["text", "json"]
@@ -38,15 +40,21 @@ def logs(
         LogOutput, Option("-o", "--output", help="text for people; json prints one object per line.")
     ] = "text",
     raw: Annotated[bool, Option("--raw", help="Keep control characters, which act on this terminal.")] = False,
+    by_time: Annotated[bool, Option("--by-time", help=_BY_TIME_HELP)] = False,
 ) -> None:
     """Show the output of the ranks. Neither Ctrl-C nor a restart of the server affects the job.
 
     Only the latest drawing of a progress bar is shown, with -f one every 5 seconds; --raw and -o json show all.
     """
     choice = LogFilter(rank, None if stream == "both" else stream, attempt, tail)
+    if by_time and (follow or raw):
+        raise typer.BadParameter("--by-time prints what has been written so far, as text: pass it without -f and --raw")
     printer = TextPrinter(raw=raw, prefixed=rank is None, coloured=out().is_terminal and not out().no_color)
     with connect(context) as client:
-        job_id = find_job(client, job)["id"]
+        job_id = client.find_job(job)["id"]
+        if by_time:
+            print_by_time(client, job_id, choice, printer, output)
+            return
         try:
             items = client.logs(job_id, choice, follow=follow, on_connection_change=note_connection)
             if output == "json":
@@ -60,6 +68,30 @@ def logs(
         if follow:
             last = client.job(job_id)
             note(f"── {last['state']} {formatting.status_line(last)}".rstrip() + " ──")
+
+
+def print_by_time(client: Client, job_id: str, choice: LogFilter, printer: "TextPrinter", output: LogOutput) -> None:
+    """Page by page, so that memory is bounded."""
+    for line in lines_by_time(client, job_id, choice):
+        if output == "json":
+            _print(json.dumps(line))
+        else:
+            at = "" if line["at"] is None else time.strftime("%H:%M:%S", time.localtime(line["at"]))
+            printer.write(LogLine(line["rank"], line["stream"], line["text"].encode()), f"{at:8} ")
+
+
+def lines_by_time(client: Client, job_id: str, choice: LogFilter) -> Iterator[models.TimedLine]:
+    """The chosen lines of one attempt; at the end also those without a line end."""
+    chosen: Any = {"rank": choice.rank, "stream": choice.stream}
+    if choice.tail is None:
+        page = client.log_lines(job_id, choice.attempt, **chosen)
+    else:
+        page = client.log_lines(job_id, choice.attempt, **chosen, before="end", limit=min(choice.tail, _MAX_TAIL))
+    yield from page["items"]
+    while choice.tail is None and not page["complete"]:
+        page = client.log_lines(job_id, page["attempt"], **chosen, after=page["next"])
+        yield from page["items"]
+    yield from page["unfinished"]
 
 
 def print_json_lines(items: Iterable[LogItem]) -> None:
@@ -86,8 +118,8 @@ class TextPrinter:
     prefixed: bool
     coloured: bool
 
-    def write(self, item: LogItem) -> None:
-        """Print at once; raw output contains only what the job wrote."""
+    def write(self, item: LogItem, before: str = "") -> None:
+        """Print at once, text after ``before``; raw output contains only what the job wrote."""
         if isinstance(item, AttemptHeader):
             if item.attempt > 1:
                 (note if self.raw else _print)(header(item))
@@ -97,7 +129,7 @@ class TextPrinter:
         else:
             for line in item.text.split("\n"):
                 dimmed = self.coloured and item.stream == "stderr"
-                _print(self._prefix(item) + (f"{_DIM}{line}{_RESET}" if dimmed else line))
+                _print(before + self._prefix(item) + (f"{_DIM}{line}{_RESET}" if dimmed else line))
 
     def _prefix(self, item: LogLine) -> str:
         if not self.prefixed:

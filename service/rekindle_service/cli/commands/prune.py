@@ -8,12 +8,14 @@ from typer import Option
 
 from rekindle_service.cli.context import YesOption, connect
 from rekindle_service.cli.exit_codes import ExitCode
-from rekindle_service.cli.formatting import Output, OutputOption, note, out, print_answer, size, table
+from rekindle_service.cli.formatting import Output, OutputOption, note, out, print_answer, size
+from rekindle_service.cli.tables import Table
 from rekindle_service.client import PruneItem, PruneResult
 from rekindle_service.client.calls import drop_unset
 from rekindle_service.sanitize import sanitize_line
 
 _COLUMNS = ("KIND", "JOB", "NAME", "SIZE", "REASON")
+_CUT = {"NAME": 10, "REASON": 24}  # cells
 
 
 def _days(what: str) -> Any:
@@ -69,7 +71,7 @@ def _print(result: PruneResult, output: Output) -> None:
     if print_answer(output, result, (item["job_id"] or item["name"] for item in result["items"])):
         return
     if result["items"]:
-        out().print(table(_COLUMNS, (_row(item) for item in result["items"])))
+        out().print(Table(_COLUMNS, map(_row, result["items"]), cut=_CUT, wrap="REASON"))
     if result["count"] > len(result["items"]):
         out().print(f"… and {result['count'] - len(result['items'])} more")
     verb = "would be removed" if result["dry_run"] else "removed"

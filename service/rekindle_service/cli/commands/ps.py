@@ -6,30 +6,38 @@ import typer
 from rich.text import Text
 
 from rekindle_service.cli.context import connect
-from rekindle_service.cli.formatting import OutputOption, job_cells, out, print_answer, state_text, table
+from rekindle_service.cli.formatting import OutputOption, job_cells, out, print_answer, state_text
+from rekindle_service.cli.job_selection import (
+    ExperimentOption,
+    FilterOption,
+    JobFilters,
+    NameOption,
+    OwnerOption,
+    StateOption,
+)
+from rekindle_service.cli.tables import Table
 from rekindle_service.client import Job
 
-_MAX_NAME = 24  # cells, on a terminal
 _COLUMNS = ("#", "ID", "NAME", "OWNER", "STATE", "STEP", "LEFT", "RANKS", "RESTARTS", "STATUS")
+_CUT = {"NAME": 8, "STATUS": 12}  # cells
+_DROP = ("OWNER", "RANKS", "RESTARTS", "LEFT", "STATUS")
 
 
 def ps(
     context: typer.Context,
-    state: Annotated[str | None, typer.Option(help="Only jobs in this state.")] = None,
-    name: Annotated[str | None, typer.Option(help="Only jobs of this name.")] = None,
-    owner: Annotated[str | None, typer.Option(help="Only jobs of this person.")] = None,
+    state: StateOption = None,
+    name: NameOption = None,
+    owner: OwnerOption = None,
+    experiment: ExperimentOption = None,
+    text: FilterOption = None,
     limit: Annotated[int, typer.Option(help="Maximum number of jobs.", min=1)] = 20,
     output: OutputOption = "table",
 ) -> None:
     """List jobs, latest first."""
     with connect(context) as client:
-        jobs = list(client.jobs(state=state, name=name, owner=owner, limit=limit))
+        jobs = JobFilters(state, name, owner, experiment, text).jobs(client, limit)
     if not print_answer(output, jobs, (job["id"] for job in jobs)):
-        console, listed = out(), table(_COLUMNS, map(_row, jobs))
-        if console.is_terminal:
-            names = listed.columns[_COLUMNS.index("NAME")]
-            names.no_wrap, names.overflow, names.max_width = True, "ellipsis", _MAX_NAME
-        console.print(listed)
+        out().print(Table(_COLUMNS, map(_row, jobs), cut=_CUT, drop=_DROP))
 
 
 def _row(job: Job) -> list[str | Text]:

@@ -7,7 +7,7 @@ import typer
 from rich.text import Text
 
 from rekindle_service.cli import formatting
-from rekindle_service.cli.context import JobArgument, connect, find_job
+from rekindle_service.cli.context import JobArgument, connect
 from rekindle_service.cli.formatting import OutputOption, out, print_answer
 from rekindle_service.client import Attempt, Job, TimeBreakdown
 from rekindle_service.sanitize import sanitize_line
@@ -16,7 +16,7 @@ from rekindle_service.sanitize import sanitize_line
 def show(context: typer.Context, job: JobArgument, output: OutputOption = "table") -> None:
     """Show a job's status and attempt history."""
     with connect(context) as client:
-        found = find_job(client, job)
+        found = client.find_job(job)
         attempts, time = client.attempts(found["id"]), client.time_breakdown(found["id"])
         directory = client.configuration(found["id"])["directory"]
     answer = {**found, "directory": directory, "attempts": attempts, "time": time}

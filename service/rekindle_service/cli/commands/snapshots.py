@@ -15,8 +15,10 @@ from typer.core import TyperGroup
 
 from rekindle.contract.environment import clean_environment
 from rekindle_service.cli import formatting
-from rekindle_service.cli.context import JobArgument, connect, find_job, settings_of
-from rekindle_service.cli.formatting import OutputOption, note, out, print_answer, table
+from rekindle_service.cli.context import JobArgument, connect, settings_of
+from rekindle_service.cli.formatting import OutputOption, note, out, print_answer
+from rekindle_service.cli.progress import working
+from rekindle_service.cli.tables import Table
 from rekindle_service.client import Job, ProblemError, Snapshot
 from rekindle_service.config.home import Home
 from rekindle_service.sanitize import sanitize_line
@@ -42,9 +44,9 @@ snapshots = typer.Typer(cls=_Verbs, no_args_is_help=True, help="List the snapsho
 def list_snapshots(context: typer.Context, job: JobArgument, output: OutputOption = "table") -> None:
     """List the snapshots that a job can resume from; ``list`` may be omitted."""
     with connect(context) as client:
-        answer = client.snapshots(find_job(client, job)["id"])
+        answer = client.snapshots(client.find_job(job)["id"])
     if not print_answer(output, answer["items"], (each["step"] for each in answer["items"])):
-        out().print(table(_COLUMNS, (_row(each) for each in answer["items"])))
+        out().print(Table(_COLUMNS, map(_row, answer["items"]), drop=("EPOCH", "RANKS")))
         if answer["policy"] is not None:
             note(f"taken {sanitize_line(answer['policy'])}")
 
@@ -77,8 +79,9 @@ def export(
     if settings.url is not None:
         raise _problem("Snapshots are exported on the machine that stores them: run this there, without REKINDLE_URL")
     with connect(context) as client:
-        found = find_job(client, job)
-    report = _export(settings.home_dir, found, output.absolute(), step, force=force)
+        found = client.find_job(job)
+    with working(f"Exporting to {sanitize_line(str(output))}"):
+        report = _export(settings.home_dir, found, output.absolute(), step, force=force)
     for each in report["skipped"]:
         note(sanitize_line(each))
     size = formatting.size(report["bytes"])

@@ -12,7 +12,7 @@ from rekindle.contract.job import SnapshotPolicy
 from rekindle_service.cli import formatting, source_code
 from rekindle_service.cli.commands.experiment import finish as finish_experiment
 from rekindle_service.cli.commands.wait import follow as follow_job
-from rekindle_service.cli.context import connect, find_job, settings_of
+from rekindle_service.cli.context import connect, settings_of
 from rekindle_service.cli.formatting import Output, OutputOption, note, print_job
 from rekindle_service.cli.launch_command import NotTranslatedError, translate
 from rekindle_service.client import Client, Job, is_local
@@ -22,7 +22,7 @@ from rekindle_service.sanitize import sanitize_line
 CONTEXT = {"allow_interspersed_args": False}
 """The first word that is no option is the script; all words after it are passed to the script."""
 
-FOLLOW_HELP = "Wait for completion; the exit code reflects the outcome."
+FOLLOW_HELP = "Show the output until completion; the exit code reflects the outcome."
 RANKS_HELP = "Number of ranks; MIN:MAX makes the job elastic. (default: 1)"
 DEVICE_HELP = "Kind of device, or the slots to choose from, as in cuda:5,cuda:6. (default: auto)"
 LAUNCH_HELP = "process: one process with all devices; torchrun: one per rank. (default: auto, found in the script)"
@@ -152,7 +152,7 @@ def submit(
         if directory is not None:
             body["code"] = source_code.send_directory(client, settings_of(context), directory, body)
         body |= {"after": _ids(client, after), "after_any": _ids(client, after_any)}
-        body["continue_from"] = None if continue_from is None else find_job(client, continue_from)["id"]
+        body["continue_from"] = None if continue_from is None else client.find_job(continue_from)["id"]
         on_slurm = {} if body.get("slurm") is None else {"slurm": body["slurm"]}  # an empty object is a request, too
         fields = {**drop_unset(**body), **on_slurm}
         if array is not None:
@@ -163,11 +163,11 @@ def submit(
         if not follow or output == "table":
             _print_submitted(job, output)
         if follow:
-            raise typer.Exit(follow_job(client, job["id"], output))
+            raise typer.Exit(follow_job(client, job["id"], output, with_logs=True))
 
 
 def _ids(client: Client, references: list[str] | None) -> list[str]:
-    return [find_job(client, each)["id"] for each in references or []]
+    return [client.find_job(each)["id"] for each in references or []]
 
 
 def submit_array(

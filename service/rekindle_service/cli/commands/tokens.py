@@ -8,14 +8,17 @@ from typer import Argument, Option
 
 from rekindle_service.cli import formatting
 from rekindle_service.cli.context import connect, settings_of
-from rekindle_service.cli.formatting import OutputOption, note, out, print_answer, table
+from rekindle_service.cli.formatting import OutputOption, note, out, print_answer
+from rekindle_service.cli.tables import Table
 from rekindle_service.client import AuditEntry, ProblemError, Token
 from rekindle_service.sanitize import sanitize_line
 
 _UNITS = {"m": 60, "h": 3600, "d": 24 * 3600, "w": 7 * 24 * 3600}
 _SPAN = re.compile(r"([1-9]\d{0,5})([mhdw])")
 _COLUMNS = ("ID", "PERSON", "SCOPE", "STATE", "CREATED", "LAST USED", "NOTE")
+_CUT = {"PERSON": 8, "NOTE": 12}  # cells
 _AUDIT_COLUMNS = ("TIME", "PERSON", "FROM", "ACTION", "TARGET", "STATUS", "DETAIL")
+_AUDIT_CUT = {"PERSON": 6, "ACTION": 10, "TARGET": 10, "DETAIL": 16}  # cells
 
 token = typer.Typer(
     invoke_without_command=True, help="Print the token of this machine's server; create, list and revoke others."
@@ -73,7 +76,7 @@ def list_tokens(context: typer.Context, output: OutputOption = "table") -> None:
     with connect(context) as client:
         tokens = client.tokens()
     if not print_answer(output, tokens, (each["id"] for each in tokens)):
-        out().print(table(_COLUMNS, map(_row, tokens)))
+        out().print(Table(_COLUMNS, map(_row, tokens), cut=_CUT, drop=("CREATED", "LAST USED"), wrap="NOTE"))
 
 
 def _row(each: Token) -> list[str]:
@@ -110,7 +113,7 @@ def audit(
     with connect(context) as client:
         entries = client.audit(person, limit)
     if not print_answer(output, entries, (each["id"] for each in entries)):
-        out().print(table(_AUDIT_COLUMNS, map(_audit_row, entries)))
+        out().print(Table(_AUDIT_COLUMNS, map(_audit_row, entries), cut=_AUDIT_CUT, drop=("FROM",), wrap="DETAIL"))
 
 
 def _audit_row(each: AuditEntry) -> list[str]:

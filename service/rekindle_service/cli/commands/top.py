@@ -15,8 +15,9 @@ from rich.live import Live
 from rich.text import Text
 
 from rekindle_service.cli import formatting
-from rekindle_service.cli.context import OptionalJobArgument, connect, find_job
-from rekindle_service.cli.formatting import ABSENT, STATE_STYLES, OutputOption, out, print_answer, state_text, table
+from rekindle_service.cli.context import OptionalJobArgument, connect
+from rekindle_service.cli.formatting import ABSENT, STATE_STYLES, OutputOption, out, print_answer, state_text
+from rekindle_service.cli.tables import Table
 from rekindle_service.client import Client, NoServerError, ProblemError, ReconnectPolicy, is_settled
 from rekindle_service.client.models import Attempt, Device, Job, Rank
 from rekindle_service.sanitize import sanitize_line
@@ -29,6 +30,11 @@ _MAX_SETTLED = 5
 _JOB_COLUMNS = ("#", "NAME", "STATE", "STEP", "DONE", "SPEED", "LEFT", "RANKS", "RESTARTS", "STATUS")
 _RANK_COLUMNS = ("RANK", "STATE", "PHASE", "STEP", "SPEED", "HEARTBEAT", "STRAGGLER", "LAST LINE")
 _RANK_STYLES = {"running": "blue", "done": "green", "failed": "bold red"}
+_CUT = {"NAME": 8, "STATUS": 12, "PHASE": 8, "LAST LINE": 12}  # cells
+_DROP = (
+    *("RANKS", "RESTARTS", "SPEED", "LEFT", "STRAGGLER", "PHASE", "HEARTBEAT", "LAST LINE"),
+    *("STATUS", "DONE", "STEP", "STATE", "NAME"),
+)
 _SLOT_LINES = 4
 _MAX_NAME, _MAX_PHASE = 32, 24  # cells
 _UNLIMITED_WIDTH = 100_000  # columns
@@ -113,7 +119,7 @@ View = MachineView | JobView
 def _poller(client: Client, reference: str | None) -> Callable[[], View]:
     if reference is None:
         return lambda: machine_view(client)
-    job_id = find_job(client, reference)["id"]
+    job_id = client.find_job(reference)["id"]
     return lambda: JobView(client.job(job_id), client.attempts(job_id), client.ranks(job_id))
 
 
@@ -166,14 +172,18 @@ def frame(view: View, warning: str, width: int, height: int) -> RenderableType:
     if not rows or space < 1:
         return Group(*lines[:height])
     if len(rows) <= space:
-        return Group(*lines, table(columns, rows, one_line=True))
-    shown = table(columns, rows[: space - 1], one_line=True)
+        return Group(*lines, _rows_table(columns, rows))
+    shown = _rows_table(columns, rows[: space - 1])
     return Group(*lines, shown, _line(f"… and {len(rows) - space + 1} more", "dim"))
+
+
+def _rows_table(columns: Sequence[str], rows: list[list[str | Text]]) -> Table:
+    return Table(columns, rows, cut=_CUT, drop=_DROP)
 
 
 def full_view(view: View) -> RenderableType:
     """``view`` with all its rows, for a file or a pipe."""
-    return Group(*view.head(_UNLIMITED_WIDTH), table(*view.rows(), one_line=True))
+    return Group(*view.head(_UNLIMITED_WIDTH), _rows_table(*view.rows()))
 
 
 def _line(text: str, style: str = "") -> Text:

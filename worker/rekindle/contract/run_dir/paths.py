@@ -63,12 +63,17 @@ class AttemptDir:
     arguments = _Child("arguments.json")  # list of the script's arguments in this attempt; written by the keeper
     agent_log = _Child("agent.log")  # output of the torchrun agent, and of a rank before it has a log of its own
     usage = _Child("usage.jsonl")  # one ``UsageSample`` a line, of bounded size; written by the keeper, not fsynced
+    log_times = _Child("log_times.jsonl")  # one ``LogSizes`` a line, of bounded size; by the keeper, not fsynced
     scalars = _Child("scalars.jsonl")  # ``MetricPoint``s: what the script wrote for TensorBoard, copied by the keeper
     ranks = _Child("ranks")
 
     def agent_log_of(self, node: int | None) -> Path:
         """``agent_log`` of one node of a cluster; its node 0 has that of a job on one machine (``node`` None)."""
         return self.agent_log if not node else self.root / f"agent-{node}.log"
+
+    def log_times_of(self, node: int | None) -> Path:
+        """``log_times`` of the ranks of one node, written by its keeper; ``node`` as for ``agent_log_of``."""
+        return self.log_times if not node else self.root / f"log_times-{node}.jsonl"
 
     def rank(self, rank: int) -> RankDir:
         return RankDir(self.ranks / str(rank))

@@ -4,6 +4,7 @@
  * @import { AttemptPublic as Attempt, JobPublic as Job, SnapshotList as Listing, Story } from "../shared/api-types.d.ts"
  */
 import { EventStream } from "../events/event-stream.js";
+import { followCursor, moveCursor, showCursor } from "../log/log-cursor.js";
 import { END, parsePermalink } from "../log/log-permalink.js";
 import { LogViewer } from "../log/log-viewer.js";
 import { call, isNotFound } from "../shared/api.js";
@@ -34,7 +35,8 @@ const log = new LogViewer(jobId, (followed) => {
   stream.subscribe({ job: jobId, log: followed });
   ranks.mark(log.rank);
   if (isOpen && !parsePermalink(location.hash)) setView({ rank: log.rank });
-});
+}, moveCursor);
+followCursor(log);
 const ranks = new Ranks((rank) => log.select(rank), (rank) => void showStack(jobId, rank));
 const snapshots = new SnapshotList(jobId, (step) => actions.confirmResume(step), () => void refetch(fetchSnapshots));
 onView(({ rank }, before) => rank !== null && rank !== before.rank && log.select(rank));
@@ -110,7 +112,7 @@ function showJob(next) {
   axis.setJob(next);
   byId("stack-open").hidden = next.state !== "running";
   offerLogs();
-  void log.setLatest(next.attempt);
+  void log.setLatest(next.attempt).then(() => showCursor(log));
   if (!before) return;
   const changed = before.attempt !== next.attempt || before.state !== next.state;
   if (isOutdated(before, next)) void refetch(() => story.refresh());

@@ -3,7 +3,8 @@
  *
  * A chunk is the unit that is removed when the window gets too large, and where paging continues.
  *
- * @typedef {{attempt: number, start: number, end: number}} Span bytes `start` to `end` of that attempt's log
+ * @typedef {{attempt: number, start: number, end: number, line?: number | null}} Span bytes `start` to `end` of that
+ * attempt's log, and the number of the first line where it is known
  * @typedef {Span & {node: HTMLElement, lines: number, characters: number}} Chunk
  * @typedef {{node: HTMLElement, chunk: Chunk, length: number}} RenderedRow
  */
@@ -77,7 +78,7 @@ export class LogRenderer {
    * @param {string} text @param {Span} span
    */
   append(text, span) {
-    this.#terminal ??= new TerminalEmulator(span.start);
+    this.#terminal ??= new TerminalEmulator(span.start, span.line);
     const chunk = this.#chunkFor(span, this.#terminal.atLineStart);
     chunk.end = span.end;
     for (const row of this.#terminal.write(text)) this.#update(row, chunk);
@@ -92,7 +93,7 @@ export class LogRenderer {
    */
   prepend(text, span) {
     const chunk = newChunk(span);
-    for (const row of new TerminalEmulator(span.start).write(text)) addRow(row, chunk);
+    for (const row of new TerminalEmulator(span.start, span.line).write(text)) addRow(row, chunk);
     this.#container.prepend(chunk.node);
     this.#chunks.unshift(chunk);
     while (this.#tooLarge()) this.#chunks.pop()?.node.remove();
@@ -120,6 +121,12 @@ export class LogRenderer {
     const chunk = this.#chunks.find((each) => each.attempt === attempt && each.start <= offset && offset < each.end);
     const rows = /** @type {HTMLElement[]} */ ([...(chunk?.node.children ?? [])]);
     return rows.findLast((row) => row.dataset.offset !== undefined && Number(row.dataset.offset) <= offset) ?? rows[0];
+  }
+
+  /** The rows of an attempt that show no time yet, ascending. @param {number} attempt @returns {HTMLElement[]} */
+  rowsWithoutTime(attempt) {
+    const nodes = this.#chunks.filter((chunk) => chunk.attempt === attempt).map(({ node }) => node);
+    return nodes.flatMap((node) => /** @type {HTMLElement[]} */ ([...node.querySelectorAll(".log-line:not([data-time])")]));
   }
 
   /** @returns {HTMLElement | undefined} */
@@ -202,7 +209,7 @@ const newChunk = (span) => ({ ...span, node: h("div", { class: "log-chunk" }), l
 
 /** @param {import("./terminal-emulator.js").Row} row @param {Chunk} chunk @returns {RenderedRow} */
 function addRow(row, chunk) {
-  const node = h("div", { class: "log-line", "data-offset": row.start });
+  const node = h("div", { class: "log-line", "data-offset": row.start, "data-line": row.line });
   render(row, node);
   chunk.node.append(node);
   chunk.lines += 1;

@@ -7,12 +7,15 @@
  * @property {() => import("./log-window.js").Source} source
  * @property {() => number} offset byte at the top of the visible part
  * @property {(location: LogLocation) => Promise<void>} goTo
+ * @property {() => Promise<void>} filter only lines with a match are to be shown
  */
 import { call, messageOf } from "../shared/api.js";
 import { byId, h, setText } from "../shared/dom.js";
-import { bytes, counted } from "../shared/format.js";
+import { bytes, count, counted } from "../shared/format.js";
 
 const MAX_HIGHLIGHTS = 2000;
+/** Matches that are counted, at most. */
+const MAX_COUNTED = 10_000;
 
 export class LogSearch {
   #jobId;
@@ -20,6 +23,10 @@ export class LogSearch {
   #query = byId("log-query", HTMLInputElement);
   #result = byId("log-found");
   #list = byId("log-matches");
+  #regex = byId("log-regex");
+  #filtering = false;
+  /** @type {number[] | null} bytes of all matches, once they have been counted */
+  #matches = null;
   /** @type {number | null} byte of the match that is shown */
   #current = null;
   #searches = 0;
@@ -40,12 +47,34 @@ export class LogSearch {
       void this.#next(true);
     });
     this.#query.addEventListener("input", () => this.#reset());
+    this.#regex.addEventListener("click", () => {
+      this.#regex.setAttribute("aria-pressed", String(!this.#isRegex));
+      this.#reset();
+    });
+  }
+
+  get #isRegex() {
+    return this.#regex.getAttribute("aria-pressed") === "true";
+  }
+
+  /** Which lines are shown while the search filters. */
+  get filter() {
+    return { q: this.#query.value, regex: this.#isRegex };
+  }
+
+  /** Show only lines with a match, instead of going from one to the next. @param {boolean} filtering */
+  setFiltering(filtering) {
+    this.#filtering = filtering;
+    this.#query.placeholder = filtering ? "Show only lines with" : "Search this log";
+    setText(byId("log-next"), filtering ? "Filter" : "Next");
+    byId("log-previous").hidden = byId("log-everywhere").hidden = byId("log-numbers").hidden = filtering;
   }
 
   /** Another log is shown. */
   onSourceChange() {
     this.#searches += 1;
     this.#current = null;
+    this.#matches = null;
     setText(this.#result, "");
   }
 
@@ -60,13 +89,14 @@ export class LogSearch {
   highlight() {
     const registry = globalThis.CSS?.highlights;
     if (!registry) return;
-    const query = this.#query.value;
+    const query = this.#isRegex ? "" : this.#query.value;
     registry.set("log-match", new Highlight(...(query ? rangesOf(byId("log-lines"), query) : [])));
   }
 
   /** To the next or the previous match; the search wraps around at either end. @param {boolean} backwards */
   async #next(backwards) {
     const q = this.#query.value;
+    if (this.#filtering) return this.#viewer.filter();
     if (!q) return;
     const search = ++this.#searches;
     const here = this.#current ?? this.#viewer.offset();
@@ -78,9 +108,25 @@ export class LogSearch {
       if (!match) return;
       await this.#viewer.goTo({ ...this.#viewer.source(), offset: match.offset });
       this.#current = match.offset;
+      await this.#count(search, q);
     } catch (error) {
       setText(this.#result, messageOf(error));
     }
+  }
+
+  /** Show which of how many matches is the current one. @param {number} search @param {string} q */
+  async #count(search, q) {
+    const known = this.#matches ?? [];
+    for (let from = this.#matches === null ? 0 : null; from !== null && known.length < MAX_COUNTED; ) {
+      const values = { job_id: this.#jobId, ...this.#viewer.source(), q, from, regex: this.#isRegex, limit: 1000 };
+      const { items, next } = await call("GET /jobs/{job_id}/ranks/{rank}/log/search", values);
+      if (search !== this.#searches) return;
+      known.push(...items.map(({ offset }) => offset));
+      from = next;
+    }
+    this.#matches = known;
+    const index = known.findIndex((offset) => offset === this.#current);
+    if (index >= 0) setText(this.#result, `${count(index + 1)} of ${count(known.length)}${known.length < MAX_COUNTED ? "" : "+"}`);
   }
 
   /**
@@ -92,7 +138,7 @@ export class LogSearch {
    */
   async #find(search, q, from, backwards) {
     for (;;) {
-      const values = { job_id: this.#jobId, ...this.#viewer.source(), q, from, backwards, limit: 1 };
+      const values = { job_id: this.#jobId, ...this.#viewer.source(), q, from, backwards, regex: this.#isRegex, limit: 1 };
       const { items, next, size } = await call("GET /jobs/{job_id}/ranks/{rank}/log/search", values);
       if (items.length) return items[0];
       if (next === null || search !== this.#searches) return null;

@@ -7,12 +7,16 @@
  * @import { LogLocation } from "./log-permalink.js"
  */
 import { urlOf } from "../shared/api.js";
-import { byId, patchChildren, setText } from "../shared/dom.js";
+import { byId, setText } from "../shared/dom.js";
 import { END, linkTo, otherStream, parsePermalink } from "./log-permalink.js";
+import { LineTimes } from "./line-times.js";
+import { LogChoice } from "./log-choice.js";
+import { makeOptions, showsTimes } from "./log-options.js";
 import { LogRenderer } from "./log-renderer.js";
 import { LogScrubber } from "./log-scrubber.js";
 import { LogSearch } from "./log-search.js";
 import { LogWindow } from "./log-window.js";
+import { MergedLog } from "./merged-log.js";
 
 /** Distance from the end, in CSS pixels, that still counts as the end. */
 const END_TOLERANCE = 12;
@@ -22,17 +26,18 @@ const PREFETCH_DISTANCE = 600;
 export class LogViewer {
   #jobId;
   #onSource;
-  #rank = byId("log-rank", HTMLSelectElement);
-  #stream = byId("log-stream", HTMLSelectElement);
-  #attempt = byId("log-attempt", HTMLSelectElement);
+  #choice = new LogChoice(() => void this.#choose());
   #follow = byId("log-follow");
   #older = byId("log-older");
   #scroller = byId("log");
   #renderer = new LogRenderer(byId("log-lines"), (attempt, offset) => linkTo({ ...this.source, attempt, offset }));
   #window;
+  #merged;
+  #times;
+  #onCursor;
   #scrubber = new LogScrubber((offset) => void this.#goTo({ ...this.source, offset }, false));
+  /** @type {LogSearch} */
   #search;
-  #latest = 0;
   #following = true;
   #paging = false;
   #lastTop = 0;
@@ -42,14 +47,19 @@ export class LogViewer {
   /**
    * @param {string} jobId
    * @param {(log: {rank: number, stream: string} | null) => void} onSource the log whose new output is needed
+   * @param {(cursor: {time: number, rank: number, stream: string}) => void} onCursor the user has chosen a line; seconds
    */
-  constructor(jobId, onSource) {
+  constructor(jobId, onSource, onCursor) {
     this.#jobId = jobId;
     this.#onSource = onSource;
+    this.#onCursor = onCursor;
     this.#window = new LogWindow(jobId, this.#renderer);
-    this.#search = new LogSearch(jobId, { source: () => this.source, offset: () => this.#topOffset(), goTo: (target) => this.#goTo(target, true) });
-    for (const select of [this.#rank, this.#stream, this.#attempt]) select.addEventListener("change", () => this.#choose());
-    this.#follow.addEventListener("click", () => (this.#following ? this.#setFollowing(false) : this.#resumeFollowing()));
+    this.#merged = new MergedLog(jobId, onCursor, (following) => this.#showFollowing(following));
+    this.#times = new LineTimes(jobId, this.#renderer, showsTimes);
+    makeOptions(() => this.#times.update(this.source));
+    byId("log-lines").addEventListener("click", ({ target }) => this.#chooseLine(target));
+    this.#search = new LogSearch(jobId, { source: () => this.source, offset: () => this.#topOffset(), goTo: (target) => this.#goTo(target, true), filter: () => this.#merged.open(this.#choice.several(this.#search.filter)) });
+    this.#follow.addEventListener("click", () => this.#toggleFollowing());
     this.#older.addEventListener("click", () => this.#page("older"));
     byId("log-other").addEventListener("click", () => this.#switchStream());
     this.#scroller.addEventListener("scroll", () => this.#onScroll(), { passive: true });
@@ -57,21 +67,29 @@ export class LogViewer {
     addEventListener("click", ({ target }) => this.#followSameLink(target));
   }
 
+  /**
+   * Show the line that came at `at` (seconds since the epoch) or next: among several logs if they are shown, else in the
+   * log of `source`, null for what is chosen.
+   *
+   * @param {number} at @param {{rank: number | null, stream: string | null, attempt: number | null}} source
+   */
+  async showTime(at, { rank, stream, attempt }) {
+    if (this.#merged.isShown) return this.#merged.goTo(at);
+    const chosen = this.source;
+    const target = { rank: rank ?? chosen.rank, stream: stream ?? chosen.stream, attempt: attempt ?? chosen.attempt };
+    if (target.attempt === 0 || !this.#choice.has(target)) return;
+    const offset = await this.#times.offsetAt(target, at);
+    if (offset !== null) await this.#goTo({ ...target, offset }, true);
+  }
+
   /** The rank whose log is shown. */
   get rank() {
-    return Number(this.#rank.value);
+    return this.#choice.rank;
   }
 
   /** The log that is shown; attempt 0 before the first. */
   get source() {
-    const attempt = Number(this.#attempt.value) || this.#latest;
-    return { rank: this.rank, stream: this.#stream.value, attempt };
-  }
-
-  /** The log whose new output is needed, or null while an earlier attempt is shown. */
-  get followed() {
-    const { rank, stream, attempt } = this.source;
-    return attempt > 0 && attempt === this.#latest ? { rank, stream } : null;
+    return this.#choice.source;
   }
 
   /**
@@ -79,44 +97,43 @@ export class LogViewer {
    * @param {number} max ranks of the largest one, whose logs stay readable
    */
   setRanks(current, max) {
-    const chosen = this.#rank.value;
-    const numbers = Array.from({ length: Math.max(current, max) }, (_, rank) => rank);
-    fill(this.#rank, numbers.map((rank) => [String(rank), `Rank ${rank}${rank < current ? "" : " (earlier)"}`]));
-    if (this.#pending && this.#exists(this.#pending)) void this.#followLink();
-    else if (chosen !== "" && chosen !== this.#rank.value) void this.#open();
+    const changed = this.#choice.setRanks(current, max);
+    if (this.#pending && this.#choice.has(this.#pending)) void this.#followLink();
+    else if (changed) void this.#open();
   }
 
   /** @param {number} latest number of the latest attempt, 0 before the first */
   async setLatest(latest) {
-    if (latest === this.#latest) return;
-    const first = this.#latest === 0;
-    this.#latest = latest;
-    const numbers = Array.from({ length: latest }, (_, index) => String(latest - index));
-    fill(this.#attempt, [["", "Latest attempt"], ...numbers.map((number) => [number, `Attempt ${number}`])]);
-    if (first) return this.#pending ? this.#followLink() : this.#open();
-    if (this.#attempt.value === "") await this.#window.switchAttempt(latest, this.#following);
+    const before = this.#choice.latest;
+    if (latest === before) return;
+    this.#choice.setLatest(latest);
+    if (before === 0) return this.#pending ? this.#followLink() : this.#open();
+    if (this.#choice.isLatest && this.#merged.isShown) return this.#open();
+    if (this.#choice.isLatest) await this.#window.switchAttempt(latest, this.#following);
     this.#offerDownloads();
     this.#update();
   }
 
   /** @param {number} rank */
   select(rank) {
-    if (this.#rank.value === String(rank)) return;
-    this.#rank.value = String(rank);
+    if (this.rank === rank) return;
+    this.#choice.select({ rank });
     void this.#choose();
   }
 
   /** Show a position of a log, if there is such a log, without scrolling the page. @param {LogLocation} target */
   show(target) {
-    if (this.#exists(target)) void this.#goTo(target, true);
+    if (this.#choice.has(target)) void this.#goTo(target, true);
   }
 
   /**
    * @param {{attempt: number, rank: number, stream: string, offset: number, next_offset: number, text: string}} event
    */
   async onChunk(event) {
-    if (event.attempt > this.#latest) await this.setLatest(event.attempt);
-    if (this.followed === null || event.rank !== this.followed.rank || event.stream !== this.followed.stream) return;
+    if (event.attempt > this.#choice.latest) await this.setLatest(event.attempt);
+    const followed = this.#choice.followed;
+    if (followed === null || event.rank !== followed.rank || event.stream !== followed.stream) return;
+    if (this.#merged.isShown) return this.#window.recordSize(event);
     if (!this.#following) {
       this.#window.recordSize(event);
       this.#scrubber.show(this.#topOffset(), this.#window.size);
@@ -128,7 +145,8 @@ export class LogViewer {
 
   /** Fetch what was missed while there was no connection. */
   async refresh() {
-    if (this.followed !== null && this.#following) await this.#catchUp();
+    this.#merged.refresh();
+    if (this.#choice.followed !== null && this.#following) await this.#catchUp();
   }
 
   /** The user chose another log: the permalink does not matter any more. */
@@ -139,21 +157,48 @@ export class LogViewer {
 
   /** Progress bars and loggers write to stderr, which is easily overlooked when stdout is empty. */
   #switchStream() {
-    this.#stream.value = otherStream(this.#stream.value);
-    this.#stream.focus();
+    this.#choice.select({ stream: otherStream(this.source.stream) });
+    byId("log-stream").focus();
     return this.#choose();
   }
 
   async #open() {
     this.#sourceChanged();
     if (this.source.attempt === 0) return;
+    const several = this.#choice.several(this.#search.filter);
+    await this.#showSeveral(several);
+    if (several) return;
     this.#setFollowing(true);
     await this.#window.open(this.source);
     this.#update();
   }
 
+  /** Show `several` in place of one log, or with null one log. @param {import("./merged-log.js").Choice | null} several */
+  #showSeveral(several) {
+    this.#scroller.hidden = several !== null;
+    if (several) byId("log-position").hidden = true;
+    this.#search.setFiltering(several !== null);
+    return this.#merged.open(several);
+  }
+
+  /** A position in a log is shown with all lines around it. */
+  #showOneLog() {
+    this.#choice.selectOne();
+    void this.#showSeveral(null);
+  }
+
+  /** @param {EventTarget | null} target */
+  #chooseLine(target) {
+    const row = target instanceof Element ? /** @type {HTMLElement | null} */ (target.closest(".log-line")) : null;
+    if (!row?.dataset.at || !getSelection()?.isCollapsed) return;
+    this.#setFollowing(false);
+    this.#renderer.highlight(row);
+    const { rank, stream } = this.source;
+    this.#onCursor({ time: Number(row.dataset.at), rank, stream });
+  }
+
   #sourceChanged() {
-    this.#onSource(this.followed);
+    this.#onSource(this.#choice.followed);
     this.#search.onSourceChange();
     this.#offerDownloads();
   }
@@ -162,14 +207,14 @@ export class LogViewer {
   #offerDownloads() {
     byId("log-file", HTMLAnchorElement).href = urlOf("GET /jobs/{job_id}/ranks/{rank}/log/file", { job_id: this.#jobId, ...this.source });
     byId("log-zip", HTMLAnchorElement).href = urlOf("GET /jobs/{job_id}/logs.zip", { job_id: this.#jobId });
-    byId("log-downloads").hidden = this.#latest === 0;
+    byId("log-downloads").hidden = this.#choice.latest === 0;
   }
 
   /** Show what the page's URL points to, if there is such a log. */
   async #followLink() {
     const target = parsePermalink(location.hash);
-    this.#pending = target && target.attempt <= this.#latest ? target : null;
-    if (!target || !this.#exists(target)) return this.#window.size || !this.#following ? undefined : this.#open();
+    this.#pending = target && target.attempt <= this.#choice.latest ? target : null;
+    if (!target || !this.#choice.has(target)) return this.#window.size || !this.#following ? undefined : this.#open();
     byId("log-title").scrollIntoView({ block: "start" });
     await this.#goTo(target, true);
   }
@@ -180,18 +225,12 @@ export class LogViewer {
     if (link?.hash && link.href === location.href) void this.#followLink();
   }
 
-  /** @param {LogLocation} target */
-  #exists({ rank, attempt }) {
-    return attempt <= this.#latest && [...this.#rank.options].some(({ value }) => value === String(rank));
-  }
-
   /** @param {LogLocation} target @param {boolean} highlighted whether to highlight the line there */
   async #goTo(target, highlighted) {
     const before = this.source;
+    if (this.#merged.isShown) this.#showOneLog();
     this.#pending = null;
-    this.#rank.value = String(target.rank);
-    this.#stream.value = target.stream;
-    if (target.attempt !== before.attempt) this.#attempt.value = target.attempt === this.#latest ? "" : String(target.attempt);
+    this.#choice.select(target);
     const same = before.rank === target.rank && before.stream === target.stream && before.attempt === target.attempt;
     if (!same) this.#sourceChanged();
     this.#setFollowing(false);
@@ -262,9 +301,20 @@ export class LogViewer {
     this.#update();
   }
 
+  #toggleFollowing() {
+    if (this.#merged.isShown) return void this.#merged.follow();
+    if (this.#following) this.#setFollowing(false);
+    else void this.#resumeFollowing();
+  }
+
   /** @param {boolean} following */
   #setFollowing(following) {
     this.#following = following;
+    this.#showFollowing(following);
+  }
+
+  /** @param {boolean} following */
+  #showFollowing(following) {
     this.#follow.setAttribute("aria-pressed", String(following));
     setText(this.#follow, following ? "Following" : "Follow");
   }
@@ -279,17 +329,7 @@ export class LogViewer {
       this.#lastTop = this.#scroller.scrollTop;
     }
     this.#search.highlight();
+    this.#times.update(this.source);
     this.#scrubber.show(this.#topOffset(), this.#window.size);
   }
-}
-
-/**
- * Give `select` these options, keeping the choice where it still exists.
- *
- * @param {HTMLSelectElement} select @param {string[][]} options value and label
- */
-function fill(select, options) {
-  const chosen = select.value;
-  patchChildren(select, options.map(([value, label]) => new Option(label, value)));
-  if (options.some(([value]) => value === chosen)) select.value = chosen;
 }

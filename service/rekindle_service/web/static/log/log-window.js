@@ -118,7 +118,8 @@ export class LogWindow {
       const data = page.data.subarray(0, oldest.start - start);
       const skip = start === 0 ? 0 : data.indexOf(10) + 1;
       const begin = skip < data.length ? skip : 0;
-      if (data.length) this.#renderer.prepend(decode(data.subarray(begin)), { attempt: oldest.attempt, start: start + begin, end: oldest.start });
+      const span = { attempt: oldest.attempt, start: start + begin, end: oldest.start, line: lineAfter(page.line, begin) };
+      if (data.length) this.#renderer.prepend(decode(data.subarray(begin)), span);
       if (start > offset) this.#renderer.prependDivider(removedText(start - page.removedFrom), oldest.attempt, page.removedFrom);
       const latest = this.#renderer.latest;
       if (latest && (latest.attempt !== this.#end.attempt || latest.end !== this.#end.offset)) {
@@ -156,8 +157,8 @@ export class LogWindow {
 
   /** @param {Source} source */
   async #openTail(source) {
-    const { data, start, end } = await this.#read({ ...source, tail: TAIL_LINES });
-    this.#show(source.attempt, start, data, end);
+    const { data, start, end, line } = await this.#read({ ...source, tail: TAIL_LINES });
+    this.#show(source.attempt, start, data, end, line);
     this.size = end;
     this.caughtUp = true;
   }
@@ -167,19 +168,19 @@ export class LogWindow {
     const { end: size } = await this.#read({ ...source, tail: 0 });
     const target = Math.min(offset, size);
     const from = Math.max(0, target - LEAD_BYTES);
-    const { data, start, end } = await this.#read({ ...source, offset: from, limit: LEAD_BYTES + PAGE_BYTES });
-    const line = start === 0 ? 0 : data.indexOf(10) + 1;
-    const skip = line <= target - start ? line : 0;
+    const { data, start, end, line } = await this.#read({ ...source, offset: from, limit: LEAD_BYTES + PAGE_BYTES });
+    const next = start === 0 ? 0 : data.indexOf(10) + 1;
+    const skip = next <= target - start ? next : 0;
     this.size = size;
-    this.#show(source.attempt, start + skip, data.subarray(skip), end);
+    this.#show(source.attempt, start + skip, data.subarray(skip), end, lineAfter(line, skip));
     this.caughtUp = this.#end.offset >= size;
   }
 
-  /** @param {number} attempt @param {number} start @param {Uint8Array} data @param {number} end */
-  #show(attempt, start, data, end) {
+  /** @param {number} attempt @param {number} start @param {Uint8Array} data @param {number} end @param {number | null} line */
+  #show(attempt, start, data, end, line) {
     this.#renderer.clear();
     this.#end = { attempt, offset: start };
-    this.#append(...this.#wholeLines(data, end));
+    this.#append(...this.#wholeLines(data, end), line);
   }
 
   async #catchUp() {
@@ -197,13 +198,13 @@ export class LogWindow {
     const source = this.#source;
     if (!source) return false;
     const { attempt, offset } = this.#end;
-    const { data, start, end, removedFrom } = await this.#read({ ...source, attempt, offset, limit });
+    const { data, start, end, removedFrom, line } = await this.#read({ ...source, attempt, offset, limit });
     if (data.length) {
       if (start > offset) {
         this.#renderer.divider(removedText(start - removedFrom), attempt, start);
         this.#end = { attempt, offset: start };
       }
-      this.#append(...this.#wholeLines(data, end));
+      this.#append(...this.#wholeLines(data, end), line);
     } else if (attempt < source.attempt) {
       this.#end = { attempt: attempt + 1, offset: 0 };
       this.#renderer.divider(`attempt ${attempt + 1}`, attempt + 1);
@@ -226,11 +227,11 @@ export class LogWindow {
     return [decode(data.subarray(0, lines)), end - (data.length - lines)];
   }
 
-  /** @param {string} added @param {number} end */
-  #append(added, end) {
+  /** @param {string} added @param {number} end @param {number | null} [line] the number of its first line */
+  #append(added, end, line) {
     const { attempt, offset } = this.#end;
     if (!added) return;
-    this.#renderer.append(added, { attempt, start: offset, end });
+    this.#renderer.append(added, { attempt, start: offset, end, line: line ?? (offset === 0 ? 1 : null) });
     this.#end = { attempt, offset: end };
     if (attempt !== this.#source?.attempt) return;
     this.#grow(end);
@@ -253,15 +254,19 @@ export class LogWindow {
       const response = await send("GET /jobs/{job_id}/ranks/{rank}/log", { job_id: this.#jobId, ...values });
       const data = new Uint8Array(await response.arrayBuffer());
       const number = (/** @type {string} */ name) => Number(response.headers.get(name));
-      return { data, start: number("X-Offset"), end: number("X-Next-Offset"), removedFrom: number("X-Removed-From") };
+      const line = number("X-Line") || null;
+      return { data, start: number("X-Offset"), end: number("X-Next-Offset"), removedFrom: number("X-Removed-From"), line };
     } catch (error) {
-      if (isNotFound(error)) return { data: new Uint8Array(), start: 0, end: 0, removedFrom: 0 };
+      if (isNotFound(error)) return { data: new Uint8Array(), start: 0, end: 0, removedFrom: 0, line: null };
       throw error;
     } finally {
       this.#requireCurrent();
     }
   }
 }
+
+/** The number of the line that follows one of number `line`, if its rest was skipped. @param {number | null} line @param {number} skipped bytes */
+const lineAfter = (line, skipped) => (line !== null && skipped > 0 ? line + 1 : line);
 
 /** @param {number} size */
 const removedText = (size) => `${bytes(size)} were removed here, since the log was larger than log_bytes`;

@@ -6,9 +6,9 @@
  * long the output is; rows wider than MAX_COLUMNS continue in the next one. A sequence that does not end within its
  * bound is none: its introducer is removed and the rest is text.
  *
- * Each row knows at which byte of the output it started, so that permalinks can refer to it.
+ * Each row knows at which byte of the output it started, so that permalinks can refer to it, and in which line.
  *
- * @typedef {{id: number, start: number, cells: string[], styles: string[]}} Row
+ * @typedef {{id: number, start: number, line: number | null, cells: string[], styles: string[]}} Row
  * @typedef {{text: string, style: string}} Run
  */
 import { SgrState } from "./sgr.js";
@@ -38,12 +38,14 @@ export class TerminalEmulator {
   #pending = "";
   #nextId = 0;
   #offset;
+  #line;
   /** @type {Set<Row>} */
   #changed = new Set();
 
-  /** @param {number} [offset] bytes of output before the first chunk */
-  constructor(offset = 0) {
+  /** @param {number} [offset] bytes of output before the first chunk @param {number | null} [line] its number, null: not known */
+  constructor(offset = 0, line = null) {
     this.#offset = offset;
+    this.#line = line;
     this.#rows.push(this.#blank(offset));
   }
 
@@ -127,8 +129,10 @@ export class TerminalEmulator {
   /** @param {string} character */
   #put(character) {
     const after = this.#offset + encodedLength(character);
-    if (character === "\n") this.#newline(after);
-    else if (character === "\r") this.#column = 0;
+    if (character === "\n") {
+      if (this.#line !== null) this.#line += 1;
+      this.#newline(after);
+    } else if (character === "\r") this.#column = 0;
     else if (character === "\b") this.#column = Math.max(0, this.#column - 1);
     else if (character === "\t") this.#column = Math.min(MAX_COLUMNS - 1, this.#column + TAB - (this.#column % TAB));
     else this.#cell(visible(character));
@@ -168,7 +172,7 @@ export class TerminalEmulator {
 
   /** @param {number} start @returns {Row} */
   #blank(start) {
-    return { id: this.#nextId++, start, cells: [], styles: [] };
+    return { id: this.#nextId++, start, line: this.#line, cells: [], styles: [] };
   }
 }
 

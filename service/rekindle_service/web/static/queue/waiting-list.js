@@ -5,7 +5,7 @@
  */
 import { call, jobUrl } from "../shared/api.js";
 import { byId, h, patchChildren, setText } from "../shared/dom.js";
-import { NONE, count, counted, percent, startTime, times, waitsFor } from "../shared/format.js";
+import { NONE, count, counted, percent, startTime, times } from "../shared/format.js";
 import { setFill } from "../shared/job-state.js";
 
 const FEW = 5;
@@ -48,7 +48,6 @@ function showMore({ items, next, queued }) {
 
 /** @param {QueuedJob} job */
 function jobRow(job) {
-  const held = job.intent === "hold";
   const slots = job.slots ? `${job.slots} ${job.device.split(":")[0]}` : job.device;
   return h(
     "tr",
@@ -59,7 +58,7 @@ function jobRow(job) {
     h("td", { class: "number", "data-label": "Priority" }, String(job.priority)),
     h("td", { class: "slots-wanted", "data-label": "Slots" }, slots),
     h("td", { class: "starts", "data-label": "Starts" }, startTime(job.estimated_start_at)),
-    h("td", { class: "note" }, h("bdi", {}, held ? "on hold until it is released" : waitsFor(job.waiting_for)), preemptedNote(job)),
+    h("td", { class: "note" }, h("bdi", {}, job.reason), preemptedNote(job)),
   );
 }
 

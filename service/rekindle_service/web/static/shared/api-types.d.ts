@@ -95,7 +95,10 @@ export interface JobCreate {
   module?: string | null; recipe?: string | null; code?: Code | null; python?: string | null;
   ranks?: number | RankRange; nodes?: number | NodeRange; slurm?: SlurmRequest | null; hold?: boolean;
 }
-export interface JobPatch { name?: string | null; priority?: number | null; max_failures?: number | null; }
+export interface JobPatch {
+  name?: string | null; priority?: number | null; max_failures?: number | null; tags?: string[] | null;
+  note?: string | null; archived?: boolean | null; seen?: boolean | null;
+}
 export interface JobPublic {
   args: string[]; env: Record<string, string | Record<string, string>>; device: string; devices_per_rank: number;
   launch: "auto" | "torchrun" | "process"; links: "preferred" | "required" | "avoided"; priority: number;
@@ -107,12 +110,12 @@ export interface JobPublic {
   nodes: NodeRange; slurm: SlurmPublic | null; devices: string[]; epoch: number | null; epochs: number | null;
   step: number | null; steps: number | null; progress: number | null; eta_seconds: number | null;
   steps_per_second: number | null; restarts: number; outcome: Record<string, any> | null; next_try_at: string | null;
-  queue_position: number | null; waiting_for: string | null; estimated_start_at: string | null;
+  queue_position: number | null; waiting_for: string | null; reason: string; estimated_start_at: string | null;
   displaced: Record<string, any> | null; preemptions: number; target: Target; code: Record<string, string>;
   snapshot_step: number | null; checkpoints: CheckpointPublic[]; estimated_step: number | null;
   estimated_epoch: number | null; notice: string | null; created_at: string | null; started_at: string | null;
-  ended_at: string | null; goodput: number | null; version: number; python: string; warnings: string[];
-  experiment_id: string | null;
+  ended_at: string | null; archived_at: string | null; seen_at: string | null; tags: string[]; note: string;
+  goodput: number | null; version: number; python: string; warnings: string[]; experiment_id: string | null;
 }
 export type JobState = "queued" | "starting" | "running" | "recovering" | "succeeded" | "failed" | "cancelled";
 export interface JobUsage {
@@ -122,6 +125,12 @@ export interface JobUsage {
 export interface KindBytes { snapshots: number; logs: number; code: number; other: number; }
 export interface Lanes { begin: number; end: number; phases: string[]; attempts: AttemptLanes[]; complete: boolean; }
 export interface Link { first: string; second: string; kind: string; }
+export type LogLevel = "debug" | "info" | "warning" | "error";
+export interface LogLines {
+  attempt: number; items: TimedLine[]; next: string | null; previous: string | null; complete: boolean; ended: boolean;
+  has_times: boolean; unfinished: TimedLine[];
+}
+export interface LogTimesPublic { attempt: number; rank: number; stream: string; items: ([number, number])[]; }
 export interface MachinePublic {
   at: string | null; cpu_percent: number | null; cores: number; memory: Memory; disk: Disk; isolation: string;
   devices: DeviceUsagePublic[]; history: MachineSample[];
@@ -142,6 +151,15 @@ export interface MetricSeries {
   attempt: number; name: string; points: ([number, number | null, number, number | null])[];
 }
 export interface NodeRange { min: number; max: number; }
+export interface Overview {
+  needs_you: OverviewItem[]; running: OverviewItem[]; next: OverviewItem[]; done: OverviewItem[];
+  counts: OverviewCounts;
+}
+export interface OverviewCounts { needs_you: number; running: number; next: number; }
+export interface OverviewItem {
+  kind: "job" | "experiment" | "device" | "disk"; reason: string; at: string | null; job: JobPublic | null;
+  experiment: ExperimentSummary | null; device: string | null;
+}
 export interface OwnerShare {
   owner: string; slot_seconds: number; share: number; slots: number; running: number; queued: number;
   max_slots: number | null; max_queued: number | null;
@@ -167,8 +185,8 @@ export interface Queue {
 export interface QueueStats { jobs: Record<JobState, number>; slots: SlotCount; goodput: number | null; }
 export interface QueuedJob {
   position: number | null; job: string; number: number; name: string; owner: string; priority: number; ranks: RankRange;
-  slots: number; device: string; intent: string; waiting_for: string | null; estimated_start_at: string | null;
-  preemptions: number; created_at: string | null;
+  slots: number; device: string; intent: string; waiting_for: string | null; reason: string;
+  estimated_start_at: string | null; preemptions: number; created_at: string | null;
 }
 export interface RaisedException { type: string; message: string; }
 export interface RankGroup { ranks: number[]; what: string; frames: StoryFrame[]; }
@@ -235,6 +253,10 @@ export interface TimeBreakdown {
   goodput: number | null; seconds: Record<TimeCategory, number>; intervals: IntervalPublic[];
 }
 export type TimeCategory = "queued" | "waiting" | "starting" | "training" | "saving" | "replayed";
+export interface TimedLine {
+  rank: number; stream: string; offset: number; end: number; at: number | null; level: LogLevel; text: string;
+  removed: number;
+}
 export interface TokenCreate { person: string; scope?: Scope; expires_in?: number | null; note?: string; }
 export interface TokenCreated {
   id: string; person: string; scope: Scope; note: string; created_by: string; created_at: string | null;
@@ -267,6 +289,7 @@ export interface Routes {
     values: { state?: Value; name?: Value; q?: Value; experiment?: Value; owner?: Value; limit?: Value; cursor?: Value;
     }; answer: Page<JobPublic>;
   }
+  "GET /jobs/resolve": { values: { ref: Value; }; answer: JobPublic; }
   "GET /jobs/{job_id}": { values: { job_id: Value; }; answer: JobPublic; }
   "PATCH /jobs/{job_id}": { values: { job_id: Value; }; body: JobPatch; answer: JobPublic; }
   "DELETE /jobs/{job_id}": { values: { job_id: Value; }; answer: null; }
@@ -275,6 +298,7 @@ export interface Routes {
   "POST /jobs/{job_id}/resume": { values: { job_id: Value; }; body: ResumeRequest | null; answer: JobPublic; }
   "GET /summary": { values: {}; answer: QueueStats; }
   "GET /queue": { values: { owner?: Value; limit?: Value; cursor?: Value; }; answer: Queue; }
+  "GET /overview": { values: { limit?: Value; }; answer: Overview; }
   "GET /jobs/{job_id}/attempts": {
     values: { job_id: Value; limit?: Value; cursor?: Value; }; answer: Page<AttemptPublic>;
   }
@@ -295,7 +319,7 @@ export interface Routes {
   }
   "GET /jobs/{job_id}/ranks/{rank}/log/search": {
     values: { job_id: Value; rank: Value; q: Value; stream?: Value; from?: Value; backwards?: Value; limit?: Value;
-    attempt?: Value; }; answer: SearchPage;
+    regex?: Value; attempt?: Value; }; answer: SearchPage;
   }
   "GET /jobs/{job_id}/logs/search": {
     values: { job_id: Value; q: Value; stream?: Value; attempt?: Value; limit?: Value; cursor?: Value; };
@@ -305,6 +329,14 @@ export interface Routes {
     values: { job_id: Value; rank: Value; stream?: Value; attempt?: Value; }; answer: null;
   }
   "GET /jobs/{job_id}/logs.zip": { values: { job_id: Value; attempt?: Value; }; answer: null; }
+  "GET /jobs/{job_id}/log": {
+    values: { job_id: Value; rank?: string[]; stream?: Value; after?: Value; before?: Value; at?: Value; limit?: Value;
+    attempt?: Value; level?: Value; q?: Value; regex?: Value; }; answer: LogLines;
+  }
+  "GET /jobs/{job_id}/ranks/{rank}/log/times": {
+    values: { job_id: Value; rank: Value; stream?: Value; from?: Value; to?: Value; attempt?: Value; };
+    answer: LogTimesPublic;
+  }
   "GET /jobs/{job_id}/metrics": {
     values: { job_id: Value; attempt?: Value; name?: string[]; max_points?: Value; limit?: Value; cursor?: Value; };
     answer: Page<MetricSeries>;

@@ -126,18 +126,11 @@ export function startTime(time, now = Date.now()) {
 /** "once", "twice", "3 times". @param {number} number */
 export const times = (number) => ["never", "once", "twice"][number] ?? `${count(number)} times`;
 
-/** "waits for 2 cuda slots, 1 free"; a sentence about the owner is whole as it is. @param {string | null} reason */
-export function waitsFor(reason) {
-  if (!reason) return "";
-  return reason.startsWith("its owner ") ? `waits: ${reason}` : `waits for ${reason}`;
-}
-
-/** What a queued job waits for, and when it starts, where the reason does not say it; empty where it waits for nothing. @param {Job} job */
-export function waitText(job) {
-  if (!job.waiting_for) return "";
-  if (job.intent !== "run") return "on hold";
-  const known = !job.estimated_start_at || job.waiting_for.includes("starts about");
-  return waitsFor(job.waiting_for) + (known ? "" : `; starts about ${startTime(job.estimated_start_at)}`);
+/** What a queued job waits for, and when it starts; empty where it waits for nothing. @param {Job} job */
+export function waitText({ waiting_for: waitingFor, intent, reason, estimated_start_at: at }) {
+  if (!waitingFor) return "";
+  if (intent !== "run") return "on hold";
+  return reason + (at ? `; starts about ${startTime(at)}` : "");
 }
 
 /**

@@ -1,0 +1,99 @@
+"""Tables without borders that fit the terminal: columns are cut with … or dropped, and nothing else is ever wrapped."""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.text import Text
+
+_GAP = 2  # cells between two columns
+_NOTHING: Mapping[str, int] = {}
+
+
+class Table:
+    """Rows of sanitized cells under ``columns``; where no terminal limits the width, nothing is cut.
+
+    ``cut``: the columns that are cut, and the fewest cells that each is cut to. ``drop``: the columns that are dropped
+    where that is not enough, in this order; after them those on the right, which a line below names. ``wrap``: a
+    column of ``cut`` that continues on the next line instead.
+    """
+
+    def __init__(
+        self,
+        columns: Sequence[str],
+        rows: Iterable[Sequence[str | Text]],
+        *,
+        cut: Mapping[str, int] = _NOTHING,
+        drop: Sequence[str] = (),
+        wrap: str = "",
+    ) -> None:
+        self._columns, self._cut, self._drop, self._wrap = tuple(columns), cut, drop, wrap
+        self._rows = [[cell if isinstance(cell, Text) else Text(cell) for cell in row] for row in rows]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield from self.lines(console, options.max_width)
+
+    def lines(self, console: Console, width: int) -> Iterator[Text]:
+        """The heading, a line for each row, and the columns on the right that found no room."""
+        natural = {
+            heading: max([len(heading), *(row[index].cell_len for row in self._rows)])
+            for index, heading in enumerate(self._columns)
+        }
+        shown, missing = self._chosen(natural, width)
+        widths = fit({heading: natural[heading] for heading in shown}, self._cut, width)
+        yield _line([Text(heading, "bold") for heading in shown], list(widths.values()), width)
+        for row in self._rows:
+            cells = {heading: cell for heading, cell in zip(self._columns, row, strict=True) if heading in widths}
+            yield from self._row(console, cells, widths, width)
+        if missing:
+            yield Text(f"not shown, for lack of width: {', '.join(missing)}", "dim", no_wrap=True, overflow="ellipsis")
+
+    def _chosen(self, natural: Mapping[str, int], width: int) -> tuple[list[str], list[str]]:
+        """The columns that fit when those that may be cut are, and those without ``drop`` that do not."""
+        shown, missing = list(self._columns), list[str]()
+        order = [heading for heading in self._drop if heading in shown]
+        order += [heading for heading in reversed(shown[1:]) if heading not in order]
+        while order and sum(_least(natural, self._cut, shown)) + _GAP * (len(shown) - 1) > width:
+            dropped = order.pop(0)
+            shown.remove(dropped)
+            if dropped not in self._drop:
+                missing.insert(0, dropped)
+        return shown, missing
+
+    def _row(
+        self, console: Console, cells: Mapping[str, Text], widths: Mapping[str, int], width: int
+    ) -> Iterator[Text]:
+        rest: list[Text] = []
+        if self._wrap in cells and cells[self._wrap].cell_len > widths[self._wrap]:
+            first, *rest = cells[self._wrap].wrap(console, widths[self._wrap])
+            cells = {**cells, self._wrap: first}
+        yield _line(list(cells.values()), list(widths.values()), width)
+        for line in rest:
+            yield _line([line if heading == self._wrap else Text() for heading in cells], list(widths.values()), width)
+
+
+def _least(natural: Mapping[str, int], cut: Mapping[str, int], shown: Collection[str]) -> list[int]:
+    return [min(natural[heading], cut.get(heading, natural[heading])) for heading in shown]
+
+
+def fit(natural: Mapping[str, int], cut: Mapping[str, int], width: int) -> dict[str, int]:
+    """The width of each column, in cells: what is left goes to the columns of ``cut`` alike, as far as they need it."""
+    widths = dict(zip(natural, _least(natural, cut, natural), strict=True))
+    left = width - sum(widths.values()) - _GAP * (len(widths) - 1)
+    needy = sorted((heading for heading in natural if heading in cut), key=lambda each: natural[each] - widths[each])
+    for index, heading in enumerate(needy):
+        added = max(min(natural[heading] - widths[heading], left // (len(needy) - index)), 0)
+        widths[heading] += added
+        left -= added
+    return widths
+
+
+def _line(cells: Sequence[Text], widths: Sequence[int], width: int) -> Text:
+    """One line of at most ``width`` cells."""
+    line = Text(no_wrap=True, overflow="ellipsis")
+    for index, (cell, room) in enumerate(zip(cells, widths, strict=True)):
+        padded = cell.copy()
+        padded.truncate(room, overflow="ellipsis", pad=True)
+        line.append_text(padded).append(" " * _GAP if index < len(cells) - 1 else "")
+    line.rstrip()
+    line.truncate(width, overflow="ellipsis")
+    return line

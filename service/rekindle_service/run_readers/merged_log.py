@@ -1,0 +1,266 @@
+"""All logs of an attempt as one, in the order in which their lines came, read page by page from any position.
+
+A line's position is where its end came. Lines that came between two records of the keeper (a quarter of a second) are
+in the order of ranks and streams. Memory is bounded by the page, whatever the length of the logs and their number.
+"""
+
+import os
+import re
+import time
+from bisect import bisect_left
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import BinaryIO, NamedTuple, Self
+
+from rekindle.contract.job import MAX_RANKS
+from rekindle.contract.run_dir.attempt_history import AttemptInfo
+from rekindle.contract.run_dir.log_times import LogName
+from rekindle.contract.run_dir.paths import STREAMS, RunDir
+from rekindle_service.run_readers.log_levels import LogLevel, level_of
+from rekindle_service.run_readers.log_lines import Line, Scanned, line_start, line_text, lines_backward, lines_forward
+from rekindle_service.run_readers.log_spans import hole_at
+from rekindle_service.run_readers.log_times import LogRange, LogTimes, read_log_times
+from rekindle_service.run_readers.logs import open_or_empty, size_of
+
+_MAX_OPEN = 64  # files
+_RECORD_DELAY = 2.0  # seconds after which bytes that no keeper has recorded will not be recorded any more
+_POSITION = re.compile(
+    rf"(?P<rank>\d{{1,4}})-(?P<stream>{'|'.join(STREAMS)})-(?P<offset>\d{{1,15}})-(?P<anchor>\d{{1,15}})", re.ASCII
+)
+
+
+class Position(NamedTuple):
+    """Between two lines: ``offset`` in a log, in the range that has its byte ``anchor``."""
+
+    log: LogName
+    offset: int
+    anchor: int
+
+    def __str__(self) -> str:
+        return f"{self.log.rank}-{self.log.stream}-{self.offset}-{self.anchor}"
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Raises ValueError where ``text`` is no position."""
+        found = _POSITION.fullmatch(text)
+        if found is None or int(found["rank"]) >= MAX_RANKS:
+            raise ValueError(f"{text[:100]!r} is no position in a log")
+        return cls(LogName(int(found["rank"]), found["stream"]), int(found["offset"]), int(found["anchor"]))
+
+
+@dataclass(frozen=True, slots=True)
+class TimedLine:
+    """One line without control characters; of a progress bar its last state, and at most 4,000 bytes.
+
+    `offset` and `end` are its bytes in the log of its rank and stream. `at`: seconds since the epoch, accurate to a
+    quarter of a second, null where nobody has recorded it. `removed`: bytes before it that were removed, since the log
+    was larger than the setting `log_bytes`.
+    """
+
+    rank: int
+    stream: str
+    offset: int
+    end: int
+    at: float | None
+    level: LogLevel
+    text: str
+    removed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ReadLimits:
+    """Where a page ends: whichever is reached first."""
+
+    lines: int
+    seconds: float = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class LinePage:
+    """Lines in the order in which they came. ``next`` and ``previous`` are the positions after and before them."""
+
+    lines: list[TimedLine]
+    next: Position | None
+    previous: Position | None
+    complete: bool  # nothing more in the direction of reading, at present
+
+
+@dataclass(slots=True)
+class _Start:
+    """The range, by its index, and where in it."""
+
+    index: int
+    offset: int | None = None
+
+
+Accept = Callable[[TimedLine], bool]
+
+
+class MergedLog(AbstractContextManager["MergedLog"]):
+    """Some logs of one attempt, for one request."""
+
+    def __init__(self, run_dir: RunDir, attempt: AttemptInfo, logs: Sequence[LogName], *, over: bool) -> None:
+        """``over``: nothing more will be written or recorded."""
+        self._files = _Files(run_dir, attempt.number)
+        self._logs = sorted(logs)
+        self._times = read_log_times(run_dir, attempt)
+        self._numbers = self._times.numbers(self._logs)
+        self._recorded = len(self._numbers)
+        self._rest = _unrecorded(self._files, self._times, self._logs, over=over)
+
+    def __exit__(self, *_: object) -> None:
+        self._files.close()
+
+    @property
+    def has_times(self) -> bool:
+        """Whether a keeper has recorded when the lines came; otherwise they are in the order of ranks and streams."""
+        return len(self._times) > 0
+
+    def after(self, position: Position | None, limits: ReadLimits, accept: Accept) -> LinePage:
+        """The lines after ``position``, or from the beginning."""
+        start = _Start(0) if position is None else self._find(position)
+        return self._forward(start, position, limits, accept)
+
+    def since(self, at: float, limits: ReadLimits, accept: Accept) -> LinePage:
+        """The lines that came at ``at`` (seconds since the epoch) or later."""
+        index = bisect_left(self._numbers, self._times.number_since(at))
+        before = None if index == 0 else self._range(index - 1)
+        position = None if before is None else Position(before.log, before.end, before.end - 1)
+        return self._forward(_Start(index), position, limits, accept)
+
+    def before(self, position: Position | None, limits: ReadLimits, accept: Accept) -> LinePage:
+        """The lines before ``position``, or the last ones."""
+        end = self._recorded + len(self._rest)
+        start = _Start(end - 1) if position is None else self._find(position)
+        read = self._lines_before(start)
+        lines, reached, complete = _take(read, limits, accept)
+        lines.reverse()
+        last = self._end if position is None else position
+        return LinePage(lines, _after(lines, last), position if reached is None else reached, complete)
+
+    def unfinished(self) -> list[TimedLine]:
+        """Of each log the last line that has no end yet, such as a progress bar or a prompt."""
+        found = [self._unfinished(log) for log in self._logs]
+        return [line for line in found if line is not None]
+
+    def _unfinished(self, log: LogName) -> TimedLine | None:
+        file = self._files[log]
+        size = size_of(file)
+        start = line_start(file, size) if size else 0
+        text = line_text(file, Line(start, size)) if start < size else ""
+        return TimedLine(*log, start, size, None, level_of(text), text) if text else None
+
+    def _forward(self, start: _Start, position: Position | None, limits: ReadLimits, accept: Accept) -> LinePage:
+        lines, reached, complete = _take(self._lines_after(start), limits, accept)
+        first = lines[0] if lines else None
+        before = position if first is None else Position(LogName(first.rank, first.stream), first.offset, first.end - 1)
+        return LinePage(lines, position if reached is None else reached, before, complete)
+
+    @property
+    def _end(self) -> Position | None:
+        count = self._recorded + len(self._rest)
+        if count == 0:
+            return None
+        last = self._range(count - 1)
+        return Position(last.log, last.end, last.end - 1)
+
+    def _range(self, index: int) -> LogRange:
+        return self._times[self._numbers[index]] if index < self._recorded else self._rest[index - self._recorded]
+
+    def _find(self, position: Position) -> _Start:
+        """A position in a log that is not among these, or beyond what is known, is after the last line."""
+        log, offset, anchor = position
+        if log not in self._logs:
+            return _Start(self._recorded + len(self._rest))
+        if (number := self._times.number_at(log, anchor)) is not None:
+            return _Start(bisect_left(self._numbers, number), offset)
+        found = [index for index, each in enumerate(self._rest) if each.log == log and each.begin <= anchor < each.end]
+        return _Start(self._recorded + (found[0] if found else len(self._rest)), offset)
+
+    def _lines_after(self, start: _Start) -> Iterator[tuple[Position, TimedLine | None]]:
+        for index in range(start.index, self._recorded + len(self._rest)):
+            log, begin, end, at = self._range(index)
+            if index == start.index and start.offset is not None:
+                begin = max(begin, start.offset)
+            file = self._files[log]
+            for found in lines_forward(file, begin, end):
+                if isinstance(found, Scanned):
+                    yield Position(log, found.offset, found.offset - 1), None
+                else:
+                    yield Position(log, found.end, found.end - 1), _read(file, log, found, at)
+
+    def _lines_before(self, start: _Start) -> Iterator[tuple[Position, TimedLine | None]]:
+        for index in range(min(start.index, self._recorded + len(self._rest) - 1), -1, -1):
+            log, begin, end, at = self._range(index)
+            if index == start.index and start.offset is not None:
+                end = min(end, start.offset)
+            file = self._files[log]
+            for found in lines_backward(file, begin, end):
+                if isinstance(found, Scanned):
+                    yield Position(log, found.offset, found.offset), None
+                else:
+                    yield Position(log, found.start, found.end - 1), _read(file, log, found, at)
+
+
+def _after(lines: list[TimedLine], otherwise: Position | None) -> Position | None:
+    if not lines:
+        return otherwise
+    last = lines[-1]
+    return Position(LogName(last.rank, last.stream), last.end, last.end - 1)
+
+
+def _read(file: BinaryIO, log: LogName, line: Line, at: float | None) -> TimedLine:
+    text = line_text(file, line)
+    hole = hole_at(file, line.start - 1) if line.start and os.pread(file.fileno(), 1, line.start - 1) == b"\0" else None
+    removed = 0 if hole is None else hole.end - hole.start
+    return TimedLine(*log, line.start, line.end, at, level_of(text), text, removed)
+
+
+def _take(
+    read: Iterator[tuple[Position, TimedLine | None]], limits: ReadLimits, accept: Accept
+) -> tuple[list[TimedLine], Position | None, bool]:
+    """A page of what is read, the position that was reached, and whether nothing follows."""
+    deadline = time.monotonic() + limits.seconds
+    lines: list[TimedLine] = []
+    reached: Position | None = None
+    for reached, line in read:
+        if line is not None and accept(line):
+            lines.append(line)
+        if len(lines) == limits.lines or time.monotonic() > deadline:
+            return lines, reached, False
+    return lines, reached, True
+
+
+def _unrecorded(files: "_Files", times: LogTimes, logs: Sequence[LogName], *, over: bool) -> list[LogRange]:
+    """What no keeper has recorded and none will: of an attempt before keepers did, or after a keeper's sudden end."""
+    now, found = time.time(), list[LogRange]()
+    for log in logs:
+        status = os.fstat(files[log].fileno())
+        recorded = times.recorded_bytes(log)
+        if status.st_size > recorded and (over or not 0 <= now - status.st_mtime < _RECORD_DELAY):
+            found.append(LogRange(log, recorded, status.st_size, status.st_mtime if len(times) else None))
+    return sorted(found, key=lambda each: each.at or 0.0)
+
+
+@dataclass(slots=True)
+class _Files:
+    """Opened on demand, and not more than a few at once."""
+
+    run_dir: RunDir
+    attempt: int
+    _open: OrderedDict[LogName, BinaryIO] = field(default_factory=OrderedDict)
+
+    def __getitem__(self, log: LogName) -> BinaryIO:
+        if log in self._open:
+            self._open.move_to_end(log)
+            return self._open[log]
+        if len(self._open) == _MAX_OPEN:
+            self._open.popitem(last=False)[1].close()
+        path = self.run_dir.attempt(self.attempt).rank(log.rank).log(log.stream)
+        return self._open.setdefault(log, open_or_empty(self.run_dir.root, path))
+
+    def close(self) -> None:
+        for file in self._open.values():
+            file.close()

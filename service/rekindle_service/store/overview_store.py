@@ -1,0 +1,65 @@
+"""``OverviewStore``: what people look for first. Each question reads the rows of its answer and no others."""
+
+from dataclasses import dataclass
+
+from sqlalchemy import TextClause
+from sqlmodel import col, func, select
+
+from rekindle_service.store.database import Database
+from rekindle_service.store.tables import DONE, HELD, UNPLACED, UNSEEN_FAILURES, Experiment, Job
+
+_EXPERIMENTS = 50  # latest ones, of which those with ended jobs are chosen
+
+
+@dataclass(frozen=True, slots=True)
+class EndedExperiment:
+    """An experiment of which jobs have ended, the last one at ``ended_at`` (seconds since the epoch)."""
+
+    experiment: Experiment
+    ended_at: float
+
+
+class OverviewStore:
+    """Part of ``Store``. ``readable_by``: only jobs of this owner (``access.permissions.Permissions``)."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def failures(self, limit: int, readable_by: str | None) -> tuple[list[Job], int]:
+        """Jobs that have failed and that nobody has looked at since, latest first; and how many there are."""
+        return self._section(UNSEEN_FAILURES, limit, readable_by, latest_first=True)
+
+    def held(self, limit: int, readable_by: str | None) -> tuple[list[Job], int]:
+        """Queued jobs that start only when they are released, oldest first; and how many there are."""
+        return self._section(HELD, limit, readable_by)
+
+    def unplaced(self, limit: int, readable_by: str | None) -> tuple[list[Job], int]:
+        """Queued jobs without a position that nobody holds, oldest first; and how many there are."""
+        return self._section(UNPLACED, limit, readable_by)
+
+    def _section(
+        self, condition: TextClause, limit: int, readable_by: str | None, *, latest_first: bool = False
+    ) -> tuple[list[Job], int]:
+        order = col(Job.ended_at).desc() if latest_first else col(Job.number)
+        rows, number = select(Job).where(condition), select(func.count()).select_from(Job).where(condition)
+        if readable_by is not None:
+            rows, number = rows.where(Job.owner == readable_by), number.where(Job.owner == readable_by)
+        with self._database.reading() as session:
+            return list(session.exec(rows.order_by(order).limit(limit))), session.exec(number).one()
+
+    def done(self, limit: int, readable_by: str | None) -> list[Job]:
+        """Jobs of no experiment that have ended, latest first, without archived ones and unseen failures."""
+        query = select(Job).where(DONE, col(Job.experiment_id).is_(None)).order_by(col(Job.ended_at).desc())
+        if readable_by is not None:
+            query = query.where(Job.owner == readable_by)
+        return self._database.rows(query.limit(limit))
+
+    def ended_experiments(self, limit: int, readable_by: str | None) -> list[EndedExperiment]:
+        """Of the latest experiments those that have a job as in ``done``, by its end, latest first."""
+        latest = select(func.max(Job.ended_at)).where(DONE, Job.experiment_id == Experiment.id).scalar_subquery()
+        query = select(Experiment, latest).order_by(col(Experiment.number).desc()).limit(_EXPERIMENTS)
+        if readable_by is not None:
+            query = query.where(Experiment.owner == readable_by)
+        with self._database.reading() as session:
+            rows = [EndedExperiment(experiment, at) for experiment, at in session.exec(query) if at is not None]
+        return sorted(rows, key=lambda each: -each.ended_at)[:limit]

@@ -1,0 +1,118 @@
+/**
+ * What of a job's logs is shown, as its selects say: rank, stream and attempt, one log or several, the least serious level.
+ *
+ * @typedef {{rank: number, stream: string, attempt: number}} Source
+ */
+import { byId, patchChildren } from "../shared/dom.js";
+
+export class LogChoice {
+  #rank = byId("log-rank", HTMLSelectElement);
+  #stream = byId("log-stream", HTMLSelectElement);
+  #attempt = byId("log-attempt", HTMLSelectElement);
+  #view = byId("log-view", HTMLSelectElement);
+  #level = byId("log-level", HTMLSelectElement);
+  /** Number of the latest attempt, 0 before the first. */
+  latest = 0;
+
+  /** @param {() => void} onChange the user has chosen something else */
+  constructor(onChange) {
+    for (const select of [this.#rank, this.#stream, this.#attempt, this.#view, this.#level]) {
+      select.addEventListener("change", () => {
+        this.#disable();
+        onChange();
+      });
+    }
+  }
+
+  get rank() {
+    return Number(this.#rank.value);
+  }
+
+  /** Attempt 0 before the first. @returns {Source} */
+  get source() {
+    return { rank: this.rank, stream: this.#stream.value, attempt: Number(this.#attempt.value) || this.latest };
+  }
+
+  /** The attempt is the latest, whichever that is. */
+  get isLatest() {
+    return this.#attempt.value === "";
+  }
+
+  /** The log whose new output is needed, or null while an earlier attempt is shown. */
+  get followed() {
+    const { rank, stream, attempt } = this.source;
+    return attempt > 0 && attempt === this.latest ? { rank, stream } : null;
+  }
+
+  /**
+   * What of several logs is shown, or which lines of one; null where one log is shown whole.
+   *
+   * @param {{q: string, regex: boolean}} filter @returns {import("./merged-log.js").Choice | null}
+   */
+  several(filter) {
+    const { rank, stream, attempt } = this.source;
+    const view = this.#view.value;
+    if (view === "one" && this.#level.value === "debug") return null;
+    return { rank: allRanks(view) ? undefined : [String(rank)], stream: bothStreams(view) ? undefined : stream, attempt, level: this.#level.value, ...filter };
+  }
+
+  /** @param {{rank: number, attempt: number}} source @returns {boolean} whether there is such a log */
+  has({ rank, attempt }) {
+    return attempt <= this.latest && [...this.#rank.options].some(({ value }) => value === String(rank));
+  }
+
+  /** @param {Partial<Source>} source */
+  select({ rank, stream, attempt }) {
+    if (rank !== undefined) this.#rank.value = String(rank);
+    if (stream !== undefined) this.#stream.value = stream;
+    if (attempt !== undefined && attempt !== this.source.attempt) this.#attempt.value = attempt === this.latest ? "" : String(attempt);
+  }
+
+  /** One log, whole. */
+  selectOne() {
+    this.#view.value = "one";
+    this.#level.value = "debug";
+    this.#disable();
+  }
+
+  /**
+   * @param {number} current ranks of the latest attempt
+   * @param {number} max ranks of the largest one, whose logs stay readable
+   * @returns {boolean} whether the chosen rank is another one now
+   */
+  setRanks(current, max) {
+    const chosen = this.#rank.value;
+    const numbers = Array.from({ length: Math.max(current, max) }, (_, rank) => rank);
+    fill(this.#rank, numbers.map((rank) => [String(rank), `Rank ${rank}${rank < current ? "" : " (earlier)"}`]));
+    return chosen !== "" && chosen !== this.#rank.value;
+  }
+
+  /** @param {number} latest number of the latest attempt */
+  setLatest(latest) {
+    this.latest = latest;
+    const numbers = Array.from({ length: latest }, (_, index) => String(latest - index));
+    fill(this.#attempt, [["", "Latest attempt"], ...numbers.map((number) => [number, `Attempt ${number}`])]);
+  }
+
+  #disable() {
+    this.#rank.disabled = allRanks(this.#view.value);
+    this.#stream.disabled = bothStreams(this.#view.value);
+  }
+}
+
+/** @param {string} view */
+const allRanks = (view) => view === "ranks" || view === "all";
+
+/** @param {string} view */
+const bothStreams = (view) => view === "streams" || view === "all";
+
+/**
+ * Give `select` these options, keeping the choice where it still exists.
+ *
+ * @param {HTMLSelectElement} select @param {string[][]} options value and label
+ */
+function fill(select, options) {
+  const chosen = select.value;
+  patchChildren(select, options.map(([value, label]) => new Option(label, value)));
+  if (options.some(([value]) => value === chosen)) select.value = chosen;
+}

@@ -1,0 +1,268 @@
+/**
+ * Lines of several logs in the order in which they came, or those of one log that a filter lets through: a bounded window
+ * that is moved by scrolling, follows the end, and goes to any time.
+ *
+ * @import { TimedLine, LogLines } from "../shared/api-types.d.ts"
+ * @typedef {object} Choice
+ * @property {number} attempt
+ * @property {string[] | undefined} rank undefined: all
+ * @property {string | undefined} stream undefined: both
+ * @property {string} level the least serious one
+ * @property {string} q text that lines must have; empty: any
+ * @property {boolean} regex
+ */
+import { call, messageOf } from "../shared/api.js";
+import { byId, h, setText } from "../shared/dom.js";
+import { bytes } from "../shared/format.js";
+import { setRowTime } from "./log-time.js";
+
+const PAGE = 500;
+const MAX_ROWS = 3000;
+/** Rows that are looked for at first, where a filter lets few through. */
+const MIN_ROWS = 50;
+/** Milliseconds between two looks for new lines. */
+const INTERVAL = 1000;
+/** Distance from an edge, in CSS pixels, at which more is fetched. */
+const PREFETCH_DISTANCE = 600;
+const END_TOLERANCE = 12;
+
+export class MergedLog {
+  #jobId;
+  #onCursor;
+  #onFollowing;
+  #scroller = byId("log-merged");
+  #lines = byId("log-merged-lines");
+  #unfinished = byId("log-merged-unfinished");
+  #note = byId("log-merged-note");
+  /** @type {Choice | null} null while it is not shown */
+  #choice = null;
+  /** @type {{next: string | null, previous: string | null}} */
+  #cursors = { next: null, previous: null };
+  #hasOlder = false;
+  #hasNewer = false;
+  #following = true;
+  #ended = false;
+  /** How often something was opened: an answer to an earlier request is dropped. */
+  #opened = 0;
+  #busy = false;
+  #lastTop = 0;
+  #timer = 0;
+
+  /**
+   * @param {string} jobId
+   * @param {(cursor: {time: number, rank: number, stream: string}) => void} onCursor the user has chosen a line
+   * @param {(following: boolean) => void} onFollowing
+   */
+  constructor(jobId, onCursor, onFollowing) {
+    this.#jobId = jobId;
+    this.#onCursor = onCursor;
+    this.#onFollowing = onFollowing;
+    this.#scroller.addEventListener("scroll", () => this.#onScroll(), { passive: true });
+    this.#lines.addEventListener("click", ({ target }) => this.#choose(target));
+  }
+
+  get isShown() {
+    return this.#choice !== null;
+  }
+
+  /** Show the end of what is chosen; null shows nothing. @param {Choice | null} choice */
+  async open(choice) {
+    if (JSON.stringify(choice) === JSON.stringify(this.#choice)) return;
+    this.#choice = choice;
+    this.#scroller.hidden = choice === null;
+    await this.follow();
+  }
+
+  /** To the end, and on from there. */
+  async follow() {
+    this.#setFollowing(true);
+    await this.#load({ before: "end" });
+    this.#pollSoon();
+  }
+
+  /** Show the lines around `at` (seconds since the epoch), and highlight the first since then. @param {number} at */
+  async goTo(at) {
+    if (!this.#choice) return;
+    this.#setFollowing(false);
+    const [first, last] = [this.#lines.firstElementChild, this.#lines.lastElementChild].map((row) => timeOf(row));
+    if (first === null || last === null || at < first || at > last) {
+      await this.#load({ at });
+      await this.#loadMore("older");
+    }
+    const rows = /** @type {HTMLElement[]} */ ([...this.#lines.children]);
+    this.#highlight(rows.find((row) => (timeOf(row) ?? 0) >= at) ?? rows.at(-1));
+  }
+
+  /** @param {{before?: string, at?: number}} where */
+  async #load(where) {
+    const opened = ++this.#opened;
+    clearTimeout(this.#timer);
+    this.#lines.replaceChildren();
+    this.#unfinished.replaceChildren();
+    if (!this.#choice) return;
+    this.#lines.setAttribute("aria-busy", "true");
+    const answer = await this.#read(where);
+    if (!answer || opened !== this.#opened) return;
+    this.#lines.setAttribute("aria-busy", "false");
+    this.#cursors = { next: answer.next, previous: answer.previous };
+    this.#hasOlder = "at" in where ? answer.previous !== null : !answer.complete;
+    this.#hasNewer = "at" in where && !answer.complete;
+    this.#lines.replaceChildren(...answer.items.map(rowOf));
+    this.#showRest(answer);
+    if (this.#following) this.#toEnd();
+    while (this.#hasOlder && this.#lines.childElementCount < MIN_ROWS && opened === this.#opened) await this.#loadMore("older");
+  }
+
+  /** @param {"older" | "newer"} which */
+  async #loadMore(which) {
+    const older = which === "older";
+    if (this.#busy || !(older ? this.#hasOlder : this.#hasNewer) || !this.#choice) return;
+    this.#busy = true;
+    const opened = this.#opened;
+    try {
+      const { next, previous } = this.#cursors;
+      const answer = await this.#read(older ? { before: previous ?? "end" } : { after: next ?? undefined });
+      if (!answer || opened !== this.#opened) return;
+      if (older) this.#prepend(answer);
+      else this.#append(answer);
+    } finally {
+      this.#busy = false;
+    }
+    if (!this.#following) this.#onScroll();
+  }
+
+  /** @param {LogLines} answer */
+  #prepend(answer) {
+    this.#cursors.previous = answer.previous ?? this.#cursors.previous;
+    this.#hasOlder = !answer.complete;
+    const height = this.#scroller.scrollHeight;
+    this.#lines.prepend(...answer.items.map(rowOf));
+    if (this.#following) this.#toEnd();
+    else this.#scroller.scrollTop += this.#scroller.scrollHeight - height;
+    this.#lastTop = this.#scroller.scrollTop;
+    this.#showRest({ ...answer, unfinished: null });
+    while (this.#lines.childElementCount > MAX_ROWS) {
+      this.#lines.lastElementChild?.remove();
+      this.#hasNewer = true;
+      this.#cursors.next = cursorOf(this.#lines.lastElementChild, "next");
+    }
+  }
+
+  /** @param {LogLines} answer */
+  #append(answer) {
+    this.#cursors.next = answer.next ?? this.#cursors.next;
+    this.#hasNewer = !answer.complete;
+    this.#lines.append(...answer.items.map(rowOf));
+    this.#showRest(answer);
+    while (this.#following && this.#lines.childElementCount > MAX_ROWS) {
+      this.#lines.firstElementChild?.remove();
+      this.#hasOlder = true;
+      this.#cursors.previous = cursorOf(this.#lines.firstElementChild, "previous");
+    }
+    if (this.#following) this.#toEnd();
+  }
+
+  /** @param {Omit<LogLines, "unfinished"> & {unfinished: TimedLine[] | null}} answer null: as before */
+  #showRest({ unfinished, ended, has_times, complete }) {
+    this.#ended = ended;
+    if (unfinished) this.#unfinished.replaceChildren(...unfinished.map(rowOf));
+    const empty = !this.#lines.childElementCount && !this.#unfinished.childElementCount;
+    const untimed = "No keeper has recorded when these lines came: they are in the order of ranks and streams.";
+    setText(this.#note, empty ? (complete ? "No such line." : "Searching …") : has_times ? "" : untimed);
+  }
+
+  /** @param {{before?: string, after?: string, at?: number}} where @returns {Promise<LogLines | null>} */
+  async #read(where) {
+    const { q, regex, ...rest } = /** @type {Choice} */ (this.#choice);
+    try {
+      return await call("GET /jobs/{job_id}/log", { job_id: this.#jobId, ...rest, ...(q ? { q, regex } : {}), ...where, limit: PAGE });
+    } catch (error) {
+      setText(this.#note, messageOf(error));
+      return null;
+    }
+  }
+
+  /** New lines come by asking for them: their order is known only after all logs have been read up to one time. */
+  #pollSoon() {
+    clearTimeout(this.#timer);
+    if (this.#choice && this.#following) this.#timer = setTimeout(() => void this.#poll(), INTERVAL);
+  }
+
+  async #poll() {
+    if (!document.hidden && !this.#ended) {
+      this.#hasNewer = true;
+      await this.#loadMore("newer");
+    }
+    this.#pollSoon();
+  }
+
+  /** The job has another state or attempt: an attempt that had ended may have a successor. */
+  refresh() {
+    this.#ended = false;
+    this.#pollSoon();
+  }
+
+  #onScroll() {
+    const { scrollTop, scrollHeight, clientHeight } = this.#scroller;
+    const below = scrollHeight - scrollTop - clientHeight;
+    const up = scrollTop < this.#lastTop;
+    this.#lastTop = scrollTop;
+    if (below > END_TOLERANCE && up) this.#setFollowing(false);
+    if (below <= END_TOLERANCE && !this.#hasNewer && !this.#following && !up) {
+      this.#setFollowing(true);
+      this.#pollSoon();
+    }
+    if (scrollTop < PREFETCH_DISTANCE) void this.#loadMore("older");
+    else if (below < PREFETCH_DISTANCE && !this.#following) void this.#loadMore("newer");
+  }
+
+  #toEnd() {
+    this.#scroller.scrollTop = this.#scroller.scrollHeight;
+    this.#lastTop = this.#scroller.scrollTop;
+  }
+
+  /** @param {boolean} following */
+  #setFollowing(following) {
+    this.#following = following;
+    if (this.#choice) this.#onFollowing(following);
+  }
+
+  /** @param {EventTarget | null} target */
+  #choose(target) {
+    const row = target instanceof Element ? /** @type {HTMLElement | null} */ (target.closest(".log-line")) : null;
+    const time = timeOf(row);
+    if (!row || time === null || !getSelection()?.isCollapsed) return;
+    this.#setFollowing(false);
+    this.#highlight(row, false);
+    this.#onCursor({ time, rank: Number(row.dataset.rank), stream: row.dataset.stream ?? "stdout" });
+  }
+
+  /** @param {HTMLElement | undefined} row @param {boolean} [revealed] */
+  #highlight(row, revealed = true) {
+    this.#lines.querySelector(".marked")?.classList.remove("marked");
+    row?.classList.add("marked");
+    if (!row || !revealed) return;
+    this.#scroller.scrollTop += row.getBoundingClientRect().top - this.#scroller.getBoundingClientRect().top - this.#scroller.clientHeight / 3;
+    this.#lastTop = this.#scroller.scrollTop;
+  }
+}
+
+/** @param {Element | null | undefined} row @returns {number | null} seconds since the epoch */
+const timeOf = (row) => (row instanceof HTMLElement && row.dataset.at ? Number(row.dataset.at) : null);
+
+/** @param {Element | null} row @param {"next" | "previous"} which */
+function cursorOf(row, which) {
+  if (!(row instanceof HTMLElement)) return null;
+  const { rank, stream, offset, end } = row.dataset;
+  return `${rank}-${stream}-${which === "next" ? end : offset}-${Number(end) - 1}`;
+}
+
+/** @param {TimedLine} line */
+function rowOf({ rank, stream, offset, end, at, level, text, removed }) {
+  const source = h("span", { class: "line-source", "data-source": `${rank}${stream === "stderr" ? " err" : ""}` });
+  const gap = removed ? h("div", { class: "log-divider" }, `${bytes(removed)} were removed here, since the log was larger than log_bytes`) : null;
+  const values = { "data-rank": rank, "data-stream": stream, "data-offset": offset, "data-end": end, "data-level": level };
+  const row = h("div", { class: "log-line", ...values }, gap, source, text);
+  setRowTime(row, at);
+  return row;
+}

@@ -1,0 +1,93 @@
+"""The log of all ranks in one order, filtered, by time and with the cursor of the page."""
+
+import re
+from collections.abc import Callable
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from e2e.played_job import PlayedJob
+from e2e.serve_process import ServeProcess
+from rekindle.keeper.observers.log_times import LogTimes
+
+LINES = [
+    (1, "stdout", "step 1 of rank 1"),
+    (0, "stdout", "step 1 of rank 0"),
+    (0, "stderr", "WARNING: <b>the learning rate</b> is high"),
+    (1, "stderr", "ValueError: loss=0.25"),
+    (0, "stdout", "step 2 of rank 0 loss=0.5"),
+]
+TEXTS = [text for _, _, text in LINES]
+
+
+@pytest.fixture
+def job(play: Callable[..., PlayedJob]) -> PlayedJob:
+    job = play("digits", ranks=2)
+    job.begin_attempt()
+    times = LogTimes(job.run_dir.attempt(1), range(2))
+    for rank, stream, text in LINES:
+        job.write(f"{text}\n".encode(), rank=rank, stream=stream)
+        times.record()
+    return job
+
+
+def test_all_ranks_are_read_in_one_order_filtered_and_followed(
+    page: Page, server: ServeProcess, job: PlayedJob
+) -> None:
+    page.goto(f"{server.url}/jobs/{job.id}")
+    single = page.locator("#log-lines .log-line")
+    expect(single).to_have_text([TEXTS[1], TEXTS[4]])
+    expect(single.last).to_have_attribute("data-line", "2")
+    expect(single.last).to_have_attribute("data-time", re.compile(r"^\d\d:\d\d:\d\d\.\d$"))
+    expect(page.locator("#log-zone")).to_have_text(re.compile("^UTC"))
+    page.get_by_label("Lines", exact=True).select_option("All ranks, both streams")
+    lines = page.locator("#log-merged-lines .log-line")
+    expect(lines).to_have_text(TEXTS)
+    expect(lines.locator(".line-source").nth(2)).to_have_attribute("data-source", "0 err")
+    expect(page.locator("#log-merged b")).to_have_count(0)
+    times = LogTimes(job.run_dir.attempt(1), range(2))
+    job.write(b"step 3 of rank 1\n\r 10%|#", rank=1)
+    times.record()
+    expect(lines.last).to_have_text("step 3 of rank 1")
+    expect(page.locator("#log-merged-unfinished .log-line")).to_have_text([" 10%|#"])
+    page.get_by_label("Level").select_option("Warnings and errors")
+    expect(lines).to_have_text(TEXTS[2:4])
+    page.get_by_label("Level").select_option("All levels")
+    page.get_by_role("button", name="Regular expression").click()
+    page.get_by_label("Search text").fill(r"loss=\d\.\d+$")
+    page.keyboard.press("Enter")
+    expect(lines).to_have_text(TEXTS[3:5])
+
+
+def test_a_line_moves_the_cursor_and_a_link_shows_the_same_line(
+    page: Page, server: ServeProcess, job: PlayedJob
+) -> None:
+    page.goto(f"{server.url}/jobs/{job.id}")
+    line = page.locator("#log-lines .log-line").first
+    expect(line).to_have_attribute("data-time", re.compile(":"))
+    line.click()
+    expect(page).to_have_url(re.compile(r"#t=[\d.]+.*&rank=0&stream=stdout"))
+    other = page.context.new_page()
+    other.goto(page.url)
+    expect(other.locator("#log-lines .marked")).to_have_text(TEXTS[1])
+    other.close()
+
+
+def test_matches_are_numbered_and_the_log_can_fill_the_window(page: Page, server: ServeProcess, job: PlayedJob) -> None:
+    page.goto(f"{server.url}/jobs/{job.id}")
+    expect(page.locator("#log-lines .log-line")).to_have_count(2)
+    page.get_by_label("Search text").fill("of rank")
+    found = page.locator("#log-found")
+    for text in ("1 of 2", "2 of 2", "1 of 2"):
+        page.keyboard.press("Enter")
+        expect(found).to_have_text(text)
+    page.get_by_role("button", name="Wrap").click()
+    expect(page.locator("#log")).to_have_class(re.compile("no-wrap"))
+    page.get_by_role("button", name="Full height").click()
+    box = page.locator("#log-card").bounding_box()
+    assert box is not None
+    assert (box["x"], box["y"], box["height"]) == (0, 0, 900)
+    page.keyboard.press("Escape")
+    expect(page.locator("#log-card")).not_to_have_class(re.compile("full-height"))
+    page.reload()
+    expect(page.locator("#log")).to_have_class(re.compile("no-wrap"))
