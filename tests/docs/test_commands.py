@@ -72,6 +72,7 @@ WHILE_TRAINING = {
     "rekindle experiment --show shuffle --follow": Left("is experiment 1 "),
     "rekindle experiment --show shuffle -o json": Ends('"name": "shuffle"'),
     "rekindle experiment --cancel shuffle": Ends(),
+    "rekindle experiment --resume shuffle": Ends("no job of experiment", code=2),
     "rekindle experiment shuffle --follow -- --epochs 20": Left("is experiment 2 "),
     "rekindle experiment scaling --size full --follow -- --data-dir /data": Left("is experiment 3 "),
     "rekindle experiment --file rates.toml --follow": Left("is experiment 4 "),
@@ -93,13 +94,14 @@ WHILE_HELD = {
 }
 
 AT_THE_END = {
+    "rekindle experiment --delete --yes shuffle": Ends("is deleted"),
     "rekindle token create anna --expires 90d --note laptop": Ends("valid until"),
     "rekindle token list": Ends("laptop"),
     "rekindle token revoke anna": Ends("is revoked"),
     "rekindle audit --person anna": Ends("ACTION"),
     "rekindle wait digits": Ends("digits succeeded"),
     "rekindle delete --yes digits": Ends("is deleted"),
-    "rekindle delete --yes --state failed --filter sweep": Ends("No job to change matches"),
+    "rekindle delete --yes --filter 'state:failed sweep'": Ends("No job to change matches"),
 }
 
 

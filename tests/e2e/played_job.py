@@ -16,7 +16,8 @@ from rekindle.contract.outcome import Outcome, OutcomeClass
 from rekindle.contract.processes import ProcessIdentity
 from rekindle.contract.run_dir.journal import Journal, RecordType
 from rekindle.contract.run_dir.paths import RunDir
-from rekindle.contract.run_dir.rank_records import MetricPoint, RankState, RankStatus
+from rekindle.contract.run_dir.rank_records import MetricPoint, RankError, RankState, RankStatus
+from rekindle.contract.run_dir.usage import RankUsage, UsageSample
 from rekindle.contract.score import Score
 from rekindle.contract.states import JobIntent, JobState
 from rekindle_service.config.home import Home, new_job_id
@@ -115,6 +116,29 @@ class PlayedJob:
             snapshot_step=snapshot_step,
         )
 
+    def exit_rank(self, rank: int, *, exit_code: int) -> None:
+        self._journal.write(RecordType.RANK_EXITED, attempt=self.attempt, rank=rank, exit_code=exit_code)
+
+    def raise_in(self, rank: int, exception: str, message: str, *, source: str, line: int) -> Outcome:
+        """The script has ``source``, at whose ``line`` a library raises; the log, the record and the outcome of it."""
+        (self.run_dir.code / "train.py").write_text(source)
+        frames = f'  File "{self.run_dir.code}/train.py", line {line}, in main\n    {source.splitlines()[line - 1]}\n'
+        frames += '  File "/lib/torch/nn.py", line 7, in forward\n    raise error\n'
+        text = f"Traceback (most recent call last):\n{frames}{exception}: {message}\n"
+        self.write(text.encode(), rank=rank, stream="stderr")
+        error = RankError(rank, exception, message, "train.py", line, text, None, time.time(), time.monotonic())
+        write_json(self._rank_root(rank) / "error.json", error.to_json())
+        sentence = f"Rank {rank} raised {exception} at train.py:{line}: {message.splitlines()[0]}"
+        return Outcome(
+            OutcomeClass.USER_ERROR,
+            sentence,
+            rank=rank,
+            exception=exception,
+            file="train.py",
+            line=line,
+            evidence={"traceback": text},
+        )
+
     def retry_in(self, seconds: float) -> None:
         self._journal.write(
             RecordType.RETRY_DECIDED,
@@ -155,6 +179,12 @@ class PlayedJob:
     def metric(self, step: int, **values: float | None) -> None:
         point = MetricPoint(step=step, epoch=0, at=time.time(), values=dict(values))
         append_line(self.run_dir.attempt(self.attempt).rank(0).metrics, point.to_json())
+
+    def sample(self, phase: str, step: int, *waiting: float, hang_timeout: float = 30.0) -> None:
+        """What the keeper records every few seconds; ``waiting``: share of the time, by rank."""
+        ranks = [RankUsage(rank, 50.0, 1 << 20, 0, 0, phase, step, share) for rank, share in enumerate(waiting)]
+        sample = UsageSample(time.time(), ranks, [], hang_timeout)
+        append_line(self.run_dir.attempt(self.attempt).usage, sample.to_json(), durable=False)
 
     def write(self, data: bytes, *, rank: int = 0, stream: str = "stdout") -> None:
         with self.run_dir.attempt(self.attempt).rank(rank).log(stream).open("ab") as file:

@@ -32,31 +32,80 @@ def test_an_experiment_is_found_in_the_list_and_shows_table_curves_and_machine(
     expect(page.locator("#experiment-name")).to_have_text(_HOSTILE)
     expect(page.locator("#experiment-states")).to_have_text("2 queued")
     first, second = (trial["job"] for trial in experiment["trials"])
-    play(home, first, [4.0, 2.0])
+    play(home, first, [4.0, 2.0], "failed")
     play(home, second, [5.0, 1.0])
     rows = page.locator("#results-body tr")
-    expect(rows.nth(0).locator(".value")).to_have_text(["2", "1"])
-    expect(rows.nth(1).locator(".value")).to_have_text(["1", "0.5"])
+    expect(rows.nth(0).locator(".value")).to_have_text(["2", "1", "\N{EN DASH}"])
+    expect(rows.nth(1).locator(".value")).to_have_text(["1 (best)", "0.5 (best)", "\N{EN DASH}"])
     expect(rows.nth(1)).to_contain_text(_HOSTILE)
-    expect(rows.locator(".badge")).to_have_text(["succeeded", "succeeded"])
+    expect(rows.locator(".badge")).to_have_text(["failed", "succeeded"])
     expect(page.locator("#curve-charts figcaption")).to_have_text(["loss"])
     expect(page.get_by_label("Chart of loss")).to_have_attribute(
         "aria-description", re.compile(r"^2 curves of 4 points")
     )
+    look_at_rows(page)
     expect(page.locator("#origin")).to_contain_text("cores")
     expect(page.locator("#origin")).to_contain_text("torch")
     assert page.locator("main img, main script").count() == 0
-    rows.nth(1).locator("a").click()
+    rows.nth(0).locator("a").click()
     expect(page.locator("#job-state")).to_have_text("succeeded")
     page.get_by_role("link", name="Experiment", exact=True).click()
-    expect(page.locator("#experiment-states")).to_have_text("2 succeeded")
+    expect(page.locator("#experiment-states")).to_have_text("1 failed, 1 succeeded")
     page.get_by_role("link", name="Experiments", exact=True).click()
     row = page.locator("#experiments tr")
     expect(row.locator("th")).to_have_text(_HOSTILE)
-    expect(row).to_contain_text("2 succeeded")
+    expect(row).to_contain_text("1 failed")
     row.get_by_role("link", name="2 jobs").click()
     expect(page.locator("#jobs tr")).to_have_count(2)
     assert page.locator("main img, main script").count() == 0
+    page.goto(f"{server.url}/experiments/{experiment['id']}")
+    act_on_the_experiment(page)
+
+
+def look_at_rows(page: Page) -> None:
+    """Sort, hide and colour rows; a link shows the same."""
+    rows, chart = page.locator("#results-body tr"), page.get_by_label("Chart of loss")
+    expect(page.locator("#parallel .row-line")).to_have_count(2)
+    expect(page.locator("#scatter circle")).to_have_count(2)
+    expect(page.locator("#scatter .best-point title")).to_contain_text(_HOSTILE)
+    page.get_by_role("button", name="loss", exact=True).click()
+    expect(rows.nth(0)).to_contain_text(_HOSTILE)
+    expect(page.locator("#results-head [aria-sort]")).to_have_text("loss")
+    rows.nth(1).get_by_role("button").click()
+    expect(chart).to_have_attribute("aria-description", re.compile("^1 curve "))
+    page.get_by_label("Colour by").select_option("--note")
+    page.reload()
+    expect(rows.nth(0)).to_contain_text(_HOSTILE)
+    expect(rows.nth(1).get_by_role("button")).to_have_attribute("aria-pressed", "false")
+    expect(page.get_by_label("Colour by")).to_have_value("--note")
+    expect(chart).to_have_attribute("aria-description", re.compile("^1 curve "))
+    page.get_by_role("button", name="Show all").click()
+    expect(chart).to_have_attribute("aria-description", re.compile("^2 curves "))
+
+
+def act_on_the_experiment(page: Page) -> None:
+    """Re-run what failed, cancel it, and delete everything; then start another one."""
+    states, yes = page.locator("#experiment-states"), page.locator("#confirm-yes")
+    for verb, result in (("Re-run failed", "1 queued, 1 succeeded"), ("Cancel", "1 cancelled, 1 succeeded")):
+        page.get_by_role("button", name=f"{verb} {_HOSTILE}").click()
+        expect(page.locator("#confirm-title")).to_have_text(f"{verb}: 1 job?")
+        yes.click()
+        expect(states).to_have_text(result)
+    page.get_by_role("button", name=f"Delete {_HOSTILE}").click()
+    yes.click()
+    page.wait_for_url("**/experiments")
+    expect(page.locator("#nothing-yet")).to_be_visible()
+    page.get_by_role("button", name="Start uneven").click()
+    page.get_by_label("Arguments").fill("'--epochs")
+    yes.click()
+    expect(page.locator("#confirm-error")).not_to_be_empty()
+    page.get_by_label("Arguments").fill("--epochs 2")
+    with page.expect_request("**/api/v1/experiments") as request:
+        page.route("**/api/v1/experiments", lambda route: route.fulfill(status=201, json={"id": "started"}))
+        page.route("**/experiments/started", lambda route: route.fulfill(body="<title>started</title>"))
+        yes.click()
+    assert request.value.post_data_json == {"builtin": "uneven", "size": "small", "args": ["--epochs", "2"]}
+    page.wait_for_url("**/experiments/started")
 
 
 def submit(server: ServeProcess, code: Path) -> dict[str, Any]:
@@ -78,8 +127,8 @@ def submit(server: ServeProcess, code: Path) -> dict[str, Any]:
     return dict(answer.json())
 
 
-def play(home: Path, job_id: str, losses: list[float]) -> None:
-    """The job runs and succeeds, with this metric."""
+def play(home: Path, job_id: str, losses: list[float], state: str = "succeeded") -> None:
+    """The job runs and ends, with this metric."""
     run_dir = Home(home).run_dir(job_id)
     metrics = run_dir.attempt(1).rank(0).metrics
     metrics.parent.mkdir(parents=True)
@@ -94,6 +143,6 @@ def play(home: Path, job_id: str, losses: list[float]) -> None:
     )  # fmt: skip
     moved = store.transition(job_id, JobState.STARTING, expected={JobState.QUEUED}, reason="test", run=1)
     assert moved is not None
-    journal.write(RecordType.JOB_ENDED, run=1, state="succeeded", reason="done", outcome=None)
+    journal.write(RecordType.JOB_ENDED, run=1, state=state, reason="done", outcome=None)
     store.close()
     with_lock.release()

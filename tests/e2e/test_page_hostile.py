@@ -60,7 +60,7 @@ def test_markup_that_a_job_writes_is_text_on_every_page(
     )  # fmt: skip
     first.end_attempt(outcome, last_step=5)
     first.retry_in(3600)
-    expect(page.locator("#banner")).to_contain_text("<img src=x")
+    expect(page.locator("#story")).to_contain_text("<img src=x")
     assert page.evaluate(_INJECTED) == 0
     page.goto(f"{server.url}/")
     expect(page.locator("main")).to_contain_text("<img src=x")

@@ -69,10 +69,14 @@ def test_a_crash_and_the_recovery_are_shown_live(job_page: Page, job: PlayedJob)
     job.retry_in(3600)
     banner = job_page.locator("#banner")
     expect(banner).to_contain_text("Recovering: next try in 59 min")
-    expect(banner).to_contain_text("rank 1 was killed by SIGKILL")
+    story = job_page.locator("#story")
+    expect(story).to_contain_text("rank 1 was killed by SIGKILL")
     job.begin_attempt(resumed_from_step=100)
     expect(job_page.locator("#job-state")).to_have_text("running")
     expect(banner).to_be_hidden()
+    expect(story).to_contain_text("Attempt 2 is running, resumed from step 100.")
+    story.get_by_role("button", name="What happened to attempt 1").click()
+    expect(story.get_by_role("heading", name="Attempt 1: SIGKILL in rank 1")).to_be_focused()
     attempts = job_page.locator("#attempts li")
     expect(attempts).to_have_count(2)
     expect(attempts.nth(0)).to_contain_text("resumed from step 100")
@@ -116,7 +120,8 @@ def test_charts_draw_each_attempt_and_grow(job_page: Page, job: PlayedJob) -> No
         job.metric(step, loss=1 / step)
     loss = job_page.locator(".chart").filter(has_text="loss")
     expect(loss.locator(".latest")).to_contain_text("at step 40")
-    summary = re.compile(r"^3 curves of 51 points, step 1 to 40, attempt 2$")  # two attempts, and the replayed tail
+    job_page.get_by_label("Axis", exact=True).select_option("step")
+    summary = re.compile(r"^3 curves of 51 points, step 0 to 40, attempt 2$")  # two attempts, and the replayed tail
     expect(loss.locator(".plot")).to_have_attribute("aria-description", summary)
     expect(job_page.locator("#metric-picker label")).to_have_text(["loss", "val/accuracy", HOSTILE])
     job_page.get_by_role("checkbox", name=HOSTILE).check()
@@ -165,18 +170,38 @@ def test_priority_and_faults_are_asked_for_and_errors_shown_in_the_dialog(
     expect(job_page.get_by_role("link", name="Clone")).to_have_attribute("href", f"/submit?clone={job.id}")
 
 
-def test_a_failed_job_resumes_from_the_snapshot_that_is_chosen(job_page: Page, job: PlayedJob) -> None:
+def test_a_failed_job_opens_at_the_culprit_and_resumes_from_the_snapshot_that_is_chosen(
+    job_page: Page, job: PlayedJob
+) -> None:
     job.snapshot(40)
     job.snapshot(60)
-    failed = Outcome(OutcomeClass.USER_ERROR, "ValueError: no", rank=1, file="train.py", line=3)
+    failed = job.raise_in(1, "ValueError", f"{HOSTILE}\nsecond line", source="a = 1\nb = 2\nraise ValueError\n", line=3)
     job.end_attempt(failed, last_step=70, snapshot_step=60)
-    job.write(b"Traceback\nValueError: no\n", rank=1, stream="stderr")
+    job.write(b"\nwritten later\n", rank=1, stream="stderr")
     job.end(JobState.FAILED, failed)
     expect(job_page.get_by_role("button", name="Retry")).to_be_visible()
-    for name in ("Last output of rank 1", "Last output"):
-        job_page.get_by_label("Stream").select_option("stdout")
-        job_page.get_by_role("link", name=name, exact=True).click()
-        expect(job_page.locator("#log-lines .marked")).to_have_text("ValueError: no")
+    story = job_page.locator("#story")
+    expect(story.get_by_role("heading", name="ValueError in rank 1")).to_be_visible()
+    expect(story.locator(".story-message")).to_have_text(f"{HOSTILE}\nsecond line")
+    expect(story.locator(".source-line[data-at]:visible")).to_have_text("raise ValueError")
+    story.get_by_text("1 frame in libraries").click()
+    expect(story.get_by_text("/lib/torch/nn.py:7")).to_be_visible()
+    job_page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    story.get_by_role("button", name="Copy").click()
+    expect(story.locator("output")).to_have_text("Copied")
+    assert "  > 3 raise ValueError" in job_page.evaluate("navigator.clipboard.readText()")
+    edit = story.get_by_role("link", name="Edit arguments and retry")
+    expect(edit).to_have_attribute("href", f"/submit?clone={job.id}")
+    job_page.reload()
+    expect(job_page.get_by_label("Rank", exact=True)).to_have_value("1")
+    expect(job_page.locator("#log-lines .marked")).to_have_text("Traceback (most recent call last):")
+    job_page.get_by_label("Stream").select_option("stdout")
+    story.get_by_role("link", name="Open in the log").click()
+    expect(job_page.locator("#log-lines .marked")).to_have_text("Traceback (most recent call last):")
+    job_page.get_by_label("Stream").select_option("stdout")
+    job_page.get_by_role("link", name="Last output of rank 1", exact=True).click()
+    expect(job_page.locator("#log-lines .marked")).to_have_text("written later")
+    assert job_page.locator("main img").count() == 0
     job_page.get_by_role("tab", name="Snapshots").click()
     first = job_page.locator("#snapshots li").nth(1)
     first.get_by_role("button", name="Pin the snapshot of step 40").click()
@@ -234,8 +259,8 @@ def test_thousands_of_metrics_are_found_by_name_and_missing_values_reported(job_
     until(lambda: job_page.locator(".chart:visible .plot").evaluate_all(widths), "each chart fits its place")
     job_page.get_by_label("Log scale").check()
     expect(loss.locator(".warning")).to_contain_text("1 not above 0")
-    for axis, span in (("epoch", "epoch 0 to "), ("time", "0 to .* s")):
-        job_page.get_by_label("X axis").select_option(axis)
+    for axis, span in (("step", "step 0 to 6"), ("time", r"\d\d:\d\d.* to \d\d:\d\d")):
+        job_page.get_by_label("Axis", exact=True).select_option(axis)
         expect(loss.locator(".plot")).to_have_attribute("aria-description", re.compile(f"points, {span}"))
     job_page.get_by_label("Smoothing").fill("0.9")
     with job_page.expect_download() as table:

@@ -15,6 +15,7 @@ from rekindle.contract.run_dir.journal import Journal, RecordType
 from rekindle.contract.run_dir.rank_records import MetricPoint
 from rekindle.contract.states import JobState
 from rekindle_service.jobs.secret_values import stored_values
+from rekindle_service.store import experiment_store
 
 PATH = "/api/v1/experiments"
 
@@ -186,7 +187,8 @@ def test_an_experiment_with_the_names_of_the_first_version_is_accepted_and_shown
     with closing(sqlite3.connect(server.state.home.database)) as database, database:
         database.execute("UPDATE experiment SET definition = ?", (json.dumps(stored),))
     again = read(server, experiment)
-    assert (again["definition"], again["measures"]) == (experiment["definition"], ["min loss"])
+    upgraded = again["definition"]["measure"][0]
+    assert (upgraded["take"], again["definition"]["sequential"], again["measures"]) == ("min", True, ["min loss"])
 
 
 def test_a_repeat_of_the_key_is_answered_with_the_first_experiment(server: ApiServer, code: Path) -> None:
@@ -224,6 +226,48 @@ def test_cancelling_stops_every_job_that_is_not_over(server: ApiServer, code: Pa
         server.move({"id": trial["job"]}, JobState.CANCELLED)
     assert read(server, experiment)["over"] is True
     assert server.api.post(f"{PATH}/{experiment['id']}/cancel").status_code == 409
+
+
+def test_failed_jobs_are_resumed_and_the_others_stay(server: ApiServer, code: Path) -> None:
+    experiment = submitted(server, body(code))
+    path = f"{PATH}/{experiment['id']}/resume"
+    refused = server.api.post(path)
+    assert (refused.status_code, "no job of experiment" in refused.json()["detail"]) == (409, True)
+    jobs = [{"id": trial["job"]} for trial in experiment["trials"]]
+    server.move(jobs[0], JobState.STARTING, JobState.RUNNING, JobState.SUCCEEDED)
+    for failed in jobs[1:3]:
+        server.move(failed, JobState.STARTING, JobState.RUNNING, JobState.FAILED)
+    server.move(jobs[3], JobState.CANCELLED)
+    assert server.api.post(path).json()["states"] == {"succeeded": 1, "queued": 2, "cancelled": 1}
+
+
+def test_an_experiment_is_deleted_with_its_jobs_once_all_have_ended(
+    server: ApiServer, code: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(experiment_store, "_DELETED_AT_ONCE", 3)
+    experiment, other = submitted(server, body(code)), submitted(server, body(code, name="other"))
+    path = f"{PATH}/{experiment['id']}"
+    refused = server.api.delete(path)
+    assert (refused.status_code, "cancel it first" in refused.json()["detail"]) == (409, True)
+    assert read(server, experiment)["jobs"] == 4
+    for trial in experiment["trials"]:
+        server.move({"id": trial["job"]}, JobState.CANCELLED)
+    assert server.api.delete(path).status_code == 204
+    assert server.api.get(path).status_code == 404
+    assert [one["id"] for one in server.api.get(PATH).json()["items"]] == [other["id"]]
+    assert {job.experiment_id for job in server.state.store.jobs()} == {other["id"]}
+    assert not server.state.home.experiment(experiment["id"]).exists()
+    assert server.api.delete(path).status_code == 404
+
+
+def test_the_best_row_of_each_measure_is_named(server: ApiServer, code: Path) -> None:
+    measures = ["loss", {"metric": "lr", "goal": "max"}, "steps"]
+    experiment = submitted(server, body(code, matrix={"--lr": [0.1, 0.2]}, measure=measures))
+    for trial, loss in zip(experiment["trials"], (3.0, 2.0), strict=True):
+        log(server, trial["job"], 1, (1, {"loss": loss, "lr": loss, "steps": loss}))
+    found = read(server, experiment)
+    assert (found["metrics"], found["goals"]) == (["loss", "lr", "steps"], ["min", "max", None])
+    assert found["best"] == [[1], [0], []]
 
 
 def test_a_deleted_job_leaves_the_others_their_places(server: ApiServer, code: Path) -> None:

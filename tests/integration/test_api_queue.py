@@ -39,6 +39,25 @@ def test_parts_of_a_filtered_list_follow_each_other(server: ApiServer, code: Pat
     assert second["next"] is None
 
 
+def test_a_line_filters_by_state_tag_experiment_and_arguments(server: ApiServer, code: Path) -> None:
+    for number in range(6):
+        job = server.submit(code, name=f"run {number}", args=["--lr", f"0.{number}"])
+        if number % 2:
+            assert server.api.patch(f"/api/v1/jobs/{job['id']}", json={"tags": ["odd_one"]}).status_code == 200
+        if number == 5:
+            server.move(job, JobState.STARTING, JobState.FAILED)
+    assert names(server, "q=lr>0.2+run") == ["run 5", "run 4", "run 3"]
+    assert names(server, "q=lr>0.2+tag:odd_one+state:queued") == ["run 3"]
+    assert names(server, "q=tag:oddxone") == []
+    assert names(server, "q=is:unseen") == ["run 5"]
+    assert names(server, "q=%234") == ["run 3"]
+    first = server.api.get("/api/v1/jobs?q=lr>=0.1&limit=3").json()
+    assert [job["name"] for job in first["items"]] == ["run 5", "run 4", "run 3"]
+    assert names(server, f"q=lr>=0.1&limit=3&cursor={first['next']}") == ["run 2", "run 1"]
+    refused = server.api.get("/api/v1/jobs?q=stat:failed")
+    assert (refused.status_code, refused.json()["errors"][0]["field"]) == (422, "q")
+
+
 def test_jobs_are_found_by_their_experiment(server: ApiServer, code: Path) -> None:
     server.submit(code, name="alone")
     base = {"script": str(code / "train.py"), "device": "cpu"}
@@ -46,6 +65,7 @@ def test_jobs_are_found_by_their_experiment(server: ApiServer, code: Path) -> No
     answer = server.api.post("/api/v1/experiments", json=request)
     assert answer.status_code == 201, answer.text
     assert len(names(server, f"experiment={answer.json()['id']}")) == 2
+    assert len(names(server, "q=experiment:pair+lr<0.15")) == 1
     assert names(server, "experiment=unheard-of") == []
 
 

@@ -109,8 +109,8 @@ def test_a_failure_shows_the_users_frames_first_with_the_lines_around_them(story
         ("/usr/lib/python3/site-packages/torch/nn/module.py", 7, "__call__", False),
     ]
     first, _, library = found["frames"]
-    assert [line["line"] for line in first["source"]] == [3, 4, 5, 6, 7, 8, 9]
-    assert first["source"][3]["text"] == "    raise ValueError('bad batch')"
+    assert [line["line"] for line in first["source"]] == [4, 5, 6, 7, 8, 9]
+    assert first["source"][2]["text"] == "    raise ValueError('bad batch')"
     assert first["source_state"] == "current"
     assert library["source"] == [{"line": 7, "text": "return call(x)"}], "other files are never opened"
     assert library["source_state"] == "unreadable"
@@ -144,7 +144,7 @@ def test_source_that_has_changed_or_cannot_be_read_is_marked(story: Story) -> No
     script.write_bytes(_SCRIPT.replace("import torch", "# caf\xe9 \x1b[31m").encode("latin-1"))
     found = story.read()["frames"][0]
     assert found["source_state"] == "changed"
-    assert found["source"][3]["text"] == "    raise ValueError('bad batch')"
+    assert found["source"][2]["text"] == "    raise ValueError('bad batch')"
     for content in (b"\0" * 100, b"x" * (2 << 20)):
         script.write_bytes(content)
         assert story.read()["frames"][0]["source_state"] == "unreadable"
@@ -181,7 +181,12 @@ def test_a_hang_shows_the_groups_of_ranks_and_what_they_wait_in(story: Story) ->
         ([0, 2], "wait in all_reduce #11 at train.py:5"),
     ]
     assert [frame["function"] for frame in found["frames"]] == ["load", "step", "<module>"]
-    assert found["groups"][1]["frames"][0]["source"][3]["text"] == "    y = x + 1"
+    assert found["stream"] == "stderr"
+    rank_dir = story.run_dir.attempt(1).rank(1)
+    rank_dir.root.mkdir(parents=True)
+    rank_dir.log("stdout").write_text("step 5\n")
+    assert story.read()["stream"] == "stdout", "an empty log is no place to open"
+    assert found["groups"][1]["frames"][0]["source"][1]["text"] == "    y = x + 1"
     assert found["same_error"] == []
 
 

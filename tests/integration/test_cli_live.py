@@ -85,6 +85,9 @@ class Terminal:
         begin = len(self.seen)
         until(lambda: text in self.seen[begin:], f"{text!r} is on the terminal")
 
+    def type(self, keys: bytes) -> None:
+        os.write(self._ours, keys)
+
     def interrupt(self) -> int:
         self.process.send_signal(signal.SIGINT)
         return self.process.wait(timeout=30)
@@ -131,6 +134,26 @@ def test_top_continues_through_a_restart_and_a_resize_and_restores_the_screen(
         assert window.interrupt() == 0
         until(lambda: _LEAVES_SCREEN in window.seen, "the terminal is as it was")
     assert b"\x1b]0;" not in window.seen
+    assert b"Traceback" not in window.seen
+    assert job.wanted() == "run"
+
+
+def test_keys_filter_jobs_open_one_follow_its_log_and_return(shared_home: Path, play: Play) -> None:
+    job = play("findme")
+    job.write(b"loss 0.125\n", rank=0)
+    with terminal(shared_home, "top") as window:
+        window.await_text(b"findme")
+        window.type(b"/FINDME")
+        window.await_text(b"filter: FINDME")
+        window.type(b"\r\r")
+        window.await_text(b"HEARTBEAT")
+        window.type(b"l")
+        window.await_text(b"loss 0.125")
+        assert _LEAVES_SCREEN in window.seen
+        window.process.send_signal(signal.SIGINT)
+        window.await_text(b"HEARTBEAT")
+        window.type(b"q")
+        assert window.process.wait(timeout=30) == 0
     assert b"Traceback" not in window.seen
     assert job.wanted() == "run"
 

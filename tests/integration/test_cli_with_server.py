@@ -144,14 +144,19 @@ def test_jobs_of_a_filter_are_changed_together_after_a_confirmation(home: Path, 
     for job in (over, other):
         job.end(JobState.FAILED, _RAISED)
     until(lambda: {state_of(home, job.id) for job in (over, other)} == {"failed"}, "two jobs are over")
+    overview = rekindle(home).stdout
+    assert "Needs you (2)" in overview
+    assert "Running (1)" in overview
+    shown = rekindle(home, "show", "sweep-1").stdout.splitlines()
+    assert shown[:3] == ["sweep-1  failed", "ValueError in rank 0", "  ValueError: boom"]
     assert "pass --yes" in rekindle(home, "cancel", "--filter", "sweep").stderr
-    both = rekindle(home, "delete", "sweep-1", "--filter", "sweep", "--yes").stderr
-    assert "name jobs, or select them" in both
-    assert "name a job, or select jobs with" in rekindle(home, "drain").stderr
+    for words in (["sweep-1", "--filter", "sweep", "--yes"], []):
+        assert "name jobs, or select them with --filter" in rekindle(home, "delete", *words).stderr
+    assert "request rejected" in rekindle(home, "delete", "--filter", "state:faild", "--yes").stderr
     done = rekindle(home, "delete", "--filter", "SWEEP", "--yes")
     assert (done.returncode, done.stdout) == (0, "sweep-2 (job 2) is deleted\nsweep-1 (job 1) is deleted\n")
-    assert "No job to change matches" in rekindle(home, "delete", "--state", "failed", "--yes").stderr
-    cancelled = rekindle(home, "cancel", "--name", "sweep-3", "--state", "running", "--yes", "-o", "json")
+    assert "No job to change matches" in rekindle(home, "delete", "--filter", "state:failed", "--yes").stderr
+    cancelled = rekindle(home, "cancel", "--filter", "state:running sweep-3", "--yes", "-o", "json")
     assert [job["intent"] for job in json.loads(cancelled.stdout)] == ["cancel"]
 
 

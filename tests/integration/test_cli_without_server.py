@@ -35,7 +35,7 @@ def test_a_client_command_loads_neither_torch_nor_the_server(tmp_path: Path, wor
     assert done.stdout.splitlines()[-1] == "loaded:"
 
 
-@pytest.mark.parametrize("words", [["ps"], ["wait", "x"], ["logs", "-f", "x"], ["show", "x"], ["top"]])
+@pytest.mark.parametrize("words", [[], ["ps"], ["wait", "x"], ["logs", "-f", "x"], ["show", "x"], ["top"]])
 def test_without_a_server_a_command_says_how_to_start_one(tmp_path: Path, words: list[str]) -> None:
     done = rekindle(tmp_path, *words)
     assert done.returncode == 2

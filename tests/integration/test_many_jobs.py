@@ -13,6 +13,7 @@ from job_examples import a_job, an_experiment, open_store
 from rekindle.contract.job import RunIntent
 from rekindle.contract.states import HOLDING_SLOTS, TERMINAL, TRANSITIONS, JobIntent, JobState
 from rekindle_service.store import Store
+from rekindle_service.store.job_conditions import JobConditions, Mark
 from rekindle_service.store.projection import RowChanges
 from rekindle_service.store.tables import Attempt, Job
 from rekindle_service.store.totals import recount
@@ -171,6 +172,14 @@ QUESTIONS: dict[str, Callable[[Store], object]] = {
     "jobs that may be read": lambda store: store.jobs(readable_by="ann", name_part="x"),
     "jobs of a name": lambda store: store.jobs(name="x"),
     "jobs of an experiment": lambda store: store.jobs(experiment_id="x", limit=200),
+    "tagged jobs": lambda store: store.jobs(JobConditions(tags=frozenset({"x"}))),
+    "held jobs of an experiment": lambda store: store.jobs(
+        JobConditions(marks=frozenset({Mark.HELD}), experiment="lr", owner="ann")
+    ),
+    "archived failures": lambda store: store.jobs(
+        JobConditions(states=frozenset({JobState.FAILED}), marks=frozenset({Mark.ARCHIVED}))
+    ),
+    "jobs that ended": lambda store: store.jobs(JobConditions(states=TERMINAL), before=50),
     "part of a name": lambda store: store.jobs(name_part="x"),
     "job of this name, or whose id starts so": lambda store: store.lookup.matches("zzzz", None),
     "job of this number": lambda store: store.lookup.matches("#3", "ann"),

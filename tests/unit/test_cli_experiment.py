@@ -66,7 +66,7 @@ def experiment(**changes: Any) -> Any:
         {"parameters": {"--lr": 0.1}, "trials": [0], "values": [0.97213], "spread": [None]},
         {"parameters": {"--flat": True}, "trials": [1], "values": [None], "spread": [None]},
     ]
-    fields = {"parameters": ["--lr", "--flat"], "measures": ["accuracy"], "rows": rows, "trials": trials}
+    fields = {"parameters": ["--lr", "--flat"], "measures": ["accuracy"], "rows": rows, "trials": trials, "best": [[]]}
     return {**fields, "states": {"succeeded": 2}, **changes}
 
 
@@ -79,6 +79,10 @@ def words(shown: Any) -> list[list[str]]:
 
 def test_a_row_shows_its_parameters_and_values() -> None:
     assert words(comparison_table(experiment())) == [["--lr", "--flat", "accuracy"], ["0.1", "0.9721"], ["yes", "-"]]
+
+
+def test_the_best_value_of_a_column_is_marked() -> None:
+    assert words(comparison_table(experiment(best=[[0]])))[1] == ["0.1", "0.9721", "*"]
 
 
 def test_states_are_shown_unless_all_jobs_succeeded() -> None:

@@ -7,9 +7,10 @@ from rich.console import Console
 from rich.text import Text
 
 from cli_examples import job
-from rekindle_service.cli.commands import ps, top
+from rekindle_service.cli.commands import ps
 from rekindle_service.cli.formatting import job_cells
 from rekindle_service.cli.tables import Table, fit
+from rekindle_service.cli.top import drawing, views
 
 LONG = "a name of 60 characters, for which no terminal has the room "
 HOSTILE = "\x1b[2J恶意的名字恶意的名字恶意的名字恶意的名字\r\nnext"
@@ -48,7 +49,7 @@ def test_a_list_of_jobs_keeps_id_state_and_step_whole(width: int) -> None:
 
 
 def test_a_job_in_top_keeps_its_state_and_step_at_80_columns() -> None:
-    head, *rows = printed(jobs_table(top._JOB_COLUMNS, JOBS, cut=top._CUT, drop=top._DROP), 80)
+    head, *rows = printed(jobs_table(views._JOB_COLUMNS, JOBS, cut=drawing._CUT, drop=drawing._DROP), 80)
     assert {"STATE", "STEP", "DONE", "STATUS"} <= set(head.split())
     assert "recovering" in rows[1]
 

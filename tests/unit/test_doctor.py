@@ -4,13 +4,14 @@ import time
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from cli_examples import job
 from rekindle_service.cli.checks import job as job_checks
 from rekindle_service.cli.checks import software, storage, system
 from rekindle_service.cli.checks.finding import Finding, Level, at_least, ok, problem, warning
 from rekindle_service.cli.checks.gpus import check_gpu, is_of_job
-from rekindle_service.cli.commands.doctor import finding_text, summary
+from rekindle_service.cli.commands.doctor import finding_lines, summary
 from rekindle_service.config.home import Home
 
 MOUNTS = """21 1 8:1 / / rw - ext4 /dev/sda1 rw
@@ -225,9 +226,11 @@ def test_a_rank_whose_recorder_is_silent_stands_out() -> None:
 
 
 def test_findings_are_printed_sanitized_with_the_advice() -> None:
-    text = finding_text(Finding("na\x1b[31mme", Level.PROBLEM, "bro\nken", "Mend it.")).plain
-    assert text.splitlines()[0].split() == ["problem", "name", "bro", "ken"]
-    assert text.splitlines()[1].strip() == "Mend it."
+    found = Finding("na\x1b[31mme", Level.PROBLEM, "bro\nken", "Mend it.")
+    first, second = finding_lines(Console(width=80), found)
+    assert first.plain.split() == ["problem", "name", "bro", "ken"]
+    assert second.plain.strip() == "Mend it."
+    assert all(line.cell_len <= 40 for line in finding_lines(Console(width=40), found))
 
 
 def test_the_summary_counts_problems_and_warnings() -> None:

@@ -7,16 +7,21 @@ import pytest
 from rich.console import Console
 
 from cli_examples import attempt, job
-from rekindle_service.cli.commands.top import JobView, MachineView, View, frame, full_view
 from rekindle_service.cli.context import candidates
+from rekindle_service.cli.top.controls import Controls, Request
+from rekindle_service.cli.top.drawing import frame, full_view
+from rekindle_service.cli.top.keyboard import parse_keys
+from rekindle_service.cli.top.views import JobView, MachineView, View
 
+BAR = ["███░░░░░░░", "30%"]
 _HOSTILE = "\x1b]0;owned\x07\x1b[2J[bold]x[/bold]\r\nnext\u202e" + "wide " * 60
 
 
 def slot(index: int, holder: Any = None) -> Any:
     job_id, name, state = (None,) * 3 if holder is None else (holder["id"], holder["name"], holder["state"])
     fields = {"name": f"cpu:{index}", "device": "cpu", "index": index, "title": "CPU slot", "memory": None}
-    return {**fields, "uuid": None, "job": job_id, "job_name": name, "job_state": state}
+    fields |= {"free_share": 0.0 if holder else 1.0, "unusable": None}
+    return {**fields, "uuid": None, "job": job_id, "job_name": name, "job_state": state, "held": holder is not None}
 
 
 def rank(number: int, **changes: Any) -> Any:
@@ -34,10 +39,10 @@ def rank(number: int, **changes: Any) -> Any:
     return fields | changes
 
 
-def drawn(view: View, width: int, height: int, warning: str = "") -> list[str]:
+def drawn(view: View, width: int, height: int, warning: str = "", controls: Controls | None = None) -> list[str]:
     console = Console(width=width, height=height, markup=False, highlight=False, color_system=None)
     with console.capture() as capture:
-        console.print(frame(view, warning, width, height))
+        console.print(frame(view, controls or Controls(), warning, width, height))
     return capture.get().splitlines()
 
 
@@ -73,17 +78,31 @@ def test_rows_that_do_not_fit_are_counted() -> None:
 def test_a_job_is_shown_with_its_progress_and_its_outcome() -> None:
     recovering = job(state="recovering", restarts=2, outcome=attempt()["outcome"], steps_per_second=None)
     lines = drawn(MachineView([slot(0, recovering), slot(1)], [recovering], []), 140, 20)
-    assert "1 recovering; 1 of 2 slots in use" in lines[1]
-    assert lines[2].split() == ["cpu:0", "digits", "cpu:1", "free"]
-    assert lines[5].split()[:8] == ["3", "digits", "recovering", "120/400", "30%", "-", "28", "s"]
-    assert "rank 1 was killed by SIGKILL" in lines[5]
+    assert lines[1] == "1 recovering"
+    assert lines[2].split() == ["cpu", "█" * 12 + "░" * 12, "1", "of", "2", "slots", "in", "use"]
+    assert lines[3].split() == ["cpu:0", "digits", "cpu:1", "free"]
+    assert lines[6].split()[:9] == ["3", "digits", "recovering", "120/400", "███░░░░░░░", "30%", "-", "28", "s"]
+    assert "rank 1 was killed by SIGKILL" in lines[6]
 
 
 def test_a_job_shows_its_ranks_and_marks_the_straggler() -> None:
     ranks = [rank(0), rank(1, straggler=0.45, heartbeat_age=75, last_line=None)]
     lines = drawn(JobView(job(), [attempt()], ranks), 140, 20)
     assert "attempt 1 ended: signal: rank 1 was killed by SIGKILL" in "".join(lines)
-    assert lines[-2].split() == ["0", "running", "train", "120/400", "10/s", "0.4", "s", "ago", "-", "loss", "0.1"]
+    assert lines[-2].split() == [
+        "0",
+        "running",
+        "train",
+        "120/400",
+        *BAR,
+        "10/s",
+        "0.4",
+        "s",
+        "ago",
+        "-",
+        "loss",
+        "0.1",
+    ]
     assert "1 min 15 s ago" in lines[-1]
     assert "45% of the time" in lines[-1]
 
@@ -103,3 +122,47 @@ def test_only_plain_words_are_offered_to_a_shell() -> None:
     assert set(offered[1:]) == {each["id"] for each in jobs[1:]}
     assert [word for word, _ in candidates(jobs, "di")] == ["digits"]
     assert [word for word, _ in candidates(jobs, "abcdefgh05")] == ["abcdefgh05"]
+
+
+# --- keys
+
+
+def test_keys_are_read_one_by_one_and_unknown_ones_ignored() -> None:
+    assert parse_keys("j\x1b[A\x1bOB\r\x7f/é\x1b") == ["j", "up", "down", "enter", "backspace", "/", "é", "escape"]
+    assert parse_keys("\x1b[5~\x1b[1;5C\x00\x01") == []
+
+
+def test_the_selected_row_stays_selected_while_rows_move_and_is_always_shown() -> None:
+    view, controls = machine(jobs=50), Controls()
+    rows = [row.id for row in view.rows(controls)]
+    for _ in range(30):
+        assert controls.press("down", rows) is None
+    assert controls.selected == rows[30]
+    assert any(line.startswith("19 ") for line in drawn(view, 80, 20, controls=controls))  # the latest is 49
+    controls.press("s", rows)
+    assert controls.order == "name"
+    assert controls.selected == rows[30]
+    assert controls.position(["gone"]) == 0
+
+
+def test_a_filter_is_typed_and_cleared_by_keys() -> None:
+    jobs = [job(number=1, name="Digits"), job(number=2, name="words", state="queued", queue_position=1)]
+    view, controls = MachineView([], jobs, []), Controls()
+    for key in ("/", *"qXdig", "backspace", "backspace"):
+        assert controls.press(key, []) is None
+    assert "filter: qXd" in drawn(view, 80, 20, controls=controls)[0]
+    for key in (*["backspace"] * 3, *"DIG", "enter"):
+        controls.press(key, [])
+    assert [row.cells[1] for row in view.rows(controls)] == ["Digits"]
+    controls.press("escape", [])
+    assert len(view.rows(controls)) == 2
+    assert controls.press("escape", []) is Request.BACK
+    assert controls.press("q", []) is Request.QUIT
+
+
+def test_jobs_are_sorted_by_what_a_key_chooses() -> None:
+    jobs = [job(number=1, name="b", progress=0.1, restarts=0), job(number=2, name="a", progress=0.9, restarts=3)]
+    view = MachineView([], jobs, [])
+    orders = {order: [row.cells[0] for row in view.rows(Controls(order))] for order in ("queue", "name", "done")}
+    assert orders == {"queue": ["2", "1"], "name": ["2", "1"], "done": ["2", "1"]}
+    assert [row.cells[0] for row in view.rows(Controls("left"))] == ["1", "2"]

@@ -9,6 +9,7 @@ from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from rekindle_service.api.dependencies import AppState
 from rekindle_service.api.middleware.auth import AuthMiddleware
+from rekindle_service.api.middleware.compression import CompressionMiddleware
 from rekindle_service.api.middleware.request_body import RequestBodyMiddleware
 from rekindle_service.api.middleware.responses import ClientDisconnectMiddleware, SecurityHeadersMiddleware
 from rekindle_service.api.middleware.trusted_host import TrustedHostMiddleware
@@ -81,6 +82,7 @@ def create_app(state: AppState) -> FastAPI:
     install_problem_handlers(app)
     install_resource_handlers(app)
     app.add_middleware(ClientDisconnectMiddleware)
+    app.add_middleware(CompressionMiddleware)
     app.add_middleware(RequestBodyMiddleware, streamed=(f"/api/v1{bundles.PATH}",))
     app.add_middleware(AuthMiddleware, access=state.access)
     app.add_middleware(TrustedHostMiddleware, host=state.host, public_host=state.public_host)

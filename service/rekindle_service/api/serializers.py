@@ -16,7 +16,7 @@ from rekindle_service.api.schemas.experiments import ExperimentPublic, Experimen
 from rekindle_service.api.schemas.jobs import AttemptPublic, JobPublic
 from rekindle_service.api.schemas.ranks import RankPublic, UsagePublic
 from rekindle_service.config.home import Home
-from rekindle_service.experiments.comparison import Measure, compare, default_measures
+from rekindle_service.experiments.comparison import Measure, best_of, compare, default_measures
 from rekindle_service.experiments.matrix import MAX_JOBS, Trial, upgrade_definition
 from rekindle_service.jobs.overview import reason
 from rekindle_service.run_readers.metrics import read_run_series
@@ -25,6 +25,7 @@ from rekindle_service.run_readers.usage import latest_usage
 from rekindle_service.store.tables import Attempt, Experiment, Job
 
 _JOB_COLUMNS = tuple(name for name in JobPublic.model_fields if name in Job.model_fields)
+_MAX_LOGGED = 1000
 _MAX_USAGE_AGE = 20.0  # seconds for which a sample shows what a rank uses now
 
 
@@ -112,6 +113,7 @@ def experiment_public(experiment: Experiment, jobs: Sequence[Job], home: Home) -
         [measure.of([point.value for point in each.get(measure.metric, [])]) for measure in measures] for each in series
     ]
     trials = [Trial(job.trial["parameters"], job.trial["repeat"]) for job in jobs]
+    rows = compare(trials, values, measures)
     return ExperimentPublic.model_validate(
         {
             **dict(experiment_summary(experiment, Counter(job.state for job in jobs))),
@@ -120,7 +122,11 @@ def experiment_public(experiment: Experiment, jobs: Sequence[Job], home: Home) -
             "notes": experiment.notes,
             "parameters": list(dict.fromkeys(key for trial in trials for key in trial.parameters)),
             "measures": [measure.heading for measure in measures],
-            "rows": compare(trials, values, measures),
+            "metrics": [measure.metric for measure in measures],
+            "goals": [measure.direction for measure in measures],
+            "best": best_of(rows, measures),
+            "logged": list(dict.fromkeys(name for each in series for name in each))[:_MAX_LOGGED],
+            "rows": rows,
             "trials": [_trial_public(job, each) for job, each in zip(jobs, values, strict=True)],
         }
     )

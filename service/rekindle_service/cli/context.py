@@ -105,4 +105,8 @@ JobsArgument = Annotated[
 OptionalJobArgument = Annotated[str | None, _job_argument("Show this job instead of the machine.", "[JOB]")]
 HOME_HELP = "Directory of database, token and runs."
 HomeOption = Annotated[Path | None, typer.Option(help=HOME_HELP)]
+FilterOption = Annotated[
+    str | None,
+    typer.Option("--filter", metavar="LINE", help="Only jobs like this, as in 'state:failed tag:x lr>0.01 resnet'."),
+]
 YesOption = Annotated[bool, typer.Option("-y", "--yes", help="Do not ask for confirmation.")]

@@ -20,10 +20,12 @@ from rekindle_service.cli.commands.chaos import chaos
 from rekindle_service.cli.commands.database import backup, rebuild, restore
 from rekindle_service.cli.commands.demo import demo
 from rekindle_service.cli.commands.devices import devices
+from rekindle_service.cli.commands.disk import disk
 from rekindle_service.cli.commands.doctor import doctor
 from rekindle_service.cli.commands.experiment import experiment
 from rekindle_service.cli.commands.job_queue import queue
 from rekindle_service.cli.commands.logs import logs
+from rekindle_service.cli.commands.overview import overview
 from rekindle_service.cli.commands.prune import prune
 from rekindle_service.cli.commands.ps import ps
 from rekindle_service.cli.commands.serve import serve
@@ -40,11 +42,11 @@ from rekindle_service.cli.formatting import err, format_error, format_problem
 from rekindle_service.client import NoServerError, ProblemError
 
 _CONTEXT = {"help_option_names": ["-h", "--help"]}
-app = typer.Typer(name="rekindle", no_args_is_help=True, pretty_exceptions_enable=False, context_settings=_CONTEXT)
+app = typer.Typer(name="rekindle", pretty_exceptions_enable=False, context_settings=_CONTEXT)
 
 _PANELS: dict[str, tuple[Callable[..., None], ...]] = {
     "Jobs": (ps, queue, top, show, logs, wait, cancel, drain, resume, delete, chaos, experiment),
-    "Server": (serve, demo, doctor, audit, prune, backup, restore, rebuild),
+    "Server": (serve, demo, doctor, audit, disk, prune, backup, restore, rebuild),
 }
 app.command(context_settings=SUBMIT_CONTEXT, rich_help_panel="Jobs")(submit)
 app.add_typer(snapshots, name="snapshots", rich_help_panel="Jobs")
@@ -61,8 +63,9 @@ def _print_version(requested: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
+@app.callback(invoke_without_command=True)
 def options(
+    context: typer.Context,
     home: Annotated[Path | None, Option(help=f"{HOME_HELP} (default: REKINDLE_HOME or ~/.rekindle)")] = None,
     url: Annotated[
         str | None, Option(help="URL of the server; REKINDLE_TOKEN is its token. (default: REKINDLE_URL)")
@@ -71,7 +74,9 @@ def options(
         bool, Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    """A fault-tolerant job service for torchrun."""
+    """A fault-tolerant job service for torchrun. Without a command: what needs you, runs, is next and has ended."""
+    if context.invoked_subcommand is None:
+        overview(context)
 
 
 def main() -> None:

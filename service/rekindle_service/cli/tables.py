@@ -1,4 +1,4 @@
-"""Tables without borders that fit the terminal: columns are cut with … or dropped, and nothing else is ever wrapped."""
+"""Tables and paragraphs that fit the terminal: columns are cut with … or dropped, text is broken between words."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
@@ -14,7 +14,7 @@ class Table:
 
     ``cut``: the columns that are cut, and the fewest cells that each is cut to. ``drop``: the columns that are dropped
     where that is not enough, in this order; after them those on the right, which a line below names. ``wrap``: a
-    column of ``cut`` that continues on the next line instead.
+    column of ``cut`` that continues on the next line instead. ``selected``: the index of a row that stands out.
     """
 
     def __init__(
@@ -25,8 +25,10 @@ class Table:
         cut: Mapping[str, int] = _NOTHING,
         drop: Sequence[str] = (),
         wrap: str = "",
+        selected: int | None = None,
     ) -> None:
         self._columns, self._cut, self._drop, self._wrap = tuple(columns), cut, drop, wrap
+        self._selected = selected
         self._rows = [[cell if isinstance(cell, Text) else Text(cell) for cell in row] for row in rows]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -41,9 +43,12 @@ class Table:
         shown, missing = self._chosen(natural, width)
         widths = fit({heading: natural[heading] for heading in shown}, self._cut, width)
         yield _line([Text(heading, "bold") for heading in shown], list(widths.values()), width)
-        for row in self._rows:
+        for index, row in enumerate(self._rows):
             cells = {heading: cell for heading, cell in zip(self._columns, row, strict=True) if heading in widths}
-            yield from self._row(console, cells, widths, width)
+            for line in self._row(console, cells, widths, width):
+                if index == self._selected:
+                    line.stylize("reverse")
+                yield line
         if missing:
             yield Text(f"not shown, for lack of width: {', '.join(missing)}", "dim", no_wrap=True, overflow="ellipsis")
 
@@ -97,3 +102,24 @@ def _line(cells: Sequence[Text], widths: Sequence[int], width: int) -> Text:
     line.rstrip()
     line.truncate(width, overflow="ellipsis")
     return line
+
+
+def cut_line(console: Console, line: Text) -> Text:
+    """``line``, cut with … at the edge of the terminal."""
+    line.truncate(console.width, overflow="ellipsis")
+    return line
+
+
+def paragraph(
+    console: Console, text: str | Text, indent: int = 0, *, label: Text | None = None, hanging: int = 0
+) -> Iterator[Text]:
+    """Lines that fit the terminal, broken between words, after ``indent`` cells and ``label``.
+
+    All but the first are indented by ``hanging`` cells more, and by the width of the label.
+    """
+    before = Text(" " * indent) if label is None else Text(" " * indent).append_text(label)
+    after = Text(" " * (before.cell_len + hanging))
+    whole = text if isinstance(text, Text) else Text(text)
+    for index, line in enumerate(whole.wrap(console, max(console.width - after.cell_len, 1), no_wrap=False)):
+        line.rstrip()
+        yield (after if index else before).copy().append_text(line)

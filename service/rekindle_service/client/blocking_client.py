@@ -131,5 +131,7 @@ class Client:
     experiments = _blocking(AsyncClient.experiments)
     builtin_experiments = _blocking(AsyncClient.builtin_experiments)
     cancel_experiment = _blocking(AsyncClient.cancel_experiment)
+    resume_experiment = _blocking(AsyncClient.resume_experiment)
+    delete_experiment = _blocking(AsyncClient.delete_experiment)
 
     request = _blocking(AsyncClient.request)

@@ -102,12 +102,11 @@ class ApiCalls:
         state: str | None = None,
         name: str | None = None,
         q: str | None = None,
-        experiment: str | None = None,
         owner: str | None = None,
         limit: int = 50,
     ) -> AsyncGenerator[models.Job, None]:
-        """At most ``limit`` jobs, latest first; ``q``: what their names contain; ``experiment``: its id."""
-        chosen = {"state": state, "name": name, "q": q, "experiment": experiment, "owner": owner}
+        """At most ``limit`` jobs, latest first; ``q``: a filter line, as in ``state:failed lr>0.01 resnet``."""
+        chosen = {"state": state, "name": name, "q": q, "owner": owner}
         cursor = None
         while limit > 0:
             page = await self._get("/jobs", **chosen, limit=min(limit, _PAGE_SIZE), cursor=cursor)
@@ -274,6 +273,14 @@ class ApiCalls:
 
     async def cancel_experiment(self, experiment_id: str) -> models.Experiment:
         return await self.request("POST", f"/experiments/{_segment(experiment_id)}/cancel")
+
+    async def resume_experiment(self, experiment_id: str) -> models.Experiment:
+        """Resume its failed jobs."""
+        return await self.request("POST", f"/experiments/{_segment(experiment_id)}/resume")
+
+    async def delete_experiment(self, experiment_id: str) -> None:
+        """Delete it with all its jobs, which must have ended."""
+        await self.request("DELETE", f"/experiments/{_segment(experiment_id)}")
 
     # --- requests
 

@@ -845,7 +845,11 @@ class Trial(TypedDict):
 
 
 class Experiment(TypedDict):
-    """An experiment with its results. `measures` are the headings of the values of rows and trials."""
+    """An experiment with its results. `measures` are the headings of the values of rows and trials.
+
+    In their order are the `metrics` they are made of, what is better (`goals`), and the rows with the `best` value.
+    `logged` names every metric of its jobs, at most 1000.
+    """
 
     id: str
     number: int
@@ -862,6 +866,10 @@ class Experiment(TypedDict):
     notes: list[str]
     parameters: list[str]
     measures: list[str]
+    metrics: list[str]
+    goals: list[Literal["min", "max"] | None]
+    best: list[list[int]]
+    logged: list[str]
     rows: list[Row]
     trials: list[Trial]
 

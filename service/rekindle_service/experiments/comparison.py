@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any, Literal
 
+from rekindle_service.experiments.goals import Goal, best_rows, guess_goal
 from rekindle_service.experiments.matrix import Parameters, Trial, label
 
 Aggregation = Literal["last", "min", "max", "mean"]
@@ -18,18 +19,24 @@ class Measure:
     """A column: the metric, the aggregation of its values over the steps (``take``), and what it is divided by.
 
     ``relative_to`` names parameters of another row: the one that has these values and agrees in all other parameters
-    that both have.
+    that both have. ``goal``: whether low or high values are better; None: as the name of the metric says.
     """
 
     metric: str
     take: Aggregation = "last"
     relative_to: Parameters | None = None
     title: str | None = None
+    goal: Goal | None = None
 
     @property
     def heading(self) -> str:
         value = self.metric if self.take == "last" else f"{self.take} {self.metric}"
         return self.title or (value if self.relative_to is None else f"{value} / {label(self.relative_to)}")
+
+    @property
+    def direction(self) -> Goal | None:
+        """Whether low or high values are better; None where neither is declared nor known."""
+        return self.goal or guess_goal(self.metric)
 
     def of(self, values: Sequence[float | None]) -> float | None:
         """The aggregate of a series, in which None is a value that was not finite; None where it has none."""
@@ -67,6 +74,12 @@ def compare(
         groups.setdefault(json.dumps(trial.parameters, sort_keys=True), []).append(index)
     rows = [_mean_row(trials[group[0]].parameters, group, values, len(measures)) for group in groups.values()]
     return [_relative(row, rows, measures) for row in rows]
+
+
+def best_of(rows: Sequence[Row], measures: Sequence[Measure]) -> list[list[int]]:
+    """For each measure the indices of the rows that are best by it."""
+    columns = [[row.values[column] for row in rows] for column in range(len(measures))]
+    return [best_rows(values, measure.direction) for values, measure in zip(columns, measures, strict=True)]
 
 
 def _mean_row(parameters: Parameters, group: list[int], values: Sequence[Sequence[float | None]], columns: int) -> Row:

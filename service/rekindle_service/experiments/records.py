@@ -36,6 +36,11 @@ def write_record(home: Home, experiment: Experiment, idempotency_key: str | None
     write_json(home.experiment(experiment.id), ExperimentRecord.from_json(values).to_json())
 
 
+def remove_record(home: Home, experiment_id: str) -> None:
+    """Precondition: the experiment is not in the database any more. Raises OSError."""
+    home.experiment(experiment_id).unlink(missing_ok=True)
+
+
 def stored_experiments(home: Home) -> Iterator[Experiment]:
     """Every experiment that was submitted in this home, also one without jobs; unreadable files are omitted."""
     with suppress(FileNotFoundError):

@@ -12,6 +12,16 @@ class Point(NamedTuple):
     value: float | None
 
 
+def downsample(points: list[Point], max_points: int) -> list[Point]:
+    """At most ``max_points`` of them, as ``DownsampledSeries`` chooses."""
+    if len(points) <= max_points:
+        return points
+    series = DownsampledSeries(max_points)
+    for point in points:
+        series.add(point)
+    return series.points()
+
+
 class DownsampledSeries:
     """At most ``max_points`` points of a series, however many are added.
 

@@ -5,11 +5,13 @@ from contextlib import AbstractContextManager
 
 from sqlmodel import Session, col, func, select
 
-from rekindle.contract.states import JobState
+from rekindle.contract.states import TERMINAL, JobState
 from rekindle_service.store.database import Database
-from rekindle_service.store.mutations import by_key, insert_all, next_value
+from rekindle_service.store.mutations import by_key, forget, insert_all, next_value
 from rekindle_service.store.queue_store import NO_LIMIT, QueueRoom
 from rekindle_service.store.tables import Experiment, Job
+
+_DELETED_AT_ONCE = 200  # jobs
 
 
 class ExperimentStore:
@@ -87,3 +89,25 @@ class ExperimentStore:
         """Those that were not deleted, in the order of the experiment."""
         query = select(Job).where(Job.experiment_id == experiment_id).order_by(col(Job.number))
         return self._database.rows(query)
+
+    def delete(self, experiment_id: str) -> bool:
+        """Forget an experiment with all its jobs. False, and nothing is deleted: one of them has not ended.
+
+        Many jobs are deleted in several transactions, since all others wait for each of them. After a crash in between
+        there is an experiment with fewer jobs, which can be deleted again.
+        """
+        active = select(Job.id).where(Job.experiment_id == experiment_id, col(Job.state).not_in(TERMINAL)).limit(1)
+        some = select(Job).where(Job.experiment_id == experiment_id).order_by(col(Job.number)).limit(_DELETED_AT_ONCE)
+        while True:
+            with self._changing_queue() as session:
+                if session.exec(active).first() is not None:
+                    return False
+                jobs = session.exec(some).all()
+                for job in jobs:
+                    forget(session, job)
+                session.flush()  # before the experiment, which they refer to
+                if len(jobs) < _DELETED_AT_ONCE:
+                    experiment = session.get(Experiment, experiment_id)
+                    if experiment is not None:
+                        session.delete(experiment)
+                    return True

@@ -20,9 +20,11 @@ from rekindle_service.store.displacement_store import DisplacementStore
 from rekindle_service.store.errors import CorruptDatabaseError
 from rekindle_service.store.experiment_store import ExperimentStore
 from rekindle_service.store.failure_store import FailureStore
+from rekindle_service.store.job_conditions import NO_CONDITIONS, JobConditions
 from rekindle_service.store.job_lookup import JobLookup
 from rekindle_service.store.mutations import (
     by_key,
+    forget,
     insert,
     last_value,
     move,
@@ -37,7 +39,7 @@ from rekindle_service.store.queue_store import NO_LIMIT, QueueRoom, QueueStore
 from rekindle_service.store.recovery_store import RecoveryStore
 from rekindle_service.store.retention_store import RetentionStore
 from rekindle_service.store.tables import Attempt, Counter, Event, Job
-from rekindle_service.store.totals import Totals, archive_counts, ensure_counted, goodput, jobs_by_state, totals
+from rekindle_service.store.totals import Totals, ensure_counted, goodput, jobs_by_state, totals
 from rekindle_service.store.usage_store import UsageStore
 
 _FOLDED_FROM = ("state", "journal_offset", "wanted_devices")
@@ -141,6 +143,7 @@ class Store(Database):
 
     def jobs(
         self,
+        conditions: JobConditions = NO_CONDITIONS,
         *,
         state: JobState | None = None,
         name: str | None = None,
@@ -158,7 +161,7 @@ class Store(Database):
         """
         equal = {"state": state, "name": name, "experiment_id": experiment_id, "owner": owner}
         chosen = select(Job.number).filter_by(**{column: value for column, value in equal.items() if value is not None})
-        chosen = chosen.order_by(col(Job.number).desc()).limit(limit)
+        chosen = conditions.apply(chosen).order_by(col(Job.number).desc()).limit(limit)
         if name_part is not None:
             chosen = chosen.where(self._backend.contains(col(Job.name), name_part))
         if readable_by is not None:
@@ -290,9 +293,7 @@ class Store(Database):
             job = session.get(Job, job_id)
             if job is None or job.state not in TERMINAL:
                 return False
-            record(session, job, "deleted", from_state=job.state, owner=job.owner)
-            archive_counts(session, job)
-            session.delete(job)
+            forget(session, job)
             return True
 
     # --- attempts and the journal

@@ -9,6 +9,7 @@ from sqlmodel import Session, col, select
 
 from rekindle.contract.states import HOLDING_SLOTS, TERMINAL, TRANSITIONS, JobState
 from rekindle_service.store.tables import Counter, Event, Experiment, Job
+from rekindle_service.store.totals import archive_counts
 
 Keyed = TypeVar("Keyed", Job, Experiment)
 
@@ -94,6 +95,13 @@ def record(
     states = {"from_state": from_state, "to_state": to_state}
     session.add(Event(id=version, job_id=job.id, at=at, kind=kind, reason=reason, owner=owner, **states))
     return version
+
+
+def forget(session: Session, job: Job) -> None:
+    """Delete the row of a job that has ended; an event stays as its tombstone."""
+    record(session, job, "deleted", from_state=job.state, owner=job.owner)
+    archive_counts(session, job)
+    session.delete(job)
 
 
 def next_value(session: Session, name: str) -> int:

@@ -75,6 +75,7 @@ HELD = text("state = 'queued' AND intent = 'hold'")
 UNPLACED = text("state = 'queued' AND intent <> 'hold' AND queue_position IS NULL")
 DONE = text("ended_at IS NOT NULL AND archived_at IS NULL AND (state <> 'failed' OR seen_at IS NOT NULL)")
 TAGGED = text("tags <> ''")
+ARCHIVED = text("archived_at IS NOT NULL")
 
 
 def _partial_index(name: str, condition: TextClause, *columns: str) -> Index:
@@ -107,6 +108,7 @@ class Job(SQLModel, table=True):
         _partial_index("unplaced", UNPLACED, "number", "owner"),
         _partial_index("done", DONE, "experiment_id", "ended_at", "owner"),
         _partial_index("tagged", TAGGED, "number", "tags", *_LISTED),
+        _partial_index("archived", ARCHIVED, "number", *_LISTED),
     )
 
     id: str = Field(primary_key=True)

@@ -3,7 +3,9 @@
 import re
 import shlex
 from collections.abc import Callable
+from pathlib import Path
 
+import httpx2
 from playwright.sync_api import Page, expect
 
 from e2e.played_job import PlayedJob
@@ -40,12 +42,19 @@ def test_jobs_selected_in_the_queue_are_compared_live(
     page.get_by_label("Show equal parameters").check()
     expect(lines.filter(has_text="--seed").locator("td")).to_have_text(["7", "7"])
     results = page.locator("#results tr")
-    expect(results.filter(has_text="loss").locator("td")).to_have_text(["0.05 at step 20", "0.1333 at step 15"])
+    expect(results.filter(has_text="loss").locator("td")).to_have_text(["0.05 at step 20 (best)", "0.1333 at step 15"])
     replayed_once = re.compile(r"^2 curves of 35 points, step 1 to 20")
     expect(page.get_by_label("Chart of loss")).to_have_attribute("aria-description", replayed_once)
     two.metric(30, loss=0.01)
     two.report(0, step=30)
-    expect(results.filter(has_text="loss").locator("td").nth(1)).to_have_text("0.01 at step 30")
+    expect(results.filter(has_text="loss").locator("td").nth(1)).to_have_text("0.01 at step 30 (best)")
+    expect(page.locator("#parallel .row-line")).to_have_count(2)
+    expect(page.locator("#scatter circle")).to_have_count(2)
+    page.get_by_role("button", name="loss", exact=True).click()
+    expect(page.locator("#compared-jobs a")).to_have_text([HOSTILE, "one"])
+    page.get_by_role("button", name=" one in the charts").click()
+    expect(page.get_by_label("Chart of loss")).to_have_attribute("aria-description", re.compile("^1 curve "))
+    expect(page.locator("#hidden-count")).to_have_text("1 row is hidden.")
     assert page.locator("main img, main script").count() == 0
     page.get_by_role("button", name="Remove one from the comparison").click()
     expect(page.locator("#compared-jobs th")).to_have_count(2)
@@ -58,6 +67,22 @@ def test_jobs_selected_in_the_queue_are_compared_live(
     expect(page.locator("#compared-jobs th")).to_have_count(2)
     page.goto(f"{server.url}/compare")
     expect(page.locator("#nothing")).to_be_visible()
+
+
+def test_many_jobs_are_compared_each_in_a_colour_of_its_own(page: Page, server: ServeProcess, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("")
+    headers = {"Authorization": f"Bearer {server.token}"}
+    base = {"script": str(tmp_path / "train.py"), "device": "cpu", "hold": True}
+    with httpx2.Client(base_url=f"{server.url}/api/v1", headers=headers, trust_env=False, timeout=60) as api:
+        many = api.post("/experiments", json={"base": base, "matrix": {"--lr": list(range(12))}}).json()
+    ids = ",".join(trial["job"] for trial in many["trials"])
+    page.goto(f"{server.url}/compare?jobs={ids}")
+    expect(page.locator("#compared-jobs th")).to_have_count(13)
+    colours = page.locator("#compared-jobs .swatch").evaluate_all(
+        "all => new Set(all.map((each) => getComputedStyle(each).backgroundColor)).size"
+    )
+    assert colours == 12
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
 def test_options_are_distinguished_from_their_values(page: Page) -> None:

@@ -104,6 +104,38 @@ def test_what_is_shown_as_command_and_curl_is_what_is_submitted(form: Page, clie
     assert body["env"] == {"MODE": "a=b c", "EMPTY": ""}
 
 
+def test_several_values_of_a_parameter_make_an_experiment_which_can_be_varied_again(
+    form: Page, server: ServeProcess, watcher: Watcher, client: Client, before: str, tmp_path: Path
+) -> None:
+    watcher.expect("422")
+    (tmp_path / "train.py").write_text("")
+    form.get_by_label("Script", exact=True).fill(str(tmp_path / "train.py"))
+    form.get_by_label("Arguments").fill("--epochs 3")
+    form.get_by_label("Job name").fill("rates")
+    form.get_by_label("Device", exact=True).fill("cpu")
+    form.get_by_label("After", exact=True).fill(before)
+    form.get_by_text("Experiment: several values").click()
+    form.get_by_label("Parameters").fill("lr = 1")
+    form.get_by_label("Measures").fill("test_accuracy, min loss")
+    form.get_by_role("button", name="Submit the experiment").click()
+    expect(form.locator("[data-field=matrix]")).to_contain_text("did you mean '--lr'")
+    parameters = '--lr = 0.1, 0.01\n--note = "a, b", <img>\n--fast = true'
+    form.get_by_label("Parameters").fill(parameters)
+    expect(form.locator("#matrix-jobs")).to_have_text("This makes 4 jobs.")
+    assert json.loads(typed(form, "#preview-curl")[-1])["base"]["args"] == ["--epochs", "3"]
+    form.get_by_role("button", name="Submit the experiment").click()
+    form.wait_for_url("**/experiments/*")
+    experiment = client.experiment(form.url.rpartition("/")[2])
+    assert experiment["name"] == "rates"
+    assert experiment["definition"]["matrix"] == [{"--lr": [0.1, 0.01], "--note": ["a, b", "<img>"], "--fast": [True]}]
+    assert experiment["goals"] == ["max", "min"]
+    form.get_by_role("link", name="Run again with changes").click()
+    expect(form.get_by_label("Parameters")).to_have_value(parameters)
+    expect(form.get_by_label("Measures")).to_have_value("test_accuracy, min loss")
+    expect(form.get_by_label("Arguments")).to_have_value("--epochs 3")
+    expect(form.locator("#clone-note")).to_have_text("Filled in from experiment rates.")
+
+
 def test_restarts_and_what_is_copied_can_be_chosen(form: Page, watcher: Watcher) -> None:
     watcher.expect("422")
     form.get_by_label("Script", exact=True).fill("/project/train.py")

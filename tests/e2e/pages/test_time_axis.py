@@ -1,6 +1,19 @@
 """The time axis of a job's page."""
 
-from playwright.sync_api import Page
+import itertools
+import re
+import time
+from collections.abc import Callable
+
+import pytest
+from playwright.sync_api import Browser, Locator, Page, expect
+
+from e2e.played_job import PlayedJob
+from e2e.serve_process import ServeProcess
+from rekindle.contract.outcome import Outcome, OutcomeClass
+from rekindle.contract.states import JobState
+
+HOSTILE = "<img src=x onerror=alert(1)>"
 
 _VIEWS = """async (hashes) => {
     const { formatView, parseView } = await import("/static/job/axis/view-state.js");
@@ -8,6 +21,24 @@ _VIEWS = """async (hashes) => {
         const view = parseView(hash);
         return view && formatView(view);
     });
+}"""
+
+_COURSES = """async () => {
+    const { coursesOf, stepAt, timeAt, wholeSpan } = await import("/static/job/axis/axis-model.js");
+    const iso = (seconds) => new Date(seconds * 1000).toISOString();
+    const attempt = (number, begin, end, first, last) => ({
+        number, started_at: iso(begin), ranks_running_at: iso(begin), ended_at: end && iso(end),
+        resumed_from_step: first, last_step: last,
+    });
+    const attempts = [attempt(1, 1000, 1100, null, 100), attempt(2, 1110, null, 80, null)];
+    const steps = { 1: [[1050, 20], [1040, 90]], 2: [[1120, 85], [1130, 95]] };
+    const courses = coursesOf(attempts, null, (number) => steps[number], 1140);
+    const job = { created_at: iso(0), ended_at: null };
+    return {
+        steps: [1000, 1100, 1105, 1125, 2000].map((at) => stepAt(courses, at)),
+        times: [45, 90, 95, 500].map((step) => timeAt(courses, step)),
+        spans: [[courses, "time"], [courses, "step"], [[], "step"]].map((shown) => wholeSpan(job, ...shown, 1140)),
+    };
 }"""
 
 
@@ -38,3 +69,121 @@ def test_a_url_holds_the_view_and_nonsense_in_it_is_ignored(page: Page) -> None:
         }"""
     )
     assert heard == [[5, None, None], [5, 1, 5], "#t=5&rank=1", 1, [7, None, 5]]
+    found = page.evaluate(_COURSES)
+    assert found["steps"] == [0, 100, None, 90, None], "a clock that went back does no harm"
+    assert found["times"] == [1020, 1125, 1130, None], "of the latest attempt that reached it"
+    assert found["spans"] == [[997.2, 1140], [0, 100], [0, 1]], "without a long wait in the queue"
+
+
+def test_one_axis_shows_attempts_ranks_snapshots_and_metrics_and_a_link_the_same_moment(
+    page: Page, server: ServeProcess, play: Callable[..., PlayedJob], chromium: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = _recorded(play, monkeypatch)
+    page.goto(f"{server.url}/jobs/{job.id}")
+    lanes, slider = page.locator("#lane-canvas"), page.locator("#axis-slider")
+    expect(page.locator("#lane-labels span")).to_have_text(["0", "1", "2"])
+    expect(page.locator("#lane-labels .failed")).to_have_text("1")
+    expect(page.locator("#timeline-legend")).to_contain_text(f"Ranks:train{HOSTILE}waits for others")
+    expect(page.locator("#timeline [data-kind=replayed]")).to_have_count(1)
+    expect(page.locator("#usage-charts .chart:visible")).to_have_count(2)
+
+    page.get_by_label("Axis", exact=True).select_option("step")
+    loss = page.locator("#charts .chart").filter(has_text="loss").locator(".plot")
+    expect(loss).to_have_attribute("aria-description", re.compile("step 0 to 60"))
+    _click(lanes, 0.51, 0.5)  # the lane of rank 1, half of the steps
+    expect(page).to_have_url(re.compile(r"#t=[\d.]+&by=step&attempt=2&rank=1$"))
+    expect(page.locator("#axis-reading")).to_contain_text(
+        "attempt 2 · step 30 · rank 1: train, waits 90 %, device 50 %"
+    )
+    expect(page.get_by_label("Rank", exact=True)).to_have_value("1")
+    expect(page.locator("#log-lines")).to_have_text("words of rank 1")
+
+    slider.focus()
+    for key in ("ArrowRight", "Shift+ArrowRight", "+"):
+        page.keyboard.press(key)
+    expect(page).to_have_url(re.compile(r"&from=[\d.]+&to=[\d.]+&by=step"))
+    expect(loss).not_to_have_attribute("aria-description", re.compile("step 0 to 60"))
+    reading, description = page.locator("#axis-reading").inner_text(), loss.get_attribute("aria-description") or ""
+    assert slider.get_attribute("aria-valuetext") == reading
+    _check_link(chromium, server, page.url, reading, description)
+
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("button", name="Show everything")).to_be_hidden()
+    _drag(page, lanes, 0.25, 0.75)
+    expect(page.get_by_role("button", name="Show everything")).to_be_visible()
+    expect(loss).to_have_attribute("aria-description", re.compile("step 15 to 45"))
+    loss.dblclick()
+    expect(loss).to_have_attribute("aria-description", re.compile("step 0 to 60"))
+
+    job.end(JobState.FAILED, Outcome(OutcomeClass.USER_ERROR, "no"))
+    expect(page.locator("#job-state")).to_have_text("failed")
+    page.get_by_role("button", name="Snapshot of step 20: verified").click()
+    page.get_by_role("button", name="Resume from here").click()
+    expect(page.get_by_role("dialog", name="Resume from step 20?")).to_be_visible()
+
+
+def test_a_heartbeat_is_late_by_the_bound_of_the_keeper(
+    page: Page, server: ServeProcess, play: Callable[..., PlayedJob]
+) -> None:
+    job = play("digits")
+    job.begin_attempt()
+    job.sample("train", 1, 0.0, 0.0, hang_timeout=3600.0)
+    page.goto(f"{server.url}/jobs/{job.id}")
+    heartbeat = page.locator("#ranks tr").first.locator("td.number").nth(3)
+    expect(heartbeat).to_have_attribute("title", "a hang from 1 h without progress")
+    expect(heartbeat).not_to_have_class(re.compile("late"))
+    job.sample("train", 1, 0.0, 0.0, hang_timeout=0.5)
+    expect(heartbeat).to_have_class(re.compile("late"))
+
+
+def _recorded(play: Callable[..., PlayedJob], monkeypatch: pytest.MonkeyPatch) -> PlayedJob:
+    """Two attempts of three ranks within ten minutes; the second repeats 10 steps, and its ranks wait for rank 0."""
+    began, passed = time.time() - 600, itertools.count(step=5)
+    with monkeypatch.context() as patch:
+        patch.setattr("e2e.played_job.time.time", lambda: began + next(passed))
+        job = play("digits", ranks=3)
+        job.begin_attempt()
+        for step in (10, 20, 30):
+            job.sample(HOSTILE, step, 0.0, 0.1, 0.0)
+            job.metric(step, loss=1 / step)
+        job.snapshot(20)
+        job.exit_rank(1, exit_code=3)
+        failed = Outcome(OutcomeClass.USER_ERROR, "rank 1 failed", rank=1, exit_code=3)
+        job.end_attempt(failed, last_step=30, snapshot_step=20)
+        job.begin_attempt(resumed_from_step=20)
+        for step in (25, 40, 60):
+            job.sample("train", step, 0.0, 0.9, 0.9)
+            job.metric(step, loss=1 / step)
+    job.write(b"words of rank 1\n", rank=1)
+    return job
+
+
+def _check_link(chromium: Browser, server: ServeProcess, url: str, reading: str, description: str) -> None:
+    """In another browser, which signs in first."""
+    context = chromium.new_context(viewport={"width": 1280, "height": 900}, reduced_motion="reduce")
+    other = context.new_page()
+    other.goto(f"{server.url}/login#token={server.token}")
+    other.wait_for_url(f"{server.url}/")
+    other.goto(url)
+    expect(other.locator("#axis-reading")).to_have_text(reading)
+    plot = other.locator("#charts .chart").filter(has_text="loss").locator(".plot")
+    expect(plot).to_have_attribute("aria-description", description)
+    expect(other.get_by_label("Rank", exact=True)).to_have_value("1")
+    context.close()
+
+
+def _click(lanes: Locator, across: float, down: float) -> None:
+    """At shares of the plot, which has margins of 64 and 10 pixels."""
+    box = lanes.bounding_box()
+    assert box is not None
+    lanes.click(position={"x": 64 + across * (box["width"] - 74), "y": down * box["height"]})
+
+
+def _drag(page: Page, lanes: Locator, begin: float, end: float) -> None:
+    box = lanes.bounding_box()
+    assert box is not None
+    first, last = (box["x"] + 64 + share * (box["width"] - 74) for share in (begin, end))
+    page.mouse.move(first, box["y"] + 5)
+    page.mouse.down()
+    page.mouse.move(last, box["y"] + 5, steps=3)
+    page.mouse.up()

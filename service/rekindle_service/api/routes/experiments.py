@@ -4,8 +4,9 @@ from dataclasses import replace
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
+from pydantic import StringConstraints
 
-from rekindle.contract.states import TERMINAL
+from rekindle.contract.states import TERMINAL, JobState
 from rekindle_service.api.dependencies import AppState, AppStateDep, ReadableBy
 from rekindle_service.api.pagination import Page, PageParamsDep, RowPageParamsDep, paginate
 from rekindle_service.api.permissions import IdempotencyKey, IdentityDep, require_access
@@ -23,8 +24,10 @@ from rekindle_service.api.worker_pools import SUBMISSIONS
 from rekindle_service.config.home import is_job_id
 from rekindle_service.experiments import built_in
 from rekindle_service.experiments.matrix import count
+from rekindle_service.experiments.records import remove_record
 from rekindle_service.experiments.submitter import known_experiment, submit_jobs
 from rekindle_service.jobs import actions
+from rekindle_service.run_readers.downsampling import downsample
 from rekindle_service.run_readers.metrics import read_run_series
 from rekindle_service.store.tables import Experiment
 
@@ -109,14 +112,18 @@ def list_curves(
     state: AppStateDep,
     experiment: ExperimentDep,
     params: PageParamsDep,
-    name: Annotated[str | None, Query(max_length=200, description="Only this metric")] = None,
+    name: Annotated[
+        list[Annotated[str, StringConstraints(max_length=200)]] | None,
+        Query(max_length=50, description="Only this metric; can be given several times"),
+    ] = None,
+    max_points: Annotated[int, Query(ge=1, le=2000, description="Maximum number of points of a curve")] = 2000,
 ) -> Page[CurvePublic]:
-    """List the metrics of all jobs of an experiment over their steps."""
+    """List the metrics of all jobs of an experiment over their steps, each downsampled to `max_points`."""
     curves = [
-        CurvePublic(job=job.id, name=metric, points=points)
+        CurvePublic(job=job.id, name=metric, points=downsample(points, max_points))
         for job in state.store.experiments.jobs(experiment.id)
         for metric, points in read_run_series(state.home.run_dir(job.id)).items()
-        if name in (None, metric)
+        if name is None or metric in name
     ]
     return paginate(curves, params)
 
@@ -132,6 +139,28 @@ def cancel_experiment(state: AppStateDep, experiment: ExperimentDep) -> Experime
         actions.cancel(state.store, job.id)
     state.wake()
     return _public(state, experiment)
+
+
+@router.post("/experiments/{experiment_id}/resume", status_code=202)
+def resume_experiment(state: AppStateDep, experiment: ExperimentDep) -> ExperimentPublic:
+    """Resume all failed jobs of an experiment, each from its latest snapshot if it has one."""
+    failed = [job.id for job in state.store.experiments.jobs(experiment.id) if job.state is JobState.FAILED]
+    if not failed:
+        detail = f"no job of experiment {experiment.id} has failed, so there is nothing to resume"
+        raise ProblemError(409, "wrong-state", detail)
+    for job_id in failed:
+        actions.resume(state.store, job_id)
+    state.wake()
+    return _public(state, experiment)
+
+
+@router.delete("/experiments/{experiment_id}", status_code=204)
+def delete_experiment(state: AppStateDep, experiment: ExperimentDep) -> None:
+    """Delete an experiment with all its jobs and their files; all of them must have ended."""
+    if not state.store.experiments.delete(experiment.id):
+        detail = f"experiment {experiment.id} has jobs that have not ended; cancel it first"
+        raise ProblemError(409, "wrong-state", detail)
+    remove_record(state.home, experiment.id)
 
 
 def _public(state: AppState, experiment: Experiment) -> ExperimentPublic:

@@ -19,11 +19,16 @@ from rekindle_service.api.schemas.requests import JobCreate, JobPatch, ResumeReq
 from rekindle_service.api.serializers import job_public
 from rekindle_service.api.worker_pools import SUBMISSIONS
 from rekindle_service.jobs import actions
+from rekindle_service.jobs.job_filter import find_jobs, parse_filter
 from rekindle_service.store import Store
 from rekindle_service.store.tables import Job
 
 router = APIRouter(tags=["jobs"])
 
+_FILTER = (
+    "Part of the name, ignoring case, and conditions: `state:failed`, `is:held`, `is:unseen`, `is:archived`, `tag:x`, "
+    "`owner:ann`, `experiment:x`, `#24`, and arguments of the script as in `lr>0.01`. Quotes make a name of anything"
+)
 _PENDING = {JobIntent.HOLD: "held", JobIntent.DRAIN: "drained", JobIntent.CANCEL: "cancelled"}
 
 
@@ -52,22 +57,23 @@ def list_jobs(
     readable_by: ReadableBy,
     state: JobState | None = None,
     name: Annotated[str | None, Query(max_length=200, description="Exact name")] = None,
-    q: Annotated[str | None, Query(max_length=200, description="Part of the name, ignoring case")] = None,
+    q: Annotated[str | None, Query(max_length=1000, description=_FILTER)] = None,
     experiment: Annotated[str | None, Query(max_length=200, description="Id of an experiment")] = None,
     owner: Annotated[str | None, Query(max_length=200, description="Name of the person who submitted them")] = None,
 ) -> Page[JobPublic]:
     """List jobs, latest first."""
-    jobs = app.store.jobs(
+    jobs, cursor = find_jobs(
+        app.store,
+        parse_filter(q or ""),
+        limit=params.limit,
+        before=params.cursor,
         state=state,
         name=name,
-        name_part=q,
         experiment_id=experiment,
         owner=owner,
         readable_by=readable_by,
-        limit=params.limit + 1,
-        before=params.cursor,
     )
-    return params.page(jobs).map(job_public)
+    return Page(items=[job_public(job) for job in jobs], next=None if cursor is None else str(cursor))
 
 
 @router.get("/jobs/resolve")

@@ -12,7 +12,7 @@ from rekindle.contract.states import HOLDING_SLOTS
 from rekindle_service.api.dependencies import AttemptDep, JobDep, RankDep, RunDirDep
 from rekindle_service.api.problem_details import invalid_field
 from rekindle_service.api.routes.logs import IsRegex, SearchText, Stream, StreamName, compile_regex
-from rekindle_service.api.schemas.log_lines import LogLines, LogTimesPublic
+from rekindle_service.api.schemas.log_lines import LogLines, LogTime, LogTimesPublic
 from rekindle_service.machine.monitor import evenly_spaced
 from rekindle_service.run_readers.log_levels import LogLevel
 from rekindle_service.run_readers.log_times import read_log_times
@@ -128,5 +128,5 @@ def read_times(
 ) -> LogTimesPublic:
     """When the bytes of a log came, accurate to a quarter of a second; of many times 5,000 are chosen."""
     points = read_log_times(run_dir, attempt).history(LogName(rank, stream), start, end)
-    items = evenly_spaced(points, _MAX_POINTS)
+    items = [LogTime(point) for point in evenly_spaced(points, _MAX_POINTS)]
     return LogTimesPublic(attempt=attempt.number, rank=rank, stream=stream, items=items)

@@ -11,6 +11,7 @@ from rekindle_service.api.pagination import Page, PageParamsDep, paginate
 from rekindle_service.api.problem_details import ProblemError
 from rekindle_service.api.schemas.ranks import MetricName, MetricSeries, UsageSeries
 from rekindle_service.api.serializers import usage_public
+from rekindle_service.experiments.goals import guess_goal
 from rekindle_service.machine.monitor import evenly_spaced
 from rekindle_service.run_readers.downsampling import Point
 from rekindle_service.run_readers.metrics import read_attempt_latest, read_attempt_series
@@ -53,7 +54,9 @@ def list_metric_names(run_dir: RunDirDep, params: PageParamsDep) -> Page[MetricN
     for number in read_attempts(run_dir):
         latest |= read_attempt_latest(run_dir, number)
     page = paginate(list(latest.items()), params)
-    return page.map(lambda item: MetricName(name=item[0], step=item[1].step, value=item[1].value))
+    return page.map(
+        lambda item: MetricName(name=item[0], step=item[1].step, value=item[1].value, goal=guess_goal(item[0]))
+    )
 
 
 @router.get("/jobs/{job_id}/usage")

@@ -1,4 +1,4 @@
-"""The web pages, all but the login page in one layout, and the static files they load."""
+"""The web pages, all but the login page in one layout."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -6,15 +6,14 @@ from pathlib import Path
 from fastapi import APIRouter, FastAPI, Request, Response
 from jinja2 import Environment, FileSystemLoader
 from starlette.responses import RedirectResponse
-from starlette.staticfiles import StaticFiles
 from starlette.templating import Jinja2Templates
-from starlette.types import Scope
 
 from rekindle_service.api.dependencies import AppStateDep
 from rekindle_service.api.middleware.auth import address_of, is_same_origin, refuse_wrong_token
 from rekindle_service.api.permissions import IdentityDep
 from rekindle_service.api.problem_details import ProblemError
 from rekindle_service.api.schemas.requests import Login
+from rekindle_service.api.static_files import page_files
 
 _WEB = Path(__file__).parents[2] / "web"
 _TEMPLATES = Jinja2Templates(
@@ -26,6 +25,7 @@ _TEMPLATES = Jinja2Templates(
         keep_trailing_newline=True,
     )
 )
+_TEMPLATES.env.globals.update(static_url=page_files().url, module_urls=page_files().module_urls)
 
 _PAGES = {
     "/": "queue.html",
@@ -51,16 +51,7 @@ def install_pages(app: FastAPI) -> None:
     app.include_router(router)
     for path, template in _PAGES.items():
         app.get(path, include_in_schema=False)(_page(template))
-    app.mount("/static", _Files(directory=_WEB / "static"))
-
-
-class _Files(StaticFiles):
-    """Files that a browser caches and revalidates on each use (ETag, 304), so that an upgrade takes effect at once."""
-
-    async def get_response(self, path: str, scope: Scope) -> Response:
-        response = await super().get_response(path, scope)
-        response.headers["Cache-Control"] = "private, no-cache"
-        return response
+    app.mount("/static", page_files())
 
 
 def _page(template: str) -> Callable[[Request], Response]:

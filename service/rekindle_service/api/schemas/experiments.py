@@ -8,6 +8,7 @@ from pydantic_core import PydanticCustomError
 from rekindle_service.api.schemas.common import JsonObject, MetricPoint, Timestamp
 from rekindle_service.api.schemas.requests import STRICT, Argument, Name, no_nul, require_one
 from rekindle_service.experiments.comparison import Aggregation, Row
+from rekindle_service.experiments.goals import Goal
 from rekindle_service.experiments.job_array import MAX_ARRAY, parse_array
 from rekindle_service.experiments.matrix import JOB_FIELDS, MAX_JOBS, is_option, upgrade_definition
 from rekindle_service.suggestions import did_you_mean
@@ -47,6 +48,7 @@ class Measure(BaseModel):
     """A column of the table: the last, minimum, maximum or mean value of a metric.
 
     With `relative_to` it is divided by the value of another row: the one with these parameters and otherwise the same.
+    `goal` says whether low or high values are better; by default the name of the metric does.
     """
 
     model_config = STRICT
@@ -55,6 +57,7 @@ class Measure(BaseModel):
     take: Aggregation = "last"
     relative_to: Annotated[dict[Word, Value], Field(min_length=1)] | None = None
     title: Word | None = None
+    goal: Goal | None = None
 
 
 _as_list = BeforeValidator(
@@ -147,13 +150,21 @@ class ExperimentSummary(BaseModel):
 
 
 class ExperimentPublic(ExperimentSummary):
-    """An experiment with its results. `measures` are the headings of the values of rows and trials."""
+    """An experiment with its results. `measures` are the headings of the values of rows and trials.
+
+    In their order are the `metrics` they are made of, what is better (`goals`), and the rows with the `best` value.
+    `logged` names every metric of its jobs, at most 1000.
+    """
 
     definition: JsonObject
     machine: dict[str, Any]
     notes: list[str]
     parameters: list[str]
     measures: list[str]
+    metrics: list[str]
+    goals: list[Goal | None]
+    best: list[list[int]]
+    logged: list[str]
     rows: list[Row]
     trials: list[TrialPublic]
 

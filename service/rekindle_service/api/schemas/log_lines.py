@@ -1,6 +1,6 @@
 """JSON of log lines and of when they came."""
 
-from pydantic import BaseModel
+from pydantic import BaseModel, RootModel
 
 from rekindle_service.run_readers.merged_log import TimedLine
 
@@ -24,6 +24,10 @@ class LogLines(BaseModel):
     unfinished: list[TimedLine]
 
 
+class LogTime(RootModel[tuple[int, float]]):
+    """Offset of a byte, and seconds since the epoch."""
+
+
 class LogTimesPublic(BaseModel):
     """When the bytes of one log came: pairs of an offset and seconds since the epoch.
 
@@ -33,4 +37,4 @@ class LogTimesPublic(BaseModel):
     attempt: int
     rank: int
     stream: str
-    items: list[tuple[int, float]]
+    items: list[LogTime]

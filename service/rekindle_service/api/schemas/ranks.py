@@ -6,6 +6,7 @@ from pydantic import BaseModel
 
 from rekindle.contract.run_dir.usage import GpuUsage
 from rekindle_service.api.schemas.common import MetricPoint, Timestamp
+from rekindle_service.experiments.goals import Goal
 from rekindle_service.run_readers.log_search import Match
 from rekindle_service.run_readers.ranks import RankRow
 
@@ -73,8 +74,12 @@ class MetricSeries(BaseModel):
 
 
 class MetricName(BaseModel):
-    """A metric that a job has logged, with its latest value (null where not finite)."""
+    """A metric that a job has logged, with its latest value (null where not finite).
+
+    `goal`: whether low or high values are better, where its name says it.
+    """
 
     name: str
     step: int
     value: float | None
+    goal: Goal | None

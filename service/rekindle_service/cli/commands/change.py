@@ -1,12 +1,13 @@
 """`rekindle cancel`, `drain`, `resume` and `delete`: change what becomes of jobs, named ones or all of a filter."""
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import typer
 
 from rekindle.contract.states import TERMINAL
-from rekindle_service.cli.context import JobsArgument, YesOption, connect
+from rekindle_service.cli.context import FilterOption, JobsArgument, YesOption, connect
 from rekindle_service.cli.exit_codes import ExitCode
 from rekindle_service.cli.formatting import (
     Output,
@@ -19,26 +20,20 @@ from rekindle_service.cli.formatting import (
     out,
     print_answer,
 )
-from rekindle_service.cli.job_selection import (
-    ExperimentOption,
-    FilterOption,
-    JobFilters,
-    NameOption,
-    OwnerOption,
-    StateOption,
-    confirmed,
-    select,
-)
 from rekindle_service.cli.progress import counted
 from rekindle_service.client import Client, Job, ProblemError
 from rekindle_service.sanitize import sanitize_line
 
+_MAX_JOBS = 10_000  # that a filter selects
 _MAX_LINES = 20  # jobs that are reported one by one
+_MAX_LISTED = 10  # jobs that a question lists
 
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """One request for each job; ``is_possible``: of which of the filtered jobs it makes sense."""
+    """One request for each job. ``is_possible``: of which jobs of a filter it makes sense. ``warning``: what a person
+    has to confirm even about jobs that they have named.
+    """
 
     request: Callable[[Client, str], Job | None]
     verb: str
@@ -48,50 +43,42 @@ class _Change:
     warning: str = ""
 
 
-_CANCEL = _Change(Client.cancel, "Cancel", "cancelling", "being cancelled", lambda job: job["state"] not in TERMINAL)
+def _is_live(job: Job) -> bool:
+    return job["state"] not in TERMINAL
+
+
+_CANCEL = _Change(Client.cancel, "Cancel", "Cancelling", "being cancelled", _is_live)
 _DRAIN = _Change(
-    Client.drain,
-    "Drain",
-    "draining",
-    "being drained",
-    lambda job: job["state"] not in TERMINAL and job["intent"] == "run",
+    Client.drain, "Drain", "Draining", "being drained", lambda job: _is_live(job) and job["intent"] == "run"
 )
 _RESUME = _Change(
-    Client.resume, "Resume", "resuming", "resumed", lambda job: job["state"] in TERMINAL or job["intent"] != "run"
+    Client.resume, "Resume", "Resuming", "resumed", lambda job: not _is_live(job) or job["intent"] != "run"
 )
 _DELETE = _Change(
-    Client.delete, "Delete", "deleting", "deleted", lambda job: job["state"] in TERMINAL, " and their files"
+    Client.delete, "Delete", "Deleting", "deleted", lambda job: not _is_live(job), warning=" and their files"
 )
 
 
 def cancel(
     context: typer.Context,
     jobs: JobsArgument = None,
-    state: StateOption = None,
-    name: NameOption = None,
-    owner: OwnerOption = None,
-    experiment: ExperimentOption = None,
-    text: FilterOption = None,
+    filter_line: FilterOption = None,
     yes: YesOption = False,
     output: OutputOption = "table",
 ) -> None:
     """Stop jobs; their snapshots and logs are kept, and `resume` can still continue them."""
-    _apply(context, _CANCEL, jobs, JobFilters(state, name, owner, experiment, text), output, yes=yes)
+    _apply(context, _CANCEL, jobs or [], filter_line, output, yes=yes)
 
 
 def drain(
     context: typer.Context,
     jobs: JobsArgument = None,
-    state: StateOption = None,
-    name: NameOption = None,
-    owner: OwnerOption = None,
-    experiment: ExperimentOption = None,
-    text: FilterOption = None,
+    filter_line: FilterOption = None,
     yes: YesOption = False,
     output: OutputOption = "table",
 ) -> None:
     """Save a snapshot at the next step, release the slots and hold the jobs in the queue until `resume`."""
-    drained = _apply(context, _DRAIN, jobs, JobFilters(state, name, owner, experiment, text), output, yes=yes)
+    drained = _apply(context, _DRAIN, jobs or [], filter_line, output, yes=yes)
     if output == "table":
         for loss in filter(None, map(drain_loss, drained[:_MAX_LINES])):
             note(loss)
@@ -100,59 +87,77 @@ def drain(
 def resume(
     context: typer.Context,
     jobs: JobsArgument = None,
-    state: StateOption = None,
-    name: NameOption = None,
-    owner: OwnerOption = None,
-    experiment: ExperimentOption = None,
-    text: FilterOption = None,
+    filter_line: FilterOption = None,
     yes: YesOption = False,
     output: OutputOption = "table",
 ) -> None:
     """Release held jobs, or continue ones that have ended from their latest snapshots."""
-    _apply(context, _RESUME, jobs, JobFilters(state, name, owner, experiment, text), output, yes=yes)
+    _apply(context, _RESUME, jobs or [], filter_line, output, yes=yes)
 
 
 def delete(
     context: typer.Context,
     jobs: JobsArgument = None,
-    state: StateOption = None,
-    name: NameOption = None,
-    owner: OwnerOption = None,
-    experiment: ExperimentOption = None,
-    text: FilterOption = None,
+    filter_line: FilterOption = None,
     yes: YesOption = False,
     output: OutputOption = "table",
 ) -> None:
     """Delete finished jobs and their files: output, metrics, snapshots, and files in their working directories."""
-    _apply(context, _DELETE, jobs, JobFilters(state, name, owner, experiment, text), output, yes=yes)
+    _apply(context, _DELETE, jobs or [], filter_line, output, yes=yes)
 
 
 def _apply(
     context: typer.Context,
     change: _Change,
-    references: list[str] | None,
-    filters: JobFilters,
+    references: list[str],
+    filter_line: str | None,
     output: Output,
     *,
     yes: bool,
 ) -> list[Job]:
     """Change each job, and return what became of them. Ends the command with an error where one was rejected."""
     with connect(context) as client:
-        chosen = select(client, references or [], filters, change.is_possible)
+        chosen = _select(client, references, filter_line, change.is_possible)
         if not chosen:
             note("No job to change matches this filter.")
-        elif (filters or change.warning) and not (yes or confirmed(chosen, _question(change, len(chosen)))):
+        elif not (yes or (references and not change.warning) or _confirmed(change, chosen)):
             note("Nothing was changed.")
             return []
         changed, rejected = _requests(client, change, chosen, output)
-    answer = changed[0] if changed and len(references or []) == 1 else changed
-    if changed and not print_answer(output, answer, (job["id"] for job in changed)) and len(changed) > _MAX_LINES:
+    answer = changed[0] if changed and len(references) == 1 else changed
+    if changed and not print_answer(output, answer, (job["id"] for job in changed)) and len(chosen) > _MAX_LINES:
         out().print(f"{len(changed)} jobs are {change.done}")
     for error in rejected:
         err().print(format_problem(error.problem))
     if rejected:
         raise typer.Exit(ExitCode.USAGE)
     return changed
+
+
+def _select(
+    client: Client, references: list[str], filter_line: str | None, is_possible: Callable[[Job], bool]
+) -> list[Job]:
+    """The jobs that are named, each once; or those of the filter that ``is_possible`` is true of."""
+    if bool(references) == (filter_line is not None):
+        raise typer.BadParameter("name jobs, or select them with --filter, as in --filter 'state:failed resnet'")
+    if filter_line is None:
+        return list({job["id"]: job for job in map(client.find_job, references)}.values())
+    found = list(client.jobs(q=filter_line, limit=_MAX_JOBS))
+    if len(found) == _MAX_JOBS:
+        note(f"These are the latest {_MAX_JOBS} jobs; repeat the command for the others.")
+    return [job for job in found if is_possible(job)]
+
+
+def _confirmed(change: _Change, jobs: list[Job]) -> bool:
+    """Whether a person agrees. Raises BadParameter where nobody can be asked."""
+    if not sys.stdin.isatty():
+        raise typer.BadParameter("stdin is not a terminal; pass --yes")
+    for job in jobs[:_MAX_LISTED]:
+        note(f"{job_name(job)}, {sanitize_line(job['state'])}")
+    if len(jobs) > _MAX_LISTED:
+        note(f"… and {len(jobs) - _MAX_LISTED} more")
+    what = "this job" if len(jobs) == 1 else f"these {len(jobs)} jobs"
+    return typer.confirm(f"{change.verb} {what}{change.warning}?", err=True)
 
 
 def _requests(
@@ -170,8 +175,3 @@ def _requests(
             now = "" if answer is None else f"; now {sanitize_line(answer['state'])}"
             out().print(f"{job_name(job)} is {change.done}{now}")
     return changed, rejected
-
-
-def _question(change: _Change, count: int) -> str:
-    what = "this job" if count == 1 else f"these {count} jobs"
-    return f"{change.verb} {what}{change.warning}?"

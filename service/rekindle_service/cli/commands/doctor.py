@@ -1,11 +1,12 @@
 """`rekindle doctor`: check this machine or a job, and advise what to do about each problem."""
 
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from typing import Annotated
 
 import typer
+from rich.console import Console
 from rich.text import Text
 
 from rekindle_service.cli.checks import job as job_checks
@@ -18,6 +19,7 @@ from rekindle_service.cli.context import OptionalJobArgument, connect, settings_
 from rekindle_service.cli.exit_codes import ExitCode
 from rekindle_service.cli.formatting import Output, OutputOption, job_name, out, print_answer
 from rekindle_service.cli.progress import named_steps, working
+from rekindle_service.cli.tables import paragraph
 from rekindle_service.sanitize import sanitize_line, strip_control
 
 _STYLES = {Level.OK: "green", Level.WARNING: "yellow", Level.PROBLEM: "bold red"}
@@ -73,20 +75,21 @@ def _print(findings: list[Finding], stacks: list[tuple[int, str]], output: Outpu
     listed = [asdict(finding) for finding in findings]
     answer = {"findings": listed, "stacks": dict(stacks)} if stacks else listed
     if not print_answer(output, answer, (finding.name for finding in findings if finding.level is not Level.OK)):
-        for finding in findings:
-            out().print(finding_text(finding))
+        console = out()
+        for line in (line for finding in findings for line in finding_lines(console, finding)):
+            console.print(line)
         for rank, stack in stacks:
             out().print(Text(f"\nrank {rank}\n{strip_control(stack)}"))
         out().print(summary(findings))
 
 
-def finding_text(finding: Finding) -> Text:
+def finding_lines(console: Console, finding: Finding) -> Iterator[Text]:
     """``problem  host name      'box' does not resolve``, and the advice on the next line."""
-    level = (f"{finding.level:<8} ", _STYLES[finding.level])
-    text = Text.assemble(level, (f"{sanitize_line(finding.name):<14} ", "bold"), sanitize_line(finding.detail))
+    level, name = (f"{finding.level:<8} ", _STYLES[finding.level]), (f"{sanitize_line(finding.name):<14} ", "bold")
+    label = Text.assemble(level, name)
+    yield from paragraph(console, sanitize_line(finding.detail), label=label)
     if finding.advice:
-        text.append(f"\n{'':<24}{sanitize_line(finding.advice)}")
-    return text
+        yield from paragraph(console, sanitize_line(finding.advice), indent=label.cell_len)
 
 
 def summary(findings: Sequence[Finding]) -> str:

@@ -12,7 +12,7 @@ from rich.text import Text
 from typer import Argument, Option
 
 from rekindle_service.cli import formatting
-from rekindle_service.cli.context import connect, settings_of
+from rekindle_service.cli.context import YesOption, connect, settings_of
 from rekindle_service.cli.exit_codes import ExitCode, exit_code_for
 from rekindle_service.cli.formatting import Output, OutputOption, note, note_connection, out, print_answer
 from rekindle_service.cli.source_code import interpreter, send_directory
@@ -36,8 +36,11 @@ def experiment(
     parallel: Annotated[int | None, Option(help="Jobs that run at once. (default: no limit)", min=1)] = None,
     show: Annotated[str | None, Option(metavar="EXPERIMENT", help="Show this one, by id, number or name.")] = None,
     cancel: Annotated[str | None, Option(metavar="EXPERIMENT", help="Cancel this one, by id, number or name.")] = None,
+    resume: Annotated[str | None, Option(metavar="EXPERIMENT", help="Resume the failed jobs of this one.")] = None,
+    delete: Annotated[str | None, Option(metavar="EXPERIMENT", help="Delete this one, its jobs and files.")] = None,
     list_all: Annotated[bool, Option("--list", help="List the built-in and the submitted experiments.")] = False,
     follow: Annotated[bool, Option("--follow", help="Wait for completion of all jobs, then print the table.")] = False,
+    yes: YesOption = False,
     output: OutputOption = "table",
 ) -> None:
     """Run a set of jobs that differ in some parameters, and compare their results.
@@ -46,15 +49,20 @@ def experiment(
 
     rekindle experiment --file my.toml --follow
     """
-    given = {"NAME": name, "--file": file, "--show": show, "--cancel": cancel, "--list": list_all}
+    chosen = {"--show": show, "--cancel": cancel, "--resume": resume, "--delete": delete}
+    given = {"NAME": name, "--file": file, **chosen, "--list": list_all}
     named = [word for word, value in given.items() if value]
     if len(named) != 1:
         raise typer.BadParameter(f"pass one of {', '.join(given)}" + (f", not {' and '.join(named)}" if named else ""))
     with connect(context) as client:
         if list_all:
             return _list(client, output)
+        if delete is not None:
+            return _delete(client, find_experiment(client, delete), yes=yes)
         if cancel is not None:
             found = client.cancel_experiment(find_experiment(client, cancel)["id"])
+        elif resume is not None:
+            found = client.resume_experiment(find_experiment(client, resume)["id"])
         elif show is not None:
             found = client.experiment(find_experiment(client, show)["id"])
         else:
@@ -83,6 +91,20 @@ def find_experiment(client: Client, reference: str) -> ExperimentSummary:
     latest = ", ".join(f"{one['number']} {sanitize_line(one['name'])}" for one in known[:5]) or "none"
     detail = f"No experiment is called {reference!r}. Latest: {latest}."
     raise ProblemError({"title": "Unknown experiment", "status": 404, "detail": detail})
+
+
+def _delete(client: Client, found: ExperimentSummary, *, yes: bool) -> None:
+    """Raises BadParameter where nobody can be asked."""
+    named = f"experiment {found['number']} ({sanitize_line(found['name'])})"
+    if not yes:
+        if not sys.stdin.isatty():
+            raise typer.BadParameter("stdin is not a terminal; pass --yes")
+        jobs = "its job" if found["jobs"] == 1 else f"its {found['jobs']} jobs"
+        if not typer.confirm(f"Delete {named}, {jobs} and their files?", err=True):
+            note("Nothing was deleted.")
+            return
+    client.delete_experiment(found["id"])
+    out().print(f"{named} is deleted")
 
 
 # --- the definition
@@ -183,6 +205,8 @@ def _print(experiment: Experiment, output: Output, *, with_table: bool) -> None:
         if experiment["title"]:
             out().print(sanitize_line(experiment["title"]))
         out().print(comparison_table(experiment))
+        if any(experiment["best"]):
+            out().print("* best of its column")
         for each in experiment["notes"]:
             out().print(sanitize_line(each))
         out().print(f"Measured on {machine_line(experiment)}.")
@@ -200,15 +224,18 @@ def comparison_table(experiment: Experiment) -> Table:
     headings = [*experiment["parameters"], *experiment["measures"]]
     all_succeeded = set(experiment["states"]) == {"succeeded"}
     columns = [sanitize_line(each) for each in headings] + ([] if all_succeeded else ["state"])
-    return Table(columns, [_cells(experiment, row)[: len(columns)] for row in experiment["rows"]])
+    rows = [_cells(experiment, index, row)[: len(columns)] for index, row in enumerate(experiment["rows"])]
+    return Table(columns, rows)
 
 
-def _cells(experiment: Experiment, row: Row) -> list[str | Text]:
+def _cells(experiment: Experiment, index: int, row: Row) -> list[str | Text]:
     parameters = [
         sanitize_line(format_value(row["parameters"][key])) if key in row["parameters"] else ""
         for key in experiment["parameters"]
     ]
-    values = [value_text(*pair) for pair in zip(row["values"], row["spread"], strict=True)]
+    shown = [value_text(*pair) for pair in zip(row["values"], row["spread"], strict=True)]
+    columns = zip(shown, experiment["best"], strict=True)
+    values = [Text(f"{value} *", style="bold green") if index in best else value for value, best in columns]
     states = dict.fromkeys(experiment["trials"][index]["state"] for index in row["trials"])
     return [*parameters, *values, Text(", ").join(formatting.state_text(state) for state in states)]
 

@@ -14,7 +14,7 @@ from rekindle_service.cli import formatting
 from rekindle_service.cli.context import JobArgument, connect
 from rekindle_service.cli.exit_codes import ExitCode
 from rekindle_service.cli.formatting import note, note_connection, out
-from rekindle_service.client import AttemptHeader, Client, LogFilter, LogItem, LogLine, models
+from rekindle_service.client import AttemptHeader, Client, Job, LogFilter, LogItem, LogLine, models
 
 _RANK_COLOURS = ("36", "33", "32", "35", "34", "96", "93", "92", "95", "94")  # SGR foregrounds
 _BAR_INTERVAL = 5.0  # seconds between two drawings of one progress bar, when following
@@ -92,6 +92,17 @@ def lines_by_time(client: Client, job_id: str, choice: LogFilter) -> Iterator[mo
         page = client.log_lines(job_id, page["attempt"], **chosen, after=page["next"])
         yield from page["items"]
     yield from page["unfinished"]
+
+
+def print_logs(
+    client: Client, job_id: str, choice: LogFilter | None = None, on_job: Callable[[Job], None] | None = None
+) -> None:
+    """Print for people what the ranks write until the job is settled; ``on_job`` gets the job meanwhile."""
+    choice = choice or LogFilter()
+    printer = TextPrinter(raw=False, prefixed=choice.rank is None, coloured=out().is_terminal and not out().no_color)
+    items = client.logs(job_id, choice, follow=True, on_connection_change=note_connection, on_job=on_job)
+    for item in collapse_redraws(items, follow=True):
+        printer.write(item)
 
 
 def print_json_lines(items: Iterable[LogItem]) -> None:

@@ -1,36 +1,64 @@
-"""`rekindle show`: a job and the history of its attempts."""
+"""`rekindle show`: what happened to a job, and the history of its attempts."""
 
 import shlex
+import sys
 from collections.abc import Iterator
+from contextlib import suppress
 
 import typer
+from rich.console import Console
 from rich.text import Text
 
 from rekindle_service.cli import formatting
 from rekindle_service.cli.context import JobArgument, connect
 from rekindle_service.cli.formatting import OutputOption, out, print_answer
-from rekindle_service.client import Attempt, Job, TimeBreakdown
+from rekindle_service.cli.story import STYLES, story_lines
+from rekindle_service.cli.tables import cut_line, paragraph
+from rekindle_service.client import Attempt, Client, Job, ProblemError, Story, TimeBreakdown
 from rekindle_service.sanitize import sanitize_line
 
 
 def show(context: typer.Context, job: JobArgument, output: OutputOption = "table") -> None:
-    """Show a job's status and attempt history."""
+    """Show what happened to a job: its cause with the lines of code, its status and attempt history."""
     with connect(context) as client:
         found = client.find_job(job)
         attempts, time = client.attempts(found["id"]), client.time_breakdown(found["id"])
-        directory = client.configuration(found["id"])["directory"]
-    answer = {**found, "directory": directory, "attempts": attempts, "time": time}
+        directory, story = client.configuration(found["id"])["directory"], client.story(found["id"])
+        if output == "table" and sys.stdout.isatty():
+            _mark_seen(client, found)
+    answer = {**found, "directory": directory, "attempts": attempts, "time": time, "story": story}
     if not print_answer(output, answer, [found["id"]]):
-        name, state = sanitize_line(found["name"]), formatting.state_text(found["state"])
-        out().print(Text.assemble((name, "bold"), "  ", state))
-        for label, value in facts(found, time, directory):
-            out().print(Text.assemble((f"  {label:<10}", "dim"), value))
-        for line in checkpoints(found):
-            out().print(line)
-        for warning in found["warnings"]:
-            out().print(Text(f"  warning: {sanitize_line(warning)}", "yellow"))
-        for line in history(attempts):
-            out().print(line)
+        console = out()
+        for line in job_lines(console, found, attempts, time, directory, story):
+            console.print(line)
+
+
+def _mark_seen(client: Client, job: Job) -> None:
+    """A person has looked at how the job ended: the overview does not list it as new any more."""
+    if job["state"] == "failed" and job["seen_at"] is None:
+        with suppress(ProblemError):  # who may only read marks nothing
+            client.request("PATCH", f"/jobs/{job['id']}", json={"seen": True})
+
+
+def job_lines(
+    console: Console, job: Job, attempts: list[Attempt], time: TimeBreakdown, directory: str, story: Story
+) -> Iterator[Text]:
+    """Everything that is known about the job, in lines that fit the terminal."""
+    yield cut_line(
+        console, Text.assemble((sanitize_line(job["name"]), "bold"), "  ", formatting.state_text(job["state"]))
+    )
+    has_story = story["kind"] in STYLES
+    if has_story:
+        yield from story_lines(console, story)
+        yield Text()
+    for label, value in facts(job, time, directory):
+        if label != "status" or not has_story:
+            yield from paragraph(console, value, indent=2, label=Text(f"{label:<10}", "dim"))
+    for warning in job["warnings"]:
+        yield from paragraph(console, Text(f"warning: {sanitize_line(warning)}", "yellow"), indent=2, hanging=2)
+    for line in [*checkpoints(job), *history(attempts)]:
+        indent = len(line) - len(line.lstrip())
+        yield from paragraph(console, line.lstrip(), indent, hanging=2)
 
 
 def facts(job: Job, time: TimeBreakdown, directory: str) -> Iterator[tuple[str, str]]:
@@ -105,7 +133,8 @@ def _details(attempt: Attempt) -> Iterator[str]:
     yield _steps(attempt)
     if (args := attempt.get("args")) is not None:
         yield f"arguments: {sanitize_line(shlex.join(args))}"
-    if attempt["reason"]:
+    ending = attempt["outcome"]
+    if attempt["reason"] and (ending is None or attempt["reason"] not in ending["message"]):
         yield f"then: {sanitize_line(attempt['reason'])}"
 
 

@@ -18,7 +18,7 @@ _SPAN = re.compile(r"([1-9]\d{0,5})([mhdw])")
 _COLUMNS = ("ID", "PERSON", "SCOPE", "STATE", "CREATED", "LAST USED", "NOTE")
 _CUT = {"PERSON": 8, "NOTE": 12}  # cells
 _AUDIT_COLUMNS = ("TIME", "PERSON", "FROM", "ACTION", "TARGET", "STATUS", "DETAIL")
-_AUDIT_CUT = {"PERSON": 6, "ACTION": 10, "TARGET": 10, "DETAIL": 16}  # cells
+_AUDIT_CUT = {"PERSON": 6, "ACTION": 12, "TARGET": 22, "DETAIL": 16}  # cells
 
 token = typer.Typer(
     invoke_without_command=True, help="Print the token of this machine's server; create, list and revoke others."

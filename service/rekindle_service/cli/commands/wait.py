@@ -8,7 +8,7 @@ import typer
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
 from rekindle_service.cli import formatting
-from rekindle_service.cli.commands.logs import TextPrinter, collapse_redraws
+from rekindle_service.cli.commands.logs import print_logs
 from rekindle_service.cli.context import JobArgument, connect
 from rekindle_service.cli.exit_codes import ExitCode, exit_code_for
 from rekindle_service.cli.formatting import Output, OutputOption, note, note_connection, out, print_job
@@ -33,7 +33,7 @@ def follow(client: Client, job_id: str, output: Output = "table", *, with_logs: 
     try:
         with job_display(output) as show:
             if with_logs and output == "table":
-                print_logs(client, job_id, show)
+                print_logs(client, job_id, on_job=show)
             for job in client.watch(job_id, note_connection):
                 show(job)
     except KeyboardInterrupt:
@@ -42,14 +42,6 @@ def follow(client: Client, job_id: str, output: Output = "table", *, with_logs: 
         return ExitCode.INTERRUPTED
     print_job(job, output, summary(job))
     return exit_code_for(job) or ExitCode.SUCCEEDED
-
-
-def print_logs(client: Client, job_id: str, show: Callable[[Job], None]) -> None:
-    """Print what the ranks write until the job is settled; ``show`` gets the job meanwhile."""
-    printer = TextPrinter(raw=False, prefixed=True, coloured=out().is_terminal and not out().no_color)
-    items = client.logs(job_id, follow=True, on_connection_change=note_connection, on_job=show)
-    for item in collapse_redraws(items, follow=True):
-        printer.write(item)
 
 
 def summary(job: Job) -> str:

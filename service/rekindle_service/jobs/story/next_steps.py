@@ -23,5 +23,6 @@ def next_step(job: Job, outcome: Outcome) -> str | None:
     if job.state is not JobState.FAILED:
         return None
     advice = _BY_CLASS.get(outcome.klass, "")
-    start = "from the beginning" if job.snapshot_step is None else f"from step {job.snapshot_step}"
-    return f"{advice} A retry continues {start}.".lstrip()
+    saved = job.snapshot_step
+    start = "starts from the beginning" if saved is None else f"continues from step {saved}"
+    return f"{advice} A retry {start}.".lstrip()

@@ -132,9 +132,8 @@ def _around(lines: list[str], line: int) -> list[SourceLine]:
     first = max(line - _AROUND, 1)
     chosen = lines[first - 1 : line + _AROUND]
     numbered = [SourceLine(number, _shown(text)) for number, text in enumerate(chosen, first)]
-    while numbered and numbered[-1].line > line and not numbered[-1].text:
-        numbered.pop()
-    return numbered
+    shown = [each.line for each in numbered if each.text or each.line == line]
+    return [each for each in numbered if shown[0] <= each.line <= shown[-1]]
 
 
 def _shown(text: str) -> str:

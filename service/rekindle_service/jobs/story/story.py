@@ -11,6 +11,7 @@ from rekindle.contract.outcome import Outcome, OutcomeClass
 from rekindle.contract.run_dir.json_records import read_record
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.contract.run_dir.rank_records import RankError
+from rekindle.contract.safe_open import stat_beneath
 from rekindle.contract.states import JobIntent, JobState
 from rekindle_service.jobs.story.log_offset import offset_of_error
 from rekindle_service.jobs.story.next_steps import next_step
@@ -172,10 +173,18 @@ def _ended(job: Job, attempt: Attempt | None, outcome: Outcome, run_dir: RunDir)
     if kind is StoryKind.FINISHED and job.step is not None:
         return replace(story, sentence=f"{story.sentence} Step {job.step} was the last.")
     if outcome.rank is not None:
-        story = replace(story, rank=outcome.rank, stream="stderr")
+        story = replace(story, rank=outcome.rank, stream=_stream(run_dir, number, outcome.rank))
     if kind is StoryKind.HANG:
         return _with_groups(story, outcome, run_dir)
     return _with_exception(story, outcome, run_dir) if kind is StoryKind.FAILURE else story
+
+
+def _stream(run_dir: RunDir, attempt: int, rank: int) -> str:
+    """Standard error, unless nothing but standard output has anything."""
+    rank_dir = run_dir.attempt(attempt).rank(rank)
+    sizes = [stat_beneath(run_dir.root, rank_dir.log(stream)) for stream in ("stderr", "stdout")]
+    is_empty, other_is_empty = (found is None or not found.st_size for found in sizes)
+    return "stdout" if is_empty and not other_is_empty else "stderr"
 
 
 def _title(outcome: Outcome) -> str:

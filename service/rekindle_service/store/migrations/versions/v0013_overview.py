@@ -17,6 +17,7 @@ _INDEXES = {
         "ended_at IS NOT NULL AND archived_at IS NULL AND (state <> 'failed' OR seen_at IS NOT NULL)",
     ),
     "tagged": (("number", "tags", "state", "owner", "experiment_id", "name"), "tags <> ''"),
+    "archived": (("number", "state", "owner", "experiment_id", "name"), "archived_at IS NOT NULL"),
 }
 
 

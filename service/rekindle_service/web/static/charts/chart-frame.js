@@ -123,7 +123,7 @@ export function runsOf({ x: xs, y: ys }, { x, y }) {
     }
     runs[runs.length - 1].push([pixelOf(x, value), pixelOf(y, Math.max(-MAX_VALUE, Math.min(MAX_VALUE, height)))]);
   });
-  return runs.filter(({ length }) => length).map((run) => thinned(visible(run, x)));
+  return runs.map((run) => thinned(visible(run, x))).filter(({ length }) => length);
 }
 
 /** Without the points left and right of the plot, but with one neighbour on each side. @param {[number, number][]} run @param {Scale} x */

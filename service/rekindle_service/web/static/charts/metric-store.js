@@ -87,6 +87,13 @@ export class MetricStore {
     });
   }
 
+  /** When an attempt logged which step, as far as points are kept. @param {number} attempt @returns {[at: number, step: number][]} */
+  stepTimes(attempt) {
+    const all = [...this.#series.values()].map((byAttempt) => byAttempt.get(attempt) ?? []);
+    const most = all.reduce((one, other) => (other.length > one.length ? other : one), /** @type {Point[]} */ ([]));
+    return most.map(([step, , at]) => [at, step]);
+  }
+
   /** @param {string} name @param {number} attempt @returns {Point[]} */
   #points(name, attempt) {
     this.track(name);

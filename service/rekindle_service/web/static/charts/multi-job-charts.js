@@ -1,42 +1,38 @@
 /**
- * Curves of several jobs in one chart for each chosen metric, with a colour for each row of a table.
- *
- * The legend is the table's first column.
+ * Curves of several jobs in one chart for each chosen metric, with the colours that their rows have in a table.
  *
  * @import { CurvePublic as Curve } from "../shared/api-types.d.ts"
+ * @typedef {import("../results/row-view.js").RowView} RowView
  * @typedef {object} Source
- * @property {string[]} names of all metrics
+ * @property {string[]} names of all metrics, the most important first
  * @property {Map<string, number>} rows row of each job in the table
  * @property {(names: string[]) => Promise<Curve[]>} read
  */
-import { byId, h } from "../shared/dom.js";
+import { byId } from "../shared/dom.js";
 import { axisOf, pointText, positions, smoothed, valuesOf } from "./chart-data.js";
 import { ChartGrid } from "./chart-grid.js";
 import { MetricPicker } from "./metric-picker.js";
-import { sortMetrics } from "./metric-store.js";
-import { colourOf } from "./palette.js";
-
-/** The colour of a row and its curve. @param {number} row from 0 @param {number} rows */
-export function swatch(row, rows) {
-  const node = h("span", { class: "swatch" });
-  node.style.background = colourOf(row, rows);
-  return node;
-}
 
 export class MultiJobCharts {
+  #view;
   #section = byId("curves");
   #grid = new ChartGrid(byId("curve-charts"));
-  #picker = new MetricPicker(() => void this.#refresh(), () => this.#draw());
+  #picker = new MetricPicker(() => void this.#refresh(), () => this.draw());
   /** @type {Source} */
   #source = { names: [], rows: new Map(), read: async () => [] };
   /** @type {Curve[]} */
   #curves = [];
   #requests = 0;
 
+  /** @param {RowView} view */
+  constructor(view) {
+    this.#view = view;
+  }
+
   /** @param {Source} source */
   async show(source) {
-    this.#source = { ...source, names: sortMetrics([...source.names]) };
-    this.#picker.show(this.#source.names);
+    this.#source = source;
+    this.#picker.show(source.names);
     await this.#refresh();
   }
 
@@ -46,36 +42,30 @@ export class MultiJobCharts {
     const curves = chosen.length ? await this.#source.read(chosen) : [];
     if (request !== this.#requests) return; // other metrics or jobs were chosen meanwhile
     this.#curves = curves;
-    this.#draw();
+    this.draw();
   }
 
-  #draw() {
+  /** Again: rows have another look. */
+  draw() {
     this.#section.hidden = this.#source.names.length === 0;
     this.#grid.draw(this.#picker.chosen.map((name) => this.#chart(name)));
   }
 
   /** @param {string} name @returns {import("./chart-grid.js").Chart} */
   #chart(name) {
+    const { axis, logarithmic } = this.#picker.style;
     const curves = this.#curves.filter((curve) => curve.name === name && curve.points.length);
-    const { axis, logarithmic, smoothing } = this.#picker.style;
-    const rows = 1 + Math.max(0, ...this.#source.rows.values());
-    return {
-      name,
-      content: {
-        series: curves.map(({ job, points }) => seriesOf(this.#source.rows.get(job) ?? 0, rows, points, axis, smoothing)),
-        x: axisOf(axis, "its first value"),
-        y: { log: logarithmic },
-      },
-    };
+    return { name, content: { series: curves.flatMap((curve) => this.#series(curve)), x: axisOf(axis, "its first value"), y: { log: logarithmic } } };
   }
-}
 
-/**
- * @param {number} row @param {number} rows @param {Curve["points"]} points @param {import("./chart-data.js").Axis} axis @param {number} smoothing
- * @returns {import("./chart-frame.js").Series}
- */
-function seriesOf(row, rows, points, axis, smoothing) {
-  const x = positions(points, axis, points[0][2]);
-  const y = smoothed(valuesOf(points), smoothing);
-  return { name: `row ${row + 1}`, x, y, colour: colourOf(row, rows), width: 1.5, describe: (index) => pointText(points[index], y[index], axis) };
+  /** None for a hidden row. @param {Curve} curve @returns {import("./chart-frame.js").Series[]} */
+  #series({ job, points }) {
+    const row = this.#source.rows.get(job) ?? 0;
+    const { name, colour, isHidden, isFaded } = this.#view.look(row);
+    if (isHidden) return [];
+    const { axis, smoothing } = this.#picker.style;
+    const y = smoothed(valuesOf(points), smoothing);
+    const describe = (/** @type {number} */ index) => pointText(points[index], y[index], axis);
+    return [{ name, x: positions(points, axis, points[0][2]), y, colour, width: this.#view.highlighted === row ? 3 : 1.5, faded: isFaded, describe }];
+  }
 }

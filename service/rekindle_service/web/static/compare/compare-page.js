@@ -1,53 +1,74 @@
 /**
  * The page that compares jobs: what they were submitted with, how they went, and their curves in shared charts.
  *
- * @import { AttemptPublic as Attempt, ConfigurationPublic as Configuration, CurvePublic as Curve, JobPublic as Job, MetricName } from "../shared/api-types.d.ts"
- * @typedef {{job: Job, configuration: Configuration, metrics: MetricName[], attempts: Attempt[]}} Compared
+ * @import { CurvePublic as Curve } from "../shared/api-types.d.ts"
+ * @typedef {import("./compare-lines.js").Compared} Compared
  */
+import { MetricStore, resumeSteps, sortMetrics } from "../charts/metric-store.js";
 import { MultiJobCharts } from "../charts/multi-job-charts.js";
-import { MetricStore, resumeSteps } from "../charts/metric-store.js";
-import { call, isNotFound } from "../shared/api.js";
+import { ResultCharts } from "../results/result-charts.js";
+import { RowView } from "../results/row-view.js";
+import { listen } from "../results/row-parts.js";
+import { MAX_COMPARED, call, compareUrl, isNotFound } from "../shared/api.js";
 import { byId, h, patchChildren, setText } from "../shared/dom.js";
-import { compareParameters, parametersOf } from "../shared/job-parameters.js";
+import { hasEnded } from "../shared/job-state.js";
 import { keepFresh, markReady } from "../shared/live-page.js";
-import { resultLines, showJobs, showLines } from "./compare-table.js";
+import { metricNames, parameterLines, resultLines } from "./compare-lines.js";
+import { restyleTable, showJobs, showLines } from "./compare-table.js";
 
-/** As many as there are distinguishable colours. */
-const MAX_JOBS = 8;
 const MAX_OFFERED = 50;
 /** The server reads everything for a refresh: not more often than this. */
 const REFRESH_DELAY_MS = 1500;
 const MAX_POINTS = 500;
+/** More columns are narrower. */
+const FEW = 8;
 
-const charts = new MultiJobCharts();
+const view = new RowView(() => draw(), () => restyle());
+const resultCharts = new ResultCharts(view);
+const curves = new MultiJobCharts(view);
 const add = byId("add-job", HTMLSelectElement);
 const showEqual = byId("show-equal", HTMLInputElement);
+/** What was read of each job, until it changes. @type {Map<string, {facts: Promise<Compared | null>, curves: Map<string, Promise<Curve[]>>}>} */
+const known = new Map();
+/** Ids of jobs that have changed since the last refresh. @type {Set<string>} */
+const changed = new Set();
 /** @type {Compared[]} */
 let compared = [];
 
 /** The ids in the URL. */
 function chosenIds() {
   const ids = new URLSearchParams(location.search).get("jobs")?.split(",").filter(Boolean) ?? [];
-  return [...new Set(ids)].slice(0, MAX_JOBS);
+  return [...new Set(ids)].slice(0, MAX_COMPARED);
 }
 
 /** @param {string[]} ids */
 function choose(ids) {
-  history.pushState(null, "", ids.length ? `/compare?jobs=${ids.map(encodeURIComponent).join(",")}` : "/compare");
+  history.pushState(null, "", compareUrl(ids));
+  view.read();
   refreshing.now();
 }
 
 async function refresh() {
+  for (const { job } of compared) if (changed.has(job.id) || !hasEnded(job)) known.delete(job.id);
+  changed.clear();
   const ids = chosenIds();
-  const found = await Promise.all(ids.map(read));
+  const found = await Promise.all(ids.map((id) => entryOf(id).facts));
   if (ids.join() !== chosenIds().join()) return; // other jobs were chosen meanwhile
   compared = found.filter((each) => each !== null);
   const missing = ids.filter((_, index) => found[index] === null);
   setText(byId("missing"), missing.length ? `Job not found: ${missing.join(", ")}.` : "");
   await offerJobs(ids);
   show();
-  const names = [...new Set(compared.flatMap(({ metrics }) => metrics.map(({ name }) => name)))];
-  await charts.show({ names, rows: new Map(compared.map(({ job }, index) => [job.id, index])), read: readCurves });
+  const rows = new Map(compared.map(({ job }, index) => [job.id, index]));
+  await curves.show({ names: sortMetrics(metricNames(compared)), rows, read: readCurves });
+}
+
+/** @param {string} id */
+function entryOf(id) {
+  const entry = known.get(id) ?? { facts: read(id), curves: new Map() };
+  known.set(id, entry);
+  entry.facts.catch(() => known.delete(id)); // the next refresh tries again
+  return entry;
 }
 
 /** @param {string} id @returns {Promise<Compared | null>} null for a job that does not exist */
@@ -72,39 +93,70 @@ async function offerJobs(ids) {
   const others = items.filter(({ id }) => !ids.includes(id));
   patchChildren(add, [new Option("Add a job …", ""), ...others.map((job) => new Option(`#${job.number} ${job.name}`, job.id))]);
   add.value = "";
-  add.disabled = others.length === 0 || ids.length >= MAX_JOBS;
+  add.disabled = others.length === 0 || ids.length >= MAX_COMPARED;
 }
 
 function show() {
   byId("comparison").hidden = compared.length === 0;
   byId("nothing").hidden = compared.length > 0;
-  const jobs = compared.map(({ job }) => job);
-  showJobs(byId("compared-jobs"), jobs, (id) => choose(chosenIds().filter((each) => each !== id)));
-  const lines = compareParameters(compared.map(({ job, configuration }) => parametersOf(job, configuration)));
-  showLines(byId("parameters"), showEqual.checked ? lines : lines.filter(({ differs }) => differs), jobs.length);
-  byId("comparison").querySelector("table")?.classList.toggle("whole", showEqual.checked);
-  showLines(byId("results"), resultLines(jobs, compared.map(({ metrics }) => metrics)), jobs.length);
-  document.title = `${jobs.length ? jobs.map(({ name }) => name).join(" · ").slice(0, 80) : "Compare"} · rekindle`;
+  draw();
+  document.title = `${compared.length ? compared.map(({ job }) => job.name).join(" · ").slice(0, 80) : "Compare"} · rekindle`;
   markReady();
 }
 
-/**
- * The steps of each job's curves that count: replayed ones are counted once.
- *
- * @param {string[]} names @returns {Promise<Curve[]>}
- */
-async function readCurves(names) {
-  const curves = compared.map(async ({ job, metrics, attempts }) => {
-    const own = names.filter((name) => metrics.some((metric) => metric.name === name));
-    if (!own.length) return [];
-    const store = new MetricStore();
-    store.load((await call("GET /jobs/{job_id}/metrics", { job_id: job.id, name: own, max_points: MAX_POINTS })).items);
-    return own.map((name) => ({ job: job.id, name, points: store.parts(name, resumeSteps(attempts)).flatMap(({ kept }) => kept) }));
-  });
-  return (await Promise.all(curves)).flat();
+/** Everything that has a column, a line or a point for each job. */
+function draw() {
+  const [parameters, results] = [parameterLines(compared), resultLines(compared)];
+  const dimensions = [...parameters.filter(({ differs }) => differs), ...results];
+  view.paint(dimensions, compared.map(({ job }) => `#${job.number} ${job.name}`));
+  const order = view.order([...parameters, ...results], compared.length);
+  const jobs = compared.map(({ job }) => job);
+  showJobs(byId("compared-jobs"), jobs, order, view, (id) => choose(chosenIds().filter((each) => each !== id)));
+  showLines(byId("parameters"), showEqual.checked ? parameters : parameters.filter(({ differs }) => differs), order, view);
+  showLines(byId("results"), results, order, view);
+  restyleTable(byId("compared"), view);
+  byId("compared").classList.toggle("whole", showEqual.checked);
+  byId("compared").classList.toggle("many", compared.length > FEW);
+  resultCharts.show(dimensions, compared.length);
+  curves.draw();
 }
 
-const refreshing = keepFresh(refresh, REFRESH_DELAY_MS, (event, data) => (event === "job" || event === "deleted") && chosenIds().includes(data.id));
+/** The user points at another job. */
+function restyle() {
+  restyleTable(byId("compared"), view);
+  resultCharts.restyle();
+  curves.draw();
+}
+
+/** @param {string[]} names @returns {Promise<Curve[]>} */
+async function readCurves(names) {
+  const found = compared.map((each) => {
+    const { curves: cache } = entryOf(each.job.id);
+    const key = JSON.stringify(names);
+    const read = cache.get(key) ?? readCurvesOf(each, names);
+    cache.set(key, read);
+    read.catch(() => cache.delete(key));
+    return read;
+  });
+  return (await Promise.all(found)).flat();
+}
+
+/**
+ * The steps of a job's curves that count: replayed ones are counted once.
+ *
+ * @param {Compared} compared @param {string[]} names @returns {Promise<Curve[]>}
+ */
+async function readCurvesOf({ job, metrics, attempts }, names) {
+  const own = names.filter((name) => metrics.some((metric) => metric.name === name));
+  if (!own.length) return [];
+  const store = new MetricStore();
+  store.load((await call("GET /jobs/{job_id}/metrics", { job_id: job.id, name: own, max_points: MAX_POINTS })).items);
+  return own.map((name) => ({ job: job.id, name, points: store.parts(name, resumeSteps(attempts)).flatMap(({ kept }) => kept) }));
+}
+
+const refreshing = keepFresh(refresh, REFRESH_DELAY_MS, (event, data) => (event === "job" || event === "deleted") && known.has(data.id) && Boolean(changed.add(data.id)));
 add.addEventListener("change", () => add.value && choose([...chosenIds(), add.value]));
 showEqual.addEventListener("change", show);
+listen(byId("compared"), view);
+addEventListener("popstate", () => view.read());
 byId("nothing-command").replaceChildren(h("code", {}, `${location.origin}/compare?jobs=FIRST,SECOND`));

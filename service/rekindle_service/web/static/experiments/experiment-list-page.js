@@ -3,17 +3,23 @@
  *
  * @import { ExperimentSummary } from "../shared/api-types.d.ts"
  */
-import { call, experimentUrl } from "../shared/api.js";
+import { call, experimentUrl, warn } from "../shared/api.js";
+import { ConfirmDialog } from "../shared/confirm-dialog.js";
 import { byId, h, patchChildren } from "../shared/dom.js";
 import { localTime } from "../shared/format.js";
 import { badge } from "../shared/job-state.js";
 import { keepFresh, markReady } from "../shared/live-page.js";
+import { showBuiltIns } from "./builtin-list.js";
+import { ExperimentActions } from "./experiment-actions.js";
 
 const PAGE_SIZE = 50;
 const REFRESH_DELAY_MS = 500;
 
 /** @type {string | null} cursor of the next page */
 let next = null;
+
+const dialog = new ConfirmDialog();
+const actions = new ExperimentActions(byId("experiments"), dialog, () => refreshing.now());
 
 const cursor = () => new URLSearchParams(location.search).get("cursor");
 
@@ -33,7 +39,8 @@ async function show() {
 }
 
 /** @param {ExperimentSummary} experiment */
-function row({ id, number, name, title, states, jobs, created_at: createdAt }) {
+function row(experiment) {
+  const { id, number, name, title, states, jobs, created_at: createdAt } = experiment;
   return h(
     "tr",
     {},
@@ -43,6 +50,7 @@ function row({ id, number, name, title, states, jobs, created_at: createdAt }) {
     h("td", {}, h("span", { class: "jobs-of" }, ...Object.entries(states).map(([state, count]) => h("span", {}, `${count} `, badge(state))))),
     h("td", {}, h("a", { href: `/?experiment=${encodeURIComponent(id)}`, "data-focus": `jobs-${id}` }, `${jobs} jobs`)),
     h("td", { class: "muted minor" }, h("time", { datetime: createdAt }, localTime(createdAt))),
+    h("td", {}, h("span", { class: "actions" }, ...actions.buttons(experiment))),
   );
 }
 
@@ -56,3 +64,4 @@ function turnPage(to) {
 
 byId("older").addEventListener("click", () => turnPage(next));
 byId("latest").addEventListener("click", () => turnPage(null));
+showBuiltIns(dialog).catch(warn("the built-in experiments"));

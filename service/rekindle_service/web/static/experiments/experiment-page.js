@@ -3,45 +3,77 @@
  *
  * @import { ExperimentPublic as Experiment } from "../shared/api-types.d.ts"
  */
+import { sortMetrics } from "../charts/metric-store.js";
 import { MultiJobCharts } from "../charts/multi-job-charts.js";
+import { ResultCharts } from "../results/result-charts.js";
+import { RowView } from "../results/row-view.js";
+import { listen } from "../results/row-parts.js";
 import { call, isNotFound } from "../shared/api.js";
+import { ConfirmDialog } from "../shared/confirm-dialog.js";
 import { byId, h, patchChildren, setText } from "../shared/dom.js";
 import { bytes, localTime } from "../shared/format.js";
 import { idInUrl, keepFresh, markReady, showGone } from "../shared/live-page.js";
-import { showTable } from "./experiment-table.js";
+import { ExperimentActions } from "./experiment-actions.js";
+import { dimensionsOf, restyleTable, rowNames, showTable } from "./experiment-table.js";
 
 /** The server reads every metric of every job for a refresh: not more often than this. */
 const REFRESH_DELAY_MS = 1000;
 
+const MAX_POINTS = 500;
+
 const experimentId = idInUrl();
-const charts = new MultiJobCharts();
+const view = new RowView(() => draw(), () => restyle());
+const resultCharts = new ResultCharts(view);
+const curves = new MultiJobCharts(view);
+const actions = new ExperimentActions(byId("experiment-actions"), new ConfirmDialog(), (action) => (action === "delete" ? location.assign("/experiments") : refreshing.now()));
+/** @type {Experiment | null} */
+let experiment = null;
 
 async function refresh() {
   try {
-    const experiment = await call("GET /experiments/{experiment_id}", { experiment_id: experimentId });
-    show(experiment);
-    markReady();
-    const { items: curves } = await call("GET /experiments/{experiment_id}/curves", { experiment_id: experimentId });
-    await charts.show({
-      names: [...new Set(curves.map(({ name }) => name))],
-      rows: new Map(experiment.rows.flatMap((row, index) => row.trials.map((trial) => [experiment.trials[trial].job, index]))),
-      read: async (names) => curves.filter(({ name }) => names.includes(name)),
-    });
+    experiment = await call("GET /experiments/{experiment_id}", { experiment_id: experimentId });
   } catch (error) {
     if (!isNotFound(error)) throw error;
-    showGone("There is no such experiment.");
+    return showGone("There is no such experiment.");
   }
+  show(experiment);
+  draw();
+  markReady();
+  await curves.show({
+    names: [...new Set([...(experiment.definition.measure?.length ? experiment.metrics : []), ...sortMetrics([...experiment.logged])])],
+    rows: new Map(experiment.rows.flatMap((row, index) => row.trials.map((trial) => [experiment?.trials[trial].job ?? "", index]))),
+    read: async (name) => (await call("GET /experiments/{experiment_id}/curves", { experiment_id: experimentId, name, max_points: MAX_POINTS })).items,
+  });
+}
+
+/** Everything that has rows. */
+function draw() {
+  if (!experiment) return;
+  const dimensions = dimensionsOf(experiment);
+  view.paint(dimensions, rowNames(experiment));
+  showTable(experiment, dimensions, view);
+  restyleTable(view);
+  resultCharts.show(dimensions, experiment.rows.length);
+  curves.draw();
+}
+
+/** The user points at another row. */
+function restyle() {
+  restyleTable(view);
+  resultCharts.restyle();
+  curves.draw();
 }
 
 /** @param {Experiment} experiment */
 function show(experiment) {
+  byId("run-again", HTMLAnchorElement).href = `/submit?experiment=${encodeURIComponent(experiment.id)}`;
+  patchChildren(byId("experiment-actions"), actions.buttons(experiment));
   setText(byId("experiment-name"), experiment.name);
   setText(byId("experiment-number"), `#${experiment.number}`);
   setText(byId("experiment-title"), experiment.title);
   setText(byId("experiment-states"), Object.entries(experiment.states).map(([state, count]) => `${count} ${state}`).join(", "));
   byId("job-list", HTMLAnchorElement).href = `/?experiment=${encodeURIComponent(experiment.id)}`;
   document.title = `${experiment.name} · ${experiment.over ? "finished" : "running"} · rekindle`;
-  showTable(experiment);
   patchChildren(byId("experiment-notes"), experiment.notes.map((note) => h("li", {}, note)));
   patchChildren(byId("origin"), originOf(experiment).flatMap(([term, text]) => [h("dt", {}, term), h("dd", {}, h("bdi", {}, text))]));
 }
@@ -53,7 +85,7 @@ function show(experiment) {
  */
 function originOf({ command, created_at, definition, machine }) {
   return [
-    ["Command", command ?? `rekindle experiment --file, with ${JSON.stringify(definition)}`],
+    ["Command", command ?? `rekindle experiment --file, with ${JSON.stringify(definition, withoutUnset)}`],
     ["Started", localTime(created_at)],
     ["Machine", [machine.host, machine.processor, `${machine.cores} cores`, bytes(machine.memory), ...(machine.gpus ?? [])].join(", ")],
     ["Software", `${machine.system}, Python ${machine.python}, torch ${machine.torch}, rekindle ${machine.rekindle}`],
@@ -62,4 +94,9 @@ function originOf({ command, created_at, definition, machine }) {
   ];
 }
 
-keepFresh(refresh, REFRESH_DELAY_MS, (event, data) => event === "deleted" || (event === "job" && data.experiment_id === experimentId));
+/** For a text of JSON without what has its default. @param {string} _ @param {unknown} value */
+const withoutUnset = (_, value) => (value === null || value === false || value === "" || (Array.isArray(value) && !value.length) ? undefined : value);
+
+const refreshing = keepFresh(refresh, REFRESH_DELAY_MS, (event, data) => event === "deleted" || (event === "job" && data.experiment_id === experimentId));
+listen(byId("results"), view);
+addEventListener("popstate", () => view.read());

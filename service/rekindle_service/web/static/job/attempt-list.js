@@ -14,11 +14,11 @@ const list = byId("attempts");
 let running = new Map();
 everySecond(tick);
 
-/** @param {Attempt[]} attempts in ascending order */
-export function showAttemptList(attempts) {
+/** @param {Attempt[]} attempts in ascending order @param {(number: number) => void} onExplain shows what happened to one */
+export function showAttemptList(attempts, onExplain) {
   running = new Map(attempts.filter(({ ended_at }) => !ended_at).map((attempt) => [String(attempt.number), attempt]));
   tick();
-  patchChildren(list, attempts.map(item).reverse());
+  patchChildren(list, attempts.map((attempt) => item(attempt, onExplain)).reverse());
   byId("attempts-empty").hidden = attempts.length > 0;
 }
 
@@ -32,8 +32,8 @@ function tick() {
 /** @param {Attempt} attempt */
 const durationOf = (attempt) => duration(secondsBetween(attempt.started_at, attempt.ended_at));
 
-/** @param {Attempt} attempt */
-function item(attempt) {
+/** @param {Attempt} attempt @param {(number: number) => void} onExplain */
+function item(attempt, onExplain) {
   const { number, outcome, reason, faults, started_at: startedAt } = attempt;
   const outcomeClass = attempt.ended_at ? (outcome?.class ?? "unknown") : "running";
   const time = h("time", { datetime: startedAt, title: localTime(startedAt) }, timeOfDay(startedAt));
@@ -49,12 +49,18 @@ function item(attempt) {
       h("span", { class: "muted" }, time, " · ", h("span", { "data-attempt": number }, durationOf(attempt))),
       h("span", { class: "outcome" }, outcomeClass.replaceAll("_", " ")),
     ),
-    outcome && h("p", {}, h("bdi", {}, outcome.message), location ? h("span", { class: "location" }, location) : null, " ", logLink(attempt)),
+    outcome && h("p", {}, h("bdi", {}, outcome.message), location ? h("span", { class: "location" }, location) : null, " ", logLink(attempt), " ", explainButton(attempt, onExplain)),
     steps && h("p", { class: "muted" }, steps),
     attempt.args && h("p", { class: "muted" }, "Arguments: ", h("code", {}, join(attempt.args))),
     reason && outcomeClass !== "success" && h("p", { class: "muted" }, reason),
     ...faults.map((fault) => h("p", { class: "muted" }, faultText(fault))),
   );
+}
+
+/** Nothing for an attempt that ended as it should. @param {Attempt} attempt @param {(number: number) => void} onExplain */
+function explainButton({ number, outcome }, onExplain) {
+  if (["success", "preempted", "cancelled"].includes(outcome?.class)) return null;
+  return h("button", { type: "button", class: "link", "data-focus": `explain-${number}`, onclick: () => onExplain(number) }, "What happened");
 }
 
 /** To the last output of the failed rank; nothing where no rank caused the failure. @param {Attempt} attempt */

@@ -38,7 +38,7 @@ export class JobCharts {
     this.#jobId = jobId;
     this.#axis = axis;
     this.#grid = new ChartGrid(byId("charts"), (name, chart) => this.#tools(name, chart), axis.chartOptions(150));
-    axis.attach(this.#grid, () => this.#schedule());
+    axis.attach(this.#grid, () => this.#schedule(), (attempt) => this.#metrics.stepTimes(attempt));
   }
 
   /** @param {Attempt[]} attempts */
@@ -104,7 +104,7 @@ export class JobCharts {
         return { name, latest: latestText(parts), warning, content: contentOf(parts, style, this.#axis.content()) };
       }),
     );
-    this.#axis.align();
+    this.#axis.extend();
   }
 
   /** @param {string} name @param {LineChart} chart */

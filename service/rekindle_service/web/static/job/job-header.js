@@ -3,10 +3,9 @@
  *
  * @import { JobPublic as Job } from "../shared/api-types.d.ts"
  */
-import { END, linkTo } from "../log/log-permalink.js";
 import { experimentUrl } from "../shared/api.js";
 import { byId, h, setText } from "../shared/dom.js";
-import { NONE, count, duration, failureLocation, outOf, percent, ranksText, secondsBetween, secondsSince, speed, times, waitText } from "../shared/format.js";
+import { NONE, count, duration, outOf, percent, ranksText, secondsBetween, secondsSince, speed, times, waitText } from "../shared/format.js";
 import { drainLoss } from "../shared/job-actions.js";
 import { badge, isHeld, progressBar, setBadge, setProgress, stateWord } from "../shared/job-state.js";
 import { everySecond } from "../shared/ticker.js";
@@ -64,8 +63,9 @@ export function showHeader(job) {
 /** Some of them change with time alone. @param {Job} job */
 function showFigures(job) {
   FIGURES.forEach(([, text], index) => {
-    setText(values[index], text(job));
-    if (values[index].parentElement) values[index].parentElement.hidden = text(job) === "";
+    const value = text(job);
+    setText(values[index], value);
+    if (values[index].parentElement) values[index].parentElement.hidden = value === "" || value === NONE;
   });
   showBanner(job);
   setText(byId("notice"), job.notice ?? "");
@@ -79,26 +79,18 @@ function showBanner(job) {
   byId("banner").dataset.state = job.state;
   setText(byId("banner-title"), title);
   setText(byId("banner-sentence"), sentence);
-  const cause = sentence && sentence === job.outcome?.message ? job.outcome : null;
-  setText(byId("banner-location"), failureLocation(cause));
-  const rank = cause?.rank ?? null;
-  byId("banner-log").hidden = rank === null;
-  if (rank !== null) byId("banner-log").setAttribute("href", linkTo({ rank, stream: "stderr", attempt: job.attempt, offset: END }));
 }
 
 /**
- * Title and sentence of the banner; both empty where there is nothing to say.
+ * Title and sentence of the banner, which says what comes next; what happened is the story's. Both are empty where there is nothing to say.
  *
  * @param {Job} job @returns {[string, string]}
  */
 function bannerTexts(job) {
-  const reason = job.outcome && job.outcome.class !== "success" ? job.outcome.message : "";
-  if (job.state === "recovering") return [`Recovering${job.waiting_for ? "" : retryText(job.next_try_at)}`, job.waiting_for ?? reason];
+  if (job.state === "recovering") return [`Recovering${job.waiting_for ? "" : retryText(job.next_try_at)}`, job.waiting_for ?? ""];
   if (job.state === "starting" && job.waiting_for) return ["Starting", job.waiting_for];
   if (job.state === "running" && job.waiting_for) return ["Stopped by Slurm", job.waiting_for];
   if (job.state === "running" && job.slurm?.state === "UNKNOWN") return ["Slurm does not answer", job.slurm.reason ?? ""];
-  if (job.state === "failed") return ["Failed", reason];
-  if (job.state === "cancelled") return ["Cancelled", reason];
   if (isHeld(job)) return ["On hold", "The job does not start until you release it."];
   if (job.state === "queued") return [job.queue_position === null ? "Queued" : `Queued, position ${job.queue_position}`, waitText(job)];
   if (job.displaced) return [DISPLACED[job.displaced.kind] ?? "Changing slots", displacedSentence(job.displaced)];

@@ -1,10 +1,11 @@
 /**
  * The page of one job: creates its parts and feeds them from the API and the event stream.
  *
- * @import { AttemptPublic as Attempt, JobPublic as Job, SnapshotList as Listing } from "../shared/api-types.d.ts"
+ * @import { AttemptPublic as Attempt, JobPublic as Job, SnapshotList as Listing, Story } from "../shared/api-types.d.ts"
  */
 import { EventStream } from "../events/event-stream.js";
 import { followCursor, moveCursor, showCursor } from "../log/log-cursor.js";
+import { END, parsePermalink } from "../log/log-permalink.js";
 import { LogViewer } from "../log/log-viewer.js";
 import { call, isNotFound } from "../shared/api.js";
 import { byId } from "../shared/dom.js";
@@ -22,6 +23,7 @@ import { compareWithOthers } from "./job-diff.js";
 import { showHeader } from "./job-header.js";
 import { Ranks, showStack } from "./ranks.js";
 import { SnapshotList } from "./snapshots.js";
+import { StoryView, isOutdated } from "./story.js";
 
 const jobId = idInUrl();
 
@@ -32,11 +34,13 @@ const stream = new EventStream({ resync: refresh, event: onEvent }, { job: jobId
 const log = new LogViewer(jobId, (followed) => {
   stream.subscribe({ job: jobId, log: followed });
   ranks.mark(log.rank);
+  if (isOpen && !parsePermalink(location.hash)) setView({ rank: log.rank });
 }, moveCursor);
 followCursor(log);
-const ranks = new Ranks((rank) => setView({ rank }), (rank) => void showStack(jobId, rank));
+const ranks = new Ranks((rank) => log.select(rank), (rank) => void showStack(jobId, rank));
 const snapshots = new SnapshotList(jobId, (step) => actions.confirmResume(step), () => void refetch(fetchSnapshots));
 onView(({ rank }, before) => rank !== null && rank !== before.rank && log.select(rank));
+const story = new StoryView(jobId, openAtCulprit);
 void compareWithOthers(jobId);
 const showTab = makeTabs(byId("tabs"));
 if (new URLSearchParams(location.search).has("diff")) showTab("tab-configuration");
@@ -44,6 +48,8 @@ byId("stack-open").addEventListener("click", () => void showStack(jobId, log.ran
 
 /** @type {Job | null} */
 let job = null;
+/** The log is that of the rank which the URL names, or has been chosen since. */
+let isOpen = false;
 /** Ranks of the attempt that had the most. */
 let maxWorldSize = 0;
 
@@ -57,12 +63,21 @@ const fetchMetrics = () => charts.load();
 async function refresh() {
   try {
     showJob(await call("GET /jobs/{job_id}", { job_id: jobId }));
-    await refetch(fetchRanks, fetchAttempts, fetchMetrics, fetchSnapshots, fetchConfiguration, () => axis.refresh(), () => log.refresh());
+    const parts = [fetchRanks, fetchAttempts, fetchMetrics, fetchSnapshots, fetchConfiguration, () => axis.refresh(), () => log.refresh()];
+    await refetch(() => story.refresh(), ...parts);
+    openChosenRank();
     markReady();
   } catch (error) {
     if (isNotFound(error)) showDeleted("There is no such job. It may have been deleted.");
     else console.warn("the job could not be read", error);
   }
+}
+
+/** At first the rank that the URL names, if there is one. */
+function openChosenRank() {
+  const { rank } = getView();
+  if (!isOpen && rank !== null && rank < maxWorldSize) log.select(rank);
+  isOpen = true;
 }
 
 /**
@@ -100,8 +115,19 @@ function showJob(next) {
   void log.setLatest(next.attempt).then(() => showCursor(log));
   if (!before) return;
   const changed = before.attempt !== next.attempt || before.state !== next.state;
+  if (isOutdated(before, next)) void refetch(() => story.refresh());
   if (changed) void refetch(fetchAttempts, fetchRanks, fetchMetrics, fetchConfiguration);
   if (changed || before.snapshot_step !== next.snapshot_step) void refetch(fetchSnapshots);
+}
+
+/**
+ * A job that has failed or hangs opens at the output of the rank that is to blame, unless the URL points elsewhere.
+ *
+ * @param {Story} first
+ */
+function openAtCulprit({ kind, rank, stream, attempt, offset }) {
+  if (location.hash || rank === null || (kind !== "failure" && kind !== "hang")) return;
+  log.show({ rank, stream: stream ?? "stderr", attempt, offset: offset ?? END });
 }
 
 /** An elastic job may have fewer ranks now than it had. */
@@ -113,7 +139,7 @@ function offerLogs() {
 function showAttempts(attempts) {
   maxWorldSize = Math.max(...attempts.map(({ world_size }) => world_size ?? 0), 0);
   offerLogs();
-  showAttemptList(attempts);
+  showAttemptList(attempts, (number) => void story.choose(number));
   charts.setAttempts(attempts);
   axis.setAttempts(attempts);
 }

@@ -4,7 +4,7 @@
  * @import { JobPublic as Job } from "../shared/api-types.d.ts"
  * @typedef {import("../shared/job-actions.js").JobAction} BulkAction
  */
-import { messageOf } from "../shared/api.js";
+import { MAX_COMPARED, compareUrl, messageOf } from "../shared/api.js";
 import { ConfirmDialog } from "../shared/confirm-dialog.js";
 import { byId, setText } from "../shared/dom.js";
 import { counted } from "../shared/format.js";
@@ -19,7 +19,6 @@ const ACTIONS = {
   "bulk-cancel": CANCEL,
   "bulk-delete": DELETE,
 };
-const MAX_COMPARED = 8;
 
 export class BulkActions {
   #dialog = new ConfirmDialog();
@@ -40,7 +39,7 @@ export class BulkActions {
     setText(byId("bulk-count"), `${selected.length} selected`);
     for (const [button, { possible }] of Object.entries(ACTIONS)) byId(button, HTMLButtonElement).disabled = !selected.some(possible);
     const compare = byId("bulk-compare", HTMLAnchorElement);
-    compare.href = `/compare?jobs=${selected.slice(0, MAX_COMPARED).map(({ id }) => encodeURIComponent(id)).join(",")}`;
+    compare.href = compareUrl(selected.map(({ id }) => id));
     setText(compare, selected.length > MAX_COMPARED ? `Compare the first ${MAX_COMPARED}` : "Compare");
   }
 

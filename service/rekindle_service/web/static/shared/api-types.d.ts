@@ -66,7 +66,8 @@ export interface ExperimentPublic {
   id: string; number: number; name: string; owner: string | null; title: string; command: string | null;
   created_at: string | null; over: boolean; jobs: number; states: Record<string, number>;
   definition: Record<string, any>; machine: Record<string, any>; notes: string[]; parameters: string[];
-  measures: string[]; rows: Row[]; trials: TrialPublic[];
+  measures: string[]; metrics: string[]; goals: ("min" | "max" | null)[]; best: number[][]; logged: string[];
+  rows: Row[]; trials: TrialPublic[];
 }
 export interface ExperimentSummary {
   id: string; number: number; name: string; owner: string | null; title: string; command: string | null;
@@ -130,7 +131,8 @@ export interface LogLines {
   attempt: number; items: TimedLine[]; next: string | null; previous: string | null; complete: boolean; ended: boolean;
   has_times: boolean; unfinished: TimedLine[];
 }
-export interface LogTimesPublic { attempt: number; rank: number; stream: string; items: ([number, number])[]; }
+export type LogTime = [number, number];
+export interface LogTimesPublic { attempt: number; rank: number; stream: string; items: LogTime[]; }
 export interface MachinePublic {
   at: string | null; cpu_percent: number | null; cores: number; memory: Memory; disk: Disk; isolation: string;
   devices: DeviceUsagePublic[]; history: MachineSample[];
@@ -144,9 +146,10 @@ export interface Me { person: string; scope: Scope; via: Via; expires_at: string
 export interface Measure {
   metric: string; take?: "last" | "min" | "max" | "mean";
   relative_to?: Record<string, string | number | boolean | null> | null; title?: string | null;
+  goal?: "min" | "max" | null;
 }
 export interface Memory { used_bytes: number; total_bytes: number; }
-export interface MetricName { name: string; step: number; value: number | null; }
+export interface MetricName { name: string; step: number; value: number | null; goal: "min" | "max" | null; }
 export interface MetricSeries {
   attempt: number; name: string; points: ([number, number | null, number, number | null])[];
 }
@@ -362,10 +365,13 @@ export interface Routes {
   "GET /experiments": { values: { name?: Value; limit?: Value; cursor?: Value; }; answer: Page<ExperimentSummary>; }
   "GET /experiments/builtin": { values: { limit?: Value; cursor?: Value; }; answer: Page<BuiltIn>; }
   "GET /experiments/{experiment_id}": { values: { experiment_id: Value; }; answer: ExperimentPublic; }
+  "DELETE /experiments/{experiment_id}": { values: { experiment_id: Value; }; answer: null; }
   "GET /experiments/{experiment_id}/curves": {
-    values: { experiment_id: Value; name?: Value; limit?: Value; cursor?: Value; }; answer: Page<CurvePublic>;
+    values: { experiment_id: Value; name?: string[]; max_points?: Value; limit?: Value; cursor?: Value; };
+    answer: Page<CurvePublic>;
   }
   "POST /experiments/{experiment_id}/cancel": { values: { experiment_id: Value; }; answer: ExperimentPublic; }
+  "POST /experiments/{experiment_id}/resume": { values: { experiment_id: Value; }; answer: ExperimentPublic; }
   "GET /devices": { values: { limit?: Value; cursor?: Value; }; answer: Devices; }
   "POST /devices/{name}/disable": { values: { name: Value; }; body: DeviceDisable; answer: DevicePublic; }
   "POST /devices/{name}/enable": { values: { name: Value; }; answer: DevicePublic; }

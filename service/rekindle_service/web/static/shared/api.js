@@ -84,3 +84,9 @@ export const jobUrl = (id) => `/jobs/${encodeURIComponent(id)}`;
 
 /** The page of an experiment. @param {string} id */
 export const experimentUrl = (id) => `/experiments/${encodeURIComponent(id)}`;
+
+/** The comparison has no room for more jobs. */
+export const MAX_COMPARED = 50;
+
+/** The page that compares jobs. @param {string[]} ids */
+export const compareUrl = (ids) => (ids.length ? `/compare?jobs=${ids.slice(0, MAX_COMPARED).map(encodeURIComponent).join(",")}` : "/compare");

@@ -3,7 +3,7 @@ import { byId, setText } from "./dom.js";
 
 const SHOWN_MS = 4000;
 
-/** Reports the result in an element, by default the page's `copied`. @param {string} text @param {HTMLElement} [report] */
+/** @param {string} text @param {HTMLElement} [report] where the result is shown for a while; by default the element `copied` */
 export async function copyText(text, report = byId("copied")) {
   const result = await navigator.clipboard?.writeText(text).then(() => true, () => false);
   setText(report, result ? "Copied" : "The browser does not allow copying here: it requires https or localhost");

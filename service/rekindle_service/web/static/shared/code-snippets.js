@@ -54,13 +54,14 @@ function changedOptions(job) {
 const compact = (fields) => Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== null && value !== undefined));
 
 /**
- * The request of a form: an array is a request for an experiment, whose jobs have the other fields in common.
+ * The request of a form: an array or a matrix is a request for an experiment, whose jobs have the other fields in common.
  *
  * @param {Body} body @returns {{path: "jobs" | "experiments", body: Body}}
  */
 export function asRequest(body) {
-  const { array, name, ...base } = body;
-  return array === undefined ? { path: "jobs", body } : { path: "experiments", body: compact({ name, array, base }) };
+  if (body.array === undefined && body.matrix === undefined) return { path: "jobs", body };
+  const { name, title, array, matrix, measure, repeats, seed_option, parallel, sequential, ...base } = body;
+  return { path: "experiments", body: compact({ name, title, array, matrix, measure, repeats, seed_option, parallel, sequential, base }) };
 }
 
 /**
@@ -69,6 +70,9 @@ export function asRequest(body) {
  * @param {Body} body @returns {{command: string, missing: string}}
  */
 export function asCommand(body) {
+  if (body.matrix !== undefined) {
+    return { command: "rekindle experiment --file experiment.json --follow", missing: "experiment.json contains what the curl command sends after -d." };
+  }
   const { args = [], script, module, recipe, code = {} } = body;
   const target = script !== undefined ? [script] : module !== undefined ? ["--module", module] : ["--recipe", recipe ?? ""];
   const guard = script === undefined && args.some((/** @type {string} */ arg) => arg.startsWith("-")) ? ["--"] : [];

@@ -7,6 +7,7 @@
 import { messageOf } from "../shared/api.js";
 import { byId, setText } from "../shared/dom.js";
 import { join, split } from "../shared/shell-words.js";
+import { fillMatrix, matrixBody } from "./matrix-fields.js";
 import { RecipeFields } from "./recipe-fields.js";
 
 /** Fields of the request that are one control each: id of the control, and path of the field. */
@@ -121,6 +122,7 @@ export class SubmitForm {
     for (const [id, field] of DEPENDENCIES) if (words(id).length) body[field] = words(id);
     const watch = text("watch").split("\n").filter((line) => line.trim());
     if (watch.length) body.watch = watch;
+    Object.assign(body, matrixBody());
     const env = variables(control("env").value);
     return Object.keys(env).length ? { ...body, env } : body;
   }
@@ -158,6 +160,15 @@ export class SubmitForm {
     control("warm").checked = job.warm;
     control("resizable").checked = job.resizable;
     control("hold").checked = false;
+  }
+
+  /** What an experiment adds to the first of its jobs, with which the form is filled. @param {string} name @param {Body} definition */
+  fillExperiment(name, definition) {
+    const args = [...(definition.base.args ?? []), ...(definition.args ?? [])];
+    control("name").value = name;
+    control("args").value = join(text("kind") === "recipe" ? this.#recipeFields.fill(args) : args);
+    control("array").value = definition.array ?? "";
+    fillMatrix(definition);
   }
 }
 

@@ -7,6 +7,7 @@ import { byId, h, setText } from "../shared/dom.js";
 import { bytes } from "../shared/format.js";
 import { markReady } from "../shared/live-page.js";
 import { FieldErrors } from "./field-errors.js";
+import { lostOf } from "./matrix-fields.js";
 import { FormError, SubmitForm } from "./submit-form.js";
 
 const form = byId("submit-form", HTMLFormElement);
@@ -26,6 +27,7 @@ function preview() {
     setText(byId("preview-command"), command);
     setText(byId("preview-missing"), missing);
     setText(byId("preview-curl"), asCurl(body, location.origin));
+    setText(byId("submit"), body.matrix === undefined ? "Submit the job" : "Submit the experiment");
   } catch (error) {
     if (!(error instanceof FormError)) throw error;
     errors.add(error.errors);
@@ -112,6 +114,23 @@ async function clone(id) {
   note.hidden = false;
 }
 
+/** An experiment has a part of the form of its own. @param {string} id empty for a new one */
+async function vary(id) {
+  byId("experiment-fields", HTMLDetailsElement).open = true;
+  if (!id) return byId("matrix").focus();
+  const note = byId("clone-note");
+  note.hidden = false;
+  try {
+    const { name, definition, trials } = await call("GET /experiments/{experiment_id}", { experiment_id: id });
+    if (trials.length) fields.fill(await call("GET /jobs/{job_id}", { job_id: trials[0].job }));
+    fields.fillExperiment(name, definition);
+    const missing = [lostOf(definition), Object.keys(definition.base.env ?? {}).length ? "the secret values of variables" : ""].filter(Boolean).join(", ");
+    note.replaceChildren("Filled in from experiment ", h("a", { href: experimentUrl(id) }, h("bdi", {}, name)), `.${missing ? ` Not copied: ${missing}.` : ""}`);
+  } catch (error) {
+    setText(note, error instanceof Problem ? error.message : "The experiment could not be read.");
+  }
+}
+
 form.addEventListener("submit", (event) => {
   event.preventDefault();
   void submit();
@@ -135,5 +154,7 @@ fields.updateVisibility();
 fields.setRecipes((await call("GET /recipes").catch(() => ({ items: [] }))).items);
 const cloned = new URLSearchParams(location.search).get("clone");
 if (cloned) await clone(cloned);
+const varied = new URLSearchParams(location.search).get("experiment");
+if (varied !== null) await vary(varied);
 preview();
 markReady();

@@ -17,17 +17,17 @@ export const secondsOf = (time) => (time ? Date.parse(time) / 1000 : null);
 /**
  * Which step each attempt had reached when, as far as it is known.
  *
- * @param {Attempt[]} attempts @param {Lanes | null} lanes @param {number} now seconds since the epoch @returns {Course[]}
+ * @param {Attempt[]} attempts @param {Lanes | null} lanes @param {(attempt: number) => [at: number, step: number][]} reported steps
+ * @param {number} now seconds since the epoch @returns {Course[]}
  */
-export function coursesOf(attempts, lanes, now) {
+export function coursesOf(attempts, lanes, reported, now) {
   return attempts.flatMap(({ number, started_at: started, ranks_running_at: running, ended_at: ended, resumed_from_step: resumed, last_step: last }) => {
     const begin = secondsOf(started);
     if (begin === null) return [];
     const end = Math.max(begin, secondsOf(ended) ?? now);
-    const sampled = stepsOf(lanes, number);
-    const known = ascending([[secondsOf(running) ?? begin, resumed ?? 0], ...sampled, ...(last === null ? [] : [/** @type {[number, number]} */ ([end, last])])]);
-    const steps = known.map(([, step]) => step);
-    return [{ attempt: number, begin, end, first: steps[0], last: steps[steps.length - 1], known }];
+    const steps = [...stepsOf(lanes, number), ...reported(number)].sort(([one], [other]) => one - other);
+    const known = ascending([[secondsOf(running) ?? begin, resumed ?? 0], ...steps, ...(last === null ? [] : [/** @type {[number, number]} */ ([end, last])])]);
+    return [{ attempt: number, begin, end, first: known[0][1], last: known[known.length - 1][1], known }];
   });
 }
 

@@ -15,8 +15,10 @@ const HEIGHTS = [[4, 20], [8, 16], [16, 12], [Infinity, 7]];
 const GAP_PX = 1;
 /** Between two numbers of ranks at the left. */
 const MIN_LABEL_PX = 13;
+/** From this height on, a part of a lane can be seen; a thinner one is mixed of both colours. */
+const MIN_SPLIT_PX = 11;
 /** How much of its colour a lane has whose device does nothing. */
-const IDLE = 0.35;
+const IDLE = 0.45;
 /** Phases with a colour of their own; the others get one of the curves'. */
 const COLOURS = new Map([["running", "--good"], ["train", "--good"], ["snapshot", "--accent"], ["evaluate", "--calm"], ["restore", "--border-strong"]]);
 const WAITING = "--faint";
@@ -81,15 +83,20 @@ export class RankLanes {
   /** @param {Set<number>} failed @param {number | null} chosen */
   #drawLabels(failed, chosen) {
     const stride = Math.ceil(MIN_LABEL_PX / this.#height);
-    let free = -Infinity; // index of the first lane whose label has room
-    const important = (/** @type {number} */ rank) => failed.has(rank) || rank === chosen;
-    const nodes = this.#ranks.flatMap((rank, index) => {
-      const next = this.#ranks.slice(index + 1, index + stride).some(important);
-      if (index < free || (!important(rank) && (index % stride !== 0 || next))) return [];
-      free = index + stride;
+    const indices = this.#ranks.map((_, index) => index);
+    const byImportance = [
+      ...indices.filter((index) => this.#ranks[index] === chosen),
+      ...indices.filter((index) => failed.has(this.#ranks[index])),
+      ...indices.filter((index) => index % stride === 0),
+    ];
+    /** @type {Set<number>} */
+    const labelled = new Set();
+    for (const index of byImportance) if (![...labelled].some((other) => Math.abs(other - index) < stride)) labelled.add(index);
+    const nodes = [...labelled].sort((one, other) => one - other).map((index) => {
+      const rank = this.#ranks[index];
       const node = h("span", { class: failed.has(rank) ? "failed" : null, "data-chosen": rank === chosen }, String(rank));
       node.style.top = `${(index + 0.5) * this.#height}px`;
-      return [node];
+      return node;
     });
     patchChildren(this.#labels, nodes);
   }
@@ -106,7 +113,7 @@ export class RankLanes {
       if (right <= left) return;
       context.globalAlpha = alpha;
       context.fillStyle = this.#colours.resolve(colour);
-      context.fillRect(left, top, Math.max(right - left, 0.75), height * share);
+      context.fillRect(Math.floor(left), top, Math.max(Math.floor(right) - Math.floor(left), 1), height * share);
     };
     if (by === "time") fill("--calm", IDLE, attempt.started_at, attempt.ranks_running_at ?? attempt.ended_at ?? lanes.end, 1);
     ends.forEach(([from, to], index) => {
@@ -115,10 +122,8 @@ export class RankLanes {
       const [use, waiting] = [lane.use[index] ?? null, lane.waiting[index] ?? 0];
       fill("--surface", 1, from, to, 1);
       fill(colourOfPhase(lanes.phases, phase), use === null ? 1 : IDLE + (1 - IDLE) * Math.min(1, use / 100), from, to, 1);
-      if (waiting) {
-        fill("--surface", 1, from, to, waiting);
-        fill(WAITING, 0.8, from, to, waiting);
-      }
+      if (waiting && height < MIN_SPLIT_PX) fill(WAITING, waiting, from, to, 1);
+      else if (waiting) fill(WAITING, 1, from, to, waiting);
     });
     context.globalAlpha = 1;
     const end = ends.at(-1)?.[1] ?? (by === "time" ? (attempt.ended_at ?? null) : null);

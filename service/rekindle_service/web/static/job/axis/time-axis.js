@@ -18,7 +18,7 @@ import { everySecond } from "../../shared/ticker.js";
 import { CATEGORIES, amountText, drawAttempts, stretchesOfSteps, stretchesOfTime } from "./attempt-bar.js";
 import { coursesOf, positionOf, secondsOf, timeOf, wholeSpan } from "./axis-model.js";
 import { AxisSurface, place } from "./axis-surface.js";
-import { RankLanes } from "./rank-lanes.js";
+import { RankLanes, colourOfPhase } from "./rank-lanes.js";
 import { readingAt } from "./reading.js";
 import { SnapshotMarks } from "./snapshot-marks.js";
 import { axisContent, drawUsage } from "./usage-charts.js";
@@ -45,6 +45,8 @@ export class TimeAxis {
   /** Charts that others draw. @type {ChartGrid | null} */
   #charts = null;
   #onCharts = () => {};
+  /** @type {(attempt: number) => [at: number, step: number][]} */
+  #reported = () => [];
   /** @type {Job | null} */
   #job = null;
   /** @type {Attempt[]} */
@@ -53,8 +55,10 @@ export class TimeAxis {
   #listed = [];
   /** @type {TimeBreakdown | null} */
   #time = null;
-  /** @type {Lanes | null} */
+  /** Of the range that is shown. @type {Lanes | null} */
   #lanes = null;
+  /** Of all the time, as it was last fetched. @type {Lanes | null} */
+  #overview = null;
   /** @type {Course[]} */
   #courses = [];
   /** Seconds by which the server's clock is ahead of the browser's. */
@@ -110,14 +114,23 @@ export class TimeAxis {
     return { ...axisContent(getView().by), min, max };
   }
 
-  /** @param {ChartGrid} charts @param {() => void} redraw */
-  attach(charts, redraw) {
+  /**
+   * @param {ChartGrid} charts @param {() => void} redraw
+   * @param {(attempt: number) => [at: number, step: number][]} reported when the metrics of an attempt reached which step
+   */
+  attach(charts, redraw, reported) {
     this.#charts = charts;
     this.#onCharts = redraw;
+    this.#reported = reported;
   }
 
-  /** Call this when charts have been drawn. */
-  align() {
+  /** Charts have new points. */
+  extend() {
+    this.#schedule();
+  }
+
+  /** Make all charts show the range and the cursor. */
+  #align() {
     const { min, max } = this.#scale();
     for (const grid of [this.#charts, this.#usage]) grid?.setRange([min, max]);
     this.#moveCursor();
@@ -167,6 +180,7 @@ export class TimeAxis {
   #show([time, lanes]) {
     this.#time = time;
     this.#lanes = lanes;
+    if (getView().from === null || !this.#overview) this.#overview = lanes;
     const end = Math.max(0, ...time.intervals.slice(-1).map(({ started_at: started, seconds }) => (secondsOf(started) ?? 0) + seconds));
     if (this.#job?.ended_at === null && end) this.#ahead = end - Date.now() / 1000;
     this.#drawLegend(time, lanes);
@@ -221,7 +235,7 @@ export class TimeAxis {
     const within = range && [Math.max(min, range[0]), Math.min(max, range[1])];
     const isWhole = !within || within[1] <= within[0] || (within[0] <= min && within[1] >= max);
     setView(isWhole ? { from: null, to: null } : { from: within[0], to: within[1] });
-    this.align();
+    this.#align();
   }
 
   #switchAxis() {
@@ -251,7 +265,7 @@ export class TimeAxis {
 
   #draw() {
     if (!this.#job || !this.#tracks.clientWidth) return;
-    this.#courses = coursesOf(this.#attempts, this.#lanes, this.#now());
+    this.#courses = coursesOf(this.#attempts, this.#overview, this.#reported, this.#now());
     const { by, rank, from } = getView();
     const scale = this.#scale();
     byId("axis-reset").hidden = from === null;
@@ -262,7 +276,7 @@ export class TimeAxis {
       drawUsage(this.#usage, this.#lanes, by, this.#whole());
     }
     this.#drawTicks(scale);
-    this.align();
+    this.#align();
   }
 
   /** @param {Scale} scale */
@@ -293,7 +307,16 @@ export class TimeAxis {
   #drawLegend({ seconds }, lanes) {
     const kinds = /** @type {(keyof typeof CATEGORIES)[]} */ (Object.keys(CATEGORIES)).filter((kind) => seconds[kind] > 0);
     const nodes = kinds.map((kind) => h("li", { "data-kind": kind }, `${CATEGORIES[kind]} ${amountText(seconds[kind])}`));
+    const phases = lanes.phases.map((phase, index) => phaseNode(phase, colourOfPhase(lanes.phases, index)));
     const waits = lanes.attempts.some(({ ranks }) => ranks.some(({ waiting }) => waiting.some(Boolean)));
-    patchChildren(byId("timeline-legend"), [...nodes, ...(waits ? [h("li", { "data-kind": "waits" }, "waits for other ranks")] : [])]);
+    const ranks = phases.length ? [h("li", { class: "plain" }, "Ranks:"), ...phases, ...(waits ? [h("li", { "data-kind": "waits" }, "waits for others")] : [])] : [];
+    patchChildren(byId("timeline-legend"), [...nodes, ...ranks]);
   }
+}
+
+/** @param {string} phase @param {string} colour */
+function phaseNode(phase, colour) {
+  const node = h("li", {}, h("bdi", {}, phase));
+  node.style.setProperty("--tone", colour.startsWith("--") ? `var(${colour})` : colour);
+  return node;
 }

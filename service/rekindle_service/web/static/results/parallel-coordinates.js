@@ -1,0 +1,105 @@
+/**
+ * Parallel coordinates: an axis for each column, a line for each row. Pointing at a line highlights its row; a click
+ * hides it. The same can be done in the table, which is what keyboards and screen readers use.
+ *
+ * @typedef {import("./row-view.js").Dimension} Dimension
+ * @typedef {import("./row-view.js").RowView} RowView
+ */
+import { label, svg } from "./svg.js";
+import { axisFor } from "./value-axis.js";
+
+const HEIGHT = 260;
+const MARGIN = { top: 34, bottom: 14, side: 46 };
+/** Of two axes, in CSS pixels; narrower pages scroll. */
+const MIN_DISTANCE = 88;
+const MAX_AXES = 12;
+const TICKS = 6;
+const LABEL = { name: 14, tick: 10 }; // characters
+
+export class ParallelCoordinates {
+  #host;
+  #view;
+  /** @type {Map<number, SVGPathElement>} */
+  #lines = new Map();
+  #sizes = new ResizeObserver(() => this.#draw());
+  /** @type {Dimension[]} */
+  #dimensions = [];
+  #rows = 0;
+
+  /** @param {HTMLElement} host @param {RowView} view */
+  constructor(host, view) {
+    this.#host = host;
+    this.#view = view;
+    const rowOf = (/** @type {Event} */ event) => (event.target instanceof SVGPathElement ? Number(event.target.dataset.row) : NaN);
+    host.addEventListener("pointerover", (event) => view.highlight(Number.isNaN(rowOf(event)) ? null : rowOf(event)));
+    host.addEventListener("pointerleave", () => view.highlight(null));
+    host.addEventListener("click", (event) => Number.isNaN(rowOf(event)) || view.toggle(rowOf(event)));
+    this.#sizes.observe(host);
+  }
+
+  /** @param {Dimension[]} dimensions @param {number} rows @returns {boolean} whether there is anything to see */
+  show(dimensions, rows) {
+    this.#dimensions = dimensions.filter(({ values }) => new Set(values.map(String)).size > 1).slice(0, MAX_AXES);
+    this.#rows = rows;
+    this.#draw();
+    return this.#dimensions.length > 1;
+  }
+
+  #draw() {
+    const count = this.#dimensions.length;
+    const width = Math.max(this.#host.clientWidth, 2 * MARGIN.side + (count - 1) * MIN_DISTANCE);
+    if (count < 2 || !this.#host.clientWidth) return this.#host.replaceChildren();
+    const axes = this.#dimensions.map(({ values }) => axisFor(values, TICKS));
+    const x = (/** @type {number} */ index) => MARGIN.side + (index * (width - 2 * MARGIN.side)) / (count - 1);
+    const y = (/** @type {number} */ at) => HEIGHT - MARGIN.bottom - at * (HEIGHT - MARGIN.top - MARGIN.bottom);
+    const points = (/** @type {number} */ row) => axes.map((axis, index) => [x(index), axis.position(this.#dimensions[index].values[row])]);
+    this.#lines = new Map();
+    const lines = svg("g", { class: "rows" });
+    for (let row = 0; row < this.#rows; row += 1) {
+      const d = pathOf(points(row).map(([left, at]) => [left ?? 0, at === null ? null : y(at)]));
+      const line = svg("path", { class: "row-line", d });
+      this.#lines.set(row, line);
+      lines.append(line, svg("path", { class: "row-target", d, "data-row": row }, svg("title", {}, this.#view.look(row).name)));
+    }
+    const names = this.#dimensions.map(({ name }) => name).join(", ");
+    const drawing = svg("svg", { width, height: HEIGHT, role: "img", "aria-label": `Parallel coordinates of ${names}; the table has the same values` }, lines);
+    drawing.append(...axes.map((axis, index) => axisNode(this.#dimensions[index].name, axis, x(index), y)));
+    this.#host.replaceChildren(drawing);
+    this.restyle();
+  }
+
+  /** Rows have another colour, or another one is highlighted. */
+  restyle() {
+    for (const [row, line] of this.#lines) {
+      const { colour, isHidden, isFaded } = this.#view.look(row);
+      line.style.stroke = colour;
+      line.classList.toggle("faded", isFaded);
+      line.classList.toggle("strong", this.#view.highlighted === row);
+      for (const node of [line, line.nextElementSibling]) node?.classList.toggle("gone", isHidden);
+    }
+  }
+}
+
+/** A line with gaps where there is no value. @param {(number | null)[][]} points */
+function pathOf(points) {
+  let isDrawing = false;
+  return points
+    .map(([x, y]) => {
+      const part = y === null ? "" : `${isDrawing ? "L" : "M"}${x} ${y}`;
+      isDrawing = y !== null;
+      return part;
+    })
+    .join("");
+}
+
+/** @param {string} name @param {import("./value-axis.js").ValueAxis} axis @param {number} x @param {(at: number) => number} y */
+function axisNode(name, axis, x, y) {
+  const ticks = axis.ticks.map(({ at, label: text }) => label(text, LABEL.tick, { class: "tick-label", x: x + 5, y: y(at) + 4 }));
+  return svg(
+    "g",
+    { class: "axis" },
+    svg("line", { x1: x, x2: x, y1: y(0), y2: y(1) }),
+    label(name, LABEL.name, { class: "axis-name", x, y: MARGIN.top - 16, "text-anchor": "middle" }),
+    ...ticks,
+  );
+}
