@@ -56,7 +56,7 @@ def test_an_experiment_is_found_in_the_list_and_shows_table_curves_and_machine(
     expect(row.locator("th")).to_have_text(_HOSTILE)
     expect(row).to_contain_text("1 failed")
     row.get_by_role("link", name="2 jobs").click()
-    expect(page.locator("#jobs tr")).to_have_count(2)
+    expect(page.locator("#found tr")).to_have_count(2)
     assert page.locator("main img, main script").count() == 0
     page.goto(f"{server.url}/experiments/{experiment['id']}")
     act_on_the_experiment(page)

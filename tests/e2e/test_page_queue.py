@@ -45,7 +45,9 @@ def test_a_job_and_its_progress_appear_without_reload(page: Page, play: Callable
     job.end(JobState.FAILED, _failure())
     expect(row.locator(".badge")).to_have_text("failed")
     expect(row).to_contain_text("ValueError: no such label")
-    expect(row).to_contain_text("rank 1 · train.py:42")
+    expect(row).to_contain_text("(rank 1, train.py:42)")
+    expect(page.locator("#needs-you tr")).to_have_count(1)
+    expect(page).to_have_title("1 needs you · Jobs · rekindle")
     assert page.evaluate("globalThis.loadedOnce") is True
 
 
@@ -66,39 +68,47 @@ def test_totals_and_slots_follow_the_jobs(page: Page, play: Callable[..., Played
     play("holder", ranks=2).begin_attempt()
     expect(page.locator("#total-running")).to_have_text("1")
     expect(page.locator("#total-slots")).to_have_text("2 / 4")
-    expect(page.locator("#slots .holder", has_text="holder")).to_have_count(2)
+    expect(page.locator("#slots .part")).to_have_text(["holder · 2", "free · 2"])
+    expect(page.locator(".slots-title")).to_have_text("4 CPU slots: 2 in use")
 
 
-def test_filters_are_stored_in_the_url(page: Page, play: Callable[..., PlayedJob]) -> None:
+def test_filters_are_stored_in_the_url(page: Page, watcher: Watcher, play: Callable[..., PlayedJob]) -> None:
+    watcher.expect("422")
     play("one").begin_attempt()
     broken = play("two", ranks=1)
     broken.begin_attempt()
     broken.end(JobState.FAILED, _failure())
-    expect(page.locator("#jobs tr")).to_have_count(2)
-    page.get_by_label("State").select_option("failed")
-    expect(page.locator("#jobs .job-name")).to_have_text(["two"])
+    names, line = page.locator("#jobs .job-name"), page.get_by_label("Filter", exact=True)
+    expect(names).to_have_text(["two", "one"])
+    page.get_by_role("button", name="Failed").click()
+    expect(page.locator("#found .job-name")).to_have_text(["two"])
     page.reload()
-    expect(page.locator("#jobs .job-name")).to_have_text(["two"])
-    expect(page.get_by_label("State")).to_have_value("failed")
-    page.get_by_label("State").select_option("cancelled")
+    expect(names).to_have_text(["two"])
+    expect(line).to_have_value("state:failed")
+    page.get_by_role("button", name="Archived").click()
     expect(page.locator("#nothing-found")).to_be_visible()
     page.go_back()
-    expect(page.locator("#jobs .job-name")).to_have_text(["two"])
-    page.get_by_label("State").select_option("")
-    page.get_by_label("Name").fill("ON")
-    expect(page.locator("#jobs .job-name")).to_have_text(["one"])
+    expect(names).to_have_text(["two"])
+    line.fill("stat:failed")
+    expect(page.locator("#filter-error")).to_contain_text("q: has no key stat")
+    line.fill("ON")
+    expect(names).to_have_text(["one"])
     assert page.url.endswith("/?q=ON")
-    page.keyboard.press("Escape")
-    expect(page.locator("#jobs tr")).to_have_count(2)
-
-
-def test_the_server_turns_the_pages(page: Page, home: Path) -> None:
-    fill_list(home, 53)
+    page.get_by_role("button", name="Save view").click()
+    line.press("Escape")
+    expect(names).to_have_text(["two", "one"])
     page.reload()
-    rows = page.locator("#jobs tr")
+    page.get_by_role("button", name="ON", exact=True).click()
+    expect(names).to_have_text(["one"])
+
+
+def test_the_server_turns_the_pages(page: Page, server: ServeProcess, home: Path) -> None:
+    fill_list(home, 53)
+    page.goto(f"{server.url}/?state=cancelled")
+    rows = page.locator("#found tr")
     expect(rows).to_have_count(50)
     page.get_by_role("button", name="Older").click()
-    expect(page.locator("#jobs .job-name")).to_have_text(["job 3", "job 2", "job 1"])
+    expect(page.locator("#found .job-name")).to_have_text(["job 3", "job 2", "job 1"])
     assert "cursor=4" in page.url
     page.reload()
     expect(rows).to_have_count(3)
@@ -113,12 +123,12 @@ def test_the_page_shows_who_is_next_and_why_and_what_each_owner_has_used(
     first = client.submit({**SMALL, "name": "first", "priority": 3})["id"]
     client.submit({**SMALL, "name": "second", "after_any": [first]})
     client.submit({**SMALL, "name": "kept", "hold": True})
-    waiting = page.locator("#waiting-jobs tr")
-    expect(waiting).to_have_count(3)
+    waiting = page.locator("#next tr")
+    expect(waiting).to_have_count(2)
     expect(waiting.nth(0)).to_contain_text("waits for 1 cpu slot, 0 free")
     expect(waiting.nth(0).get_by_role("link")).to_have_text("first")
     expect(waiting.nth(1)).to_contain_text(f"waits for job {first} to end")
-    expect(waiting.nth(2)).to_contain_text("on hold until it is released")
+    expect(page.locator("#needs-you tr")).to_contain_text("on hold until it is released")
     expect(page.locator("#owner-shares tr")).to_have_count(2)
     expect(page.locator("#owner-shares tr", has_text="local")).to_have_count(1)
     anna = Server(server.url, client.create_token("anna")["token"])
@@ -127,8 +137,7 @@ def test_the_page_shows_who_is_next_and_why_and_what_each_owner_has_used(
     expect(page.locator("#owner-shares tr")).to_have_count(3)
     page.locator("#owner-shares").get_by_role("link", name="anna").click()
     expect(page.locator("#jobs .job-name")).to_have_text(["hers"])
-    expect(page.locator("#waiting-jobs tr")).to_have_count(1)
-    expect(page.get_by_label("Owner")).to_have_value("anna")
+    expect(page.get_by_label("Filter", exact=True)).to_have_value("owner:anna")
 
 
 def fill_list(home: Path, count: int) -> None:
@@ -213,6 +222,39 @@ def test_an_error_for_one_selected_job_is_shown_and_the_others_continue(
     expect(page.locator("#bulk-result")).to_contain_text("is cancelled, so it cannot be drained")
 
 
+def test_a_range_is_tagged_and_archived_and_the_palette_finds_a_job(
+    page: Page, server: ServeProcess, client: Client, home: Path
+) -> None:
+    fill_list(home, 4)
+    page.goto(server.url)
+    rows = page.locator("#done tr")
+    expect(rows).to_have_count(4)
+    expect(page.locator("#jobs h2:visible")).to_contain_text(["Done"])
+    rows.nth(0).get_by_role("checkbox").check()
+    rows.nth(2).get_by_role("checkbox").click(modifiers=["Shift"])
+    expect(page.locator("#bulk-count")).to_have_text("3 selected")
+    page.locator("#bulk-tag").click()
+    page.get_by_label("Tags", exact=True).fill("paper old")
+    page.locator("#confirm-yes").click()
+    expect(page.locator("#bulk-result")).to_have_text("3 jobs tagged")
+    expect(rows.nth(0).locator(".tag")).to_have_text(["old", "paper"])
+    page.locator("#bulk-archive").click()
+    page.locator("#confirm-yes").click()
+    expect(page.locator("#done .job-name")).to_have_count(1)
+    page.get_by_role("button", name="Archived").click()
+    expect(page.locator("#found .job-name")).to_have_count(3)
+    page.get_by_role("button", name="Job", exact=True).click()
+    expect(page.locator("#found .job-name")).to_have_text(sorted(job["name"] for job in client.jobs() if job["tags"]))
+    page.get_by_text("Columns", exact=True).click()
+    page.get_by_label("Owner").uncheck()
+    expect(page.get_by_role("columnheader", name="Owner")).to_be_hidden()
+    page.keyboard.press("Control+k")
+    page.keyboard.type("job 2")
+    expect(page.locator("#palette-list li")).to_contain_text(["job 2"])
+    page.keyboard.press("Enter")
+    expect(page.locator("#job-name")).to_have_text("job 2")
+
+
 def test_slots_are_shown_for_each_kind_of_device_with_their_topology(page: Page, server: ServeProcess) -> None:
     """There is no GPU here: the answer is made up, in the form of the contract."""
     gpus = [_gpu(index) for index in range(4)]
@@ -220,8 +262,8 @@ def test_slots_are_shown_for_each_kind_of_device_with_their_topology(page: Page,
     links = [{"first": f"cuda:{a}", "second": f"cuda:{b}", "kind": kind} for a, b, kind in pairs]
     page.route("**/api/v1/devices", lambda route: route.fulfill(json={"items": gpus, "next": None, "links": links}))
     page.reload()
-    expect(page.locator(".slots-title")).to_have_text("4 \N{MULTIPLICATION SIGN} NVIDIA H200")
-    expect(page.locator(".slot")).to_have_count(4)
+    expect(page.locator(".slots-title")).to_have_text("4 \N{MULTIPLICATION SIGN} NVIDIA H200: 0 in use")
+    expect(page.locator(".part")).to_have_text(["free · 4"])
     expect(page.locator(".topology")).to_have_text(
         "NVLink connects cuda:0 cuda:1, cuda:2 cuda:3; the inter-processor link connects all 4 GPUs"
     )
@@ -234,10 +276,10 @@ def test_a_hostile_name_is_text_and_nothing_else(page: Page, play: Callable[...,
     job = play(HOSTILE)
     job.begin_attempt()
     job.end(JobState.FAILED, Outcome(OutcomeClass.USER_ERROR, HOSTILE, rank=0, file=HOSTILE, line=1))
-    row = page.locator("#jobs tr")
+    row = page.locator("#needs-you tr")
     expect(row.locator(".badge")).to_have_text("failed")
     assert row.locator(".job-name").inner_text() == HOSTILE
-    assert row.locator(".note bdi").inner_text() == HOSTILE
+    assert row.locator(".note bdi").first.inner_text() == f"{HOSTILE} (rank 0, {HOSTILE}:1)"
     assert page.locator("main img, main script").count() == 0
 
 

@@ -46,7 +46,7 @@ def test_the_next_job_comes_first_and_what_waits_for_something_else_last(server:
         server.submit(tmp_path, name=name) for name in ("held", "second", "first", "blocked")
     )
     at = time.time() + HOUR
-    place(server, first, 1, "2 cpu slots, 1 free; starts after #9 ends", at)
+    place(server, first, 1, "2 cpu slots, 1 free, until #9 ends", at)
     place(server, second, 2, "2 cpu slots, 1 free, behind #3")
     place(server, blocked, None, "job abc to succeed")
     assert server.api.post(f"/api/v1/jobs/{held['id']}/drain").status_code == 202

@@ -89,7 +89,7 @@ def test_a_job_that_ends_before_the_reservation_starts_before_its_turn():
     running, made = machine_with(100.0, [big, unknown, long, short], max_seconds=limited, expected=limited)
     assert [(job.id, names) for job, names in made.starts] == [(short.id, ["cpu:1"])]
     assert made.queue_positions[big.id] == (
-        1, f"2 cpu slots, 1 free; starts after #{running.number} ends", 100.0,
+        1, f"2 cpu slots, 1 free, until #{running.number} ends", 100.0,
     )  # fmt: skip
     place = made.queue_positions[unknown.id]
     assert place[:2] == (2, f"behind #{big.number}, which needs 2 slots")

@@ -99,7 +99,7 @@ def lack(spec: JobSpec, free: int) -> str:
 
 def first_in_line(job: Job, free: int, made: Reservation) -> str:
     """Of a job that has a reservation: what it lacks, and which job has to end."""
-    ends = "" if made.at == UNKNOWN or made.last is None else f"; starts after #{made.last.number} ends"
+    ends = "" if made.at == UNKNOWN or made.last is None else f", until #{made.last.number} ends"
     return lack(job.spec, free) + ends
 
 

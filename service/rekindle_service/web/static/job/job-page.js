@@ -10,6 +10,7 @@ import { call, isNotFound } from "../shared/api.js";
 import { byId } from "../shared/dom.js";
 import { latestWins } from "../shared/latest-wins.js";
 import { idInUrl, markReady, showGone } from "../shared/live-page.js";
+import { markSeen } from "../shared/seen.js";
 import { makeTabs } from "../shared/tabs.js";
 import { showAttemptList } from "./attempt-list.js";
 import { TimeAxis } from "./axis/time-axis.js";
@@ -104,6 +105,7 @@ function showJob(next) {
   job = next;
   showHeader(next);
   actions.show(next);
+  void markSeen(next);
   showSubmitted(next);
   showCheckpoints(next);
   snapshots.setJob(next);

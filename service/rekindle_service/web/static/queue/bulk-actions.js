@@ -8,7 +8,7 @@ import { MAX_COMPARED, compareUrl, messageOf } from "../shared/api.js";
 import { ConfirmDialog } from "../shared/confirm-dialog.js";
 import { byId, setText } from "../shared/dom.js";
 import { counted } from "../shared/format.js";
-import { CANCEL, DELETE, DRAIN, HOLD, PRIORITY, RELEASE } from "../shared/job-actions.js";
+import { ARCHIVE, CANCEL, DELETE, DRAIN, HOLD, NOTE, PRIORITY, RELEASE, SEEN, TAG } from "../shared/job-actions.js";
 
 /** By the id of the button. @type {Record<string, BulkAction>} */
 const ACTIONS = {
@@ -16,6 +16,10 @@ const ACTIONS = {
   "bulk-drain": DRAIN,
   "bulk-release": RELEASE,
   "bulk-priority": PRIORITY,
+  "bulk-tag": TAG,
+  "bulk-note": NOTE,
+  "bulk-seen": SEEN,
+  "bulk-archive": ARCHIVE,
   "bulk-cancel": CANCEL,
   "bulk-delete": DELETE,
 };

@@ -1,92 +1,140 @@
-/** The list of jobs: totals, slots, experiments, filters, live rows, and actions on many jobs at once. */
-import { me } from "../shared/account.js";
-import { call, experimentUrl } from "../shared/api.js";
+/**
+ * The list of jobs: totals, slots, sections in the order in which people care, a filter, and actions on many jobs.
+ *
+ * @import { JobPublic as Job, OverviewItem } from "../shared/api-types.d.ts"
+ */
+import { call, experimentUrl, messageOf, Problem } from "../shared/api.js";
 import { DebouncedRefresh } from "../shared/debounced-refresh.js";
 import { byId, h, patchChildren, setText } from "../shared/dom.js";
 import { percent } from "../shared/format.js";
 import { hasEnded } from "../shared/job-state.js";
 import { keepFresh, markReady } from "../shared/live-page.js";
+import { showInTab } from "../shared/tab-state.js";
 import { BulkActions } from "./bulk-actions.js";
-import { showDevices } from "./device-strip.js";
+import { DesktopNotices } from "./desktop-notices.js";
+import { showDevices } from "./device-bars.js";
+import { showShares } from "./fair-share.js";
+import { FilterLine } from "./filter-line.js";
 import { JobTable } from "./job-table.js";
-import { QueueFilters } from "./queue-filters.js";
-import { onWaitingListChange, showWaiting } from "./waiting-list.js";
+import { Sparklines } from "./sparklines.js";
 
 const PAGE_SIZE = 50;
+const FEW = 20; // rows of a section
+const MANY = 200; // what the server computes positions for
 const SHOWN_EXPERIMENTS = 5;
-const OFFERED_EXPERIMENTS = 20;
 const REFRESH_DELAY_MS = 250;
-const QUEUE_DELAY_MS = 1000;
+const REORDER_DELAY_MS = 1000;
 
-const filters = new QueueFilters(() => refreshing.now());
+const filter = new FilterLine(() => refreshing.now());
 const bulk = new BulkActions(() => refreshing.now());
 const table = new JobTable((selected) => bulk.show(selected));
+const sparklines = new Sparklines(() => table.runningRows);
+const notices = new DesktopNotices();
 
 /** @type {string | null} cursor of the next page */
 let next = null;
+let limit = FEW;
 /** @type {Map<string, string>} last known state of each job */
 const states = new Map();
 
 async function showJobs() {
-  const query = filters.query;
-  const answer = await call("GET /jobs", { ...query, limit: PAGE_SIZE });
-  if (JSON.stringify(query) !== JSON.stringify(filters.query)) return; // the filters have changed meanwhile
-  next = answer.next;
-  answer.items.forEach((job) => states.set(job.id, job.state));
-  table.show(answer.items);
-  const none = answer.items.length === 0;
-  byId("job-table").hidden = none;
-  byId("nothing-yet").hidden = !none || filters.isFiltered;
-  byId("nothing-found").hidden = !none || !filters.isFiltered;
-  byId("pager").hidden = filters.isFirstPage && !next;
-  byId("newer", HTMLButtonElement).disabled = filters.isFirstPage;
+  const query = filter.query;
+  const isFiltered = filter.isFiltered;
+  try {
+    const shown = isFiltered ? await findJobs(query) : await readSections();
+    if (JSON.stringify(query) !== JSON.stringify(filter.query)) return; // the filter has changed meanwhile
+    setText(byId("filter-error"), "");
+    table.show(shown);
+  } catch (error) {
+    if (!(error instanceof Problem && error.status === 422)) throw error;
+    setText(byId("filter-error"), messageOf(error));
+    return;
+  }
+  const none = table.isEmpty;
+  byId("jobs").hidden = none;
+  byId("nothing-yet").hidden = !none || isFiltered;
+  byId("nothing-found").hidden = !none || !isFiltered;
+  byId("pager").hidden = !isFiltered || (filter.isFirstPage && !next);
+  byId("newer", HTMLButtonElement).disabled = filter.isFirstPage;
   byId("older", HTMLButtonElement).disabled = !next;
   markReady();
+  void sparklines.refresh();
 }
+
+/** @param {{q: string, cursor: string | null}} query */
+async function findJobs(query) {
+  const answer = await call("GET /jobs", { ...query, limit: PAGE_SIZE });
+  next = answer.next;
+  byId("show-more").hidden = true;
+  remember(answer.items);
+  return { found: { items: answer.items.map(asItem), total: null } };
+}
+
+async function readSections() {
+  const { needs_you: needsYou, running, next: waiting, done, counts } = await call("GET /overview", { limit });
+  const sections = [needsYou, running, waiting, done];
+  remember(sections.flatMap((items) => items.flatMap(({ job }) => job ?? [])));
+  const isCut = counts.needs_you > needsYou.length || counts.running > running.length || counts.next > waiting.length;
+  byId("show-more").hidden = limit === FEW && !isCut && done.length < FEW;
+  setText(byId("show-more"), limit === FEW ? "Show more" : "Show fewer");
+  return {
+    "needs-you": { items: needsYou, total: counts.needs_you },
+    running: { items: running, total: counts.running },
+    next: { items: waiting, total: counts.next },
+    done: { items: done, total: null },
+  };
+}
+
+/** @param {Job} job @returns {OverviewItem} */
+const asItem = (job) => ({ kind: "job", reason: job.reason, at: null, job, experiment: null, device: null });
+
+/** @param {Job[]} jobs */
+const remember = (jobs) => jobs.forEach((job) => states.set(job.id, job.state));
 
 async function showTotals() {
   const [devices, { jobs, slots, goodput }] = await Promise.all([call("GET /devices"), call("GET /summary")]);
   showDevices(devices);
-  setText(byId("total-running"), String(jobs.starting + jobs.running + jobs.recovering));
+  const running = jobs.starting + jobs.running + jobs.recovering;
+  setText(byId("total-running"), String(running));
   setText(byId("total-queued"), String(jobs.queued));
   setText(byId("total-slots"), `${slots.held} / ${slots.total}`);
   setText(byId("total-goodput"), percent(goodput));
-}
-
-async function showQueue() {
-  const owners = await showWaiting(filters.query.owner);
-  filters.offerOwners([...owners, (await me.catch(() => null))?.person ?? null]);
+  return running;
 }
 
 async function showExperiments() {
-  const { items } = await call("GET /experiments", { limit: OFFERED_EXPERIMENTS });
-  filters.offer(items);
+  const { items } = await call("GET /experiments", { limit: SHOWN_EXPERIMENTS });
   byId("experiments").hidden = items.length === 0;
-  byId("experiment-filter").hidden = items.length === 0;
   patchChildren(
     byId("experiment-links"),
-    items.slice(0, SHOWN_EXPERIMENTS).map(({ id, name, title, jobs, over, states }) => {
-      const ended = Object.entries(states).reduce((sum, [state, count]) => sum + (hasEnded({ state }) ? count : 0), 0);
+    items.map(({ id, name, title, jobs, over, states: counts }) => {
+      const ended = Object.entries(counts).reduce((sum, [state, count]) => sum + (hasEnded({ state }) ? count : 0), 0);
       const link = h("a", { href: experimentUrl(id), title, "data-focus": id }, h("bdi", {}, name));
       return h("li", {}, link, h("span", { class: "muted" }, over ? `${jobs} jobs` : `${ended} of ${jobs}`));
     }),
   );
 }
 
-/** A job that is shown changes in place; a new one, or one whose state changed, may belong elsewhere: refresh. */
-const refreshing = keepFresh(() => Promise.all([showJobs(), showTotals(), showQueue(), showExperiments()]), REFRESH_DELAY_MS, (event, data) => {
+/** The state of all in the tab. */
+async function refresh() {
+  const [running, { counts }] = await Promise.all([showTotals(), call("GET /overview", { limit: 1 }), showJobs(), showShares(), showExperiments()]);
+  showInTab(counts.needs_you, running);
+}
+
+/** A job that is shown changes in place; a new one, or one whose state changed, belongs elsewhere: refresh. */
+const refreshing = keepFresh(refresh, REFRESH_DELAY_MS, (event, data) => {
   if (event === "deleted") table.remove(data.id);
   if (event !== "job") return event === "deleted";
-  table.update(data);
   const before = states.get(data.id);
+  table.update(data);
   states.set(data.id, data.state);
-  if (before === data.state && data.state === "queued") waiting.soon();
+  if (before && before !== data.state && hasEnded(data)) notices.ended(data);
+  if (before === data.state && data.state === "queued") reordering.soon();
   return before !== data.state;
 });
 
-/** The scheduler writes a new reason or estimate to many jobs at once. */
-const waiting = new DebouncedRefresh(showQueue, QUEUE_DELAY_MS);
-onWaitingListChange(() => waiting.now());
+/** The scheduler writes a new position, reason or estimate to many jobs at once. */
+const reordering = new DebouncedRefresh(showJobs, REORDER_DELAY_MS);
 
 /** @param {() => void} turn */
 function turnPage(turn) {
@@ -95,6 +143,10 @@ function turnPage(turn) {
   scrollTo({ top: 0 });
 }
 
-byId("older").addEventListener("click", () => turnPage(() => filters.nextPage(next)));
-byId("newer").addEventListener("click", () => turnPage(() => filters.previousPage()));
+byId("older").addEventListener("click", () => turnPage(() => filter.nextPage(next)));
+byId("newer").addEventListener("click", () => turnPage(() => filter.previousPage()));
 byId("clear-selection").addEventListener("click", () => table.clearSelection());
+byId("show-more").addEventListener("click", () => {
+  limit = limit === FEW ? MANY : FEW;
+  refreshing.now();
+});

@@ -83,6 +83,49 @@ export const PRIORITY = {
 };
 
 /** @type {JobAction} */
+export const TAG = {
+  verb: "Tag",
+  done: "tagged",
+  consequence: "Tags are words without spaces; several are separated by spaces. One with a minus before it is removed.",
+  possible: () => true,
+  fields: () => [field("Tags", "tags", h("input", { required: true, autocomplete: "off", spellcheck: "false" }))],
+  run: ({ id, tags }, chosen) => {
+    const words = String(chosen.get("tags")).split(/\s+/).filter(Boolean);
+    const removed = new Set(words.filter((word) => word.startsWith("-")).map((word) => word.slice(1)));
+    const added = words.filter((word) => !word.startsWith("-"));
+    return call("PATCH /jobs/{job_id}", { job_id: id }, { tags: [...tags, ...added].filter((tag) => !removed.has(tag)) });
+  },
+};
+
+/** @type {JobAction} */
+export const NOTE = {
+  verb: "Write a note on",
+  done: "changed",
+  consequence: "The note replaces the one before; an empty one removes it.",
+  possible: () => true,
+  fields: (job) => [field("Note", "note", h("input", { value: job?.note ?? "", maxlength: 2000 }))],
+  run: ({ id }, chosen) => call("PATCH /jobs/{job_id}", { job_id: id }, { note: String(chosen.get("note")) }),
+};
+
+/** @type {JobAction} */
+export const SEEN = {
+  verb: "Mark as seen",
+  done: "marked as seen",
+  consequence: "A failure that was seen is listed with what has ended, no longer under what needs you.",
+  possible: (job) => job.state === "failed" && !job.seen_at,
+  run: ({ id }) => call("PATCH /jobs/{job_id}", { job_id: id }, { seen: true }),
+};
+
+/** @type {JobAction} */
+export const ARCHIVE = {
+  verb: "Archive",
+  done: "archived",
+  consequence: "Archived jobs keep all their files. The filter is:archived lists them, and resuming one takes it out again.",
+  possible: (job) => hasEnded(job) && !job.archived_at,
+  run: ({ id }) => call("PATCH /jobs/{job_id}", { job_id: id }, { archived: true }),
+};
+
+/** @type {JobAction} */
 export const DELETE = {
   verb: "Delete",
   done: "deleted",

@@ -1,0 +1,83 @@
+/**
+ * The slots of this machine as one bar for each kind of device: how much each job holds, what is free, what is unusable.
+ *
+ * @import { DevicePublic as Slot, Devices } from "../shared/api-types.d.ts"
+ * @typedef {{key: string, state: string, slots: Slot[], text: string, title: string, job: string | null}} Part
+ */
+import { jobUrl } from "../shared/api.js";
+import { KeyedChildren, byId, h, setText } from "../shared/dom.js";
+import { topologySentence } from "../shared/topology.js";
+
+/** @type {KeyedChildren<{kind: string, slots: Slot[], links: Devices["links"]}, KindView>} */
+const views = new KeyedChildren(byId("slots"), ({ kind }) => kind, ({ kind }) => new KindView(kind));
+
+/** @param {Devices} devices */
+export function showDevices({ items, links }) {
+  const kinds = [...new Set(items.map(({ device }) => device))];
+  views.show(kinds.map((kind) => ({ kind, slots: items.filter(({ device }) => device === kind), links })));
+}
+
+/** Slots with the same holder are one part; each is as wide as its number of slots. @param {Slot[]} slots @returns {Part[]} */
+function partsOf(slots) {
+  /** @type {Map<string, Part>} */
+  const parts = new Map();
+  for (const slot of slots) {
+    const part = partOf(slot);
+    const known = parts.get(part.key);
+    if (known) known.slots.push(slot);
+    else parts.set(part.key, part);
+  }
+  return [...parts.values()].sort((one, other) => Number(one.key === "free") - Number(other.key === "free"));
+}
+
+/** @param {Slot} slot @returns {Part} */
+function partOf(slot) {
+  const { job, jobs, held, job_name: name, job_state: state, unusable, disabled } = slot;
+  if (held) {
+    const others = jobs.length > 1 ? ` and ${jobs.length - 1} more` : "";
+    const text = job ? `${name ?? job}${others}` : "somebody's job";
+    return { key: `job ${jobs.join()}`, state: state ?? "running", slots: [slot], text, title: text, job };
+  }
+  if (!unusable) return { key: "free", state: "free", slots: [slot], text: "free", title: "free", job: null };
+  const text = disabled ? "disabled" : "in use by others";
+  return { key: `unusable ${unusable}`, state: "failed", slots: [slot], text, title: unusable, job: null };
+}
+
+class KindView {
+  #title = h("p", { class: "slots-title" });
+  #bar = h("ul", { class: "slot-bar" });
+  #topology = h("p", { class: "topology" });
+  /** @type {KeyedChildren<Part, PartView>} */
+  #parts = new KeyedChildren(this.#bar, ({ key }) => key, () => new PartView());
+  node;
+
+  /** @param {string} kind */
+  constructor(kind) {
+    this.#bar.setAttribute("aria-label", `${kind} slots`);
+    this.node = h("div", { class: "slot-kind", "data-device": kind }, this.#title, this.#bar, this.#topology);
+  }
+
+  /** @param {{kind: string, slots: Slot[], links: Devices["links"]}} devices */
+  update({ kind, slots, links }) {
+    const models = [...new Set(slots.map(({ title }) => title))];
+    const name = kind === "cpu" ? `${slots.length} CPU slots` : `${slots.length} × ${models.join(", ")}`;
+    setText(this.#title, `${name}: ${slots.filter(({ held }) => held).length} in use`);
+    setText(this.#topology, topologySentence(slots.map((slot) => slot.name), links));
+    this.#parts.show(partsOf(slots));
+  }
+}
+
+class PartView {
+  #link = h("a", { class: "holder" });
+  node = h("li", { class: "part" }, this.#link);
+
+  /** @param {Part} part */
+  update({ state, slots, text, title, job }) {
+    this.node.dataset.state = state;
+    this.node.style.flexGrow = String(slots.length);
+    this.node.title = `${slots.map(({ name }) => name).join(", ")}: ${title}`;
+    setText(this.#link, `${text} · ${slots.length}`);
+    if (job) this.#link.href = jobUrl(job);
+    else this.#link.removeAttribute("href");
+  }
+}
