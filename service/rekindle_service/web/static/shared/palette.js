@@ -18,7 +18,9 @@ class Palette {
   /** @type {Place[]} */
   #places = [];
   #chosen = 0;
-  #search = latestWins(() => findPlaces(this.#input.value.trim()), (places) => this.#show(places));
+  /** What the places that are shown were searched for. */
+  #words = "";
+  #search = latestWins(() => findPlaces(this.#input.value.trim()), (found) => this.#show(found));
 
   constructor() {
     document.body.append(this.#dialog);
@@ -38,9 +40,9 @@ class Palette {
     await this.#search().then(() => setText(this.#status, this.#places.length ? "" : "Nothing found")).catch((error) => setText(this.#status, messageOf(error)));
   }
 
-  /** @param {Place[]} places */
-  #show(places) {
-    this.#places = places;
+  /** @param {{words: string, places: Place[]}} found */
+  #show({ words, places }) {
+    [this.#words, this.#places] = [words, places];
     this.#choose(0);
   }
 
@@ -59,9 +61,15 @@ class Palette {
   #pressed(event) {
     const moves = /** @type {Record<string, number>} */ ({ ArrowDown: 1, ArrowUp: -1 });
     if (event.key in moves) this.#choose(this.#chosen + moves[event.key]);
-    else if (event.key === "Enter") this.#go(this.#chosen);
+    else if (event.key === "Enter") void this.#enter();
     else return;
     event.preventDefault();
+  }
+
+  /** Who types faster than the server answers goes to what they have typed. */
+  async #enter() {
+    if (this.#words !== this.#input.value.trim()) await this.#refresh();
+    this.#go(this.#chosen);
   }
 
   /** @param {number} index */
@@ -77,13 +85,14 @@ const pages = () => [...document.querySelectorAll(".pages a")].map((link) => ({ 
 /** @param {string} words */
 async function findPlaces(words) {
   const matches = (/** @type {{label: string}} */ { label }) => label.toLowerCase().includes(words.toLowerCase());
-  if (!words) return pages();
+  if (!words) return { words, places: pages() };
   const [jobs, experiments] = await Promise.all([call("GET /jobs", { q: words, limit: MAX_FOUND }), call("GET /experiments", { limit: 50 })]);
-  return [
+  const places = [
     ...pages().filter(matches),
     ...jobs.items.map((job) => ({ label: job.name, under: `#${job.number} · ${stateWord(job)}`, url: jobUrl(job.id) })),
     ...experiments.items.map(({ id, name }) => ({ label: name, under: "experiment", url: experimentUrl(id) })).filter(matches),
-  ].slice(0, 2 * MAX_FOUND);
+  ];
+  return { words, places: places.slice(0, 2 * MAX_FOUND) };
 }
 
 /** @type {Palette | undefined} */
