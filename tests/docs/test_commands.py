@@ -94,7 +94,7 @@ WHILE_HELD = {
 }
 
 AT_THE_END = {
-    "rekindle experiment --delete --yes shuffle": Ends("is deleted"),
+    "rekindle experiment --delete shuffle --yes": Ends("is deleted"),
     "rekindle token create anna --expires 90d --note laptop": Ends("valid until"),
     "rekindle token list": Ends("laptop"),
     "rekindle token revoke anna": Ends("is revoked"),

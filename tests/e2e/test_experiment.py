@@ -43,10 +43,11 @@ def test_a_file_becomes_jobs_and_a_table_that_says_which_of_them_failed(
     assert lines[0] == ["A", "rate", "that", "is", "right,", "and", "one", "that", "is", "not"]
     assert lines[1:4] == [
         ["--lr", "loss", "best", "state"],
-        ["0.5", "1.5", "0.5", "succeeded"],
+        ["0.5", "1.5", "*", "0.5", "*", "succeeded"],
         ["8", "24", "8", "failed"],
     ]
-    assert lines[4][:2] == ["Measured", "on"]
+    assert lines[4][:2] == ["*", "best"]
+    assert lines[5][:2] == ["Measured", "on"]
     assert "2 of 2" in done.stderr
     assert "ValueError" in done.stderr
     assert rekindle(home, "experiment", "--show", "rates").stdout == done.stdout

@@ -402,13 +402,14 @@ def test_points_that_the_stream_has_skipped_are_fetched(job_page: Page, job: Pla
     fetched = job_page.evaluate(
         """async (job) => {
             const { JobCharts } = await import("/static/job/job-charts.js");
+            const { TimeAxis } = await import("/static/job/axis/time-axis.js");
             const asked = [];
             const fetchIt = globalThis.fetch;
             globalThis.fetch = (url, options) => {
                 asked.push(String(url));
                 return fetchIt(url, options);
             };
-            const charts = new JobCharts(job);
+            const charts = new JobCharts(job, new TimeAxis(job, () => undefined));
             const counts = [[0, 10], [10, 20], [30, 40], [35, 50]].map(([offset, next_offset]) => {
                 charts.append({ attempt: 1, file: "metrics.jsonl", offset, next_offset, points: [] });
                 return asked.filter((url) => url.endsWith("/metrics/names")).length;
