@@ -44,3 +44,5 @@ if __name__ == "__main__":
         say(f"child ended with {os.waitstatus_to_exitcode(status)}")
         if sys.argv[1:] in (["fail"], ["fail", os.environ["RANK"]]):
             sys.exit("with words")
+        if sys.argv[1:2] == ["fail"]:
+            time.sleep(600)  # until torchrun ends this rank, since another one fails
