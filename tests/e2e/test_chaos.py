@@ -96,6 +96,7 @@ def test_the_table_shows_what_each_fault_cost(home: Path, server: ServeProcess, 
     assert job.finish() == "succeeded"
 
 
+@pytest.mark.soak
 def test_ranks_keep_training_while_chaos_replaces_the_server(home: Path, server: ServeProcess, client: Client) -> None:
     job = submit(client, home, steps=80)
     job.reach(beyond=1)
@@ -129,6 +130,7 @@ def test_faults_after_the_end_of_a_job_are_reported(home: Path, server: ServePro
     assert "chaos needs a running job; this one is succeeded" in rejected.stderr
 
 
+@pytest.mark.soak
 def test_a_script_without_reports_has_recovered_when_its_ranks_run(
     home: Path, server: ServeProcess, client: Client
 ) -> None:

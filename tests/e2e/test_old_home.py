@@ -160,6 +160,7 @@ def test_a_new_keeper_takes_over_when_an_old_one_is_lost(
         assert attempts[-1]["resumed_from_step"] == step
 
 
+@pytest.mark.soak
 def test_a_keeper_alone_carries_on_from_an_old_run_directory(old: Path, drained: Path) -> None:
     """The new keeper understands ``spec.json``, ``intent.json`` and a journal of version 0.1."""
     step = snapshot_of(drained)

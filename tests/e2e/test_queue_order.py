@@ -3,6 +3,8 @@
 from functools import partial
 from pathlib import Path
 
+import pytest
+
 from e2e.serve_process import ServeProcess
 from e2e.waiting import until
 from rekindle.contract.run_dir.journal import RecordType, read_journal
@@ -17,6 +19,7 @@ _JOBS = 12
 _SCRIPT = "print('done')\n"
 
 
+@pytest.mark.soak
 def test_twelve_jobs_on_two_slots_run_by_priority_then_first_come_with_the_server_killed(tmp_path: Path) -> None:
     home, code = tmp_path / "home", tmp_path / "code"
     home.mkdir(mode=0o700)

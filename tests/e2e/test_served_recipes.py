@@ -56,6 +56,7 @@ def fashion(tmp_path: Path) -> tuple[str, ...]:
     return "--data", "fashion-mnist", "--data-dir", str(tmp_path / "data"), "--batch-size", "40"
 
 
+@pytest.mark.soak
 def test_a_pipeline_on_fashion_mnist_survives_a_kill_as_a_job(survives: Survives, fashion: tuple[str, ...]) -> None:
     survives("pipeline", *fashion, kills=1)
 

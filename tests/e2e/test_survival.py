@@ -121,6 +121,7 @@ def test_server_and_keeper_killed_together_lose_nothing(submit: Submit, server: 
     assert client.attempts(job.id)[0]["outcome"]["class"] == "keeper_lost"
 
 
+@pytest.mark.soak
 def test_a_server_killed_again_and_again_never_disturbs_the_ranks(submit: Submit, server: ServeProcess) -> None:
     job = submit()
     job.reach(beyond=job.reach_snapshot())
@@ -153,6 +154,7 @@ def newest_version(server: ServeProcess, since: int) -> int:
     raise AssertionError("the stream ended without a greeting")
 
 
+@pytest.mark.soak
 def test_no_core_file_and_no_torchrun_folder_is_left_in_the_users_code(submit: Submit) -> None:
     job = submit()
     job.reach(beyond=job.reach_snapshot())

@@ -42,6 +42,7 @@ def kill_when_saved(job: ServedJob, attempt: int, saved: str) -> None:
     job.kill_rank(1)
 
 
+@pytest.mark.soak
 def test_a_plain_script_outlives_more_kills_than_failures_are_forgiven(submit: Submit) -> None:
     job = submit("with_torchrun.py", "--epochs", "4", "--pause", "0.01", max_failures=1)
     for attempt in (1, 2):

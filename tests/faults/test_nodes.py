@@ -146,6 +146,7 @@ def test_ranks_learn_at_once_that_those_of_another_node_have_ended_and_the_next_
     cluster.stop()
 
 
+@pytest.mark.soak
 def test_ranks_in_fresh_interpreters_on_two_addresses_of_one_machine(tmp_path: Path):
     run = NodesRun(tmp_path / "run", "nodes.py", warm=False)
     try:

@@ -9,7 +9,7 @@ from rekindle.contract.run_dir.journal import RecordType
 PROCESS = {"launch": LaunchMode.PROCESS, "ranks": 1, "devices_per_rank": 2}
 
 
-@pytest.mark.parametrize("warm", [True, False])
+@pytest.mark.parametrize("warm", [True, pytest.param(False, marks=pytest.mark.soak)])
 def test_one_process_holds_all_devices_and_a_kill_restarts_it(begin, warm):
     run = begin("process_tree.py", "spawn", "wait", "exit", warm=warm, **PROCESS)
     until(lambda: run.log(0).count(" of 2 counts 2") == 2, "both children train", 60)
@@ -33,7 +33,9 @@ def test_a_killed_child_is_a_failure_of_its_parent_and_a_killed_agent_takes_all_
     assert run.classes() == ["user_error", "success"]
 
 
-@pytest.mark.parametrize(("how", "warm"), [("spawn", True), ("fork", True), ("spawn", False)])
+@pytest.mark.parametrize(
+    ("how", "warm"), [("spawn", True), ("fork", True), pytest.param("spawn", False, marks=pytest.mark.soak)]
+)
 def test_processes_that_a_rank_of_torchrun_starts_form_a_group_at_their_own_address(begin, how, warm):
     run = begin("process_tree.py", how, warm=warm, ranks=1, hang_timeout=30)
     assert run.finish() == "succeeded", run.story()

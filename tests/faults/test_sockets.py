@@ -74,7 +74,7 @@ def attack_from_another_user(run: FaultyRun) -> None:
     assert logs.count(f"refused a connection of user {NOBODY}") == len(stores) / 2, "one line each"
 
 
-@pytest.mark.parametrize("warm", [True, False])
+@pytest.mark.parametrize("warm", [True, pytest.param(False, marks=pytest.mark.soak)])
 def test_no_process_of_a_job_listens_beyond_loopback_and_no_other_user_writes_into_a_store(begin, warm):
     """With the agent that waits for the next attempt, RPC, and a script that serves the announced store itself."""
     run = begin("group.py", "rpc", "own", warm=warm)
