@@ -207,7 +207,7 @@ export class LogWindow {
       this.#append(...this.#wholeLines(data, end), line);
     } else if (attempt < source.attempt) {
       this.#end = { attempt: attempt + 1, offset: 0 };
-      this.#renderer.divider(`attempt ${attempt + 1}`, attempt + 1);
+      if (attempt > 0) this.#renderer.divider(`attempt ${attempt + 1}`, attempt + 1);
     } else {
       this.size = offset;
       this.caughtUp = true;
