@@ -76,6 +76,15 @@ def _unfinished(data: bytes) -> int:
     return 0
 
 
+def read_end(root: Path, path: Path, size: int) -> tuple[int, bytes] | None:
+    """The last ``size`` bytes of the file ``path`` beneath ``root`` and where they begin; None where there is none."""
+    if (opened := open_beneath(root, path)) is None:
+        return None
+    with opened as file:
+        start = max(size_of(file) - size, 0)
+        return start, os.pread(file.fileno(), size, start)
+
+
 def tail_offset(file: BinaryIO, lines: int, limit: int) -> int:
     """Where the last ``lines`` lines begin, but never more than ``limit`` bytes before the end.
 

@@ -1,11 +1,9 @@
 """Where in its log a rank reports the exception that ended it."""
 
-import os
 from pathlib import Path
 
-from rekindle.contract.safe_open import open_beneath
 from rekindle_service.jobs.story.tracebacks import MARKER
-from rekindle_service.run_readers.logs import size_of
+from rekindle_service.run_readers.logs import read_end
 
 _TAIL = 1 << 20  # bytes at the end of a log that are searched
 _MAX_LEAD = 6000  # bytes from the first line of a traceback to its exception that are read with it
@@ -14,11 +12,9 @@ _MAX_HEADLINE = 120  # characters
 
 def offset_of_error(root: Path, log: Path, exception: str, message: str) -> int | None:
     """Byte at which the traceback begins, of a very long one the line of its exception; None where it is not found."""
-    if (opened := open_beneath(root, log)) is None:
+    if (end_of_log := read_end(root, log, _TAIL)) is None:
         return None
-    with opened as file:
-        start = max(size_of(file) - _TAIL, 0)
-        data = os.pread(file.fileno(), _TAIL, start)
+    start, data = end_of_log
     headline = f"{exception}: {message.partition(chr(10))[0]}"[:_MAX_HEADLINE].rstrip(": ").encode(errors="replace")
     end = data.rfind(headline)
     begin = data.rfind(MARKER.encode(), 0, None if end < 0 else end)

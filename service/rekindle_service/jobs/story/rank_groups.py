@@ -9,8 +9,8 @@ from typing import Any
 from rekindle.contract.outcome import Outcome
 from rekindle.contract.python_stacks import Frame, called_collective, main_stack, waits_for_peers
 from rekindle.contract.run_dir.paths import RunDir
-from rekindle.contract.safe_open import open_beneath
 from rekindle_service.jobs.story.tracebacks import relative_to_code
+from rekindle_service.run_readers.logs import read_end
 
 _MAX_RANKS = 4096  # of which the stacks are read
 _MAX_STACK = 20_000  # bytes at the end of a rank's file in which its main thread is
@@ -61,11 +61,8 @@ def _stacks(run_dir: RunDir, attempt: int, evidence: Evidence) -> Iterator[tuple
 
 
 def _end_of(root: Path, path: Path) -> str:
-    if (opened := open_beneath(root, path)) is None:
-        return ""
-    with opened as file:
-        file.seek(max(file.seek(0, 2) - _MAX_STACK, 0))
-        return file.read(_MAX_STACK).decode(errors="replace")
+    found = read_end(root, path, _MAX_STACK)
+    return "" if found is None else found[1].decode(errors="replace")
 
 
 def _collectives(evidence: Evidence) -> dict[int, int]:
