@@ -183,6 +183,21 @@ def test_requests_for_a_rank_reach_its_node(cluster: Begin) -> None:
     assert run.outcomes()[0]["signal"] == "SIGKILL"
 
 
+def test_an_attempt_that_is_ended_before_its_node_has_begun_it_ends_there_too(cluster: Begin) -> None:
+    """Both orders reach a busy node at once."""
+    run = cluster("ddp.py", "1:1:kill")
+    run.start()
+    run.reach_record(RecordType.RETRY_DECIDED)  # after a delay: the attempt has saved nothing
+    node = run.node_keeper("n2")
+    os.kill(node, signal.SIGSTOP)
+    run.reach_record(RecordType.ATTEMPT_STARTED, 2)
+    run.want(JobIntent.CANCEL)
+    run.reach_record(RecordType.STOP_REQUESTED)
+    os.kill(node, signal.SIGCONT)
+    assert run.finish() == "cancelled"
+    assert run.classes() == ["signal", "cancelled"], "the node has reported its ranks, and is not lost"
+
+
 def common_step(run: ClusterRun) -> int:
     status = run.status(0)
     assert status is not None

@@ -97,6 +97,7 @@ class Attempt:
         self._agent: int | None = None
         self._agent_status: int | None = None
         self._stop: Ending | None = None
+        self._is_stopping = False  # ranks get SIGTERM, also those that are started only now
         self._launched_at = self._refreshed_at = time.monotonic()  # seconds of CLOCK_MONOTONIC
         self._running_since = float("inf")  # likewise
         self._observes = plan.node is None or plan.node.node == 0  # what concerns the job, and not one machine of it
@@ -275,6 +276,8 @@ class Attempt:
             self._ranks.record_death(rank.pid)
         elif parent_of(rank.pid) in (self._agent, os.getpid()):
             self._ranks.add(rank)
+            if self._is_stopping:
+                send_signal(rank, signal.SIGTERM)
         else:
             self._events.unwatch(rank.pid)
         if self._ranks.complete():
@@ -321,6 +324,7 @@ class Attempt:
 
     def _stop_ranks(self, ending: Ending) -> None:
         self._record(RecordType.STOP_REQUESTED, ending=ending)
+        self._is_stopping = True
         if ending in (Ending.RESIZE, Ending.GROW) and self._plan.warm:
             self._launcher.prefork(self._plan.number + 1)  # for the new number of ranks
         for rank in self._ranks:

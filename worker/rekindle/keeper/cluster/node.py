@@ -103,6 +103,8 @@ class NodeKeeper:
             hosts=message.hosts,
         )
         attempt = NodeAttempt(plan, self._run_dir, self._link, self._events, self._launcher)
+        attempt.receive(self._inbox)
+        self._inbox.clear()
         result = attempt.run()
         attempt.report(result, self._gpu_memory.wait_released())
         self._link.attend(self._inbox.append)

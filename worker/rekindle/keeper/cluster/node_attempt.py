@@ -1,7 +1,7 @@
 """An attempt on one of its nodes: as on one machine, but it ends only when, and as, the leading keeper says."""
 
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from rekindle.contract.run_dir.control import ControlMessage
@@ -63,6 +63,11 @@ class NodeAttempt(Attempt):
         self._link.send(NodeResult(self._number, ranks, gpu_memory_held=gpu_memory_held, **fields))
 
     # --- what the leading keeper says
+
+    def receive(self, messages: Iterable[Message]) -> None:
+        """Those that came together with the order to begin, such as one to end the attempt at once."""
+        for message in messages:
+            self._receive(message)
 
     def _receive(self, message: Message) -> None:
         """Called while events are awaited: it only notes what to do."""
