@@ -9,7 +9,7 @@ _log = structlog.get_logger(__name__)
 
 
 class PeriodicThread:
-    """It outlives every error of its action, such as that of a disk or a database which is away for a while."""
+    """It outlives every error of its action, such as that of a disk or a database which does not answer for a while."""
 
     def __init__(self, name: str, action: Callable[[], None], interval: float, failed: str) -> None:
         """``interval``: seconds from the end of one run to the next; ``failed`` is logged with an error, once."""

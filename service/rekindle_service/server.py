@@ -4,12 +4,14 @@ import ipaddress
 import os
 import socket
 import sys
+import threading
 from contextlib import ExitStack
 from functools import partial
 
 import structlog
 
 from rekindle_service.api.app import create_app
+from rekindle_service.api.routes.pages import prepare_pages
 from rekindle_service.composition import CannotServeError, make_isolation, make_parts, own_home
 from rekindle_service.config.home import Home, HomeInUseError
 from rekindle_service.config.logging_config import configure_logging
@@ -51,6 +53,7 @@ def _compose(settings: Settings, stack: ExitStack) -> HttpServer:
     unix_listeners = _unix_listener(settings, stack)
     app = create_app(parts.state)
     parts.start()
+    threading.Thread(target=prepare_pages, name="pages", daemon=True).start()
     stack.callback(settings.home_dir.remove_server_info)
     return HttpServer(
         app,

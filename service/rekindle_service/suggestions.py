@@ -1,10 +1,19 @@
-"""Suggestions for a misspelt name: did you mean …?"""
+"""What a wrong value or a misspelt name is answered with: the rule, or the names that come closest."""
 
+import re
 from collections.abc import Iterable, Sequence
 from difflib import SequenceMatcher, get_close_matches
 
 _CLOSE = 0.6  # of 1: the same
 _AS_CLOSE = 0.15  # so much less than the closest is still worth a guess
+
+
+_SUBJECT = re.compile(r"^(?:Value error,|Input|String|List|Dictionary|Tuple) (should )?")
+
+
+def rule_of(message: str) -> str:
+    """``must be a valid integer`` for pydantic's ``Input should be a valid integer``."""
+    return _SUBJECT.sub(lambda match: "must " if match[1] else "", message)
 
 
 def did_you_mean(name: str, known: Sequence[str]) -> str:

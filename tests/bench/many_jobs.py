@@ -56,6 +56,7 @@ _ROUTES = (
     "/api/v1/queue?owner=ann&limit=200",
     "/api/v1/disk",
     "/api/v1/disk/jobs?limit=50",
+    "/api/v1/overview",
     "/api/v1/audit",
     "/readyz",
 )

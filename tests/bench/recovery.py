@@ -1,4 +1,4 @@
-"""Kill to next finished step: torchrun's own restart (its store bug worked around) against rekindle, in one run.
+"""Kill to next finished step: torchrun's own restart (its shared store switched off) against rekindle, in one run.
 
     python tests/bench/recovery.py --kills 20
 

@@ -3,8 +3,8 @@
     python tests/bench/two_hosts.py --kills 10
 
 The hosts are network namespaces of this machine (root). One rank on each trains ResNet-18 with momentum, a snapshot of
-about 90 MB every tenth step; rank 1 is killed after every twelve steps of its own. torchrun runs with its store bug
-worked around and with five restarts. Rounds of five kills alternate between the two, so that both see the same machine.
+about 90 MB every tenth step; rank 1 is killed after every twelve steps of its own. torchrun runs with its shared store
+switched off and with five restarts. Rounds of five kills alternate between the two, so that both see the same machine.
 """
 
 import argparse

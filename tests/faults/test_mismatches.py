@@ -26,7 +26,9 @@ def test_ranks_that_do_not_do_the_same_are_told_from_those_that_do(prepare):
     assert read_record(run.run_dir.pace, Pace).steps >= MIN_STEPS
 
 
-@pytest.mark.parametrize(("kind", "warm", "limit"), [("run_break", True, 2.0), ("other_op", False, None)])
+@pytest.mark.parametrize(
+    ("kind", "warm", "limit"), [("run_break", True, 2.0), pytest.param("other_op", False, None, marks=pytest.mark.soak)]
+)
 def test_a_rank_is_named_that_breaks_out_of_the_batches_of_a_run_or_has_started_cold(tmp_path, kind, warm, limit):
     run = begin(tmp_path, kind, reports=True, warm=warm, hang_timeout=limit)
     try:

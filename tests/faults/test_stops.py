@@ -65,7 +65,7 @@ def test_a_request_counts_though_the_server_died_before_it_sent_its_message(begi
         ("drain", "queued", "preempted"),
         ("cancel", "cancelled", "cancelled"),
         ("time_limit", "failed", "cancelled"),
-        ("shutdown", None, "preempted"),
+        pytest.param("shutdown", None, "preempted", marks=pytest.mark.soak),
     ],
 )
 def test_a_script_that_saves_and_exits_with_0_on_sigterm_has_not_succeeded(begin, stop, state, klass):

@@ -153,7 +153,7 @@ def test_an_experiment_takes_a_bundle_and_names_its_field_as_in_the_request(serv
     request = {"name": "lr", "base": job_of({"bundle": bundle}), "matrix": {"--lr": [1, 2]}}
     answer = server.api.post("/api/v1/experiments", json=request)
     assert answer.status_code == 201, answer.text
-    assert [job.spec.code for job in server.state.store.jobs()] == [{"bundle": bundle}] * 2
+    assert [job.spec.code for job in server.state.store.lists.jobs()] == [{"bundle": bundle}] * 2
     request["base"] = job_of({"bundle": NOBODY})
     (error,) = server.api.post("/api/v1/experiments", json=request).json()["errors"]
     assert error["field"] == "base.code.bundle"

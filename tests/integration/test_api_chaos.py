@@ -113,7 +113,7 @@ def test_a_job_that_does_not_run_is_left_alone(victim: Victim) -> None:
     answer = victim.inject({"fault": "kill"})
     assert (answer.status_code, answer.json()["detail"]) == (409, "chaos needs a running job; this one is recovering")
     victim.server.move(victim.job, JobState.SUCCEEDED)
-    assert victim.inject({"fault": "keeper"}).json()["detail"] == "chaos needs a running job; this one is succeeded"
+    assert victim.inject({"fault": "keeper"}).json()["detail"] == "chaos needs a running job; this one has succeeded"
     assert victim.messages() == []
 
 

@@ -40,7 +40,7 @@ def read(server: ApiServer, experiment: dict[str, Any]) -> dict[str, Any]:
 def errors(server: ApiServer, request: Any) -> dict[str, dict[str, Any]]:
     answer = server.api.post(PATH, json=request)
     assert answer.status_code == 422, answer.text
-    assert server.state.store.jobs() == []
+    assert server.state.store.lists.jobs() == []
     assert server.api.get(PATH).json()["items"] == []
     assert names_in(server.state.home.runs) == []
     return {one["field"]: one for one in answer.json()["errors"]}
@@ -200,7 +200,7 @@ def test_a_repeat_of_the_key_is_answered_with_the_first_experiment(server: ApiSe
     assert other.status_code == 422
     assert other.json()["errors"][0]["field"] == "Idempotency-Key"
     assert first["id"] in other.json()["detail"]
-    assert len(server.state.store.jobs()) == 4
+    assert len(server.state.store.lists.jobs()) == 4
 
 
 def test_values_of_the_environment_are_never_told(server: ApiServer, code: Path) -> None:
@@ -255,7 +255,7 @@ def test_an_experiment_is_deleted_with_its_jobs_once_all_have_ended(
     assert server.api.delete(path).status_code == 204
     assert server.api.get(path).status_code == 404
     assert [one["id"] for one in server.api.get(PATH).json()["items"]] == [other["id"]]
-    assert {job.experiment_id for job in server.state.store.jobs()} == {other["id"]}
+    assert {job.experiment_id for job in server.state.store.lists.jobs()} == {other["id"]}
     assert not server.state.home.experiment(experiment["id"]).exists()
     assert server.api.delete(path).status_code == 404
 
@@ -298,6 +298,7 @@ def test_a_deleted_job_leaves_the_others_their_places(server: ApiServer, code: P
         ({"matrix": {"recipe": ["dpp"]}}, "base", "exactly one of script, module and recipe"),
         ({"matrix": {"--lr": ["a\0b"]}}, None, "NUL"),
         ({"measure": [{"metric": "loss", "take": "median"}]}, "measure.0.take", "'min', 'max' or 'mean'"),
+        ({"measure": [{"metric": "loss", "titel": "x"}]}, "measure.0.titel", "did you mean 'title'?"),
         ({"measures": ["loss"]}, "measures", "'measure'"),
         ({"size": "small"}, "body", "only a builtin has a size"),
         ({"builtin": "shuffle"}, "body", "exactly one of builtin, matrix and array"),
@@ -376,7 +377,7 @@ def test_a_disk_that_fails_half_way_leaves_no_job_and_no_folder(
 
     monkeypatch.setattr(submitter_module, "write_json", full_after_two)
     assert server.api.post(PATH, json=body(code)).status_code == 507
-    assert server.state.store.jobs() == []
+    assert server.state.store.lists.jobs() == []
     assert names_in(server.state.home.runs) == []
 
 

@@ -51,7 +51,22 @@ def test_a_job_is_found_by_id_then_number_then_name_then_prefix(server: ApiServe
     ambiguous = detail(server, "aaaa", 409)
     assert "aaaaaaaaaa (#1 digits)" in ambiguous
     assert "Give more of the id, or the number" in ambiguous
-    assert "No job is called 'aaa'" in detail(server, "aaa")
+    assert "No job is called 'aaa', nor has it as id or number (of an id, give at least 4" in detail(server, "aaa")
+
+
+def test_names_and_ids_are_completed_among_all_jobs_each_name_once(server: ApiServer) -> None:
+    def completed(prefix: str, limit: int = 50) -> list[str]:
+        answer = server.api.get("/api/v1/jobs/completions", params={"prefix": prefix, "limit": limit})
+        return [job["id"] for job in answer.json()["items"]]
+
+    add(server, id="aaaaaaaaaa", name="digits")
+    latest = add(server, id="aaaabbbbbb", name="digits")
+    other = add(server, id="cccccccccc", name="dig_%")
+    assert completed("dig") == completed("") == [other, latest]
+    assert completed("dig", limit=1) == [other]
+    assert completed("dig_") == [other]
+    assert completed("aaaab") == [latest]
+    assert completed("aaa") == completed("Dig") == []
 
 
 def test_an_old_job_is_found_among_thousands(server: ApiServer) -> None:

@@ -89,7 +89,7 @@ def test_a_key_of_another_request_is_rejected(server: ApiServer, code: Path) -> 
     assert (error["field"], error["value"]) == ("Idempotency-Key", "a")
     assert job["id"] in error["rule"]
     assert "key of its own" in error["hint"]
-    assert len(server.state.store.jobs()) == 1
+    assert len(server.state.store.lists.jobs()) == 1
 
 
 def test_the_same_key_at_the_same_moment_makes_one_job(server: ApiServer, code: Path) -> None:
@@ -173,6 +173,8 @@ def test_a_wrong_field_is_answered_with_field_rule_value_and_hint(
     [
         ({"rank": 2}, "rank", "did you mean 'ranks'?"),
         ({"max_failure": 2}, "max_failure", "did you mean 'max_failures'?"),
+        ({"launch": "torchurn"}, "launch", "did you mean 'torchrun'?"),
+        ({"env": {"X": {"fom": "HOME"}}}, "env.X.fom", "did you mean 'from'?"),
         ({"snapshot": {"every_step": 5}}, "snapshot.every_step", "did you mean 'every_steps'?"),
         ({"ranks": {"min": 1, "max": 1, "maximum": 1}}, "ranks.maximum", "did you mean 'max'?"),
         ({"code": {"path": "/src", "pth": "x"}}, "code.pth", "did you mean 'path'?"),
@@ -194,7 +196,7 @@ def test_a_misspelt_field_is_refused_with_a_guess(
     [
         ({"max_failures": -1}, "max_failures", "omit it for the default, 3"),
         ({"hang_timeout": 0}, "hang_timeout", "omit it"),
-        ({"device": "gpu"}, "device", 'omit it for the default, "auto"'),
+        ({"device": "gpu"}, "device", "did you mean 'cuda'?"),
         ({"snapshot": {"keep": 0}}, "snapshot.keep", "omit it for the default, 3"),
         ({"nodes": 2}, "nodes", NO_SLURM),
         ({"name": "a\nb"}, "name", "line breaks are control characters"),
@@ -237,7 +239,7 @@ def test_a_body_that_is_no_json_object_is_a_problem_and_no_fault(
 def test_a_body_over_ten_megabytes_is_refused(server: ApiServer) -> None:
     body = b'{"args": ["' + b"x" * (10 << 20) + b'"]}'
     assert (
-        "10 MB"
+        "10 MiB"
         in problem(server.api.post(JOBS, content=body, headers={"Content-Type": "application/json"}), 413)["detail"]
     )
     chunks = (body[start : start + 65536] for start in range(0, len(body), 65536))
@@ -247,7 +249,7 @@ def test_a_body_over_ten_megabytes_is_refused(server: ApiServer) -> None:
 @pytest.mark.parametrize("key", ["", " ", "x" * 201, "é", "a\tb"])
 def test_a_strange_idempotency_key_is_refused(server: ApiServer, key: str) -> None:
     answer = server.api.post(JOBS, json={"recipe": "ddp"}, headers=[(b"idempotency-key", key.encode())])
-    assert problem(answer, 422)["errors"][0]["field"] == "idempotency-key"
+    assert problem(answer, 422)["errors"][0]["field"] == "Idempotency-Key"
 
 
 def test_lists_come_in_pieces_newest_first(server: ApiServer, code: Path) -> None:
@@ -347,7 +349,9 @@ def test_what_is_over_cannot_be_cancelled_or_drained(server: ApiServer, code: Pa
     job = server.submit(code)
     server.move(job, JobState.STARTING, state)
     for action in ("cancel", "drain"):
-        assert state in problem(act(server, job, action), 409)["detail"]
+        detail = problem(act(server, job, action), 409)["detail"]
+        assert detail.startswith(f'job "{job["name"]}" (#{job["number"]}) ')
+        assert state in detail
 
 
 @pytest.mark.parametrize("state", [JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED])

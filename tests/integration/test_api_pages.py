@@ -1,10 +1,12 @@
 """URLs that a person opens in a browser."""
 
+import re
 from pathlib import Path
 
 import pytest
 
 from api_server import ApiServer
+from rekindle_service.api.middleware.responses import SECURITY_HEADERS
 
 BROWSER = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
 
@@ -38,3 +40,22 @@ def test_programs_get_problems(server: ApiServer) -> None:
     for path, headers in (("/nosuchpage", {}), ("/api/v1/nosuchroute", BROWSER), ("/static/nosuchfile.js", BROWSER)):
         answer = server.api.get(path, headers=headers)
         assert (answer.status_code, answer.headers["content-type"]) == (404, "application/problem+json")
+
+
+def test_the_page_of_the_api_has_the_policy_of_all_pages_and_its_files_are_kept(server: ApiServer) -> None:
+    page = server.api.get("/docs/api")
+    assert page.headers["Content-Security-Policy"] == SECURITY_HEADERS["Content-Security-Policy"]
+    urls = re.findall(r'"(/docs/api/[^"]+)"', page.text)
+    assert len(urls) == 2
+    for url in urls:
+        answer = server.api.get(url, headers={"Accept-Encoding": "gzip"})
+        assert (answer.status_code, answer.headers["Content-Encoding"]) == (200, "gzip")
+        assert answer.content == server.api.get(url, headers={"Accept-Encoding": "identity"}).content
+        assert "immutable" in answer.headers["Cache-Control"]
+        assert server.api.get(f"{url}.map").status_code == 404
+
+
+def test_a_stranger_sees_neither_the_page_of_the_api_nor_its_files(server: ApiServer) -> None:
+    version = re.findall(r'"(/docs/api/[^"]+)"', server.api.get("/docs/api").text)[0]
+    for path in ("/docs/api", version):
+        assert server.stranger.get(path).status_code == 401

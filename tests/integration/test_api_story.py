@@ -13,8 +13,9 @@ from rekindle.contract.outcome import Outcome, OutcomeClass
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.contract.run_dir.rank_records import RankError
 from rekindle.contract.states import JobState
+from rekindle_service.jobs.story.next_steps import next_step
 from rekindle_service.store.projection import RowChanges
-from rekindle_service.store.tables import Attempt
+from rekindle_service.store.tables import Attempt, Job
 
 _SCRIPT = """import torch
 
@@ -116,6 +117,31 @@ def test_a_failure_shows_the_users_frames_first_with_the_lines_around_them(story
     assert library["source_state"] == "unreadable"
     assert found["hidden_frames"] == 0
     assert "from the beginning" in found["next_step"]
+
+
+@pytest.mark.parametrize(
+    ("snapshot_step", "checkpoints", "start"),
+    [
+        (40, [("last.pt", 1, None)], "continues from step 40"),
+        (None, [], "starts from the beginning"),
+        (None, [("weights.pt", 0, None)], "starts from the beginning"),
+        (None, [("last.pt", 1, None)], "starts from last.pt if the script loads it, else from the beginning"),
+        (
+            None,
+            [("new.pt", 3, None), ("old.pt", 1, 2)],
+            "loads the script's latest checkpoint, new.pt, as attempt 2 did",
+        ),
+        (None, [("old.pt", 0, 1)], "loads the script's latest checkpoint, old.pt, as attempt 1 did"),
+    ],
+)
+def test_the_next_step_names_the_snapshot_or_checkpoint_that_a_retry_begins_with(
+    snapshot_step: int | None, checkpoints: list[tuple[str, int, int | None]], start: str
+) -> None:
+    rows = [
+        {"path": path, "attempt": attempt, "loaded": loaded, "complete": True} for path, attempt, loaded in checkpoints
+    ]
+    job = Job(state=JobState.FAILED, snapshot_step=snapshot_step, checkpoints=rows)
+    assert (next_step(job, raised()) or "").endswith(f" A retry {start}.")
 
 
 def test_a_traceback_of_ten_thousand_lines_is_cut_to_twenty_frames(story: Story) -> None:

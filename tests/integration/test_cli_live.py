@@ -23,6 +23,8 @@ from e2e.waiting import until
 from rekindle.contract.outcome import Outcome, OutcomeClass
 from rekindle.contract.states import JobState
 from rekindle.keeper.observers.log_times import LogTimes
+from rekindle_service.client import Client
+from rekindle_service.config.settings import Settings
 
 _DONE = Outcome(OutcomeClass.SUCCESS, "every rank was done")
 _LEAVES_SCREEN = b"\x1b[?1049l"
@@ -199,8 +201,29 @@ def test_logs_by_time_are_in_the_order_in_which_the_lines_came(shared_home: Path
     assert lines == ["[rank 1] first", "[rank 0] second ", "[rank 1] third", "[rank 1] bar 2"]
     tail = rekindle(shared_home, "logs", job.id, "--by-time", "--rank", "1", "-n", "1", "-o", "json").stdout
     assert [json.loads(line)["text"] for line in tail.splitlines()] == ["third", "bar 2"]
-    refused = rekindle(shared_home, "logs", job.id, "--by-time", "-f")
-    assert (refused.returncode, "without -f" in refused.stderr) == (2, True)
+    refused = rekindle(shared_home, "logs", job.id, "--by-time", "--raw")
+    assert (refused.returncode, "without --raw" in refused.stderr) == (2, True)
+
+
+def test_following_by_time_continues_into_the_next_attempt_until_the_job_has_ended(
+    shared_home: Path, play: Play
+) -> None:
+    job = play("by-time-live")
+    job.write(b"first\n")
+    following = start(shared_home, "logs", job.id, "--by-time", "-f")
+    assert following.stdout is not None
+    assert following.stdout.readline().endswith("[rank 0] first\n")
+    job.write(b"second\n")
+    assert following.stdout.readline().endswith("[rank 0] second\n")
+    job.end_attempt(_DONE, last_step=10)
+    job.begin_attempt(10)
+    job.write(b"third\n")
+    assert "attempt 2" in following.stdout.readline()
+    assert following.stdout.readline().endswith("[rank 0] third\n")
+    job.end_attempt(_DONE, last_step=20)
+    job.end(JobState.SUCCEEDED, _DONE)
+    following.communicate(timeout=60)
+    assert following.returncode == 0
 
 
 def test_logs_of_an_unknown_attempt_are_rejected_with_a_list_of_the_known_ones(shared_home: Path, play: Play) -> None:
@@ -234,6 +257,21 @@ def test_a_shell_completes_verbs_and_the_names_of_jobs(shared_home: Path, play: 
     assert hostile.id in offered
     assert "complete-me" in offered
     assert not any("$" in each for each in offered)
+
+
+def test_experiments_are_found_and_misspelt_ones_answered_with_the_nearest_name(
+    shared_home: Path, server: ServeProcess
+) -> None:
+    with Client.from_home(Settings(home=shared_home)) as client:
+        request = {"name": "rates", "array": "0-1", "base": {"recipe": "ddp", "hold": True}}
+        ids = [client.submit_experiment(request)["id"] for _ in range(2)]
+        assert client.find_experiment("rates")["id"] == ids[1]
+        assert client.find_experiment("#1")["id"] == client.find_experiment(ids[0][:6])["id"] == ids[0]
+    done = rekindle(shared_home, "experiment", "--show", "rtaes")
+    assert (done.returncode, done.stderr) == (
+        2,
+        "error: No experiment is called 'rtaes', nor has it as id or number; did you mean 'rates' (#2)?\n",
+    )
 
 
 def test_without_a_server_a_shell_is_offered_nothing_and_sees_no_error(home: Path) -> None:

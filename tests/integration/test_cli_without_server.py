@@ -155,11 +155,19 @@ def test_a_server_whose_home_cannot_be_made_says_why_and_what_to_do(tmp_path: Pa
 
 def test_a_misspelt_setting_in_the_file_is_reported_with_a_suggestion(tmp_path: Path) -> None:
     (tmp_path / "rekindle.toml").write_text("prot = 1\n")
-    done = rekindle(tmp_path, "ps")
+    done = rekindle(tmp_path, "ps", variables={"REKINDLE_CPU_SLOT": "4"})
     assert done.returncode == 2
-    assert "prot: unknown setting" in done.stderr
+    assert f"prot: unknown setting in {tmp_path / 'rekindle.toml'}" in done.stderr
     assert "did you mean 'port'?" in done.stderr
     assert "REKINDLE_PROT" not in done.stderr
+    assert "unknown setting REKINDLE_CPU_SLOT in the environment is ignored" in done.stderr
+
+
+def test_a_server_does_not_start_with_a_misspelt_variable(tmp_path: Path) -> None:
+    done = rekindle(tmp_path, "serve", "--port", "0", variables={"REKINDLE_CPU_SLOT": "4"})
+    assert done.returncode == 2
+    assert "did you mean 'REKINDLE_CPU_SLOTS'?" in done.stderr
+    assert not (tmp_path / "token").exists()
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "", "box.example"])  # noqa: S104 refused

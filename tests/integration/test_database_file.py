@@ -31,7 +31,7 @@ def reopened(store: Store, root: Path) -> list[str]:
     store.close()
     other = open_store(root)
     try:
-        return [job.id for job in other.jobs()]
+        return [job.id for job in other.lists.jobs()]
     finally:
         other.close()
 
@@ -61,7 +61,7 @@ def test_a_removed_file_is_written_again_and_nothing_is_lost(store, tmp_path, na
     for name in names:
         (tmp_path / name).unlink()
     second = store.add_job(a_job())
-    assert [job.id for job in store.jobs()] == [second.id, first.id]
+    assert [job.id for job in store.lists.jobs()] == [second.id, first.id]
     third = store.add_job(a_job())
     assert reopened(store, tmp_path) == [third.id, second.id, first.id]
 
@@ -94,7 +94,7 @@ def test_readers_and_writers_go_on_while_the_file_is_removed_again_and_again(sto
         except Exception as error:  # noqa: BLE001
             failures.append(error)
 
-    actions = [lambda: added.append(store.add_job(a_job()).id), store.jobs, store.version, store.totals]
+    actions = [lambda: added.append(store.add_job(a_job()).id), store.lists.jobs, store.version, store.totals]
     threads = [threading.Thread(target=work, args=(action,)) for action in actions]
     for thread in threads:
         thread.start()
@@ -133,7 +133,7 @@ def test_another_file_in_its_place_is_neither_read_nor_written(store, tmp_path):
     with pytest.raises(StorageError, match="was replaced by another file while the server ran") as caught:
         store.add_job(a_job())
     assert caught.value.state == "replaced"
-    assert [each.id for each in store.jobs()] == [job.id]  # the connection that is open
+    assert [each.id for each in store.lists.jobs()] == [job.id]  # the connection that is open
     moved = shutil.move(tmp_path / "rekindle.db", tmp_path / "other" / "moved.db")
     later = store.add_job(a_job())  # by itself
     assert reopened(store, tmp_path) == [later.id, job.id]
@@ -198,11 +198,11 @@ def test_a_full_disk_refuses_changes_until_there_is_space_again(tmp_path):
             except StorageError as error:
                 caught = error
         assert caught.full
-        assert [job.id for job in store.jobs(limit=1000)] == added[::-1]
+        assert [job.id for job in store.lists.jobs(limit=1000)] == added[::-1]
         filler.unlink()
         added.append(store.add_job(a_job(args=["x" * 20_000])).id)
         store.verify()
-        assert [job.id for job in store.jobs(limit=1000)] == added[::-1]
+        assert [job.id for job in store.lists.jobs(limit=1000)] == added[::-1]
         store.close()
 
 

@@ -217,10 +217,10 @@ def test_a_job_waits_for_the_one_it_comes_after(bench):
     first = bench.submit("wait")
     second = bench.submit(after=[first.id])
     bench.reach(first, JobState.RUNNING)
-    await_(lambda: bench.job(second).waiting_for == f"job {first.id} to succeed", "the reason")
+    await_(lambda: bench.job(second).waiting_for == f"{first.name} (#{first.number}) to succeed", "the reason")
     actions.cancel(bench.store, first.id)
     bench.reach(first, JobState.CANCELLED)
-    await_(lambda: "has cancelled" in (bench.job(second).waiting_for or ""), "the new reason")
+    await_(lambda: "which was cancelled" in (bench.job(second).waiting_for or ""), "the new reason")
 
 
 def test_a_lost_keeper_is_replaced(bench):

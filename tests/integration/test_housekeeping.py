@@ -124,7 +124,7 @@ def test_a_directory_that_cannot_get_its_name_takes_its_row_with_it(home, store,
     submitter = a_submitter(home, store)
     with pytest.raises(StorageError, match="Input/output error"):
         submitter.submit(asked())
-    assert (store.jobs(), names_in(home.runs)) == ([], [])
+    assert (store.lists.jobs(), names_in(home.runs)) == ([], [])
 
 
 def test_an_older_database_loses_no_job_that_was_submitted_since(home, store):
@@ -141,7 +141,7 @@ def test_an_older_database_loses_no_job_that_was_submitted_since(home, store):
     sent_off(home, started)
     store = replace_database(home, store, older)
     recovered = recover_on_startup(home, store)
-    rows = {job.id: job for job in store.jobs()}
+    rows = {job.id: job for job in store.lists.jobs()}
     assert list(rows) == [started.id, waiting.id, before.id]
     assert [rows[job.id].number for job in (before, waiting, started)] == [1, 3, 4]
     assert (rows[waiting.id].intent, rows[before.id].intent) == (JobIntent.HOLD, JobIntent.RUN)
@@ -206,8 +206,8 @@ def test_a_forged_submission_makes_no_other_job_than_its_own(home, store, record
     home.run_dir(forger.id).spec.write_text(json.dumps(stored))
     store = lose_database(home, store)
     recover_on_startup(home, store)
-    assert {job.id for job in store.jobs()} == {victim.id, forger.id}
-    assert {job.number for job in store.jobs()} == {1, 2}
+    assert {job.id for job in store.lists.jobs()} == {victim.id, forger.id}
+    assert {job.number for job in store.lists.jobs()} == {1, 2}
     assert store.job(forger.id).trial == {}
     store.close()
 
@@ -231,7 +231,7 @@ def test_a_lost_database_is_rebuilt_from_the_run_directories(home, store):
     monitor = RunSync(store, home)
     for job in store.jobs_in(HOLDING_SLOTS):
         monitor.read_journal(job)
-    rows = {job.name: job for job in store.jobs()}
+    rows = {job.name: job for job in store.lists.jobs()}
     assert (rows["ended"].state, rows["ended"].outcome["class"]) == (JobState.FAILED, "oom")
     assert (rows["running"].state, rows["running"].devices) == (JobState.STARTING, ["cpu:0"])
     assert (rows["running"].run, rows["running"].max_failures) == (1, 7)
@@ -258,7 +258,7 @@ def test_a_folder_that_tells_no_job_is_left_as_it_is(home, store, spec):
     if spec is not None:
         run_dir.spec.write_bytes(spec)
     recover_on_startup(home, store)
-    assert store.jobs() == []
+    assert store.lists.jobs() == []
     assert run_dir.root.exists()
     store.close()
 
@@ -268,7 +268,7 @@ def test_the_folder_of_a_job_under_another_id_makes_no_job(home, store):
     store = lose_database(home, store)
     home.run_dir(job.id).root.rename(home.runs / "abcdefghij")
     recover_on_startup(home, store)
-    assert store.jobs() == []
+    assert store.lists.jobs() == []
     store.close()
 
 

@@ -68,14 +68,14 @@ def test_totals_are_those_of_the_rows_whatever_has_happened_to_them(store: Store
     for step in range(400):
         if step % 5 == 0:
             store.add_job(a_job())
-        jobs = store.jobs(limit=200)
+        jobs = store.lists.jobs(limit=200)
         if jobs:
             random_change(store, chance.choice(jobs), chance)
     with store.reading() as session:
         unfinished = session.connection().exec_driver_sql("UPDATE job SET started_at = NULL WHERE ended_at IS NULL")
         assert unfinished.rowcount
         session.connection().commit()
-    by_state = Tally(job.state for job in store.jobs(limit=200))
+    by_state = Tally(job.state for job in store.lists.jobs(limit=200))
     kept = figures(store)
     assert kept[1] == dict(by_state)
     assert kept[3] == by_state[JobState.QUEUED]
@@ -144,17 +144,17 @@ QUESTIONS: dict[str, Callable[[Store], object]] = {
     "queue": lambda store: store.queue.jobs(),
     "queue length": lambda store: store.queue.count(),
     "queue by owner": lambda store: store.queue.by_owner(),
-    "queue, first page": lambda store: store.queue.page(
+    "queue, first page": lambda store: store.queue.keys(
         readable_by=None, owner=None, positioned=True, after=None, limit=50
     ),
-    "queue, last page": lambda store: store.queue.page(
+    "queue, last page": lambda store: store.queue.keys(
         readable_by=None, owner=None, positioned=False, after=5, limit=50
     ),
-    "queue of an owner": lambda store: store.queue.page(
+    "queue of an owner": lambda store: store.queue.keys(
         readable_by=None, owner="ann", positioned=False, after=None, limit=50
     ),
-    "places of an owner": lambda store: store.queue.page(owner="ann", positioned=True, limit=50),
-    "places that may be read": lambda store: store.queue.page(readable_by="ann", positioned=True, limit=50),
+    "places of an owner": lambda store: store.queue.keys(owner="ann", positioned=True, limit=50),
+    "places that may be read": lambda store: store.queue.keys(readable_by="ann", positioned=True, limit=50),
     "failures to look at": lambda store: store.overview.failures(20, None),
     "failures of an owner": lambda store: store.overview.failures(20, "ann"),
     "held jobs": lambda store: store.overview.held(20, None),
@@ -166,23 +166,25 @@ QUESTIONS: dict[str, Callable[[Store], object]] = {
     "state of a job": lambda store: store.job_state("job0000001"),
     "changes": lambda store: store.changes(5),
     "tombstones": lambda store: store.tombstones(5),
-    "latest jobs": lambda store: store.jobs(),
-    "failed jobs": lambda store: store.jobs(state=JobState.FAILED, before=50),
-    "failed jobs of an owner": lambda store: store.jobs(state=JobState.FAILED, owner="ann"),
-    "jobs that may be read": lambda store: store.jobs(readable_by="ann", name_part="x"),
-    "jobs of a name": lambda store: store.jobs(name="x"),
-    "jobs of an experiment": lambda store: store.jobs(experiment_id="x", limit=200),
-    "tagged jobs": lambda store: store.jobs(JobConditions(tags=frozenset({"x"}))),
-    "held jobs of an experiment": lambda store: store.jobs(
+    "latest jobs": lambda store: store.lists.jobs(),
+    "keys of failed jobs": lambda store: store.lists.keys(state=JobState.FAILED, before=50),
+    "failed jobs": lambda store: store.lists.jobs(state=JobState.FAILED, before=50),
+    "failed jobs of an owner": lambda store: store.lists.jobs(state=JobState.FAILED, owner="ann"),
+    "jobs that may be read": lambda store: store.lists.jobs(readable_by="ann", name_part="x"),
+    "jobs of a name": lambda store: store.lists.jobs(name="x"),
+    "jobs of an experiment": lambda store: store.lists.jobs(experiment_id="x", limit=200),
+    "tagged jobs": lambda store: store.lists.jobs(JobConditions(tags=frozenset({"x"}))),
+    "held jobs of an experiment": lambda store: store.lists.jobs(
         JobConditions(marks=frozenset({Mark.HELD}), experiment="lr", owner="ann")
     ),
-    "archived failures": lambda store: store.jobs(
+    "archived failures": lambda store: store.lists.jobs(
         JobConditions(states=frozenset({JobState.FAILED}), marks=frozenset({Mark.ARCHIVED}))
     ),
-    "jobs that ended": lambda store: store.jobs(JobConditions(states=TERMINAL), before=50),
-    "part of a name": lambda store: store.jobs(name_part="x"),
+    "jobs that ended": lambda store: store.lists.jobs(JobConditions(states=TERMINAL), before=50),
+    "part of a name": lambda store: store.lists.jobs(name_part="x"),
     "job of this name, or whose id starts so": lambda store: store.lookup.matches("zzzz", None),
     "job of this number": lambda store: store.lookup.matches("#3", "ann"),
+    "names to complete": lambda store: store.lookup.starting_with(a_job().name[:2], None, 50),
     "names to suggest": lambda store: store.lookup.recent_names(None),
     "names to suggest to one person": lambda store: store.lookup.recent_names("ann"),
     "experiment": lambda store: store.experiments.jobs("x"),

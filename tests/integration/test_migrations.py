@@ -70,7 +70,7 @@ def test_a_job_of_version_0_1_keeps_all_that_was_requested(tmp_path: Path) -> No
         assert (attempt.world_size, attempt.snapshot_step, attempt.faults) == (2, 9, [])
         assert store.deliveries.cursor("hook") == 3
         experiment = store.experiments.add(an_experiment("exp0000001"), [a_job(experiment_id="exp0000001")])
-        assert (experiment.number, [one.number for one in store.jobs()]) == (1, [2, 1])
+        assert (experiment.number, [one.number for one in store.lists.jobs()]) == (1, [2, 1])
     finally:
         store.close()
 
@@ -90,7 +90,7 @@ def test_failures_from_before_the_overview_are_no_news(tmp_path: Path) -> None:
         old.execute("UPDATE job SET state = 'failed', ended_at = 7.0")
     old.close()
     store = migrated(path)
-    assert [(job.seen_at, job.tags, job.note) for job in store.jobs()] == [(7.0, [], "")]
+    assert [(job.seen_at, job.tags, job.note) for job in store.lists.jobs()] == [(7.0, [], "")]
     assert store.overview.failures(5, None) == ([], 0)
     store.close()
 
@@ -99,7 +99,7 @@ def test_a_migration_that_has_run_changes_nothing_when_it_is_asked_for_again(tmp
     write_old_database(tmp_path / "rekindle.db")
     migrated(tmp_path / "rekindle.db").close()
     store = migrated(tmp_path / "rekindle.db")
-    assert [job.id for job in store.jobs()] == ["abcdefghij"]
+    assert [job.id for job in store.lists.jobs()] == ["abcdefghij"]
     store.close()
 
 

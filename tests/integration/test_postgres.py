@@ -24,6 +24,7 @@ from rekindle_service.jobs.idempotency import IdempotencyKey
 from rekindle_service.jobs.submitter import Submitter
 from rekindle_service.scheduler.recovery import recover_on_startup
 from rekindle_service.store import CorruptDatabaseError, StorageError, Store, UnknownCommitError
+from rekindle_service.store.job_lists import key_of
 from rekindle_service.store.postgres import parse_url
 from rekindle_service.store.transfer import move_rows
 
@@ -64,9 +65,9 @@ def test_the_overview_is_the_same_on_postgresql(store: Store) -> None:
     failed = store.add_job(a_job(state=JobState.FAILED, ended_at=5.0, owner="ann", tags=["x.y", "z"]))
     held = store.add_job(a_job(intent=JobIntent.HOLD))
     store.experiments.add(an_experiment("x"), [a_job(experiment_id="x", state=JobState.SUCCEEDED, ended_at=6.0)])
-    assert store.overview.failures(5, "ann") == ([failed], 1)
+    assert store.overview.failures(5, "ann") == ([key_of(failed)], 1)
     assert store.overview.failures(5, "bob") == ([], 0)
-    assert store.overview.held(5, None) == ([held], 1)
+    assert store.overview.held(5, None) == ([key_of(held)], 1)
     assert store.overview.unplaced(5, None) == ([], 0)
     assert store.file_job(failed.id, seen=True) is not None
     assert [job.id for job in store.overview.done(5, None)] == [failed.id]
@@ -91,7 +92,7 @@ def test_a_restart_of_postgresql_is_an_error_that_passes(cluster: PostgresCluste
         with pytest.raises(StorageError, match=r"postgresql\+psycopg://rekindle@.* cannot be used now .*check that it"):
             question()
     cluster.start()
-    assert store.jobs() == [job]
+    assert store.lists.jobs() == [job]
     assert store.add_job(a_job()).number == 2
 
 
@@ -114,7 +115,7 @@ def test_a_full_disk_and_a_standby_are_told_as_such(cluster: PostgresCluster, st
     with pytest.raises(StorageError, match="free some space") as caught:
         store.add_job(a_job())
     assert caught.value.full
-    assert len(store.jobs()) == store.version() == 1  # nothing half done
+    assert len(store.lists.jobs()) == store.version() == 1  # nothing half done
     store.close()
     cluster.execute(f"ALTER DATABASE {database_of(store)} SET default_transaction_read_only = on")
     with pytest.raises(StorageError, match="read-only"):
@@ -259,7 +260,7 @@ def test_a_job_whose_commit_was_not_confirmed_keeps_its_directory(
         with pytest.raises(UnknownCommitError):
             submit_jobs(submitter, experiment, trials)
         recover_on_startup(home, store)
-        assert {job.id for job in store.jobs()} == {path.name for path in home.runs.iterdir()}
-        assert len(store.jobs()) == 2
-        assert all(home.run_dir(job.id).spec.exists() for job in store.jobs())
+        assert {job.id for job in store.lists.jobs()} == {path.name for path in home.runs.iterdir()}
+        assert len(store.lists.jobs()) == 2
+        assert all(home.run_dir(job.id).spec.exists() for job in store.lists.jobs())
         store.close()

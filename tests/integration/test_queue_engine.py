@@ -80,7 +80,7 @@ def test_quotas_limits_holds_and_dependencies_let_others_pass_and_take_effect_at
     assert reasons == {
         "third": "its owner ann holds 2 of 2 slots",
         "held": "held: it starts when it is resumed",
-        "after": f"job {first.id} to end",
+        "after": f"{first.name} (#{first.number}) to end",
     }
     actions.cancel(lab.store, first.id)
     lab.reach(first, JobState.CANCELLED)

@@ -75,6 +75,11 @@ def test_the_state_of_a_job_that_others_wait_for_is_asked_once_and_followed(stor
     state.refresh()
     assert state.job_state(job.id) is JobState.QUEUED
     assert state.job_state("nosuchjob1") is None
+    assert state.job_label(job.id) == f"{job.name} (#{job.number})"
+    assert state.job_label("nosuchjob1") == "job nosuchjob1"
+    store.patch_job(job.id, name="renamed")
+    state.refresh()
+    assert state.job_label(job.id) == f"renamed (#{job.number})"
     store.transition(job.id, JobState.CANCELLED, expected={JobState.QUEUED}, reason="")
     state.refresh()
     assert state.job_state(job.id) is JobState.CANCELLED

@@ -1,12 +1,17 @@
-"""The files of the pages: names that never get other content, compression, and the modules of a page."""
+"""The files of the pages: names that never get other content, compression, and bundles of modules and styles."""
 
 import re
+from os.path import normpath
 from pathlib import Path
 
 import pytest
 
 from api_server import ApiServer
+from rekindle_service.api import static_files
+from rekindle_service.api.page_bundles import SEPARATE_MODULES, BundleError, bundle
 from rekindle_service.api.static_files import StaticFiles, page_files
+
+STATIC = Path(static_files.__file__).parents[1] / "web" / "static"
 
 _GZIP = {"Accept-Encoding": "gzip"}
 _PLAIN = {"Accept-Encoding": "gzip;q=0, identity"}
@@ -15,7 +20,7 @@ _PLAIN = {"Accept-Encoding": "gzip;q=0, identity"}
 def test_a_page_names_files_that_a_browser_keeps_and_nothing_imports_another(server: ApiServer) -> None:
     page = server.api.get("/").text
     urls = re.findall(r'(?:href|src)="(/static/[^"]+)"', page)
-    assert len(urls) > 10
+    assert 3 <= len(urls) <= 6
     assert all(url.startswith(f"/static/{page_files().digest}/") for url in urls)
     for url in urls:
         answer = server.api.get(url)
@@ -23,14 +28,65 @@ def test_a_page_names_files_that_a_browser_keeps_and_nothing_imports_another(ser
         assert "immutable" in answer.headers["Cache-Control"]
 
 
-def test_a_page_names_every_module_that_its_modules_import(server: ApiServer) -> None:
-    for path in ("/", "/jobs/abcdefghij", "/submit", "/compare", "/machine", "/disk", "/experiments"):
-        page = server.api.get(path).text
-        urls = set(re.findall(r'(?:href|src)="(/static/[^"]+\.js)"', page))
-        for url in urls:
-            source = server.api.get(url).text
-            for imported in re.findall(r'^(?:import|export) [^;]*?from "(\.[^"]+)";$', source, re.MULTILINE):
-                assert str(server.api.base_url.join(url).join(imported).path) in urls, (url, imported)
+def test_a_bundle_has_every_module_that_its_modules_import_once_and_after_those_that_it_needs() -> None:
+    files = {path.relative_to(STATIC).as_posix(): path.read_text() for path in STATIC.rglob("*.js")}
+    entries = [path for path in files if path.endswith(("-page.js", "-worker.js"))]
+    assert len(entries) > 8
+    for entry in entries:
+        modules = re.findall(r"^// (\S+\.js)$", bundle(entry, files, "bundle"), re.MULTILINE)
+        assert len(modules) == len(set(modules))
+        assert modules[-1] == entry
+        for position, path in enumerate(modules):
+            for name in re.findall(r'^import .*?"(\..*?)";$', files[path], re.MULTILINE):
+                imported = normpath(Path(path).parent / name)
+                assert imported in {*modules[:position], *SEPARATE_MODULES}, (path, imported)
+
+
+def test_a_module_in_a_bundle_is_a_function_that_returns_what_it_exports() -> None:
+    files = {
+        "page/one.js": 'import { x as y } from "../two.js";\nimport "../shared/theme.js";\n'
+        "const u = import.meta.url;\nawait u;\n",
+        "two.js": "/** A number. */\nexport const x = 1;\nexport async function f() {}\n",
+        "shared/theme.js": "",
+    }
+    assert bundle("page/one.js", files, "bundle").splitlines() == [
+        'import * as module1 from "../../shared/theme.js";',
+        "const module0 = (() => {",
+        "// two.js",
+        "/** A number. */",
+        "const x = 1;",
+        "async function f() {}",
+        "return { x, f };",
+        "})();",
+        "{",
+        "// page/one.js",
+        "const { x: y } = module0;",
+        "",
+        'const u = new URL("one.js", import.meta.url);',
+        "await u;",
+        "}",
+    ]
+
+
+def test_a_bundle_of_styles_has_what_they_import_before_them() -> None:
+    files = {"page/one.css": '@import "../two.css";\na { color: red; }\n', "two.css": "b { color: blue; }\n"}
+    assert bundle("page/one.css", files, "bundle") == (
+        "/* two.css */\nb { color: blue; }\n/* page/one.css */\na { color: red; }\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ('import x from "./two.js";\n', "one.js: 'import x from"),
+        ("export default 1;\n", "one.js: 'export default 1;' is no form"),
+        ('import { x } from "./nowhere.js";\n', "one.js imports nowhere.js, which does not exist"),
+        ('import { x } from "./two.js";\n', "one.js imports two.js imports one.js: imports must not form a circle"),
+    ],
+)
+def test_what_a_bundle_cannot_have_is_named(source: str, message: str) -> None:
+    with pytest.raises(BundleError, match=re.escape(message)):
+        bundle("one.js", {"one.js": source, "two.js": 'import "./one.js";\n'}, "bundle")
 
 
 def test_a_file_is_compressed_for_who_reads_that_and_the_same_for_who_does_not(server: ApiServer) -> None:
@@ -52,28 +108,32 @@ def test_a_page_of_another_version_gets_the_files_of_this_one_and_does_not_keep_
 
 
 @pytest.mark.parametrize(
-    "path", ["", "shared", "shared/", "shared/../shared/dom.js", "nowhere.js", "0123456789abcdef/"]
+    "path",
+    [
+        "",
+        "shared/",
+        "shared/../shared/dom.js",
+        "nowhere.js",
+        "0123456789abcdef/",
+        "bundle/",
+        "bundle/nowhere.js",
+        "bundle/shared/logo.svg",
+    ],
 )
 def test_what_is_no_file_is_not_found(server: ApiServer, path: str) -> None:
     assert server.api.get(f"/static/{path}".replace("..", "%2e%2e")).status_code == 404
 
 
 def test_the_name_of_all_files_changes_with_the_content_of_any(tmp_path: Path) -> None:
-    (tmp_path / "page").mkdir()
-    (tmp_path / "page" / "one.js").write_text('import { x } from "../two.js";\nimport "./three.js";\n')
-    (tmp_path / "page" / "three.js").write_text('export {\n  y,\n} from "./one.js";\n')
-    (tmp_path / "two.js").write_text("export const x = 1;\n")
+    (tmp_path / "one.js").write_text("export const x = 1;\n")
     (tmp_path / "notes.txt").write_text("not served")
     before = StaticFiles(tmp_path)
-    assert before.module_urls("page/one.js") == [before.url("two.js"), before.url("page/three.js")]
     with pytest.raises(KeyError):
         before.url("notes.txt")
-    (tmp_path / "two.js").write_text("export const x = 2;\n")
-    after = StaticFiles(tmp_path)
-    assert after.digest != before.digest
-    (tmp_path / "two.js").unlink()
     with pytest.raises(KeyError):
-        StaticFiles(tmp_path).module_urls("page/one.js")
+        before.bundle_url("notes.txt")
+    (tmp_path / "one.js").write_text("export const x = 2;\n")
+    assert StaticFiles(tmp_path).digest != before.digest
 
 
 # --- JSON and pages

@@ -135,7 +135,7 @@ def test_a_full_disk_is_told_as_such_and_leaves_nothing_half_done(store):
     with pytest.raises(StorageError, match="free some space") as caught:
         store.add_job(a_job(args=["x" * 1_000_000]))
     assert caught.value.full
-    assert [one.id for one in store.jobs()] == [job.id]
+    assert [one.id for one in store.lists.jobs()] == [job.id]
     assert store.update_progress(job.id, step=1).step == 1
 
 
@@ -169,17 +169,17 @@ def test_a_repeat_with_the_same_key_gives_the_first_job(store):
 
 def test_a_list_is_newest_first_and_goes_on_behind_a_number(store):
     jobs = [store.add_job(a_job()) for _ in range(5)]
-    page = store.jobs(limit=2)
+    page = store.lists.jobs(limit=2)
     assert [job.id for job in page] == [jobs[4].id, jobs[3].id]
-    assert [job.id for job in store.jobs(limit=9, before=page[-1].number)] == [jobs[2].id, jobs[1].id, jobs[0].id]
+    assert [job.id for job in store.lists.jobs(limit=9, before=page[-1].number)] == [jobs[2].id, jobs[1].id, jobs[0].id]
 
 
 def test_a_list_can_be_narrowed_by_state_and_exact_name(store):
     one, two = store.add_job(a_job(name="a")), store.add_job(a_job(name="ab"))
     start(store, two)
-    assert [job.id for job in store.jobs(state=JobState.STARTING)] == [two.id]
-    assert [job.id for job in store.jobs(name="a")] == [one.id]
-    assert store.jobs(name="a' OR 1=1 --") == []
+    assert [job.id for job in store.lists.jobs(state=JobState.STARTING)] == [two.id]
+    assert [job.id for job in store.lists.jobs(name="a")] == [one.id]
+    assert store.lists.jobs(name="a' OR 1=1 --") == []
 
 
 def test_the_queue_is_read_by_number_over_many_pages(store):
@@ -366,7 +366,7 @@ def test_whoever_follows_the_feed_sees_every_job_as_it_is_in_the_end(store):
             since = follow(store, seen, since, limit=3)
     while (newest := follow(store, seen, since, limit=3)) != since:
         since = newest
-    assert seen == {job.id: job for job in store.jobs(limit=1000)}
+    assert seen == {job.id: job for job in store.lists.jobs(limit=1000)}
 
 
 def follow(store, seen, since, limit):

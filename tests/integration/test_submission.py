@@ -102,7 +102,7 @@ def test_a_refused_submission_leaves_nothing_behind(submitter, submission, home)
         submitter.submit(a_submission(submission.code, target="nope.py", max_ranks=9))
     assert [error.field for error in caught.value.errors] == ["script", "ranks"]
     assert names_in(home.runs) == []
-    assert submitter.store.jobs() == []
+    assert submitter.store.lists.jobs() == []
 
 
 def test_code_that_cannot_be_copied_is_refused_and_leaves_nothing_behind(submitter, submission, home):
@@ -136,7 +136,7 @@ def test_of_many_concurrent_repeats_one_is_carried_out_and_the_others_wait_for_i
         thread.join()
     assert len(jobs) == 8
     assert {job.id for job in jobs} == set(names_in(home.runs))
-    assert len(submitter.store.jobs()) == 1
+    assert len(submitter.store.lists.jobs()) == 1
     assert len(checked) == 1
 
 
@@ -203,7 +203,7 @@ def test_a_server_killed_at_any_point_of_a_submission_leaves_a_whole_job_or_none
         )
         acknowledged = done.stdout.split()
         recover_on_startup(home, store)
-        rows = {job.id for job in store.jobs()}
+        rows = {job.id for job in store.lists.jobs()}
         assert set(acknowledged) <= rows, done.stderr
         assert rows == {name for name in names_in(home.runs) if not name.startswith(".new-")}
         for job_id in rows:

@@ -230,7 +230,7 @@ def test_the_audit_log_says_who_did_what_from_where(server: ServeProcess) -> Non
         assert created["detail"] == f"token {new['id']} for fred, scope submit"
         assert new["token"] not in json.dumps(client.audit())
     shown = rekindle(server.home, "audit", "--person", "fred").stdout
-    assert "POST /api/v1/tokens" in shown
+    assert "POST /tokens" in shown
 
 
 def test_no_token_is_in_the_list_of_processes(server: ServeProcess) -> None:

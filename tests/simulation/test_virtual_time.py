@@ -24,16 +24,18 @@ def no_slot_twice(_: Sequence[Job], situation: Situation, made: Allocation) -> N
     assert set(given) <= {slot.name for slot in situation.machine.slots}
 
 
-def holders(situation: Situation, starts: Sequence[tuple[Job, list[str]]]) -> list[Holder]:
-    left = [(job, job.devices, situation.remaining(job)) for job in situation.holding]
-    left += [(job, names, situation.max_seconds(job)) for job, names in starts]
-    return [Holder(job, names, 1.0, UNKNOWN if seconds is None else seconds) for job, names, seconds in left]
+Start = tuple[Job, list[str]]
 
 
-def earliest(job: Job, situation: Situation, starts: Sequence[tuple[Job, list[str]]]) -> float:
-    held = {name for each in situation.holding for name in each.devices} | {n for _, names in starts for n in names}
+def earliest(job: Job, situation: Situation, in_turn: Sequence[Start], before_turn: Sequence[Start] = ()) -> float:
+    """When it can start, if jobs in their turn run as long as expected, and those before their turn to the limit."""
+    left = [(each, each.devices, situation.remaining(each)) for each in situation.holding]
+    left += [(each, names, situation.expected(each)) for each, names in in_turn]
+    left += [(each, names, situation.max_seconds(each)) for each, names in before_turn]
+    holders = [Holder(each, names, 1.0, UNKNOWN if seconds is None else seconds) for each, names, seconds in left]
+    held = {name for _, names, _ in left for name in names}
     free = {slot.name: float(slot.name not in held) for slot in situation.machine.slots}
-    return reserve(job, situation.machine.slots, free, holders(situation, starts), ()).at
+    return reserve(job, situation.machine.slots, free, holders, ()).at
 
 
 def first_is_never_delayed(queue: Sequence[Job], situation: Situation, made: Allocation) -> None:
@@ -43,7 +45,8 @@ def first_is_never_delayed(queue: Sequence[Job], situation: Situation, made: All
     first = made.reservations[0].job
     place = {job.id: index for index, job in enumerate(queue)}
     in_turn = [each for each in made.starts if place[each[0].id] < place[first.id]]
-    assert earliest(first, situation, made.starts) <= earliest(first, situation, in_turn)
+    before_turn = [each for each in made.starts if place[each[0].id] > place[first.id]]
+    assert earliest(first, situation, in_turn, before_turn) <= earliest(first, situation, in_turn)
 
 
 def no_slot_is_idle_that_the_next_could_have(_: Sequence[Job], situation: Situation, made: Allocation) -> None:

@@ -90,6 +90,18 @@ def test_states_are_shown_unless_all_jobs_succeeded() -> None:
     assert [line[-1] for line in words(comparison_table(shown))] == ["state", "succeeded", "failed"]
 
 
+def test_an_array_shows_the_job_and_state_of_each_index_and_the_failures() -> None:
+    error = {"message": "Rank 0 raised ValueError: boom", "rank": 0, "file": None}
+    trials = [{"state": "succeeded", "number": 4, "outcome": None}, {"state": "failed", "number": 5, "outcome": error}]
+    rows = [{"parameters": {"index": index}, "trials": [index], "values": [], "spread": []} for index in (0, 1)]
+    fields = {"parameters": ["index"], "measures": [], "rows": rows, "best": []}
+    shown = words(comparison_table(experiment(**fields, trials=trials, states={"succeeded": 1, "failed": 1})))
+    assert shown[:2] == [["index", "job", "state", "failure"], ["0", "#4", "succeeded"]]
+    assert " ".join(shown[2]) == "1 #5 failed Rank 0 raised ValueError: boom"
+    done = words(comparison_table(experiment(**fields, trials=[{**each, "state": "succeeded"} for each in trials])))
+    assert done == [["index", "job", "state"], ["0", "#4", "succeeded"], ["1", "#5", "succeeded"]]
+
+
 def test_a_name_with_escapes_is_sanitized() -> None:
     shown = words(comparison_table(experiment(measures=["\x1b]0;owned\x07acc\x1b[31muracy"])))
     assert shown[0] == ["--lr", "--flat", "accuracy"]

@@ -10,8 +10,8 @@ from rekindle_service.cli import formatting
 from rekindle_service.cli.commands.demo import is_past_snapshot, shortfalls
 from rekindle_service.cli.commands.show import facts, history
 from rekindle_service.cli.commands.wait import change_line, summary
+from rekindle_service.cli.errors import format_problem
 from rekindle_service.cli.exit_codes import exit_code_for
-from rekindle_service.cli.formatting import format_problem
 
 CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 CATEGORIES = ("queued", "waiting", "starting", "training", "saving", "replayed")
@@ -68,7 +68,7 @@ def test_a_status_line_is_what_a_person_would_ask_for(changes: dict[str, object]
 
 def test_a_recovering_job_says_when_the_next_try_is() -> None:
     text = formatting.status_line(job(state="recovering", next_try_at="2026-01-02T03:04:05Z"))
-    assert re.fullmatch(r"next try at 2026-01-0\d \d\d:\d\d:\d\d", text)
+    assert re.fullmatch(r"retry at 2026-01-0\d \d\d:\d\d:\d\d", text)
 
 
 @pytest.mark.parametrize(

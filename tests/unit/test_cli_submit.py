@@ -59,6 +59,7 @@ def test_a_script_elsewhere_brings_its_own_directory(tmp_path: Path) -> None:
 
 def test_an_option_after_the_script_is_noticed_where_it_was_hardly_meant_for_it() -> None:
     assert misplaced_options(["--lr", "0.1", "--ranks=4", "--name", "x"]) == ["--ranks"]
+    assert misplaced_options(["--ranks", "2", "--hold"]) == ["--ranks", "--hold"]
     assert misplaced_options(["ranks", "--device", "cpu"]) == []
 
 
@@ -101,6 +102,9 @@ def test_a_link_out_of_the_current_directory_is_followed_to_the_script(tmp_path:
 
 @pytest.mark.parametrize("name", ["missing.py", "", "."])
 def test_a_script_that_is_no_file_is_an_error_that_names_the_path(tmp_path: Path, name: str) -> None:
+    (tmp_path / "charlm.py").touch()
+    with pytest.raises(typer.BadParameter, match=r"script not found: .*chalm.py; did you mean charlm.py\?"):
+        source_code.directory_and_script("chalm.py", None, tmp_path)
     with pytest.raises(typer.BadParameter, match="script not found: .*" + tmp_path.name):
         source_code.directory_and_script(name, None, tmp_path)
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rekindle_service.experiments.comparison import Measure, compare, default_measures
+from rekindle_service.experiments.comparison import BestResult, Measure, best_result, compare, default_measures
 from rekindle_service.experiments.matrix import Trial
 
 
@@ -32,6 +32,15 @@ def test_repeats_share_a_row_with_their_mean_and_spread():
         ({"--lr": 0.1}, [0, 2], [2.0], [(1.0, 3.0)]),
         ({"--lr": 0.2}, [1, 3], [5.0], [None]),
     ]
+
+
+def test_the_headline_is_the_best_row_of_the_first_measure_with_a_goal():
+    trials = [Trial({"--lr": lr}, 0) for lr in (0.1, 0.2, 0.3)]
+    measures = [Measure("steps"), Measure("loss"), Measure("accuracy")]
+    rows = compare(trials, [[1.0, 0.5, 9.0], [1.0, 0.25, 1.0], [1.0, None, 1.0]], measures)
+    assert best_result(rows, measures) == BestResult("loss", "min", 0.25, {"--lr": 0.2}, 0.25, 0.5)
+    assert best_result(rows, measures[:1]) == BestResult("steps", None, None, None, 1.0, 1.0)
+    assert best_result(compare(trials, [[None]] * 3, measures[:1]), measures[:1]) is None
 
 
 def test_a_relative_measure_is_divided_by_the_row_that_agrees_in_everything_else():

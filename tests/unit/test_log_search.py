@@ -1,10 +1,12 @@
+import re
+import time
 from pathlib import Path
 from typing import BinaryIO
 
 import pytest
 
 from rekindle_service.run_readers import log_search
-from rekindle_service.run_readers.log_search import SearchLimits, SearchPage, search
+from rekindle_service.run_readers.log_search import RegexError, SearchLimits, SearchPage, line_matcher, search
 
 ALL = SearchLimits(matches=1000, bytes=1 << 40, seconds=60)
 
@@ -87,3 +89,40 @@ def test_of_a_line_without_end_only_the_neighbourhood_is_told(log) -> None:
 def test_what_lies_behind_the_end_is_not_searched(log) -> None:
     found = search(log(b"abc"), b"a", 1000, backwards=False, limits=ALL)
     assert (found.items, found.next, found.size) == ([], None, 3)
+
+
+def matching(pattern: str, *lines: str) -> list[str]:
+    return list(filter(line_matcher(pattern), lines))
+
+
+def test_an_expression_without_a_capital_letter_ignores_case() -> None:
+    lines = ("ERROR: loss=0.53", "error", "Größe: 3")
+    assert matching(r"error\b", *lines) == ["ERROR: loss=0.53", "error"]
+    assert matching("ERROR", *lines) == ["ERROR: loss=0.53"]
+    assert matching(r"^\S+ loss=\d+\.\d+$", *lines) == ["ERROR: loss=0.53"]
+    assert matching("GRÖSSE|größe", *lines) == []
+    assert matching("größe", *lines) == ["Größe: 3"]
+
+
+@pytest.mark.parametrize("pattern", ["(a+)+$", "(a|a)*b", ".*.*.*.*=x", "[ab]*a[ab]{800}c", "(.*a){20}$"])
+def test_what_takes_forever_with_python_takes_linear_time(pattern: str) -> None:
+    began = time.process_time()
+    assert matching(pattern, "a" * 4000 + "!") == []
+    assert time.process_time() - began < 20  # with Python's own: longer than the universe has existed
+
+
+@pytest.mark.parametrize(
+    ("pattern", "problem"),
+    [
+        ("(a", "missing ): (a"),
+        ("*a", "write \\ before it"),
+        (r"(a)\1", "no back-references"),
+        ("(?<=a)b", "no look-ahead and no look-behind"),
+        (r"a\Z", r"write \z or $"),
+        ("a{3,2}", "the smaller number first"),
+        (r"[\p{L}]{1000}", "too large"),
+    ],
+)
+def test_what_is_not_possible_is_refused_with_a_reason(pattern: str, problem: str) -> None:
+    with pytest.raises(RegexError, match=re.escape(problem)):
+        line_matcher(pattern)

@@ -4,7 +4,7 @@ import pytest
 from pydantic import ValidationError
 from pydantic_settings import SettingsError
 
-from rekindle_service.config.settings import Settings, usable_cores
+from rekindle_service.config.settings import Settings, unknown_variables, usable_cores
 
 
 @pytest.fixture
@@ -69,3 +69,22 @@ def test_a_relative_home_and_a_tilde_become_absolute(home, monkeypatch):
     monkeypatch.chdir(home)
     assert Settings(home=Path("here")).home == home / "here"
     assert Settings(home=Path("~/there")).home == Path.home() / "there"
+
+
+def test_a_misspelt_variable_is_found_with_the_right_name_and_those_of_jobs_are_known():
+    environment = [
+        "REKINDLE_CPU_SLOT",
+        "REKINDLE_ATTEMPT",
+        "REKINDLE_EVENT_JSON",
+        "REKINDLE_PORT",
+        "REKINDLE_QQQ",
+        "PATH",
+    ]
+    assert unknown_variables(environment) == {"REKINDLE_CPU_SLOT": ["REKINDLE_CPU_SLOTS"], "REKINDLE_QQQ": []}
+
+
+def test_every_setting_is_described_by_sentences_with_its_default():
+    for name, field in Settings.model_fields.items():
+        assert (field.description or "").endswith("."), name
+        shown = field.default not in (None, "", (), {}) and field.default_factory is None
+        assert shown or "Default: " in field.description, name

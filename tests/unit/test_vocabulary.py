@@ -7,13 +7,18 @@ from pathlib import Path
 
 import pytest
 
+from doc_pages import pages
+
 ROOT = Path(__file__).parents[2]
+WEB = ROOT / "service" / "rekindle_service" / "web"
+_JS_STRING = re.compile(r"""`[^`]*`|"[^"\n]*"|'[^'\n]*'""")
 
 BANNED = re.compile(
     r"\b("
     r"told|tells?|telling|wish(es|ed)?|anew|glances?|sightings?|doomed|bury|buried|fate|rosters?|accus(e|es|ed|ation)"
     r"|testimony|stillness|tidy|tidies|bells?|couriers?|cadences?|nudges?|hopeless|victims?|newest|folders?"
-    r"|passed over|set aside|left out|go(es|ing)? on|went on|gone on|done again|lies?|beside"
+    r"|passed over|(set|puts?) aside|left out|go(es|ing)? on|went on|gone on|done again|lies?|beside"
+    r"|pieces?|portions?|standstill|last words|as often as it pays|should not happen|choose none"
     r"|so many|so long|under way|stands? still|stood still|gives? back|gave back|given back"
     r")\b",
     re.IGNORECASE,
@@ -84,12 +89,26 @@ def test_names_and_texts_use_the_words_of_the_field(path: Path) -> None:
     assert list(findings(path)) == []
 
 
-@pytest.mark.parametrize("page", sorted((ROOT / "service/rekindle_service/web").rglob("*.html")), ids=lambda p: p.name)
+def banned_in(text: str) -> list[str]:
+    return sorted({match.group().lower() for match in BANNED.finditer(text)})
+
+
+@pytest.mark.parametrize("page", sorted(WEB.rglob("*.html")), ids=lambda p: p.name)
 def test_pages_use_the_words_of_the_field(page: Path) -> None:
-    assert [match.group() for match in BANNED.finditer(re.sub(r"<[^>]*>", " ", page.read_text()))] == []
+    assert banned_in(re.sub(r"<[^>]*>", " ", page.read_text())) == []
 
 
-@pytest.mark.parametrize("page", [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))], ids=lambda p: p.name)
+@pytest.mark.parametrize("module", sorted(WEB.rglob("*.js")), ids=lambda p: str(p.relative_to(WEB)))
+def test_texts_of_the_modules_of_pages_use_the_words_of_the_field(module: Path) -> None:
+    strings = _JS_STRING.findall(re.sub(r"^\s*(//|/\*|\*).*", "", module.read_text(), flags=re.MULTILINE))
+    assert banned_in("\n".join(strings)) == []
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda p: str(p.relative_to(ROOT)))
 def test_documents_use_the_words_of_the_field(page: Path) -> None:
-    prose = re.sub(r"```.*?```|`[^`]*`", " ", page.read_text(), flags=re.DOTALL)
-    assert sorted({match.group().lower() for match in BANNED.finditer(prose)}) == []
+    assert banned_in(re.sub(r"```.*?```|`[^`]*`", " ", page.read_text(), flags=re.DOTALL)) == []
+
+
+@pytest.mark.parametrize("phrase", ["a folder", "It goes on.", "told", "Lies beside it", "a standstill"])
+def test_a_banned_phrase_is_found_in_any_case(phrase: str) -> None:
+    assert banned_in(phrase)

@@ -14,10 +14,12 @@ from rekindle_service.api.middleware.request_body import RequestBodyMiddleware
 from rekindle_service.api.middleware.responses import ClientDisconnectMiddleware, SecurityHeadersMiddleware
 from rekindle_service.api.middleware.trusted_host import TrustedHostMiddleware
 from rekindle_service.api.problem_details import RESPONSES, Problem, install_problem_handlers
+from rekindle_service.api.problem_types import PROBLEM_TYPES
 from rekindle_service.api.query_params import STRICT_QUERY
 from rekindle_service.api.resource_errors import install_resource_handlers
 from rekindle_service.api.routes import (
     access,
+    api_page,
     attempts,
     bundles,
     disk,
@@ -69,18 +71,19 @@ def create_app(state: AppState) -> FastAPI:
         title="rekindle",
         version=version("rekindle"),
         description="A fault-tolerant job service for torchrun.",
-        docs_url=None,  # its page loads scripts from other sites, which our Content-Security-Policy forbids
+        docs_url=None,  # its page loads scripts from other sites: see ``routes.api_page``
         redoc_url=None,
         redirect_slashes=False,
     )
     app.state.rekindle = state
-    app.mount("/static", page_files())  # first: a page loads dozens, and the router tries one route after the other
+    app.mount("/static", page_files())  # first: each page loads some, and the router tries one route after the other
     for router in API_ROUTERS:
         app.include_router(
             router, prefix="/api/v1", dependencies=[monitoring.BEARER, STRICT_QUERY], responses=RESPONSES
         )
     app.include_router(monitoring.router, dependencies=[STRICT_QUERY])
     install_pages(app)
+    app.include_router(api_page.router)
     install_problem_handlers(app, error_page)
     install_resource_handlers(app)
     app.add_middleware(ClientDisconnectMiddleware)
@@ -99,6 +102,7 @@ def _openapi(app: FastAPI) -> dict[str, Any]:
     if app.openapi_schema is None:
         schema = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
         problem = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
+        problem["properties"]["type"]["enum"] = [f"/problems/{name}" for name in PROBLEM_TYPES]
         schema["components"]["schemas"].update(problem.pop("$defs"), Problem=problem)
         app.openapi_schema = schema
     return app.openapi_schema

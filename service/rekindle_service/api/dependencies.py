@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Annotated
 
 from fastapi import Depends, Path, Query, Request
@@ -12,9 +13,12 @@ from rekindle.contract.run_dir.paths import RunDir
 from rekindle_service.access.control import AccessControl
 from rekindle_service.access.permissions import Identity
 from rekindle_service.api.event_stream.single_flight import SingleFlightCache
+from rekindle_service.api.job_json import JobJson
 from rekindle_service.api.permissions import IdentityDep, require_access
 from rekindle_service.api.problem_details import ProblemError
+from rekindle_service.api.serializers import job_public, overview_job, queued_job
 from rekindle_service.config.home import Home, is_job_id
+from rekindle_service.job_wording import STATE_PHRASES, quoted_label
 from rekindle_service.jobs.device_states import DeviceStates
 from rekindle_service.jobs.quotas import Quotas
 from rekindle_service.jobs.scheduler_health import SchedulerHealth
@@ -62,6 +66,9 @@ class AppState:
     fair_share_days: float = 7.0
     polls: SingleFlightCache = field(default_factory=SingleFlightCache)
     listeners: Listeners = field(default_factory=Listeners)
+    listed_jobs: JobJson = field(default_factory=partial(JobJson, job_public))
+    queued_jobs: JobJson = field(default_factory=partial(JobJson, queued_job))
+    overview_jobs: JobJson = field(default_factory=partial(JobJson, overview_job))
 
 
 async def _app_state(request: Request) -> AppState:
@@ -99,7 +106,10 @@ def readable_job(state: AppState, identity: Identity, job_id: str) -> Job:
 
 
 def _job(state: AppState, job_id: str) -> tuple[Job | None, ProblemError]:
-    detail = f"there is no job {job_id[:64]!r}; GET /api/v1/jobs lists all jobs"
+    detail = (
+        f"there is no job {job_id[:64]!r}; GET /api/v1/jobs lists all jobs, and GET /api/v1/jobs/resolve?ref=… finds "
+        "one by its number, its name or the first characters of its id (at least 4)"
+    )
     return state.store.job(job_id) if is_job_id(job_id) else None, ProblemError(404, "unknown-job", detail)
 
 
@@ -121,11 +131,13 @@ def find_attempt(job: JobDep, run_dir: RunDirDep, attempt: AttemptNumber = None)
     """The requested attempt, by default the latest. Raises ProblemError (404)."""
     attempts = read_attempts(run_dir)
     if not attempts:
-        detail = f"job {job.id} has no attempt yet: it is {job.state}"
+        detail = f"{quoted_label(job.name, job.number)} has no attempt yet: it {STATE_PHRASES[job.state]}"
         raise ProblemError(404, "unknown-attempt", detail)
     number = max(attempts) if attempt is None else attempt
     if number not in attempts:
-        detail = f"job {job.id} has no attempt {number}; it has {_range('attempt', list(attempts))}"
+        detail = (
+            f"{quoted_label(job.name, job.number)} has no attempt {number}; it has {_range('attempt', list(attempts))}"
+        )
         raise ProblemError(404, "unknown-attempt", detail)
     return attempts[number]
 

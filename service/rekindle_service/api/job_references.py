@@ -1,8 +1,11 @@
-"""The job that a person names: by id, number, name or the start of an id."""
+"""The job or experiment that a person names: by id, number, name or the start of an id."""
+
+from collections.abc import Sequence
 
 from rekindle_service.api.problem_details import ProblemError
 from rekindle_service.store import Store
-from rekindle_service.store.tables import Job
+from rekindle_service.store.job_lookup import MIN_ID_PREFIX, Lookup, Row
+from rekindle_service.store.tables import Experiment, Job
 from rekindle_service.suggestions import closest
 
 _SHOWN = 64  # characters of a reference
@@ -19,19 +22,38 @@ def resolve_job(store: Store, reference: str, readable_by: str | None) -> Job:
     if len(found) == 1:
         return found[0]
     if found:
-        listed = ", ".join(f"{job.id} (#{job.number} {job.name})" for job in found)
-        detail = f"{len(found)} ids or more start with {reference!r}: {listed}. Give more of the id, or the number"
-        raise ProblemError(409, "ambiguous-job", detail)
+        raise ProblemError(409, "ambiguous-job", _ambiguous(found, reference))
+    raise ProblemError(404, "unknown-job", _unknown("job", store.lookup, reference, readable_by))
+
+
+def resolve_experiment(store: Store, reference: str, readable_by: str | None) -> Experiment:
+    """The one experiment that ``reference`` names among all that may be read. Raises ProblemError: 404."""
+    lookup = store.experiments.lookup
+    found = lookup.matches(reference, readable_by)
+    if len(found) == 1:
+        return found[0]
+    detail = _ambiguous(found, reference) if found else _unknown("experiment", lookup, reference, readable_by)
+    raise ProblemError(404, "unknown-experiment", detail)
+
+
+def _ambiguous(found: Sequence[Job] | Sequence[Experiment], reference: str) -> str:
+    listed = ", ".join(f"{each.id} (#{each.number} {each.name})" for each in found)
+    return f"{len(found)} ids or more start with {reference!r}: {listed}. Give more of the id, or the number"
+
+
+def _unknown(kind: str, lookup: Lookup[Row], reference: str, readable_by: str | None) -> str:
     shown = reference[:_SHOWN] + "…" * (len(reference) > _SHOWN)
-    hint = _hint(reference[:_SHOWN], store.lookup.recent_names(readable_by))
-    raise ProblemError(404, "unknown-job", f"No job is called {shown!r}, nor has it as id or number; {hint}")
+    hint = _hint(kind, reference[:_SHOWN], lookup.recent_names(readable_by))
+    is_short = len(reference) < MIN_ID_PREFIX and reference.isalnum() and not reference.isdecimal()
+    short = f" (of an id, give at least {MIN_ID_PREFIX} characters)" if is_short else ""
+    return f"No {kind} is called {shown!r}, nor has it as id or number{short}; {hint}"
 
 
-def _hint(reference: str, names: dict[str, int]) -> str:
+def _hint(kind: str, reference: str, names: dict[str, int]) -> str:
     """The names that are most like ``reference``, upper or lower case; else the latest."""
     by_folded = {name.casefold(): name for name in reversed(names)}  # the latest of those that differ only in case
     alike = [by_folded[each] for each in closest(reference.casefold(), by_folded)[:_MAX_HINTS]]
     listed = [f"{name!r} (#{names[name]})" for name in alike or list(names)[:_LATEST]]
     if alike:
         return f"did you mean {' or '.join(listed)}?"
-    return f"the latest are {', '.join(listed)}" if listed else "there is no job yet"
+    return f"the latest are {', '.join(listed)}" if listed else f"there is no {kind} yet"

@@ -45,11 +45,18 @@ def require_access(
         raise ProblemError(403, "not-owner", f"{detail}: ask {owner or 'an administrator'} or an administrator")
 
 
+_IDEMPOTENCY_KEY = (
+    "Makes a retry safe: a key of your choice, up to 200 visible ASCII characters, such as a UUID. A repeated request "
+    "with the same key and body creates nothing and returns what the first one created; with another body it is "
+    "rejected (422). A key is valid as long as what it created exists"
+)
+
+
 def _scoped_key(
     identity: IdentityDep,
     idempotency_key: Annotated[
         Annotated[str, StringConstraints(pattern=r"^[\x21-\x7e]+$", max_length=200)] | None,
-        Header(description="A repeated request with the same key returns the result of the first one"),
+        Header(alias="Idempotency-Key", description=_IDEMPOTENCY_KEY),
     ] = None,
 ) -> str | None:
     """The key as it is stored: keys of one person never return a job of another. Only one may have no prefix."""

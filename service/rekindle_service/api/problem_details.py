@@ -10,11 +10,12 @@ import structlog
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import iter_route_contexts
-from pydantic import BaseModel
+from pydantic import Field
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from rekindle_service.api.middleware.responses import SECURITY_HEADERS
+from rekindle_service.api.schemas.common import ApiModel
 from rekindle_service.api.validation_errors import field_errors, truncate
 from rekindle_service.jobs.submission import BusyError, FieldError, SubmissionError
 from rekindle_service.store import QueueFullError, StorageError
@@ -25,14 +26,19 @@ MEDIA_TYPE = "application/problem+json"
 PROBLEM_CONTENT: dict[str, Any] = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
 
 
-class Problem(BaseModel):
-    """Body of every error response."""
+class Problem(ApiModel):
+    """Body of every error response (RFC 9457)."""
 
-    type: str
-    title: str
+    type: str = Field(examples=["/problems/invalid-request"])
+    """Kind of the problem, for programs."""
+    title: str = Field(examples=["Unprocessable Content"])
+    """Phrase of the HTTP status."""
     status: int
+    """HTTP status."""
     detail: str
-    errors: list[FieldError] = []
+    """What failed, the rule that was violated, and what to do next, in a sentence."""
+    errors: list[FieldError] = Field(default_factory=list)
+    """Invalid fields, at most 20; empty for problems that are about no field."""
 
 
 @dataclass(eq=False)
@@ -66,14 +72,14 @@ RESPONSES: dict[int | str, dict[str, Any]] = {
         400: "The request is malformed, or its Host header does not name this server",
         401: "The token is missing, wrong, revoked or expired",
         403: "The token's scope or owner does not allow this, or the request comes from a page of another site",
-        404: "Not found",
-        405: "The path does not support this method",
-        408: "The body arrives too slowly",
+        404: "There is no job, attempt, rank or other thing of this id that you may read",
+        405: "The path does not support this method; the header `Allow` lists those that it supports",
+        408: "The body arrived too slowly: 30 seconds are allowed, and one more for each 16 KiB that have arrived",
         409: "The state of the job does not allow this",
-        413: "The body exceeds 10 MB",
-        416: "The offset or range starts after the end of the log",
-        422: "A field is invalid; `errors` lists the invalid fields",
-        429: "You send more requests than `request_rate` allows, or the queue is full: see `Retry-After`",
+        413: "The body exceeds 10 MiB",
+        422: "A field, a parameter or the `Idempotency-Key` is invalid; `errors` lists field, rule, value and hint",
+        429: "You send more requests than the setting `request_rate` allows, or the queue is full: retry after the "
+        "seconds of `Retry-After`",
         503: "The server is busy or its database is unavailable: retry after the seconds of `Retry-After`",
         507: "The disk is full",
     }.items()

@@ -14,7 +14,9 @@ from pydantic import BaseModel, ValidationError
 
 from rekindle.contract.job import HIDDEN, JobSpec, TargetKind
 from rekindle_service.api.schemas.experiments import ExperimentCreate
-from rekindle_service.api.schemas.requests import MAX_NAME_LENGTH, JobCreate, JobOptions, SlurmRequest
+from rekindle_service.api.schemas.field_types import MAX_NAME_LENGTH
+from rekindle_service.api.schemas.job_options import JobOptions, SlurmRequest
+from rekindle_service.api.schemas.requests import JobCreate
 from rekindle_service.api.validation_errors import field_errors
 from rekindle_service.config.home import new_job_id
 from rekindle_service.experiments import built_in

@@ -12,14 +12,19 @@ from rekindle.contract.run_dir.attempt_history import AttemptInfo, replayed_step
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.contract.run_dir.usage import UsageSample
 from rekindle.contract.states import HOLDING_SLOTS, TERMINAL, JobState
-from rekindle_service.api.schemas.experiments import ExperimentPublic, ExperimentSummary, TrialPublic
-from rekindle_service.api.schemas.jobs import AttemptPublic, JobPublic
+from rekindle_service.api.schemas.attempts import AttemptPublic
+from rekindle_service.api.schemas.experiments import BestResultPublic, ExperimentPublic, ExperimentSummary, TrialPublic
+from rekindle_service.api.schemas.job_options import RankRange
+from rekindle_service.api.schemas.job_queue import QueuedJob
+from rekindle_service.api.schemas.jobs import JobPublic
+from rekindle_service.api.schemas.overview import OverviewItem
 from rekindle_service.api.schemas.ranks import RankPublic, UsagePublic
 from rekindle_service.config.home import Home
-from rekindle_service.experiments.comparison import Measure, best_of, compare, default_measures
+from rekindle_service.experiments.comparison import Measure, best_of, best_result, compare, default_measures
 from rekindle_service.experiments.matrix import MAX_JOBS, Trial, upgrade_definition
 from rekindle_service.jobs.overview import reason
-from rekindle_service.run_readers.metrics import read_run_series
+from rekindle_service.jobs.quotas import owner_of, slots_wanted
+from rekindle_service.run_readers.metrics import Series, read_run_series
 from rekindle_service.run_readers.ranks import read_ranks
 from rekindle_service.run_readers.usage import latest_usage
 from rekindle_service.store.tables import Attempt, Experiment, Job
@@ -50,6 +55,31 @@ def _slurm_shown(job: Job) -> dict[str, Any]:
     """What Slurm said of a Slurm job that is over is not followed to its end."""
     shown = ("job_id", "state", "reason", "hosts") if job.state in HOLDING_SLOTS else ("job_id", "hosts")
     return {name: value for name, value in (job.slurm or {}).items() if name in shown}
+
+
+def queued_job(job: Job) -> QueuedJob:
+    spec = job.spec
+    return QueuedJob(
+        position=job.queue_position,
+        job=job.id,
+        number=job.number,
+        name=job.name,
+        owner=owner_of(job),
+        priority=job.priority,
+        ranks=RankRange(min=spec.min_ranks, max=spec.max_ranks),
+        slots=slots_wanted(spec),
+        device="slurm" if spec.is_cluster else ",".join(spec.device_names) or spec.device_kind,
+        intent=job.intent,
+        waiting_for=job.waiting_for,
+        reason=reason(job),
+        estimated_start_at=job.estimated_start_at,
+        preemptions=job.preemptions,
+        created_at=job.created_at,
+    )
+
+
+def overview_job(job: Job) -> OverviewItem:
+    return OverviewItem(kind="job", reason=reason(job), at=job.ended_at or job.started_at, job=job_public(job))
 
 
 def attempts_public(attempts: Sequence[Attempt]) -> list[AttemptPublic]:
@@ -105,14 +135,11 @@ def experiment_summary(experiment: Experiment, states: Mapping[JobState, int]) -
 
 def experiment_public(experiment: Experiment, jobs: Sequence[Job], home: Home) -> ExperimentPublic:
     """With a table of the current results: running jobs are included with their latest values."""
-    many = len(jobs) > MAX_JOBS  # an array, of which those that have not started have no files to be read
-    series = [{} if many and not job.attempt else read_run_series(home.run_dir(job.id)) for job in jobs]
     definition = upgrade_definition(experiment.definition)
-    measures = [Measure(**each) for each in definition.get("measure", [])] or default_measures(series)
-    values = [
-        [measure.of([point.value for point in each.get(measure.metric, [])]) for measure in measures] for each in series
-    ]
-    trials = [Trial(job.trial["parameters"], job.trial["repeat"]) for job in jobs]
+    series = _series_of(jobs, home)
+    measures = _measures(definition, series)
+    values = _values(series, measures)
+    trials = _trials(jobs)
     rows = compare(trials, values, measures)
     return ExperimentPublic.model_validate(
         {
@@ -130,6 +157,36 @@ def experiment_public(experiment: Experiment, jobs: Sequence[Job], home: Home) -
             "trials": [_trial_public(job, each) for job, each in zip(jobs, values, strict=True)],
         }
     )
+
+
+def experiment_best(experiment: Experiment, jobs: Sequence[Job], home: Home) -> BestResultPublic:
+    """Of an array with more than ``MAX_JOBS`` jobs there is none: reading all of them would take seconds."""
+    if len(jobs) > MAX_JOBS:
+        return BestResultPublic()
+    series = _series_of(jobs, home)
+    measures = _measures(upgrade_definition(experiment.definition), series)
+    found = best_result(compare(_trials(jobs), _values(series, measures), measures), measures)
+    return BestResultPublic() if found is None else BestResultPublic(**asdict(found))
+
+
+def _series_of(jobs: Sequence[Job], home: Home) -> list[Series]:
+    many = len(jobs) > MAX_JOBS  # an array, of which those that have not started have no files to be read
+    return [{} if many and not job.attempt else read_run_series(home.run_dir(job.id)) for job in jobs]
+
+
+def _measures(definition: Mapping[str, Any], series: Sequence[Series]) -> list[Measure]:
+    return [Measure(**each) for each in definition.get("measure", [])] or default_measures(series)
+
+
+def _values(series: Sequence[Series], measures: Sequence[Measure]) -> list[list[float | None]]:
+    """A number for each job and measure."""
+    return [
+        [measure.of([point.value for point in each.get(measure.metric, [])]) for measure in measures] for each in series
+    ]
+
+
+def _trials(jobs: Sequence[Job]) -> list[Trial]:
+    return [Trial(job.trial["parameters"], job.trial["repeat"]) for job in jobs]
 
 
 def _trial_public(job: Job, values: list[float | None]) -> TrialPublic:

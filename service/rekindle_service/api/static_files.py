@@ -1,15 +1,14 @@
 """The files that pages load: kept in memory, compressed, and under names that change with their content.
 
 A page names its files below ``/static/<digest>/``, where the digest is that of all files together. Such a name never
-gets other content, so a browser keeps the file without asking again, and a module finds the modules it imports by
-relative paths below the same digest. Each file is also at ``/static/<path>``, where a browser asks whether it has
-changed.
+gets other content, so a browser keeps the file without asking again. Below ``bundle/`` each file comes with all that it
+imports, see ``page_bundles``: a page loads one file of modules and one of styles, however many there are. Each file is
+also at ``/static/<path>``, where a browser asks whether it has changed.
 """
 
 import gzip
 import hashlib
 import mimetypes
-import posixpath
 import re
 from functools import cache, cached_property
 from pathlib import Path
@@ -20,11 +19,14 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from rekindle_service.api.middleware.compression import accepts_gzip
+from rekindle_service.api.page_bundles import bundle
 
 _ROOT = Path(__file__).parents[1] / "web" / "static"
 _MOUNT = "/static"
 _SOURCES = frozenset({".js", ".css", ".svg"})
-_IMPORT = re.compile(r"""^(?:import|export)\b[^"';]*?["'](\.{1,2}/[^"']+\.js)["'];?$""", re.MULTILINE)
+_BUNDLES = "bundle"
+_ENTRIES = ("-page.js", "-worker.js", ".css")
+"""Ends of the names of the files that pages load as bundles."""
 _DIGEST = re.compile(r"^[0-9a-f]{16}/")
 _IMMUTABLE = "private, max-age=31536000, immutable"
 _REVALIDATED = "private, no-cache"
@@ -59,26 +61,32 @@ class StaticFiles:
         self._files[path]
         return f"{_MOUNT}/{self.digest}/{path}"
 
-    @cache  # noqa: B019  # one instance, as long as the process
-    def module_urls(self, *scripts: str) -> list[str]:
-        """The modules that these modules import, and those that these import, for a browser to load them at once."""
-        found = dict.fromkeys(scripts)
-        pending = list(scripts)
-        while pending:
-            path = pending.pop()
-            source = self._files[path].content.decode()
-            for name in _IMPORT.findall(source):
-                imported = posixpath.normpath(posixpath.join(posixpath.dirname(path), name))
-                if imported not in found:
-                    found[imported] = None
-                    pending.append(imported)
-        return [self.url(path) for path in found if path not in scripts]
+    def bundle_url(self, path: str) -> str:
+        """Where a browser keeps this file together with all that it imports. Raises KeyError where there is none."""
+        self._files[path]
+        return f"{_MOUNT}/{self.digest}/{_BUNDLES}/{path}"
+
+    def prepare(self) -> None:
+        """Make and compress the bundles of all pages, which the first visit would wait for."""
+        for path in self._files:
+            if path.endswith(_ENTRIES):
+                self._bundle(path).compressed  # noqa: B018  # kept from now on
+
+    def _find(self, path: str) -> StaticFile | None:
+        directory, _, entry = path.partition("/")
+        is_bundle = directory == _BUNDLES and entry in self._files and not entry.endswith(".svg")
+        return self._bundle(entry) if is_bundle else self._files.get(path)
+
+    @cache  # noqa: B019  # one instance, as long as the process; as many paths as there are files
+    def _bundle(self, path: str) -> StaticFile:
+        sources = {name: file.content.decode() for name, file in self._files.items()}
+        return StaticFile(path, bundle(path, sources, _BUNDLES).encode())
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["method"] not in ("GET", "HEAD"):
             raise HTTPException(405, headers={"Allow": "GET, HEAD"})
         path = scope["path"].removeprefix(scope["root_path"]).removeprefix("/")
-        file = self._files.get(_DIGEST.sub("", path))
+        file = self._find(_DIGEST.sub("", path))
         if file is None:
             raise HTTPException(404)
         is_immutable = path.startswith(f"{self.digest}/")

@@ -1,6 +1,7 @@
 """Pydantic's errors as ``FieldError``: field, rule, value and a hint on what to do."""
 
 import json
+import re
 import reprlib
 import typing
 from collections.abc import Mapping, Sequence
@@ -11,10 +12,11 @@ from pydantic.fields import FieldInfo
 
 from rekindle_service.jobs.secret_values import hide_secrets
 from rekindle_service.jobs.submission import FieldError
-from rekindle_service.suggestions import did_you_mean
+from rekindle_service.suggestions import closest, did_you_mean, rule_of
 
 _MAX_VALUE_LENGTH = 200  # characters of an invalid value in a response
 _MAX_ERRORS = 20
+_CHOICE = re.compile(r"'([^']*)'")
 _NO_FIELDS = frozenset({"[key]", "[value]", "[source]"})  # parts of a location that no request has
 
 
@@ -50,7 +52,7 @@ def _rule(error: Mapping[str, Any]) -> str:
         case "model_attributes_type":
             return "must be a JSON object, sent as application/json"
         case _:
-            return str(error["msg"]).removeprefix("Value error, ").removeprefix("Input ")
+            return rule_of(str(error["msg"]))
 
 
 def _hint(error: Mapping[str, Any], body: Any) -> str:
@@ -59,7 +61,15 @@ def _hint(error: Mapping[str, Any], body: Any) -> str:
     if error["type"] == "extra_forbidden":
         return did_you_mean(str(name), list(fields))
     hint = (error.get("ctx") or {}).get("hint")
+    if hint is None and error["type"] in ("enum", "literal_error"):
+        hint = _nearest_choice(error)
     return str(hint) if hint is not None else _default_hint(fields.get(str(name)))
+
+
+def _nearest_choice(error: Mapping[str, Any]) -> str | None:
+    """None where no choice is like the value: the rule lists all of them."""
+    near = closest(str(error.get("input"))[:_MAX_VALUE_LENGTH], _CHOICE.findall(error["ctx"]["expected"]))
+    return f"did you mean {' or '.join(map(repr, near))}?" if near else None
 
 
 def _default_hint(field: FieldInfo | None) -> str:
@@ -71,22 +81,20 @@ def _default_hint(field: FieldInfo | None) -> str:
 
 
 def _fields(annotation: Any, parents: Sequence[int | str]) -> Mapping[str, FieldInfo]:
-    """The fields of the model at the key path ``parents`` of ``annotation``."""
+    """The fields of the model at the key path ``parents`` of ``annotation``, by their names in JSON."""
     model = _model_in(annotation)
-    if model is None:
-        return {}
+    fields = {} if model is None else {field.alias or name: field for name, field in model.model_fields.items()}
     if not parents:
-        return model.model_fields
-    field = model.model_fields.get(str(parents[0]))
-    return _fields(field.annotation, parents[1:]) if field is not None else {}
+        return fields
+    field = fields.get(str(parents[0]))  # else an index of a list, or a key of an object without fixed fields
+    return _fields(annotation if field is None else field.annotation, parents[1:])
 
 
 def _model_in(annotation: Any) -> type[BaseModel] | None:
-    """The model that ``annotation`` is or has as an alternative (``Model | None``)."""
-    for candidate in (annotation, *typing.get_args(annotation)):
-        if isinstance(candidate, type) and issubclass(candidate, BaseModel):
-            return candidate
-    return None
+    """The model that ``annotation`` is or contains, as in ``Model | None`` and ``list[Model]``."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next((model for part in typing.get_args(annotation) if (model := _model_in(part)) is not None), None)
 
 
 def truncate(value: Any) -> Any:

@@ -69,6 +69,7 @@ class ApiCalls:
         await self.close()
 
     async def close(self) -> None:
+        """Close the connections; the client cannot be used any more."""
         await self._connection.close()
 
     # --- jobs
@@ -89,12 +90,17 @@ class ApiCalls:
         return str(response.json()["id"])
 
     async def job(self, job_id: str) -> models.Job:
+        """The job with this id."""
         return await self._get(_job(job_id))
 
     async def find_job(self, reference: str) -> models.Job:
         """The job with this id, number or name (the latest of it), or the one whose id starts with it."""
         sendable = reference.encode(errors="replace").decode()  # a word of a command line may be no UTF-8
         return await self._get("/jobs/resolve", ref=sendable)
+
+    async def complete_job(self, prefix: str) -> list[models.Job]:
+        """The latest job of each name that starts with ``prefix``, and those whose id does, from 4 characters on."""
+        return await self._items("/jobs/completions", prefix=prefix.encode(errors="replace").decode())
 
     async def jobs(
         self,
@@ -125,12 +131,15 @@ class ApiCalls:
         return await self._get("/queue", owner=owner, limit=limit, cursor=cursor)
 
     async def cancel(self, job_id: str) -> models.Job:
+        """Stop the job; its snapshots and logs are kept."""
         return await self.request("POST", _job(job_id, "cancel"))
 
     async def drain(self, job_id: str) -> models.Job:
+        """Save a snapshot, release the slots, and hold the job in the queue until ``resume``."""
         return await self.request("POST", _job(job_id, "drain"))
 
     async def resume(self, job_id: str) -> models.Job:
+        """Release a held job, or continue one that has ended from its latest snapshot."""
         return await self.request("POST", _job(job_id, "resume"))
 
     async def delete(self, job_id: str) -> None:
@@ -146,11 +155,11 @@ class ApiCalls:
         return await self._get("/devices")
 
     async def disable_device(self, name: str, reason: str = "") -> models.Device:
-        """Put a slot aside, as an administrator: no job gets it, and jobs that run on it leave it."""
+        """Disable a slot, as an administrator: no job gets it, and jobs that run on it leave it."""
         return await self.request("POST", f"/devices/{_segment(name)}/disable", json={"reason": reason})
 
     async def enable_device(self, name: str) -> models.Device:
-        """Use a slot again that was put aside, as an administrator."""
+        """Use a slot again that was disabled, as an administrator."""
         return await self.request("POST", f"/devices/{_segment(name)}/enable")
 
     # --- the disk
@@ -192,6 +201,7 @@ class ApiCalls:
         return str(answer["stack"])
 
     async def snapshots(self, job_id: str) -> models.SnapshotList:
+        """The committed snapshots, latest first, and the policy by which they are taken."""
         return await self._get(_job(job_id, "snapshots"))
 
     async def metrics(self, job_id: str, name: str) -> list[models.MetricSeries]:
@@ -249,6 +259,7 @@ class ApiCalls:
         return await self.request("POST", "/tokens", json=body)
 
     async def revoke_token(self, token_id: str) -> None:
+        """End a token, and the browsers that have signed in with it."""
         await self.request("DELETE", f"/tokens/{_segment(token_id)}")
 
     async def audit(self, person: str | None = None, limit: int = 50) -> list[models.AuditEntry]:
@@ -262,16 +273,23 @@ class ApiCalls:
         return await self._create("/experiments", body)
 
     async def experiment(self, experiment_id: str) -> models.Experiment:
+        """The experiment with its jobs and the table of their results."""
         return await self._get(f"/experiments/{_segment(experiment_id)}")
 
     async def experiments(self, limit: int = 20) -> list[models.ExperimentSummary]:
         """The latest experiments, latest first."""
         return await self._items("/experiments", limit=limit)
 
+    async def find_experiment(self, reference: str) -> models.ExperimentSummary:
+        """The experiment with this id, number or name (the latest of it), or the one whose id starts with it."""
+        return await self._get("/experiments/resolve", ref=reference.encode(errors="replace").decode())
+
     async def builtin_experiments(self) -> list[models.BuiltIn]:
+        """The experiments that rekindle brings, with their definitions."""
         return await self._items("/experiments/builtin")
 
     async def cancel_experiment(self, experiment_id: str) -> models.Experiment:
+        """Cancel its unfinished jobs."""
         return await self.request("POST", f"/experiments/{_segment(experiment_id)}/cancel")
 
     async def resume_experiment(self, experiment_id: str) -> models.Experiment:

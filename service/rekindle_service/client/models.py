@@ -76,10 +76,8 @@ __all__ = [
 
 
 class SnapshotPolicyOptions(TypedDict):
-    """When to take a snapshot, whichever is due first. Without any rule: as the script says, else `auto`.
-
-    `auto`: the interval with the lowest expected cost, even if the script sets another one. `keep`: number of latest
-    snapshots to keep. `monitor`: the best snapshot by this metric is kept as well.
+    """When to take a snapshot (checkpoint): whichever rule is due first. Without any rule, as the script sets it in
+    `rekindle.Run`, else `auto`.
     """
 
     every_steps: int | None
@@ -91,7 +89,7 @@ class SnapshotPolicyOptions(TypedDict):
 
 
 class RankRange(TypedDict):
-    """Minimum and maximum number of ranks."""
+    """Minimum and maximum number of ranks. A job whose numbers differ is elastic."""
 
     min: int
     max: int
@@ -105,11 +103,7 @@ class NodeRange(TypedDict):
 
 
 class Slurm(TypedDict):
-    """What was requested of Slurm, and what it says of the job's latest Slurm job.
-
-    `job_id` is null before Slurm has taken it. `state` is Slurm's own word, or UNKNOWN where Slurm does not answer;
-    `reason` says in plain words what it waits for or how it ended. `hosts` are the nodes that Slurm gave to it.
-    """
+    """What was requested of Slurm, and what Slurm reports of the job's latest Slurm job."""
 
     partition: str | None
     account: str | None
@@ -158,19 +152,14 @@ Outcome = TypedDict(
 
 
 class Target(TypedDict):
-    """What torchrun runs: a script, a module or a recipe."""
+    """What torchrun runs."""
 
     kind: str
     value: str
 
 
 class Checkpoint(TypedDict):
-    """A checkpoint that the script itself wrote, or that was there before it.
-
-    `path` is relative to the working directory where it is in it. `attempt`: the one that wrote it last, 0 if none did.
-    `complete`: false while it is being written, and where that was interrupted. `loaded`: the latest attempt that
-    loaded it.
-    """
+    """A checkpoint that the script itself wrote, or that was there before it."""
 
     path: str
     kind: str
@@ -182,17 +171,7 @@ class Checkpoint(TypedDict):
 
 
 class Job(TypedDict):
-    """A job and its current state. Values of `env` are hidden, since any of them may be a secret.
-
-    `checkpoints`: the script's own, latest first, as far as they are learned. `estimated_step` and `estimated_epoch`
-    are guesses from what a script prints that reports no step. `goodput` is null where it is not known.
-    `estimated_start_at` is null where how long the jobs before it run is not known. `displaced` says for what a running
-    job is being stopped or given other slots: `kind` (preempt, resize or device), `by` (id of the job that gets its
-    slots, or null), `reason` (a sentence), `at` and `before` (its slots then). `preemptions` counts how often it went
-    back to the queue for that. `reason` says in one line why the job is where it is: what it waits for, or how it
-    ended; "" where its state says it all. `archived_at` and `seen_at` are null unless a person has put a job that has
-    ended into the archive, or looked at how it ended.
-    """
+    """A job and its current state. Values of `env` are hidden, since any of them may be a secret."""
 
     args: list[str]
     env: dict[str, str | dict[str, str]]
@@ -268,7 +247,7 @@ class Job(TypedDict):
 
 
 class Fault(TypedDict):
-    """A fault that was injected on request; `snapshot` is the step of the snapshot that it damaged."""
+    """A fault that was injected on request."""
 
     at: str | None
     fault: str | None
@@ -277,12 +256,7 @@ class Fault(TypedDict):
 
 
 class Attempt(TypedDict):
-    """One launch of torchrun.
-
-    `replayed_steps`: how many of its steps were lost, so that later attempts repeat them; null where not known (yet).
-    `resumed_from_path`: the checkpoint that the script loaded by itself.
-    `args`: the arguments of the script, where placeholders or `on_restart` make them differ from those of the job.
-    """
+    """One launch of torchrun."""
 
     number: int
     state: Literal["running", "ended"]
@@ -314,7 +288,7 @@ class RaisedException(TypedDict):
 
 
 class SourceLine(TypedDict):
-    """``line`` counts from 1."""
+    """One line of code."""
 
     line: int
     text: str
@@ -324,7 +298,7 @@ SourceState = Literal["current", "changed", "unreadable"]
 
 
 class StoryFrame(TypedDict):
-    """One level of a stack. ``file`` is relative to the job's code where it is in it (``is_user``)."""
+    """One level of a stack."""
 
     file: str
     line: int
@@ -335,7 +309,7 @@ class StoryFrame(TypedDict):
 
 
 class RankGroup(TypedDict):
-    """Ranks that did the same when a hang was found: `what` follows their names in a sentence."""
+    """Ranks that did the same when a hang was found."""
 
     ranks: list[int]
     what: str
@@ -351,12 +325,7 @@ class SameError(TypedDict):
 
 
 class Story(TypedDict):
-    """What happened to a job, for people.
-
-    `rank`, `stream` and `offset` (bytes) are where the log shows it, `at` when it happened, in seconds since the epoch;
-    null where not known. `frames` are those of the user's code and then those of libraries, innermost first;
-    `hidden_frames` more are not listed. `attempt` is 0 before the first. `groups` are the ranks of a hang.
-    """
+    """What happened to a job, for people."""
 
     attempt: int
     kind: StoryKind
@@ -378,12 +347,7 @@ LogLevel = Literal["debug", "info", "warning", "error"]
 
 
 class TimedLine(TypedDict):
-    """One line without control characters; of a progress bar its last state, and at most 4,000 bytes.
-
-    `offset` and `end` are its bytes in the log of its rank and stream. `at`: seconds since the epoch, accurate to a
-    quarter of a second, null where nobody has recorded it. `removed`: bytes before it that were removed, since the log
-    was larger than the setting `log_bytes`.
-    """
+    """One line of a log."""
 
     rank: int
     stream: str
@@ -396,13 +360,7 @@ class TimedLine(TypedDict):
 
 
 class LogLines(TypedDict):
-    """Lines of several logs of an attempt, in the order in which they came.
-
-    `next` and `previous` are cursors for `after` and `before`, null where nothing was read. `complete`: nothing more
-    follows in the direction of reading, at present; `ended`: and nothing will. `has_times` is false where nobody has
-    recorded when the lines came: they are in the order of ranks and streams. `unfinished`: of each log the last line,
-    as far as it was written, where it has no end yet; only in answers that are complete.
-    """
+    """Lines of several logs of an attempt, in the order in which they were written."""
 
     attempt: int
     items: list[TimedLine]
@@ -418,7 +376,7 @@ TimeCategory = Literal["queued", "waiting", "starting", "training", "saving", "r
 
 
 class Interval(TypedDict):
-    """A span of a job's time; `attempt` is null between attempts."""
+    """A span of a job's time."""
 
     category: TimeCategory
     attempt: int | None
@@ -427,13 +385,7 @@ class Interval(TypedDict):
 
 
 class TimeBreakdown(TypedDict):
-    """Seconds by category; `goodput` is the share of training in all time but `queued`, null before there is any.
-
-    It is null, too, where a script that reports no steps was restarted: how much it repeated is not known.
-
-    The intervals follow each other without gaps from submission to the end, or to now. Within an attempt training
-    comes first, then all saving, then what was replayed later: they show how long each took, not when.
-    """
+    """What the time of a job was spent on."""
 
     goodput: float | None
     seconds: dict[str, float]
@@ -441,7 +393,7 @@ class TimeBreakdown(TypedDict):
 
 
 class Code(TypedDict):
-    """The code of a job as it was submitted. Equal digests mean equal files."""
+    """The code of a job as it was submitted."""
 
     digest: str
     files: int
@@ -449,11 +401,7 @@ class Code(TypedDict):
 
 
 class Configuration(TypedDict):
-    """What a job runs with; null is what was not recorded.
-
-    `directory`: working directory of the script, on the server's machine. `environment`: host, system, processor,
-    cores, memory (bytes), Python and packages, as recorded by the keeper.
-    """
+    """What a job runs with; null is what was not recorded."""
 
     directory: str
     code: Code | None
@@ -464,7 +412,7 @@ RankState = Literal["starting", "running", "done", "drained", "failed", "killed"
 
 
 class GpuUsage(TypedDict):
-    """A whole GPU, whoever uses it; null where its driver has no value. ``index`` is as the job's ranks count."""
+    """A whole GPU, whoever uses it; null where its driver has no value."""
 
     index: int
     utilization_percent: float | None
@@ -475,11 +423,7 @@ class GpuUsage(TypedDict):
 
 
 class Usage(TypedDict):
-    """Resources that a rank and its child processes use.
-
-    `cpu_percent`: 100 is one core, null in the first sample. Bytes read and written are those from and to disks since
-    the rank started.
-    """
+    """Resources that a rank and its child processes use."""
 
     at: str | None
     cpu_percent: float | None
@@ -490,12 +434,7 @@ class Usage(TypedDict):
 
 
 class Rank(TypedDict):
-    """One rank of one attempt.
-
-    `heartbeat_age` is in seconds; `process_state` is the kernel's letter (R, S, D, T …); `straggler` is the share of
-    time (0 to 1) that the other ranks wait for this one, null where it is small. `hang_timeout`: seconds without
-    progress after which the keeper takes the job for hung, as it learns them from the job; null where not known.
-    """
+    """One rank of one attempt. Null is what is not known or does not apply."""
 
     rank: int
     local_rank: int | None
@@ -522,11 +461,7 @@ class Rank(TypedDict):
 
 
 class Snapshot(TypedDict):
-    """A committed snapshot.
-
-    `verified`: every file of its manifest exists with the right size. `score`: the value that the metric
-    `snapshot.monitor` of the job had at this step. `pinned`: never deleted to free space.
-    """
+    """A committed snapshot (checkpoint)."""
 
     step: int
     epoch: int | None
@@ -540,7 +475,7 @@ class Snapshot(TypedDict):
 
 
 class SnapshotList(TypedDict):
-    """Page of snapshots; `policy` describes when they are taken, as of the latest attempt, null before the first."""
+    """Page of snapshots."""
 
     items: list[Snapshot]
     next: str | None
@@ -548,7 +483,7 @@ class SnapshotList(TypedDict):
 
 
 class MetricSeries(TypedDict):
-    """A metric of one attempt. Points are step, epoch, seconds since the epoch, value (null where not finite)."""
+    """A metric of one attempt."""
 
     attempt: int
     name: str
@@ -567,7 +502,7 @@ class JobEvent(TypedDict):
 
 
 class FaultInjection(TypedDict):
-    """A fault that was sent to the keeper; `rank` is its target, null for a fault that targets no single rank."""
+    """A fault that was sent to the keeper."""
 
     attempt: int
     fault: str
@@ -575,13 +510,7 @@ class FaultInjection(TypedDict):
 
 
 class QueuedJob(TypedDict):
-    """A job in the queue.
-
-    `position`: 1 is next; null beyond the first 200, and where it waits for something other than slots. `slots` is the
-    least that it can start with, `device` their kind or their names. `waiting_for` says in one sentence why it waits,
-    null before the scheduler has seen it; `reason` is that as a sentence. `estimated_start_at` is null where it is not
-    known.
-    """
+    """A job in the queue."""
 
     position: int | None
     job: str
@@ -601,11 +530,7 @@ class QueuedJob(TypedDict):
 
 
 class OwnerShare(TypedDict):
-    """What one owner has used and holds. `slot_seconds` decay: those of `half_life_days` ago count half.
-
-    `share`: their part of the slot-seconds of all owners, 0 to 1. The less an owner has used, the earlier their jobs
-    start among those of the same priority. `max_slots` and `max_queued` are their limits, null where they have none.
-    """
+    """What one owner has used and holds. The less, the earlier their jobs start among those of the same priority."""
 
     owner: str
     slot_seconds: float
@@ -618,10 +543,7 @@ class OwnerShare(TypedDict):
 
 
 class Queue(TypedDict):
-    """Page of the queue, the next job first; jobs that wait for something other than slots come last.
-
-    `owners`: least used first, with everybody who has jobs that run or wait, or has used slots.
-    """
+    """Page of the queue, the next job first; jobs that wait for something other than slots come last."""
 
     items: list[QueuedJob]
     next: str | None
@@ -631,7 +553,7 @@ class Queue(TypedDict):
 
 
 class ExperimentSummary(TypedDict):
-    """An experiment; `states` counts its jobs by state, `over` is true when all of them have ended."""
+    """An experiment without its results."""
 
     id: str
     number: int
@@ -646,11 +568,7 @@ class ExperimentSummary(TypedDict):
 
 
 class OverviewItem(TypedDict):
-    """One row of a section. `reason` says in one sentence why it is there, "" where its state says it all.
-
-    `job`, `experiment` and `device` are set by `kind`; a `disk` notice has none of them. `at`: since when; null where
-    that is not known.
-    """
+    """One row of a section: a job, an experiment, a device or a notice about the disk."""
 
     kind: Literal["job", "experiment", "device", "disk"]
     reason: str
@@ -661,7 +579,7 @@ class OverviewItem(TypedDict):
 
 
 class OverviewCounts(TypedDict):
-    """How many rows each section would have without its limit. Those of `done` are not counted."""
+    """Number of rows that each section would have without its limit. Those of `done` are not counted."""
 
     needs_you: int
     running: int
@@ -669,13 +587,7 @@ class OverviewCounts(TypedDict):
 
 
 class Overview(TypedDict):
-    """What people care about, in that order; no job is in two sections.
-
-    `needs_you`: low disk space, devices in use by others or put aside, failures that nobody has looked at (see `seen`
-    of a job), and held jobs. `running`: jobs that hold slots. `next`: the queue in the order in which it starts, then
-    jobs that wait for something other than slots. `done`: what has ended, latest first, with all jobs of an experiment
-    as one row.
-    """
+    """What people care about, in that order; no job is in two sections."""
 
     needs_you: list[OverviewItem]
     running: list[OverviewItem]
@@ -685,7 +597,7 @@ class Overview(TypedDict):
 
 
 class Disabled(TypedDict):
-    """A device that was put aside by a person, or by rekindle itself, where `by` is null."""
+    """A device that was disabled by a person, or by rekindle itself."""
 
     reason: str
     at: str | None
@@ -702,12 +614,7 @@ class DeviceUser(TypedDict):
 
 
 class Device(TypedDict):
-    """A slot, room for one rank; `job` is the id of the job that holds it, `memory` is in bytes.
-
-    A slot that is `held` without a `job` is held by a job that you may not read. Several jobs may share a GPU: `jobs`
-    are all that you may read, `job` is the first, and `free_share` is what is left for others, 0 to 1. `unusable` says
-    why no job gets the slot now: since it was put aside (`disabled`), or since processes of no job use it (`users`).
-    """
+    """A slot: room for one rank. A slot that is `held` without a `job` is held by a job that you may not read."""
 
     name: str
     device: str
@@ -730,7 +637,7 @@ class Device(TypedDict):
 
 
 class Link(TypedDict):
-    """How two GPUs reach each other; ``first`` and ``second`` are slot names."""
+    """How two GPUs reach each other."""
 
     first: str
     second: str
@@ -738,7 +645,7 @@ class Link(TypedDict):
 
 
 class Devices(TypedDict):
-    """Page of slots, with the links between the GPUs by the names of `nvidia-smi topo`."""
+    """Page of slots."""
 
     items: list[Device]
     next: str | None
@@ -746,7 +653,7 @@ class Devices(TypedDict):
 
 
 class KindBytes(TypedDict):
-    """Bytes by what they are: snapshots, output and metrics, code with what scripts wrote there, and the rest."""
+    """Bytes on the disk by kind."""
 
     snapshots: int
     logs: int
@@ -755,7 +662,7 @@ class KindBytes(TypedDict):
 
 
 class OwnerUsage(TypedDict):
-    """The space that the jobs of one person take; `owner` is null for jobs without one."""
+    """The space that the jobs of one person take."""
 
     owner: str | None
     jobs: int
@@ -763,7 +670,7 @@ class OwnerUsage(TypedDict):
 
 
 class StuckDeletion(TypedDict):
-    """A directory that cannot be removed, and why."""
+    """A directory that cannot be removed."""
 
     path: str
     reason: str
@@ -772,7 +679,7 @@ class StuckDeletion(TypedDict):
 
 
 class DiskUsage(TypedDict):
-    """What takes the disk of all runs. `unmeasured` jobs are not counted yet."""
+    """What takes the disk of all runs."""
 
     total_bytes: int
     free_bytes: int
@@ -790,7 +697,7 @@ ItemKind = Literal["job", "snapshot", "logs", "bundle", "events", "audit"]
 
 
 class PruneItem(TypedDict):
-    """One thing that is removed, and why; `count` is a number of rows."""
+    """One thing that is removed."""
 
     kind: ItemKind
     job_id: str | None
@@ -810,7 +717,7 @@ class PruneFailure(TypedDict):
 
 
 class PruneResult(TypedDict):
-    """What was removed or, in a dry run, would be: the first 1,000 items, with the number and size of all."""
+    """What was removed or, in a dry run, would be: at most the first 1,000 items."""
 
     items: list[PruneItem]
     next: str | None
@@ -821,7 +728,7 @@ class PruneResult(TypedDict):
 
 
 class Row(TypedDict):
-    """One combination of parameters; a value is the mean over its repeats, ``spread`` their minimum and maximum."""
+    """One combination of parameters."""
 
     parameters: dict[str, str | int | float | bool | None]
     trials: list[int]
@@ -830,7 +737,7 @@ class Row(TypedDict):
 
 
 class Trial(TypedDict):
-    """One job of an experiment. `values` are in the order of the measures, before any division."""
+    """One job of an experiment."""
 
     job: str
     number: int
@@ -846,11 +753,7 @@ class Trial(TypedDict):
 
 
 class Experiment(TypedDict):
-    """An experiment with its results. `measures` are the headings of the values of rows and trials.
-
-    In their order are the `metrics` they are made of, what is better (`goals`), and the rows with the `best` value.
-    `logged` names every metric of its jobs, at most 1000.
-    """
+    """An experiment with its results."""
 
     id: str
     number: int
@@ -891,7 +794,7 @@ Via = Literal["token", "browser", "socket"]
 
 
 class Me(TypedDict):
-    """Who you are for this server. `private_jobs`: whether people other than administrators see their own jobs only."""
+    """Who you are for this server."""
 
     person: str
     scope: Scope
@@ -901,7 +804,7 @@ class Me(TypedDict):
 
 
 class Token(TypedDict):
-    """A token, without its secret. `last_used_at` may lag ten minutes."""
+    """A token, without its secret."""
 
     id: str
     person: str
@@ -916,7 +819,7 @@ class Token(TypedDict):
 
 
 class NewToken(TypedDict):
-    """A new token; `token` is the secret, which is shown now and never again."""
+    """A new token with its secret."""
 
     id: str
     person: str
@@ -932,7 +835,7 @@ class NewToken(TypedDict):
 
 
 class AuditEntry(TypedDict):
-    """One request that changed something or was refused. `person` is null where it is not known."""
+    """One request that changed something or was rejected."""
 
     id: int
     at: str | None

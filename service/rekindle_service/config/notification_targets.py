@@ -14,17 +14,17 @@ _MIN_SECRET = 16
 class EventType(StrEnum):
     """The events of a job that a channel can subscribe to."""
 
-    SUBMITTED = "submitted"
+    SUBMITTED = "submitted"  # the job was submitted
     STARTED = "started"  # every rank of the first attempt of a run runs
-    ATTEMPT_FAILED = "attempt_failed"  # another attempt follows
-    RECOVERED = "recovered"  # every rank of that other attempt runs
-    SUCCEEDED = "succeeded"
-    FAILED = "failed"  # no further attempt follows
-    CANCELLED = "cancelled"
-    DRAINED = "drained"  # back in the queue, drained or preempted
-    STRAGGLER = "straggler"
-    FAULT_INJECTED = "fault_injected"
-    SNAPSHOT_SKIPPED = "snapshot_skipped"  # a damaged one, for the one before
+    ATTEMPT_FAILED = "attempt_failed"  # an attempt has failed, and another follows
+    RECOVERED = "recovered"  # every rank of the attempt after a failure runs
+    SUCCEEDED = "succeeded"  # every rank has ended with success
+    FAILED = "failed"  # the job has failed: no further attempt follows
+    CANCELLED = "cancelled"  # a person has cancelled the job
+    DRAINED = "drained"  # the job is back in the queue, drained or preempted
+    STRAGGLER = "straggler"  # the other ranks wait for one rank
+    FAULT_INJECTED = "fault_injected"  # on request, by `rekindle chaos` or the page
+    SNAPSHOT_SKIPPED = "snapshot_skipped"  # a damaged snapshot, for the one before
 
 
 class NotificationTarget(BaseModel):
@@ -36,7 +36,7 @@ class NotificationTarget(BaseModel):
     secret: SecretStr | None = None
     command: tuple[str, ...] | None = None
     events: tuple[EventType, ...] = (EventType.ATTEMPT_FAILED, EventType.SUCCEEDED, EventType.FAILED, EventType.DRAINED)
-    time_limit: float = Field(10, gt=0, le=600)  # seconds for one try
+    time_limit: float = Field(10, gt=0, le=600, description="Number of seconds for one try.")
 
     @field_validator("url")
     @classmethod

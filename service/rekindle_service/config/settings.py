@@ -2,27 +2,28 @@
 
 import os
 import re
-import tomllib
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
-from pydantic.fields import FieldInfo
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, SettingsError
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from rekindle.contract.environment import SET_BY_REKINDLE
 from rekindle.contract.job import HEALTHY_SECONDS, HOST_TIMEOUT, MIN_LOG_BYTES
 from rekindle_service.config.home import Home
+from rekindle_service.config.home_file import HomeFile, default_home
 from rekindle_service.config.notification_targets import NotificationTarget
+from rekindle_service.suggestions import closest
+
+PREFIX = "REKINDLE_"
+"""Of the environment variables of settings."""
 
 Days = Annotated[float | None, Field(ge=0, le=36_500)]
 SocketScope = Literal["read", "submit"]
 
 _GPU = re.compile(r"(cuda:)?\d+|GPU-[0-9a-f-]+")
-
-
-def default_home() -> Path:
-    return Path.home() / ".rekindle"
 
 
 def usable_cores() -> int:
@@ -35,8 +36,8 @@ class Quota(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    slots: int | None = Field(None, ge=0)
-    queued: int | None = Field(None, ge=0)
+    slots: int | None = Field(None, ge=0, description="Maximum number of slots held at once. Default: no limit.")
+    queued: int | None = Field(None, ge=0, description="Maximum number of jobs in the queue. Default: no limit.")
 
 
 class Settings(BaseSettings):
@@ -46,25 +47,32 @@ class Settings(BaseSettings):
     not TOML.
     """
 
-    model_config = SettingsConfigDict(env_prefix="REKINDLE_", extra="forbid", frozen=True)
+    model_config = SettingsConfigDict(env_prefix=PREFIX, extra="forbid", frozen=True)
 
-    home: Path = Field(default_factory=default_home, description="Directory of the database, the token and all runs.")
-    host: str = Field("127.0.0.1", description="Address to listen on. Anything but loopback takes `allow_remote`.")
+    home: Path = Field(
+        default_factory=default_home,
+        description="Directory of the database, the token and all runs. Default: `~/.rekindle`.",
+    )
+    host: str = Field("127.0.0.1", description="Address to listen on. Any other than loopback requires `allow_remote`.")
     allow_remote: bool = Field(
         False,
-        description="Listen on an address that other machines reach, too: anyone with the token can run code here.",
+        description="Listen on an address that other machines can reach: anyone with the token can run code here.",
     )
     public_url: str | None = Field(
         None,
-        description="Where a reverse proxy on this machine serves this server, as in `https://train.example.org`: "
-        "see deploy/README.md.",
+        description="URL at which a reverse proxy on this machine serves this server, as in "
+        "`https://train.example.org`: see deploy/README.md. Default: no proxy.",
     )
-    port: int = Field(8700, ge=0, le=65535, description="Port to listen on; 0 takes any free one.")
+    port: int = Field(8700, ge=0, le=65535, description="TCP port to listen on; 0 takes any free one.")
     cpu_slots: int = Field(
-        default_factory=usable_cores, ge=0, le=1024, description="CPU ranks that may run at once; may exceed the cores."
+        default_factory=usable_cores,
+        ge=0,
+        le=1024,
+        description="Number of CPU ranks that may run at once; may exceed the cores. Default: the usable cores.",
     )
     exclude_devices: str = Field(
-        "", description="GPUs that no job gets, by index or UUID and separated by commas, as in `0,3`."
+        "",
+        description="GPUs that no job gets, by index or UUID and separated by commas, as in `0,3`. Default: none.",
     )
     affinity: Literal["none", "numa", "slots"] = Field(
         "numa",
@@ -72,116 +80,179 @@ class Settings(BaseSettings):
         "slot, where there are no more slots than cores; `none`, all.",
     )
     private_jobs: bool = Field(
-        False, description="People read their own jobs only. By default everybody reads all jobs and changes their own."
+        False,
+        description="People read their own jobs only. Without it, everybody reads all jobs and changes their own.",
     )
     request_rate: float = Field(
-        200, ge=0, description="Requests per second of each person, on average; 0: no limit. See docs/security.md."
+        200, ge=0, description="Requests per second of each person, on average; 0 sets no limit. See docs/security.md."
     )
     socket: Path | None = Field(
-        None, description="UNIX socket for users of this machine (default: `rekindle.sock` in the home)."
+        None, description="UNIX socket for users of this machine. Default: `rekindle.sock` in the home."
     )
     socket_group: str | None = Field(
-        None, description="Group whose members may use the socket, each under the name of their account."
+        None,
+        description="Group whose members may use the socket, each under the name of their account. Default: only the "
+        "user of the server may.",
     )
     socket_scope: SocketScope = Field(
         "submit", description="What members of `socket_group` may do: `read` or `submit`."
     )
-    bundle_bytes: int = Field(200_000_000, ge=1, description="Largest archive of code that may be uploaded, in bytes.")
+    bundle_bytes: int = Field(200_000_000, ge=1, description="Maximum size of an uploaded code archive in bytes.")
     spare_keepers: int = Field(
-        2, ge=0, le=64, description="Processes kept ready, with torch loaded, so that jobs start at once; 0: none."
+        2,
+        ge=0,
+        le=64,
+        description="Number of processes kept ready with torch imported, so that jobs start sooner; 0 keeps none.",
     )
     spare_memory: int = Field(
-        4 << 30, ge=0, description="Free memory of the machine, in bytes, below which no process is kept ready."
+        4 << 30, ge=0, description="Free memory of the machine in bytes below which no process is kept ready."
     )
     quotas: dict[str, Quota] = Field(
         default_factory=dict,
-        description="Limits by owner, `*` for all others: `slots` held at once, `queued` jobs, as in "
-        '`{"*": {"slots": 4, "queued": 100}}`.',
+        description="Limits by owner, `*` for all others: `slots` held at once and `queued` jobs, as in "
+        '`{"*": {"slots": 4, "queued": 100}}`. Default: no limits.',
     )
-    max_queued: int = Field(100_000, ge=1, description="Jobs that may wait in the queue.")
+    max_queued: int = Field(100_000, ge=1, description="Maximum number of jobs in the queue.")
     fair_share_days: float = Field(
-        7, gt=0, le=365, description="Days after which the use of slots counts half in the order of the queue."
+        7,
+        gt=0,
+        le=365,
+        description="Number of days after which the use of slots counts half in the order of the queue.",
     )
     preemption: bool = Field(True, description="Jobs of higher priority take the slots of running ones, which resume.")
     min_run_seconds: float = Field(
-        60, ge=0, description="Seconds that a job runs at least before it is preempted or given other slots."
+        60, ge=0, description="Minimum number of seconds that a job runs before it is preempted or given other slots."
     )
     healthy_seconds: float = Field(
         HEALTHY_SECONDS,
         gt=0,
-        description="Where progress cannot be known, an attempt that ran this long clears the count of failures.",
+        description="Number of seconds after which an attempt clears the count of failures, where its progress cannot "
+        "be known.",
     )
     host_timeout: float = Field(
         HOST_TIMEOUT,
         ge=5,
         le=3600,
-        description="Seconds after which a node of a Slurm job counts as lost when nothing is heard of it.",
+        description="Number of seconds without a heartbeat after which a node of a Slurm job counts as lost.",
     )
     slurm_poll_seconds: float = Field(
-        5, ge=0.2, le=600, description="Seconds between two calls of `squeue`, each for all jobs together."
+        5, ge=0.2, le=600, description="Number of seconds between two calls of `squeue`, each for all jobs together."
     )
     log_bytes: int | None = Field(
         1_000_000_000,
         ge=MIN_LOG_BYTES,
-        description="Space that each log of a rank may take; the first eighth and the latest output are kept.",
+        description="Maximum size of each log of a rank in bytes; the first eighth and the latest output are kept.",
     )
-    keep_jobs_days: Days = Field(None, description="Delete finished jobs with all files after this number of days.")
+    keep_jobs_days: Days = Field(
+        None, description="Number of days after which finished jobs are deleted with all files. Default: never."
+    )
     keep_snapshots_days: Days = Field(
-        None, description="Days after which a finished job keeps only its latest, best and pinned snapshots."
+        None,
+        description="Number of days after which a finished job keeps only its latest, best and pinned snapshots. "
+        "Default: never.",
     )
-    keep_logs_days: Days = Field(None, description="Remove output and metrics of finished jobs after this many days.")
-    keep_events_days: Days = Field(None, description="Remove events of finished and deleted jobs after this many days.")
-    keep_audit_days: Days = Field(None, description="Remove entries of the audit log after this number of days.")
-    keep_bundles_days: Days = Field(7, description="Remove uploaded code that no job refers to, after this many days.")
+    keep_logs_days: Days = Field(
+        None, description="Number of days after which output and metrics of finished jobs are removed. Default: never."
+    )
+    keep_events_days: Days = Field(
+        None,
+        description="Number of days after which events of finished and deleted jobs are removed. Default: never.",
+    )
+    keep_audit_days: Days = Field(
+        None, description="Number of days after which entries of the audit log are removed. Default: never."
+    )
+    keep_bundles_days: Days = Field(
+        7, description="Number of days after which uploaded code that no job refers to is removed."
+    )
     owner_bytes: int | None = Field(
-        None, ge=0, description="Space for the jobs of one person; what finished jobs can spare is removed above it."
+        None,
+        ge=0,
+        description="Maximum number of bytes of the jobs of one person; above it, what finished jobs can spare is "
+        "removed. Default: no limit.",
     )
-    jobs_bytes: int | None = Field(None, ge=0, description="Space for all jobs together, as `owner_bytes`.")
+    jobs_bytes: int | None = Field(
+        None,
+        ge=0,
+        description="Maximum number of bytes of all jobs together; above it, what finished jobs can spare is removed. "
+        "Default: no limit.",
+    )
     backup_hours: float = Field(
-        24, ge=0, description="Hours between two backups of the database in the home, in `backups`; 0 makes none."
+        24,
+        ge=0,
+        description="Number of hours between two backups of the database into `backups` in the home; 0 makes none.",
     )
-    backups_kept: int = Field(7, ge=1, le=1000, description="Scheduled backups of the database that are kept.")
+    backups_kept: int = Field(7, ge=1, le=1000, description="Number of scheduled backups of the database to keep.")
     database: SecretStr | None = Field(
         None,
-        description="PostgreSQL in place of the SQLite file in the home, as in `postgresql+psycopg://user@host/name`: "
-        "see docs/operations.md.",
+        description="URL of a PostgreSQL database, as in `postgresql+psycopg://user@host/name`: see "
+        "docs/operations.md. Default: the SQLite file in the home.",
     )
     job_users: dict[str, str] = Field(
         default_factory=dict,
         description="UNIX users that jobs run as, by owner: `*` for all others, `{owner}` for the user of that name. "
-        "Needs root; see docs/security.md.",
+        "Requires root: see docs/security.md. Default: the user of the server.",
     )
-    sandbox: bool = Field(False, description="Run each job in a sandbox of bubblewrap; see docs/security.md.")
+    sandbox: bool = Field(False, description="Run each job in a sandbox of bubblewrap: see docs/security.md.")
     sandbox_read: tuple[str, ...] = Field(
-        (), description="Hidden paths that jobs in a sandbox may read; `~` is the home of the job's user."
+        (),
+        description="Hidden paths that jobs in a sandbox may read; `~` is the home of the job's user. Default: none.",
     )
-    sandbox_write: tuple[str, ...] = Field((), description="Paths that jobs in a sandbox may write to.")
+    sandbox_write: tuple[str, ...] = Field(
+        (), description="Paths that jobs in a sandbox may write to, in addition to their own. Default: none."
+    )
     sandbox_network: Literal["host", "none"] = Field(
-        "host", description="`none`: jobs in a sandbox have no network but a loopback of their own."
+        "host",
+        description="Network of jobs in a sandbox: `host`, that of the machine; `none`, only a loopback of their own.",
     )
     pass_env: tuple[str, ...] = Field(
-        (), description="Variables of the server that isolated jobs get in addition to the usual ones."
+        (),
+        description="Environment variables of the server that isolated jobs get in addition to the usual ones. "
+        "Default: none.",
     )
     private_tmp: bool = Field(True, description="Give each job a TMPDIR of its own, which is removed at its end.")
     no_new_privileges: bool = Field(
         False, description="Forbid `sudo` and other setuid programs in jobs; isolated jobs can never use them."
     )
-    job_open_files: int | None = Field(None, ge=64, description="Files that one process of a job may have open.")
-    job_file_bytes: int | None = Field(None, ge=1 << 20, description="Largest file that a job may write, in bytes.")
-    job_processes: int | None = Field(
-        None, ge=16, description="Processes and threads per job; without `cgroup`, per UNIX user and not for root."
+    job_open_files: int | None = Field(
+        None,
+        ge=64,
+        description="Maximum number of files that one process of a job may have open. Default: that of the server.",
     )
-    job_memory_bytes: int | None = Field(None, ge=64 << 20, description="Memory per job; needs `cgroup`.")
-    job_cpus: float | None = Field(None, gt=0, le=4096, description="Processor cores per job; needs `cgroup`.")
+    job_file_bytes: int | None = Field(
+        None, ge=1 << 20, description="Maximum size in bytes of a file that a job writes. Default: no limit."
+    )
+    job_processes: int | None = Field(
+        None,
+        ge=16,
+        description="Maximum number of processes and threads per job; without `cgroup`, per UNIX user and not for "
+        "root. Default: no limit.",
+    )
+    job_memory_bytes: int | None = Field(
+        None, ge=64 << 20, description="Maximum memory per job in bytes; requires `cgroup`. Default: no limit."
+    )
+    job_cpus: float | None = Field(
+        None, gt=0, le=4096, description="Number of processor cores per job; requires `cgroup`. Default: no limit."
+    )
     cgroup: Path | None = Field(
-        None, description="Directory of the cgroup (version 2) file system in which the server makes one per job."
+        None,
+        description="Directory of the cgroup (version 2) file system in which the server makes one per job. Default: "
+        "no cgroups.",
     )
     notify: tuple[NotificationTarget, ...] = Field(
-        (), repr=False, description="Webhooks and commands that are notified of events: see docs/notifications.md."
+        (),
+        repr=False,
+        description="Webhooks and commands that are notified of events: see docs/notifications.md. Default: none.",
     )
-    url: str | None = Field(None, description="For the client: the server to talk to instead of the one in the home.")
-    token: str | None = Field(None, repr=False, description="For the client: the token that goes with the url.")
-    token_file: Path | None = Field(None, description="For the client: file with that token, instead of `token`.")
+    url: str | None = Field(
+        None,
+        description="URL of the server that the client uses. Default: the server that runs in the home.",
+    )
+    token: str | None = Field(
+        None, repr=False, description="Token that the client sends with `url`. Default: the content of `token_file`."
+    )
+    token_file: Path | None = Field(
+        None, description="File with the token that the client sends with `url`. Default: `token` is used."
+    )
 
     @field_validator("home")
     @classmethod
@@ -234,20 +305,12 @@ class Settings(BaseSettings):
         return init_settings, env_settings, HomeFile(settings_cls)
 
 
-class HomeFile(PydanticBaseSettingsSource):
-    """``rekindle.toml`` in the home that flags and environment have chosen; it cannot choose another home itself."""
-
-    def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
-        return self().get(field_name), field_name, False
-
-    def __call__(self) -> dict[str, Any]:
-        path = Path(self.current_state.get("home", default_home())).expanduser() / "rekindle.toml"
-        try:
-            values = tomllib.loads(path.read_text())
-        except (FileNotFoundError, NotADirectoryError):
-            return {}
-        except (OSError, ValueError) as error:
-            raise SettingsError(f"{path} must be readable TOML: {error}") from error
-        if "home" in values:
-            raise SettingsError(f"{path} cannot set home: it is looked for in the home; use REKINDLE_HOME or --home")
-        return values
+def unknown_variables(environment: Iterable[str]) -> dict[str, list[str]]:
+    """Variables with our prefix that neither are settings nor set by rekindle, each with the names most like it."""
+    settings = [name.upper() for name in Settings.model_fields]
+    known = {*(PREFIX + name for name in settings), *SET_BY_REKINDLE}
+    return {
+        name: [PREFIX + near for near in closest(name.removeprefix(PREFIX), settings)]
+        for name in sorted(environment)
+        if name.startswith(PREFIX) and name not in known
+    }

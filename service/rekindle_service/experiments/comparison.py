@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any, Literal
 
+from rekindle.contract.field_texts import DESCRIBED
 from rekindle_service.experiments.goals import Goal, best_rows, guess_goal
 from rekindle_service.experiments.matrix import Parameters, Trial, label
 
@@ -51,12 +52,48 @@ _AGGREGATIONS: dict[str, Callable[[list[float]], float]] = {"min": min, "max": m
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One combination of parameters; a value is the mean over its repeats, ``spread`` their minimum and maximum."""
+    """One combination of parameters."""
+
+    __pydantic_config__ = DESCRIBED
 
     parameters: Parameters
-    trials: list[int]  # indices
+    """Values of the parameters."""
+    trials: list[int]
+    """Indices of its jobs in `trials`."""
     values: list[float | None]
+    """Of each measure, the mean over the repeats; null where there is none."""
     spread: list[tuple[float, float] | None]
+    """Of each measure, the minimum and maximum over the repeats; null where there are none."""
+
+
+@dataclass(frozen=True, slots=True)
+class BestResult:
+    """The result of an experiment in one line: its first measure that is known to be better low or high.
+
+    ``best`` and ``parameters`` are those of the best row, None where no row is better than another; ``low`` and
+    ``high`` are the extremes of all rows.
+    """
+
+    measure: str
+    goal: Goal | None
+    best: float | None
+    parameters: Parameters | None
+    low: float
+    high: float
+
+
+def best_result(rows: Sequence[Row], measures: Sequence[Measure]) -> BestResult | None:
+    """None where no measure has a value."""
+    known = [column for column in range(len(measures)) if any(row.values[column] is not None for row in rows)]
+    if not known:
+        return None
+    column = next((each for each in known if measures[each].direction), known[0])
+    values = [row.values[column] for row in rows]
+    numbers = [value for value in values if value is not None]
+    measure = measures[column]
+    best = next((rows[index] for index in best_rows(values, measure.direction)), None)
+    value, parameters = (None, None) if best is None else (best.values[column], best.parameters)
+    return BestResult(measure.heading, measure.direction, value, parameters, min(numbers), max(numbers))
 
 
 def default_measures(metrics: Iterable[Mapping[str, Any]]) -> list[Measure]:

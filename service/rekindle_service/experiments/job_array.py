@@ -10,7 +10,6 @@ from rekindle_service.experiments.matrix import Parameters, Trial
 MAX_ARRAY = 10_000
 INDEX = "index"
 """The parameter that a trial of an array has."""
-INDEX_VARIABLE = "REKINDLE_ARRAY_INDEX"
 
 _LARGEST = 2**31 - 1
 _PART = re.compile(r"(\d{1,10})(?:-(\d{1,10})(?::(\d{1,10}))?)?")

@@ -4,7 +4,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, replace
 
-from rekindle_service.experiments.job_array import INDEX_VARIABLE, index_of
+from rekindle.contract.environment import ARRAY_INDEX
+from rekindle_service.experiments.job_array import index_of
 from rekindle_service.experiments.matrix import Trial
 from rekindle_service.experiments.records import write_record
 from rekindle_service.jobs.idempotency import IdempotencyKey
@@ -87,7 +88,7 @@ def _indexed(submission: Submission, trial: Trial) -> Submission:
     index = index_of(trial.parameters)
     if index is None:
         return submission
-    env = {**submission.spec.env, INDEX_VARIABLE: str(index)}
+    env = {**submission.spec.env, ARRAY_INDEX: str(index)}
     return replace(submission, spec=replace(submission.spec, env=env))
 
 

@@ -1,7 +1,7 @@
 """The filter line of job lists: ``state:failed owner:ann tag:paper lr>0.01 resnet``."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import eq, ge, gt, le, lt, ne
 from typing import Any, NamedTuple
@@ -10,6 +10,7 @@ from rekindle.contract.states import TERMINAL, JobState
 from rekindle_service.jobs.submission import FieldError, SubmissionError
 from rekindle_service.store import Store
 from rekindle_service.store.job_conditions import NO_CONDITIONS, JobConditions, Mark
+from rekindle_service.store.job_lists import JobKey, key_of
 from rekindle_service.store.tables import Job
 from rekindle_service.suggestions import did_you_mean
 
@@ -56,7 +57,7 @@ class JobFilter:
 class Found(NamedTuple):
     """Jobs that match, and where to continue, None at the end of the list."""
 
-    jobs: list[Job]
+    keys: list[JobKey]
     cursor: int | None
 
 
@@ -102,18 +103,25 @@ def _known(key: str, value: str, known: Sequence[str]) -> str:
 
 
 def find_jobs(store: Store, wanted: JobFilter, *, limit: int, before: int | None, **equal: Any) -> Found:
-    """The latest ``limit`` jobs that match before the number ``before``; ``equal``: see ``Store.jobs``.
+    """The latest ``limit`` jobs that match before the number ``before``; ``equal``: see ``JobLists.jobs``."""
+    equal |= {"conditions": wanted.conditions, "name_part": wanted.name_part}
+    if wanted.parameters:
+        return _scan(store, wanted.parameters, limit, before, equal)
+    keys = store.lists.keys(limit=limit + 1, before=before, **equal)
+    return Found(keys, None) if len(keys) <= limit else Found(keys[:limit], keys[limit - 1].number)
 
-    Parameters are in no index: 2000 jobs are read for them at most. Then there may be fewer jobs and a cursor.
-    """
-    found: list[Job] = []
-    size = _BATCH if wanted.parameters else limit + 1
-    for _ in range(_SCANNED // _BATCH if wanted.parameters else 1):
-        batch = store.jobs(wanted.conditions, name_part=wanted.name_part, limit=size, before=before, **equal)
-        found += [job for job in batch if all(rule.holds(job) for rule in wanted.parameters)]
+
+def _scan(
+    store: Store, rules: Sequence[ParameterRule], limit: int, before: int | None, equal: Mapping[str, Any]
+) -> Found:
+    """Parameters are in no index: 2000 jobs are read for them at most. Then there may be fewer jobs and a cursor."""
+    found: list[JobKey] = []
+    for _ in range(_SCANNED // _BATCH):
+        batch = store.lists.jobs(limit=_BATCH, before=before, **equal)
+        found += [key_of(job) for job in batch if all(rule.holds(job) for rule in rules)]
         if len(found) > limit:
             return Found(found[:limit], found[limit - 1].number)
-        if len(batch) < size:
+        if len(batch) < _BATCH:
             return Found(found, None)
         before = batch[-1].number
     return Found(found, before)

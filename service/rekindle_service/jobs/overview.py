@@ -35,7 +35,7 @@ def waits(job: Job) -> str:
     """``waits for 2 cuda slots, 1 free``; a sentence about the owner is whole as it is."""
     why = job.waiting_for
     if not why:
-        return "its turn is not computed yet"
+        return "waits to be scheduled"
     if why.startswith("behind "):
         return f"waits {why}"
     return f"waits: {why}" if why.startswith("its owner ") else f"waits for {why}"

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rekindle.contract.field_texts import DESCRIBED
 from rekindle.contract.job import JobSpec, TargetKind
 
 
@@ -69,12 +70,18 @@ class Submission:
 
 @dataclass(frozen=True, slots=True)
 class FieldError:
-    """One field that violates one rule. ``field`` is dotted as in the request; ``hint`` says what to do."""
+    """One field that violates one rule."""
+
+    __pydantic_config__ = DESCRIBED
 
     field: str
+    """Dotted path of the field in the request, such as `ranks.max`."""
     rule: str
+    """The rule that it violates."""
     value: Any
+    """The value that was sent, truncated after 200 characters; null where it may be a secret."""
     hint: str = ""
+    """What to do, such as the nearest known name; "" where nothing can be suggested."""
 
 
 class SubmissionError(Exception):

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from rekindle.contract.field_texts import DESCRIBED
 from rekindle.contract.run_dir.attempt_history import replayed_steps
 from rekindle.contract.states import TERMINAL, JobState
 from rekindle_service.store.tables import Attempt, Job
@@ -23,12 +24,18 @@ class TimeCategory(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """One stretch of time; ``started_at`` in seconds since the epoch. ``attempt`` is None between attempts."""
+    """One span of time."""
+
+    __pydantic_config__ = DESCRIBED
 
     category: TimeCategory
+    """What the time was spent on."""
     attempt: int | None
+    """Number of the attempt; null between attempts."""
     started_at: float
+    """Seconds since the epoch."""
     seconds: float
+    """Duration in seconds."""
 
 
 def time_breakdown(job: Job, attempts: Sequence[Attempt], now: float) -> list[Interval]:

@@ -34,8 +34,8 @@ class InterpreterCheck:
         """What is wrong with ``python``, or None. Raises OSError where this machine has no room for the check."""
         try:
             modified = Path(python).stat().st_mtime_ns
-        except (OSError, ValueError) as error:
-            return _error(python, "must be an interpreter that exists", str(error))
+        except (OSError, ValueError):
+            return _error(python, "must be an interpreter that exists", f"such as {sys.executable}")
         if not Path(python).is_absolute() or not os.access(python, os.X_OK):
             return _error(python, "must be the absolute path of an executable file", f"such as {sys.executable}")
         if self._isolated and python != sys.executable:

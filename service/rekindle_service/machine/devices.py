@@ -11,6 +11,7 @@ import pynvml
 import structlog
 
 from rekindle.contract.cores import numa_node
+from rekindle.contract.field_texts import DESCRIBED
 from rekindle.contract.job import LinkRule
 
 _log = structlog.get_logger(__name__)
@@ -27,23 +28,38 @@ _LEVELS = {0: "pix", 10: "pix", 20: "pxb", 30: "phb", 40: "node", 50: "sys"}
 class Slot:
     """Room for one rank."""
 
-    name: str  # "cpu:0", "cuda:1"
-    device: str  # "cpu" or "cuda"
+    __pydantic_config__ = DESCRIBED
+
+    name: str
+    """Name of the slot, such as `cpu:0` or `cuda:1`."""
+    device: str
+    """`cpu` or `cuda`."""
     index: int
+    """Index among the slots of its kind, from 0."""
     model: str | None = None
-    memory: int | None = None  # bytes
-    uuid: str | None = None  # of a GPU; its index can change with a reboot, this cannot
-    bus_id: str | None = None  # of a GPU, on the PCI bus, as in /sys/bus/pci/devices
-    numa_node: int | None = None  # of a GPU; None where the machine has only one, or does not say
+    """Model of the GPU; null for a CPU slot."""
+    memory: int | None = None
+    """Memory of the GPU in bytes; null for a CPU slot."""
+    uuid: str | None = None
+    """UUID of the GPU: its index can change with a reboot, this cannot."""
+    bus_id: str | None = None
+    """Address of the GPU on the PCI bus, as in `/sys/bus/pci/devices`."""
+    numa_node: int | None = None
+    """NUMA node of the GPU; null where the machine has only one, or does not report it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """How two GPUs reach each other; ``first`` and ``second`` are slot names."""
+    """How two GPUs reach each other."""
+
+    __pydantic_config__ = DESCRIBED
 
     first: str
+    """Name of a slot."""
     second: str
-    kind: str  # one of TOPOLOGY_LEVELS
+    """Name of the other slot."""
+    kind: str
+    """Kind of the link, as `nvidia-smi topo` names it, such as `NV4` or `PHB`."""
 
 
 @dataclass(frozen=True, slots=True)

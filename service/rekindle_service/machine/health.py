@@ -5,6 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from rekindle.contract.field_texts import DESCRIBED
+
 _NO_REASONS: Mapping[str, str] = MappingProxyType({})
 _NO_USERS: Mapping[str, tuple["DeviceUser", ...]] = MappingProxyType({})
 
@@ -13,16 +15,22 @@ _NO_USERS: Mapping[str, tuple["DeviceUser", ...]] = MappingProxyType({})
 class DeviceUser:
     """A process of no job that uses a GPU. What its machine does not show is None, as in a container."""
 
+    __pydantic_config__ = DESCRIBED
+
     pid: int
+    """Id of the process."""
     name: str | None
+    """Name of the process."""
     user: str | None
+    """UNIX user of the process."""
     memory_bytes: int | None
+    """Bytes of the GPU's memory that it uses."""
 
 
 class DeviceHealth:
     """What is known of the slots of this machine, as reasons by slot name. Any thread may call it.
 
-    ``failed`` are the slots that were put aside: jobs that run on them must leave them. ``unusable`` has those and the
+    ``failed`` are the slots that are disabled: jobs that run on them must leave them. ``unusable`` has those and the
     slots that somebody else uses: no job is given one, but one that runs there already stays. ``revision`` changes
     with every change of either; ``on_change`` is called after it.
     """
@@ -50,7 +58,7 @@ class DeviceHealth:
             return self._users.get(slot, ())
 
     def set_failed(self, reasons: Mapping[str, str]) -> None:
-        """The slots that are put aside now, all of them."""
+        """The slots that are disabled now, all of them."""
         with self._lock:
             changed, self._failed = self._failed != reasons, dict(reasons)
             self.revision += changed

@@ -12,6 +12,7 @@ from typing import TypeVar
 
 import psutil
 
+from rekindle.contract.field_texts import DESCRIBED
 from rekindle.contract.nvml import GpuReading
 from rekindle_service.machine.devices import Machine
 from rekindle_service.periodic_thread import PeriodicThread
@@ -29,8 +30,12 @@ _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 only its free space is read
 class Space:
     """Room in a file system, in bytes."""
 
+    __pydantic_config__ = DESCRIBED
+
     free_bytes: int
+    """Free bytes."""
     total_bytes: int
+    """Bytes in total."""
 
 
 @dataclass(frozen=True, slots=True)

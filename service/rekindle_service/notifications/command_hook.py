@@ -8,6 +8,7 @@ from contextlib import suppress
 from tempfile import TemporaryFile
 from typing import IO
 
+from rekindle.contract.environment import EVENT, EVENT_ID, EVENT_JSON, JOB_ID
 from rekindle_service.config.notification_targets import NotificationTarget
 from rekindle_service.notifications.payload import Delivery, DeliveryResult, Payload
 
@@ -66,10 +67,10 @@ def hook_environment(payload: Payload, environment: Mapping[str, str]) -> dict[s
     kept = {name: value for name, value in environment.items() if not name.startswith("REKINDLE_")}
     return {
         **kept,
-        "REKINDLE_EVENT": payload.type.value,
-        "REKINDLE_EVENT_ID": payload.id,
-        "REKINDLE_EVENT_JSON": payload.body.decode(),
-        "REKINDLE_JOB_ID": payload.job_id,
+        EVENT: payload.type.value,
+        EVENT_ID: payload.id,
+        EVENT_JSON: payload.body.decode(),
+        JOB_ID: payload.job_id,
     }
 
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 
+from rekindle.contract.field_texts import DESCRIBED
 from rekindle.contract.run_dir.attempt_history import AttemptInfo
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.contract.run_dir.usage import GpuUsage, RankUsage, UsageSample
@@ -24,48 +25,76 @@ _NO_PHASE = "running"  # of a script that reports none
 class RankLane:
     """One rank of an attempt. Each list has a value for each point of the attempt, null where it is not known."""
 
+    __pydantic_config__ = DESCRIBED
+
     rank: int
-    exit: str | None  # "exit 1", "SIGKILL"; null while it runs, and where it ended well or was stopped
-    phase: list[int | None] = field(default_factory=list)  # index in ``Lanes.phases``; null where it did not run
+    """Global rank."""
+    exit: str | None
+    """How it failed, such as `exit 1` or `SIGKILL`; null while it runs, and where it ended well or was stopped."""
+    phase: list[int | None] = field(default_factory=list)
+    """Indices in `phases` of the response; null where the rank did not run."""
     step: list[int | None] = field(default_factory=list)
-    waiting: list[float | None] = field(
-        default_factory=list
-    )  # share of the time that it waited for other ranks, 0 to 1
-    use: list[float | None] = field(default_factory=list)  # percent: of its GPUs on average, else of one core
+    """Completed optimizer steps."""
+    waiting: list[float | None] = field(default_factory=list)
+    """Fraction of the time in which it waited for other ranks, 0 to 1."""
+    use: list[float | None] = field(default_factory=list)
+    """Utilization in percent: of its GPUs on average, else of one core."""
 
 
 @dataclass(frozen=True, slots=True)
 class Totals:
     """All ranks and GPUs of an attempt together; each list has a value for each of its points."""
 
-    cpu_percent: list[float | None] = field(default_factory=list)  # 100 is one core
+    __pydantic_config__ = DESCRIBED
+
+    cpu_percent: list[float | None] = field(default_factory=list)
+    """Use of the processor in percent; 100 is one core."""
     rss_bytes: list[int] = field(default_factory=list)
-    gpu_percent: list[float | None] = field(default_factory=list)  # on average
+    """Resident memory in bytes."""
+    gpu_percent: list[float | None] = field(default_factory=list)
+    """Mean utilization of the GPUs in percent, 0 to 100."""
     gpu_memory_bytes: list[int | None] = field(default_factory=list)
+    """Used memory of the GPUs in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class AttemptLanes:
-    """The ranks of one attempt; ``at`` has the time of each point, in seconds since the epoch, ascending."""
+    """The ranks of one attempt. Times are in seconds since the epoch."""
+
+    __pydantic_config__ = DESCRIBED
 
     attempt: int
+    """Number of the attempt."""
     started_at: float
+    """When it was launched."""
     ranks_running_at: float | None
+    """When all ranks had started the script; null before that."""
     ended_at: float | None
+    """When it ended; null while it runs."""
     at: list[float]
+    """Time of each point, ascending."""
     ranks: list[RankLane]
+    """Ranks, each with a value for each point."""
     totals: Totals
+    """Sums and means of all ranks and GPUs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lanes:
-    """``complete`` is false where samples of earlier attempts were not read, since there are too many."""
+    """What the ranks of a job did over time. Times are in seconds since the epoch."""
+
+    __pydantic_config__ = DESCRIBED
 
     begin: float
+    """Begin of the range."""
     end: float
+    """End of the range."""
     phases: list[str]
+    """Names of the phases that occur in it."""
     attempts: list[AttemptLanes]
+    """Attempts that ran in the range, oldest first."""
     complete: bool
+    """False where samples of earlier attempts were not read, since there are too many."""
 
 
 def read_lanes(

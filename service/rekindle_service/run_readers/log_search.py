@@ -1,11 +1,19 @@
-"""Searching a log of any size: block by block, and never more than a bounded part of it at a time."""
+"""Searching a log of any size: block by block, and never more than a bounded part of it at a time.
+
+Regular expressions are RE2's: people search what others have written, and with Python's own a line of thirty characters
+can hold up the whole server. RE2 takes time linear in the text, whatever the expression and the text are.
+"""
 
 import os
+import re
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import BinaryIO
 
+import re2
+
+from rekindle.contract.field_texts import DESCRIBED
 from rekindle_service.run_readers.log_lines import Line, Scanned, line_text, lines_backward, lines_forward
 from rekindle_service.run_readers.log_spans import data_spans
 from rekindle_service.run_readers.logs import size_of
@@ -14,6 +22,20 @@ from rekindle_service.sanitize import sanitize_line
 _BLOCK = 1 << 20  # bytes
 _BEFORE = 200  # bytes of a line that are shown before a match, and within which its beginning is looked for
 _AFTER = 300
+_MAX_REGEX_MEMORY = 256 << 10  # bytes of one compiled expression; re2 keeps the latest 128
+_REGEX_SYNTAX = "the syntax is that of RE2: https://github.com/google/re2/wiki/Syntax"
+_REGEX_HINTS = {
+    r"invalid perl operator: \(\?<?[=!]": "RE2 has no look-ahead and no look-behind; write the text itself",
+    r"invalid escape sequence: \\[1-9]": "RE2 has no back-references",
+    r"invalid escape sequence: \\Z": r"write \z or $ for the end of the line",
+    "repetition operator": r"write \ before it to search for the character itself",
+    "repetition size": "at most 1000 repetitions are possible, the smaller number first",
+    "too large": "repeat less",
+}
+
+
+class RegexError(ValueError):
+    """An expression that is not valid, or not possible in linear time; the message says what to write instead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,23 +49,30 @@ class SearchLimits:
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """A match at a byte offset; `line_offset` is where its line begins, or at most 200 bytes before the match."""
+    """A match."""
+
+    __pydantic_config__ = DESCRIBED
 
     offset: int
+    """Byte offset of the match in the log."""
     line_offset: int
+    """Byte offset of the beginning of its line, or of at most 200 bytes before the match."""
     text: str
+    """Text around the match."""
 
 
 @dataclass(frozen=True, slots=True)
 class SearchPage:
-    """Matches in the order of the search, and the size of the log in bytes.
+    """Matches in the order of the search."""
 
-    `next` is the byte at which the search continues in the same direction, null when it is complete.
-    """
+    __pydantic_config__ = DESCRIBED
 
     items: list[Match]
+    """Matches of this page."""
     next: int | None
+    """Byte offset at which the search continues in the same direction, for `from`; null when it is complete."""
     size: int
+    """Size of the log in bytes."""
 
 
 def search(file: BinaryIO, query: bytes, start: int, *, backwards: bool, limits: SearchLimits) -> SearchPage:
@@ -67,6 +96,25 @@ def search(file: BinaryIO, query: bytes, start: int, *, backwards: bool, limits:
         position = 0 if backwards else size  # what follows was removed
     finished = position <= 0 if backwards else position >= size
     return SearchPage([_match(file, hit) for hit in hits], None if finished else position, size)
+
+
+def line_matcher(pattern: str) -> Callable[[str], bool]:
+    """Whether a line has a match of ``pattern``; without a capital letter it ignores case. Raises RegexError."""
+    options = re2.Options()
+    options.max_mem = _MAX_REGEX_MEMORY
+    options.log_errors = False
+    letters = re.sub(r"\\.", "", pattern)
+    options.case_sensitive = letters != letters.lower()
+    try:
+        compiled = re2.compile(pattern, options)
+    except re2.error as error:
+        raise RegexError(_explain(error.args[0].decode(errors="replace"))) from None
+    return lambda line: compiled.search(line) is not None
+
+
+def _explain(problem: str) -> str:
+    hints = [hint for cause, hint in _REGEX_HINTS.items() if re.search(cause, problem)]
+    return "; ".join([problem, *hints, _REGEX_SYNTAX])
 
 
 def search_lines(

@@ -14,6 +14,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import BinaryIO, NamedTuple, Self
 
+from rekindle.contract.field_texts import DESCRIBED
 from rekindle.contract.job import MAX_RANKS
 from rekindle.contract.run_dir.attempt_history import AttemptInfo
 from rekindle.contract.run_dir.log_times import LogName
@@ -52,21 +53,26 @@ class Position(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TimedLine:
-    """One line without control characters; of a progress bar its last state, and at most 4,000 bytes.
+    """One line of a log."""
 
-    `offset` and `end` are its bytes in the log of its rank and stream. `at`: seconds since the epoch, accurate to a
-    quarter of a second, null where nobody has recorded it. `removed`: bytes before it that were removed, since the log
-    was larger than the setting `log_bytes`.
-    """
+    __pydantic_config__ = DESCRIBED
 
     rank: int
+    """Global rank."""
     stream: str
+    """`stdout` or `stderr`."""
     offset: int
+    """Byte offset of its beginning in the log of its rank and stream."""
     end: int
+    """Byte offset of its end."""
     at: float | None
+    """Seconds since the epoch, accurate to a quarter of a second; null where nobody has recorded it."""
     level: LogLevel
+    """Severity, as its text suggests."""
     text: str
+    """Its text without control characters, at most 4,000 bytes; of a progress bar the last state."""
     removed: int = 0
+    """Number of bytes before it that were removed, since the log was larger than the setting `log_bytes`."""
 
 
 @dataclass(frozen=True, slots=True)

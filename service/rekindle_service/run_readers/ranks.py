@@ -7,6 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from rekindle.contract.field_texts import DESCRIBED
 from rekindle.contract.job import DRAINED_EXIT_CODE
 from rekindle.contract.locks import lock_holder
 from rekindle.contract.processes import ProcessIdentity, boot_id, pids_in_namespace, process_state
@@ -28,28 +29,50 @@ _AS_REPORTED = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankRow:
-    """A rank as it is shown. Ages are in seconds; what nobody has reported is None."""
+    """A rank as it is shown. What nobody has reported is None."""
+
+    __pydantic_config__ = DESCRIBED
 
     rank: int
+    """Global rank."""
     local_rank: int | None
+    """Rank on its machine."""
     host: str | None
+    """Name of its machine."""
     pid: int | None
+    """Id of its process."""
     state: RankState
+    """`starting`, `running`, `done`, `drained`, `failed` or `killed` (by the keeper, after another rank had failed)."""
     exit_code: int | None
+    """Exit code of its process; null while it runs, and where a signal ended it."""
     signal: str | None
+    """Signal that ended its process, such as `SIGKILL`."""
     phase: str | None
+    """What it does, as the script reports it, such as `train` or `snapshot`."""
     epoch: int | None
+    """Number of finished epochs."""
     step: int | None
+    """Number of completed optimizer steps."""
     steps: int | None
+    """Expected number of steps."""
     steps_per_second: float | None
+    """Current speed in optimizer steps per second."""
     resumed_from_step: int | None
+    """Step of the snapshot from which it resumed."""
     snapshot_step: int | None
+    """Step of the latest snapshot that was committed in this attempt."""
     notice: str | None
+    """Something that a person should know, such as a skipped snapshot."""
     device: str | None
-    process_state: str | None  # the kernel's letter of a living process: R, S, D, T …
+    """Slots that it holds."""
+    process_state: str | None
+    """The kernel's letter for the state of its process (R, S, D, T …); null where there is none."""
     heartbeat_age: float | None
-    straggler: float | None  # share of the time that the other ranks wait for this one, where that is much
+    """Seconds since it last reported anything."""
+    straggler: float | None
+    """Fraction of the time in which the other ranks wait for this one, 0 to 1; null where it is small."""
     last_line: str | None
+    """Last line of its output."""
 
 
 def read_attempts(run_dir: RunDir) -> dict[int, AttemptInfo]:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from rekindle.contract.field_texts import DESCRIBED
 from rekindle.contract.run_dir.json_records import read_record
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.contract.run_dir.script_files import Observations
@@ -15,16 +16,26 @@ _MAX_SNAPSHOTS = 2000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotInfo:
-    """One committed snapshot. ``verified``: every file that the manifest lists is there, with the size given."""
+    """One committed snapshot."""
+
+    __pydantic_config__ = DESCRIBED
 
     step: int
+    """Optimizer step after which it was taken."""
     epoch: int | None
+    """Number of finished epochs; null where the script does not count them."""
     bytes: int
+    """Size of all its files in bytes."""
     verified: bool
+    """Whether every file of its manifest exists with the right size."""
     world_size: int
-    created_at: float  # seconds since the epoch
+    """Number of ranks that wrote it."""
+    created_at: float
+    """Seconds since the epoch."""
     score: float | None
-    best: bool  # of those that are there
+    """Value of the metric `snapshot.monitor` of the job at this step; null where there is none."""
+    best: bool
+    """Whether its score is the best of all snapshots."""
 
 
 def read_snapshots(root: Path, snapshots: Path) -> list[SnapshotInfo]:

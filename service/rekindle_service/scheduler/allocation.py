@@ -49,20 +49,25 @@ def _no_state(_: str) -> None:
     return None
 
 
+def _label(job_id: str) -> str:
+    return f"job {job_id}"
+
+
 @dataclass(frozen=True, slots=True)
 class Situation:
     """What an allocation depends on, apart from the queue.
 
-    ``job_state`` gives the state of a job, None for an unknown one. Of a job in seconds, None where nobody knows:
-    ``remaining`` is when a running one leaves its slots, ``max_seconds`` within what a queued one ends, ``expected``
-    how long it will probably run. With ``lack_of_space`` on the disk nothing starts; with ``own_lack_of_space`` that
-    job does not. ``unusable`` has the reasons by slot name. What the queue wants: ``kinds``, None for any of them, and
-    with ``wants_cluster`` a cluster.
+    ``job_state`` gives the state of a job, None for an unknown one, and ``job_label`` what people call it. Of a job in
+    seconds, None where nobody knows: ``remaining`` is when a running one leaves its slots, ``max_seconds`` within what
+    a queued one ends, ``expected`` how long it will probably run. With ``lack_of_space`` on the disk nothing starts;
+    with ``own_lack_of_space`` that job does not. ``unusable`` has the reasons by slot name. What the queue wants:
+    ``kinds``, None for any of them, and with ``wants_cluster`` a cluster.
     """
 
     machine: Machine
     holding: Sequence[Job] = ()
     job_state: Callable[[str], JobState | None] = _no_state
+    job_label: Callable[[str], str] = _label
     remaining: Callable[[Job], float | None] = _nothing
     max_seconds: Callable[[Job], float | None] = _nothing
     expected: Callable[[Job], float | None] = _nothing
@@ -126,7 +131,7 @@ class _Round:
 
     def consider(self, job: Job) -> None:
         """Start the job, or say why it waits."""
-        obstacle = reasons.obstacle(job, self._in.machine, self._in.unusable, self._in.job_state)
+        obstacle = reasons.obstacle(job, self._in.machine, self._in.unusable, self._in.job_state, self._in.job_label)
         if obstacle is None and (limit := self._limit(job)) is not None:
             self._limited += 1
             obstacle = limit if self._limited <= SHOWN_POSITIONS else ""

@@ -33,7 +33,7 @@ _INTERVAL = 1.0  # seconds
 
 
 class DeviceWatch:
-    """A thread of its own, and none on a machine without GPUs: CPU slots are put aside by people only."""
+    """A thread of its own, and none on a machine without GPUs: CPU slots are disabled by people only."""
 
     def __init__(self, store: Store, home: Home, devices: DeviceStates, probe: GpuProbe) -> None:
         self._store, self._home, self._devices = store, home, devices
@@ -123,7 +123,7 @@ class DeviceWatch:
         if slot.name in self._devices.health.failed():
             return
         if self._devices.disable_for(slot, fault, found_at):
-            _log.warning("A device is put aside", device=slot.name, reason=fault)
+            _log.warning("A device is disabled", device=slot.name, reason=fault)
 
     def _states(self, report: GpuReport) -> list[tuple[Slot, GpuState]]:
         return [(slot, report.gpus[slot.uuid]) for slot in self._gpus if slot.uuid in report.gpus]

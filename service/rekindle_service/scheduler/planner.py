@@ -94,6 +94,7 @@ class QueuePlanner:
             self._machine,
             holding,
             self.state.job_state,
+            self.state.job_label,
             remaining=forecast.remaining,
             max_seconds=forecast.max_seconds,
             expected=forecast.expected,

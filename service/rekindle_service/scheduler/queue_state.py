@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from rekindle.contract.states import HOLDING_SLOTS, JobState
+from rekindle_service.job_wording import job_label
 from rekindle_service.scheduler.allocation import Place
 from rekindle_service.scheduler.durations import Durations
 from rekindle_service.scheduler.order import QueueIndex
@@ -30,6 +31,7 @@ class QueueState:
         self.durations = Durations(store.queue.durations)
         self._version: int | None = None  # of the latest change that is in here
         self._states: dict[str, JobState | None] = {}  # of jobs that others wait for, as far as they were asked for
+        self._labels: dict[str, str] = {}  # of the same
         self._kinds: Counter[str] = Counter()  # queued jobs by kind of device
         self.cluster_jobs = 0  # that are queued
         self._shown: dict[str, Shown] = {}  # of queued jobs that show anything
@@ -47,6 +49,7 @@ class QueueState:
         self.queued, self._kinds, self._shown, self.holding = QueueIndex(), Counter(), {}, {}
         self.cluster_jobs = 0
         self._states.clear()
+        self._labels.clear()
         self._version = self._store.version()
         for job in self._store.queue.jobs():
             self._take(job)
@@ -67,6 +70,8 @@ class QueueState:
         self._drop(job.id)
         if job.id in self._states:
             self._states[job.id] = job.state
+        if job.id in self._labels:
+            self._labels[job.id] = job_label(job.name, job.number)
         if job.state is JobState.QUEUED:
             self.queued.put(job)
             self._kinds[job.spec.device_kind] += 1
@@ -100,6 +105,14 @@ class QueueState:
                 self._states.clear()
             self._states[job_id] = self._store.job_state(job_id)
         return self._states[job_id]
+
+    def job_label(self, job_id: str) -> str:
+        """As ``QueueStore.job_label``, asked once for each job."""
+        if job_id not in self._labels:
+            if len(self._labels) >= _KNOWN_STATES:
+                self._labels.clear()
+            self._labels[job_id] = self._store.queue.job_label(job_id)
+        return self._labels[job_id]
 
     # --- what queued jobs show
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 
 from rekindle.contract.job import JobSpec, LinkRule
 from rekindle.contract.states import TERMINAL, JobIntent, JobState
+from rekindle_service.job_wording import STATE_PHRASES
 from rekindle_service.machine.devices import Machine
 from rekindle_service.scheduler.backfill import UNKNOWN, Reservation
 from rekindle_service.store.tables import Job
@@ -19,32 +20,36 @@ _LINK_NAMES = {
 
 
 def obstacle(
-    job: Job, machine: Machine, unusable: Mapping[str, str], job_state: Callable[[str], JobState | None]
+    job: Job,
+    machine: Machine,
+    unusable: Mapping[str, str],
+    job_state: Callable[[str], JobState | None],
+    job_label: Callable[[str], str],
 ) -> str | None:
     """Why the job could not start even if no other job ran, or None."""
     if job.intent is not JobIntent.RUN:
         return HELD
     if job.spec.after or job.spec.after_any or job.run_after is not None:
-        waiting = _dependency(job, job_state)
+        waiting = _dependency(job, job_state, job_label)
         if waiting is not None:
             return waiting
     return None if job.spec.is_cluster else _too_big(job.spec, machine, unusable)
 
 
-def _dependency(job: Job, job_state: Callable[[str], JobState | None]) -> str | None:
+def _dependency(job: Job, job_state: Callable[[str], JobState | None], job_label: Callable[[str], str]) -> str | None:
     for other in job.spec.after:
         state = job_state(other)
         if state is None:
             return f"job {other}, which does not exist: cancel this job and submit it again without it"
         if state in TERMINAL - {JobState.SUCCEEDED}:
-            return f"job {other}, which has {state}: resume that one, or cancel this one"
+            return f"{job_label(other)}, which {STATE_PHRASES[state]}: resume that one, or cancel this one"
         if state is not JobState.SUCCEEDED:
-            return f"job {other} to succeed"
+            return f"{job_label(other)} to succeed"
     for other in job.spec.after_any:
         if job_state(other) not in {None, *TERMINAL}:
-            return f"job {other} to end"
+            return f"{job_label(other)} to end"
     if job.run_after is not None and job_state(job.run_after) not in {None, *TERMINAL}:
-        return f"job {job.run_after} to end: their experiment runs one job at a time"
+        return f"{job_label(job.run_after)} to end: their experiment runs one job at a time"
     return None
 
 

@@ -24,7 +24,7 @@ class RepeatedKills:
         self._common: dict[str, set[str]] = {}  # by script: the devices of all its deaths
 
     def add(self, attempt: Attempt, job: Job) -> dict[str, str]:
-        """The devices that are to be put aside now, with the reason, by slot name."""
+        """The devices that are to be disabled now, with the reason, by slot name."""
         known = self._seen.pop(job.id, 0)
         self._seen[job.id] = max(known, attempt.number)  # last in the order of the dictionary
         if attempt.number <= known:

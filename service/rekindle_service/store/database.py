@@ -143,6 +143,9 @@ class Database:
         with self.reading() as session:
             return list(session.exec(query))
 
+    def contains(self, column: Mapped[str], part: str) -> ColumnElement[bool]:
+        return self._backend.contains(column, part)
+
     @contextmanager
     def writing(self) -> Iterator[Session]:
         """One transaction, committed at the end unless an exception leaves it.

@@ -1,4 +1,4 @@
-"""``DeviceStore``: which devices are put aside, and the attempts that may say so."""
+"""``DeviceStore``: which devices are disabled, and the attempts that may say so."""
 
 from collections.abc import Collection, Sequence
 

@@ -7,6 +7,7 @@ from sqlmodel import Session, col, func, select
 
 from rekindle.contract.states import TERMINAL, JobState
 from rekindle_service.store.database import Database
+from rekindle_service.store.job_lookup import Lookup
 from rekindle_service.store.mutations import by_key, forget, insert_all, next_value
 from rekindle_service.store.queue_store import NO_LIMIT, QueueRoom
 from rekindle_service.store.tables import Experiment, Job
@@ -19,6 +20,7 @@ class ExperimentStore:
 
     def __init__(self, database: Database, changing_queue: Callable[[], AbstractContextManager[Session]]) -> None:
         self._database = database
+        self.lookup = Lookup(database, Experiment)
         self._changing_queue = changing_queue
 
     def reserve_number(self) -> int:

@@ -20,8 +20,8 @@ from rekindle_service.store.displacement_store import DisplacementStore
 from rekindle_service.store.errors import CorruptDatabaseError
 from rekindle_service.store.experiment_store import ExperimentStore
 from rekindle_service.store.failure_store import FailureStore
-from rekindle_service.store.job_conditions import NO_CONDITIONS, JobConditions
-from rekindle_service.store.job_lookup import JobLookup
+from rekindle_service.store.job_lists import JobLists
+from rekindle_service.store.job_lookup import Lookup
 from rekindle_service.store.mutations import (
     by_key,
     forget,
@@ -68,7 +68,8 @@ class Store(Database):
         """Another number after every change that may let a queued job start; progress leaves it alone."""
         self.displacements = DisplacementStore(self._changing_queue)
         self.experiments = ExperimentStore(self, self._changing_queue)
-        self.lookup = JobLookup(self)
+        self.lists = JobLists(self)
+        self.lookup = Lookup(self, Job)
         self.queue = QueueStore(self)
         self.overview = OverviewStore(self)
         self.usage = UsageStore(self)
@@ -140,38 +141,6 @@ class Store(Database):
     def job(self, job_id: str) -> Job | None:
         with self.reading() as session:
             return session.get(Job, job_id)
-
-    def jobs(
-        self,
-        conditions: JobConditions = NO_CONDITIONS,
-        *,
-        state: JobState | None = None,
-        name: str | None = None,
-        name_part: str | None = None,
-        experiment_id: str | None = None,
-        owner: str | None = None,
-        readable_by: str | None = None,
-        limit: int = 50,
-        before: int | None = None,
-    ) -> list[Job]:
-        """Latest first; ``before`` is the ``number`` of the last job of the page before.
-
-        ``name_part`` may be anywhere in the name, upper or lower case as far as ASCII goes. ``readable_by``: only jobs
-        of this owner, whatever else is requested (``access.permissions.Permissions``).
-        """
-        equal = {"state": state, "name": name, "experiment_id": experiment_id, "owner": owner}
-        chosen = select(Job.number).filter_by(**{column: value for column, value in equal.items() if value is not None})
-        chosen = conditions.apply(chosen).order_by(col(Job.number).desc()).limit(limit)
-        if name_part is not None:
-            chosen = chosen.where(self._backend.contains(col(Job.name), name_part))
-        if readable_by is not None:
-            chosen = chosen.where(col(Job.owner) == readable_by)
-        if before is not None:
-            chosen = chosen.where(col(Job.number) < before)
-        with self.reading() as session:  # the numbers are all in an index: only the rows of this page are read
-            numbers = session.exec(chosen).all()
-            page = select(Job).where(col(Job.number).in_(numbers)).order_by(col(Job.number).desc())
-            return list(session.exec(page)) if numbers else []
 
     def jobs_in(self, states: Collection[JobState], intents: Collection[JobIntent] | None = None) -> list[Job]:
         """Every job in one of ``states`` (and with one of ``intents``), oldest first."""

@@ -6,6 +6,7 @@ from sqlalchemy import TextClause
 from sqlmodel import col, func, select
 
 from rekindle_service.store.database import Database
+from rekindle_service.store.job_lists import KEY_COLUMNS, JobKey, read_keys
 from rekindle_service.store.tables import DONE, HELD, UNPLACED, UNSEEN_FAILURES, Experiment, Job
 
 _EXPERIMENTS = 50  # latest ones, of which those with ended jobs are chosen
@@ -18,6 +19,10 @@ class EndedExperiment:
     experiment: Experiment
     ended_at: float
 
+    @property
+    def id(self) -> str:
+        return self.experiment.id
+
 
 class OverviewStore:
     """Part of ``Store``. ``readable_by``: only jobs of this owner (``access.permissions.Permissions``)."""
@@ -25,34 +30,35 @@ class OverviewStore:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def failures(self, limit: int, readable_by: str | None) -> tuple[list[Job], int]:
+    def failures(self, limit: int, readable_by: str | None) -> tuple[list[JobKey], int]:
         """Jobs that have failed and that nobody has looked at since, latest first; and how many there are."""
         return self._section(UNSEEN_FAILURES, limit, readable_by, latest_first=True)
 
-    def held(self, limit: int, readable_by: str | None) -> tuple[list[Job], int]:
+    def held(self, limit: int, readable_by: str | None) -> tuple[list[JobKey], int]:
         """Queued jobs that start only when they are released, oldest first; and how many there are."""
         return self._section(HELD, limit, readable_by)
 
-    def unplaced(self, limit: int, readable_by: str | None) -> tuple[list[Job], int]:
+    def unplaced(self, limit: int, readable_by: str | None) -> tuple[list[JobKey], int]:
         """Queued jobs without a position that nobody holds, oldest first; and how many there are."""
         return self._section(UNPLACED, limit, readable_by)
 
     def _section(
         self, condition: TextClause, limit: int, readable_by: str | None, *, latest_first: bool = False
-    ) -> tuple[list[Job], int]:
+    ) -> tuple[list[JobKey], int]:
         order = col(Job.ended_at).desc() if latest_first else col(Job.number)
-        rows, number = select(Job).where(condition), select(func.count()).select_from(Job).where(condition)
+        rows, number = select(*KEY_COLUMNS).where(condition), select(func.count()).select_from(Job).where(condition)
         if readable_by is not None:
             rows, number = rows.where(Job.owner == readable_by), number.where(Job.owner == readable_by)
         with self._database.reading() as session:
-            return list(session.exec(rows.order_by(order).limit(limit))), session.exec(number).one()
+            return read_keys(session, rows.order_by(order).limit(limit)), session.exec(number).one()
 
-    def done(self, limit: int, readable_by: str | None) -> list[Job]:
+    def done(self, limit: int, readable_by: str | None) -> list[JobKey]:
         """Jobs of no experiment that have ended, latest first, without archived ones and unseen failures."""
-        query = select(Job).where(DONE, col(Job.experiment_id).is_(None)).order_by(col(Job.ended_at).desc())
+        query = select(*KEY_COLUMNS).where(DONE, col(Job.experiment_id).is_(None)).order_by(col(Job.ended_at).desc())
         if readable_by is not None:
             query = query.where(Job.owner == readable_by)
-        return self._database.rows(query.limit(limit))
+        with self._database.reading() as session:
+            return read_keys(session, query.limit(limit))
 
     def ended_experiments(self, limit: int, readable_by: str | None) -> list[EndedExperiment]:
         """Of the latest experiments those that have a job as in ``done``, by its end, latest first."""

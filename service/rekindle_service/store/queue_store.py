@@ -8,8 +8,10 @@ from sqlalchemy import ColumnElement, bindparam, update
 from sqlmodel import Session, col, func, select
 
 from rekindle.contract.states import JobState
+from rekindle_service.job_wording import job_label
 from rekindle_service.store.database import Database
 from rekindle_service.store.errors import QueueFullError
+from rekindle_service.store.job_lists import KEY_COLUMNS, JobKey, read_keys
 from rekindle_service.store.mutations import next_values
 from rekindle_service.store.tables import LOCAL, Job
 from rekindle_service.store.totals import queued_jobs
@@ -85,6 +87,12 @@ class QueueStore:
         with self._database.reading() as session:
             return queued_jobs(session)
 
+    def job_label(self, job_id: str) -> str:
+        """``digits (#3)``; of a job whose row is gone its id."""
+        with self._database.reading() as session:
+            row = session.exec(select(Job.name, Job.number).where(Job.id == job_id)).first()
+        return f"job {job_id}" if row is None else job_label(*row)
+
     def require_room(self, room: QueueRoom, added: int) -> None:
         """Raises QueueFullError. To be asked before any code is copied: when rows are added it is asked again."""
         with self._database.reading() as session:
@@ -109,7 +117,7 @@ class QueueStore:
         with self._database.reading() as session:
             return [Job(**row._mapping) for row in session.exec(query.limit(_DURATIONS))]
 
-    def page(
+    def keys(
         self,
         *,
         positioned: bool,
@@ -117,20 +125,22 @@ class QueueStore:
         after: int | None = None,
         readable_by: str | None = None,
         owner: str | None = None,
-    ) -> list[Job]:
+    ) -> list[JobKey]:
         """Queued jobs after the position or number ``after``: those with a position, or those without one."""
         key, has_position = (col(Job.queue_position) if positioned else col(Job.number)), col(Job.queue_position)
+        query = select(*KEY_COLUMNS)
         if positioned:
-            query = select(Job).where(has_position.is_not(None))  # only queued jobs have one; see its index
+            query = query.where(has_position.is_not(None))  # only queued jobs have one; see its index
         else:
-            query = select(Job).where(Job.state == JobState.QUEUED, has_position.is_(None))
+            query = query.where(Job.state == JobState.QUEUED, has_position.is_(None))
         owners = [] if readable_by is None else [col(Job.owner) == readable_by]
         owners += [] if owner is None else [of_owner(owner)]
         for condition in owners:  # few have a position, and many the same owner, whose index must not be taken
             query = query.where(condition.is_(True) if positioned else condition)
         if after is not None:
             query = query.where(key > after)
-        return self._database.rows(query.order_by(key).limit(limit))
+        with self._database.reading() as session:
+            return read_keys(session, query.order_by(key).limit(limit))
 
     def by_owner(self) -> dict[str | None, int]:
         """How many jobs of each owner wait."""

@@ -9,33 +9,33 @@ from typing import Self
 from rekindle.contract.node_peers import NodePeers
 from rekindle.contract.run_dir.paths import AttemptDir, RankDir, RunDir
 
-JOB_ID = "REKINDLE_JOB_ID"
-RUN_DIR = "REKINDLE_RUN_DIR"
-SNAPSHOT_DIR = "REKINDLE_SNAPSHOT_DIR"
-ATTEMPT = "REKINDLE_ATTEMPT"
-GENERATION = "REKINDLE_GENERATION"
-SNAPSHOT_POLICY = "REKINDLE_SNAPSHOT_POLICY"
-DEVICES_PER_RANK = "REKINDLE_DEVICES_PER_RANK"
-SLOTS = "REKINDLE_SLOTS"  # names of all slots of the attempt on this machine, those of local rank 0 first
+JOB_ID = "REKINDLE_JOB_ID"  # id of the job
+RUN_DIR = "REKINDLE_RUN_DIR"  # directory with all that the job has written
+SNAPSHOT_DIR = "REKINDLE_SNAPSHOT_DIR"  # directory to save in and to load from, the same in every attempt
+ATTEMPT = "REKINDLE_ATTEMPT"  # number of the attempt, 1 at first
+GENERATION = "REKINDLE_GENERATION"  # of the attempt: a snapshot is committed only in the latest one
+SNAPSHOT_POLICY = "REKINDLE_SNAPSHOT_POLICY"  # when `rekindle.Run` takes snapshots, as JSON; the policy of the job
+DEVICES_PER_RANK = "REKINDLE_DEVICES_PER_RANK"  # number of devices of each rank
+SLOTS = "REKINDLE_SLOTS"  # all slots of the attempt on this machine, those of local rank 0 first
 AFFINITY = "REKINDLE_AFFINITY"  # of the keeper and its ranks: an ``Affinity``, and how many CPU slots there are
-GPU_SHARE = "REKINDLE_GPU_SHARE"
-NODE = "REKINDLE_NODE"
-NODE_PEERS = "REKINDLE_NODE_PEERS"
-HOST = "REKINDLE_HOST"
+GPU_SHARE = "REKINDLE_GPU_SHARE"  # part of the memory of its GPUs that a script should use, if it shares them
+NODE = "REKINDLE_NODE"  # number of the machine in the attempt, from 0, of a job on a cluster
+NODE_PEERS = "REKINDLE_NODE_PEERS"  # the machines from which ranks accept connections, of a job on several machines
+HOST = "REKINDLE_HOST"  # name of the machine in the cluster, of a job on a cluster
 NODE_PLAN = "REKINDLE_NODE_PLAN"  # of an agent on a cluster only: its ``NodePlan`` as JSON
-FAILURE_STATS = "REKINDLE_PAST_FAILURES"
+FAILURE_STATS = "REKINDLE_PAST_FAILURES"  # number of failures so far, and seconds that the ranks have run
 PRIVATE_TMP = "REKINDLE_KEEPER_TMP"  # of the keeper only: the directory that it makes, and removes at its end
 ENV_FILES = "REKINDLE_KEEPER_ENV_FILES"  # of the keeper only: JSON, files with the values of variables, by name
-WANDB_RUN_ID = "WANDB_RUN_ID"
-WANDB_RESUME = "WANDB_RESUME"
+WANDB_RUN_ID = "WANDB_RUN_ID"  # id of the job, followed by the rank on all but rank 0, unless the job sets it
+WANDB_RESUME = "WANDB_RESUME"  # `allow`: the run of Weights & Biases is the same in every attempt
 
 SPARE_ARGUMENT = "--spare="
 """On the command line of a spare keeper: the descriptor of its socket, then ``SPARE_PADDING``."""
 SPARE_PADDING = " " * 4096
 """After ``SPARE_ARGUMENT`` and in ``RUN_DIR`` of a spare keeper: room for the path of a run directory."""
 
-_SCRUBBED_PREFIXES = ("PET_", "TORCHELASTIC_", "REKINDLE_", "GROUP_", "ROLE_")
-_SCRUBBED = {
+CLEANED_PREFIXES = ("PET_", "TORCHELASTIC_", "REKINDLE_", "GROUP_", "ROLE_")
+CLEANED = {
     "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",
     "TORCH_NCCL_ASYNC_ERROR_HANDLING", "PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV",
     WANDB_RUN_ID, WANDB_RESUME, "MLFLOW_RUN_ID",  # of whatever runs in the shell that the server was started from
@@ -47,7 +47,7 @@ def clean_environment(environment: Mapping[str, str]) -> dict[str, str]:
     return {
         name: value
         for name, value in environment.items()
-        if name not in _SCRUBBED and not name.startswith(_SCRUBBED_PREFIXES)
+        if name not in CLEANED and not name.startswith(CLEANED_PREFIXES)
     }
 
 
@@ -72,6 +72,20 @@ class FailureStats:
 
 _SNAPSHOT_POLICY_0_1 = "REKINDLE_SNAPSHOT_CADENCE"  # set by a keeper of version 0.1.0 that outlives an upgrade
 _NONE_YET = FailureStats()
+
+ARRAY_INDEX = "REKINDLE_ARRAY_INDEX"  # index of the job in its array, of the jobs of an array
+EVENT = "REKINDLE_EVENT"  # type of the event, of a command that is notified
+EVENT_ID = "REKINDLE_EVENT_ID"  # id of the event, likewise
+EVENT_JSON = "REKINDLE_EVENT_JSON"  # the event as JSON, likewise
+
+SET_BY_REKINDLE = frozenset(
+    {
+        *(JOB_ID, RUN_DIR, SNAPSHOT_DIR, ATTEMPT, GENERATION, SNAPSHOT_POLICY, _SNAPSHOT_POLICY_0_1, FAILURE_STATS),
+        *(DEVICES_PER_RANK, SLOTS, AFFINITY, GPU_SHARE, NODE, NODE_PEERS, HOST, NODE_PLAN, PRIVATE_TMP, ENV_FILES),
+        *(ARRAY_INDEX, EVENT, EVENT_ID, EVENT_JSON),
+    }
+)
+"""What a process that rekindle has started may find in its environment, settings apart."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -127,7 +127,7 @@ def complete_lines(
 ) -> Iterator[tuple[int, bytes]]:
     """Every line from byte ``offset`` on with the offset just after it.
 
-    Of a line of more than ``max_line`` bytes each piece comes as an empty line. Nothing that begins at ``end`` or later
+    Of a line of more than ``max_line`` bytes each part comes as an empty line. Nothing that begins at ``end`` or later
     is read, nor anything after more than 64 MiB without the end of a line, such as the hole of a sparse file.
     """
     file.seek(offset)

@@ -11,6 +11,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from rekindle.contract.field_texts import DESCRIBED
+
 LIBRARY = "libnvidia-ml.so.1"
 _CORE_SENSOR = 0  # NVML_TEMPERATURE_GPU
 _Memory = ctypes.c_ulonglong * 3  # nvmlMemory_t, in bytes: total, free, used
@@ -21,11 +23,18 @@ _Utilization = ctypes.c_uint * 2  # nvmlUtilization_t, in percent of the driver'
 class GpuReading:
     """One sample of a whole GPU, whoever uses it. What its driver does not report is None: MIG has no utilization."""
 
+    __pydantic_config__ = DESCRIBED
+
     utilization_percent: int | None = None
+    """Time in which the GPU computed, in percent, 0 to 100; null where not known."""
     memory_used_bytes: int | None = None
+    """Used memory in bytes; null where not known."""
     memory_total_bytes: int | None = None
+    """Memory in bytes; null where not known."""
     temperature_celsius: int | None = None
+    """Temperature in degrees Celsius; null where not known."""
     power_watts: float | None = None
+    """Power in watts; null where not known."""
 
 
 def read_gpus(devices: Sequence[str], library: str = LIBRARY) -> list[GpuReading | None]:

@@ -13,6 +13,8 @@ from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
+from rekindle.contract.field_texts import DESCRIBED
+
 T = TypeVar("T")
 
 
@@ -96,14 +98,22 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class RecipeOption:
-    """One option of a recipe's command line; ``default`` is None for a flag, and where the recipe decides."""
+    """One option of a recipe's command line."""
 
-    name: str  # without the dashes
+    __pydantic_config__ = DESCRIBED
+
+    name: str
+    """Name without the dashes."""
     help: str
+    """What it does."""
     metavar: str | None
-    choices: tuple[str, ...]  # empty: any value
-    is_flag: bool  # takes no value
+    """Placeholder for its value in a help text; null for a flag."""
+    choices: tuple[str, ...]
+    """Allowed values; empty where any value is allowed."""
+    is_flag: bool
+    """Whether it takes no value."""
     default: str | None
+    """Default value; null for a flag, and where the recipe decides."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -138,14 +138,17 @@ class Run:
 
     @property
     def device(self) -> torch.device:
+        """The device of this rank, on which ``run.model`` is."""
         return self._world.device
 
     @property
     def rank(self) -> int:
+        """The number of this rank among all, from 0."""
         return self._world.rank
 
     @property
     def world_size(self) -> int:
+        """The number of ranks of this attempt."""
         return self._world.size
 
     @property

@@ -15,6 +15,7 @@ from pydantic import BaseModel
 from rekindle.contract.run_dir.attempt_history import AttemptInfo
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle_service.api.dependencies import AppState
+from rekindle_service.api.schemas.common import ApiModel
 from rekindle_service.api.schemas.ranks import RankPublic
 from rekindle_service.api.serializers import job_public, ranks_public
 from rekindle_service.run_readers.logs import open_or_empty, read_chunk, tail_offset
@@ -44,12 +45,15 @@ _FileKey = LogSubscription | int
 """A log, or the index in ``metric_files``."""
 
 
-class RanksEvent(BaseModel):
+class RanksEvent(ApiModel):
     """Data of a `ranks` event."""
 
     job: str
+    """Id of the job."""
     attempt: int
+    """Number of the attempt."""
     items: list[RankPublic]
+    """All ranks of the attempt."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ _CHECKERS = 2
 _BODY_SECONDS = 30.0
 _OPEN_BODY_SECONDS = 10.0
 _MIN_BYTES_PER_SECOND = 16 << 10
-"""A body may take ``_BODY_SECONDS``, and one second more for each of these portions that has arrived."""
+"""A body may take ``_BODY_SECONDS``, and one second more for each of these chunks that has arrived."""
 
 
 @dataclass(slots=True)
@@ -150,8 +150,8 @@ def _replaying(body: bytes, receive: Receive) -> Receive:
 
 
 def _too_large(limit: int) -> ProblemError:
-    size = "10 MB" if limit == MAX_BODY_BYTES else f"{limit >> 10} kB, the limit of this route"
-    return ProblemError(413, "too-large", f"the body exceeds {size}")
+    size = f"{limit >> 20} MiB" if limit == MAX_BODY_BYTES else f"{limit >> 10} KiB, the limit of this route"
+    return ProblemError(413, "too-large", f"the body exceeds {size}: send several requests")
 
 
 def content_length(header: str | None) -> int:

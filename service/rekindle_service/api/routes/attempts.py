@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query
 from rekindle_service.api.dependencies import AppStateDep, JobDep, RunDirDep
 from rekindle_service.api.pagination import Page, PageParamsDep, paginate
 from rekindle_service.api.problem_details import invalid_field
-from rekindle_service.api.schemas.jobs import AttemptPublic, EventPublic, IntervalPublic, TimeBreakdown
+from rekindle_service.api.schemas.attempts import AttemptPublic, EventPublic, IntervalPublic, TimeBreakdown
 from rekindle_service.api.serializers import attempts_public, with_arguments
 from rekindle_service.jobs.time_breakdown import goodput, time_breakdown, totals
 from rekindle_service.run_readers.lanes import Lanes, read_lanes
@@ -33,7 +33,7 @@ def list_events(state: AppStateDep, job: JobDep, params: PageParamsDep) -> Page[
 
 @router.get("/jobs/{job_id}/time")
 def read_time_breakdown(state: AppStateDep, job: JobDep, run_dir: RunDirDep) -> TimeBreakdown:
-    """Break down the time of a job: queued, waiting, starting, training, saving, replayed."""
+    """Break down the time of a job: queued, waiting (back-off), starting, training, saving, replayed."""
     attempts = state.store.attempts(job.id)
     for running in [attempt for attempt in attempts if attempt.ended_at is None]:
         status = read_rank_zero_status(run_dir, running.number)

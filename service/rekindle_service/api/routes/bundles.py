@@ -12,7 +12,7 @@ from rekindle_service.api.dependencies import AppStateDep
 from rekindle_service.api.middleware.request_body import content_length
 from rekindle_service.api.permissions import IdentityDep
 from rekindle_service.api.problem_details import PROBLEM_CONTENT, ProblemError
-from rekindle_service.api.schemas.jobs import Bundle
+from rekindle_service.api.schemas.job_files import Bundle
 from rekindle_service.api.worker_pools import UPLOADS
 from rekindle_service.jobs.packaging.bundles import Bundles, Upload
 from rekindle_service.jobs.packaging.unpack import UnpackingError
@@ -38,6 +38,10 @@ _BODY: dict[str, Any] = {"requestBody": {"required": True, "content": dict.fromk
     openapi_extra=_BODY,
     responses={
         200: {"model": Bundle, "description": "The archive was uploaded before"},
+        413: {
+            "description": "The archive exceeds the setting `bundle_bytes`, 200 MB by default",
+            "content": PROBLEM_CONTENT,
+        },
         415: {"description": "The content type is neither gzip nor zip", "content": PROBLEM_CONTENT},
     },
 )

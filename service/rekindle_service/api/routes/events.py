@@ -28,6 +28,8 @@ _MAX_FOLLOWED = 16
 _LOG = re.compile(r"(?:([a-z0-9]{10}):)?([0-9]{1,6}):(stdout|stderr)")
 _VERSION = re.compile(r"[0-9]{1,18}")
 
+_LAST_EVENT_ID = "Id of the last event that was received: the stream resumes with all jobs that have changed since"
+
 Jobs = Annotated[list[str], Query(max_length=_MAX_FOLLOWED, description="Jobs whose ranks and metrics to follow")]
 Logs = Annotated[
     list[str],
@@ -55,8 +57,8 @@ def make_feed(
     identity: IdentityDep,
     job: Jobs = [],  # noqa: B006 FastAPI copies defaults
     log: Logs = [],  # noqa: B006 FastAPI copies defaults
-    last_event_id: Annotated[int | None, Query(ge=0, le=(1 << 63) - 1)] = None,
-    last_event_id_header: Annotated[str | None, Header(alias="Last-Event-ID")] = None,
+    last_event_id: Annotated[int | None, Query(ge=0, le=(1 << 63) - 1, description=_LAST_EVENT_ID)] = None,
+    last_event_id_header: Annotated[str | None, Header(alias="Last-Event-ID", description=_LAST_EVENT_ID)] = None,
 ) -> Feed:
     """The feed of one client. Raises ProblemError (404, 422) before the stream has started."""
     logs: dict[str, list[LogSubscription]] = {readable_job(state, identity, job_id).id: [] for job_id in job}

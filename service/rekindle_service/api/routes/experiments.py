@@ -8,18 +8,20 @@ from pydantic import StringConstraints
 
 from rekindle.contract.states import TERMINAL, JobState
 from rekindle_service.api.dependencies import AppState, AppStateDep, ReadableBy
+from rekindle_service.api.job_references import resolve_experiment
 from rekindle_service.api.pagination import Page, PageParamsDep, RowPageParamsDep, paginate
 from rekindle_service.api.permissions import IdempotencyKey, IdentityDep, require_access
 from rekindle_service.api.problem_details import ProblemError
 from rekindle_service.api.request_conversion import keyed, plan_experiment
 from rekindle_service.api.schemas.experiments import (
+    BestResultPublic,
     BuiltIn,
     CurvePublic,
     ExperimentCreate,
     ExperimentPublic,
     ExperimentSummary,
 )
-from rekindle_service.api.serializers import experiment_public, experiment_summary
+from rekindle_service.api.serializers import experiment_best, experiment_public, experiment_summary
 from rekindle_service.api.worker_pools import SUBMISSIONS
 from rekindle_service.config.home import is_job_id
 from rekindle_service.experiments import built_in
@@ -101,10 +103,27 @@ def _built_in(name: str, size: str) -> BuiltIn:
     return BuiltIn(name=name, size=size, title=request.title, jobs=jobs, definition=definition)
 
 
+@router.get("/experiments/resolve")
+def find_named_experiment(
+    state: AppStateDep,
+    readable_by: ReadableBy,
+    ref: Annotated[str, Query(max_length=500, description="Id, number, name, or the first characters of an id")],
+) -> ExperimentSummary:
+    """Find an experiment by id, number (`12`, `#12`), name (the latest of it) or 4 first characters of its id."""
+    found = resolve_experiment(state.store, ref, readable_by)
+    return experiment_summary(found, state.store.experiments.states([found.id])[found.id])
+
+
 @router.get("/experiments/{experiment_id}")
 def read_experiment(state: AppStateDep, experiment: ExperimentDep) -> ExperimentPublic:
     """Get an experiment with its jobs and the table of their current results."""
     return _public(state, experiment)
+
+
+@router.get("/experiments/{experiment_id}/best")
+def read_best_result(state: AppStateDep, experiment: ExperimentDep) -> BestResultPublic:
+    """Get the best result of an experiment and the range of all its results; empty for more than 200 jobs."""
+    return experiment_best(experiment, state.store.experiments.jobs(experiment.id), state.home)
 
 
 @router.get("/experiments/{experiment_id}/curves")
@@ -133,7 +152,7 @@ def cancel_experiment(state: AppStateDep, experiment: ExperimentDep) -> Experime
     """Cancel all unfinished jobs of an experiment."""
     jobs = state.store.experiments.jobs(experiment.id)
     if all(job.state in TERMINAL for job in jobs):
-        detail = f"all jobs of experiment {experiment.id} have ended, so it cannot be cancelled"
+        detail = f"all jobs of {_named(experiment)} have ended, so it cannot be cancelled"
         raise ProblemError(409, "wrong-state", detail)
     for job in reversed(jobs):  # the last one first, so that none starts on the slots of another
         actions.cancel(state.store, job.id)
@@ -146,7 +165,7 @@ def resume_experiment(state: AppStateDep, experiment: ExperimentDep) -> Experime
     """Resume all failed jobs of an experiment, each from its latest snapshot if it has one."""
     failed = [job.id for job in state.store.experiments.jobs(experiment.id) if job.state is JobState.FAILED]
     if not failed:
-        detail = f"no job of experiment {experiment.id} has failed, so there is nothing to resume"
+        detail = f"no job of {_named(experiment)} has failed, so there is nothing to resume"
         raise ProblemError(409, "wrong-state", detail)
     for job_id in failed:
         actions.resume(state.store, job_id)
@@ -158,9 +177,13 @@ def resume_experiment(state: AppStateDep, experiment: ExperimentDep) -> Experime
 def delete_experiment(state: AppStateDep, experiment: ExperimentDep) -> None:
     """Delete an experiment with all its jobs and their files; all of them must have ended."""
     if not state.store.experiments.delete(experiment.id):
-        detail = f"experiment {experiment.id} has jobs that have not ended; cancel it first"
+        detail = f"{_named(experiment)} has jobs that have not ended; cancel it first"
         raise ProblemError(409, "wrong-state", detail)
     remove_record(state.home, experiment.id)
+
+
+def _named(experiment: Experiment) -> str:
+    return f'experiment "{experiment.name}" (#{experiment.number})'
 
 
 def _public(state: AppState, experiment: Experiment) -> ExperimentPublic:

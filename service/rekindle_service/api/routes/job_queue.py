@@ -5,16 +5,16 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Response
 
 from rekindle.contract.states import HOLDING_SLOTS
 from rekindle_service.api.dependencies import AppState, AppStateDep, ReadableBy
+from rekindle_service.api.job_json import spliced
 from rekindle_service.api.pagination import CURSOR, MAX
-from rekindle_service.api.schemas.job_queue import OwnerShare, Queue, QueuedJob
-from rekindle_service.api.schemas.requests import RankRange
-from rekindle_service.jobs.overview import reason
-from rekindle_service.jobs.quotas import owner_of, slots_by_owner, slots_wanted
-from rekindle_service.store.tables import LOCAL, Job
+from rekindle_service.api.schemas.job_queue import OwnerShare, Queue
+from rekindle_service.jobs.quotas import owner_of, slots_by_owner
+from rekindle_service.store.job_lists import JobKey
+from rekindle_service.store.tables import LOCAL
 from rekindle_service.store.usage_store import Usage
 
 router = APIRouter(tags=["jobs"])
@@ -23,64 +23,44 @@ _DAY = 86400.0  # seconds
 _MAX_UNWRITTEN = 120.0  # seconds of use that the scheduler has not written yet, at most
 
 
-@router.get("/queue")
+@router.get("/queue", response_model=Queue)
 def read_queue(
     state: AppStateDep,
     readable_by: ReadableBy,
     owner: Annotated[str | None, Query(max_length=200, description="Only the jobs of this person")] = None,
     limit: Annotated[int, Query(ge=1, le=200, description="Maximum number of jobs")] = 50,
     cursor: Annotated[int | None, Query(ge=-MAX, le=MAX, description=CURSOR)] = None,
-) -> Queue:
+) -> Response:
     """List the queue, next job first: why each waits, when it will start, and what each owner has used."""
-    jobs = _page(state, readable_by, owner, cursor, limit + 1)
-    shown, rest = jobs[:limit], jobs[limit:]
+    keys = _page(state, readable_by, owner, cursor, limit + 1)
+    shown, rest = keys[:limit], keys[limit:]
     queued = {name or LOCAL: count for name, count in state.store.queue.by_owner().items()}
-    return Queue(
-        items=[_queued_job(job) for job in shown],
+    queue = Queue(
+        items=[],
         next=str(_cursor(shown[-1])) if rest else None,
         owners=[each for each in _owners(state, queued) if readable_by in (None, each.owner)],
         queued=sum(count for name, count in queued.items() if readable_by in (None, name)),
         half_life_days=state.fair_share_days,
     )
+    return spliced(queue, items=state.queued_jobs.read(state.store, shown).values())
 
 
-def _page(state: AppState, readable_by: str | None, owner: str | None, cursor: int | None, limit: int) -> list[Job]:
+def _page(state: AppState, readable_by: str | None, owner: str | None, cursor: int | None, limit: int) -> list[JobKey]:
     """Jobs that wait for slots by their position, then all others by their number, whose cursor is negative."""
-    jobs: list[Job] = []
+    keys: list[JobKey] = []
     if cursor is None or cursor > 0:
-        jobs = state.store.queue.page(readable_by=readable_by, owner=owner, positioned=True, after=cursor, limit=limit)
+        keys = state.store.queue.keys(readable_by=readable_by, owner=owner, positioned=True, after=cursor, limit=limit)
         cursor = None
-    if len(jobs) < limit:
+    if len(keys) < limit:
         after = None if cursor is None else -cursor
-        jobs += state.store.queue.page(
-            readable_by=readable_by, owner=owner, positioned=False, after=after, limit=limit - len(jobs)
+        keys += state.store.queue.keys(
+            readable_by=readable_by, owner=owner, positioned=False, after=after, limit=limit - len(keys)
         )
-    return jobs
+    return keys
 
 
-def _cursor(job: Job) -> int:
-    return -job.number if job.queue_position is None else job.queue_position
-
-
-def _queued_job(job: Job) -> QueuedJob:
-    spec = job.spec
-    return QueuedJob(
-        position=job.queue_position,
-        job=job.id,
-        number=job.number,
-        name=job.name,
-        owner=owner_of(job),
-        priority=job.priority,
-        ranks=RankRange(min=spec.min_ranks, max=spec.max_ranks),
-        slots=slots_wanted(spec),
-        device="slurm" if spec.is_cluster else ",".join(spec.device_names) or spec.device_kind,
-        intent=job.intent,
-        waiting_for=job.waiting_for,
-        reason=reason(job),
-        estimated_start_at=job.estimated_start_at,
-        preemptions=job.preemptions,
-        created_at=job.created_at,
-    )
+def _cursor(key: JobKey) -> int:
+    return -key.number if key.queue_position is None else key.queue_position
 
 
 def _owners(state: AppState, queued: Mapping[str, int]) -> list[OwnerShare]:

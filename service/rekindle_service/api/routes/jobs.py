@@ -8,6 +8,7 @@ from fastapi import APIRouter, Query, Response
 
 from rekindle.contract.states import HOLDING_SLOTS, TERMINAL, JobIntent, JobState
 from rekindle_service.api.dependencies import AppState, AppStateDep, JobDep, ReadableBy, RunDirDep
+from rekindle_service.api.job_json import spliced
 from rekindle_service.api.job_references import resolve_job
 from rekindle_service.api.pagination import Page, RowPageParamsDep
 from rekindle_service.api.permissions import IdempotencyKey, IdentityDep
@@ -18,6 +19,7 @@ from rekindle_service.api.schemas.jobs import JobPublic, QueueStats, SlotCount
 from rekindle_service.api.schemas.requests import JobCreate, JobPatch, ResumeRequest
 from rekindle_service.api.serializers import job_public
 from rekindle_service.api.worker_pools import SUBMISSIONS
+from rekindle_service.job_wording import STATE_PHRASES, quoted_label
 from rekindle_service.jobs import actions
 from rekindle_service.jobs.job_filter import find_jobs, parse_filter
 from rekindle_service.store import Store
@@ -50,19 +52,19 @@ def submit_job(
     return job_public(job)
 
 
-@router.get("/jobs")
+@router.get("/jobs", response_model=Page[JobPublic])
 def list_jobs(
     app: AppStateDep,
     params: RowPageParamsDep,
     readable_by: ReadableBy,
-    state: JobState | None = None,
+    state: Annotated[JobState | None, Query(description="Only jobs in this state; default: in any")] = None,
     name: Annotated[str | None, Query(max_length=200, description="Exact name")] = None,
     q: Annotated[str | None, Query(max_length=1000, description=_FILTER)] = None,
     experiment: Annotated[str | None, Query(max_length=200, description="Id of an experiment")] = None,
     owner: Annotated[str | None, Query(max_length=200, description="Name of the person who submitted them")] = None,
-) -> Page[JobPublic]:
+) -> Response:
     """List jobs, latest first."""
-    jobs, cursor = find_jobs(
+    keys, cursor = find_jobs(
         app.store,
         parse_filter(q or ""),
         limit=params.limit,
@@ -73,7 +75,8 @@ def list_jobs(
         owner=owner,
         readable_by=readable_by,
     )
-    return Page(items=[job_public(job) for job in jobs], next=None if cursor is None else str(cursor))
+    page = Page[JobPublic](items=[], next=None if cursor is None else str(cursor))
+    return spliced(page, items=app.listed_jobs.read(app.store, keys).values())
 
 
 @router.get("/jobs/resolve")
@@ -84,6 +87,21 @@ def find_named_job(
 ) -> JobPublic:
     """Find a job by id, number (`12`, `#12`), name (the latest of it) or at least 4 first characters of its id."""
     return job_public(resolve_job(app.store, ref, readable_by))
+
+
+@router.get("/jobs/completions")
+def complete_job_name(
+    app: AppStateDep,
+    readable_by: ReadableBy,
+    prefix: Annotated[str, Query(max_length=200, description="First characters of a name or of an id")] = "",
+    limit: Annotated[int, Query(ge=1, le=200, description="Maximum number of jobs. Default: 50")] = 50,
+) -> Page[JobPublic]:
+    """List the latest job of each name that starts with `prefix`, then the jobs whose id does (4 characters or more).
+
+    There is one page; shells complete names of jobs with it.
+    """
+    jobs = app.store.lookup.starting_with(prefix, readable_by, limit)
+    return Page(items=[job_public(job) for job in jobs], next=None)
 
 
 @router.get("/jobs/{job_id}")
@@ -109,7 +127,7 @@ def _filed(state: AppState, job: Job, filed: Mapping[str, bool]) -> Job:
     """Raises ProblemError (409) where the job has not ended."""
     changed = state.store.file_job(job.id, **filed)
     if changed is None:
-        detail = f"job {job.id} is {job.state}; {' and '.join(filed)} can be set only of a job that has ended"
+        detail = f"{_about(job)}; {' and '.join(filed)} can be set only of a job that has ended"
         raise ProblemError(409, "wrong-state", detail)
     return changed
 
@@ -118,7 +136,7 @@ def _filed(state: AppState, job: Job, filed: Mapping[str, bool]) -> Job:
 def delete_job(state: AppStateDep, job: JobDep) -> None:
     """Delete a finished job and its files."""
     if job.state not in TERMINAL or not state.store.delete_job(job.id):
-        detail = f"job {job.id} is {job.state}; only a finished job can be deleted: cancel it first"
+        detail = f"{_about(job)}; only a finished job can be deleted: cancel it first"
         raise ProblemError(409, "wrong-state", detail)
 
 
@@ -151,13 +169,19 @@ def _act(state: AppState, job: Job, allowed: bool, verb: str, action: Callable[[
     if not allowed:
         is_pending = job.intent in _PENDING and job.state not in TERMINAL
         pending = f" and about to be {_PENDING[job.intent]}" if is_pending else ""
-        raise ProblemError(409, "wrong-state", f"job {job.id} is {job.state}{pending}, so it cannot be {verb}")
+        raise ProblemError(409, "wrong-state", f"{_about(job)}{pending}, so it cannot be {verb}")
     return _changed(state, job, action(state.store, job.id))
+
+
+def _about(job: Job) -> str:
+    """``job "digits" (#3) has failed``."""
+    return f"{quoted_label(job.name, job.number)} {STATE_PHRASES[job.state]}"
 
 
 def _changed(state: AppState, job: Job, changed: Job | None) -> JobPublic:
     if changed is None:
-        raise ProblemError(409, "wrong-state", f"job {job.id} was changed or deleted by another request; read it again")
+        named = quoted_label(job.name, job.number)
+        raise ProblemError(409, "wrong-state", f"{named} was changed or deleted by another request; read it again")
     state.wake()
     return job_public(changed)
 

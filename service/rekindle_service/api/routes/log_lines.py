@@ -40,7 +40,7 @@ class _Filter:
         regex: IsRegex = False,
     ) -> None:
         self._level = level
-        self._matches = None if q is None else compile_regex(q).search if regex else partial(_contains, query=q)
+        self._matches = None if q is None else compile_regex(q) if regex else partial(_contains, query=q)
 
     def accept(self, line: TimedLine) -> bool:
         return self._level.includes(line.level) and (self._matches is None or self._matches(line.text))

@@ -1,7 +1,7 @@
 """Logs of the ranks: read by byte offset, search on the server, download."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, BinaryIO, Literal
@@ -15,14 +15,20 @@ from rekindle_service.api.byte_range import UnsatisfiableRangeError, parse_range
 from rekindle_service.api.dependencies import AttemptDep, AttemptNumber, JobDep, RankDep, RunDirDep, find_attempt
 from rekindle_service.api.downloads import Download
 from rekindle_service.api.pagination import Page, PageParamsDep, paginate
-from rekindle_service.api.problem_details import ProblemError, invalid_field
+from rekindle_service.api.problem_details import PROBLEM_CONTENT, ProblemError, invalid_field
 from rekindle_service.api.schemas.ranks import RankMatches
 from rekindle_service.run_readers.line_numbers import line_number
-from rekindle_service.run_readers.log_search import SearchLimits, SearchPage, search, search_lines
+from rekindle_service.run_readers.log_search import (
+    RegexError,
+    SearchLimits,
+    SearchPage,
+    line_matcher,
+    search,
+    search_lines,
+)
 from rekindle_service.run_readers.log_spans import Span, hole_at, span_at, total_size, without_holes
 from rekindle_service.run_readers.logs import iter_bytes, open_or_empty, read_chunk, size_of, tail_offset
 from rekindle_service.run_readers.ranks import rank_numbers, read_attempts
-from rekindle_service.run_readers.safe_regex import RegexError, SafeRegex
 from rekindle_service.run_readers.zip_stream import Member, zip_stream
 
 router = APIRouter(tags=["logs"])
@@ -43,13 +49,17 @@ RangeHeader = Annotated[str | None, Header(alias="Range", description="One range
 SearchText = Annotated[
     str, StringConstraints(min_length=1, max_length=200), Query(description="Text; ignores case if it has no capitals")
 ]
-IsRegex = Annotated[bool, Query(description="`q` is a regular expression, without look-around and back-references")]
+IsRegex = Annotated[bool, Query(description="Take `q` as a regular expression in the syntax of RE2 (default: as text)")]
 
 
 @router.get(
     "/jobs/{job_id}/ranks/{rank}/log",
     response_class=Response,
-    responses={200: {"content": {"text/plain": {}}}, 206: {"content": {"text/plain": {}}}},
+    responses={
+        200: {"description": "A chunk of the log", "content": {"text/plain": {}}},
+        206: {"description": "The requested range of raw bytes", "content": {"text/plain": {}}},
+        416: {"description": "The offset or range starts after the end of the log", "content": PROBLEM_CONTENT},
+    },
 )
 def read_log(
     run_dir: RunDirDep,
@@ -160,14 +170,15 @@ def search_log(
     begin = default if start is None else start
     with _open_log(run_dir, attempt, rank, stream) as file:
         if regex:
-            return search_lines(file, compile_regex(q).search, begin, backwards=backwards, limits=limits)
+            return search_lines(file, compile_regex(q), begin, backwards=backwards, limits=limits)
         return search(file, _encode(q), begin, backwards=backwards, limits=limits)
 
 
-def compile_regex(query: str) -> SafeRegex:
-    """Raises ProblemError (422)."""
+def compile_regex(query: str) -> Callable[[str], bool]:
+    """Whether a line has a match. Raises ProblemError (422)."""
+    _encode(query)
     try:
-        return SafeRegex(query)
+        return line_matcher(query)
     except RegexError as error:
         raise invalid_field("q", "must be a regular expression", query, f"not a regular expression: {error}") from None
 

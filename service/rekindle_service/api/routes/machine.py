@@ -58,7 +58,7 @@ def list_devices(state: AppStateDep, params: PageParamsDep, readable_by: Readabl
 def disable_device(
     state: AppStateDep, identity: AdminDep, request: Request, slot: SlotDep, body: DeviceDisable
 ) -> DevicePublic:
-    """Put a slot aside: no job gets it until it is enabled, and jobs that run on it leave it. Administrators only."""
+    """Disable a slot: no job gets it until it is enabled, and jobs that run on it leave it. Administrators only."""
     request.scope["state"]["audit_detail"] = f"{slot.name}: {body.reason}"
     reason = f"disabled by {identity.person}" + (f": {body.reason}" if body.reason else "")
     state.devices.disable(slot, reason, identity.person)
@@ -67,7 +67,7 @@ def disable_device(
 
 @router.post("/devices/{name}/enable")
 def enable_device(state: AppStateDep, identity: AdminDep, request: Request, slot: SlotDep) -> DevicePublic:
-    """Use a slot again that was put aside by a person or after a fault. Administrators only."""
+    """Enable a slot that was disabled by a person or after a fault. Administrators only."""
     request.scope["state"]["audit_detail"] = slot.name
     state.devices.enable(slot, identity.person)
     return _devices_public(state, [slot], None)[0]

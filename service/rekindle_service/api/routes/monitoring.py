@@ -27,6 +27,7 @@ router = APIRouter(tags=["health"])
 BEARER = Depends(HTTPBearer(auto_error=False, description="The token that `rekindle token` prints"))
 """Documents the token; ``AuthMiddleware`` checks it."""
 
+_ACCEPT = "Formats that the client accepts: the text format of Prometheus (default) or OpenMetrics"
 _JOB_GAUGES = {
     "rekindle_job_step": ("Optimizer steps that the job has completed", "step"),
     "rekindle_job_snapshot_step": ("Step of the latest committed snapshot of the job", "snapshot_step"),
@@ -82,7 +83,9 @@ def _database(state: AppState) -> str:
     dependencies=[BEARER],
     responses={**RESPONSES, 200: {"content": {"text/plain": {}}}},
 )
-def prometheus_metrics(state: AppStateDep, readable_by: ReadableBy, accept: Annotated[str, Header()] = "") -> Response:
+def prometheus_metrics(
+    state: AppStateDep, readable_by: ReadableBy, accept: Annotated[str, Header(description=_ACCEPT)] = ""
+) -> Response:
     """Get metrics of jobs, slots and the server for Prometheus, which sends the token as a bearer token."""
     encode, content_type = choose_encoder(accept)
     return Response(encode(MetricsCollector(state, readable_by)), headers={"Content-Type": content_type})
@@ -105,16 +108,20 @@ class MetricsCollector(Collector):
 
 def _server(state: AppState) -> Iterator[Metric]:
     yield InfoMetricFamily("rekindle_build", "Version of rekindle", {"version": version("rekindle")})
-    yield GaugeMetricFamily("rekindle_start_time_seconds", "Start time of the server since the epoch", state.started_at)
+    yield GaugeMetricFamily(
+        "rekindle_start_time_seconds", "Start time of the server, in seconds since the epoch", state.started_at
+    )
     health = state.scheduler_health()
     up = health.problem() is None
-    yield GaugeMetricFamily("rekindle_scheduler_up", "Whether the loop that schedules and monitors jobs runs", up)
-    yield GaugeMetricFamily("rekindle_scheduler_age_seconds", "Time since its latest iteration ended", health.age)
+    yield GaugeMetricFamily("rekindle_scheduler_up", "1 while the loop that schedules and monitors jobs runs", up)
+    yield GaugeMetricFamily("rekindle_scheduler_age_seconds", "Seconds since its latest iteration ended", health.age)
     stuck, failing = len(health.stuck), health.failing
     yield GaugeMetricFamily("rekindle_jobs_unresponsive", "Running jobs whose files do not respond", stuck)
-    yield GaugeMetricFamily("rekindle_scheduler_failing", "Jobs and duties that the scheduler failed at", failing)
+    yield GaugeMetricFamily(
+        "rekindle_scheduler_failing", "Jobs and duties that the latest iteration failed at", failing
+    )
     free = shutil.disk_usage(state.home.root).free
-    yield GaugeMetricFamily("rekindle_home_free_bytes", "Free space on the disk of all runs", free)
+    yield GaugeMetricFamily("rekindle_home_free_bytes", "Free bytes on the disk of all runs", free)
 
 
 def _totals(totals: Totals) -> Iterator[Metric]:
@@ -122,8 +129,10 @@ def _totals(totals: Totals) -> Iterator[Metric]:
     for state in JobState:
         jobs.add_metric([state], totals.jobs.get(state, 0))
     yield jobs
-    yield CounterMetricFamily("rekindle_job_restarts", "Attempts that followed a failure", totals.restarts)
-    ended = CounterMetricFamily("rekindle_attempts_ended", "Ended attempts by outcome class", labels=["class"])
+    yield CounterMetricFamily("rekindle_job_restarts", "Attempts that followed a failure, of all jobs", totals.restarts)
+    ended = CounterMetricFamily(
+        "rekindle_attempts_ended", "Ended attempts by outcome class, such as oom or hang", labels=["class"]
+    )
     for name in OutcomeClass:
         ended.add_metric([name], totals.endings.get(name, 0))
     yield ended
@@ -131,7 +140,9 @@ def _totals(totals: Totals) -> Iterator[Metric]:
 
 def _slots(state: AppState, holding: Iterable[Job]) -> Metric:
     held, unusable = {name for job in holding for name in job.devices}, state.devices.health.unusable().keys()
-    slots = GaugeMetricFamily("rekindle_slots", "Slots of this machine", labels=["device", "state"])
+    slots = GaugeMetricFamily(
+        "rekindle_slots", "Slots of this machine; unusable ones are given to no job", labels=["device", "state"]
+    )
     for device in sorted({slot.device for slot in state.machine.slots}):
         names = {slot.name for slot in state.machine.slots if slot.device == device}
         slots.add_metric([device, "held"], len(names & held))

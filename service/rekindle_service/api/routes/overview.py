@@ -3,39 +3,45 @@
 from collections.abc import Sequence
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Response
 
 from rekindle.contract.states import HOLDING_SLOTS, JobIntent
 from rekindle_service.api.dependencies import AppState, AppStateDep, ReadableBy
+from rekindle_service.api.job_json import spliced, to_json
 from rekindle_service.api.schemas.overview import Overview, OverviewCounts, OverviewItem
-from rekindle_service.api.serializers import experiment_summary, job_public
-from rekindle_service.jobs.overview import reason
-from rekindle_service.store.tables import Job
+from rekindle_service.api.serializers import experiment_summary
+from rekindle_service.store.job_lists import JobKey, key_of
+from rekindle_service.store.overview_store import EndedExperiment
 
 router = APIRouter(tags=["jobs"])
 
 
-@router.get("/overview")
+@router.get("/overview", response_model=Overview)
 def read_overview(
     state: AppStateDep,
     readable_by: ReadableBy,
     limit: Annotated[int, Query(ge=1, le=200, description="Maximum number of rows of a section")] = 20,
-) -> Overview:
+) -> Response:
     """List what needs a person, what runs, what is next to start, and what has ended."""
     overview = state.store.overview
     failures, failed = overview.failures(limit, readable_by)
     held, on_hold = overview.held(limit, readable_by)
-    running = [job for job in state.store.jobs_in(HOLDING_SLOTS) if readable_by in (None, job.owner)]
+    running = [key_of(job) for job in state.store.jobs_in(HOLDING_SLOTS) if readable_by in (None, job.owner)]
     notices = _notices(state)
-    waiting, queued = _next(state, limit, readable_by), state.store.queue.by_owner()
+    queued = state.store.queue.by_owner()
     count = sum(number for owner, number in queued.items() if readable_by in (None, owner)) - on_hold
-    return Overview(
-        needs_you=[*notices, *_job_items(failures), *_job_items(held)][:limit],
-        running=_job_items(running[:limit]),
-        next=_job_items(waiting),
+    counts = OverviewCounts(needs_you=len(notices) + failed + on_hold, running=len(running), next=max(0, count))
+    return spliced(
+        Overview(needs_you=[], running=[], next=[], done=[], counts=counts),
+        needs_you=[*map(to_json, notices), *_items(state, failures), *_items(state, held)][:limit],
+        running=_items(state, running[:limit]),
+        next=_items(state, _next(state, limit, readable_by)),
         done=_done(state, limit, readable_by),
-        counts=OverviewCounts(needs_you=len(notices) + failed + on_hold, running=len(running), next=max(0, count)),
     )
+
+
+def _items(state: AppState, keys: Sequence[JobKey]) -> list[bytes]:
+    return list(state.overview_jobs.read(state.store, keys).values())
 
 
 def _notices(state: AppState) -> list[OverviewItem]:
@@ -45,31 +51,25 @@ def _notices(state: AppState) -> list[OverviewItem]:
     return disk + [OverviewItem(kind="device", device=name, reason=why) for name, why in sorted(unusable.items())]
 
 
-def _next(state: AppState, limit: int, readable_by: str | None) -> list[Job]:
+def _next(state: AppState, limit: int, readable_by: str | None) -> list[JobKey]:
     """Jobs with a position, then those that wait for something else."""
-    placed = state.store.queue.page(positioned=True, limit=limit, readable_by=readable_by)
-    placed = [job for job in placed if job.intent is not JobIntent.HOLD]
+    placed = state.store.queue.keys(positioned=True, limit=limit, readable_by=readable_by)
+    placed = [key for key in placed if key.intent is not JobIntent.HOLD]
     if len(placed) >= limit:
         return placed
     return placed + state.store.overview.unplaced(limit - len(placed), readable_by)[0]
 
 
-def _job_items(jobs: Sequence[Job]) -> list[OverviewItem]:
-    return [
-        OverviewItem(kind="job", reason=reason(job), at=job.ended_at or job.started_at, job=job_public(job))
-        for job in jobs
-    ]
-
-
-def _done(state: AppState, limit: int, readable_by: str | None) -> list[OverviewItem]:
-    experiments = state.store.overview.ended_experiments(limit, readable_by)
-    jobs = state.store.overview.done(limit, readable_by)
-    ends = sorted([*(job.ended_at or 0.0 for job in jobs), *(each.ended_at for each in experiments)], reverse=True)
-    since = ends[limit - 1] if len(ends) > limit else 0.0
-    shown = [each for each in experiments if each.ended_at >= since]
-    states = state.store.experiments.states([each.experiment.id for each in shown])
-    items = _job_items([job for job in jobs if (job.ended_at or 0.0) >= since])
-    for each in shown:
-        summary = experiment_summary(each.experiment, states[each.experiment.id])
-        items.append(OverviewItem(kind="experiment", reason="", at=each.ended_at, experiment=summary))
-    return sorted(items, key=lambda item: -(item.at or 0.0))[:limit]
+def _done(state: AppState, limit: int, readable_by: str | None) -> list[bytes]:
+    """Jobs and experiments, latest first; only those shown are read."""
+    store = state.store
+    jobs = store.overview.done(limit, readable_by)
+    rows: list[JobKey | EndedExperiment] = [*jobs, *store.overview.ended_experiments(limit, readable_by)]
+    shown = sorted(rows, key=lambda row: -(row.ended_at or 0.0))[:limit]
+    items = state.overview_jobs.read(store, [row for row in shown if isinstance(row, JobKey)])
+    states = store.experiments.states([row.id for row in shown if isinstance(row, EndedExperiment)])
+    for row in shown:
+        if isinstance(row, EndedExperiment):
+            summary = experiment_summary(row.experiment, states[row.id])
+            items[row.id] = to_json(OverviewItem(kind="experiment", reason="", at=row.ended_at, experiment=summary))
+    return [items[row.id] for row in shown if row.id in items]

@@ -22,13 +22,14 @@ _WEB = Path(__file__).parents[2] / "web"
 _TEMPLATES = Jinja2Templates(
     env=Environment(
         loader=FileSystemLoader(_WEB / "templates"),
+        auto_reload=False,  # a server serves its version, also while another one is being installed
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
 )
-_TEMPLATES.env.globals.update(static_url=page_files().url, module_urls=page_files().module_urls)
+_TEMPLATES.env.globals.update(static_url=page_files().url, bundle_url=page_files().bundle_url)
 
 _PAGES = {
     "/": "queue.html",
@@ -55,11 +56,23 @@ def install_pages(app: FastAPI) -> None:
         app.get(path, include_in_schema=False)(_page(template))
 
 
+def prepare_pages() -> None:
+    """Compile the templates and make the files of all pages, which the first visit after a start would wait for."""
+    for name in _TEMPLATES.env.list_templates():
+        _TEMPLATES.env.get_template(name)
+    page_files().prepare()
+
+
 def _page(template: str) -> Callable[[Request], Response]:
     def page(request: Request) -> Response:
-        return _TEMPLATES.TemplateResponse(request, template, headers={"Cache-Control": "private, no-cache"})
+        return render(request, template)
 
     return page
+
+
+def render(request: Request, template: str, **context: str) -> Response:
+    """A page from its template."""
+    return _TEMPLATES.TemplateResponse(request, template, context, headers={"Cache-Control": "private, no-cache"})
 
 
 def error_page(request: Request, status: int, detail: str) -> Response:

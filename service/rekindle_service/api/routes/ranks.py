@@ -13,10 +13,11 @@ from rekindle.contract.states import JobState
 from rekindle_service.api.dependencies import AttemptDep, AttemptNumber, JobDep, RankDep, RunDirDep, find_attempt
 from rekindle_service.api.pagination import Page, PageParamsDep, paginate
 from rekindle_service.api.problem_details import ProblemError, invalid_field
-from rekindle_service.api.schemas.jobs import ChaosPublic
+from rekindle_service.api.schemas.attempts import ChaosPublic
 from rekindle_service.api.schemas.ranks import RankPublic, StackPublic
 from rekindle_service.api.schemas.requests import ChaosRequest
 from rekindle_service.api.serializers import ranks_public
+from rekindle_service.job_wording import STATE_PHRASES, quoted_label
 from rekindle_service.run_readers.snapshots import read_snapshots
 from rekindle_service.run_readers.stacks import wait_for_stack
 from rekindle_service.store.tables import Job
@@ -74,9 +75,9 @@ def inject_fault(job: JobDep, run_dir: RunDirDep, body: ChaosRequest) -> ChaosPu
     `GET …/attempts` lists it under `faults` as soon as the keeper has injected it.
     """
     if job.state is not JobState.RUNNING:
-        raise ProblemError(409, "wrong-state", f"chaos needs a running job; this one is {job.state}")
+        raise ProblemError(409, "wrong-state", f"chaos needs a running job; this one {STATE_PHRASES[job.state]}")
     if body.fault is Fault.CORRUPT_SNAPSHOT and not read_snapshots(run_dir.root, run_dir.snapshots):
-        raise ProblemError(409, "no-snapshot", f"job {job.id} has no snapshot to corrupt yet")
+        raise ProblemError(409, "no-snapshot", f"{quoted_label(job.name, job.number)} has no snapshot to corrupt yet")
     rank = _target_rank(job, run_dir, body.rank) if body.fault in RANK_FAULTS else None
     _send(job, run_dir, ControlMessage(MessageType.CHAOS, job.attempt, rank, fault=body.fault))
     return ChaosPublic(attempt=job.attempt, fault=body.fault, rank=rank)
@@ -97,7 +98,11 @@ def _target_rank(job: Job, run_dir: RunDir, requested: int | None) -> int:
     if requested is not None and requested not in known:
         rule = f"must be a rank of the running attempt: {', '.join(map(str, known))}"
         raise invalid_field(
-            "rank", rule, requested, f"job {job.id} has no rank {requested}", hint="omit it for a random rank"
+            "rank",
+            rule,
+            requested,
+            f"{quoted_label(job.name, job.number)} has no rank {requested}",
+            hint="omit it for a random rank",
         )
     running = [each.rank for each in ranks if each.state is RankState.RUNNING and requested in (None, each.rank)]
     if not running:

@@ -11,11 +11,14 @@ router = APIRouter(tags=["recipes"])
 
 
 class Recipe(ResponseModel):
-    """A recipe; `name` is the `recipe` of a job, the options are for its `args`."""
+    """A complete training that comes with rekindle."""
 
     name: str = Field(examples=["ddp"])
+    """Name, for `recipe` of a job."""
     title: str
+    """What it trains and how, in a few words."""
     options: list[RecipeOption]
+    """Options, for `args` of a job."""
 
 
 @router.get("/recipes")

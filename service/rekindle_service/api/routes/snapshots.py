@@ -13,7 +13,8 @@ from rekindle_service.api.downloads import Download
 from rekindle_service.api.pagination import PageParamsDep, paginate
 from rekindle_service.api.problem_details import ProblemError
 from rekindle_service.api.routes.logs import ZIP, attachment
-from rekindle_service.api.schemas.jobs import SnapshotList, SnapshotPublic
+from rekindle_service.api.schemas.job_files import SnapshotList, SnapshotPublic
+from rekindle_service.job_wording import STATE_PHRASES, quoted_label
 from rekindle_service.jobs import actions
 from rekindle_service.run_readers.ranks import read_attempts, read_rank_zero_status
 from rekindle_service.run_readers.snapshots import read_snapshots, snapshot_files
@@ -65,7 +66,7 @@ def download_snapshot(job: JobDep, run_dir: RunDirDep, step: Step) -> Response:
 
 
 def _unknown_snapshot(job: Job, step: int) -> ProblemError:
-    detail = f"job {job.id} has no snapshot of step {step}; GET …/snapshots lists its snapshots"
+    detail = f"{quoted_label(job.name, job.number)} has no snapshot of step {step}; GET …/snapshots lists its snapshots"
     return ProblemError(404, "unknown-snapshot", detail)
 
 
@@ -73,7 +74,8 @@ def require_resumable(job: Job, run_dir: RunDir, step: int) -> None:
     """Check that the job can resume from the snapshot of ``step`` without losing a pinned one. Raises ProblemError."""
     held = job.state is JobState.QUEUED and job.intent is JobIntent.HOLD
     if job.state not in TERMINAL and not held:
-        detail = f"job {job.id} is {job.state}; only a job that has ended or is held can resume from a chosen snapshot"
+        named = f"{quoted_label(job.name, job.number)} {STATE_PHRASES[job.state]}"
+        detail = f"{named}; only a job that has ended or is held can resume from a chosen snapshot"
         raise ProblemError(409, "wrong-state", detail)
     snapshots = {snapshot.step: snapshot for snapshot in read_snapshots(run_dir.root, run_dir.snapshots)}
     if step not in snapshots:

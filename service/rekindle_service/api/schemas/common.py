@@ -1,14 +1,21 @@
-"""Types that response models share."""
+"""Types that the models of requests and responses share."""
 
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainSerializer
 
+from rekindle.contract.field_texts import describe
 from rekindle.contract.run_dir.json_records import bounded_json
 
 
-class ResponseModel(BaseModel):
+class ApiModel(BaseModel):
+    """Base of all models: the text below a field is its description in the OpenAPI document."""
+
+    model_config = ConfigDict(json_schema_extra=describe)
+
+
+class ResponseModel(ApiModel):
     """Base of models that are read from the attributes of a row or a record."""
 
     model_config = ConfigDict(from_attributes=True)

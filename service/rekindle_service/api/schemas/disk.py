@@ -2,113 +2,164 @@
 
 from typing import Annotated
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from rekindle_service.api.pagination import Page
-from rekindle_service.api.schemas.common import ResponseModel, Timestamp
-from rekindle_service.api.schemas.requests import STRICT
+from rekindle_service.api.schemas.common import ApiModel, ResponseModel, Timestamp
+from rekindle_service.api.schemas.field_types import RequestModel
 from rekindle_service.retention.rules import ItemKind
 
 
-class KindBytes(BaseModel):
-    """Bytes by what they are: snapshots, output and metrics, code with what scripts wrote there, and the rest."""
+class KindBytes(ApiModel):
+    """Bytes on the disk by kind."""
 
     snapshots: int = 0
+    """Bytes of snapshots."""
     logs: int = 0
+    """Bytes of output and metrics."""
     code: int = 0
+    """Bytes of the code, with what scripts wrote in it."""
     other: int = 0
+    """Bytes of everything else."""
 
 
-class OwnerUsage(BaseModel):
-    """The space that the jobs of one person take; `owner` is null for jobs without one."""
+class OwnerUsage(ApiModel):
+    """The space that the jobs of one person take."""
 
     owner: str | None
+    """Name of the person; null for jobs without one."""
     jobs: int
+    """Number of jobs."""
     bytes: int
+    """Bytes on the disk."""
 
 
 class StuckDeletion(ResponseModel):
-    """A directory that cannot be removed, and why."""
+    """A directory that cannot be removed."""
 
     path: str
+    """Path on the server's machine."""
     reason: str
+    """Why it cannot be removed, in a sentence."""
     since: Timestamp
+    """When it was first tried."""
     next_try_at: Timestamp
+    """When it is tried again."""
 
 
-class DiskUsage(ResponseModel):
-    """What takes the disk of all runs. `unmeasured` jobs are not counted yet."""
+class DiskUsage(ApiModel):
+    """What takes the disk of all runs."""
 
     total_bytes: int
+    """Size of the file system in bytes."""
     free_bytes: int
+    """Free bytes of the file system."""
     lack_of_space: str | None
+    """Why no job starts for lack of space, in a sentence; null where there is enough."""
     jobs: KindBytes
+    """Bytes of all jobs that you may read, by kind."""
     bundles_bytes: int
+    """Bytes of uploaded code archives."""
     database_bytes: int
+    """Bytes of the SQLite database; 0 with PostgreSQL."""
     owners: list[OwnerUsage]
+    """Space by owner, largest first."""
     unmeasured: int
+    """Number of jobs whose space is not measured yet and not counted."""
     pending_deletions: int
+    """Number of directories that are still to be removed."""
     stuck_deletions: list[StuckDeletion]
+    """Directories that cannot be removed; empty for those who may not read all jobs."""
 
 
-class JobUsage(BaseModel):
-    """The space that a job takes; null where it was not measured yet."""
+class JobUsage(ApiModel):
+    """The space that a job takes."""
 
     id: str
+    """Id of the job."""
     number: int
+    """Number of the job."""
     name: str
+    """Name of the job."""
     owner: str | None
+    """Person who submitted it; null where that is not recorded."""
     state: str
+    """State of the job."""
     ended_at: Timestamp | None
+    """When it ended; null before that."""
     bytes: int | None
+    """Bytes on the disk; null where they are not measured yet."""
     kinds: KindBytes | None
+    """Bytes by kind; null where they are not measured yet."""
 
 
 Days = Annotated[float | None, Field(ge=0, le=36_500)]
 Bytes = Annotated[int | None, Field(ge=0, le=1 << 62)]
 
 
-class PruneRequest(BaseModel):
-    """What to remove; without any rule, those of the settings. `dry_run` removes nothing."""
-
-    model_config = STRICT
+class PruneRequest(RequestModel):
+    """What to remove. Without any rule those of the settings apply."""
 
     dry_run: bool = True
+    """List what would be removed, and remove nothing."""
     owner: Annotated[str | None, Field(max_length=200)] = None
+    """Only jobs of this person; default: of everybody for administrators, else your own."""
     keep_jobs_days: Days = None
+    """Remove finished jobs with all files after this number of days; default: keep them."""
     keep_snapshots_days: Days = None
+    """Days after which a finished job keeps only its latest, best and pinned snapshots; default: keep all."""
     keep_logs_days: Days = None
+    """Remove output and metrics of finished jobs after this number of days; default: keep them."""
     keep_events_days: Days = None
+    """Remove events of finished and deleted jobs after this number of days; default: keep them."""
     keep_audit_days: Days = None
+    """Remove entries of the audit log after this number of days; default: keep them."""
     keep_bundles_days: Days = None
+    """Remove uploaded code that no job refers to after this number of days; default: keep it."""
     owner_bytes: Bytes = None
+    """Bytes for the jobs of one person; above it, what finished jobs can spare is removed. Default: no limit."""
     jobs_bytes: Bytes = None
+    """Bytes for all jobs together; above it, what finished jobs can spare is removed. Default: no limit."""
 
 
-class PruneItem(BaseModel):
-    """One thing that is removed, and why; `count` is a number of rows."""
+class PruneItem(ApiModel):
+    """One thing that is removed."""
 
     kind: ItemKind
+    """What it is: `job`, `snapshot`, `logs`, `bundle`, `events` or `audit`."""
     job_id: str | None
+    """Id of the job; null for what belongs to no job."""
     number: int | None
+    """Number of the job; null for what belongs to no job."""
     name: str
+    """Name of the job, of the snapshot's directory, or of the bundle."""
     owner: str | None
+    """Person it belongs to; null where it belongs to nobody."""
     bytes: int
+    """Bytes that become free."""
     count: int
+    """Number of database rows that are removed, or of files' directories: 1."""
     reason: str
+    """Which rule removes it, in a sentence."""
 
 
-class PruneFailure(BaseModel):
+class PruneFailure(ApiModel):
     """One thing that should have been removed and was not."""
 
     item: PruneItem
+    """What was not removed."""
     reason: str
+    """Why, in a sentence."""
 
 
 class PruneResult(Page[PruneItem]):
-    """What was removed or, in a dry run, would be: the first 1,000 items, with the number and size of all."""
+    """What was removed or, in a dry run, would be: at most the first 1,000 items."""
 
     dry_run: bool
+    """Whether nothing was removed."""
     count: int
+    """Number of all items."""
     bytes: int
+    """Bytes of all items together."""
     failures: list[PruneFailure]
+    """What should have been removed and was not."""

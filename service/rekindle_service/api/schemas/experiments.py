@@ -2,11 +2,11 @@
 
 from typing import Annotated, Any, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, StringConstraints, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, model_validator
 from pydantic_core import PydanticCustomError
 
-from rekindle_service.api.schemas.common import JsonObject, MetricPoint, Timestamp
-from rekindle_service.api.schemas.requests import STRICT, Argument, Name, no_nul, require_one
+from rekindle_service.api.schemas.common import ApiModel, JsonObject, MetricPoint, Timestamp
+from rekindle_service.api.schemas.field_types import Argument, Name, RequestModel, no_nul, require_one
 from rekindle_service.experiments.comparison import Aggregation, Row
 from rekindle_service.experiments.goals import Goal
 from rekindle_service.experiments.job_array import MAX_ARRAY, parse_array
@@ -44,20 +44,19 @@ ArrayText = Annotated[str, StringConstraints(min_length=1, max_length=1000), Aft
 Matrix = Annotated[dict[Key, Values], Field(min_length=1, max_length=20)]
 
 
-class Measure(BaseModel):
-    """A column of the table: the last, minimum, maximum or mean value of a metric.
-
-    With `relative_to` it is divided by the value of another row: the one with these parameters and otherwise the same.
-    `goal` says whether low or high values are better; by default the name of the metric does.
-    """
-
-    model_config = STRICT
+class Measure(RequestModel):
+    """A column of the table of results: an aggregate of a metric."""
 
     metric: Word
+    """Name of the metric."""
     take: Aggregation = "last"
+    """Aggregation of its values over the steps: `last`, `min`, `max` or `mean`."""
     relative_to: Annotated[dict[Word, Value], Field(min_length=1)] | None = None
+    """Divide by the value of another row: the one with these parameters and otherwise the same; default: do not."""
     title: Word | None = None
+    """Heading of the column; default: made of the aggregation and the metric."""
     goal: Goal | None = None
+    """`min` or `max`: whether low or high values are better; default: as the name of the metric suggests."""
 
 
 _as_list = BeforeValidator(
@@ -70,34 +69,38 @@ Matrices = Annotated[list[Matrix], Field(min_length=1, max_length=200), _as_list
 AnyMeasure = Annotated[Measure, _from_name]
 
 
-class ExperimentCreate(BaseModel):
-    """Jobs that differ in some parameters: a `matrix` with its settings, an `array`, or a `builtin` experiment.
-
-    `matrix` gives the values of each parameter; a list of matrices gives one set of combinations after the other. A key
-    with dashes is an option of the script, any other a field of the job. True passes an option without a value; false
-    and null omit it.
-
-    `array` runs the same job once for each index, such as `0-9`, `1,3,10-30:5`, or `0-99%4` for four at a time. A job
-    finds its index in the variable REKINDLE_ARRAY_INDEX, and `{index}` in its arguments is replaced by it.
-    """
-
-    model_config = STRICT
+class ExperimentCreate(RequestModel):
+    """Jobs that differ in some parameters: exactly one of `matrix`, `array` and `builtin` is required."""
 
     name: Name | None = None
-    args: Annotated[list[Argument], Field(max_length=1000, description="Appended to the arguments of every job")] = []
-    builtin: Annotated[str | None, Field(description="One of `GET /experiments/builtin`")] = None
-    size: Annotated[str, Field(description="Size of a builtin: small or full")] = "small"
+    """Name of the experiment, at most 200 characters; default: that of the builtin, else `experiment` or `array`."""
+    args: Annotated[list[Argument], Field(max_length=1000)] = []
+    """Arguments appended to those of every job."""
+    builtin: str | None = None
+    """Name of a built-in experiment: one of `GET /api/v1/experiments/builtin`."""
+    size: str = "small"
+    """Size of a builtin: `small` or `full`."""
     title: Annotated[str, StringConstraints(max_length=500), AfterValidator(no_nul)] = ""
-    base: Annotated[dict[str, Any], Field(description="Fields of every job, as in the body of `POST /jobs`")] = {}
-    matrix: Matrices | None = None
-    array: Annotated[ArrayText | None, Field(description="Indices of an array, at most 10,000")] = None
+    """Heading for people, at most 500 characters."""
+    base: Annotated[dict[str, Any], Field(examples=[{"recipe": "ddp", "ranks": 2}])] = {}
+    """Fields of every job, as in the body of `POST /api/v1/jobs`."""
+    matrix: Matrices | None = Field(None, examples=[{"--lr": [0.1, 0.01], "ranks": [1, 2]}])
+    """Values of each parameter, of which every combination is a job; a list of matrices gives the combinations of one
+    after the other. A key with dashes is an option of the script, any other a field of the job. True passes an option
+    without a value; false and null omit it."""
+    array: ArrayText | None = Field(None, examples=["0-9", "1,3,10-30:5", "0-99%4"])
+    """Indices of an array, at most 10,000: the same job once for each of them; `%4` runs at most four at a time. A job
+    finds its index in the variable `REKINDLE_ARRAY_INDEX`, and `{index}` in its arguments is replaced by it."""
     repeats: Annotated[int, Field(ge=1, le=MAX_JOBS)] = 1
-    seed_option: Annotated[Word | None, Field(description="Option that gets the index of the repeat, from 0")] = None
-    measure: Annotated[
-        list[AnyMeasure], Field(max_length=50, description="Columns; default: the last value of every metric")
-    ] = []
-    sequential: Annotated[bool, Field(description="Run one job at a time, so that durations can be compared")] = False
-    parallel: Annotated[int | None, Field(ge=1, le=MAX_ARRAY, description="Most jobs that run at once")] = None
+    """Number of jobs with the same parameters; all jobs together are at most 200."""
+    seed_option: Word | None = Field(None, examples=["--seed"])
+    """Option of the script that gets the index of the repeat, from 0; default: none."""
+    measure: Annotated[list[AnyMeasure], Field(max_length=50)] = []
+    """Columns of the table, each a metric's name or an object; default: the last value of every metric."""
+    sequential: bool = False
+    """Run one job at a time, so that durations can be compared."""
+    parallel: Annotated[int | None, Field(ge=1, le=MAX_ARRAY)] = None
+    """Maximum number of jobs that run at once; default: no limit."""
 
     @model_validator(mode="before")
     @classmethod
@@ -118,70 +121,128 @@ class ExperimentCreate(BaseModel):
         return self
 
 
-class TrialPublic(BaseModel):
-    """One job of an experiment. `values` are in the order of the measures, before any division."""
+class TrialPublic(ApiModel):
+    """One job of an experiment."""
 
     job: str
+    """Id of the job."""
     number: int
+    """Number of the job."""
     name: str
+    """Name of the job."""
     state: str
+    """State of the job."""
     intent: str
+    """What people request of the job: `run`, `hold`, `drain` or `cancel`."""
     parameters: JsonObject
+    """Its values of the parameters."""
     repeat: int
+    """Index of the repeat, from 0."""
     seconds: float | None
+    """Seconds since its first launch, until its end or now; null before the launch."""
     restarts: int
+    """Number of attempts that followed a failure (retries)."""
     outcome: JsonObject | None
+    """How it ended, with the same keys as `outcome` of a job; null before that."""
     values: list[float | None]
+    """Values of the measures, in their order and before any division; null where there is none."""
 
 
-class ExperimentSummary(BaseModel):
-    """An experiment; `states` counts its jobs by state, `over` is true when all of them have ended."""
+class ExperimentSummary(ApiModel):
+    """An experiment without its results."""
 
     id: str
+    """Id of the experiment."""
     number: int
+    """Number of the experiment, from 1 in the order of submission."""
     name: str
+    """Name of the experiment."""
     owner: str | None
+    """Person who submitted it; null where that is not recorded."""
     title: str
+    """Heading for people; "" by default."""
     command: str | None
+    """Command that submits the same experiment again; null for one that is not built in."""
     created_at: Timestamp
+    """When it was submitted."""
     over: bool
+    """Whether all its jobs have ended."""
     jobs: int
+    """Number of its jobs."""
     states: dict[str, int]
+    """Number of its jobs by state."""
 
 
 class ExperimentPublic(ExperimentSummary):
-    """An experiment with its results. `measures` are the headings of the values of rows and trials.
-
-    In their order are the `metrics` they are made of, what is better (`goals`), and the rows with the `best` value.
-    `logged` names every metric of its jobs, at most 1000.
-    """
+    """An experiment with its results."""
 
     definition: JsonObject
+    """The request, with values of environment variables hidden."""
     machine: dict[str, Any]
+    """Hardware and software of the machine at submission."""
     notes: list[str]
+    """What was omitted at submission and why, in sentences."""
     parameters: list[str]
+    """Names of all parameters, in their order."""
     measures: list[str]
+    """Headings of the columns: the order of `values` in rows and trials."""
     metrics: list[str]
+    """Metric of each column."""
     goals: list[Goal | None]
+    """Of each column, whether low (`min`) or high (`max`) values are better; null where that is not known."""
     best: list[list[int]]
+    """Of each column, the indices of the rows with the best value."""
     logged: list[str]
+    """Names of all metrics of its jobs, at most 1,000."""
     rows: list[Row]
+    """Combinations of parameters with their values."""
     trials: list[TrialPublic]
+    """Jobs with their values."""
 
 
-class CurvePublic(BaseModel):
-    """A metric of one job over its steps; of replayed steps, the values of the last attempt."""
+class BestResultPublic(ApiModel):
+    """The result of an experiment in one line. All fields are null while no job has logged a measured metric."""
+
+    measure: str | None = Field(
+        default=None,
+        description="The first measure that is known to be better low or high, else the first one with a value",
+        examples=["val_accuracy"],
+    )
+    goal: Goal | None = Field(
+        default=None, description="Whether low (`min`) or high (`max`) values are better; null if unknown"
+    )
+    best: float | None = Field(
+        default=None, description="The best value, in the unit of the metric; null if no row is better than another"
+    )
+    parameters: JsonObject | None = Field(
+        default=None, description="The parameters of the first row with the best value", examples=[{"--lr": 0.1}]
+    )
+    low: float | None = Field(default=None, description="The lowest value of all rows, each the mean of its repeats")
+    high: float | None = Field(default=None, description="The highest value of all rows, each the mean of its repeats")
+
+
+class CurvePublic(ApiModel):
+    """A metric of one job over its steps."""
 
     job: str
+    """Id of the job."""
     name: str
+    """Name of the metric."""
     points: list[MetricPoint]
+    """Points: step, epoch (or null), seconds since the epoch, value (null where not finite). Of replayed steps, the
+    values of the last attempt."""
 
 
-class BuiltIn(BaseModel):
+class BuiltIn(ApiModel):
     """A built-in experiment and its definition, which can be submitted as it is."""
 
     name: str
+    """Name, for `builtin` of a request."""
     size: str
+    """`small` or `full`."""
     title: str
+    """Heading for people."""
     jobs: int
+    """Number of jobs."""
     definition: dict[str, Any]
+    """Body of a request that submits it."""

@@ -1,61 +1,72 @@
 """JSON of the queue: who is next, why each job waits, and what each owner has used."""
 
-from pydantic import BaseModel, Field
-
 from rekindle_service.api.pagination import Page
-from rekindle_service.api.schemas.common import Timestamp
-from rekindle_service.api.schemas.requests import RankRange
+from rekindle_service.api.schemas.common import ApiModel, Timestamp
+from rekindle_service.api.schemas.job_options import RankRange
 
 
-class QueuedJob(BaseModel):
-    """A job in the queue.
-
-    `position`: 1 is next; null beyond the first 200, and where it waits for something other than slots. `slots` is the
-    least that it can start with, `device` their kind or their names. `waiting_for` says in one sentence why it waits,
-    null before the scheduler has seen it; `reason` is that as a sentence. `estimated_start_at` is null where it is not
-    known.
-    """
+class QueuedJob(ApiModel):
+    """A job in the queue."""
 
     position: int | None
-    job: str = Field(description="Id of the job")
+    """Position in the queue; 1 is next. Null beyond the first 200, and where the job does not wait for slots."""
+    job: str
+    """Id of the job."""
     number: int
+    """Number of the job."""
     name: str
-    owner: str = Field(description='"local" where the job has none')
+    """Name of the job."""
+    owner: str
+    """Person who submitted it; `local` where that is not recorded."""
     priority: int
+    """Priority; higher starts first."""
     ranks: RankRange
-    slots: float = Field(description="Devices, or parts of devices, that it needs at least")
+    """Requested number of ranks."""
+    slots: float
+    """Number of slots, or fractions of slots, that it needs at least to start."""
     device: str
+    """Kind of the slots (`cpu`, `cuda` or `slurm`), or their names, separated by commas."""
     intent: str
+    """What people request of the job: `run`, `hold`, `drain` or `cancel`."""
     waiting_for: str | None
+    """What the job waits for, in a sentence; null before the scheduler has seen it."""
     reason: str
+    """The same as text for people; "" where nothing is known yet."""
     estimated_start_at: Timestamp | None
+    """Estimated start; null where the duration of the jobs before it is not known."""
     preemptions: int
+    """Number of times that it returned to the queue because its slots were needed for another job."""
     created_at: Timestamp
+    """When it was submitted."""
 
 
-class OwnerShare(BaseModel):
-    """What one owner has used and holds. `slot_seconds` decay: those of `half_life_days` ago count half.
-
-    `share`: their part of the slot-seconds of all owners, 0 to 1. The less an owner has used, the earlier their jobs
-    start among those of the same priority. `max_slots` and `max_queued` are their limits, null where they have none.
-    """
+class OwnerShare(ApiModel):
+    """What one owner has used and holds. The less, the earlier their jobs start among those of the same priority."""
 
     owner: str
+    """Name of the person; `local` for jobs without one."""
     slot_seconds: float
+    """Used slots times seconds, decayed: those of `half_life_days` ago count half."""
     share: float
-    slots: float = Field(description="Slots held now")
-    running: int = Field(description="Jobs that hold slots")
+    """Fraction of the slot-seconds of all owners, 0 to 1."""
+    slots: float
+    """Number of slots held now."""
+    running: int
+    """Number of jobs that hold slots."""
     queued: int
+    """Number of jobs in the queue."""
     max_slots: int | None
+    """Limit on the slots held at once; null where there is none."""
     max_queued: int | None
+    """Limit on the jobs in the queue; null where there is none."""
 
 
 class Queue(Page[QueuedJob]):
-    """Page of the queue, the next job first; jobs that wait for something other than slots come last.
-
-    `owners`: least used first, with everybody who has jobs that run or wait, or has used slots.
-    """
+    """Page of the queue, the next job first; jobs that wait for something other than slots come last."""
 
     owners: list[OwnerShare]
-    queued: int = Field(description="All jobs in the queue that you may read")
+    """Everybody who has queued or running jobs, or has used slots: who has used least comes first."""
+    queued: int
+    """Number of all jobs in the queue that you may read."""
     half_life_days: float
+    """Days after which the use of slots counts half: the setting `fair_share_days`."""

@@ -1,265 +1,182 @@
-"""JSON of jobs, their attempts, timeline, snapshots and code."""
+"""JSON of jobs and of their numbers by state."""
 
-from dataclasses import dataclass
-from typing import Literal
-
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from rekindle.contract.states import JobState
-from rekindle_service.api.pagination import Page
-from rekindle_service.api.schemas.common import JsonObject, ResponseModel, Timestamp, Utf8Str
-from rekindle_service.api.schemas.requests import JobOptions, NodeRange, RankRange, SlurmRequest
-from rekindle_service.jobs.time_breakdown import Interval, TimeCategory
-from rekindle_service.run_readers.snapshots import SnapshotInfo
+from rekindle_service.api.schemas.common import ApiModel, JsonObject, Timestamp, Utf8Str
+from rekindle_service.api.schemas.job_options import JobOptions, NodeRange, RankRange, SlurmRequest
 
 
-class Target(BaseModel):
-    """What torchrun runs: a script, a module or a recipe."""
+class Target(ApiModel):
+    """What torchrun runs."""
 
-    kind: str
-    value: str
+    kind: str = Field(examples=["script"])
+    """`script`, `module` or `recipe`."""
+    value: str = Field(examples=["train.py"])
+    """Path of the script relative to the code, dotted name of the module, or name of the recipe."""
 
 
-class CheckpointPublic(BaseModel):
-    """A checkpoint that the script itself wrote, or that was there before it.
-
-    `path` is relative to the working directory where it is in it. `attempt`: the one that wrote it last, 0 if none did.
-    `complete`: false while it is being written, and where that was interrupted. `loaded`: the latest attempt that
-    loaded it.
-    """
+class CheckpointPublic(ApiModel):
+    """A checkpoint that the script itself wrote, or that was there before it."""
 
     path: Utf8Str
+    """Path, relative to the working directory where it is in it."""
     kind: Utf8Str
+    """Format of the checkpoint, as far as its files show it."""
     bytes: int
+    """Size in bytes, of all its files."""
     written_at: Timestamp
+    """When it was last written."""
     attempt: int
+    """Number of the attempt that wrote it last; 0 if none did."""
     complete: bool
+    """False while it is being written, and where that was interrupted."""
     loaded: int | None
+    """Number of the latest attempt that loaded it; null if none did."""
 
 
 class SlurmPublic(SlurmRequest):
-    """What was requested of Slurm, and what it says of the job's latest Slurm job.
-
-    `job_id` is null before Slurm has taken it. `state` is Slurm's own word, or UNKNOWN where Slurm does not answer;
-    `reason` says in plain words what it waits for or how it ended. `hosts` are the nodes that Slurm gave to it.
-    """
+    """What was requested of Slurm, and what Slurm reports of the job's latest Slurm job."""
 
     job_id: int | None = None
+    """Id of the Slurm job; null before Slurm has accepted it."""
     state: Utf8Str | None = None
+    """State of the Slurm job in Slurm's own word; `UNKNOWN` where Slurm does not answer."""
     reason: Utf8Str | None = None
+    """What the Slurm job waits for or how it ended, in a sentence; null where that is not known."""
     hosts: list[Utf8Str] = Field(default_factory=list)
+    """Nodes that Slurm gave to the job; empty before it has started."""
 
 
 class JobPublic(JobOptions):
-    """A job and its current state. Values of `env` are hidden, since any of them may be a secret.
+    """A job and its current state. Values of `env` are hidden, since any of them may be a secret."""
 
-    `checkpoints`: the script's own, latest first, as far as they are learned. `estimated_step` and `estimated_epoch`
-    are guesses from what a script prints that reports no step. `goodput` is null where it is not known.
-    `estimated_start_at` is null where how long the jobs before it run is not known. `displaced` says for what a running
-    job is being stopped or given other slots: `kind` (preempt, resize or device), `by` (id of the job that gets its
-    slots, or null), `reason` (a sentence), `at` and `before` (its slots then). `preemptions` counts how often it went
-    back to the queue for that. `reason` says in one line why the job is where it is: what it waits for, or how it
-    ended; "" where its state says it all. `archived_at` and `seen_at` are null unless a person has put a job that has
-    ended into the archive, or looked at how it ended.
-    """
-
-    env: dict[str, str | dict[str, str]]  # type: ignore[assignment]  # hidden values, and references as requested
-    id: str
+    env: dict[str, str | dict[str, str]]  # type: ignore[assignment]
+    """Environment variables of the ranks: values are hidden, references (`file`, `from`) are as requested."""
+    id: str = Field(examples=["k3v9x0q2ab"])
+    """Id of the job: 10 letters and digits."""
     number: int
+    """Number of the job, from 1 in the order of submission; never used again."""
     name: str
+    """Name of the job; several jobs may have the same one."""
     owner: str | None
+    """Person who submitted the job; null where that is not recorded."""
     state: str
+    """`queued`, `starting`, `running`, `recovering` (between two attempts), `succeeded`, `failed` or `cancelled`."""
     phase: Utf8Str | None
+    """What rank 0 does, as the script reports it, such as `train` or `snapshot`; null where it reports nothing."""
     intent: str
+    """What people request of the job: `run`, `hold`, `drain` or `cancel`."""
     attempt: int
+    """Number of the latest attempt; 0 before the first."""
     world_size: int | None
+    """Number of ranks of the latest attempt; null before the first."""
     ranks: RankRange
+    """Requested number of ranks."""
     nodes: NodeRange
+    """Requested number of machines; both are 1 without Slurm."""
     slurm: SlurmPublic | None
-    devices: list[str]
+    """The job on Slurm; null for a job on the server's machine."""
+    devices: list[str] = Field(examples=[["cuda:0", "cuda:1"]])
+    """Slots that the job holds now, in the order of its ranks; empty on Slurm."""
     epoch: int | None
+    """Number of finished epochs, as the script reports it; null where it does not."""
     epochs: int | None
+    """Expected number of epochs; null where the script does not report it."""
     step: int | None
+    """Number of completed optimizer steps; null where the script does not report it."""
     steps: int | None
+    """Expected number of steps; null where the script does not report it."""
     progress: float | None
+    """Progress, 0 to 1; null where it is not known."""
     eta_seconds: float | None
+    """Estimated seconds until the training ends; null where they are not known."""
     steps_per_second: float | None
+    """Current speed in optimizer steps per second; null where it is not known."""
     restarts: int
-    outcome: JsonObject | None
+    """Number of attempts that followed a failure (retries)."""
+    outcome: JsonObject | None = Field(examples=[{"class": "oom", "message": "rank 1 ran out of memory", "rank": 1}])
+    """How the latest attempt or the job ended: `class`, `message`, `rank`, `exit_code`, `signal`, `exception`, `file`,
+    `line`, `retryable` and `evidence`; null before the first has ended."""
     next_try_at: Timestamp | None
+    """While the job backs off: when the next attempt starts; else null."""
     queue_position: int | None
+    """Position in the queue; 1 is next. Null beyond the first 200 and where the job does not wait for slots."""
     waiting_for: str | None
+    """What a queued job waits for, in a sentence; null before the scheduler has seen it, and for other jobs."""
     reason: Utf8Str
+    """Why the job is in its state: what it waits for, or how it ended; "" where the state says it all."""
     estimated_start_at: Timestamp | None
+    """Estimated start of a queued job; null where the duration of the jobs before it is not known."""
     displaced: JsonObject | None
+    """Why a running job is being stopped or moved: `kind` (`preempt`, `resize` or `device`), `by` (id of the job that
+    gets its slots, or null), `reason` (a sentence), `at` and `before` (its slots then); null where it is not."""
     preemptions: int
+    """Number of times that the job returned to the queue because its slots were needed for another job."""
     target: Target
-    code: dict[str, str]
+    """Script, module or recipe that the job runs."""
+    code: dict[str, str] = Field(examples=[{"path": "/home/anna/project"}])
+    """Source of the code: `path`, `bundle`, or `git` with `ref` and `commit`; empty for a recipe."""
     snapshot_step: int | None
+    """Step of the latest committed snapshot; null before the first."""
     checkpoints: list[CheckpointPublic]
+    """Checkpoints that the script writes itself, latest first, as far as they are recognized."""
     estimated_step: int | None
+    """Step guessed from printed lines, where the script reports none; null where nothing was recognized."""
     estimated_epoch: int | None
+    """Epoch guessed from printed lines, where the script reports none; null where nothing was recognized."""
     notice: Utf8Str | None
+    """Something that a person should know, such as a skipped snapshot; null where there is nothing."""
     created_at: Timestamp
+    """When the job was submitted."""
     started_at: Timestamp | None
+    """When the first attempt was launched; null before that."""
     ended_at: Timestamp | None
+    """When the job ended; null before that."""
     archived_at: Timestamp | None
+    """When a person put the ended job into the archive; null where nobody did."""
     seen_at: Timestamp | None
+    """When a person looked at the outcome of the ended job; null where nobody did."""
     tags: list[str]
+    """Tags of the job, in alphabetical order."""
     note: str
+    """Free text of a person; "" by default."""
     goodput: float | None
+    """Share of the job's time, queueing excluded, that went into steps that count, 0 to 1; null where not known."""
     version: int
+    """Version of the job: grows with every change, across all jobs. It is the id of the job's events in the stream."""
     python: str
+    """Absolute path of the Python interpreter of the ranks."""
     warnings: list[Utf8Str]
+    """What the server noticed when the job was submitted, in sentences."""
     experiment_id: str | None
+    """Id of the experiment that the job belongs to; null for a job of its own."""
 
 
-class SlotCount(BaseModel):
-    """Slots of this machine that jobs hold, and all slots."""
+class SlotCount(ApiModel):
+    """Slots of this machine."""
 
     held: int
+    """Number of slots that jobs hold."""
     total: int
+    """Number of all slots."""
 
 
-class QueueStats(BaseModel):
-    """Statistics of all jobs. Their goodput is a mean, weighted by the duration and the world size of each job."""
+class QueueStats(ApiModel):
+    """Statistics of all jobs."""
 
-    jobs: dict[JobState, int] = Field(description="Jobs by state", examples=[{"queued": 3, "running": 1}])
+    jobs: dict[JobState, int] = Field(examples=[{"queued": 3, "running": 1}])
+    """Number of jobs by state."""
     slots: SlotCount
-    goodput: float | None = Field(description="0 to 1; null before the first job has run")
-
-
-class FaultPublic(BaseModel):
-    """A fault that was injected on request; `snapshot` is the step of the snapshot that it damaged."""
-
-    at: Timestamp
-    fault: Utf8Str | None
-    rank: int | None
-    snapshot: int | None
-
-
-class AttemptPublic(ResponseModel):
-    """One launch of torchrun.
-
-    `replayed_steps`: how many of its steps were lost, so that later attempts repeat them; null where not known (yet).
-    `resumed_from_path`: the checkpoint that the script loaded by itself.
-    `args`: the arguments of the script, where placeholders or `on_restart` make them differ from those of the job.
-    """
-
-    number: int
-    state: Literal["running", "ended"]
-    started_at: Timestamp
-    ranks_running_at: Timestamp | None
-    ended_at: Timestamp | None
-    outcome: JsonObject | None
-    resumed_from_step: int | None
-    resumed_from_path: Utf8Str | None
-    last_step: int | None
-    snapshot_step: int | None
-    replayed_steps: int | None
-    world_size: int | None
-    devices: list[str]
-    next_try_at: Timestamp | None
-    reason: Utf8Str | None
-    args: list[Utf8Str] | None
-    faults: list[FaultPublic]
-
-
-@dataclass(frozen=True, slots=True)
-class IntervalPublic(Interval):
-    """A span of a job's time; `attempt` is null between attempts."""
-
-    started_at: Timestamp
-
-
-class TimeBreakdown(BaseModel):
-    """Seconds by category; `goodput` is the share of training in all time but `queued`, null before there is any.
-
-    It is null, too, where a script that reports no steps was restarted: how much it repeated is not known.
-
-    The intervals follow each other without gaps from submission to the end, or to now. Within an attempt training
-    comes first, then all saving, then what was replayed later: they show how long each took, not when.
-    """
-
+    """Slots of this machine, held and in total."""
     goodput: float | None
-    seconds: dict[TimeCategory, float]
-    intervals: list[IntervalPublic]
+    """Mean goodput of all jobs, weighted by duration and world size, 0 to 1; null before the first job has run."""
 
 
-class EventPublic(ResponseModel):
-    """One event in the history of a job."""
-
-    id: int
-    at: Timestamp
-    kind: str
-    from_state: str | None
-    to_state: str | None
-    reason: Utf8Str | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SnapshotPublic(SnapshotInfo):
-    """A committed snapshot.
-
-    `verified`: every file of its manifest exists with the right size. `score`: the value that the metric
-    `snapshot.monitor` of the job had at this step. `pinned`: never deleted to free space.
-    """
-
-    created_at: Timestamp
-    pinned: bool = False
-
-
-class SnapshotList(Page[SnapshotPublic]):
-    """Page of snapshots; `policy` describes when they are taken, as of the latest attempt, null before the first."""
-
-    policy: Utf8Str | None
-
-
-class CodePublic(BaseModel):
-    """The code of a job as it was submitted. Equal digests mean equal files."""
-
-    digest: str
-    files: int
-    bytes: int
-
-
-class ConfigurationPublic(BaseModel):
-    """What a job runs with; null is what was not recorded.
-
-    `directory`: working directory of the script, on the server's machine. `environment`: host, system, processor,
-    cores, memory (bytes), Python and packages, as recorded by the keeper.
-    """
-
-    directory: Utf8Str
-    code: CodePublic | None
-    environment: JsonObject | None
-
-
-class FileDifferencePublic(ResponseModel):
-    """A file that differs; `diff` has the changed lines in unified format, null where they are not available."""
-
-    path: Utf8Str
-    change: Literal["added", "removed", "changed"]
-    diff: str | None
-
-
-class Bundle(BaseModel):
-    """An uploaded code archive; `id` goes into `code.bundle` of a job."""
-
-    id: str = Field(pattern="^sha256:[0-9a-f]{64}$", examples=["sha256:" + "0" * 64])
-    bytes: int = Field(description="Size of the archive")
-
-
-class ChaosPublic(BaseModel):
-    """A fault that was sent to the keeper; `rank` is its target, null for a fault that targets no single rank."""
-
-    attempt: int
-    fault: str
-    rank: int | None
-
-
-class Hello(BaseModel):
-    """First event of the stream; `version` is the version from which changes are reported."""
+class Hello(ApiModel):
+    """First event of the stream."""
 
     version: int
+    """Version from which changes are reported."""
     server_started_at: Timestamp
+    """When the server was started."""

@@ -1,14 +1,15 @@
-"""JSON of this machine, its slots and the health of the server. Percentages run from 0 to 100; null is unknown."""
+"""JSON of this machine, its slots and the health of the server."""
 
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, StringConstraints
+from pydantic import Field, StringConstraints
 
+from rekindle.contract.field_texts import DESCRIBED
 from rekindle.contract.nvml import GpuReading
 from rekindle_service.api.pagination import Page
-from rekindle_service.api.schemas.common import ResponseModel, Timestamp
-from rekindle_service.api.schemas.requests import STRICT
+from rekindle_service.api.schemas.common import ApiModel, ResponseModel, Timestamp
+from rekindle_service.api.schemas.field_types import RequestModel
 from rekindle_service.machine.devices import Link, Slot
 from rekindle_service.machine.health import DeviceUser
 from rekindle_service.machine.monitor import Space
@@ -16,120 +17,154 @@ from rekindle_service.machine.monitor import Space
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DevicePublic(Slot):
-    """A slot, room for one rank; `job` is the id of the job that holds it, `memory` is in bytes.
-
-    A slot that is `held` without a `job` is held by a job that you may not read. Several jobs may share a GPU: `jobs`
-    are all that you may read, `job` is the first, and `free_share` is what is left for others, 0 to 1. `unusable` says
-    why no job gets the slot now: since it was put aside (`disabled`), or since processes of no job use it (`users`).
-    """
+    """A slot: room for one rank. A slot that is `held` without a `job` is held by a job that you may not read."""
 
     title: str
+    """Name of the slot for people, such as the model of the GPU."""
     held: bool
+    """Whether a job holds the slot."""
     job: str | None
+    """Id of the job that holds it, of several the first; null where none does that you may read."""
     job_name: str | None
+    """Name of that job."""
     job_state: str | None
+    """State of that job."""
     jobs: list[str]
+    """Ids of all jobs that hold a part of it and that you may read: several jobs may share a GPU."""
     free_share: float
+    """Fraction of the slot that is left for other jobs, 0 to 1."""
     unusable: str | None
+    """Why no job gets the slot now, in a sentence; null where it is usable."""
     disabled: "Disabled | None"
+    """Who disabled it, when and why; null where it is enabled."""
     users: list[DeviceUser]
+    """Processes that use the GPU and belong to no job."""
 
 
 @dataclass(frozen=True, slots=True)
 class Disabled:
-    """A device that was put aside by a person, or by rekindle itself, where `by` is null."""
+    """A device that was disabled by a person, or by rekindle itself."""
+
+    __pydantic_config__ = DESCRIBED
 
     reason: str
+    """Why, in a sentence."""
     at: Timestamp
+    """Since when."""
     by: str | None
+    """Person who disabled it; null: rekindle itself, after a fault."""
 
 
-class DeviceDisable(BaseModel):
-    """Why jobs are to use the device no longer."""
+class DeviceDisable(RequestModel):
+    """Why jobs are not to use the device."""
 
-    model_config = STRICT
-
-    reason: Annotated[str, StringConstraints(max_length=500, pattern=r"^[^\x00-\x1f\x7f]*$")] = ""
+    reason: Annotated[str, StringConstraints(max_length=500, pattern=r"^[^\x00-\x1f\x7f]*$")] = Field(
+        "", examples=["fan is broken"]
+    )
+    """Text that people read with the device, at most 500 characters."""
 
 
 class Devices(Page[DevicePublic]):
-    """Page of slots, with the links between the GPUs by the names of `nvidia-smi topo`."""
+    """Page of slots."""
 
     links: list[Link]
+    """Links between the GPUs."""
 
 
-class Memory(BaseModel):
-    """Main memory; `used_bytes` is what is not available to programs."""
+class Memory(ApiModel):
+    """Main memory of the machine."""
 
     used_bytes: int
+    """Bytes that are not available to programs."""
     total_bytes: int
+    """Bytes in total."""
 
 
 class Disk(ResponseModel):
-    """Space on the disk of all runs, and in shared memory, where ranks keep copies of snapshots."""
+    """Space on disk."""
 
     home: Space
+    """File system of all runs."""
     shared_memory: Space | None
+    """Shared memory, where ranks keep copies of snapshots; null on a machine without it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceUsagePublic(GpuReading):
-    """A slot and its usage, which is known for GPUs only; `held_by` is the id of the job that holds it."""
+    """A slot and its usage, which is known for GPUs only."""
 
     name: str
+    """Name of the slot, such as `cuda:0`."""
     kind: str
+    """`cuda` or `cpu`."""
     model: str | None
+    """Model of the GPU; null for a CPU slot."""
     held_by: str | None
+    """Id of the job that holds it; null where none does that you may read."""
 
 
-class GpuSample(BaseModel):
+class GpuSample(ApiModel):
     """Earlier usage of a GPU."""
 
     name: str
+    """Name of the slot."""
     utilization_percent: float | None
+    """Time in which the GPU computed, in percent, 0 to 100; null where not known."""
     memory_used_bytes: int | None
+    """Used memory in bytes; null where not known."""
 
 
-class MachineSample(BaseModel):
-    """An earlier sample; `devices` are the GPUs."""
+class MachineSample(ApiModel):
+    """An earlier sample."""
 
     at: Timestamp
+    """When it was taken."""
     cpu_percent: float | None
+    """Use of the cores in percent, 0 to 100 for all of them; null in the first sample."""
     memory_used_bytes: int
+    """Used main memory in bytes."""
     disk_free_bytes: int
+    """Free bytes on the disk of all runs."""
     devices: list[GpuSample]
+    """The GPUs."""
 
 
-class MachinePublic(BaseModel):
-    """The latest sample, taken `at`; `history` has the earlier ones and, last, the latest one.
-
-    `cpu_percent` is the share of `cores` (those that the server may use) since the previous sample, null in the first.
-    `isolation`: one sentence that says from what jobs are kept apart.
-    """
+class MachinePublic(ApiModel):
+    """The latest sample and the earlier ones."""
 
     at: Timestamp
+    """When the latest sample was taken."""
     cpu_percent: float | None
+    """Use of `cores` since the previous sample in percent, 0 to 100 for all of them; null in the first sample."""
     cores: int
+    """Number of cores that the server may use."""
     memory: Memory
+    """Main memory."""
     disk: Disk
+    """Space on disk and in shared memory."""
     isolation: str
+    """How jobs are isolated from each other and from the machine, in a sentence."""
     devices: list[DeviceUsagePublic]
+    """Slots with their usage."""
     history: list[MachineSample]
+    """Earlier samples, oldest first, and last the latest one."""
 
 
-class Health(BaseModel):
+class Health(ApiModel):
     """The server responds."""
 
     status: Literal["ok"]
+    """Always `ok`."""
     version: str
+    """Version of rekindle."""
 
 
-class Readiness(BaseModel):
-    """Whether the server can accept jobs; `checks` has `ok` or what is wrong, by check.
-
-    `warnings` is what needs attention but keeps no job waiting.
-    """
+class Readiness(ApiModel):
+    """Whether the server can accept jobs."""
 
     status: Literal["ready", "not ready"]
+    """`ready` if all checks are `ok`."""
     checks: dict[str, str]
+    """By check: `ok`, or what is wrong."""
     warnings: list[str] = []
+    """What needs attention but keeps no job waiting, in sentences."""

@@ -2,47 +2,50 @@
 
 from typing import Literal
 
-from pydantic import BaseModel, Field
-
-from rekindle_service.api.schemas.common import Timestamp, Utf8Str
+from rekindle_service.api.schemas.common import ApiModel, Timestamp, Utf8Str
 from rekindle_service.api.schemas.experiments import ExperimentSummary
 from rekindle_service.api.schemas.jobs import JobPublic
 
 
-class OverviewItem(BaseModel):
-    """One row of a section. `reason` says in one sentence why it is there, "" where its state says it all.
-
-    `job`, `experiment` and `device` are set by `kind`; a `disk` notice has none of them. `at`: since when; null where
-    that is not known.
-    """
+class OverviewItem(ApiModel):
+    """One row of a section: a job, an experiment, a device or a notice about the disk."""
 
     kind: Literal["job", "experiment", "device", "disk"]
+    """What the row is about; the field of the same name has it. `disk` has none."""
     reason: Utf8Str
+    """Why it is there, in a sentence; "" where its state says it all."""
     at: Timestamp | None = None
+    """Since when; null where that is not known."""
     job: JobPublic | None = None
+    """The job; null for rows of another kind."""
     experiment: ExperimentSummary | None = None
-    device: str | None = Field(default=None, description="Name of a slot")
+    """The experiment; null for rows of another kind."""
+    device: str | None = None
+    """Name of the slot; null for rows of another kind."""
 
 
-class OverviewCounts(BaseModel):
-    """How many rows each section would have without its limit. Those of `done` are not counted."""
+class OverviewCounts(ApiModel):
+    """Number of rows that each section would have without its limit. Those of `done` are not counted."""
 
     needs_you: int
+    """Number of rows of `needs_you`."""
     running: int
+    """Number of rows of `running`."""
     next: int
+    """Number of rows of `next`."""
 
 
-class Overview(BaseModel):
-    """What people care about, in that order; no job is in two sections.
-
-    `needs_you`: low disk space, devices in use by others or put aside, failures that nobody has looked at (see `seen`
-    of a job), and held jobs. `running`: jobs that hold slots. `next`: the queue in the order in which it starts, then
-    jobs that wait for something other than slots. `done`: what has ended, latest first, with all jobs of an experiment
-    as one row.
-    """
+class Overview(ApiModel):
+    """What people care about, in that order; no job is in two sections."""
 
     needs_you: list[OverviewItem]
+    """Low disk space, devices that are disabled or used by others, failed jobs whose outcome nobody has seen, and held
+    jobs."""
     running: list[OverviewItem]
+    """Jobs that hold slots."""
     next: list[OverviewItem]
+    """The queue in the order in which it starts, then jobs that wait for something other than slots."""
     done: list[OverviewItem]
+    """What has ended, latest first, with all jobs of an experiment as one row."""
     counts: OverviewCounts
+    """Number of rows without the limit."""

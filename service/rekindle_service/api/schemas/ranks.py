@@ -2,84 +2,97 @@
 
 from dataclasses import dataclass
 
-from pydantic import BaseModel
-
 from rekindle.contract.run_dir.usage import GpuUsage
-from rekindle_service.api.schemas.common import MetricPoint, Timestamp
+from rekindle_service.api.schemas.common import ApiModel, MetricPoint, Timestamp
 from rekindle_service.experiments.goals import Goal
 from rekindle_service.run_readers.log_search import Match
 from rekindle_service.run_readers.ranks import RankRow
 
 
-class UsagePublic(BaseModel):
-    """Resources that a rank and its child processes use.
-
-    `cpu_percent`: 100 is one core, null in the first sample. Bytes read and written are those from and to disks since
-    the rank started.
-    """
+class UsagePublic(ApiModel):
+    """Resources that a rank and its child processes use."""
 
     at: Timestamp
+    """When the sample was taken."""
     cpu_percent: float | None
+    """Use of the processor in percent; 100 is one core. Null in the first sample."""
     rss_bytes: int
+    """Resident memory in bytes; pages that processes share count for each."""
     read_bytes: int
+    """Bytes read from disks since the rank started."""
     written_bytes: int
+    """Bytes written to disks since the rank started."""
     devices: list[GpuUsage]
+    """GPUs of the rank."""
 
 
-class UsageSeries(BaseModel):
+class UsageSeries(ApiModel):
     """Resource usage of one rank over time."""
 
     attempt: int
+    """Number of the attempt."""
     rank: int
+    """Global rank."""
     points: list[UsagePublic]
+    """Samples, oldest first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankPublic(RankRow):
-    """One rank of one attempt.
-
-    `heartbeat_age` is in seconds; `process_state` is the kernel's letter (R, S, D, T …); `straggler` is the share of
-    time (0 to 1) that the other ranks wait for this one, null where it is small. `hang_timeout`: seconds without
-    progress after which the keeper takes the job for hung, as it learns them from the job; null where not known.
-    """
+    """One rank of one attempt. Null is what is not known or does not apply."""
 
     usage: UsagePublic | None = None
+    """Resources that the rank uses now; null where it does not run."""
     hang_timeout: float | None = None
+    """Seconds without progress after which the keeper takes the job for hung, as learned from its steps; null where
+    not known yet."""
 
 
-class StackPublic(BaseModel):
-    """Python stacks of all threads of a rank, as text."""
+class StackPublic(ApiModel):
+    """Python stacks of all threads of a rank."""
 
     attempt: int
+    """Number of the attempt."""
     rank: int
+    """Global rank."""
     stack: str
+    """The stacks as text, as `faulthandler` writes them."""
 
 
-class RankMatches(BaseModel):
+class RankMatches(ApiModel):
     """A log with matches, or one that was searched only in part."""
 
     rank: int
+    """Global rank."""
     stream: str
+    """`stdout` or `stderr`."""
     count: int
+    """Number of matches, at most 100."""
     complete: bool
+    """False where the log was searched only in part."""
     first: Match | None
+    """First match; null where none was found."""
 
 
-class MetricSeries(BaseModel):
-    """A metric of one attempt. Points are step, epoch, seconds since the epoch, value (null where not finite)."""
+class MetricSeries(ApiModel):
+    """A metric of one attempt."""
 
     attempt: int
+    """Number of the attempt."""
     name: str
+    """Name of the metric."""
     points: list[MetricPoint]
+    """Points: step, epoch (or null), seconds since the epoch, value (null where not finite)."""
 
 
-class MetricName(BaseModel):
-    """A metric that a job has logged, with its latest value (null where not finite).
-
-    `goal`: whether low or high values are better, where its name says it.
-    """
+class MetricName(ApiModel):
+    """A metric that a job has logged."""
 
     name: str
+    """Name of the metric."""
     step: int
+    """Step of its latest value."""
     value: float | None
+    """Latest value; null where not finite."""
     goal: Goal | None
+    """`min` or `max`: whether low or high values are better, as its name suggests; null where it does not."""

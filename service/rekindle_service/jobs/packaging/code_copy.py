@@ -128,7 +128,7 @@ def _link_text(root: Path, link: Path, *, keep_links: bool) -> str:
         raise CodeCopyError(
             "must not link out of itself",
             f"{name} points to {goal}: read it by its own path, keep such links (--keep-links; keep_links), "
-            f"or leave it out (--exclude {name})",
+            f"or exclude it (--exclude {name})",
         )
     return os.path.relpath(goal, link.parent)
 

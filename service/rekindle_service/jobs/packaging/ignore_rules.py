@@ -26,7 +26,7 @@ class PatternError(Exception):
 def parse_patterns(lines: Sequence[str], source: str) -> GitIgnoreSpec:
     """Raises PatternError, which names ``source``."""
     try:
-        return GitIgnoreSpec.from_lines(lines)
+        return GitIgnoreSpec.from_lines(lines, backend="simple")  # the others read no name that is not UTF-8
     except ValueError as error:
         raise PatternError(f"{source}: {error}") from error
 

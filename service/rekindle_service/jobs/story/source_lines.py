@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
+from rekindle.contract.field_texts import DESCRIBED
 from rekindle.contract.python_stacks import Frame
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.contract.safe_open import open_beneath
@@ -33,22 +34,34 @@ class SourceState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SourceLine:
-    """``line`` counts from 1."""
+    """One line of code."""
+
+    __pydantic_config__ = DESCRIBED
 
     line: int
+    """Number of the line, from 1."""
     text: str
+    """Its text, at most 300 characters."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoryFrame:
-    """One level of a stack. ``file`` is relative to the job's code where it is in it (``is_user``)."""
+    """One level of a stack."""
+
+    __pydantic_config__ = DESCRIBED
 
     file: str
+    """Path of the file, relative to the job's code where it is in it."""
     line: int
+    """Number of the line, from 1."""
     function: str
+    """Name of the function."""
     is_user: bool
+    """Whether the file is in the job's code."""
     source: list[SourceLine]
+    """The line with three lines before and after it; empty where they are not available."""
     source_state: SourceState
+    """Whether these are the lines that ran: `current`, `changed` or `missing`."""
 
 
 @dataclass(slots=True)

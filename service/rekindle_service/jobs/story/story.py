@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+from rekindle.contract.field_texts import DESCRIBED
 from rekindle.contract.outcome import Outcome, OutcomeClass
 from rekindle.contract.run_dir.json_records import read_record
 from rekindle.contract.run_dir.paths import RunDir
@@ -63,51 +64,76 @@ _TITLES = {
 class RaisedException:
     """The exception that ended the script."""
 
+    __pydantic_config__ = DESCRIBED
+
     type: str
+    """Class of the exception, such as `ValueError`."""
     message: str
+    """Its message, at most 4,000 characters."""
 
 
 @dataclass(frozen=True, slots=True)
 class RankGroup:
-    """Ranks that did the same when a hang was found: `what` follows their names in a sentence."""
+    """Ranks that did the same when a hang was found."""
+
+    __pydantic_config__ = DESCRIBED
 
     ranks: list[int]
+    """Global ranks."""
     what: str
+    """What they did, as the rest of a sentence that begins with their names."""
     frames: list[StoryFrame]
+    """Stack of the first of them, innermost first."""
 
 
 @dataclass(frozen=True, slots=True)
 class SameError:
     """Another job that failed by the same exception at the same line."""
 
+    __pydantic_config__ = DESCRIBED
+
     id: str
+    """Id of the job."""
     number: int
+    """Number of the job."""
     name: str
+    """Name of the job."""
 
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """What happened to a job, for people.
+    """What happened to a job, for people."""
 
-    `rank`, `stream` and `offset` (bytes) are where the log shows it, `at` when it happened, in seconds since the epoch;
-    null where not known. `frames` are those of the user's code and then those of libraries, innermost first;
-    `hidden_frames` more are not listed. `attempt` is 0 before the first. `groups` are the ranks of a hang.
-    """
+    __pydantic_config__ = DESCRIBED
 
     attempt: int
+    """Number of the attempt that it is about; 0 before the first."""
     kind: StoryKind
+    """What there is to report: `failure`, `hang`, `stop` (on request), `running`, `finished` or `waiting`."""
     title: str
+    """Heading of a few words."""
     sentence: str
+    """What happened, in a sentence."""
     rank: int | None = None
+    """Rank whose log shows it; null where that is not known."""
     stream: str | None = None
+    """Log that shows it: `stdout` or `stderr`; null where that is not known."""
     offset: int | None = None
+    """Byte offset at which the log shows it; null where that is not known."""
     at: float | None = None
+    """When it happened, in seconds since the epoch; null where that is not known."""
     exception: RaisedException | None = None
+    """Exception that ended the script; null where there was none."""
     frames: list[StoryFrame] = field(default_factory=list)
+    """Levels of the stack: those of the user's code, then those of libraries, innermost first."""
     hidden_frames: int = 0
+    """Number of further levels that are not listed."""
     groups: list[RankGroup] = field(default_factory=list)
+    """Of a hang, what the ranks did, grouped."""
     same_error: list[SameError] = field(default_factory=list)
+    """Other jobs that you may read with the same exception at the same line."""
     next_step: str | None = None
+    """What to do next, in a sentence; null where nothing needs to be done."""
 
 
 FindSameError = Callable[[Outcome], list[SameError]]

@@ -128,6 +128,8 @@ class RolledBack(Record):
 
 @_record(RecordType.ATTEMPT_STARTED)
 class AttemptStarted(AttemptRecord):
+    """An attempt begins: ``world_size`` ranks on ``devices``."""
+
     run: Number
     world_size: WorldSize
     devices: list[Line]
@@ -148,6 +150,8 @@ class RankProcess:
 
 @_record(RecordType.RANKS_RUNNING)
 class RanksRunning(AttemptRecord):
+    """Every rank of the attempt runs the script."""
+
     ranks: list[RankProcess]
 
 
@@ -191,6 +195,8 @@ class StopRequested(AttemptRecord):
 
 @_record(RecordType.RANK_EXITED)
 class RankExited(AttemptRecord):
+    """The process of a rank has ended, by an exit code or by a signal."""
+
     rank: Rank
     exit_code: int | None = None
     signal: Line | None = None  # "SIGKILL"
@@ -199,7 +205,7 @@ class RankExited(AttemptRecord):
 
 @_record(RecordType.ATTEMPT_ENDED)
 class AttemptEnded(AttemptRecord):
-    """Steps are as the ranks reported them; None where they reported none."""
+    """The attempt has ended. Steps are as the ranks reported them; None where they reported none."""
 
     outcome: Outcome | None
     resumed_from_step: int | None = None
@@ -214,6 +220,8 @@ class AttemptEnded(AttemptRecord):
 
 @_record(RecordType.STRAGGLER)
 class Straggler(AttemptRecord):
+    """The other ranks wait for one rank, or no longer do."""
+
     rank: Rank
     share: float | None  # of the time that the others wait for it; None once they no longer do
 
@@ -229,6 +237,8 @@ class FaultInjected(AttemptRecord):
 
 @_record(RecordType.RETRY_DECIDED)
 class RetryDecided(AttemptRecord):
+    """Another attempt follows after a back-off of ``delay`` seconds."""
+
     reason: Sentences
     next_try_at: float  # seconds since the epoch
     delay: float = 0.0  # seconds

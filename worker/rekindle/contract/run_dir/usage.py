@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from rekindle.contract.field_texts import DESCRIBED
 from rekindle.contract.run_dir.json_records import Amount, Count, JsonRecord, Line
 
 
@@ -21,14 +22,22 @@ class RankUsage:
 
 @dataclass(frozen=True, slots=True)
 class GpuUsage:
-    """A whole GPU, whoever uses it; null where its driver has no value. ``index`` is as the job's ranks count."""
+    """A whole GPU, whoever uses it; null where its driver has no value."""
+
+    __pydantic_config__ = DESCRIBED
 
     index: Count
+    """Index among the GPUs of the job, in the order of its ranks."""
     utilization_percent: Amount | None
+    """Time in which the GPU computed, in percent, 0 to 100."""
     memory_used_bytes: Count | None
+    """Used memory in bytes."""
     memory_total_bytes: Count | None
+    """Memory in bytes."""
     temperature_celsius: Amount | None
+    """Temperature in degrees Celsius."""
     power_watts: Amount | None
+    """Power in watts."""
 
 
 @dataclass(frozen=True, slots=True)

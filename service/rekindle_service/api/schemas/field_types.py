@@ -1,0 +1,107 @@
+"""Types of the fields of requests, with the rules that do not depend on this machine."""
+
+import re
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
+from pydantic_core import PydanticCustomError
+
+from rekindle.contract.score import metric_of
+from rekindle_service.api.schemas.common import ApiModel
+
+MAX_NAME_LENGTH = 200
+_MAX_FILE_NAME_LENGTH = 255  # bytes
+_SLOTS = re.compile(r"cuda:\d{1,4}(,cuda:\d{1,4})*|cpu:\d{1,4}(,cpu:\d{1,4})*", re.ASCII)
+
+
+def no_nul(text: str) -> str:
+    if "\0" in text:
+        raise PydanticCustomError(
+            "nul", "must not contain a NUL character", {"hint": "command lines cannot contain one"}
+        )
+    return text
+
+
+def printable(text: str) -> str:
+    if not text.isprintable() or not text.strip():
+        rule = "must contain a visible character and no control characters"
+        raise PydanticCustomError("unprintable", rule, {"hint": "line breaks are control characters"})
+    return text
+
+
+def _path(text: str) -> str:
+    if any(len(part.encode()) > _MAX_FILE_NAME_LENGTH for part in no_nul(text).split("/")):
+        raise PydanticCustomError("path", "must be a path with file names of at most 255 bytes", {"hint": ""})
+    return text
+
+
+def _metric(text: str) -> str:
+    try:
+        metric_of(printable(text))
+    except ValueError as error:
+        hint = "prefix the name with - where lower is better, as in -loss"
+        raise PydanticCustomError("metric", "must be the name of a logged metric", {"hint": hint}) from error
+    return text
+
+
+_GPU_WORDS = ("gpu", "gpus", "nvidia")
+
+
+def _device(text: str) -> str:
+    names = text.split(",")
+    if text not in ("auto", "cpu", "cuda") and not (_SLOTS.fullmatch(text) and len(set(names)) == len(names)):
+        rule = "must be 'auto', 'cpu' or 'cuda', or different slots of one kind, such as cuda:5,cuda:6"
+        meant = "did you mean 'cuda'?" if text.lower() in _GPU_WORDS else None
+        raise PydanticCustomError("device", rule, {"hint": meant} if meant else None)
+    return text
+
+
+def _sorted_tags(tags: list[str]) -> list[str]:
+    return sorted(set(tags))
+
+
+Device = Annotated[str, StringConstraints(max_length=10_000), AfterValidator(_device)]
+Argument = Annotated[str, AfterValidator(no_nul)]
+Name = Annotated[str, StringConstraints(max_length=MAX_NAME_LENGTH), AfterValidator(printable)]
+PathText = Annotated[str, StringConstraints(min_length=1, max_length=1024), AfterValidator(_path)]
+VariableName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=MAX_NAME_LENGTH)]
+Priority = Annotated[int, Field(ge=-1000, le=1000)]
+MaxFailures = Annotated[int, Field(ge=1, le=1000)]
+Seconds = Annotated[float, Field(gt=0, le=10 * 365 * 24 * 3600, allow_inf_nan=False)]
+Count = Annotated[int, Field(ge=1, le=1 << 53)]
+Monitor = Annotated[str, StringConstraints(max_length=MAX_NAME_LENGTH), AfterValidator(_metric)]
+SlurmWord = Annotated[str, StringConstraints(min_length=1, max_length=200), AfterValidator(printable)]
+JobTag = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]*$", max_length=40)]
+Tags = Annotated[list[JobTag], Field(max_length=20), AfterValidator(_sorted_tags)]
+Note = Annotated[str, StringConstraints(max_length=2000), AfterValidator(no_nul)]
+
+
+STRICT = ConfigDict(extra="forbid", strict=True)
+"""Of request bodies: unknown fields are invalid, and values of another type, such as a number as text."""
+
+
+class RequestModel(ApiModel):
+    """Base of the bodies of requests."""
+
+    model_config = STRICT
+
+
+def require_one(model: BaseModel, names: tuple[str, ...], hint: str) -> None:
+    given = [name for name in names if getattr(model, name) is not None]
+    if len(given) != 1:
+        *first, last = names
+        rule = f"exactly one of {', '.join(first)} and {last} must be given, not {{given}}"
+        raise PydanticCustomError("one_of", rule, {"given": " and ".join(given) or "none", "hint": hint})
+
+
+def range_from_number(value: Any, maximum: int, meaning: str) -> Any:
+    """``2`` means ``{"min": 2, "max": 2}``."""
+    if isinstance(value, dict | BaseModel):
+        return value
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= maximum:
+        raise PydanticCustomError(
+            "range",
+            'must be a whole number from 1 to {max}, or an object with "min" and "max"',
+            {"max": maximum, "hint": f"it is the number of {meaning}"},
+        )
+    return {"min": value, "max": value}
