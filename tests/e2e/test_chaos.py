@@ -82,6 +82,7 @@ def test_a_job_recovers_from_every_kind_of_fault_and_each_is_diagnosed(
     assert reasons == ["kill", "hang", "agent", "keeper", "corrupt-snapshot", "kill", "raise"]
 
 
+@pytest.mark.soak
 def test_the_table_shows_what_each_fault_cost(home: Path, server: ServeProcess, client: Client) -> None:
     job = submit(client, home, steps=60)
     words = ("--random", "--seed", "5", "--fault", "kill", "--fault", "crash", "--count", "2", "--every", "0.5")

@@ -95,6 +95,7 @@ def test_drained_and_waiting_jobs_continue_as_if_nothing_had_been_upgraded(
         assert printed_weights(api, "drained") == pytest.approx(printed_weights(api, "undisturbed"), rel=1e-3)
 
 
+@pytest.mark.soak
 def test_ended_jobs_can_be_resumed_from_a_chosen_snapshot_and_deleted(
     server: ServeProcess, api: RestApi, old: Path
 ) -> None:
@@ -146,6 +147,7 @@ def test_an_old_keeper_obeys_the_new_server(
         assert old_home.records(drained, "job_ended")[-1]["reason"] == f"{state} by the old keeper"
 
 
+@pytest.mark.soak
 def test_a_new_keeper_takes_over_when_an_old_one_is_lost(
     server: ServeProcess, api: RestApi, drained: Path, old_keeper: "subprocess.Popen[bytes]"
 ) -> None:

@@ -49,7 +49,7 @@ def test_old_jobs_and_snapshots_are_seen_pruned_and_deleted(
 
     shown = rekindle(home, "prune", "--dry-run", "--jobs", "30", "--snapshots", "10")
     assert shown.returncode == 0, shown.stderr
-    assert "2 things" in shown.stdout
+    assert "2 items" in shown.stdout
     assert "would be removed." in shown.stdout
     assert rekindle(home, "prune", "--jobs", "30").returncode == 2, "nobody can be asked"
     done = rekindle(home, "prune", "--yes", "--snapshots", "10", "--owner", "nobody-of-that-name")
@@ -60,12 +60,12 @@ def test_old_jobs_and_snapshots_are_seen_pruned_and_deleted(
     expect(page.locator("#jobs tr")).to_have_count(3)
     page.get_by_label("Delete finished jobs after").fill("30")
     page.get_by_label("Keep only the latest and best snapshot after").fill("10")
-    page.get_by_role("button", name="Show what would go").click()
-    expect(page.locator("#plan-sentence")).to_contain_text("2 things")
+    page.get_by_role("button", name="Show what would be removed").click()
+    expect(page.locator("#plan-sentence")).to_contain_text("2 items")
     expect(page.locator("#plan-items tr")).to_have_count(2)
     expect(page.locator("#plan-items")).to_contain_text("<b>older</b>")
     assert names_in(old.run_dir.snapshots) == ["000000000010", "000000000020"]
-    page.get_by_role("button", name="Remove all this").click()
+    page.get_by_role("button", name="Remove all of it").click()
     page.get_by_role("dialog").get_by_role("button", name="Remove", exact=True).click()
     expect(page.locator("#plan-sentence")).to_contain_text("removed.")
     expect(page.locator("#jobs tr")).to_have_count(2)

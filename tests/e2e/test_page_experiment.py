@@ -59,6 +59,12 @@ def test_an_experiment_is_found_in_the_list_and_shows_table_curves_and_machine(
     row.get_by_role("link", name="2 jobs").click()
     expect(page.locator("#found tr")).to_have_count(2)
     assert page.locator("main img, main script").count() == 0
+    page.goto(server.url)
+    result = page.locator("#done .result")
+    expect(result).to_have_text(re.compile(rf"^best loss 1 with .*{re.escape(_HOSTILE)}; all 1 to 2$"))
+    page.set_viewport_size({"width": 390, "height": 844})
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390, "the best result is broken into lines"
+    page.set_viewport_size({"width": 1280, "height": 900})
     page.goto(f"{server.url}/experiments/{experiment['id']}")
     watcher.expect("404")  # a request for curves that is under way while the experiment is deleted
     act_on_the_experiment(page)
@@ -82,6 +88,33 @@ def look_at_rows(page: Page) -> None:
     expect(page.get_by_label("Colour by")).to_have_value("--note")
     expect(chart).to_have_attribute("aria-description", re.compile("^1 curve "))
     page.get_by_role("button", name="Show all").click()
+    expect(chart).to_have_attribute("aria-description", re.compile("^2 curves "))
+    choose_a_range(page)
+
+
+def choose_a_range(page: Page) -> None:
+    """With keys and with the mouse; a link shows the same."""
+    chart, axis = page.get_by_label("Chart of loss"), page.get_by_role("slider", name="Range of loss", exact=True)
+    axis.press("ArrowDown")
+    expect(page.locator("#hidden-count")).to_have_text("1 row is hidden.")
+    expect(axis).to_be_focused()
+    expect(axis).to_have_attribute("aria-valuetext", "1 to 1")
+    page.reload()
+    expect(chart).to_have_attribute("aria-description", re.compile("^1 curve "))
+    expect(page.locator("#results-body button:disabled")).to_have_count(1)
+    axis.press("Escape")
+    expect(chart).to_have_attribute("aria-description", re.compile("^2 curves "))
+    axis.scroll_into_view_if_needed()
+    box = axis.locator(".axis-target").bounding_box()
+    assert box is not None
+    middle, top = box["x"] + box["width"] / 2, box["y"]
+    page.mouse.move(middle, top)
+    page.mouse.down()
+    page.mouse.move(middle, top + box["height"] / 2, steps=3)
+    page.mouse.up()
+    expect(axis).to_have_attribute("aria-valuetext", "2 to 2")
+    expect(chart).to_have_attribute("aria-description", re.compile("^1 curve "))
+    page.mouse.click(middle, top + box["height"] / 2)
     expect(chart).to_have_attribute("aria-description", re.compile("^2 curves "))
 
 

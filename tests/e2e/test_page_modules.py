@@ -178,6 +178,32 @@ def test_a_refresh_waits_for_the_one_before_and_for_a_visible_page(page: Page) -
     assert started == [1, 1, 2, 2, 3]
 
 
+def test_drawings_share_a_frame_and_those_of_a_stream_wait_for_their_interval(page: Page) -> None:
+    drawn = page.evaluate(
+        """async () => {
+            const { inNextFrame } = await import("/static/shared/frame.js");
+            const { Throttle } = await import("/static/shared/throttle.js");
+            const drawn = [];
+            const frame = () => new Promise((resolve) => requestAnimationFrame(() => resolve(drawn.splice(0))));
+            const part = () => drawn.push("part");
+            const throttle = new Throttle(() => {
+                drawn.push("whole");
+                inNextFrame(part);
+                inNextFrame(part);
+            }, 1e9);
+            throttle.soon();
+            throttle.soon();
+            const first = await frame();
+            throttle.soon();
+            const second = await frame();
+            throttle.now();
+            throttle.now();
+            return [first, second, await frame()];
+        }"""
+    )
+    assert drawn == [["whole", "part"], [], ["whole", "part"]]
+
+
 def test_answers_are_shown_in_the_order_of_their_requests(page: Page) -> None:
     shown = page.evaluate(
         """async () => {

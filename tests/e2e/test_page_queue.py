@@ -18,6 +18,7 @@ from rekindle_service.client.discovery import Server
 from rekindle_service.config.home import Home, new_job_id
 from rekindle_service.jobs.submitter import new_job
 from rekindle_service.store import Store
+from rekindle_service.store.mutations import insert_all
 
 SMALL = {"recipe": "rl", "device": "cpu", "args": ["--epochs", "1"]}
 """Never starts here: tests fill the slots, or let it wait for another job."""
@@ -127,7 +128,7 @@ def test_the_page_shows_who_is_next_and_why_and_what_each_owner_has_used(
     expect(waiting).to_have_count(2)
     expect(waiting.nth(0)).to_contain_text("waits for 1 cpu slot, 0 free")
     expect(waiting.nth(0).get_by_role("link")).to_have_text("first")
-    expect(waiting.nth(1)).to_contain_text(f"waits for job {first} to end")
+    expect(waiting.nth(1)).to_contain_text("waits for first (#2) to end")
     expect(page.locator("#needs-you tr")).to_contain_text("on hold until it is released")
     expect(page.locator("#owner-shares tr")).to_have_count(2)
     expect(page.locator("#owner-shares tr", has_text="local")).to_have_count(1)
@@ -140,14 +141,50 @@ def test_the_page_shows_who_is_next_and_why_and_what_each_owner_has_used(
     expect(page.get_by_label("Filter", exact=True)).to_have_value("owner:anna")
 
 
-def fill_list(home: Path, count: int) -> None:
-    """Jobs that were cancelled before they began: rows, and nothing else."""
+def fill_list(home: Path, count: int, *, after: str | None = None) -> list[str]:
+    """Rows and nothing else, in one transaction: jobs that were cancelled before they began, or that wait for one."""
     store = Store(Home(home).database)
-    for number in range(1, count + 1):
-        spec = JobSpec(f"job {number}", TargetKind.RECIPE, "rl", "python", device="cpu")
-        times = {"created_at": time.time(), "ended_at": time.time()}
-        store.add_job(new_job(new_job_id(), spec, state=JobState.CANCELLED, **times))
+    state = {"state": JobState.CANCELLED, "ended_at": time.time()} if after is None else {"state": JobState.QUEUED}
+    jobs = [
+        new_job(
+            new_job_id(),
+            JobSpec(f"job {number}", TargetKind.RECIPE, "rl", "python", device="cpu", after=[after] if after else []),
+            created_at=time.time(),
+            **state,
+        )
+        for number in range(1, count + 1)
+    ]
+    with store.writing() as session:
+        insert_all(session, jobs)
     store.close()
+    return [job.id for job in jobs]
+
+
+def test_the_sections_stay_live_with_two_thousand_jobs(
+    page: Page, server: ServeProcess, client: Client, home: Path, play: Callable[..., PlayedJob]
+) -> None:
+    fill_list(home, 1_900)
+    running = play("runs", ranks=1)
+    waiting = fill_list(home, 100, after=running.id)
+    running.begin_attempt()
+    page.goto(server.url)
+    heads = page.locator("#jobs h2:visible")
+    expect(heads).to_have_text(["Running 1", "Next to start 20 of 100", "Done"])
+    for section in ("#next", "#done"):
+        expect(page.locator(f"{section} tr")).to_have_count(20)
+    page.evaluate("globalThis.loadedOnce = true")
+    running.report(0, step=250)
+    expect(page.locator("#running tr")).to_contain_text("step 250 / 1,000")
+    client.cancel(waiting[0])
+    expect(page.locator("#done tr").first).to_contain_text("#1902")
+    expect(heads).to_have_text(["Running 1", "Next to start 20 of 99", "Done"])
+    page.get_by_role("button", name="Show more").click()
+    expect(page.locator("#next tr")).to_have_count(99)
+    expect(page.locator("#done tr")).to_have_count(200)
+    running.end(JobState.FAILED, _failure())
+    expect(page.locator("#needs-you tr").first).to_contain_text("no such label")
+    expect(page.locator("#running tr")).to_have_count(0)
+    assert page.evaluate("globalThis.loadedOnce") is True
 
 
 def test_selected_jobs_are_held_released_moved_and_cancelled_with_one_question(
@@ -219,7 +256,7 @@ def test_an_error_for_one_selected_job_is_shown_and_the_others_continue(
     page.locator("#bulk-hold").click()
     page.locator("#confirm-yes").click()
     expect(page.locator("#bulk-result")).to_contain_text("1 job held · gone: ")
-    expect(page.locator("#bulk-result")).to_contain_text("is cancelled, so it cannot be drained")
+    expect(page.locator("#bulk-result")).to_contain_text("was cancelled, so it cannot be drained")
 
 
 def test_a_range_is_tagged_and_archived_and_the_palette_finds_a_job(

@@ -76,6 +76,7 @@ def mirror(tmp_path):
         server.shutdown()
 
 
+@pytest.mark.soak
 def test_cifar10_with_its_random_crops_resumes_exactly(survives):
     survives("ddp", "cifar10", "--model", "small-resnet", "--workers", "1")
 

@@ -2,6 +2,8 @@
 
 import re
 
+import pytest
+
 from plain_torchrun import cold_torchrun, torchrun
 from rekindle.recipes import ddp
 
@@ -11,6 +13,7 @@ PROGRESS = re.compile(
 )
 
 
+@pytest.mark.soak
 def test_the_recipe_learns_the_digits_says_how_it_goes_and_has_nothing_to_do_when_started_again(tmp_path):
     ended = cold_torchrun(2, ["-m", "rekindle.recipes.ddp", *SHORT], tmp_path)
     assert ended.code == 0, ended.output

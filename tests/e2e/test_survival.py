@@ -110,6 +110,7 @@ def test_ranks_train_on_while_the_server_is_dead_and_a_killed_rank_comes_back(
     assert job.pids() == pids
 
 
+@pytest.mark.soak
 def test_server_and_keeper_killed_together_lose_nothing(submit: Submit, server: ServeProcess, client: Client) -> None:
     job = submit()
     job.reach(beyond=job.reach_snapshot())
@@ -133,6 +134,7 @@ def test_a_server_killed_again_and_again_never_disturbs_the_ranks(submit: Submit
     assert job.pids() == pids
 
 
+@pytest.mark.soak
 def test_the_event_stream_goes_on_where_a_killed_server_left_it(submit: Submit, server: ServeProcess) -> None:
     job = submit()
     job.reach(beyond=1)

@@ -66,6 +66,17 @@ def test_every_page_fits_a_phone_and_has_one_heading(page: Page, server: ServePr
         assert page.evaluate("document.documentElement.scrollWidth") <= _PHONE["width"], path
         assert page.get_by_role("heading", level=1).count() == 1, path
         assert page.get_by_role("main").count() == 1, path
+        if path != "/login":
+            shows_its_keys(page)
+
+
+def shows_its_keys(page: Page) -> None:
+    page.keyboard.press("?")
+    overlay = page.get_by_role("dialog", name="Keys")
+    expect(overlay).to_contain_text("Palette")
+    assert overlay.evaluate("(node) => node.scrollWidth <= node.clientWidth")
+    page.keyboard.press("Escape")
+    expect(overlay).to_be_hidden()
 
 
 def test_refused_fields_are_still_readable_to_everybody(page: Page, server: ServeProcess, watcher: Watcher) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import httpx2
 from playwright.sync_api import Page, expect
 
+from e2e.pages.test_accessibility import found_by_axe
 from e2e.played_job import PlayedJob
 from e2e.serve_process import ServeProcess
 from e2e.watcher import Watcher
@@ -55,6 +56,7 @@ def test_jobs_selected_in_the_queue_are_compared_live(
     page.get_by_role("button", name=" one in the charts").click()
     expect(page.get_by_label("Chart of loss")).to_have_attribute("aria-description", re.compile("^1 curve "))
     expect(page.locator("#hidden-count")).to_have_text("1 row is hidden.")
+    assert found_by_axe(page) == []
     assert page.locator("main img, main script").count() == 0
     page.get_by_role("button", name="Remove one from the comparison").click()
     expect(page.locator("#compared-jobs th")).to_have_count(2)
@@ -83,6 +85,27 @@ def test_many_jobs_are_compared_each_in_a_colour_of_its_own(page: Page, server: 
     )
     assert colours == 12
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_a_range_in_the_url_may_be_nonsense(page: Page) -> None:
+    kept = page.evaluate(
+        """async () => {
+            const ranges = await import("/static/results/axis-range.js");
+            const { formatRanges, parseRanges, rowsOutside, stopsOf, withMovedEnd } = ranges;
+            const [lr, name] = [[0.1, 0.01, null, "1e-3"], ["b", "a", true, ""]];
+            const dimensions = Object.entries({ lr, name }).map(([name, values]) => ({ name, values }));
+            const outside = (...given) => [...rowsOutside(dimensions, parseRanges(given.map(JSON.stringify)))];
+            const stops = stopsOf(dimensions[0]);
+            return [
+                outside(["lr", "0.01", "0.1"]), outside(["lr", "0.01", "0.1"], ["name", "a", "yes"]),
+                outside(["lr", "x", "0.1"], ["name", "a"], ["lr", 1, 2], null, ["none", "a", "b"]),
+                formatRanges(parseRanges(["{", '["lr","1","2"]'])),
+                withMovedEnd(stops, null, "high", -1), withMovedEnd(stops, ["0.01", "0.01"], "low", 1),
+                withMovedEnd(stops, ["0.01", "0.1"], "low", -1),
+            ];
+        }"""
+    )
+    assert kept == [[2, 3], [2, 3, 0], [], ['["lr","1","2"]'], ["1e-3", "0.01"], ["0.01", "0.01"], None]
 
 
 def test_options_are_distinguished_from_their_values(page: Page) -> None:

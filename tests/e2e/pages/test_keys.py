@@ -1,14 +1,19 @@
 """Keys, their overlay, and what the page says while the server is away."""
 
+import re
 from collections.abc import Callable
+from pathlib import Path
 
-from playwright.sync_api import Page, expect
+from playwright.sync_api import BrowserContext, Locator, Page, expect
 
 from e2e.pages.test_accessibility import found_by_axe
 from e2e.played_job import PlayedJob
 from e2e.serve_process import ServeProcess
 from e2e.watcher import Watcher
 from rekindle.contract.states import JobState
+from rekindle_service.client import Client
+
+_MAX_TABS = 60
 
 
 def test_a_failed_job_is_read_with_keys_alone(page: Page, server: ServeProcess, play: Callable[..., PlayedJob]) -> None:
@@ -21,7 +26,9 @@ def test_a_failed_job_is_read_with_keys_alone(page: Page, server: ServeProcess, 
     expect(page.get_by_role("heading", name="ValueError in rank 1")).to_be_visible()
     page.keyboard.press("?")
     overlay = page.get_by_role("dialog", name="Keys")
-    expect(overlay).to_contain_text("go to the log")
+    expect(overlay.get_by_role("heading", level=3)).to_have_text(
+        ["Every page", "Palette", "This job", "Time axis and charts", "Log"]
+    )
     page.keyboard.press("l")
     expect(page.locator("#log")).not_to_be_focused()
     assert found_by_axe(page) == []
@@ -43,6 +50,89 @@ def test_a_failed_job_is_read_with_keys_alone(page: Page, server: ServeProcess, 
     page.keyboard.press("g")
     page.keyboard.press("q")
     page.wait_for_url(f"{server.url}/")
+
+
+def test_the_whole_flow_needs_no_mouse(
+    visitor: BrowserContext, server: ServeProcess, client: Client, play: Callable[..., PlayedJob], tmp_path: Path
+) -> None:
+    """Sign in, find a job, move on its axis, search its log, submit another one, cancel it."""
+    job = play("needle-search")
+    job.begin_attempt()
+    job.write(b"hay\nneedle 1\nhay\nneedle 2\n")
+    job.sample("train", 10, 0.1, 0.2)
+    job.report(0, step=10)
+    (tmp_path / "train.py").write_text("")
+    page = visitor.new_page()
+    keys = page.keyboard
+    page.goto(f"{server.url}/login")
+    keys.type(server.token)
+    keys.press("Enter")
+    expect(page.locator("#jobs .job-name", has_text="needle-search")).to_be_visible()
+
+    keys.press("Control+k")
+    keys.type("needle")
+    expect(page.locator("#palette-list li").first).to_contain_text("needle-search")
+    keys.press("Enter")
+    expect(page.locator("#job-name")).to_have_text("needle-search")
+    expect(page.locator("#lanes")).to_be_visible()
+    keys.press("t")
+    for key in ("End", "ArrowLeft", "Shift+ArrowLeft"):
+        keys.press(key)
+    expect(page).to_have_url(re.compile(r"#t=\d+"))
+    expect(page.locator("#axis-reading")).not_to_be_empty()
+    keys.press("/")
+    keys.type("needle")
+    for key, found in (("Enter", "1 of 2"), ("Enter", "2 of 2"), ("Shift+Enter", "1 of 2")):
+        keys.press(key)
+        expect(page.locator("#log-found")).to_have_text(found)
+
+    tab_to(page, page.get_by_label("Rank", exact=True), "Shift+Tab")
+    tab_to(page, page.get_by_role("link", name="Submit"), "Shift+Tab")
+    keys.press("Enter")
+    page.wait_for_selector("main[aria-busy=false]")
+    for label, text in (("Script", str(tmp_path / "train.py")), ("Job name", "by-keys")):
+        tab_to(page, page.get_by_label(label, exact=True))
+        keys.type(text)
+    tab_to(page, page.get_by_label("Hold it in the queue"))
+    keys.press("Space")
+    tab_to(page, page.get_by_role("button", name="Submit the job"))
+    keys.press("Enter")
+    expect(page.locator("#job-name")).to_have_text("by-keys")
+    expect(page.locator("#job-state")).to_have_text("held")
+    keys.press("g")
+    keys.press("q")
+    row = page.locator("#jobs").get_by_role("row", name="by-keys")
+    expect(row.locator(".badge")).to_have_text("held")
+    move_to(page, row)
+    keys.press("x")
+    expect(page.locator("#bulk-count")).to_have_text("1 selected")
+    keys.press("a")
+    tab_to(page, page.locator("#bulk-cancel"))
+    keys.press("Enter")
+    tab_to(page, page.locator("#confirm-yes"))
+    keys.press("Enter")
+    expect(page.locator("#bulk-result")).to_have_text("1 job cancelled")
+    keys.press("u")
+    expect(page.locator("#bulk")).to_be_hidden()
+    assert [each["state"] for each in client.jobs(name="by-keys")] == ["cancelled"]
+
+
+def tab_to(page: Page, control: Locator, key: str = "Tab") -> None:
+    """Press the key until the control has the focus, as somebody without a mouse does."""
+    expect(control).to_be_visible()
+    for _ in range(_MAX_TABS):
+        if control.evaluate("(node) => node === document.activeElement"):
+            return
+        page.keyboard.press(key)
+    raise AssertionError(f"{_MAX_TABS} times {key} do not lead to {control}")
+
+
+def move_to(page: Page, row: Locator) -> None:
+    for _ in range(_MAX_TABS):
+        page.keyboard.press("j")
+        if row.locator(".job-name").evaluate("(node) => node === document.activeElement"):
+            return
+    raise AssertionError(f"{_MAX_TABS} times j do not lead to {row}")
 
 
 def test_a_page_explains_what_it_means_that_the_server_is_away(

@@ -1,13 +1,16 @@
 """The log of all ranks in one order, filtered, by time and with the cursor of the page."""
 
 import re
+import time
 from collections.abc import Callable
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Locator, Page, expect
 
 from e2e.played_job import PlayedJob
 from e2e.serve_process import ServeProcess
+from rekindle.contract.outcome import Outcome, OutcomeClass
+from rekindle.contract.states import JobState
 from rekindle.keeper.observers.log_times import LogTimes
 
 LINES = [
@@ -91,3 +94,90 @@ def test_matches_are_numbered_and_the_log_can_fill_the_window(page: Page, server
     expect(page.locator("#log-card")).not_to_have_class(re.compile("full-height"))
     page.reload()
     expect(page.locator("#log")).to_have_class(re.compile("no-wrap"))
+
+
+def test_the_log_moves_with_the_cursor_of_the_axis_and_back(
+    page: Page, server: ServeProcess, play: Callable[..., PlayedJob], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = _long_job(play, monkeypatch)
+    page.set_viewport_size({"width": 1280, "height": 2400})  # axis and log can be seen together
+    page.goto(f"{server.url}/jobs/{job.id}")
+    lines, pointed = page.locator("#log-lines .log-line"), page.locator(".pointed")
+    expect(lines.last).to_have_text("line 19999 of 0")
+    expect(page.locator("#log-follow")).to_have_text("Following")
+    expect(lines.last).to_have_attribute("data-time", re.compile(":"))
+    _check_columns(page)
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    axis = page.locator("#lane-canvas")
+    for across in (0.2, 0.3, 0.4, 0.5):
+        _hover(axis, across)
+    expect(pointed).to_be_in_viewport()
+    shown = int(pointed.inner_text().split()[1])
+    assert 2000 < shown < 18_000, shown
+    assert len([url for url in asked if "/log?" in url]) <= 2 * 2 * 4, "for each moment twice two, at most"
+    assert "#t=" not in page.url
+    page.mouse.move(5, 5)
+    expect(lines.last).to_have_text("line 19999 of 0")
+    expect(lines.last).to_be_in_viewport()
+    expect(pointed).to_have_count(0)
+    expect(page.locator("#log-follow")).to_have_text("Following")
+
+    expect(lines.last).to_have_attribute("data-time", re.compile(":"))
+    lines.last.hover()
+    expect(page.locator("#axis-reading")).to_contain_text("attempt 1")
+    page.mouse.move(5, 5)
+    expect(page.locator("#axis-reading")).to_be_empty()
+    page.get_by_label("Lines", exact=True).select_option("All ranks, both streams")
+    rows = page.locator("#log-merged-lines .log-line")
+    expect(rows.last).to_have_text("line 19999 of 1")
+    _hover(axis, 0.5)
+    expect(pointed).to_be_in_viewport()
+    axis.click(position={"x": 500, "y": 5})
+    expect(page.locator("#log-merged .marked")).to_be_in_viewport()
+    page.mouse.move(5, 5)
+    expect(page.locator("#log-merged .marked")).to_be_in_viewport()
+    job.end(JobState.FAILED, Outcome(OutcomeClass.USER_ERROR, "no"))
+    expect(page.locator("#log-follow")).to_have_text("Go to the end")
+    page.locator("#log-follow").click()
+    expect(rows.last).to_be_in_viewport()
+    expect(page.locator("#log-follow")).to_be_hidden()
+
+
+def _long_job(play: Callable[..., PlayedJob], monkeypatch: pytest.MonkeyPatch) -> PlayedJob:
+    """20,000 lines of each rank within 200 seconds."""
+    began = time.time() - 200
+    now = began
+    monkeypatch.setattr("e2e.played_job.time.time", lambda: now)
+    job = play("long", ranks=2)
+    job.begin_attempt()
+    times = LogTimes(job.run_dir.attempt(1), range(2))
+    for number in range(100):
+        now = began + 2 * number
+        for rank in range(2):
+            text = "".join(f"line {line} of {rank}\n" for line in range(200 * number, 200 * number + 200))
+            job.write(text.encode(), rank=rank)
+        times.record()
+        job.sample("train", 200 * number, 0.0, 0.0)
+    monkeypatch.undo()
+    return job
+
+
+def _check_columns(page: Page) -> None:
+    """Every text begins at the same pixel, however many digits its line number has."""
+    lefts = page.locator("#log-lines .log-line").evaluate_all(
+        """rows => [...new Set(rows.map(row => {
+            const range = document.createRange();
+            range.selectNodeContents(row.lastChild);
+            return range.getBoundingClientRect().left;
+        }))]"""
+    )
+    assert len(lefts) == 1, lefts
+    widths = "log => getComputedStyle(log.querySelector('.log-line'), '::after').width.slice(0, -2) >= 5 * 7"
+    assert page.locator("#log-lines").evaluate(widths), "room for five digits"
+
+
+def _hover(axis: Locator, across: float) -> None:
+    box = axis.bounding_box()
+    assert box is not None
+    axis.hover(position={"x": 64 + across * (box["width"] - 74), "y": 5})

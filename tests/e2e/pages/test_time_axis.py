@@ -24,7 +24,7 @@ _VIEWS = """async (hashes) => {
 }"""
 
 _COURSES = """async () => {
-    const { coursesOf, stepAt, timeAt, wholeSpan } = await import("/static/job/axis/axis-model.js");
+    const { coursesOf, epochsOf, stepAt, timeAt, unitOf, wholeSpan } = await import("/static/job/axis/axis-model.js");
     const iso = (seconds) => new Date(seconds * 1000).toISOString();
     const attempt = (number, begin, end, first, last) => ({
         number, started_at: iso(begin), ranks_running_at: iso(begin), ended_at: end && iso(end),
@@ -37,7 +37,20 @@ _COURSES = """async () => {
     return {
         steps: [1000, 1100, 1105, 1125, 2000].map((at) => stepAt(courses, at)),
         times: [45, 90, 95, 500].map((step) => timeAt(courses, step)),
-        spans: [[courses, "time"], [courses, "step"], [[], "step"]].map((shown) => wholeSpan(job, ...shown, 1140)),
+        spans: [[courses, "time"], [courses, "step"], [[], "step"]].map(
+            ([shown, by]) => wholeSpan(job, shown, unitOf(by, null), 1140)),
+        epochs: [
+            [60, 3, []],
+            [null, 3, [[1, 0], [20, 0], [21, 1], [40, 1], [41, 2]]],
+            [null, null, [[20, 0], [40, 1], [60, 2]]],
+        ].map(([steps, epochs, points]) => {
+            const { ofStep } = unitOf("epoch", epochsOf({ steps, epochs }, points));
+            return [10, 20, 50, 70].map((step) => Number(ofStep(step).toFixed(6)));
+        }),
+        unknown: [[], [[1, null]], [[1, 3]], [[9, 0], [5, 1]]].map(
+            (points) => epochsOf({ steps: null, epochs: 4 }, points)),
+        back: unitOf("epoch", [[0, 0], [30, 3]]).toStep(1.5),
+        fallback: unitOf("epoch", null).by,
     };
 }"""
 
@@ -72,6 +85,8 @@ def test_a_url_holds_the_view_and_nonsense_in_it_is_ignored(page: Page) -> None:
     found = page.evaluate(_COURSES)
     assert found["steps"] == [0, 100, None, 90, None], "a clock that went back does no harm"
     assert found["times"] == [1020, 1125, 1130, None], "of the latest attempt that reached it"
+    assert found["epochs"] == [[0.5, 1, 2.5, 3.5]] * 3, "by the job's length, or by metrics of steps or of whole epochs"
+    assert (found["unknown"], found["back"], found["fallback"]) == ([None] * 4, 15, "step")
     assert found["spans"] == [[997.2, 1140], [0, 100], [0, 1]], "without a long wait in the queue"
 
 
@@ -114,6 +129,12 @@ def test_one_axis_shows_attempts_ranks_snapshots_and_metrics_and_a_link_the_same
     expect(loss).to_have_attribute("aria-description", re.compile("step 15 to 45"))
     loss.dblclick()
     expect(loss).to_have_attribute("aria-description", re.compile("step 0 to 60"))
+    page.get_by_label("Axis", exact=True).select_option("epoch")
+    expect(loss).to_have_attribute("aria-description", re.compile(r"epoch 0 to 0\.6"))
+    _click(lanes, 0.5, 0.5)
+    expect(page.locator("#axis-reading")).to_contain_text(
+        re.compile(r"attempt 2 · epoch 0\.30 · step (29|30) · rank 1")
+    )
 
     job.end(JobState.FAILED, Outcome(OutcomeClass.USER_ERROR, "no"))
     expect(page.locator("#job-state")).to_have_text("failed")
@@ -132,7 +153,7 @@ def test_a_heartbeat_is_late_by_the_bound_of_the_keeper(
     job.sample("train", 1, 0.0, 0.0, hang_timeout=3600.0)
     page.goto(f"{server.url}/jobs/{job.id}")
     heartbeat = page.locator("#ranks tr").first.locator("td.number").nth(3)
-    expect(heartbeat).to_have_attribute("title", "a hang from 1 h without progress")
+    expect(heartbeat).to_have_attribute("title", "counts as hung after 1 h without progress")
     expect(heartbeat).not_to_have_class(re.compile("late"))
     job.sample("train", 1, 0.0, 0.0, hang_timeout=0.5)
     expect(heartbeat).to_have_class(re.compile("late"))

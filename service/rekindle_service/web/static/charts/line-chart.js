@@ -14,6 +14,7 @@
  * @property {(range: Range | null) => void} [onRange] the user has chosen a range, or everything
  */
 import { h } from "../shared/dom.js";
+import { inNextFrame } from "../shared/frame.js";
 import { onThemeChange } from "../shared/theme.js";
 import { frameOf, neighbour, valueAt, xSpan } from "./chart-frame.js";
 import { FONT, paintChart, paintCursor, paintSelection } from "./chart-painter.js";
@@ -36,7 +37,7 @@ export class LineChart {
   #probe = h("span", { hidden: true });
   #colours = new ColourResolver(this.#probe);
   #closed = new AbortController();
-  #sizes = new ResizeObserver(() => this.#schedule());
+  #sizes = new ResizeObserver(() => this.#redraw());
   /** @type {Content} */
   #content = { series: [], x: { kind: "number" } };
   /** @type {Frame | null} */
@@ -47,7 +48,6 @@ export class LineChart {
   #cursor = null;
   /** @type {{from: number, to: number} | null} pixels */
   #drag = null;
-  #isScheduled = false;
 
   /** @param {HTMLElement} element empty @param {Options} [options] */
   constructor(element, options = {}) {
@@ -68,7 +68,7 @@ export class LineChart {
     const { kind, title } = this.#content.x;
     if (content.x.kind !== kind || content.x.title !== title) this.#range = this.#cursor = null;
     this.#content = content;
-    this.#schedule();
+    this.#redraw();
   }
 
   /** @param {number | null} x in the unit of the axis */
@@ -82,7 +82,7 @@ export class LineChart {
   setRange(range) {
     if (String(range) === String(this.#range)) return;
     this.#range = range;
-    this.#schedule();
+    this.#redraw();
   }
 
   /** The chart as a picture with the ground of the page. @returns {Promise<Blob>} */
@@ -104,17 +104,12 @@ export class LineChart {
 
   #resolve = (/** @type {string} */ colour) => this.#colours.resolve(colour);
 
-  /** Once a frame, and not while the page is hidden. */
-  #schedule() {
-    if (this.#isScheduled) return;
-    this.#isScheduled = true;
-    requestAnimationFrame(() => {
-      this.#isScheduled = false;
-      if (!this.#closed.signal.aborted) this.#paint();
-    });
+  #redraw() {
+    inNextFrame(this.#paint);
   }
 
-  #paint() {
+  #paint = () => {
+    if (this.#closed.signal.aborted) return;
     const [width, height] = [this.#host.clientWidth, this.#host.clientHeight];
     if (!width || !height) return;
     const context = prepare(this.#curves, width, height, devicePixelRatio);
@@ -122,7 +117,7 @@ export class LineChart {
     paintChart(context, this.#content, this.#frame, this.#resolve);
     this.#host.setAttribute("aria-description", summaryOf(this.#content, this.#frame));
     this.#paintOverlay();
-  }
+  };
 
   /** @param {CanvasRenderingContext2D} context @param {number} width @param {number} height */
   #frameFor(context, width, height) {
@@ -159,7 +154,7 @@ export class LineChart {
     on("blur", () => this.#moveCursor(null));
     onThemeChange(() => {
       this.#colours.forget();
-      this.#schedule();
+      this.#redraw();
     }, this.#closed.signal);
   }
 

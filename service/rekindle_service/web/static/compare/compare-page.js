@@ -12,6 +12,7 @@ import { listen } from "../results/row-parts.js";
 import { MAX_COMPARED, call, compareUrl, isNotFound } from "../shared/api.js";
 import { byId, h, patchChildren, setText } from "../shared/dom.js";
 import { hasEnded } from "../shared/job-state.js";
+import "../shared/layout.js";
 import { keepFresh, markReady } from "../shared/live-page.js";
 import { metricNames, parameterLines, resultLines } from "./compare-lines.js";
 import { restyleTable, showJobs, showLines } from "./compare-table.js";

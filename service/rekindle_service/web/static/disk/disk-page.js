@@ -8,6 +8,7 @@ import { ConfirmDialog } from "../shared/confirm-dialog.js";
 import { byId, h, setText } from "../shared/dom.js";
 import { NONE, ago, bytes, count, counted } from "../shared/format.js";
 import { setFill } from "../shared/job-state.js";
+import "../shared/layout.js";
 import { keepFresh, markReady } from "../shared/live-page.js";
 
 /** The server measures as often. */
@@ -87,7 +88,7 @@ function confirmDelete(job) {
   dialog.open({
     title: "Delete this job?",
     jobs: [job],
-    consequence: "Its output, metrics, snapshots and the files in its working directory are deleted for good.",
+    consequence: "Its output, metrics, snapshots and the files in its working directory are deleted from disk. This cannot be undone.",
     yes: "Delete",
     run: async () => {
       await call("DELETE /jobs/{job_id}", { job_id: job.id });
@@ -106,13 +107,13 @@ function rules() {
 async function plan(body) {
   const planned = await call("POST /disk/prune", {}, { ...body, dry_run: true });
   const more = planned.count > MAX_SHOWN_ITEMS ? `; the first ${MAX_SHOWN_ITEMS} are shown` : "";
-  setText(byId("plan-sentence"), planned.count ? `${counted(planned.count, "thing")}, ${bytes(planned.bytes)}, would be removed${more}.` : "Nothing would be removed.");
+  setText(byId("plan-sentence"), planned.count ? `${counted(planned.count, "item")}, ${bytes(planned.bytes)}, would be removed${more}.` : "Nothing would be removed.");
   byId("plan-items").replaceChildren(...planned.items.slice(0, MAX_SHOWN_ITEMS).map(itemRow));
   byId("plan-table").hidden = planned.count === 0;
   byId("plan").hidden = false;
   const button = byId("prune-now", HTMLButtonElement);
   button.hidden = planned.count === 0;
-  button.onclick = () => confirmPrune(body, `${counted(planned.count, "thing")}, ${bytes(planned.bytes)}`);
+  button.onclick = () => confirmPrune(body, `${counted(planned.count, "item")}, ${bytes(planned.bytes)}`);
 }
 
 /** @param {PruneItem} item */
@@ -127,12 +128,12 @@ function confirmPrune(body, what) {
   dialog.open({
     title: `Remove ${what}?`,
     jobs: [],
-    consequence: "What is removed cannot be brought back. The list is made again when you confirm, since jobs may have ended or been resumed meanwhile.",
+    consequence: "This cannot be undone. The list is made again when you confirm, since jobs may have ended or been resumed meanwhile.",
     yes: "Remove",
     run: async () => {
       const { count: number, bytes: size, failures } = await call("POST /disk/prune", {}, { ...body, dry_run: false });
       await plan(body);
-      const failed = failures.length ? ` ${counted(failures.length, "thing")} could not be removed: ${failures[0].reason}.` : "";
+      const failed = failures.length ? ` ${counted(failures.length, "item")} could not be removed: ${failures[0].reason}.` : "";
       setText(byId("plan-sentence"), `${counted(number, "thing")}, ${bytes(size)}, removed.${failed}`);
       await refresh();
     },

@@ -21,13 +21,13 @@ const active = ({ states }) => Object.entries(states).reduce((sum, [state, count
 const ACTIONS = {
   resume: {
     verb: "Re-run failed",
-    consequence: "The failed jobs return to the queue and continue from their latest snapshots; one without a snapshot begins again.",
+    consequence: "The failed jobs return to the queue and continue from their latest snapshots; a job without a snapshot starts from the beginning.",
     jobs: ({ states }) => states.failed ?? 0,
     run: (id) => call("POST /experiments/{experiment_id}/resume", { experiment_id: id }),
   },
   cancel: {
     verb: "Cancel",
-    consequence: "All jobs that have not ended stop for good. Their logs and snapshots stay.",
+    consequence: "All jobs that have not ended are cancelled. Their logs and snapshots are kept.",
     jobs: active,
     run: (id) => call("POST /experiments/{experiment_id}/cancel", { experiment_id: id }),
   },

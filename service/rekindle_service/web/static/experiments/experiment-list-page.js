@@ -8,6 +8,7 @@ import { ConfirmDialog } from "../shared/confirm-dialog.js";
 import { byId, h, patchChildren } from "../shared/dom.js";
 import { localTime } from "../shared/format.js";
 import { badge } from "../shared/job-state.js";
+import "../shared/layout.js";
 import { keepFresh, markReady } from "../shared/live-page.js";
 import { showBuiltIns } from "./builtin-list.js";
 import { ExperimentActions } from "./experiment-actions.js";

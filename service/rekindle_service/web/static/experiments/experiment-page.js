@@ -12,6 +12,7 @@ import { call, isNotFound } from "../shared/api.js";
 import { ConfirmDialog } from "../shared/confirm-dialog.js";
 import { byId, h, patchChildren, setText } from "../shared/dom.js";
 import { bytes, localTime } from "../shared/format.js";
+import "../shared/layout.js";
 import { idInUrl, keepFresh, markReady, showGone } from "../shared/live-page.js";
 import { ExperimentActions } from "./experiment-actions.js";
 import { dimensionsOf, restyleTable, rowNames, showTable } from "./experiment-table.js";
@@ -38,7 +39,7 @@ async function refresh() {
     await showCurves(experiment);
   } catch (error) {
     if (!isNotFound(error)) throw error; // it may have been deleted between the two requests
-    showGone("There is no such experiment.");
+    showGone("No experiment has this id, or it has been deleted.");
   }
 }
 
@@ -95,7 +96,7 @@ function originOf({ command, created_at, definition, machine }) {
     ["Machine", [machine.host, machine.processor, `${machine.cores} cores`, bytes(machine.memory), ...(machine.gpus ?? [])].join(", ")],
     ["Software", `${machine.system}, Python ${machine.python}, torch ${machine.torch}, rekindle ${machine.rekindle}`],
     ["Load", `${machine.load} runnable processes at the start`],
-    ["Jobs", definition.sequential ? "one at a time" : "in parallel, as far as there were slots"],
+    ["Jobs", definition.sequential ? "one at a time" : `in parallel, ${definition.parallel ? `at most ${definition.parallel} at a time` : "limited by the free slots"}`],
   ];
 }
 

@@ -17,7 +17,7 @@ export function showCheckpoints({ checkpoints }) {
 
 /** @param {Checkpoint} checkpoint */
 function item({ path, kind, bytes: size, written_at: writtenAt, attempt, complete, loaded }) {
-  const facts = [bytes(size), kind, attempt ? `attempt ${attempt}` : "there before the job", ...(loaded ? [`loaded by attempt ${loaded}`] : [])];
+  const facts = [bytes(size), kind, attempt ? `attempt ${attempt}` : "older than the job", ...(loaded ? [`loaded by attempt ${loaded}`] : [])];
   const time = h("time", { datetime: writtenAt ?? "", title: localTime(writtenAt) }, ago(writtenAt));
   return h(
     "li",

@@ -23,10 +23,16 @@ const SNIPPETS = {
 let submitted = null;
 for (const [id, text] of Object.entries(SNIPPETS)) byId(id).addEventListener("click", () => submitted && void copyText(text(submitted)));
 
-/** @param {Job} job */
+let shown = "";
+
+/** What changes while a job runs is seldom in here. @param {Job} job */
 export function showSubmitted(job) {
   submitted = job;
-  showEntries("configuration", submittedEntries(job));
+  const entries = submittedEntries(job);
+  const text = JSON.stringify(entries);
+  if (text === shown) return;
+  shown = text;
+  showEntries("configuration", entries);
 }
 
 /** @param {Recorded} recorded */

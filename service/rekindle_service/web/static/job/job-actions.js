@@ -66,6 +66,7 @@ export class JobActions {
     this.#job = job;
     for (const [button, { possible }] of Object.entries(ACTIONS)) byId(button).hidden = !possible(job);
     setText(byId("resume"), job.state === "failed" ? "Retry" : "Resume");
+    byId("resume").classList.toggle("primary", job.state !== "succeeded");
     setText(byId("priority"), `Priority ${job.priority}`);
     byId("clone", HTMLAnchorElement).href = `/submit?clone=${encodeURIComponent(job.id)}`;
     if (this.#open && !this.#open.possible(job)) this.#dialog.close();

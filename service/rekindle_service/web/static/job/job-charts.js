@@ -6,17 +6,19 @@
  * @import { Part } from "../charts/metric-store.js"
  * @import { Content, Mark, Series } from "../charts/chart-frame.js"
  * @import { LineChart } from "../charts/line-chart.js"
+ * @import { Unit } from "./axis/axis-model.js"
  * @import { TimeAxis } from "./axis/time-axis.js"
  */
-import { asCsv, missingValues, pointText, positions, smoothed, valuesOf } from "../charts/chart-data.js";
+import { asCsv, missingValues, pointText, smoothed, valuesOf } from "../charts/chart-data.js";
 import { ChartGrid } from "../charts/chart-grid.js";
 import { MetricPicker } from "../charts/metric-picker.js";
 import { MetricStore, resumeSteps } from "../charts/metric-store.js";
 import { call, warn } from "../shared/api.js";
 import { byId, h } from "../shared/dom.js";
+import { Throttle } from "../shared/throttle.js";
 
-/** The eye sees no more than this. */
-const REDRAW_INTERVAL_MS = 400;
+/** Between two drawings of points that the stream brings. */
+const REDRAW_INTERVAL_MS = 1000;
 const MAX_POINTS = 1000;
 const MAX_EXPORTED = 100_000;
 
@@ -26,29 +28,32 @@ export class JobCharts {
   #axis;
   #grid;
   #metrics = new MetricStore();
-  #picker = new MetricPicker(() => this.#fetchMissing(), () => this.#schedule());
+  #picker = new MetricPicker(() => this.#fetchMissing(), () => this.#redraw.now());
   /** @type {Map<number, number>} */
   #resumedFrom = new Map();
   /** @type {Map<string, number>} byte up to which the stream has delivered each file of metrics */
   #received = new Map();
-  #scheduled = false;
+  /** The names and points have been requested at least once. */
+  #isRequested = false;
+  #redraw = new Throttle(() => this.#draw(), REDRAW_INTERVAL_MS);
 
   /** @param {string} jobId @param {TimeAxis} axis on which the charts are drawn */
   constructor(jobId, axis) {
     this.#jobId = jobId;
     this.#axis = axis;
     this.#grid = new ChartGrid(byId("charts"), (name, chart) => this.#tools(name, chart), axis.chartOptions(150));
-    axis.attach(this.#grid, () => this.#schedule(), (attempt) => this.#metrics.stepTimes(attempt));
+    axis.attach(this.#grid, () => this.#redraw.now(), (attempt) => this.#metrics.stepTimes(attempt));
   }
 
   /** @param {Attempt[]} attempts */
   setAttempts(attempts) {
     this.#resumedFrom = resumeSteps(attempts);
-    this.#schedule();
+    this.#redraw.now();
   }
 
   /** Fetch which metrics there are, and the points of those that are shown. */
   async load() {
+    this.#isRequested = true;
     const { items } = await call("GET /jobs/{job_id}/metrics/names", { job_id: this.#jobId });
     this.#metrics.addNames(items.map(({ name }) => name));
     this.#picker.show(this.#metrics.names());
@@ -60,12 +65,13 @@ export class JobCharts {
     const key = `${attempt} ${file}`;
     const received = this.#received.get(key) ?? 0;
     this.#received.set(key, Math.max(received, end));
+    if (!this.#isRequested) return; // the first answer has these points, too
     if (offset > received) this.load().catch(warn("the metrics"));
     if (this.#metrics.append(attempt, points)) {
       this.#picker.show(this.#metrics.names());
       this.#fetchMissing();
     }
-    this.#schedule();
+    this.#redraw.soon();
   }
 
   #fetchMissing() {
@@ -76,7 +82,7 @@ export class JobCharts {
   async #fetch(names) {
     names.forEach((name) => this.#metrics.track(name));
     if (names.length) this.#metrics.load(await this.#read(names, MAX_POINTS));
-    this.#schedule();
+    this.#redraw.now();
   }
 
   /** @param {string[]} names @param {number} limit points of each */
@@ -84,27 +90,18 @@ export class JobCharts {
     return (await call("GET /jobs/{job_id}/metrics", { job_id: this.#jobId, name: names, max_points: limit })).items;
   }
 
-  #schedule() {
-    if (this.#scheduled) return;
-    this.#scheduled = true;
-    setTimeout(() => {
-      this.#scheduled = false;
-      this.#draw();
-    }, REDRAW_INTERVAL_MS);
-  }
-
   #draw() {
     if (!this.#metrics.names().length) return;
     this.#section.hidden = false;
     const style = this.#picker.style;
+    const charts = this.#picker.chosen.map((name) => ({ name, parts: this.#metrics.parts(name, this.#resumedFrom) }));
+    this.#axis.setPoints(charts.flatMap(({ parts }) => parts.flatMap(({ kept, replayed }) => [...kept, ...replayed])));
     this.#grid.draw(
-      this.#picker.chosen.map((name) => {
-        const parts = this.#metrics.parts(name, this.#resumedFrom);
+      charts.map(({ name, parts }) => {
         const warning = missingValues(parts.flatMap(({ kept, replayed }) => [...kept, ...replayed]), style.logarithmic);
-        return { name, latest: latestText(parts), warning, content: contentOf(parts, style, this.#axis.content()) };
+        return { name, latest: latestText(parts), warning, content: contentOf(parts, style, this.#axis) };
       }),
     );
-    this.#axis.extend();
   }
 
   /** @param {string} name @param {LineChart} chart */
@@ -140,20 +137,20 @@ function latestText(parts) {
   return last && last[3] !== null ? `${Number(last[3].toPrecision(5))} at step ${last[0]}` : "";
 }
 
-/** @param {Part[]} parts @param {ChartStyle} style @param {Content["x"]} x @returns {Content} */
-const contentOf = (parts, style, x) => ({ series: curves(parts, style), marks: starts(parts, style), x, y: { log: style.logarithmic } });
+/** @param {Part[]} parts @param {ChartStyle} style @param {TimeAxis} axis @returns {Content} */
+const contentOf = (parts, style, axis) => ({ series: curves(parts, style, axis.unit), marks: starts(parts, axis.unit), x: axis.content(), y: { log: style.logarithmic } });
 
 /**
  * Per attempt: the steps that count, the replayed ones dotted, and under a smoothed curve the values themselves.
  *
- * @param {Part[]} parts @param {ChartStyle} style @returns {Series[]}
+ * @param {Part[]} parts @param {ChartStyle} style @param {Unit} unit @returns {Series[]}
  */
-function curves(parts, style) {
+function curves(parts, style, unit) {
   const curve = (/** @type {Part["kept"]} */ points, /** @type {string} */ name, /** @type {Partial<Series>} */ look, smoothing = 0) => ({
     name,
-    x: positions(points, style.axis, 0),
+    x: positionsOf(points, unit),
     y: smoothing ? smoothed(valuesOf(points), smoothing) : valuesOf(points),
-    describe: (/** @type {number} */ index) => pointText(points[index], points[index][3], style.axis),
+    describe: (/** @type {number} */ index) => pointText(points[index], points[index][3], unit.by),
     ...look,
   });
   const replayed = parts
@@ -164,10 +161,13 @@ function curves(parts, style) {
   return [...replayed, ...raw, ...kept];
 }
 
-/** Where each attempt but the first begins. @param {Part[]} parts @param {ChartStyle} style @returns {Mark[]} */
-function starts(parts, style) {
+/** @param {Part["kept"]} points @param {Unit} unit */
+const positionsOf = (points, { by, ofStep }) => points.map(([step, , at]) => (by === "time" ? at : ofStep(step)));
+
+/** Where each attempt but the first begins. @param {Part[]} parts @param {Unit} unit @returns {Mark[]} */
+function starts(parts, unit) {
   return parts.slice(1).flatMap(({ attempt, kept }) => {
-    const x = positions(kept, style.axis, 0)[0];
-    return x === undefined || x === null ? [] : [{ x, label: `attempt ${attempt}`, kind: "attempt" }];
+    const [x] = positionsOf(kept, unit);
+    return x === undefined ? [] : [{ x, label: `attempt ${attempt}`, kind: "attempt" }];
   });
 }

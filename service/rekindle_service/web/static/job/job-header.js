@@ -24,8 +24,12 @@ const FIGURES = /** @type {[string, (job: Job) => string][]} */ ([
   ["Preempted", (job) => (job.preemptions ? times(job.preemptions) : "")],
   ["Slurm", slurmText],
   ["Goodput", (job) => (job.goodput === null && job.restarts ? "not known" : percent(job.goodput))],
-  ["Running for", (job) => duration(job.started_at ? secondsBetween(job.started_at, job.ended_at) : null)],
+  ["Running for", (job) => (job.ended_at ? NONE : runTime(job))],
+  ["Ran for", (job) => (job.ended_at ? runTime(job) : NONE)],
 ]);
+
+/** Since the first start. @param {Job} job */
+const runTime = (job) => duration(job.started_at ? secondsBetween(job.started_at, job.ended_at) : null);
 
 /** "job 17 on n1, n2"; empty for a job on this machine. @param {Job} job */
 function slurmText({ slurm }) {
@@ -112,5 +116,5 @@ function displacedSentence({ kind, reason = "" }) {
 /** @param {string | null} time */
 function retryText(time) {
   const seconds = Math.ceil(-(secondsSince(time) ?? 0));
-  return seconds > 0 ? `: next try in ${duration(seconds)}` : " now";
+  return seconds > 0 ? `: retry in ${duration(seconds)}` : " now";
 }

@@ -4,12 +4,14 @@
  * @import { AttemptPublic as Attempt, JobPublic as Job, SnapshotList as Listing, Story } from "../shared/api-types.d.ts"
  */
 import { EventStream } from "../events/event-stream.js";
-import { followCursor, moveCursor, showCursor } from "../log/log-cursor.js";
+import { followCursor, moveCursor, pointAtLines, showCursor } from "../log/log-cursor.js";
 import { END, parsePermalink } from "../log/log-permalink.js";
 import { LogViewer } from "../log/log-viewer.js";
 import { call, isNotFound } from "../shared/api.js";
 import { byId } from "../shared/dom.js";
+import { hasEnded } from "../shared/job-state.js";
 import { latestWins } from "../shared/latest-wins.js";
+import "../shared/layout.js";
 import { idInUrl, markReady, showGone } from "../shared/live-page.js";
 import { markSeen } from "../shared/seen.js";
 import { makeTabs } from "../shared/tabs.js";
@@ -30,7 +32,7 @@ import { StoryView, isOutdated } from "./story.js";
 const jobId = idInUrl();
 
 const actions = new JobActions();
-const axis = new TimeAxis(jobId, (step) => actions.confirmResume(step));
+const axis = new TimeAxis(jobId, (step) => actions.confirmResume(step), (moment) => log.point(moment));
 const charts = new JobCharts(jobId, axis);
 const stream = new EventStream({ resync: refresh, event: onEvent }, { job: jobId, log: null });
 const log = new LogViewer(jobId, (followed) => {
@@ -39,6 +41,7 @@ const log = new LogViewer(jobId, (followed) => {
   if (isOpen && !parsePermalink(location.hash)) setView({ rank: log.rank });
 }, moveCursor);
 followCursor(log);
+pointAtLines((time) => axis.showTime(time));
 const ranks = new Ranks((rank) => log.select(rank), (rank) => void showStack(jobId, rank));
 const snapshots = new SnapshotList(jobId, (step) => actions.confirmResume(step), () => void refetch(fetchSnapshots));
 onView(({ rank }, before) => rank !== null && rank !== before.rank && log.select(rank));
@@ -115,6 +118,7 @@ function showJob(next) {
   axis.setJob(next);
   byId("stack-open").hidden = next.state !== "running";
   offerLogs();
+  log.setLive(!hasEnded(next) && next.state !== "queued");
   void log.setLatest(next.attempt).then(() => showCursor(log));
   if (!before) return;
   const changed = before.attempt !== next.attempt || before.state !== next.state;

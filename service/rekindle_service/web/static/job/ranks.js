@@ -143,7 +143,7 @@ class RankRow {
     const age = heartbeatAge(rank, (performance.now() - this.#receivedAt) / 1000);
     setText(this.#heartbeat, brief(age));
     this.#heartbeat.classList.toggle("late", isLate(rank, age));
-    this.#heartbeat.title = rank.hang_timeout === null ? "" : `a hang from ${brief(rank.hang_timeout)} without progress`;
+    this.#heartbeat.title = rank.hang_timeout === null ? "" : `counts as hung after ${brief(rank.hang_timeout)} without progress`;
   }
 }
 

@@ -15,6 +15,10 @@ export class LineTimes {
   #renderer;
   #isWanted;
   #timer = 0;
+  /** Whose rows are shown. @type {Source | null} */
+  #source = null;
+  /** Of the log that was asked for last. @type {{key: string, at: number, items: [offset: number, time: number][]} | null} */
+  #known = null;
 
   /** @param {string} jobId @param {import("./log-renderer.js").LogRenderer} renderer @param {() => boolean} isWanted */
   constructor(jobId, renderer, isWanted) {
@@ -25,11 +29,12 @@ export class LineTimes {
 
   /** Show the times of the rows that have none yet. @param {Source} source */
   update(source) {
+    this.#source = source;
     if (this.#timer || !this.#isWanted()) return;
     void this.#annotate(source);
     this.#timer = setTimeout(() => {
       this.#timer = 0;
-      void this.#annotate(source);
+      if (this.#source) void this.#annotate(this.#source);
     }, INTERVAL);
   }
 
@@ -51,14 +56,25 @@ export class LineTimes {
   }
 
   /**
-   * The byte that came at `at` (seconds since the epoch) or next; null where nobody knows.
+   * The byte that came at `at` (seconds since 1970) or next; null where nobody knows.
    *
    * @param {Source} source @param {number} at
    */
-  async offsetAt({ rank, stream, attempt }, at) {
-    const { items } = await call("GET /jobs/{job_id}/ranks/{rank}/log/times", { job_id: this.#jobId, rank, stream, attempt });
+  async offsetAt(source, at) {
+    const items = await this.#timesOf(source, at);
     const index = items.findIndex(([, time]) => time >= at);
     return items.length ? (items[(index < 0 ? items.length : index) - 1]?.[0] ?? 0) : null;
+  }
+
+  /** The times of a whole log; asked for again where it may have grown past `at`. @param {Source} source @param {number} at */
+  async #timesOf({ rank, stream, attempt }, at) {
+    const key = `${rank}-${stream}-${attempt}`;
+    const known = this.#known;
+    const isOld = known === null || performance.now() - known.at > INTERVAL;
+    if (known?.key === key && (!isOld || at <= (known.items.at(-1)?.[1] ?? 0))) return known.items;
+    const { items } = await call("GET /jobs/{job_id}/ranks/{rank}/log/times", { job_id: this.#jobId, rank, stream, attempt });
+    this.#known = { key, at: performance.now(), items };
+    return items;
   }
 }
 

@@ -12,6 +12,7 @@ import { h } from "../shared/dom.js";
 import { TerminalEmulator, runs } from "./terminal-emulator.js";
 
 const MAX_LINES = 3000;
+const MIN_DIGITS = 4;
 const MAX_CHARACTERS = 1_000_000;
 const CHUNK_BYTES = 32 * 1024;
 /** A row without end must not keep its chunk open for ever. */
@@ -26,6 +27,8 @@ export class LogRenderer {
   #chunks = [];
   /** @type {Map<number, RenderedRow>} rows that may still change, by row id */
   #liveRows = new Map();
+  /** Of the largest line number that was rendered; the column of the numbers is as wide. */
+  #digits = MIN_DIGITS;
 
   /**
    * @param {HTMLElement} container
@@ -82,6 +85,7 @@ export class LogRenderer {
     const chunk = this.#chunkFor(span, this.#terminal.atLineStart);
     chunk.end = span.end;
     for (const row of this.#terminal.write(text)) this.#update(row, chunk);
+    this.#widen(this.#terminal.line);
     for (const id of this.#liveRows.keys()) if (!this.#terminal.isLive(id)) this.#liveRows.delete(id);
     while (this.#tooLarge()) this.#chunks.shift()?.node.remove();
   }
@@ -93,7 +97,9 @@ export class LogRenderer {
    */
   prepend(text, span) {
     const chunk = newChunk(span);
-    for (const row of new TerminalEmulator(span.start, span.line).write(text)) addRow(row, chunk);
+    const terminal = new TerminalEmulator(span.start, span.line);
+    for (const row of terminal.write(text)) addRow(row, chunk);
+    this.#widen(terminal.line);
     this.#container.prepend(chunk.node);
     this.#chunks.unshift(chunk);
     while (this.#tooLarge()) this.#chunks.pop()?.node.remove();
@@ -140,6 +146,19 @@ export class LogRenderer {
     if (!row) return;
     row.classList.add("marked");
     this.#addLink(row);
+  }
+
+  /** The row that is highlighted; null for none. @returns {{attempt: number, offset: number} | null} */
+  get marked() {
+    const row = /** @type {HTMLElement | null} */ (this.#container.querySelector(".marked"));
+    const chunk = this.#chunks.find(({ node }) => node === row?.parentNode);
+    return row && chunk ? { attempt: chunk.attempt, offset: Number(row.dataset.offset) } : null;
+  }
+
+  /** Show one row, and no other, as that of the axis's cursor. @param {HTMLElement | undefined} row */
+  point(row) {
+    this.#container.querySelector(".pointed")?.classList.remove("pointed");
+    row?.classList.add("pointed");
   }
 
   /**
@@ -196,6 +215,14 @@ export class LogRenderer {
     render(row, rendered.node);
     rendered.chunk.characters += row.cells.length - rendered.length;
     rendered.length = row.cells.length;
+  }
+
+  /** @param {number | null} line the largest number, if it is known */
+  #widen(line) {
+    const digits = String(line ?? 0).length;
+    if (digits <= this.#digits) return;
+    this.#digits = digits;
+    this.#container.style.setProperty("--digits", String(digits));
   }
 
   #tooLarge() {

@@ -1,46 +1,35 @@
 /**
- * The log viewer: which rank, stream and attempt; following the end until the user scrolls up; paging through a log of
- * any length by scrolling, by its slider, by search and by permalinks.
- *
- * While the user is further up nothing is added at the end: new output is fetched when they come back.
+ * The log viewer: which rank, stream and attempt; one log or several; its end, a position, a moment, a match or a permalink.
  *
  * @import { LogLocation } from "./log-permalink.js"
+ * @import { Choice } from "./merged-log.js"
  */
 import { urlOf } from "../shared/api.js";
-import { byId, setText } from "../shared/dom.js";
-import { END, linkTo, otherStream, parsePermalink } from "./log-permalink.js";
-import { LineTimes } from "./line-times.js";
+import { byId } from "../shared/dom.js";
 import { LogChoice } from "./log-choice.js";
-import { makeOptions, showsTimes } from "./log-options.js";
-import { LogRenderer } from "./log-renderer.js";
-import { LogScrubber } from "./log-scrubber.js";
+import { FollowButton } from "./log-follow.js";
+import { makeOptions } from "./log-options.js";
+import { otherStream, parsePermalink } from "./log-permalink.js";
+import { LogPreview } from "./log-preview.js";
 import { LogSearch } from "./log-search.js";
-import { LogWindow } from "./log-window.js";
 import { MergedLog } from "./merged-log.js";
-
-/** Distance from the end, in CSS pixels, that still counts as the end. */
-const END_TOLERANCE = 12;
-/** Distance from the loaded part's edge, in CSS pixels, at which more is fetched. */
-const PREFETCH_DISTANCE = 600;
+import { OneLog } from "./one-log.js";
 
 export class LogViewer {
   #jobId;
   #onSource;
   #choice = new LogChoice(() => void this.#choose());
-  #follow = byId("log-follow");
-  #older = byId("log-older");
-  #scroller = byId("log");
-  #renderer = new LogRenderer(byId("log-lines"), (attempt, offset) => linkTo({ ...this.source, attempt, offset }));
-  #window;
+  #follow = new FollowButton(() => this.#toggleFollowing());
+  /** @type {OneLog} */
+  #one;
+  /** @type {MergedLog} */
   #merged;
-  #times;
-  #onCursor;
-  #scrubber = new LogScrubber((offset) => void this.#goTo({ ...this.source, offset }, false));
+  /** @type {LogPreview} */
+  #preview;
   /** @type {LogSearch} */
   #search;
-  #following = true;
-  #paging = false;
-  #lastTop = 0;
+  /** The latest attempt may log more. */
+  #isLive = false;
   /** @type {LogLocation | null} target of the permalink, as long as no such rank or attempt is known */
   #pending = parsePermalink(location.hash);
 
@@ -52,34 +41,43 @@ export class LogViewer {
   constructor(jobId, onSource, onCursor) {
     this.#jobId = jobId;
     this.#onSource = onSource;
-    this.#onCursor = onCursor;
-    this.#window = new LogWindow(jobId, this.#renderer);
-    this.#merged = new MergedLog(jobId, onCursor, (following) => this.#showFollowing(following));
-    this.#times = new LineTimes(jobId, this.#renderer, showsTimes);
-    makeOptions(() => this.#times.update(this.source));
-    byId("log-lines").addEventListener("click", ({ target }) => this.#chooseLine(target));
-    this.#search = new LogSearch(jobId, { source: () => this.source, offset: () => this.#topOffset(), goTo: (target) => this.#goTo(target, true), filter: () => this.#merged.open(this.#choice.several(this.#search.filter)) });
-    this.#follow.addEventListener("click", () => this.#toggleFollowing());
-    this.#older.addEventListener("click", () => this.#page("older"));
+    this.#preview = new LogPreview(() => (this.#merged.isShown ? this.#merged : this.#one));
+    const isPreview = () => this.#preview.isActive;
+    const onFollowing = (/** @type {boolean} */ isFollowing, hasNew = false) => this.#follow.show(isFollowing, hasNew);
+    this.#merged = new MergedLog(jobId, { onCursor, onFollowing, isPreview });
+    this.#one = new OneLog(jobId, { source: () => this.source, onChange: () => this.#search.highlight(), onCursor, onFollowing, isPreview });
+    this.#search = new LogSearch(jobId, { source: () => this.source, offset: () => this.#one.topOffset, goTo: (target) => this.#goTo(target), filter: () => this.#merged.open(this.#choice.several(this.#search.filter)) });
+    makeOptions(() => this.#one.showTimes());
     byId("log-other").addEventListener("click", () => this.#switchStream());
-    this.#scroller.addEventListener("scroll", () => this.#onScroll(), { passive: true });
     addEventListener("hashchange", () => void this.#followLink());
     addEventListener("click", ({ target }) => this.#followSameLink(target));
   }
 
   /**
-   * Show the line that came at `at` (seconds since the epoch) or next: among several logs if they are shown, else in the
-   * log of `source`, null for what is chosen.
+   * Show the line that came at `at` (seconds since 1970) or next: among several logs if they are shown, else in the log of
+   * `source`, null for what is chosen.
    *
    * @param {number} at @param {{rank: number | null, stream: string | null, attempt: number | null}} source
    */
   async showTime(at, { rank, stream, attempt }) {
+    this.#preview.keep();
     if (this.#merged.isShown) return this.#merged.goTo(at);
     const chosen = this.source;
     const target = { rank: rank ?? chosen.rank, stream: stream ?? chosen.stream, attempt: attempt ?? chosen.attempt };
     if (target.attempt === 0 || !this.#choice.has(target)) return;
-    const offset = await this.#times.offsetAt(target, at);
-    if (offset !== null) await this.#goTo({ ...target, offset }, true);
+    const offset = await this.#one.offsetAt(target, at);
+    if (offset !== null) await this.#goTo({ ...target, offset });
+  }
+
+  /** Show the lines of a moment for as long as the cursor is there. @param {import("./log-preview.js").Moment | null} moment null: it has left */
+  point(moment) {
+    this.#preview.point(moment);
+  }
+
+  /** @param {boolean} isLive the latest attempt may log more, or another one follows */
+  setLive(isLive) {
+    this.#isLive = isLive;
+    this.#follow.setLive(isLive && this.#choice.followed !== null);
   }
 
   /** The rank whose log is shown. */
@@ -107,11 +105,11 @@ export class LogViewer {
     const before = this.#choice.latest;
     if (latest === before) return;
     this.#choice.setLatest(latest);
+    this.setLive(this.#isLive);
     if (before === 0) return this.#pending ? this.#followLink() : this.#open();
     if (this.#choice.isLatest && this.#merged.isShown) return this.#open();
-    if (this.#choice.isLatest) await this.#window.switchAttempt(latest, this.#following);
+    if (this.#choice.isLatest) await this.#one.switchAttempt(latest);
     this.#offerDownloads();
-    this.#update();
   }
 
   /** @param {number} rank */
@@ -123,7 +121,7 @@ export class LogViewer {
 
   /** Show a position of a log, if there is such a log, without scrolling the page. @param {LogLocation} target */
   show(target) {
-    if (this.#choice.has(target)) void this.#goTo(target, true);
+    if (this.#choice.has(target)) void this.#goTo(target);
   }
 
   /**
@@ -133,20 +131,13 @@ export class LogViewer {
     if (event.attempt > this.#choice.latest) await this.setLatest(event.attempt);
     const followed = this.#choice.followed;
     if (followed === null || event.rank !== followed.rank || event.stream !== followed.stream) return;
-    if (this.#merged.isShown) return this.#window.recordSize(event);
-    if (!this.#following) {
-      this.#window.recordSize(event);
-      this.#scrubber.show(this.#topOffset(), this.#window.size);
-      return setText(this.#follow, "New output below ↓");
-    }
-    await this.#window.onChunk(event);
-    this.#update();
+    await this.#one.onChunk(event, !this.#merged.isShown);
   }
 
   /** Fetch what was missed while there was no connection. */
   async refresh() {
     this.#merged.refresh();
-    if (this.#choice.followed !== null && this.#following) await this.#catchUp();
+    if (this.#choice.followed !== null) await this.#one.catchUp();
   }
 
   /** The user chose another log: the permalink does not matter any more. */
@@ -163,41 +154,23 @@ export class LogViewer {
   }
 
   async #open() {
+    this.#preview.keep();
     this.#sourceChanged();
     if (this.source.attempt === 0) return;
     const several = this.#choice.several(this.#search.filter);
     await this.#showSeveral(several);
-    if (several) return;
-    this.#setFollowing(true);
-    await this.#window.open(this.source);
-    this.#update();
+    if (!several) await this.#one.open();
   }
 
-  /** Show `several` in place of one log, or with null one log. @param {import("./merged-log.js").Choice | null} several */
+  /** Show `several` in place of one log, or with null one log. @param {Choice | null} several */
   #showSeveral(several) {
-    this.#scroller.hidden = several !== null;
-    if (several) byId("log-position").hidden = true;
+    this.#one.isShown = several === null;
     this.#search.setFiltering(several !== null);
     return this.#merged.open(several);
   }
 
-  /** A position in a log is shown with all lines around it. */
-  #showOneLog() {
-    this.#choice.selectOne();
-    void this.#showSeveral(null);
-  }
-
-  /** @param {EventTarget | null} target */
-  #chooseLine(target) {
-    const row = target instanceof Element ? /** @type {HTMLElement | null} */ (target.closest(".log-line")) : null;
-    if (!row?.dataset.at || !getSelection()?.isCollapsed) return;
-    this.#setFollowing(false);
-    this.#renderer.highlight(row);
-    const { rank, stream } = this.source;
-    this.#onCursor({ time: Number(row.dataset.at), rank, stream });
-  }
-
   #sourceChanged() {
+    this.setLive(this.#isLive);
     this.#onSource(this.#choice.followed);
     this.#search.onSourceChange();
     this.#offerDownloads();
@@ -214,9 +187,9 @@ export class LogViewer {
   async #followLink() {
     const target = parsePermalink(location.hash);
     this.#pending = target && target.attempt <= this.#choice.latest ? target : null;
-    if (!target || !this.#choice.has(target)) return this.#window.size || !this.#following ? undefined : this.#open();
+    if (!target || !this.#choice.has(target)) return this.#one.isTouched ? undefined : this.#open();
     byId("log-title").scrollIntoView({ block: "start" });
-    await this.#goTo(target, true);
+    await this.#goTo(target);
   }
 
   /** A link to the page's present URL changes no hash. @param {EventTarget | null} target */
@@ -225,111 +198,21 @@ export class LogViewer {
     if (link?.hash && link.href === location.href) void this.#followLink();
   }
 
-  /** @param {LogLocation} target @param {boolean} highlighted whether to highlight the line there */
-  async #goTo(target, highlighted) {
-    const before = this.source;
-    if (this.#merged.isShown) this.#showOneLog();
+  /** Show the line there, and all lines around it. @param {LogLocation} target */
+  async #goTo(target) {
+    const { rank, stream, attempt } = this.source;
+    this.#preview.keep();
+    if (this.#merged.isShown) this.#choice.selectOne();
+    void this.#showSeveral(null);
     this.#pending = null;
     this.#choice.select(target);
-    const same = before.rank === target.rank && before.stream === target.stream && before.attempt === target.attempt;
-    if (!same) this.#sourceChanged();
-    this.#setFollowing(false);
-    if (!same || !this.#renderer.rowAt(target.attempt, target.offset)) await this.#window.openAt(this.source, target.offset);
-    this.#reveal(target, highlighted);
-    this.#update();
-  }
-
-  /** @param {LogLocation} target @param {boolean} highlighted */
-  #reveal({ attempt, offset }, highlighted) {
-    const row = this.#renderer.rowAt(attempt, offset) ?? (offset === END ? this.#renderer.lastRow : undefined);
-    this.#renderer.highlight(highlighted ? row : undefined);
-    if (!row) return;
-    const lead = highlighted ? this.#scroller.clientHeight / 3 : 0;
-    this.#scroller.scrollTop += row.getBoundingClientRect().top - this.#scroller.getBoundingClientRect().top - lead;
-    this.#lastTop = this.#scroller.scrollTop;
-  }
-
-  /** Which byte is at the top of the visible part. */
-  #topOffset() {
-    const above = byId("log-lines").getBoundingClientRect().top - this.#scroller.getBoundingClientRect().top;
-    const position = this.#renderer.positionAt(Math.max(0, -above));
-    return position && position.attempt === this.source.attempt ? position.offset : 0;
-  }
-
-  #onScroll() {
-    const { scrollTop, scrollHeight, clientHeight } = this.#scroller;
-    const below = scrollHeight - scrollTop - clientHeight;
-    const up = scrollTop < this.#lastTop;
-    this.#lastTop = scrollTop;
-    if (below <= END_TOLERANCE && !this.#following && this.#window.caughtUp) return void this.#resumeFollowing();
-    if (below > END_TOLERANCE && up) this.#setFollowing(false);
-    if (scrollTop < PREFETCH_DISTANCE && up) void this.#page("older");
-    else if (below < PREFETCH_DISTANCE && !this.#following) void this.#page("newer");
-    this.#scrubber.show(this.#topOffset(), this.#window.size);
-  }
-
-  /**
-   * Load one more page at either end of the window, without moving what is visible.
-   *
-   * @param {"older" | "newer"} which
-   */
-  async #page(which) {
-    const older = which === "older";
-    if (this.#paging || !(older ? this.#window.hasOlder : this.#window.hasNewer)) return;
-    this.#paging = true;
-    this.#setFollowing(false);
-    try {
-      const anchor = (older ? this.#renderer.oldest : this.#renderer.latest)?.node;
-      const before = anchor?.getBoundingClientRect().top ?? 0;
-      await (older ? this.#window.loadOlder() : this.#window.loadNewer());
-      const moved = anchor?.isConnected ? anchor.getBoundingClientRect().top - before : 0;
-      if (moved) this.#scroller.scrollTop += moved;
-      this.#lastTop = this.#scroller.scrollTop;
-      this.#update();
-    } finally {
-      this.#paging = false;
-    }
-  }
-
-  #resumeFollowing() {
-    this.#setFollowing(true);
-    return this.#catchUp();
-  }
-
-  async #catchUp() {
-    await this.#window.catchUp();
-    this.#update();
+    const isOpen = rank === target.rank && stream === target.stream && attempt === target.attempt;
+    if (!isOpen) this.#sourceChanged();
+    await this.#one.goTo(target, { isOpen, isMarked: true });
   }
 
   #toggleFollowing() {
-    if (this.#merged.isShown) return void this.#merged.follow();
-    if (this.#following) this.#setFollowing(false);
-    else void this.#resumeFollowing();
-  }
-
-  /** @param {boolean} following */
-  #setFollowing(following) {
-    this.#following = following;
-    this.#showFollowing(following);
-  }
-
-  /** @param {boolean} following */
-  #showFollowing(following) {
-    this.#follow.setAttribute("aria-pressed", String(following));
-    setText(this.#follow, following ? "Following" : "Follow");
-  }
-
-  /** Adapt the controls and the scroll position to the changed content. */
-  #update() {
-    this.#older.hidden = !this.#window.hasOlder;
-    byId("log-empty").hidden = this.#renderer.latest !== undefined;
-    setText(byId("log-other"), `Show ${otherStream(this.source.stream)}`);
-    if (this.#following) {
-      this.#scroller.scrollTop = this.#scroller.scrollHeight;
-      this.#lastTop = this.#scroller.scrollTop;
-    }
-    this.#search.highlight();
-    this.#times.update(this.source);
-    this.#scrubber.show(this.#topOffset(), this.#window.size);
+    if (this.#merged.isShown) void this.#merged.follow();
+    else this.#one.toggleFollowing();
   }
 }

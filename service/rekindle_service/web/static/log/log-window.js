@@ -14,7 +14,7 @@ const CHUNK_BYTES = 64 * 1024;
 const PAGE_BYTES = 32 * 1024;
 /** Shown before a position that was looked up. */
 const LEAD_BYTES = 8 * 1024;
-/** Further behind than this, the window jumps to the end. */
+/** With more new output than this, the window jumps to the end. */
 const MAX_CATCH_UP_BYTES = 1_000_000;
 
 /** Another log was opened meanwhile: what this request returns must not be shown. */

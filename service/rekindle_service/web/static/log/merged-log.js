@@ -14,23 +14,22 @@
 import { call, messageOf } from "../shared/api.js";
 import { byId, h, setText } from "../shared/dom.js";
 import { bytes } from "../shared/format.js";
+import { LogScroller } from "./log-scroller.js";
 import { setRowTime } from "./log-time.js";
 
 const PAGE = 500;
 const MAX_ROWS = 3000;
-/** Rows that are looked for at first, where a filter lets few through. */
+/** Rows that are searched for at first, where few lines match the filter. */
 const MIN_ROWS = 50;
-/** Milliseconds between two looks for new lines. */
+/** Milliseconds between two polls for new lines. */
 const INTERVAL = 1000;
-/** Distance from an edge, in CSS pixels, at which more is fetched. */
-const PREFETCH_DISTANCE = 600;
-const END_TOLERANCE = 12;
 
 export class MergedLog {
   #jobId;
   #onCursor;
   #onFollowing;
-  #scroller = byId("log-merged");
+  #isPreview;
+  #scroller = new LogScroller(byId("log-merged"), (position) => this.#onScroll(position));
   #lines = byId("log-merged-lines");
   #unfinished = byId("log-merged-unfinished");
   #note = byId("log-merged-note");
@@ -45,19 +44,14 @@ export class MergedLog {
   /** How often something was opened: an answer to an earlier request is dropped. */
   #opened = 0;
   #busy = false;
-  #lastTop = 0;
   #timer = 0;
 
-  /**
-   * @param {string} jobId
-   * @param {(cursor: {time: number, rank: number, stream: string}) => void} onCursor the user has chosen a line
-   * @param {(following: boolean) => void} onFollowing
-   */
-  constructor(jobId, onCursor, onFollowing) {
+  /** @param {string} jobId @param {Pick<import("./one-log.js").Viewer, "onCursor" | "onFollowing" | "isPreview">} viewer */
+  constructor(jobId, { onCursor, onFollowing, isPreview }) {
     this.#jobId = jobId;
     this.#onCursor = onCursor;
     this.#onFollowing = onFollowing;
-    this.#scroller.addEventListener("scroll", () => this.#onScroll(), { passive: true });
+    this.#isPreview = isPreview;
     this.#lines.addEventListener("click", ({ target }) => this.#choose(target));
   }
 
@@ -80,17 +74,51 @@ export class MergedLog {
     this.#pollSoon();
   }
 
-  /** Show the lines around `at` (seconds since the epoch), and highlight the first since then. @param {number} at */
+  get isInView() {
+    return this.#scroller.isInView;
+  }
+
+  /** Show the lines around `at` (seconds since 1970), and highlight the first since then. @param {number} at */
   async goTo(at) {
-    if (!this.#choice) return;
     this.#setFollowing(false);
-    const [first, last] = [this.#lines.firstElementChild, this.#lines.lastElementChild].map((row) => timeOf(row));
-    if (first === null || last === null || at < first || at > last) {
+    this.#mark("marked", await this.#rowAt(at));
+  }
+
+  /** What a preview is put back to: the same first line, or the end if that was followed. */
+  save() {
+    const [following, opened, { top }] = [this.#following, this.#opened, this.#scroller];
+    const at = timeOf(this.#rows.find((row) => this.#scroller.hiddenAbove(row) < row.offsetHeight));
+    this.#following = false;
+    return async () => {
+      const isReplaced = opened !== this.#opened;
+      this.#mark("pointed", undefined);
+      if (following && isReplaced) return this.follow();
+      if (following) this.#setFollowing(true);
+      const row = isReplaced && at !== null ? await this.#rowAt(at) : undefined;
+      if (row) this.#scroller.reveal(row, false);
+      else this.#scroller.top = top;
+      this.#pollSoon();
+    };
+  }
+
+  /** @param {import("./log-preview.js").Moment} moment */
+  async peek({ time }) {
+    const row = await this.#rowAt(time);
+    if (this.#isPreview()) this.#mark("pointed", row);
+  }
+
+  get #rows() {
+    return /** @type {HTMLElement[]} */ ([...this.#lines.children]);
+  }
+
+  /** The first line since `at`, or the last one; loaded where it is not. @param {number} at */
+  async #rowAt(at) {
+    const [first, last] = [timeOf(this.#lines.firstElementChild) ?? Infinity, timeOf(this.#lines.lastElementChild) ?? 0];
+    if (this.#choice && ((at < first && this.#hasOlder) || (at > last && this.#hasNewer) || first > last)) {
       await this.#load({ at });
       await this.#loadMore("older");
     }
-    const rows = /** @type {HTMLElement[]} */ ([...this.#lines.children]);
-    this.#highlight(rows.find((row) => (timeOf(row) ?? 0) >= at) ?? rows.at(-1));
+    return this.#rows.find((row) => (timeOf(row) ?? 0) >= at) ?? this.#rows.at(-1);
   }
 
   /** @param {{before?: string, at?: number}} where */
@@ -109,7 +137,7 @@ export class MergedLog {
     this.#hasNewer = "at" in where && !answer.complete;
     this.#lines.replaceChildren(...answer.items.map(rowOf));
     this.#showRest(answer);
-    if (this.#following) this.#toEnd();
+    if (this.#following) this.#scroller.toEnd();
     while (this.#hasOlder && this.#lines.childElementCount < MIN_ROWS && opened === this.#opened) await this.#loadMore("older");
   }
 
@@ -123,23 +151,20 @@ export class MergedLog {
       const { next, previous } = this.#cursors;
       const answer = await this.#read(older ? { before: previous ?? "end" } : { after: next ?? undefined });
       if (!answer || opened !== this.#opened) return;
-      if (older) this.#prepend(answer);
+      if (older) await this.#prepend(answer);
       else this.#append(answer);
     } finally {
       this.#busy = false;
     }
-    if (!this.#following) this.#onScroll();
+    if (!this.#following) this.#onScroll(this.#scroller.measure());
   }
 
   /** @param {LogLines} answer */
-  #prepend(answer) {
+  async #prepend(answer) {
     this.#cursors.previous = answer.previous ?? this.#cursors.previous;
     this.#hasOlder = !answer.complete;
-    const height = this.#scroller.scrollHeight;
-    this.#lines.prepend(...answer.items.map(rowOf));
-    if (this.#following) this.#toEnd();
-    else this.#scroller.scrollTop += this.#scroller.scrollHeight - height;
-    this.#lastTop = this.#scroller.scrollTop;
+    await this.#scroller.keep(this.#rows[0], () => this.#lines.prepend(...answer.items.map(rowOf)));
+    if (this.#following) this.#scroller.toEnd();
     this.#showRest({ ...answer, unfinished: null });
     while (this.#lines.childElementCount > MAX_ROWS) {
       this.#lines.lastElementChild?.remove();
@@ -159,7 +184,7 @@ export class MergedLog {
       this.#hasOlder = true;
       this.#cursors.previous = cursorOf(this.#lines.firstElementChild, "previous");
     }
-    if (this.#following) this.#toEnd();
+    if (this.#following) this.#scroller.toEnd();
   }
 
   /** @param {Omit<LogLines, "unfinished"> & {unfinished: TimedLine[] | null}} answer null: as before */
@@ -167,8 +192,8 @@ export class MergedLog {
     this.#ended = ended;
     if (unfinished) this.#unfinished.replaceChildren(...unfinished.map(rowOf));
     const empty = !this.#lines.childElementCount && !this.#unfinished.childElementCount;
-    const untimed = "No keeper has recorded when these lines came: they are in the order of ranks and streams.";
-    setText(this.#note, empty ? (complete ? "No such line." : "Searching …") : has_times ? "" : untimed);
+    const untimed = "The keeper has not recorded when these lines came: they are sorted by rank and stream.";
+    setText(this.#note, empty ? (complete ? "No line matches." : "Searching …") : has_times ? "" : untimed);
   }
 
   /** @param {{before?: string, after?: string, at?: number}} where @returns {Promise<LogLines | null>} */
@@ -202,23 +227,16 @@ export class MergedLog {
     this.#pollSoon();
   }
 
-  #onScroll() {
-    const { scrollTop, scrollHeight, clientHeight } = this.#scroller;
-    const below = scrollHeight - scrollTop - clientHeight;
-    const up = scrollTop < this.#lastTop;
-    this.#lastTop = scrollTop;
-    if (below > END_TOLERANCE && up) this.#setFollowing(false);
-    if (below <= END_TOLERANCE && !this.#hasNewer && !this.#following && !up) {
+  /** @param {import("./log-scroller.js").Position} position */
+  #onScroll({ isUp, isAtEnd, isNearStart, isNearEnd }) {
+    if (this.#isPreview()) return;
+    if (!isAtEnd && isUp) this.#setFollowing(false);
+    if (isAtEnd && !this.#hasNewer && !this.#following && !isUp) {
       this.#setFollowing(true);
       this.#pollSoon();
     }
-    if (scrollTop < PREFETCH_DISTANCE) void this.#loadMore("older");
-    else if (below < PREFETCH_DISTANCE && !this.#following) void this.#loadMore("newer");
-  }
-
-  #toEnd() {
-    this.#scroller.scrollTop = this.#scroller.scrollHeight;
-    this.#lastTop = this.#scroller.scrollTop;
+    if (isNearStart) void this.#loadMore("older");
+    else if (isNearEnd && !this.#following) void this.#loadMore("newer");
   }
 
   /** @param {boolean} following */
@@ -233,17 +251,15 @@ export class MergedLog {
     const time = timeOf(row);
     if (!row || time === null || !getSelection()?.isCollapsed) return;
     this.#setFollowing(false);
-    this.#highlight(row, false);
+    this.#mark("marked", row, false);
     this.#onCursor({ time, rank: Number(row.dataset.rank), stream: row.dataset.stream ?? "stdout" });
   }
 
-  /** @param {HTMLElement | undefined} row @param {boolean} [revealed] */
-  #highlight(row, revealed = true) {
-    this.#lines.querySelector(".marked")?.classList.remove("marked");
-    row?.classList.add("marked");
-    if (!row || !revealed) return;
-    this.#scroller.scrollTop += row.getBoundingClientRect().top - this.#scroller.getBoundingClientRect().top - this.#scroller.clientHeight / 3;
-    this.#lastTop = this.#scroller.scrollTop;
+  /** Give this class to one row, and to no other. @param {"marked" | "pointed"} name @param {HTMLElement | undefined} row @param {boolean} [revealed] */
+  #mark(name, row, revealed = true) {
+    this.#lines.querySelector(`.${name}`)?.classList.remove(name);
+    row?.classList.add(name);
+    if (row && revealed) this.#scroller.reveal(row);
   }
 }
 

@@ -49,6 +49,11 @@ export class TerminalEmulator {
     this.#rows.push(this.#blank(offset));
   }
 
+  /** The number of the line that is written, if it is known. */
+  get line() {
+    return this.#line;
+  }
+
   /** True between lines: the next output starts a row of its own. */
   get atLineStart() {
     return this.#column === 0 && this.#at === this.#rows.length - 1 && this.#rows[this.#at].cells.length === 0;

@@ -36,18 +36,18 @@ function freeText(slot, job) {
   const jobs = slot?.jobs.length ?? 0;
   const others = jobs > 1 ? ` and ${jobs - 1} more` : "";
   if (job) return others + (slot?.free_share ? ` · ${percent(slot.free_share)} free` : "");
-  if (slot?.held) return "somebody's job";
+  if (slot?.held) return "a job of another person";
   if (slot?.unusable) return slot.disabled ? "disabled" : "in use by others";
   return "free";
 }
 
-/** Ask whether a slot is to be used no longer, or again. @param {Slot} slot */
+/** Ask whether to disable a slot, or to enable it. @param {Slot} slot */
 function changeUse({ name, disabled }) {
   const reason = h("input", { maxlength: 500, autocomplete: "off" });
   dialog.open({
     title: `${disabled ? "Enable" : "Disable"} ${name}?`,
     jobs: [],
-    consequence: disabled ? `It was put aside: ${disabled.reason}. Jobs get it again.` : "No job gets it until it is enabled. Jobs that run on it leave it: elastic ones continue on fewer slots, all others return to the queue.",
+    consequence: disabled ? `It was disabled: ${disabled.reason}. Jobs can use it again.` : "No job uses it until it is enabled. Elastic jobs on it continue on fewer slots; other jobs on it save a snapshot and return to the queue.",
     fields: disabled ? [] : [field("Reason", "reason", reason)],
     yes: `${disabled ? "Enable" : "Disable"} it`,
     run: async (chosen) => {

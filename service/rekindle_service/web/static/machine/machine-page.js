@@ -7,6 +7,7 @@ import { call } from "../shared/api.js";
 import { byId, h, setText } from "../shared/dom.js";
 import { bytes, count } from "../shared/format.js";
 import { setFill } from "../shared/job-state.js";
+import "../shared/layout.js";
 import { keepFresh, markReady } from "../shared/live-page.js";
 import { kindLabel, linkedSlots, topologySentence } from "../shared/topology.js";
 import { onDeviceChange, showDevices } from "./device-table.js";

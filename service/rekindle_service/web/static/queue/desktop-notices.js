@@ -27,13 +27,13 @@ export class DesktopNotices {
     const permission = this.#isOn ? "" : await Notification.requestPermission();
     this.#isOn = permission === "granted";
     remember(KEY, this.#isOn);
-    this.#show(permission === "denied" ? "Notices are blocked in the browser" : "");
+    this.#show(permission === "denied" ? "The browser blocks notifications of this page" : "");
   }
 
   /** @param {string} problem */
   #show(problem) {
     this.#button.setAttribute("aria-pressed", String(this.#isOn));
-    setText(this.#button, problem || (this.#isOn ? "Notices on" : "Notify me"));
-    this.#button.title = "A desktop notice when a job ends, while this page is open";
+    setText(this.#button, problem || (this.#isOn ? "Notifications on" : "Notify me"));
+    this.#button.title = "Show a desktop notification when a job ends, while this page is open";
   }
 }

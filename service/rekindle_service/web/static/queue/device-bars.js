@@ -35,7 +35,7 @@ function partOf(slot) {
   const { job, jobs, held, job_name: name, job_state: state, unusable, disabled } = slot;
   if (held) {
     const others = jobs.length > 1 ? ` and ${jobs.length - 1} more` : "";
-    const text = job ? `${name ?? job}${others}` : "somebody's job";
+    const text = job ? `${name ?? job}${others}` : "a job of another person";
     return { key: `job ${jobs.join()}`, state: state ?? "running", slots: [slot], text, title: text, job };
   }
   if (!unusable) return { key: "free", state: "free", slots: [slot], text: "free", title: "free", job: null };

@@ -36,11 +36,6 @@ export class FilterLine {
     byId("filters").addEventListener("submit", (event) => event.preventDefault());
     byId("save-view").addEventListener("click", () => this.#toggleSaved());
     addEventListener("popstate", () => this.#read());
-    addEventListener("keydown", (event) => {
-      if (event.key !== "/" || event.target instanceof HTMLInputElement) return;
-      event.preventDefault();
-      this.#input.focus();
-    });
   }
 
   /** The values of the request. */
@@ -98,7 +93,7 @@ export class FilterLine {
     patchChildren(byId("views"), views);
     const button = byId("save-view", HTMLButtonElement);
     button.hidden = !line || VIEWS.some(([, each]) => each === line);
-    button.textContent = saved.includes(line) ? "Forget view" : "Save view";
+    button.textContent = saved.includes(line) ? "Delete view" : "Save view";
   }
 
   #read() {

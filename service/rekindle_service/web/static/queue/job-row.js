@@ -128,14 +128,18 @@ export class JobRow {
 /** Cells of the columns that only jobs have. */
 const noFigures = () => ["eta", "ranks", "restarts"].map((column) => h("td", { class: `number none col-${column}` }));
 
-class ExperimentRow {
+export class ExperimentRow {
   #badge = badge("done");
   #name = h("a", { class: "job-name" });
   #under = h("span", { class: "under" });
   #owner = h("td", { class: "owner col-owner", "data-label": "Owner" });
   #counts = h("td", { class: "progress col-progress" });
   #title = h("bdi");
+  #result = h("bdi", { class: "under result" });
   #age = h("time");
+  id = "";
+  /** The experiment and when its last job ended: what its results belong to. */
+  key = "";
   node = h(
     "tr",
     { class: "row" },
@@ -145,13 +149,15 @@ class ExperimentRow {
     this.#owner,
     this.#counts,
     ...noFigures(),
-    h("td", { class: "note col-note" }, this.#title),
+    h("td", { class: "note col-note" }, this.#title, this.#result),
     h("td", { class: "number age col-age", "data-label": "Age" }, this.#age),
   );
 
   /** @param {OverviewItem} item */
   update({ experiment, at }) {
     if (!experiment) return;
+    this.id = experiment.id;
+    this.key = `${experiment.id} ${at}`;
     setBadge(this.#badge, experiment.over ? "done" : "running");
     setText(this.#name, experiment.name);
     this.#name.href = experimentUrl(experiment.id);
@@ -162,6 +168,12 @@ class ExperimentRow {
     this.#age.dateTime = at ?? "";
     this.#age.title = `last job ended ${localTime(at)}`;
     setText(this.#age, brief(secondsSince(at)));
+  }
+
+  /** @param {string} text */
+  showResult(text) {
+    setText(this.#result, text);
+    this.#result.title = text;
   }
 }
 
@@ -212,6 +224,7 @@ function positionText(job) {
 
 /** @param {Job} job */
 function stepsText(job) {
+  if (job.step === null && job.estimated_step !== null) return `step ~${count(job.estimated_step)}`;
   if (job.step === null) return job.state === "queued" ? "" : (job.phase ?? "");
   const epoch = job.epoch === null ? "" : ` · epoch ${outOf(job.epoch, job.epochs)}`;
   return `step ${outOf(job.step, job.steps)}${epoch}`;

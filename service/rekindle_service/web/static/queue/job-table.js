@@ -6,7 +6,7 @@
 import { KeyedChildren, byId, h, setText } from "../shared/dom.js";
 import { count } from "../shared/format.js";
 import { everySecond } from "../shared/ticker.js";
-import { JobRow, keyOf, rowOf } from "./job-row.js";
+import { ExperimentRow, JobRow, keyOf, rowOf } from "./job-row.js";
 import { TableColumns } from "./table-columns.js";
 
 /** A section; `total` is how many there are in all, null where that is not known. @typedef {{items: OverviewItem[], total: number | null}} Section */
@@ -40,6 +40,11 @@ export class JobTable {
   /** Rows of jobs that run. */
   get runningRows() {
     return this.#rows.filter(({ job }) => job?.state === "running");
+  }
+
+  /** Rows of experiments whose jobs have ended. */
+  get experimentRows() {
+    return [...this.#sections.values()].flatMap(({ views }) => views.filter((row) => row instanceof ExperimentRow));
   }
 
   /** Sections by id; all others are hidden. @param {Record<string, Section>} sections */
@@ -119,8 +124,12 @@ class SectionView {
     this.#rows = new KeyedChildren(body, keyOf, rowOf);
   }
 
+  get views() {
+    return [...this.#rows.views.values()];
+  }
+
   get rows() {
-    return [...this.#rows.views.values()].filter((row) => row instanceof JobRow);
+    return this.views.filter((row) => row instanceof JobRow);
   }
 
   get size() {

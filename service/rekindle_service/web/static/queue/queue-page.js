@@ -8,18 +8,22 @@ import { DebouncedRefresh } from "../shared/debounced-refresh.js";
 import { byId, h, patchChildren, setText } from "../shared/dom.js";
 import { percent } from "../shared/format.js";
 import { hasEnded } from "../shared/job-state.js";
+import "../shared/layout.js";
 import { keepFresh, markReady } from "../shared/live-page.js";
 import { showInTab } from "../shared/tab-state.js";
 import { BulkActions } from "./bulk-actions.js";
 import { DesktopNotices } from "./desktop-notices.js";
 import { showDevices } from "./device-bars.js";
+import { showResults } from "./experiment-results.js";
 import { showShares } from "./fair-share.js";
 import { FilterLine } from "./filter-line.js";
 import { JobTable } from "./job-table.js";
+import "./queue-keys.js";
 import { Sparklines } from "./sparklines.js";
 
 const PAGE_SIZE = 50;
 const FEW = 20; // rows of a section
+const FEW_URGENT = 6; // rows that need a person: what runs stays on the first screen
 const MANY = 200; // what the server computes positions for
 const SHOWN_EXPERIMENTS = 5;
 const REFRESH_DELAY_MS = 250;
@@ -59,6 +63,7 @@ async function showJobs() {
   byId("older", HTMLButtonElement).disabled = !next;
   markReady();
   void sparklines.refresh();
+  void showResults(table.experimentRows);
 }
 
 /** @param {{q: string, cursor: string | null}} query */
@@ -71,7 +76,8 @@ async function findJobs(query) {
 }
 
 async function readSections() {
-  const { needs_you: needsYou, running, next: waiting, done, counts } = await call("GET /overview", { limit });
+  const { needs_you: urgent, running, next: waiting, done, counts } = await call("GET /overview", { limit });
+  const needsYou = limit === FEW ? urgent.slice(0, FEW_URGENT) : urgent;
   const sections = [needsYou, running, waiting, done];
   remember(sections.flatMap((items) => items.flatMap(({ job }) => job ?? [])));
   const isCut = counts.needs_you > needsYou.length || counts.running > running.length || counts.next > waiting.length;

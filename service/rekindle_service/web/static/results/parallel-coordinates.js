@@ -1,10 +1,11 @@
 /**
  * Parallel coordinates: an axis for each column, a line for each row. Pointing at a line highlights its row; a click
- * hides it. The same can be done in the table, which is what keyboards and screen readers use.
+ * hides it, which can be done in the table, too. A range on an axis hides all rows outside of it.
  *
  * @typedef {import("./row-view.js").Dimension} Dimension
  * @typedef {import("./row-view.js").RowView} RowView
  */
+import { brushNode } from "./axis-brush.js";
 import { label, svg } from "./svg.js";
 import { axisFor } from "./value-axis.js";
 
@@ -45,7 +46,9 @@ export class ParallelCoordinates {
     return this.#dimensions.length > 1;
   }
 
+  /** Not while a range is being dragged. */
   #draw() {
+    if (this.#host.querySelector(".dragging")) return;
     const count = this.#dimensions.length;
     const width = Math.max(this.#host.clientWidth, 2 * MARGIN.side + (count - 1) * MIN_DISTANCE);
     if (count < 2 || !this.#host.clientWidth) return this.#host.replaceChildren();
@@ -54,7 +57,7 @@ export class ParallelCoordinates {
     const y = (/** @type {number} */ at) => HEIGHT - MARGIN.bottom - at * (HEIGHT - MARGIN.top - MARGIN.bottom);
     const points = (/** @type {number} */ row) => axes.map((axis, index) => [x(index), axis.position(this.#dimensions[index].values[row])]);
     this.#lines = new Map();
-    const lines = svg("g", { class: "rows" });
+    const lines = svg("g", { class: "rows", "aria-hidden": "true" });
     for (let row = 0; row < this.#rows; row += 1) {
       const d = pathOf(points(row).map(([left, at]) => [left ?? 0, at === null ? null : y(at)]));
       const line = svg("path", { class: "row-line", d });
@@ -62,10 +65,25 @@ export class ParallelCoordinates {
       lines.append(line, svg("path", { class: "row-target", d, "data-row": row }, svg("title", {}, this.#view.look(row).name)));
     }
     const names = this.#dimensions.map(({ name }) => name).join(", ");
-    const drawing = svg("svg", { width, height: HEIGHT, role: "img", "aria-label": `Parallel coordinates of ${names}; the table has the same values` }, lines);
+    const drawing = svg("svg", { width, height: HEIGHT, role: "group", "aria-label": `Parallel coordinates of ${names}; the table has the same values` }, lines);
     drawing.append(...axes.map((axis, index) => axisNode(this.#dimensions[index].name, axis, x(index), y)));
-    this.#host.replaceChildren(drawing);
+    drawing.append(...this.#dimensions.map((dimension, index) => this.#brush(dimension, { x: x(index), bottom: y(0), top: y(1) })));
+    this.#replace(drawing);
     this.restyle();
+  }
+
+  /** @param {Dimension} dimension @param {{x: number, bottom: number, top: number}} at */
+  #brush(dimension, at) {
+    return brushNode(dimension, this.#view.ranges.get(dimension.name) ?? null, at, (range) => this.#view.setRange(dimension.name, range));
+  }
+
+  /** The focus stays on its axis. @param {SVGElement} drawing */
+  #replace(drawing) {
+    const focused = this.#host.contains(document.activeElement) ? document.activeElement?.getAttribute("data-focus") : null;
+    this.#host.replaceChildren(drawing);
+    if (!focused) return;
+    const axis = /** @type {SVGElement | null} */ (drawing.querySelector(`[data-focus="${CSS.escape(focused)}"]`));
+    axis?.focus({ preventScroll: true });
   }
 
   /** Rows have another colour, or another one is highlighted. */
@@ -97,7 +115,7 @@ function axisNode(name, axis, x, y) {
   const ticks = axis.ticks.map(({ at, label: text }) => label(text, LABEL.tick, { class: "tick-label", x: x + 5, y: y(at) + 4 }));
   return svg(
     "g",
-    { class: "axis" },
+    { class: "axis", "aria-hidden": "true" },
     svg("line", { x1: x, x2: x, y1: y(0), y2: y(1) }),
     label(name, LABEL.name, { class: "axis-name", x, y: MARGIN.top - 16, "text-anchor": "middle" }),
     ...ticks,

@@ -53,7 +53,7 @@ export class ResultCharts {
     offer(this.#x, varying.map(({ name }) => [name, name]), this.#chosen.get(this.#x) ?? parameter);
     offer(this.#y, varying.map(({ name }) => [name, name]), this.#chosen.get(this.#y) ?? result);
     byId("row-charts").hidden = varying.length < 2 || rows < 2;
-    const hidden = [...this.#view.hidden].filter((row) => row < rows).length;
+    const hidden = Array.from({ length: rows }, (_, row) => this.#view.look(row)).filter(({ isHidden }) => isHidden).length;
     byId("hidden-rows").hidden = hidden === 0;
     setText(byId("hidden-count"), `${counted(hidden, "row is", "rows are")} hidden.`);
     this.#parallel.show(dimensions, this.#rows);

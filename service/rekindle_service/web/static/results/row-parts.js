@@ -7,11 +7,12 @@ import { h } from "../shared/dom.js";
 
 /** The colour of a row, as a button that hides it and shows it again. @param {RowView} view @param {number} row */
 export function swatch(view, row) {
-  const { name, colour, isHidden } = view.look(row);
+  const { name, colour, isHidden, isOutside } = view.look(row);
   const node = h("span", { class: "swatch" });
   node.style.background = colour;
   const label = `Show ${name} in the charts`;
-  return h("button", { type: "button", class: "row-toggle", title: isHidden ? "Show it in the charts" : "Hide it in the charts", "aria-label": label, "aria-pressed": String(!isHidden), "data-row": row, "data-focus": `row-${row}` }, node);
+  const title = isOutside ? "Outside of a range on an axis" : isHidden ? "Show it in the charts" : "Hide it in the charts";
+  return h("button", { type: "button", class: "row-toggle", disabled: isOutside, title, "aria-label": label, "aria-pressed": String(!isHidden), "data-row": row, "data-focus": `row-${row}` }, node);
 }
 
 /** A heading that sorts. @param {RowView} view @param {string} name @param {string | null} [style] @param {"col" | "row"} [scope] */

@@ -9,9 +9,10 @@
  * @property {Value[]} values of each row; undefined or null where it has none
  * @property {number[]} best indices of the rows with the best value
  * @typedef {{name: string, descending: boolean}} Sort
- * @typedef {{name: string, colour: string, isHidden: boolean, isFaded: boolean}} Look
+ * @typedef {{name: string, colour: string, isHidden: boolean, isOutside: boolean, isFaded: boolean}} Look `isOutside`: hidden by a range
  */
 import { colourOf } from "../charts/palette.js";
+import { formatRanges, parseRanges, rowsOutside } from "./axis-range.js";
 
 /**
  * The rows with the best value; none where there is no goal, or where no row is worse.
@@ -29,8 +30,12 @@ export function bestRows(values, goal) {
 const collator = new Intl.Collator("en", { numeric: true });
 
 export class RowView {
-  /** @type {Set<number>} rows */
-  hidden = new Set();
+  /** @type {Set<number>} rows that the user has hidden one by one */
+  #hidden = new Set();
+  /** @type {Map<string, import("./axis-range.js").Range>} by the name of a dimension: rows outside are hidden */
+  ranges = new Map();
+  /** @type {Set<number>} */
+  #outside = new Set();
   /** @type {Sort | null} */
   sort = null;
   /** @type {string} name of a dimension; empty: each row has its own colour */
@@ -55,7 +60,8 @@ export class RowView {
   read() {
     const query = new URLSearchParams(location.search);
     const hidden = query.get("hide")?.split(",").map((text) => Number(text) - 1) ?? [];
-    this.hidden = new Set(hidden.filter((row) => Number.isInteger(row) && row >= 0));
+    this.#hidden = new Set(hidden.filter((row) => Number.isInteger(row) && row >= 0));
+    this.ranges = parseRanges(query.getAll("range"));
     const sort = query.get("sort");
     this.sort = sort ? { name: sort, descending: query.get("order") === "descending" } : null;
     this.colourBy = query.get("colour") ?? "";
@@ -63,23 +69,33 @@ export class RowView {
 
   #write() {
     const url = new URL(location.href);
-    const hide = [...this.hidden].sort((one, other) => one - other).map((row) => row + 1).join(",");
+    const hide = [...this.#hidden].sort((one, other) => one - other).map((row) => row + 1).join(",");
     for (const [name, value] of Object.entries({ hide, sort: this.sort?.name, order: this.sort?.descending && "descending", colour: this.colourBy })) {
       if (value) url.searchParams.set(name, value);
       else url.searchParams.delete(name);
     }
+    url.searchParams.delete("range");
+    for (const range of formatRanges(this.ranges)) url.searchParams.append("range", range);
     history.replaceState(null, "", url);
     this.#onChange();
   }
 
   /** @param {number} row */
   toggle(row) {
-    if (!this.hidden.delete(row)) this.hidden.add(row);
+    if (!this.#hidden.delete(row)) this.#hidden.add(row);
+    this.#write();
+  }
+
+  /** @param {string} name of a dimension @param {import("./axis-range.js").Range | null} range null: all its rows */
+  setRange(name, range) {
+    if (range) this.ranges.set(name, range);
+    else this.ranges.delete(name);
     this.#write();
   }
 
   showAll() {
-    this.hidden.clear();
+    this.#hidden.clear();
+    this.ranges.clear();
     this.#write();
   }
 
@@ -103,10 +119,11 @@ export class RowView {
     this.#onHighlight();
   }
 
-  /** Give each row its name and its colour. @param {Dimension[]} dimensions @param {string[]} names of the rows */
+  /** Give each row its name and its colour, and find those outside of a range. @param {Dimension[]} dimensions @param {string[]} names of the rows */
   paint(dimensions, names) {
     const rows = names.length;
     this.#names = names;
+    this.#outside = rowsOutside(dimensions, this.ranges);
     const by = dimensions.find(({ name }) => name === this.colourBy);
     const groups = by ? [...new Set(by.values.map(String))].sort(collator.compare) : [];
     const index = (/** @type {number} */ row) => (by ? groups.indexOf(String(by.values[row])) : row);
@@ -116,7 +133,8 @@ export class RowView {
   /** @param {number} row @returns {Look} */
   look(row) {
     const isFaded = this.highlighted !== null && this.highlighted !== row;
-    return { name: this.#names[row] ?? "", colour: this.#colours[row] ?? "var(--muted)", isHidden: this.hidden.has(row), isFaded };
+    const isOutside = this.#outside.has(row);
+    return { name: this.#names[row] ?? "", colour: this.#colours[row] ?? "var(--muted)", isHidden: isOutside || this.#hidden.has(row), isOutside, isFaded };
   }
 
   /** The rows in the order to show. @param {Dimension[]} dimensions @param {number} rows @returns {number[]} */

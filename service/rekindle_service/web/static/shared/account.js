@@ -22,5 +22,11 @@ function show({ person, scope, via }) {
   byId("sign-out").hidden = via !== "browser";
 }
 
-byId("sign-out").addEventListener("click", () => signOut().catch((error) => setText(byId("person"), messageOf(error))));
+/** @param {unknown} error */
+function showFailure(error) {
+  byId("person").classList.add("error");
+  setText(byId("person"), messageOf(error));
+}
+
+byId("sign-out").addEventListener("click", () => signOut().catch(showFailure));
 me.then(show).catch(warn("your name"));

@@ -15,6 +15,10 @@ export interface AuditPublic {
   id: number; at: string | null; person: string | null; token_id: string | null; via: string; address: string;
   action: string; target: string; status: number; detail: string;
 }
+export interface BestResultPublic {
+  measure: string | null; goal: "min" | "max" | null; best: number | null; parameters: Record<string, any> | null;
+  low: number | null; high: number | null;
+}
 export interface BuiltIn { name: string; size: string; title: string; jobs: number; definition: Record<string, any>; }
 export interface Bundle { id: string; bytes: number; }
 export interface ChaosPublic { attempt: number; fault: string; rank: number | null; }
@@ -293,6 +297,7 @@ export interface Routes {
     }; answer: Page<JobPublic>;
   }
   "GET /jobs/resolve": { values: { ref: Value; }; answer: JobPublic; }
+  "GET /jobs/completions": { values: { prefix?: Value; limit?: Value; }; answer: Page<JobPublic>; }
   "GET /jobs/{job_id}": { values: { job_id: Value; }; answer: JobPublic; }
   "PATCH /jobs/{job_id}": { values: { job_id: Value; }; body: JobPatch; answer: JobPublic; }
   "DELETE /jobs/{job_id}": { values: { job_id: Value; }; answer: null; }
@@ -364,8 +369,10 @@ export interface Routes {
   "POST /experiments": { values: {}; body: ExperimentCreate; answer: ExperimentPublic; }
   "GET /experiments": { values: { name?: Value; limit?: Value; cursor?: Value; }; answer: Page<ExperimentSummary>; }
   "GET /experiments/builtin": { values: { limit?: Value; cursor?: Value; }; answer: Page<BuiltIn>; }
+  "GET /experiments/resolve": { values: { ref: Value; }; answer: ExperimentSummary; }
   "GET /experiments/{experiment_id}": { values: { experiment_id: Value; }; answer: ExperimentPublic; }
   "DELETE /experiments/{experiment_id}": { values: { experiment_id: Value; }; answer: null; }
+  "GET /experiments/{experiment_id}/best": { values: { experiment_id: Value; }; answer: BestResultPublic; }
   "GET /experiments/{experiment_id}/curves": {
     values: { experiment_id: Value; name?: string[]; max_points?: Value; limit?: Value; cursor?: Value; };
     answer: Page<CurvePublic>;

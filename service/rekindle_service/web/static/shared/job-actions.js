@@ -58,7 +58,7 @@ export const RELEASE = {
 export const RESUME = {
   verb: "Resume",
   done: "resumed",
-  consequence: "The job returns to the queue and continues from its latest snapshot. One that has finished its training ends again at once.",
+  consequence: "The job returns to the queue and continues from its latest snapshot. A job that has finished its training ends again immediately.",
   possible: hasEnded,
   run: RELEASE.run,
 };
@@ -67,7 +67,7 @@ export const RESUME = {
 export const CANCEL = {
   verb: "Cancel",
   done: "cancelled",
-  consequence: "A cancelled job stops for good. Its logs and snapshots stay, and you can resume it later.",
+  consequence: "A cancelled job stops and is not retried. Its logs and snapshots are kept, and you can resume it later.",
   possible: (job) => !hasEnded(job) && job.intent !== "cancel",
   run: ({ id }) => call("POST /jobs/{job_id}/cancel", { job_id: id }),
 };
@@ -86,7 +86,7 @@ export const PRIORITY = {
 export const TAG = {
   verb: "Tag",
   done: "tagged",
-  consequence: "Tags are words without spaces; several are separated by spaces. One with a minus before it is removed.",
+  consequence: "Separate tags with spaces. A minus before a tag removes it: -old.",
   possible: () => true,
   fields: () => [field("Tags", "tags", h("input", { required: true, autocomplete: "off", spellcheck: "false" }))],
   run: ({ id, tags }, chosen) => {
@@ -101,7 +101,7 @@ export const TAG = {
 export const NOTE = {
   verb: "Write a note on",
   done: "changed",
-  consequence: "The note replaces the one before; an empty one removes it.",
+  consequence: "The note replaces the previous one; an empty note removes it.",
   possible: () => true,
   fields: (job) => [field("Note", "note", h("input", { value: job?.note ?? "", maxlength: 2000 }))],
   run: ({ id }, chosen) => call("PATCH /jobs/{job_id}", { job_id: id }, { note: String(chosen.get("note")) }),
@@ -111,7 +111,7 @@ export const NOTE = {
 export const SEEN = {
   verb: "Mark as seen",
   done: "marked as seen",
-  consequence: "A failure that was seen is listed with what has ended, no longer under what needs you.",
+  consequence: "A failure marked as seen moves from Needs you to Done.",
   possible: (job) => job.state === "failed" && !job.seen_at,
   run: ({ id }) => call("PATCH /jobs/{job_id}", { job_id: id }, { seen: true }),
 };
@@ -120,7 +120,7 @@ export const SEEN = {
 export const ARCHIVE = {
   verb: "Archive",
   done: "archived",
-  consequence: "Archived jobs keep all their files. The filter is:archived lists them, and resuming one takes it out again.",
+  consequence: "Archived jobs keep all their files. The filter is:archived lists them, and resuming a job removes it from the archive.",
   possible: (job) => hasEnded(job) && !job.archived_at,
   run: ({ id }) => call("PATCH /jobs/{job_id}", { job_id: id }, { archived: true }),
 };

@@ -1,12 +1,13 @@
 /**
  * Keys of a page, and the overlay that lists them, which `?` opens. A key is a character as typed (`/`, `?`, `F`), the
- * name of a key (`Escape`), or two of them in a row (`g q`).
+ * name of a key (`Escape`), or two of them in a row (`g q`). Keys without an action are only listed: the element that has
+ * the focus handles them.
  *
  * Keys do nothing while something is typed into a field, and within a dialog.
  *
- * @typedef {Record<string, [description: string, action: () => void]>} Keys
+ * @typedef {Record<string, [description: string, action: (() => void) | null]>} Keys
  */
-import { h } from "./dom.js";
+import { byId, h } from "./dom.js";
 
 /** Milliseconds in which the second key of a pair must follow the first. */
 const PAIR_MS = 1500;
@@ -68,6 +69,12 @@ function show() {
 /** @param {string} url */
 const goTo = (url) => () => location.assign(url);
 
+/** An action that moves the focus to a control and shows it. @param {string} id of the control */
+export const focusOn = (id) => () => {
+  byId(id).scrollIntoView({ block: "nearest" });
+  byId(id).focus();
+};
+
 registerKeys("Every page", {
   "?": ["show the keys", show],
   "g q": ["go to the queue", goTo("/")],
@@ -77,4 +84,4 @@ registerKeys("Every page", {
   "g d": ["go to the disk", goTo("/disk")],
 });
 document.addEventListener("keydown", onKey);
-document.getElementById("theme")?.before(h("button", { class: "quiet", type: "button", "aria-haspopup": "dialog", onclick: show }, "Keys"));
+document.getElementById("theme")?.before(h("button", { class: "quiet show-keys", type: "button", "aria-haspopup": "dialog", onclick: show }, "Keys"));

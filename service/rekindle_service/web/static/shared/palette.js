@@ -6,6 +6,7 @@
 import { call, experimentUrl, jobUrl, messageOf } from "./api.js";
 import { h, patchChildren, setText } from "./dom.js";
 import { stateWord } from "./job-state.js";
+import { registerKeys } from "./keys.js";
 import { latestWins } from "./latest-wins.js";
 
 const MAX_FOUND = 8;
@@ -79,8 +80,10 @@ class Palette {
   }
 }
 
-/** The pages in the header. @returns {Place[]} */
-const pages = () => [...document.querySelectorAll(".pages a")].map((link) => ({ label: link.textContent?.trim() ?? "", under: "page", url: link.getAttribute("href") ?? "/" }));
+const API_PAGE = { label: "REST API", under: "page", url: "/docs/api" };
+
+/** The pages in the header, and that of the API. @returns {Place[]} */
+const pages = () => [...[...document.querySelectorAll(".pages a")].map((link) => ({ label: link.textContent?.trim() ?? "", under: "page", url: link.getAttribute("href") ?? "/" })), API_PAGE];
 
 /** @param {string} words */
 async function findPlaces(words) {
@@ -103,4 +106,9 @@ addEventListener("keydown", (event) => {
   event.preventDefault();
   palette ??= new Palette();
   palette.toggle();
+});
+registerKeys("Palette", {
+  "Ctrl k": ["open or close it, on every page", null],
+  "↑ ↓": ["choose another place", null],
+  Enter: ["go to the chosen place", null],
 });

@@ -5,6 +5,7 @@ import { copyText } from "../shared/clipboard.js";
 import { asCommand, asCurl, asRequest } from "../shared/code-snippets.js";
 import { byId, h, setText } from "../shared/dom.js";
 import { bytes } from "../shared/format.js";
+import "../shared/layout.js";
 import { markReady } from "../shared/live-page.js";
 import { FieldErrors } from "./field-errors.js";
 import { lostOf } from "./matrix-fields.js";

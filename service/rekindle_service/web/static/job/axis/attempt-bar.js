@@ -3,7 +3,7 @@
  *
  * @import { AttemptPublic as Attempt, TimeBreakdown } from "../../shared/api-types.d.ts"
  * @import { Scale } from "../../charts/chart-frame.js"
- * @import { Course } from "./axis-model.js"
+ * @import { Course, Unit } from "./axis-model.js"
  * @typedef {keyof TimeBreakdown["seconds"]} Category
  * @typedef {{kind: string, from: number, to: number, label: string, title: string}} Stretch in the unit of the axis
  */
@@ -50,12 +50,12 @@ export function stretchesOfTime({ intervals }) {
   });
 }
 
-/** Later attempts lie over what they repeated. @param {Course[]} courses @param {Attempt[]} attempts @returns {Stretch[]} */
-export function stretchesOfSteps(courses, attempts) {
+/** Later attempts are drawn over the steps that they replayed. @param {Course[]} courses @param {Attempt[]} attempts @param {Unit} unit @returns {Stretch[]} */
+export function stretchesOfSteps(courses, attempts, { ofStep }) {
   return courses.flatMap(({ attempt, first, last }) => {
     const replayed = attempts.find(({ number }) => number === attempt)?.replayed_steps ?? 0;
-    const kept = { kind: "training", from: first, to: last - replayed, label: String(attempt), title: `attempt ${attempt}: steps ${count(first)} to ${count(last)}` };
-    return replayed ? [kept, { kind: "replayed", from: last - replayed, to: last, label: "", title: `attempt ${attempt}: ${count(replayed)} steps replayed` }] : [kept];
+    const kept = { kind: "training", from: ofStep(first), to: ofStep(last - replayed), label: String(attempt), title: `attempt ${attempt}: steps ${count(first)} to ${count(last)}` };
+    return replayed ? [kept, { kind: "replayed", from: ofStep(last - replayed), to: ofStep(last), label: "", title: `attempt ${attempt}: ${count(replayed)} steps replayed` }] : [kept];
   });
 }
 

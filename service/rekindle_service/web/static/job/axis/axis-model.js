@@ -1,15 +1,22 @@
 /**
- * The axis that all parts of a job's page share: what it spans, and which step belongs to which time. Pure.
+ * The axis that all parts of a job's page share: what it spans, and which step belongs to which time and epoch. Pure.
  *
  * @import { AttemptPublic as Attempt, JobPublic as Job, Lanes } from "../../shared/api-types.d.ts"
  * @import { Axis } from "./view-state.js"
- * @typedef {[from: number, to: number]} Span in the unit of an axis: seconds since the epoch, or steps
+ * @typedef {[from: number, to: number]} Span in the unit of an axis: seconds since 1970, steps or epochs
+ * @typedef {[step: number, epoch: number][]} Epochs which epoch begins after which step, both ascending; at least two
+ * @typedef {object} Unit of an axis
+ * @property {Axis} by
+ * @property {(step: number) => number} ofStep the position of a step, on an axis of steps or epochs
+ * @property {(position: number) => number} toStep
  * @typedef {{attempt: number, begin: number, end: number, first: number, last: number, known: [at: number, step: number][]}} Course
  * of an attempt: its times in seconds since the epoch, its steps, and which step was reached when, both ascending
  */
 
 /** A longer wait in the queue, as a share of the whole, is not shown at first. */
 const MAX_QUEUED_SHARE = 0.3;
+/** More epochs than any job has. */
+const MANY = 1e6;
 
 /** Seconds since the epoch; null where there is no time. @param {string | null | undefined} time */
 export const secondsOf = (time) => (time ? Date.parse(time) / 1000 : null);
@@ -68,21 +75,66 @@ function interpolated(pairs, value) {
   return x1 > x0 ? y0 + ((value - x0) / (x1 - x0)) * (y1 - y0) : y1;
 }
 
-/** A cursor on another axis; null where it has no place there. @param {Course[]} courses @param {Axis} by @param {number | null} at seconds since the epoch */
-export const positionOf = (courses, by, at) => (at === null || by === "time" ? at : stepAt(courses, at));
+/**
+ * Which step each epoch begins after: by the length of the job where it reports that, else by the points of its metrics.
+ * The first point of an epoch is then its first step, or its last, where no epoch has more than one.
+ *
+ * @param {Job} job @param {[step: number, epoch: number | null, ...unknown[]][]} points
+ * @returns {Epochs | null} null where too little is known
+ */
+export function epochsOf({ steps, epochs }, points) {
+  if (steps && epochs) return [[0, 0], [MANY * steps, MANY * epochs]];
+  /** @type {Map<number, [first: number, last: number]>} */
+  const seen = new Map();
+  for (const [step, epoch] of points) {
+    if (epoch === null) continue;
+    const [first, last] = seen.get(epoch) ?? [step, step];
+    seen.set(epoch, [Math.min(first, step), Math.max(last, step)]);
+  }
+  const found = [...seen].sort(([one], [other]) => one - other);
+  if (found.length < 2) return null;
+  const atEnd = found.every(([, [first, last]]) => first === last);
+  return prolonged(found.map(([epoch, [first]]) => /** @type {Epochs[number]} */ (atEnd ? [first, epoch + 1] : [first - 1, epoch])));
+}
 
-/** The time of a position. @param {Course[]} courses @param {Axis} by @param {number | null} position */
-export const timeOf = (courses, by, position) => (position === null || by === "time" ? position : timeAt(courses, position));
+/** Extended to the first step and beyond the last, by epochs as long as their neighbours. @param {Epochs} known @returns {Epochs | null} */
+function prolonged(known) {
+  const [first, last] = [lengthOf(known[0], known[1]), lengthOf(known[known.length - 2], known[known.length - 1])];
+  if (!(first > 0 && last > 0)) return null;
+  const [[step, epoch], [endStep, endEpoch]] = [known[0], known[known.length - 1]];
+  const before = Math.max(0, Math.min(epoch, step / first));
+  return [[step - before * first, epoch - before], ...known, [endStep + MANY * last, endEpoch + MANY]];
+}
+
+/** Steps of an epoch. @param {Epochs[number]} one @param {Epochs[number]} next */
+const lengthOf = ([s0, e0], [s1, e1]) => (s1 - s0) / (e1 - e0);
+
+/** @param {Axis} by @param {Epochs | null} epochs @returns {Unit} of steps where there shall be epochs and none are known */
+export function unitOf(by, epochs) {
+  const same = (/** @type {number} */ value) => value;
+  if (by !== "epoch" || !epochs) return { by: by === "time" ? "time" : "step", ofStep: same, toStep: same };
+  const toStep = (/** @type {number} */ epoch) => Number(interpolated(epochs.map(([each, at]) => [at, each]), epoch).toFixed(6));
+  return { by, ofStep: (step) => interpolated(epochs, step), toStep };
+}
+
+/** A cursor on another axis; null where it has no place there. @param {Course[]} courses @param {Unit} unit @param {number | null} at seconds since 1970 */
+export function positionOf(courses, { by, ofStep }, at) {
+  const step = at === null || by === "time" ? at : stepAt(courses, at);
+  return step === null || by === "time" ? step : ofStep(step);
+}
+
+/** The time of a position. @param {Course[]} courses @param {Unit} unit @param {number | null} position */
+export const timeOf = (courses, { by, toStep }, position) => (position === null || by === "time" ? position : timeAt(courses, toStep(position)));
 
 /**
  * What is shown of a job at first: all its steps, or all its time without a long wait in the queue.
  *
- * @param {Job} job @param {Course[]} courses @param {Axis} by @param {number} now seconds since the epoch @returns {Span}
+ * @param {Job} job @param {Course[]} courses @param {Unit} unit @param {number} now seconds since 1970 @returns {Span}
  */
-export function wholeSpan(job, courses, by, now) {
-  if (by === "step") {
+export function wholeSpan(job, courses, { by, ofStep }, now) {
+  if (by !== "time") {
     const last = Math.max(1, ...courses.map((course) => course.last));
-    return [Math.min(last - 1, ...courses.map((course) => course.first)), last];
+    return [ofStep(Math.min(last - 1, ...courses.map((course) => course.first))), ofStep(last)];
   }
   const created = secondsOf(job.created_at) ?? now;
   const end = Math.max(secondsOf(job.ended_at) ?? now, created + 1, ...courses.map((course) => course.end));

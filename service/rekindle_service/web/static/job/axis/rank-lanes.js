@@ -1,10 +1,10 @@
 /**
  * A thin lane for each rank: its colour is the phase, its strength the use of the device, and the part that is grey from
- * the top the share of the time in which the rank waited for others. So the rank that the others wait for stands out.
+ * the top the share of the time in which the rank waited for others. So the rank that the others wait for can be recognized.
  *
  * @import { AttemptLanes, Lanes, RankLane } from "../../shared/api-types.d.ts"
  * @import { Scale } from "../../charts/chart-frame.js"
- * @import { Axis } from "./view-state.js"
+ * @import { Unit } from "./axis-model.js"
  */
 import { pixelOf } from "../../charts/chart-frame.js";
 import { ColourResolver, colourOf } from "../../charts/palette.js";
@@ -15,14 +15,14 @@ const HEIGHTS = [[4, 20], [8, 16], [16, 12], [Infinity, 7]];
 const GAP_PX = 1;
 /** Between two numbers of ranks at the left. */
 const MIN_LABEL_PX = 13;
-/** From this height on, a part of a lane can be seen; a thinner one is mixed of both colours. */
+/** Pixels from which a part of a lane is drawn in its own colour; a thinner lane mixes both colours. */
 const MIN_SPLIT_PX = 11;
 /** How much of its colour a lane has whose device does nothing. */
 const IDLE = 0.45;
 /** Phases with a colour of their own; the others get one of the curves'. */
 const COLOURS = new Map([["running", "--good"], ["train", "--good"], ["snapshot", "--accent"], ["evaluate", "--calm"], ["restore", "--border-strong"]]);
 const WAITING = "--faint";
-/** A lane needs so many pixels for a mark of how its rank ended. */
+/** Width of the mark of a rank that failed. */
 const MARK_PX = 5;
 
 export class RankLanes {
@@ -51,8 +51,8 @@ export class RankLanes {
     return this.#ranks[index] ?? null;
   }
 
-  /** @param {Lanes} lanes @param {Axis} by @param {Scale} scale @param {number} width in CSS pixels @param {number | null} chosen rank */
-  draw(lanes, by, scale, width, chosen) {
+  /** @param {Lanes} lanes @param {Unit} unit @param {Scale} scale @param {number} width in CSS pixels @param {number | null} chosen rank */
+  draw(lanes, unit, scale, width, chosen) {
     this.#ranks = [...new Set(lanes.attempts.flatMap(({ ranks }) => ranks.map(({ rank }) => rank)))].sort((one, other) => one - other);
     this.#height = /** @type {number[]} */ (HEIGHTS.find(([most]) => this.#ranks.length <= most))[1];
     this.#host.hidden = !this.#ranks.length;
@@ -62,7 +62,7 @@ export class RankLanes {
     context.fillStyle = this.#colours.resolve("--grid");
     for (const top of rows.values()) context.fillRect(scale.from, top, scale.to - scale.from, this.#height - GAP_PX);
     for (const attempt of lanes.attempts) {
-      for (const lane of attempt.ranks) this.#drawLane(context, lanes, attempt, lane, by, scale, rows.get(lane.rank) ?? 0);
+      for (const lane of attempt.ranks) this.#drawLane(context, lanes, attempt, lane, unit, scale, rows.get(lane.rank) ?? 0);
     }
     context.clearRect(0, 0, scale.from, this.#canvas.height);
     context.clearRect(scale.to, 0, width, this.#canvas.height);
@@ -103,11 +103,11 @@ export class RankLanes {
 
   /**
    * @param {CanvasRenderingContext2D} context @param {Lanes} lanes @param {AttemptLanes} attempt @param {RankLane} lane
-   * @param {Axis} by @param {Scale} scale @param {number} top pixel
+   * @param {Unit} unit @param {Scale} scale @param {number} top pixel
    */
-  #drawLane(context, lanes, attempt, lane, by, scale, top) {
+  #drawLane(context, lanes, attempt, lane, unit, scale, top) {
     const height = this.#height - GAP_PX;
-    const ends = endsOf(attempt, lane, by, lanes.end);
+    const ends = endsOf(attempt, lane, unit, lanes.end);
     const fill = (/** @type {string} */ colour, /** @type {number} */ alpha, /** @type {number} */ from, /** @type {number} */ to, /** @type {number} */ share) => {
       const [left, right] = [Math.max(scale.from, pixelOf(scale, from)), Math.min(scale.to, pixelOf(scale, to))];
       if (right <= left) return;
@@ -115,7 +115,7 @@ export class RankLanes {
       context.fillStyle = this.#colours.resolve(colour);
       context.fillRect(Math.floor(left), top, Math.max(Math.floor(right) - Math.floor(left), 1), height * share);
     };
-    if (by === "time") fill("--calm", IDLE, attempt.started_at, attempt.ranks_running_at ?? attempt.ended_at ?? lanes.end, 1);
+    if (unit.by === "time") fill("--calm", IDLE, attempt.started_at, attempt.ranks_running_at ?? attempt.ended_at ?? lanes.end, 1);
     ends.forEach(([from, to], index) => {
       const phase = lane.phase[index];
       if (phase === null) return;
@@ -126,7 +126,7 @@ export class RankLanes {
       else if (waiting) fill(WAITING, 1, from, to, waiting);
     });
     context.globalAlpha = 1;
-    const end = ends.at(-1)?.[1] ?? (by === "time" ? (attempt.ended_at ?? null) : null);
+    const end = ends.at(-1)?.[1] ?? (unit.by === "time" ? (attempt.ended_at ?? null) : null);
     if (lane.exit && end !== null) this.#drawEnd(context, pixelOf(scale, end), top, height);
   }
 
@@ -144,17 +144,17 @@ const failedRanks = ({ attempts }) => new Set(attempts.flatMap(({ ranks }) => ra
 export const colourOfPhase = (phases, phase) => COLOURS.get(phases[phase]) ?? colourOf(phase, phases.length);
 
 /**
- * From where to where on the axis each point of a lane stands: a sample is about the time before it; the last one also
+ * From where to where on the axis each point of a lane is drawn: a sample is about the time before it; the last one also
  * about what follows, up to the end.
  *
- * @param {AttemptLanes} attempt @param {RankLane} lane @param {Axis} by @param {number} now seconds since the epoch
+ * @param {AttemptLanes} attempt @param {RankLane} lane @param {Unit} unit @param {number} now seconds since the epoch
  * @returns {[number, number][]}
  */
-function endsOf({ at, ended_at: ended, ranks_running_at: running, started_at: started }, lane, by, now) {
-  if (by === "step") {
+function endsOf({ at, ended_at: ended, ranks_running_at: running, started_at: started }, lane, { by, ofStep }, now) {
+  if (by !== "time") {
     return lane.step.map((step, index) => {
       const before = index ? lane.step[index - 1] : null;
-      return step === null ? [0, 0] : [before === null || before > step ? Math.max(0, step - 1) : before, step];
+      return step === null ? [0, 0] : [ofStep(before === null || before > step ? Math.max(0, step - 1) : before), ofStep(step)];
     });
   }
   return at.map((time, index) => {

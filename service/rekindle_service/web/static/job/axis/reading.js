@@ -2,18 +2,18 @@
  * The axis at its cursor, in words: "14:05:07, attempt 2, step 120, rank 1: train, waits 40 %, device 87 %". Pure.
  *
  * @import { AttemptLanes, Lanes, RankLane } from "../../shared/api-types.d.ts"
- * @import { Course } from "./axis-model.js"
+ * @import { Course, Unit } from "./axis-model.js"
  * @import { View } from "./view-state.js"
  */
 import { count } from "../../shared/format.js";
 import { stepAt } from "./axis-model.js";
 
-/** @param {number | null} time seconds since the epoch; null: not known @param {number} cursor on the axis @param {View} view @param {Course[]} courses @param {Lanes | null} lanes */
-export function readingAt(time, cursor, { by, rank }, courses, lanes) {
-  if (time === null) return `step ${count(Math.round(cursor))}`;
+/** @param {number | null} time seconds since 1970; null: not known @param {number} cursor on the axis @param {Unit} unit @param {View} view @param {Course[]} courses @param {Lanes | null} lanes */
+export function readingAt(time, cursor, { by, toStep }, { rank }, courses, lanes) {
+  if (time === null) return `step ${count(Math.round(toStep(cursor)))}`;
   const attempt = courses.findLast(({ begin, end }) => begin <= time && time <= end)?.attempt ?? null;
-  const step = by === "step" ? cursor : stepAt(courses, time);
-  const parts = [clockText(time), attempt === null ? "between attempts" : `attempt ${attempt}`, ...(step ? [`step ${count(Math.floor(step))}`] : [])];
+  const step = by === "time" ? stepAt(courses, time) : toStep(cursor);
+  const parts = [clockText(time), attempt === null ? "between attempts" : `attempt ${attempt}`, ...(by === "epoch" ? [`epoch ${cursor.toFixed(2)}`] : []), ...(step ? [`step ${count(Math.floor(step))}`] : [])];
   const found = lanes?.attempts.find((each) => each.attempt === attempt);
   return [...parts, ...(found ? rankTexts(found, lanes?.phases ?? [], rank, time) : [])].join(" · ");
 }

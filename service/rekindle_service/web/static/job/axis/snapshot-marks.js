@@ -3,7 +3,7 @@
  *
  * @import { SnapshotPublic as Snapshot } from "../../shared/api-types.d.ts"
  * @import { Scale } from "../../charts/chart-frame.js"
- * @import { Axis } from "./view-state.js"
+ * @import { Unit } from "./axis-model.js"
  */
 import { urlOf } from "../../shared/api.js";
 import { KeyedChildren, byId, h, setText } from "../../shared/dom.js";
@@ -38,9 +38,9 @@ export class SnapshotMarks {
     this.#marks.show([...snapshots].reverse());
   }
 
-  /** @param {Axis} by @param {Scale} scale */
-  draw(by, scale) {
-    for (const mark of this.#marks.views.values()) mark.draw(by, scale);
+  /** @param {Unit} unit @param {Scale} scale */
+  draw(unit, scale) {
+    for (const mark of this.#marks.views.values()) mark.draw(unit, scale);
   }
 
   /** @param {Mark} mark */
@@ -92,9 +92,9 @@ class Mark {
     this.node.dataset.mark = snapshot.verified ? (snapshot.best ? "best" : "") : "damaged";
   }
 
-  /** @param {Axis} by @param {Scale} scale */
-  draw(by, scale) {
-    place(this.node, scale, by === "step" ? (this.snapshot?.step ?? null) : secondsOf(this.snapshot?.created_at));
+  /** @param {Unit} unit @param {Scale} scale */
+  draw({ by, ofStep }, scale) {
+    if (this.snapshot) place(this.node, scale, by === "time" ? secondsOf(this.snapshot.created_at) : ofStep(this.snapshot.step));
   }
 }
 

@@ -2,40 +2,37 @@
  * One axis for everything that happened to a job: attempts, snapshots, a lane for each rank, metrics, what was used.
  * They share a cursor and a range, which are kept in the URL.
  *
- * @import { AttemptPublic as Attempt, JobPublic as Job, Lanes, SnapshotPublic as Snapshot, TimeBreakdown } from "../../shared/api-types.d.ts"
+ * @import { AttemptPublic as Attempt, JobPublic as Job, SnapshotPublic as Snapshot } from "../../shared/api-types.d.ts"
  * @import { Scale } from "../../charts/chart-frame.js"
- * @import { Course, Span } from "./axis-model.js"
+ * @import { Course, Epochs, Span } from "./axis-model.js"
  * @import { View } from "./view-state.js"
  */
 import { ChartGrid } from "../../charts/chart-grid.js";
-import { axisTicks } from "../../charts/ticks.js";
-import { call, warn } from "../../shared/api.js";
 import { copyText } from "../../shared/clipboard.js";
-import { byId, h, patchChildren, setText } from "../../shared/dom.js";
+import { byId, setText } from "../../shared/dom.js";
 import { canResumeFrom } from "../../shared/job-actions.js";
-import { latestWins } from "../../shared/latest-wins.js";
 import { onThemeChange } from "../../shared/theme.js";
-import { everySecond } from "../../shared/ticker.js";
-import { CATEGORIES, amountText, drawAttempts, stretchesOfSteps, stretchesOfTime } from "./attempt-bar.js";
-import { coursesOf, positionOf, secondsOf, timeOf, wholeSpan } from "./axis-model.js";
+import { Throttle } from "../../shared/throttle.js";
+import { drawAttempts, stretchesOfSteps, stretchesOfTime } from "./attempt-bar.js";
+import { AxisData } from "./axis-data.js";
+import { drawLegend, drawTicks } from "./axis-legend.js";
+import { coursesOf, epochsOf, positionOf, timeOf, unitOf, wholeSpan } from "./axis-model.js";
 import { AxisSurface, place } from "./axis-surface.js";
-import { RankLanes, colourOfPhase } from "./rank-lanes.js";
+import { RankLanes } from "./rank-lanes.js";
 import { readingAt } from "./reading.js";
 import { SnapshotMarks } from "./snapshot-marks.js";
 import { axisContent, drawUsage } from "./usage-charts.js";
-import { getView, onView, setView } from "./view-state.js";
+import { axisNamed, getView, onView, setView } from "./view-state.js";
 
 /** Pixels of the plot that are left and right of it; the charts have the same. */
 const LEFT = 64;
 const RIGHT = 10;
-/** For a job that has not ended; the keeper takes a sample as often. */
-const REFRESH_SECONDS = 5;
-const PIXELS_PER_TICK = 90;
+/** Between two drawings of a job that runs. */
+const REDRAW_INTERVAL_MS = 1000;
 /** Until a range that is being chosen is fetched in detail. */
 const SETTLE_MS = 250;
 
 export class TimeAxis {
-  #jobId;
   #tracks = byId("axis-tracks");
   #slider = byId("axis-slider");
   #cursorLine = byId("axis-cursor");
@@ -43,6 +40,8 @@ export class TimeAxis {
   #ranks = new RankLanes();
   #snapshots;
   #usage;
+  #data;
+  #onPoint;
   /** Charts that others draw. @type {ChartGrid | null} */
   #charts = null;
   #onCharts = () => {};
@@ -54,30 +53,25 @@ export class TimeAxis {
   #attempts = [];
   /** @type {Snapshot[]} */
   #listed = [];
-  /** @type {TimeBreakdown | null} */
-  #time = null;
-  /** Of the range that is shown. @type {Lanes | null} */
-  #lanes = null;
-  /** Of all the time, as it was last fetched. @type {Lanes | null} */
-  #overview = null;
   /** @type {Course[]} */
   #courses = [];
-  /** Seconds by which the server's clock is ahead of the browser's. */
-  #ahead = 0;
+  /** Null where the job reports none. @type {Epochs | null} */
+  #epochs = null;
   /** Where the user points at, in the unit of the axis. @type {number | null} */
   #hover = null;
-  #age = 0;
   /** @type {ReturnType<typeof setTimeout> | undefined} */
   #settling;
-  #isScheduled = false;
-  #fetch;
+  #redraw = new Throttle(() => this.#draw(), REDRAW_INTERVAL_MS);
 
-  /** @param {string} jobId @param {(step: number) => void} onResume */
-  constructor(jobId, onResume) {
-    this.#jobId = jobId;
+  /**
+   * @param {string} jobId @param {(step: number) => void} onResume
+   * @param {(moment: {time: number, attempt: number | null} | null) => void} onPoint the user points at it, or has left
+   */
+  constructor(jobId, onResume, onPoint) {
+    this.#onPoint = onPoint;
     this.#snapshots = new SnapshotMarks(jobId, onResume);
     this.#usage = new ChartGrid(byId("usage-charts"), () => null, this.chartOptions(90));
-    this.#fetch = latestWins(() => this.#read(), (answer) => this.#show(answer));
+    this.#data = new AxisData(jobId, () => this.#points(), () => this.#onData());
     new AxisSurface(this.#tracks, this.#slider, {
       scale: () => this.#scale(),
       cursor: () => this.#cursor(),
@@ -85,17 +79,16 @@ export class TimeAxis {
       onRange: (range) => this.#choose(range),
       onPick: (x, event) => this.#pick(x, event && this.#ranks.rankAt(event.clientY)),
     });
-    this.#by.value = getView().by;
+    this.#offerEpochs();
     this.#by.addEventListener("input", () => this.#switchAxis());
     byId("axis-reset").addEventListener("click", () => this.#choose(null));
     byId("axis-link").addEventListener("click", () => void copyText(location.href, byId("axis-copied")));
     onView((view, before) => this.#onView(view, before));
     onThemeChange(() => {
       this.#ranks.forgetColours();
-      this.#schedule();
+      this.#redraw.now();
     });
-    new ResizeObserver(() => this.#schedule()).observe(this.#tracks);
-    everySecond(() => this.#tick());
+    new ResizeObserver(() => this.#redraw.now()).observe(this.#tracks);
   }
 
   /** For charts that are drawn on this axis. @param {number} height in CSS pixels */
@@ -112,7 +105,12 @@ export class TimeAxis {
   /** What the axis of a chart spans. */
   content() {
     const [min, max] = this.#whole();
-    return { ...axisContent(getView().by), min, max };
+    return { ...axisContent(this.unit.by), min, max };
+  }
+
+  /** In which everything is shown. */
+  get unit() {
+    return unitOf(getView().by, this.#epochs);
   }
 
   /**
@@ -125,9 +123,23 @@ export class TimeAxis {
     this.#reported = reported;
   }
 
-  /** Charts have new points. */
-  extend() {
-    this.#schedule();
+  /** The charts have these points, of which some may be new. @param {Parameters<typeof epochsOf>[1]} points */
+  setPoints(points) {
+    this.#findEpochs(points);
+    this.#redraw.now();
+  }
+
+  /** @param {Parameters<typeof epochsOf>[1]} points */
+  #findEpochs(points) {
+    const before = this.unit.by;
+    if (this.#job) this.#epochs = epochsOf(this.#job, points) ?? this.#epochs;
+    this.#offerEpochs();
+    if (this.unit.by !== before) this.#onCharts();
+  }
+
+  #offerEpochs() {
+    this.#by.options[2].hidden = this.#epochs === null;
+    this.#by.value = this.unit.by;
   }
 
   /** Make all charts show the range and the cursor. */
@@ -141,66 +153,46 @@ export class TimeAxis {
   setJob(job) {
     const before = this.#job;
     this.#job = job;
+    this.#data.isLive = job.ended_at === null;
+    this.#findEpochs([]);
     this.#snapshots.show(this.#listed, canResumeFrom(job));
-    if (before?.state !== job.state || before.attempt !== job.attempt || before.ended_at !== job.ended_at) void this.refresh();
-    this.#schedule();
+    if (!before) return this.#redraw.now();
+    if (before.state !== job.state || before.attempt !== job.attempt || before.ended_at !== job.ended_at) void this.refresh();
+    this.#redraw.soon();
   }
 
   /** @param {Attempt[]} attempts ascending */
   setAttempts(attempts) {
     this.#attempts = attempts;
-    this.#schedule();
+    this.#redraw.now();
   }
 
   /** @param {Snapshot[]} snapshots latest first */
   setSnapshots(snapshots) {
     this.#listed = snapshots;
     if (this.#job) this.#snapshots.show(snapshots, canResumeFrom(this.#job));
-    this.#schedule();
+    this.#redraw.now();
   }
 
-  /** Fetch what the lanes and the row of the attempts show; an unreachable server leaves them as they are. */
-  async refresh() {
-    this.#age = 0;
-    await this.#fetch().catch(warn("the time axis"));
+  refresh() {
+    return this.#data.refresh();
   }
 
-  /** @returns {Promise<[TimeBreakdown, Lanes]>} */
-  async #read() {
-    const { by, from, to } = getView();
-    const range = by === "time" && from !== null && to !== null ? { from, to } : {};
-    return Promise.all([call("GET /jobs/{job_id}/time", { job_id: this.#jobId }), call("GET /jobs/{job_id}/lanes", { job_id: this.#jobId, ...range, points: this.#points() })]);
-  }
-
-  /** As many as there are pixels to tell apart. */
+  /** How many points of the lanes are requested: one for each three pixels. */
   #points() {
     return Math.max(50, Math.min(600, Math.round((this.#tracks.clientWidth - LEFT) / 3)));
   }
 
-  /** @param {[TimeBreakdown, Lanes]} answer */
-  #show([time, lanes]) {
-    this.#time = time;
-    this.#lanes = lanes;
-    if (getView().from === null || !this.#overview) this.#overview = lanes;
-    const end = Math.max(0, ...time.intervals.slice(-1).map(({ started_at: started, seconds }) => (secondsOf(started) ?? 0) + seconds));
-    if (this.#job?.ended_at === null && end) this.#ahead = end - Date.now() / 1000;
-    this.#drawLegend(time, lanes);
-    this.#schedule();
+  #onData() {
+    const { time, lanes } = this.#data;
+    if (time && lanes) drawLegend(time, lanes);
+    this.#redraw.now();
     this.#onCharts();
-  }
-
-  #tick() {
-    this.#age += 1;
-    if (this.#job?.ended_at === null && this.#age >= REFRESH_SECONDS) void this.refresh();
-  }
-
-  #now() {
-    return Date.now() / 1000 + this.#ahead;
   }
 
   /** @returns {Span} */
   #whole() {
-    return this.#job ? wholeSpan(this.#job, this.#courses, getView().by, this.#now()) : [0, 1];
+    return this.#job ? wholeSpan(this.#job, this.#courses, this.unit, this.#data.now) : [0, 1];
   }
 
   /** @returns {Scale} */
@@ -212,21 +204,33 @@ export class TimeAxis {
 
   /** In the unit of the axis. */
   #cursor() {
-    return this.#hover ?? positionOf(this.#courses, getView().by, getView().t);
+    return this.#hover ?? positionOf(this.#courses, this.unit, getView().t);
   }
 
   /** @param {number | null} x in the unit of the axis; null: where the user has left it */
   #point(x) {
     this.#hover = x;
     this.#moveCursor();
+    const time = timeOf(this.#courses, this.unit, x);
+    this.#onPoint(time === null ? null : { time, attempt: this.#attemptAt(time) });
+  }
+
+  /** Show the cursor at a time without keeping it there. @param {number | null} time seconds since 1970; null: at none */
+  showTime(time) {
+    this.#hover = positionOf(this.#courses, this.unit, time);
+    this.#moveCursor();
+  }
+
+  /** @param {number} time */
+  #attemptAt(time) {
+    return this.#courses.findLast(({ begin, end }) => begin <= time && time <= end)?.attempt ?? null;
   }
 
   /** Keep the cursor here, and show the log of the rank there. @param {number} x @param {number | null} rank */
   #pick(x, rank) {
     this.#hover = null;
-    const t = timeOf(this.#courses, getView().by, x);
-    const attempt = this.#courses.findLast(({ begin, end }) => t !== null && begin <= t && t <= end)?.attempt ?? null;
-    setView({ t, attempt, ...(rank === null ? {} : { rank }) });
+    const t = timeOf(this.#courses, this.unit, x);
+    setView({ t, attempt: t === null ? null : this.#attemptAt(t), ...(rank === null ? {} : { rank }) });
     this.#moveCursor();
   }
 
@@ -241,57 +245,37 @@ export class TimeAxis {
 
   #switchAxis() {
     this.#hover = null;
-    setView({ by: this.#by.value === "step" ? "step" : "time", from: null, to: null });
+    setView({ by: axisNamed(this.#by.value), from: null, to: null });
   }
 
   /** @param {View} view @param {View} before */
   #onView({ from, to, by, rank }, before) {
     this.#moveCursor();
     const isMoved = from !== before.from || to !== before.to || by !== before.by;
-    if (isMoved || rank !== before.rank) this.#schedule();
+    if (isMoved || rank !== before.rank) this.#redraw.now();
     if (!isMoved) return;
-    this.#by.value = by;
+    this.#offerEpochs();
     this.#onCharts();
     clearTimeout(this.#settling);
     this.#settling = setTimeout(() => void this.refresh(), SETTLE_MS);
   }
 
-  /** Once a frame. */
-  #schedule() {
-    if (this.#isScheduled) return;
-    this.#isScheduled = true;
-    requestAnimationFrame(() => {
-      this.#isScheduled = false;
-      this.#draw();
-    });
-  }
-
   #draw() {
     if (!this.#job || !this.#tracks.clientWidth) return;
-    this.#courses = coursesOf(this.#attempts, this.#overview, this.#reported, this.#now());
-    const { by, rank, from } = getView();
+    this.#courses = coursesOf(this.#attempts, this.#data.overview, this.#reported, this.#data.now);
+    const { rank, from } = getView();
+    const { unit } = this;
+    const { time, lanes } = this.#data;
     const scale = this.#scale();
     byId("axis-reset").hidden = from === null;
-    drawAttempts(by === "step" ? stretchesOfSteps(this.#courses, this.#attempts) : this.#time ? stretchesOfTime(this.#time) : [], scale);
-    this.#snapshots.draw(by, scale);
-    if (this.#lanes) {
-      this.#ranks.draw(this.#lanes, by, scale, this.#tracks.clientWidth, rank);
-      drawUsage(this.#usage, this.#lanes, by, this.#whole());
+    drawAttempts(unit.by !== "time" ? stretchesOfSteps(this.#courses, this.#attempts, unit) : time ? stretchesOfTime(time) : [], scale);
+    this.#snapshots.draw(unit, scale);
+    if (lanes) {
+      this.#ranks.draw(lanes, unit, scale, this.#tracks.clientWidth, rank);
+      drawUsage(this.#usage, lanes, unit, this.#whole());
     }
-    this.#drawTicks(scale);
+    drawTicks(unit.by, scale);
     this.#align();
-  }
-
-  /** @param {Scale} scale */
-  #drawTicks(scale) {
-    const kind = getView().by === "time" ? "time" : "number";
-    const ticks = axisTicks(kind, scale.min, scale.max, Math.max(2, Math.floor((scale.to - scale.from) / PIXELS_PER_TICK)));
-    const nodes = ticks.map(({ at, label }) => {
-      const node = h("span", {}, label);
-      place(node, scale, at);
-      return node;
-    });
-    patchChildren(byId("axis-ticks"), nodes);
   }
 
   #moveCursor() {
@@ -300,26 +284,9 @@ export class TimeAxis {
     place(this.#cursorLine, scale, cursor);
     this.#cursorLine.dataset.kept = String(this.#hover === null);
     for (const grid of [this.#charts, this.#usage]) grid?.setCursor(cursor);
-    const text = cursor === null ? "" : readingAt(timeOf(this.#courses, getView().by, cursor), cursor, getView(), this.#courses, this.#lanes);
+    const text = cursor === null ? "" : readingAt(timeOf(this.#courses, this.unit, cursor), cursor, this.unit, getView(), this.#courses, this.#data.lanes);
     setText(byId("axis-reading"), text);
     const values = { valuemin: scale.min, valuemax: scale.max, valuenow: cursor ?? scale.min, valuetext: text || "No position chosen" };
     for (const [name, value] of Object.entries(values)) this.#slider.setAttribute(`aria-${name}`, String(value));
   }
-
-  /** @param {TimeBreakdown} time @param {Lanes} lanes */
-  #drawLegend({ seconds }, lanes) {
-    const kinds = /** @type {(keyof typeof CATEGORIES)[]} */ (Object.keys(CATEGORIES)).filter((kind) => seconds[kind] > 0);
-    const nodes = kinds.map((kind) => h("li", { "data-kind": kind }, `${CATEGORIES[kind]} ${amountText(seconds[kind])}`));
-    const phases = lanes.phases.map((phase, index) => phaseNode(phase, colourOfPhase(lanes.phases, index)));
-    const waits = lanes.attempts.some(({ ranks }) => ranks.some(({ waiting }) => waiting.some(Boolean)));
-    const ranks = phases.length ? [h("li", { class: "plain" }, "Ranks:"), ...phases, ...(waits ? [h("li", { "data-kind": "waits" }, "waits for others")] : [])] : [];
-    patchChildren(byId("timeline-legend"), [...nodes, ...ranks]);
-  }
-}
-
-/** @param {string} phase @param {string} colour */
-function phaseNode(phase, colour) {
-  const node = h("li", {}, h("bdi", {}, phase));
-  node.style.setProperty("--tone", colour.startsWith("--") ? `var(${colour})` : colour);
-  return node;
 }

@@ -3,10 +3,10 @@
  * `#t=1700000000.5&from=…&to=…&by=step&attempt=2&rank=1&stream=stderr`. Other fragments, such as permalinks into a log,
  * are no view and stay until something is set.
  *
- * @typedef {"time" | "step"} Axis
+ * @typedef {"time" | "step" | "epoch"} Axis
  * @typedef {object} View null: not set
  * @property {number | null} t the cursor, in seconds since the epoch, whatever the axis
- * @property {number | null} from the beginning of the range, in the unit of the axis: seconds since the epoch, or steps
+ * @property {number | null} from the beginning of the range, in the unit of the axis: seconds since 1970, steps or epochs
  * @property {number | null} to its end
  * @property {Axis} by
  * @property {number | null} attempt
@@ -17,6 +17,10 @@
 const NUMBERS = /** @type {const} */ (["t", "from", "to", "attempt", "rank"]);
 /** Later than any time, and more than any number of steps. */
 const MAX = 1e15;
+const AXES = /** @type {const} */ (["time", "step", "epoch"]);
+
+/** @param {string | null} text @returns {Axis} of time where it is none */
+export const axisNamed = (text) => AXES.find((each) => each === text) ?? "time";
 
 /** @param {string} hash of a URL @returns {View | null} null where it is none; values that cannot be are not set */
 export function parseView(hash) {
@@ -29,7 +33,7 @@ export function parseView(hash) {
     t,
     from: ranged ? from : null,
     to: ranged ? to : null,
-    by: values.get("by") === "step" ? "step" : "time",
+    by: axisNamed(values.get("by")),
     attempt: whole(attempt),
     rank: whole(rank),
     stream: stream === "stdout" || stream === "stderr" ? stream : null,

@@ -1,0 +1,74 @@
+/**
+ * What the server knows for the time axis: what the job's time went into, and the lanes of its ranks; fetched again as
+ * long as the job has not ended.
+ *
+ * @import { Lanes, TimeBreakdown } from "../../shared/api-types.d.ts"
+ */
+import { call, warn } from "../../shared/api.js";
+import { latestWins } from "../../shared/latest-wins.js";
+import { everySecond } from "../../shared/ticker.js";
+import { secondsOf } from "./axis-model.js";
+import { getView } from "./view-state.js";
+
+/** The keeper takes a sample as often. */
+const REFRESH_SECONDS = 5;
+
+export class AxisData {
+  #jobId;
+  #points;
+  #onChange;
+  #fetch;
+  #age = 0;
+  /** Seconds by which the server's clock is ahead of the browser's. */
+  #ahead = 0;
+  /** The job has not ended. */
+  isLive = false;
+  /** @type {TimeBreakdown | null} */
+  time = null;
+  /** Of the range that is shown. @type {Lanes | null} */
+  lanes = null;
+  /** Of all the time, as it was last fetched. @type {Lanes | null} */
+  overview = null;
+
+  /** @param {string} jobId @param {() => number} points how many are requested of each lane @param {() => void} onChange */
+  constructor(jobId, points, onChange) {
+    this.#jobId = jobId;
+    this.#points = points;
+    this.#onChange = onChange;
+    this.#fetch = latestWins(() => this.#read(), (answer) => this.#show(answer));
+    everySecond(() => this.#tick());
+  }
+
+  /** Of the server's clock, in seconds since 1970. */
+  get now() {
+    return Date.now() / 1000 + this.#ahead;
+  }
+
+  /** Fetch the range that is shown; an unreachable server leaves everything as it is. */
+  async refresh() {
+    this.#age = 0;
+    await this.#fetch().catch(warn("the time axis"));
+  }
+
+  #tick() {
+    this.#age += 1;
+    if (this.isLive && this.#age >= REFRESH_SECONDS) void this.refresh();
+  }
+
+  /** @returns {Promise<[TimeBreakdown, Lanes]>} */
+  async #read() {
+    const { by, from, to } = getView();
+    const range = by === "time" && from !== null && to !== null ? { from, to } : {};
+    return Promise.all([call("GET /jobs/{job_id}/time", { job_id: this.#jobId }), call("GET /jobs/{job_id}/lanes", { job_id: this.#jobId, ...range, points: this.#points() })]);
+  }
+
+  /** @param {[TimeBreakdown, Lanes]} answer */
+  #show([time, lanes]) {
+    this.time = time;
+    this.lanes = lanes;
+    if (getView().from === null || !this.overview) this.overview = lanes;
+    const end = Math.max(0, ...time.intervals.slice(-1).map(({ started_at: started, seconds }) => (secondsOf(started) ?? 0) + seconds));
+    if (this.isLive && end) this.#ahead = end - Date.now() / 1000;
+    this.#onChange();
+  }
+}

@@ -1,0 +1,84 @@
+/**
+ * The scrolled part of a log, and how near it is to either end.
+ *
+ * @typedef {object} Position
+ * @property {boolean} isUp the user has scrolled towards the beginning
+ * @property {boolean} isAtEnd
+ * @property {boolean} isNearStart more is fetched before the user gets to the edge of what is loaded
+ * @property {boolean} isNearEnd
+ */
+
+/** Distance from the end, in CSS pixels, that still counts as the end. */
+const END_TOLERANCE = 12;
+/** Distance from the loaded part's edge, in CSS pixels, at which more is fetched. */
+const PREFETCH_DISTANCE = 600;
+/** Where a row is that was looked up, as a share of the height. */
+const LEAD = 1 / 3;
+
+export class LogScroller {
+  #node;
+  #lastTop = 0;
+
+  /** @param {HTMLElement} node @param {(position: Position) => void} onScroll by the user */
+  constructor(node, onScroll) {
+    this.#node = node;
+    node.addEventListener("scroll", () => onScroll(this.measure()), { passive: true });
+  }
+
+  /** @param {boolean} isHidden */
+  set hidden(isHidden) {
+    this.#node.hidden = isHidden;
+  }
+
+  /** In CSS pixels. */
+  get top() {
+    return this.#node.scrollTop;
+  }
+
+  set top(top) {
+    this.#node.scrollTop = top;
+    this.#lastTop = this.#node.scrollTop;
+  }
+
+  /** Some of it is within the window. */
+  get isInView() {
+    const { top, bottom } = this.#node.getBoundingClientRect();
+    return !this.#node.hidden && bottom > 0 && top < innerHeight;
+  }
+
+  toEnd() {
+    this.top = this.#node.scrollHeight;
+  }
+
+  /** Scroll to `row`: with some lines before it, or to the top. @param {HTMLElement} row @param {boolean} [withLead] */
+  reveal(row, withLead = true) {
+    this.top += this.#distanceTo(row) - (withLead ? this.#node.clientHeight * LEAD : 0);
+  }
+
+  /** Pixels from the top of the visible part down to `node`; negative above it. @param {HTMLElement} node */
+  #distanceTo(node) {
+    return node.getBoundingClientRect().top - this.#node.getBoundingClientRect().top;
+  }
+
+  /** Pixels of `node` above the visible part. @param {HTMLElement} node */
+  hiddenAbove(node) {
+    return Math.max(0, -this.#distanceTo(node));
+  }
+
+  /** Change the content without moving what is visible. @param {HTMLElement | undefined} anchor that stays in its place @param {() => unknown} change */
+  async keep(anchor, change) {
+    const before = anchor?.getBoundingClientRect().top ?? 0;
+    await change();
+    const moved = anchor?.isConnected ? anchor.getBoundingClientRect().top - before : 0;
+    this.top += moved;
+  }
+
+  /** @returns {Position} */
+  measure() {
+    const { scrollTop, scrollHeight, clientHeight } = this.#node;
+    const below = scrollHeight - scrollTop - clientHeight;
+    const isUp = scrollTop < this.#lastTop;
+    this.#lastTop = scrollTop;
+    return { isUp, isAtEnd: below <= END_TOLERANCE, isNearStart: scrollTop < PREFETCH_DISTANCE, isNearEnd: below < PREFETCH_DISTANCE };
+  }
+}
