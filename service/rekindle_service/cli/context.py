@@ -7,17 +7,15 @@ from typing import Annotated, Any
 
 import typer
 from pydantic import ValidationError
-from pydantic_core import ErrorDetails
 from pydantic_settings import SettingsError
 
-from rekindle_service.client import Client, FieldProblem, Job, ProblemError
+from rekindle_service.cli.settings_errors import check_variables, explain, wrong_settings
+from rekindle_service.client import Client, FieldProblem, Job
 from rekindle_service.client.calls import drop_unset
 from rekindle_service.config.settings import Settings
-from rekindle_service.suggestions import did_you_mean
 
-_SECRET = ("notify", "token")  # settings whose values are not printed
+_STARTING = ("serve", "demo")  # commands that start a server, with the settings of the environment
 _COMPLETION_TIMEOUT = 1.0  # seconds: a person has pressed Tab
-_COMPLETED_JOBS = 50
 _PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+@-]*")  # one word in every shell
 
 # --- settings
@@ -26,18 +24,15 @@ _PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+@-]*")  # one word in every shell
 def settings_of(context: typer.Context, **flags: Any) -> Settings:
     """The settings of this command; flags that were not given are None. Raises ProblemError for a wrong one."""
     before_verb = {name: context.find_root().params.get(name) for name in ("home", "url")}
+    if not context.resilient_parsing:  # a shell completes
+        check_variables(starts_server=context.info_name in _STARTING)
+    given = drop_unset(**before_verb) | drop_unset(**flags)
     try:
-        settings = Settings(**drop_unset(**before_verb) | drop_unset(**flags))
-    except ValidationError as error:
-        raise wrong_settings("The settings are wrong", *map(_field_problem, error.errors(include_url=False))) from error
-    except SettingsError as error:
-        raise wrong_settings(str(error)) from error
+        settings = Settings(**given)
+    except (ValidationError, SettingsError) as error:
+        raise explain(error, given) from error
     _require_directory(settings.home)
     return settings
-
-
-def wrong_settings(detail: str, *errors: FieldProblem) -> ProblemError:
-    return ProblemError({"title": "Wrong settings", "detail": detail, "errors": list(errors)})
 
 
 def _require_directory(home: Path) -> None:
@@ -52,17 +47,6 @@ def _require_directory(home: Path) -> None:
         raise wrong_settings("The home is not a directory", wrong)
 
 
-def _field_problem(error: ErrorDetails) -> FieldProblem:
-    name = ".".join(str(part) for part in error["loc"])
-    if error["type"] == "extra_forbidden" and name.isidentifier():
-        hint = did_you_mean(name, list(Settings.model_fields))
-        return {"field": name, "rule": "unknown setting in rekindle.toml", "hint": hint}
-    setting = name.partition(".")[0]
-    source = f"a flag, REKINDLE_{setting.upper()} or rekindle.toml sets it"
-    problem: FieldProblem = {"field": name, "rule": error["msg"], "hint": source}
-    return problem if setting in _SECRET else {**problem, "value": error["input"]}
-
-
 def connect(context: typer.Context) -> Client:
     """A client of this command's server, which is located at the first request."""
     return Client.from_home(settings_of(context))
@@ -72,10 +56,10 @@ def connect(context: typer.Context) -> Client:
 
 
 def complete_job(context: typer.Context, incomplete: str) -> list[tuple[str, str]]:
-    """The recent jobs that start with ``incomplete``, each with a description; none where no server answers."""
+    """The jobs whose name or id starts with ``incomplete``, with a description; none where no server answers."""
     try:
         with Client.from_home(settings_of(context), timeout=_COMPLETION_TIMEOUT) as client:
-            return list(candidates(list(client.jobs(limit=_COMPLETED_JOBS)), incomplete))
+            return list(candidates(client.complete_job(incomplete), incomplete))
     except Exception:  # noqa: BLE001 a shell cannot show an error while it completes
         return []
 
@@ -97,16 +81,24 @@ def _job_argument(help_text: str, metavar: str = "JOB") -> Any:
     return typer.Argument(metavar=metavar, help=help_text, autocompletion=complete_job)
 
 
-JobArgument = Annotated[str, _job_argument("Id, prefix of an id, number, or name (the latest job of that name).")]
+JobArgument = Annotated[
+    str, _job_argument("Id, its first 4 or more characters, number, or name (the latest job of it).")
+]
 JobsArgument = Annotated[
     list[str] | None,
-    _job_argument("Ids, prefixes of ids, numbers, or names (the latest job of each name).", "[JOBS]"),
+    _job_argument("Ids, their first 4 or more characters, numbers, or names (the latest job of each).", "[JOB]..."),
 ]
-OptionalJobArgument = Annotated[str | None, _job_argument("Show this job instead of the machine.", "[JOB]")]
-HOME_HELP = "Directory of database, token and runs."
-HomeOption = Annotated[Path | None, typer.Option(help=HOME_HELP)]
+OptionalJobArgument = Annotated[
+    str | None, _job_argument("This job instead of the machine: id, its first characters, number or name.", "[JOB]")
+]
+_HOME_HELP = "Directory of the database, the token and all runs. (default: REKINDLE_HOME or ~/.rekindle)"
+HomeOption = Annotated[Path | None, typer.Option(metavar="PATH", help=_HOME_HELP)]
 FilterOption = Annotated[
     str | None,
-    typer.Option("--filter", metavar="LINE", help="Only jobs like this, as in 'state:failed tag:x lr>0.01 resnet'."),
+    typer.Option(
+        "--filter",
+        metavar="LINE",
+        help="Only jobs that match, as in 'state:failed tag:x lr>0.01 resnet'. (default: all)",
+    ),
 ]
 YesOption = Annotated[bool, typer.Option("-y", "--yes", help="Do not ask for confirmation.")]

@@ -8,10 +8,10 @@ from rekindle_service.client import Job, Trial, is_settled
 class ExitCode(IntEnum):
     """``wait`` and ``--follow`` exit with the outcome of the jobs, every other command with 0, 1 or 2."""
 
-    SUCCEEDED = 0
-    FAILED = 1  # the job failed or did not recover, the demo did not show what it promises, or a check found a problem
-    USAGE = 2  # the command is wrong, the server rejected it, or no server runs
-    CANCELLED = 3  # the job was cancelled
+    SUCCEEDED = 0  # done; of `wait`, `submit --follow` and `experiment --follow`: every job has succeeded
+    FAILED = 1  # a job has failed or did not recover from `chaos`, or `doctor` or `demo` has found a problem
+    USAGE = 2  # the command is wrong, the server has rejected it, or no server runs
+    CANCELLED = 3  # the job, or one of the experiment, was cancelled
     HELD = 4  # the job was drained; `rekindle resume` continues it
     INTERRUPTED = 130  # Ctrl-C; the job keeps running
 

@@ -1,17 +1,13 @@
-"""Figures, states and outcomes in words, and where they are printed; text that users wrote comes out sanitized."""
+"""Figures, states and outcomes in words; text that users wrote comes out sanitized."""
 
-import json
-import sys
 from collections.abc import Iterable
 from datetime import datetime, timedelta
-from typing import Annotated, Any, Literal
+from typing import Any
 
-import typer
-from rich.console import Console
 from rich.text import Text
 
 from rekindle_service.cli.exit_codes import ExitCode, exit_code_for
-from rekindle_service.client import Checkpoint, Job, Outcome, Problem, Rank, TimeBreakdown
+from rekindle_service.client import Checkpoint, Job, Outcome, Rank, TimeBreakdown
 from rekindle_service.sanitize import sanitize_line
 
 ABSENT = "-"  # the cell of a value that there is not
@@ -25,78 +21,7 @@ STATE_STYLES = {
     "cancelled": "magenta",
 }
 
-_UNLIMITED_WIDTH = 100_000  # columns
 _ESTIMATE_STEP = 300  # seconds
-
-# --- printing
-
-
-Output = Literal["table", "json", "id"]
-OutputOption = Annotated[Output, typer.Option("-o", "--output", help="table for people; json or id for programs.")]
-
-
-def out() -> Console:
-    """Standard output; lines of any length when it is no terminal. Text is neither markup nor highlighted."""
-    width = None if sys.stdout.isatty() else _UNLIMITED_WIDTH
-    return Console(highlight=False, markup=False, emoji=False, soft_wrap=True, width=width)
-
-
-def err() -> Console:
-    """Standard error: notes and errors, so that output can be piped."""
-    return Console(stderr=True, highlight=False, markup=False, emoji=False, soft_wrap=True)
-
-
-def note(message: str) -> None:
-    err().print(Text(message, style="dim"))
-
-
-def note_connection(reachable: bool) -> None:
-    """Note that the server became unreachable, or reachable again; for ``on_connection_change``."""
-    unreachable = "Server unreachable; the job keeps running; retrying (Ctrl-C ends)."
-    note("Server reachable again." if reachable else unreachable)
-
-
-def print_job(job: Job, output: Output, sentence: str) -> None:
-    """One job; ``sentence`` is what a person reads about it."""
-    if not print_answer(output, job, [job["id"]]):
-        out().print(sentence)
-
-
-def print_answer(output: Output, answer: Any, ids: Iterable[object]) -> bool:
-    """Print ``answer`` or ``ids`` for a program; False where a person reads it, for whom the caller prints."""
-    if output == "json":
-        typer.echo(json.dumps(answer, indent=2))  # in ASCII, so that no text in it can control a terminal
-    elif output == "id":
-        for each in ids:
-            typer.echo(sanitize_line(each))
-    return output != "table"
-
-
-# --- errors
-
-
-def format_error(message: str, *hints: str) -> Text:
-    """``error: message`` with a line for each hint."""
-    text = Text.assemble(("error: ", "bold red"), sanitize_line(message))
-    for hint in hints:
-        text.append(f"\n  {sanitize_line(hint)}")
-    return text
-
-
-def format_problem(problem: Problem) -> Text:
-    """Why the server rejected a request: for each field the rule, the given value and a hint."""
-    errors = problem.get("errors") or []
-    if not errors:
-        return format_error(problem.get("detail") or problem.get("title") or "the server rejected it without a reason")
-    text = format_error("request rejected")
-    for field in errors:
-        text.append(f"\n  {sanitize_line(field.get('field', '?'))}: {sanitize_line(field.get('rule', 'rejected'))}")
-        if "value" in field:
-            text.append(f"\n    given: {sanitize_line(field['value'])}")
-        if field.get("hint"):
-            text.append(f"\n    hint:  {sanitize_line(field['hint'])}")
-    return text
-
 
 # --- figures
 
@@ -208,7 +133,7 @@ def epoch_and_speed(job: Job) -> Iterable[str]:
 def checkpoint(found: Checkpoint) -> str:
     """``out/ckpt.pt  1.2 GB, 3 min 2 s old, loaded by attempt 2``: one that the script itself wrote."""
     loaded = "" if found["loaded"] is None else f"loaded by attempt {found['loaded']}"
-    origin = "" if found["attempt"] else "there before the job"
+    origin = "" if found["attempt"] else "older than the job"
     facts = [size(found["bytes"]), age(found["written_at"]), "" if found["complete"] else "incomplete", origin, loaded]
     return f"{sanitize_line(found['path'])}  {join(facts, ', ')}"
 
@@ -346,7 +271,7 @@ def status_line(job: Job) -> str:
                 [
                     why,
                     sanitize_line(job["waiting_for"] or ""),
-                    "" if job["next_try_at"] is None else f"next try at {clock(job['next_try_at'])}",
+                    "" if job["next_try_at"] is None else f"retry at {clock(job['next_try_at'])}",
                 ]
             )
         case "failed" if job["outcome"] is not None:

@@ -9,12 +9,12 @@ import traceback
 from collections.abc import Callable
 from importlib.metadata import version
 from io import TextIOWrapper
-from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from typer import Option
 
+from rekindle_service.cli.command_help import Command, Group
 from rekindle_service.cli.commands.change import cancel, delete, drain, resume
 from rekindle_service.cli.commands.chaos import chaos
 from rekindle_service.cli.commands.database import backup, rebuild, restore
@@ -36,25 +36,31 @@ from rekindle_service.cli.commands.submit import submit
 from rekindle_service.cli.commands.tokens import audit, token
 from rekindle_service.cli.commands.top import top
 from rekindle_service.cli.commands.wait import wait
-from rekindle_service.cli.context import HOME_HELP
+from rekindle_service.cli.context import HomeOption
+from rekindle_service.cli.errors import format_error, format_problem, format_usage_error, print_error
 from rekindle_service.cli.exit_codes import ExitCode
-from rekindle_service.cli.formatting import err, format_error, format_problem
+from rekindle_service.cli.output import OutputOption, note
 from rekindle_service.client import NoServerError, ProblemError
 
+_URL_HELP = "Server to talk to; REKINDLE_TOKEN is its token. (default: REKINDLE_URL, else the server of the home)"
 _CONTEXT = {"help_option_names": ["-h", "--help"]}
-app = typer.Typer(name="rekindle", pretty_exceptions_enable=False, context_settings=_CONTEXT)
+app = typer.Typer(name="rekindle", cls=Group, rich_markup_mode=None, context_settings=_CONTEXT)
 
-_PANELS: dict[str, tuple[Callable[..., None], ...]] = {
-    "Jobs": (ps, queue, top, show, logs, wait, cancel, drain, resume, delete, chaos, experiment),
-    "Server": (serve, demo, doctor, audit, disk, prune, backup, restore, rebuild),
+_PANELS: dict[str, tuple[Callable[..., None] | typer.Typer, ...]] = {
+    "Run": (submit, experiment, demo, chaos),
+    "Watch": (ps, queue, top, show, logs, wait, snapshots),
+    "Control": (cancel, drain, resume, delete),
+    "Server": (serve, doctor, devices, disk, prune),
+    "Access": (token, audit),
+    "Database": (backup, restore, rebuild),
 }
-app.command(context_settings=SUBMIT_CONTEXT, rich_help_panel="Jobs")(submit)
-app.add_typer(snapshots, name="snapshots", rich_help_panel="Jobs")
-app.add_typer(devices, name="devices", rich_help_panel="Server")
-app.add_typer(token, name="token", rich_help_panel="Server")
 for _panel, _commands in _PANELS.items():
     for _command in _commands:
-        app.command(rich_help_panel=_panel)(_command)
+        if isinstance(_command, typer.Typer):
+            app.add_typer(_command, name=_command.info.name, rich_help_panel=_panel)
+        else:
+            _settings = SUBMIT_CONTEXT if _command is submit else {}
+            app.command(cls=Command, context_settings=_settings, rich_help_panel=_panel)(_command)
 
 
 def _print_version(requested: bool) -> None:
@@ -66,17 +72,34 @@ def _print_version(requested: bool) -> None:
 @app.callback(invoke_without_command=True)
 def options(
     context: typer.Context,
-    home: Annotated[Path | None, Option(help=f"{HOME_HELP} (default: REKINDLE_HOME or ~/.rekindle)")] = None,
-    url: Annotated[
-        str | None, Option(help="URL of the server; REKINDLE_TOKEN is its token. (default: REKINDLE_URL)")
-    ] = None,
+    home: HomeOption = None,
+    url: Annotated[str | None, Option(metavar="URL", help=_URL_HELP)] = None,
     version: Annotated[
         bool, Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
+    output: OutputOption = "table",
 ) -> None:
-    """A fault-tolerant job service for torchrun. Without a command: what needs you, runs, is next and has ended."""
+    """Run training scripts as jobs that resume after a crash, a hang or a lost machine.
+
+    Without a command: the jobs that need you, that run, that are next, and that have ended. With -o json, every
+    command but serve, demo and snapshots export prints JSON for programs.
+    """
     if context.invoked_subcommand is None:
-        overview(context)
+        overview(context, output)
+    elif output != "table":
+        context.default_map = output_defaults(context.command, context, output)
+        if not context.default_map.get(str(context.invoked_subcommand)):
+            raise typer.BadParameter(f"-o {output}: {context.invoked_subcommand} does not print JSON or ids")
+
+
+def output_defaults(group: Any, context: typer.Context, output: str) -> dict[str, Any]:
+    """``-o`` before a command as the default of every command below ``group`` that prints JSON or ids."""
+    found: dict[str, Any] = {}
+    for name, command in group.commands.items():
+        outputs = [each for each in command.params if each.name == "output"]
+        own = {each.name: output for each in outputs if "json" in each.display_type(context)}
+        found[name] = own | (output_defaults(command, context, output) if isinstance(command, Group) else {})
+    return found
 
 
 def main() -> None:
@@ -88,15 +111,23 @@ def main() -> None:
 
 
 def run() -> int:
-    """Run the command line. A command ends with SystemExit; the returned code is that of one that failed to."""
+    """Run the command line; returns its exit code."""
     try:
-        app(prog_name="rekindle")
+        code = app(prog_name="rekindle", standalone_mode=False)
+        return code if isinstance(code, int) else ExitCode.SUCCEEDED
+    except typer.TyperException as error:
+        print_error(format_usage_error(error))
+    except typer.Abort:
+        note("Stopped; nothing was changed.")
+        return ExitCode.FAILED
     except ProblemError as error:
-        err().print(format_problem(error.problem))
+        print_error(format_problem(error.problem))
     except NoServerError as error:
-        err().print(format_error(str(error), "Start one with: rekindle serve"))
+        here = "Start one with: rekindle serve"
+        elsewhere = "Check the URL, and that `rekindle serve` runs there."
+        print_error(format_error(str(error), elsewhere if "://" in str(error) else here))
     except Exception as error:  # noqa: BLE001 - a person should read one sentence, not a traceback
         frame = traceback.extract_tb(error.__traceback__)[-1]
         hint = f"Internal error; please report it with this position: {frame.filename}, line {frame.lineno}"
-        err().print(format_error(f"{type(error).__name__}: {error}", hint))
+        print_error(format_error(f"{type(error).__name__}: {error}", hint))
     return ExitCode.USAGE

@@ -17,7 +17,7 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 
-from rekindle_service.cli.formatting import err
+from rekindle_service.cli.output import err
 
 T = TypeVar("T")
 

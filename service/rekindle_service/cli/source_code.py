@@ -2,13 +2,15 @@
 
 import os
 from collections.abc import Mapping
+from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
 
 import typer
 
-from rekindle_service.cli.formatting import note, size
+from rekindle_service.cli.formatting import size
+from rekindle_service.cli.output import note
 from rekindle_service.cli.progress import transfer, working
 from rekindle_service.client import Client, FieldProblem, ProblemError, is_local
 from rekindle_service.config.settings import Settings
@@ -16,6 +18,9 @@ from rekindle_service.jobs.packaging.archive import pack_code
 from rekindle_service.jobs.packaging.code_copy import CodeCopyError
 from rekindle_service.jobs.packaging.ignore_rules import CopyOptions
 from rekindle_service.sanitize import sanitize_line
+from rekindle_service.suggestions import closest
+
+_MAX_NAMES = 2000  # of a directory, among which the nearest is searched for
 
 Code = dict[str, Any]
 """The ``code`` of a job in the API."""
@@ -60,7 +65,7 @@ def directory_and_script(script: str, code: Path | None, cwd: Path) -> tuple[Pat
     if code is not None and not path.is_file():
         path = (cwd / code / script).resolve()
     if not path.is_file():
-        raise typer.BadParameter(f"script not found: {path}")
+        raise typer.BadParameter(f"script not found: {path}{_nearest_script(path)}")
     if code is not None:
         directory = (cwd / code).resolve()
         if not path.is_relative_to(directory):
@@ -71,6 +76,15 @@ def directory_and_script(script: str, code: Path | None, cwd: Path) -> tuple[Pat
     if directory in _no_projects() or not path.is_relative_to(directory):
         directory = path.parent
     return directory, str(path.relative_to(directory))
+
+
+def _nearest_script(path: Path) -> str:
+    try:
+        names = [one.name for one in islice(path.parent.iterdir(), _MAX_NAMES) if one.suffix == ".py"]
+    except OSError:
+        return ""
+    near = closest(path.name, names)
+    return f"; did you mean {near[0]}?" if near else ""
 
 
 def _require_project(directory: Path) -> None:
@@ -86,6 +100,8 @@ def _no_projects() -> tuple[Path, Path]:
 
 def interpreter(python: str, directory: Path = Path()) -> str:
     """The job's Python; ``active`` means that of the virtual environment of this shell."""
+    if python != "active" and closest(python, ["active"]):
+        raise typer.BadParameter(f"{python!r}: must be the path of an interpreter or active; did you mean 'active'?")
     if python != "active":
         return os.path.abspath(directory / python) if os.sep in python else python  # noqa: PTH100  # links stay
     prefix = active_environment()

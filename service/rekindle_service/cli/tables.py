@@ -1,10 +1,13 @@
 """Tables and paragraphs that fit the terminal: columns are cut with … or dropped, text is broken between words."""
 
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
+from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
+_WORD = re.compile(r"\S+\s*")
 _GAP = 2  # cells between two columns
 _NOTHING: Mapping[str, int] = {}
 
@@ -111,15 +114,35 @@ def cut_line(console: Console, line: Text) -> Text:
 
 
 def paragraph(
-    console: Console, text: str | Text, indent: int = 0, *, label: Text | None = None, hanging: int = 0
+    console: Console,
+    text: str | Text,
+    indent: int = 0,
+    *,
+    label: Text | None = None,
+    hanging: int = 0,
+    fold: bool = True,
 ) -> Iterator[Text]:
     """Lines that fit the terminal, broken between words, after ``indent`` cells and ``label``.
 
-    All but the first are indented by ``hanging`` cells more, and by the width of the label.
+    All but the first are indented by ``hanging`` cells more, and by the width of the label. ``fold``: break a word
+    that is longer than a line, so that nothing exceeds it; otherwise it stays whole.
     """
     before = Text(" " * indent) if label is None else Text(" " * indent).append_text(label)
     after = Text(" " * (before.cell_len + hanging))
     whole = text if isinstance(text, Text) else Text(text)
-    for index, line in enumerate(whole.wrap(console, max(console.width - after.cell_len, 1), no_wrap=False)):
+    width = max(console.width - after.cell_len, 1)
+    lines = whole.wrap(console, width, no_wrap=False) if fold else _whole_words(whole, width)
+    for index, line in enumerate(lines):
         line.rstrip()
         yield (after if index else before).copy().append_text(line)
+
+
+def _whole_words(text: Text, width: int) -> Iterable[Text]:
+    """Lines of at most ``width`` cells, or of one word that is longer."""
+    breaks, used = [], 0
+    for word in _WORD.finditer(text.plain):
+        if used and used + cell_len(word[0].rstrip()) > width:
+            breaks.append(word.start())
+            used = 0
+        used += cell_len(word[0])
+    return text.divide(breaks)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import typer
 
 from rekindle.contract.chaos import RANK_FAULTS, Fault
+from rekindle_service.suggestions import closest
 
 SERVER = "server"
 """A fault of the command line itself: kill -9 of this machine's server, which is then started again."""
@@ -73,5 +74,6 @@ def _delay(options: ChaosOptions, generator: random.Random) -> float:
 def parse_fault(name: str) -> str:
     """``name`` if it is a fault. Raises typer.BadParameter with the known ones."""
     if name not in KNOWN_FAULTS:
-        raise typer.BadParameter(f"unknown fault {name!r}; known: {', '.join(KNOWN_FAULTS)}")
+        near = "".join(f"did you mean {each!r}? " for each in closest(name, KNOWN_FAULTS)[:1])
+        raise typer.BadParameter(f"unknown fault {name!r}; {near}known: {', '.join(KNOWN_FAULTS)}")
     return name

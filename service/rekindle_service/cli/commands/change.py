@@ -8,18 +8,10 @@ import typer
 
 from rekindle.contract.states import TERMINAL
 from rekindle_service.cli.context import FilterOption, JobsArgument, YesOption, connect
+from rekindle_service.cli.errors import format_problem, print_error
 from rekindle_service.cli.exit_codes import ExitCode
-from rekindle_service.cli.formatting import (
-    Output,
-    OutputOption,
-    drain_loss,
-    err,
-    format_problem,
-    job_name,
-    note,
-    out,
-    print_answer,
-)
+from rekindle_service.cli.formatting import drain_loss, job_name
+from rekindle_service.cli.output import Output, OutputOption, note, print_answer, print_line
 from rekindle_service.cli.progress import counted
 from rekindle_service.client import Client, Job, ProblemError
 from rekindle_service.sanitize import sanitize_line
@@ -66,7 +58,10 @@ def cancel(
     yes: YesOption = False,
     output: OutputOption = "table",
 ) -> None:
-    """Stop jobs; their snapshots and logs are kept, and `resume` can still continue them."""
+    """Cancel jobs; `rekindle resume` can still continue them.
+
+    Their snapshots, logs and metrics are kept.
+    """
     _apply(context, _CANCEL, jobs or [], filter_line, output, yes=yes)
 
 
@@ -77,7 +72,10 @@ def drain(
     yes: YesOption = False,
     output: OutputOption = "table",
 ) -> None:
-    """Save a snapshot at the next step, release the slots and hold the jobs in the queue until `resume`."""
+    """Save a snapshot, release the slots and hold the jobs in the queue.
+
+    A job that runs saves at its next step. `rekindle resume` lets it continue.
+    """
     drained = _apply(context, _DRAIN, jobs or [], filter_line, output, yes=yes)
     if output == "table":
         for loss in filter(None, map(drain_loss, drained[:_MAX_LINES])):
@@ -91,7 +89,7 @@ def resume(
     yes: YesOption = False,
     output: OutputOption = "table",
 ) -> None:
-    """Release held jobs, or continue ones that have ended from their latest snapshots."""
+    """Release held jobs; continue ended ones from their latest snapshots."""
     _apply(context, _RESUME, jobs or [], filter_line, output, yes=yes)
 
 
@@ -102,7 +100,10 @@ def delete(
     yes: YesOption = False,
     output: OutputOption = "table",
 ) -> None:
-    """Delete finished jobs and their files: output, metrics, snapshots, and files in their working directories."""
+    """Delete finished jobs and their files.
+
+    Output, metrics, snapshots and everything in their working directories are deleted. It asks before, unless --yes.
+    """
     _apply(context, _DELETE, jobs or [], filter_line, output, yes=yes)
 
 
@@ -128,7 +129,7 @@ def _apply(
     if changed:
         print_answer(output, answer, (job["id"] for job in changed))
     for error in rejected:
-        err().print(format_problem(error.problem))
+        print_error(format_problem(error.problem))
     if rejected:
         raise typer.Exit(ExitCode.USAGE)
     return changed
@@ -180,5 +181,5 @@ def _requests(
     finally:
         if output == "table":
             for line in lines if len(lines) <= _MAX_LINES else [f"{len(lines)} jobs are {change.done}"]:
-                out().print(line)
+                print_line(line)
     return changed, rejected

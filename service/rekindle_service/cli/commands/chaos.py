@@ -18,29 +18,35 @@ from rekindle_service.cli.chaos.runner import FaultRun, JobSettledError
 from rekindle_service.cli.chaos.schedule import KNOWN_FAULTS, SERVER, ChaosOptions, parse_fault, schedule
 from rekindle_service.cli.context import JobArgument, YesOption, connect, settings_of
 from rekindle_service.cli.exit_codes import ExitCode
-from rekindle_service.cli.formatting import OutputOption, note, note_connection, out, print_answer
+from rekindle_service.cli.output import OutputOption, note, note_connection, out, print_answer, print_line
 from rekindle_service.cli.tables import Table
 from rekindle_service.client import ProblemError, is_settled
 
 _SEEDS = 1_000_000
-_FAULT_HELP = f"May be repeated: {', '.join(KNOWN_FAULTS)}. (default: kill)"
-_EVERY_HELP = "Seconds between faults. (default: 0)"
+_FAULT_HELP = f"Repeatable: {', '.join(KNOWN_FAULTS)}. (default: kill)"
+_EVERY_HELP = "Seconds between faults. (default: 0; with --random 3 on average)"
 
 
 def chaos(
     context: typer.Context,
     job: JobArgument,
     fault: Annotated[list[str] | None, Option(metavar="FAULT", help=_FAULT_HELP)] = None,
-    rank: Annotated[int | None, Option(min=0, help="Target rank. (default: the server chooses)")] = None,
-    count: Annotated[int | None, Option(min=1, help="Number of faults. (default: each once)")] = None,
+    rank: Annotated[int | None, Option(min=0, help="Rank to inject faults into. (default: the server chooses)")] = None,
+    count: Annotated[int | None, Option(min=1, help="Number of faults. (default: each --fault once)")] = None,
     every: Annotated[float | None, Option(min=0, metavar="SECONDS", help=_EVERY_HELP)] = None,
-    at_step: Annotated[int | None, Option(min=0, help="Inject the first fault at this step.")] = None,
-    at_random: Annotated[bool, Option("--random", help="Randomise faults, ranks and times.")] = False,
-    seed: Annotated[int | None, Option(help="Random seed.")] = None,
+    at_step: Annotated[
+        int | None, Option(min=0, help="Step at which to inject the first fault. (default: after progress)")
+    ] = None,
+    at_random: Annotated[
+        bool, Option("--random", help="Randomise faults, ranks and times. (default: in order)")
+    ] = False,
+    seed: Annotated[
+        int | None, Option(help="With --random: seed that repeats the same faults. (default: a new one)")
+    ] = None,
     yes: YesOption = False,
     output: OutputOption = "table",
 ) -> None:
-    """Inject faults into a running job, and report what each of them cost.
+    """Inject faults into a running job, and report what each one cost.
 
     Each fault waits until the job trains and has made progress since the last one. corrupt-snapshot damages the latest
     snapshot and then kills a rank, so that the snapshot is read; server kills this machine's server and starts it
@@ -61,16 +67,16 @@ def chaos(
             typer.confirm(f"Inject faults into {formatting.job_name(found)}?", abort=True)
         replace = partial(replace_server, settings.home_dir, settings.home / "server.log")
         run = FaultRun(client.reconnecting(note_connection), found["id"], replace)
-        print_line = typer.echo if output == "table" else note
+        report = print_line if output == "table" else note
         seed = secrets.randbelow(_SEEDS) if seed is None else seed
-        reports, code = _inject_all(run, options, at_step, seed, print_line)
+        reports, code = _inject_all(run, options, at_step, seed, report)
     if not print_answer(output, [report.to_json() for report in reports], [found["id"]]) and reports:
         out().print(Table(COLUMNS, map(row, reports), cut={"FAULT": 12}))
     raise typer.Exit(code)
 
 
 def _inject_all(
-    run: FaultRun, options: ChaosOptions, at_step: int | None, seed: int, print_line: Callable[[str], None]
+    run: FaultRun, options: ChaosOptions, at_step: int | None, seed: int, report: Callable[[str], None]
 ) -> tuple[list[FaultReport], ExitCode]:
     """Inject one fault after the other; ends early when the job does, or at Ctrl-C.
 
@@ -81,17 +87,17 @@ def _inject_all(
         world_size = run.wait_ready().job["world_size"] or 1
         plan = schedule(options, world_size, Random(seed))  # noqa: S311  # repeatable, protects nothing
         if options.random:
-            print_line(f"seed {seed}: repeat the same faults with --seed {seed}")
+            report(f"seed {seed}: repeat the same faults with --seed {seed}")
         for planned in plan:
             before = run.wait_ready(planned.delay, at_step, needs_progress=at_step is None)
             position = "" if before.step is None else f" at step {before.step}"
-            print_line(f"{formatting.fault(planned.fault, planned.rank)}: into attempt {before.attempt}{position}")
+            report(f"{formatting.fault(planned.fault, planned.rank)}: into attempt {before.attempt}{position}")
             reports.append(run.inject(planned, before))
-            print_line(f"    {sentence(reports[-1])}")
+            report(f"    {sentence(reports[-1])}")
             at_step = None
     except JobSettledError as settled:
         missed = options.total - len(reports)
-        print_line(f"{missed} of {options.total} faults were not injected: the job {settled} before")
+        report(f"{missed} of {options.total} faults were not injected: the job {settled} before")
     except KeyboardInterrupt:
         note("The job keeps running.")
         return reports, ExitCode.INTERRUPTED

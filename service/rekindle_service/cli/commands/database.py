@@ -1,6 +1,8 @@
 """`rekindle backup`, `restore` and `rebuild`: the database of this machine's home."""
 
+import sys
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -8,7 +10,7 @@ import typer
 from typer import Argument
 
 from rekindle_service.cli.context import YesOption, settings_of
-from rekindle_service.cli.formatting import note
+from rekindle_service.cli.output import Output, OutputOption, note, print_answer, print_line
 from rekindle_service.client import ProblemError
 from rekindle_service.config.home import Home, HomeInUseError
 
@@ -20,9 +22,15 @@ _SHOWN = 10
 
 def backup(
     context: typer.Context,
-    path: Annotated[Path | None, Argument(help="File to write. (default: a new one in the home's backups)")] = None,
+    path: Annotated[
+        Path | None, Argument(help="File to write. (default: a new one in the directory backups of the home)")
+    ] = None,
+    output: OutputOption = "table",
 ) -> None:
-    """Copy the database into one file, also while the server runs, and print its path."""
+    """Copy the database into one file, and print its path.
+
+    The server may run meanwhile.
+    """
     from rekindle_service.store import StorageError
     from rekindle_service.store.backups import Backups, back_up
 
@@ -38,27 +46,37 @@ def backup(
             back_up(home.database, path.absolute())
     except StorageError as error:
         raise ProblemError({"detail": str(error)}) from error
-    typer.echo(str(path))
+    if not print_answer(output, {"path": str(path), "bytes": path.stat().st_size}, [path]):
+        typer.echo(str(path))
 
 
 def restore(
-    context: typer.Context, file: Annotated[Path, Argument(help="The backup.")], yes: YesOption = False
+    context: typer.Context,
+    file: Annotated[Path, Argument(help="Backup, as `rekindle backup` writes it.")],
+    yes: YesOption = False,
+    output: OutputOption = "table",
 ) -> None:
-    """Use a backup as the database. Jobs submitted since are kept: what the run directories know is added."""
+    """Replace the database by a backup.
+
+    Jobs submitted since are kept: what their run directories record is added. No server may run in this home.
+    """
     from rekindle_service.scheduler.restore import restore as restore_database
 
     home = _home_of(context)
     _confirm(f"Replace the database by {file}? The present one is kept in the home's backups.", yes=yes)
-    _report(_carry_out(lambda home: restore_database(home, file), home))
+    _report(_carry_out(lambda home: restore_database(home, file), home), output)
 
 
-def rebuild(context: typer.Context, yes: YesOption = False) -> None:
-    """Make a new database from the run directories alone. Accounts, events and the audit log are not in them."""
+def rebuild(context: typer.Context, yes: YesOption = False, output: OutputOption = "table") -> None:
+    """Make a new database from the run directories.
+
+    Tokens, events and the audit log are not in them and are lost. No server may run in this home.
+    """
     from rekindle_service.scheduler.restore import rebuild as rebuild_database
 
     home = _home_of(context)
     _confirm("Make a new database? The present one is kept in the home's backups.", yes=yes)
-    _report(_carry_out(rebuild_database, home))
+    _report(_carry_out(rebuild_database, home), output)
 
 
 def _home_of(context: typer.Context) -> Home:
@@ -75,8 +93,11 @@ def _home_of(context: typer.Context) -> Home:
 
 
 def _confirm(question: str, *, yes: bool) -> None:
-    if not yes:
-        typer.confirm(question, abort=True, err=True)
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise typer.BadParameter("stdin is not a terminal; pass --yes")
+    typer.confirm(question, abort=True, err=True)
 
 
 def _carry_out(action: "Callable[[Home], Restored]", home: Home) -> "Restored":
@@ -93,9 +114,12 @@ def _carry_out(action: "Callable[[Home], Restored]", home: Home) -> "Restored":
         raise ProblemError({"detail": str(error)}) from error
 
 
-def _report(restored: "Restored") -> None:
+def _report(restored: "Restored", output: Output) -> None:
     found = restored.recovered
-    typer.echo(f"{restored.jobs} jobs")
+    answer = {"jobs": restored.jobs, "replaced": restored.replaced and str(restored.replaced), **asdict(found)}
+    if print_answer(output, answer, [*found.held, *found.started, *found.older]):
+        return
+    print_line(f"{restored.jobs} jobs")
     for ids, sentence in (
         (found.held, "were not in the database and have never started: they are held, resume or cancel them"),
         (found.started, "were not in the database and have been started: their journals say what they did"),
@@ -105,7 +129,7 @@ def _report(restored: "Restored") -> None:
     ):
         if ids:
             more = f" and {len(ids) - _SHOWN} more" if len(ids) > _SHOWN else ""
-            typer.echo(f"{len(ids)} {sentence}: {', '.join(ids[:_SHOWN])}{more}")
+            print_line(f"{len(ids)} {sentence}: {', '.join(ids[:_SHOWN])}{more}")
     if restored.replaced is not None:
         note(f"the former database is in {restored.replaced}")
     note("start the server: rekindle serve")

@@ -17,7 +17,7 @@ from rekindle_service.cli.background_server import running_server, start_server
 from rekindle_service.cli.commands.wait import job_display
 from rekindle_service.cli.context import HomeOption, settings_of
 from rekindle_service.cli.exit_codes import ExitCode
-from rekindle_service.cli.formatting import err, out
+from rekindle_service.cli.output import err, out
 from rekindle_service.client import Attempt, Client, Job, LocalServer, is_settled
 from rekindle_service.config.home import Home
 
@@ -28,10 +28,11 @@ _REQUEST = {"name": "demo", "recipe": "ddp", "ranks": 2, "device": "cpu", "snaps
 
 
 def demo(context: typer.Context, home: HomeOption = None) -> None:
-    """Train on two ranks, kill -9 one of them, and show how the job resumes from its latest snapshot.
+    """Train on two ranks, kill one, and show how the job resumes.
 
-    Starts a server in the background if none runs in this home, and leaves it running. Exits with 0 only if the job
-    succeeded after a restart from a snapshot, with a test accuracy of at least 0.95.
+    One rank is killed with SIGKILL when a snapshot (checkpoint) is on disk. A server is started in the background if
+    none runs in this home, and keeps running. Exits with 0 only if the job succeeded after a restart from a snapshot,
+    with a test accuracy of at least 0.95.
     """
     directory = settings_of(context, home=home).home_dir
     server = _server(directory)

@@ -1,4 +1,4 @@
-"""`rekindle devices`: the slots of the machine, and putting them aside."""
+"""`rekindle devices`: the slots of the machine; disable and enable one."""
 
 from typing import Annotated
 
@@ -6,8 +6,9 @@ import typer
 from typer import Argument, Option
 
 from rekindle_service.cli import formatting
+from rekindle_service.cli.command_help import Command, Group
 from rekindle_service.cli.context import connect
-from rekindle_service.cli.formatting import OutputOption, out, print_answer
+from rekindle_service.cli.output import OutputOption, out, print_answer, print_line
 from rekindle_service.cli.tables import Table
 from rekindle_service.client import Device
 from rekindle_service.sanitize import sanitize_line
@@ -16,14 +17,12 @@ _COLUMNS = ("DEVICE", "STATE", "JOBS", "MODEL", "NUMA", "REASON")
 _CUT = {"JOBS": 10, "MODEL": 12, "REASON": 20}  # cells
 _Name = Annotated[str, Argument(metavar="DEVICE", help="Name of the slot, as in cuda:0 or cpu:1.")]
 
-devices = typer.Typer(
-    invoke_without_command=True, help="List GPUs and CPU slots with their jobs; put one aside, or use it again."
-)
+devices = typer.Typer(name="devices", cls=Group, invoke_without_command=True)
 
 
 @devices.callback()
 def list_devices(context: typer.Context, output: OutputOption = "table") -> None:
-    """List GPUs and CPU slots with the jobs that hold them, and why one is not used."""
+    """List GPUs and CPU slots with their jobs; disable or enable one."""
     if context.invoked_subcommand is not None:
         return
     with connect(context) as client:
@@ -32,23 +31,34 @@ def list_devices(context: typer.Context, output: OutputOption = "table") -> None
         out().print(Table(_COLUMNS, map(_row, slots), cut=_CUT, drop=("NUMA",), wrap="REASON"))
 
 
-@devices.command()
+@devices.command(cls=Command)
 def disable(
-    context: typer.Context, device: _Name, reason: Annotated[str, Option(help="Why, for others to read.")] = ""
+    context: typer.Context,
+    device: _Name,
+    reason: Annotated[str, Option(help="Why, for others to read. (default: none)")] = "",
+    output: OutputOption = "table",
 ) -> None:
-    """Put a device aside, as an administrator: no job gets it, and jobs that run on it leave it."""
+    """Disable a device: its jobs leave it, and no other gets it.
+
+    For administrators.
+    """
     with connect(context) as client:
         row = client.disable_device(device, reason)
-    out().print(f"{row['name']} is put aside: {sanitize_line(row['unusable'] or '')}")
+    if not print_answer(output, row, [row["name"]]):
+        print_line(f"{row['name']} is {sanitize_line(row['unusable'] or 'disabled')}")
 
 
-@devices.command()
-def enable(context: typer.Context, device: _Name) -> None:
-    """Use a device again, as an administrator, that was put aside by a person or after a fault."""
+@devices.command(cls=Command)
+def enable(context: typer.Context, device: _Name, output: OutputOption = "table") -> None:
+    """Enable a device that a person or a fault has disabled.
+
+    For administrators.
+    """
     with connect(context) as client:
         row = client.enable_device(device)
     still = f", but it is not used now: {sanitize_line(row['unusable'])}" if row["unusable"] else ""
-    out().print(f"{row['name']} is enabled{still}")
+    if not print_answer(output, row, [row["name"]]):
+        print_line(f"{row['name']} is enabled{still}")
 
 
 def _row(slot: Device) -> list[str]:

@@ -1,4 +1,4 @@
-"""`rekindle disk`: what takes the disk of the server, and what could not be deleted."""
+"""`rekindle disk`: what uses the disk of the server, and what could not be deleted."""
 
 from collections.abc import Iterator
 
@@ -8,7 +8,8 @@ from rich.text import Text
 
 from rekindle_service.cli.bars import bar
 from rekindle_service.cli.context import connect
-from rekindle_service.cli.formatting import OutputOption, age, out, print_answer, size
+from rekindle_service.cli.formatting import age, size
+from rekindle_service.cli.output import OutputOption, out, print_answer
 from rekindle_service.cli.tables import Table
 from rekindle_service.client import DiskUsage
 from rekindle_service.sanitize import sanitize_line
@@ -18,7 +19,7 @@ _KINDS = {"snapshots": "snapshots", "logs": "output and metrics", "code": "code 
 
 
 def disk(context: typer.Context, output: OutputOption = "table") -> None:
-    """Show what takes the disk of the server, and what could not be deleted."""
+    """Show what uses the disk, and what could not be deleted."""
     with connect(context) as client:
         usage = client.disk_usage()
     if not print_answer(output, usage, (each["path"] for each in usage["stuck_deletions"])):

@@ -17,7 +17,8 @@ from rekindle_service.cli.checks.storage import home_access, storage
 from rekindle_service.cli.checks.system import system
 from rekindle_service.cli.context import OptionalJobArgument, connect, settings_of
 from rekindle_service.cli.exit_codes import ExitCode
-from rekindle_service.cli.formatting import Output, OutputOption, job_name, out, print_answer
+from rekindle_service.cli.formatting import job_name
+from rekindle_service.cli.output import Output, OutputOption, out, print_answer
 from rekindle_service.cli.progress import named_steps, working
 from rekindle_service.cli.tables import paragraph
 from rekindle_service.sanitize import sanitize_line, strip_control
@@ -28,14 +29,21 @@ _STYLES = {Level.OK: "green", Level.WARNING: "yellow", Level.PROBLEM: "bold red"
 def doctor(
     context: typer.Context,
     job: OptionalJobArgument = None,
-    python: Annotated[str | None, typer.Option(help="Interpreter that runs jobs. (default: this one)")] = None,
-    stacks: Annotated[bool, typer.Option("--stacks", help="With JOB: print the Python stacks of every rank.")] = False,
-    slurm: Annotated[bool, typer.Option("--slurm", help="Check the Slurm cluster, with a probe on its nodes.")] = False,
+    python: Annotated[
+        str | None, typer.Option(help="Interpreter that runs jobs. (default: that of this command)")
+    ] = None,
+    stacks: Annotated[
+        bool, typer.Option("--stacks", help="With JOB: also print the Python stacks of every rank.")
+    ] = False,
+    slurm: Annotated[
+        bool, typer.Option("--slurm", help="Check the Slurm cluster instead, with a probe job on its nodes.")
+    ] = False,
     output: OutputOption = "table",
 ) -> None:
-    """Check this machine, or one job, and advise what to do about each problem.
+    """Check this machine or one job, and advise about each problem.
 
-    Exits with 1 when there is a problem; a warning alone is none. -o id prints the names of all failed checks.
+    Exits with 1 if there is a problem, with 0 if there are only warnings. -o id prints the names of all checks that
+    found a problem or a warning.
     """
     settings = settings_of(context)
     if slurm:

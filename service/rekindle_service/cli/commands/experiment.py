@@ -14,36 +14,45 @@ from typer import Argument, Option
 from rekindle_service.cli import formatting
 from rekindle_service.cli.context import YesOption, connect, settings_of
 from rekindle_service.cli.exit_codes import ExitCode, exit_code_for
-from rekindle_service.cli.formatting import Output, OutputOption, note, note_connection, out, print_answer
+from rekindle_service.cli.output import Output, OutputOption, note, note_connection, out, print_answer, print_line
 from rekindle_service.cli.source_code import interpreter, send_directory
 from rekindle_service.cli.tables import Table
-from rekindle_service.client import BuiltIn, Client, Experiment, ExperimentSummary, ProblemError, Row, Trial, is_settled
+from rekindle_service.client import BuiltIn, Client, Experiment, ExperimentSummary, Row, Trial, is_settled
 from rekindle_service.client.calls import drop_unset
 from rekindle_service.config.settings import Settings
 from rekindle_service.experiments.matrix import format_value, label
 from rekindle_service.sanitize import sanitize_line
 
 _POLL_INTERVAL = 1.0  # seconds
-_SEARCHED_EXPERIMENTS = 200
 
 
 def experiment(
     context: typer.Context,
-    name: Annotated[str | None, Argument(help="A built-in experiment; see --list.")] = None,
-    args: Annotated[list[str] | None, Argument(help="Arguments added to those of every job, after --.")] = None,
+    name: Annotated[str | None, Argument(metavar="NAME", help="A built-in experiment; --list lists them.")] = None,
+    args: Annotated[
+        list[str] | None, Argument(metavar="ARGS", help="After --: arguments added to those of every job.")
+    ] = None,
     size: Annotated[str | None, Option(metavar="small|full", help="full needs GPUs. (default: small)")] = None,
-    file: Annotated[Path | None, Option(help="Definition of an experiment, as TOML or JSON.")] = None,
+    file: Annotated[Path | None, Option(help="Run the experiment that this file defines, as TOML or JSON.")] = None,
     parallel: Annotated[int | None, Option(help="Jobs that run at once. (default: no limit)", min=1)] = None,
-    show: Annotated[str | None, Option(metavar="EXPERIMENT", help="Show this one, by id, number or name.")] = None,
-    cancel: Annotated[str | None, Option(metavar="EXPERIMENT", help="Cancel this one, by id, number or name.")] = None,
-    resume: Annotated[str | None, Option(metavar="EXPERIMENT", help="Resume the failed jobs of this one.")] = None,
-    delete: Annotated[str | None, Option(metavar="EXPERIMENT", help="Delete this one, its jobs and files.")] = None,
+    show: Annotated[
+        str | None, Option(metavar="EXPERIMENT", help="Show this experiment, by id, number or name (the latest of it).")
+    ] = None,
+    cancel: Annotated[
+        str | None, Option(metavar="EXPERIMENT", help="Cancel the unfinished jobs of this experiment.")
+    ] = None,
+    resume: Annotated[
+        str | None, Option(metavar="EXPERIMENT", help="Resume the failed jobs of this experiment.")
+    ] = None,
+    delete: Annotated[
+        str | None, Option(metavar="EXPERIMENT", help="Delete this experiment, its jobs and their files.")
+    ] = None,
     list_all: Annotated[bool, Option("--list", help="List the built-in and the submitted experiments.")] = False,
-    follow: Annotated[bool, Option("--follow", help="Wait for completion of all jobs, then print the table.")] = False,
+    follow: Annotated[bool, Option("--follow", help="Wait until all jobs have ended, then print the table.")] = False,
     yes: YesOption = False,
     output: OutputOption = "table",
 ) -> None:
-    """Run a set of jobs that differ in some parameters, and compare their results.
+    """Run jobs that differ in some parameters, and compare the results.
 
     rekindle experiment shuffle --follow
 
@@ -58,13 +67,13 @@ def experiment(
         if list_all:
             return _list(client, output)
         if delete is not None:
-            return _delete(client, find_experiment(client, delete), yes=yes)
+            return _delete(client, client.find_experiment(delete), yes=yes)
         if cancel is not None:
-            found = client.cancel_experiment(find_experiment(client, cancel)["id"])
+            found = client.cancel_experiment(client.find_experiment(cancel)["id"])
         elif resume is not None:
-            found = client.resume_experiment(find_experiment(client, resume)["id"])
+            found = client.resume_experiment(client.find_experiment(resume)["id"])
         elif show is not None:
-            found = client.experiment(find_experiment(client, show)["id"])
+            found = client.experiment(client.find_experiment(show)["id"])
         else:
             body = {"builtin": name} if file is None else read_experiment(file)
             body |= drop_unset(size=size, args=args, parallel=parallel)
@@ -82,17 +91,6 @@ def finish(client: Client, found: Experiment, output: Output, *, follow: bool) -
     return ExitCode.SUCCEEDED
 
 
-def find_experiment(client: Client, reference: str) -> ExperimentSummary:
-    """The experiment with this number, id or name (the latest). Raises ProblemError when there is none."""
-    known = client.experiments(limit=_SEARCHED_EXPERIMENTS)
-    for one in known:
-        if reference in (str(one["number"]), f"#{one['number']}", one["id"], one["name"]):
-            return one
-    latest = ", ".join(f"{one['number']} {sanitize_line(one['name'])}" for one in known[:5]) or "none"
-    detail = f"No experiment is called {reference!r}. Latest: {latest}."
-    raise ProblemError({"title": "Unknown experiment", "status": 404, "detail": detail})
-
-
 def _delete(client: Client, found: ExperimentSummary, *, yes: bool) -> None:
     """Raises BadParameter where nobody can be asked."""
     named = f"experiment {found['number']} ({sanitize_line(found['name'])})"
@@ -104,7 +102,7 @@ def _delete(client: Client, found: ExperimentSummary, *, yes: bool) -> None:
             note("Nothing was deleted.")
             return
     client.delete_experiment(found["id"])
-    out().print(f"{named} is deleted")
+    print_line(f"{named} is deleted")
 
 
 # --- the definition
@@ -203,16 +201,16 @@ def _print(experiment: Experiment, output: Output, *, with_table: bool) -> None:
         pass
     elif with_table:
         if experiment["title"]:
-            out().print(sanitize_line(experiment["title"]))
+            print_line(sanitize_line(experiment["title"]))
         out().print(comparison_table(experiment))
         if any(experiment["best"]):
-            out().print("* best of its column")
+            print_line("* best of its column")
         for each in experiment["notes"]:
-            out().print(sanitize_line(each))
-        out().print(f"Measured on {machine_line(experiment)}.")
+            print_line(sanitize_line(each))
+        print_line(f"Measured on {machine_line(experiment)}.")
     else:
-        out().print(_submitted(experiment))
-        out().print(f"Print its table with: rekindle experiment --show {experiment['id']} --follow")
+        print_line(_submitted(experiment))
+        print_line(f"Print its table with: rekindle experiment --show {experiment['id']} --follow")
     sys.stdout.flush()
 
 
@@ -220,12 +218,28 @@ def _print(experiment: Experiment, output: Output, *, with_table: bool) -> None:
 
 
 def comparison_table(experiment: Experiment) -> Table:
-    """A row for each combination of parameters; states have a column unless all jobs succeeded."""
-    headings = [*experiment["parameters"], *experiment["measures"]]
+    """A row for each combination of parameters; states have a column unless all jobs succeeded.
+
+    The rows of an array also name their jobs, and always show the states, with the failures if there are any.
+    """
+    headings = [sanitize_line(each) for each in (*experiment["parameters"], *experiment["measures"])]
     all_succeeded = set(experiment["states"]) == {"succeeded"}
-    columns = [sanitize_line(each) for each in headings] + ([] if all_succeeded else ["state"])
-    rows = [_cells(experiment, index, row)[: len(columns)] for index, row in enumerate(experiment["rows"])]
-    return Table(columns, rows)
+    rows = [_cells(experiment, index, row) for index, row in enumerate(experiment["rows"])]
+    if experiment["parameters"] != ["index"]:
+        columns = headings + ([] if all_succeeded else ["state"])
+        return Table(columns, [cells[: len(columns)] for cells in rows])
+    columns = [*headings, "job", "state"] + ([] if all_succeeded else ["failure"])
+    for cells, row in zip(rows, experiment["rows"], strict=True):
+        number, failure = _job_cells(experiment, row)
+        cells[-1:] = [number, cells[-1], failure][: len(columns) - len(headings)]
+    return Table(columns, rows, cut={"failure": 20}, wrap="failure")
+
+
+def _job_cells(experiment: Experiment, row: Row) -> tuple[str, str]:
+    """The jobs of a row, and why the first of them that failed did."""
+    trials = [experiment["trials"][index] for index in row["trials"]]
+    failed = [each["outcome"] for each in trials if each["state"] == "failed" and each["outcome"] is not None]
+    return ", ".join(f"#{each['number']}" for each in trials), formatting.outcome(failed[0]) if failed else ""
 
 
 def _cells(experiment: Experiment, index: int, row: Row) -> list[str | Text]:

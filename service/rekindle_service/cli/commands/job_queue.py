@@ -9,15 +9,8 @@ from rich.console import Console
 from rich.text import Text
 
 from rekindle_service.cli.context import connect
-from rekindle_service.cli.formatting import (
-    ABSENT,
-    OutputOption,
-    join,
-    out,
-    print_answer,
-    start_time,
-    times,
-)
+from rekindle_service.cli.formatting import ABSENT, join, start_time, times
+from rekindle_service.cli.output import OutputOption, out, print_answer
 from rekindle_service.cli.tables import Table
 from rekindle_service.client.models import OwnerShare, Queue, QueuedJob
 from rekindle_service.sanitize import sanitize_line
@@ -34,11 +27,14 @@ _MAX_KIND = 6  # cells
 
 def queue(
     context: typer.Context,
-    owner: Annotated[str | None, typer.Option(help="Only jobs of this person.")] = None,
+    owner: Annotated[str | None, typer.Option(help="Only jobs of this person. (default: all)")] = None,
     limit: Annotated[int, typer.Option(help="Maximum number of jobs.", min=1, max=200)] = 20,
     output: OutputOption = "table",
 ) -> None:
-    """List the queue, next job first: why each job waits, when it starts, and what each owner has used."""
+    """List the queue, next job first, and why each job waits.
+
+    With estimated starts, and below it what each owner has used.
+    """
     with connect(context) as client:
         found = client.queue(owner=owner, limit=limit)
     if print_answer(output, found, (job["job"] for job in found["items"])):

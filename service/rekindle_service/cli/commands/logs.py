@@ -4,7 +4,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
 import typer
@@ -13,16 +13,17 @@ from typer import Option
 from rekindle_service.cli import formatting
 from rekindle_service.cli.context import JobArgument, connect
 from rekindle_service.cli.exit_codes import ExitCode
-from rekindle_service.cli.formatting import note, note_connection, out
-from rekindle_service.client import AttemptHeader, Client, Job, LogFilter, LogItem, LogLine, models
+from rekindle_service.cli.output import note, note_connection, out
+from rekindle_service.client import AttemptHeader, Client, Job, LogFilter, LogItem, LogLine, is_settled, models
 
 _RANK_COLOURS = ("36", "33", "32", "35", "34", "96", "93", "92", "95", "94")  # SGR foregrounds
 _BAR_INTERVAL = 5.0  # seconds between two drawings of one progress bar, when following
 _CURSOR_UP = b"\x1b[A"
 _MAX_TAIL = 2000  # lines by time: a page of the server
 _DIM, _RESET = "\x1b[2m", "\x1b[0m"
-_BY_TIME_HELP = "One attempt (default: the latest) in the order in which the lines came, each with its time."
-_TAIL_HELP = "Start with the last N lines of the latest attempt."
+_BY_TIME_HELP = "One attempt, by default the latest, in the order in which the lines came, each with its time."
+_POLL_INTERVAL = 0.5  # seconds, following by time
+_TAIL_HELP = "Start with the last N lines of the latest attempt. (default: all lines)"
 
 LogOutput = Literal["text", "json"]
 Stream = Literal["stdout", "stderr", "both"]
@@ -37,37 +38,42 @@ def logs(
     stream: Annotated[Stream, Option(help="Only this output stream of the ranks.")] = "both",
     tail: Annotated[int | None, Option("-n", "--tail", min=1, help=_TAIL_HELP)] = None,
     output: Annotated[
-        LogOutput, Option("-o", "--output", help="text for people; json prints one object per line.")
+        LogOutput, Option("-o", "--output", help="text for people; json for programs, one object per line.")
     ] = "text",
     raw: Annotated[bool, Option("--raw", help="Keep control characters, which act on this terminal.")] = False,
     by_time: Annotated[bool, Option("--by-time", help=_BY_TIME_HELP)] = False,
 ) -> None:
-    """Show the output of the ranks. Neither Ctrl-C nor a restart of the server affects the job.
+    """Show the output of the ranks.
 
-    Only the latest drawing of a progress bar is shown, with -f one every 5 seconds; --raw and -o json show all.
+    Neither Ctrl-C nor a restart of the server affects the job. Only the latest state of a progress bar is shown, with
+    -f one every 5 seconds; --raw and -o json show all.
     """
     choice = LogFilter(rank, None if stream == "both" else stream, attempt, tail)
-    if by_time and (follow or raw):
-        raise typer.BadParameter("--by-time prints what has been written so far, as text: pass it without -f and --raw")
+    if by_time and raw:
+        raise typer.BadParameter("--by-time prints text, not the bytes that were written: pass it without --raw")
     printer = TextPrinter(raw=raw, prefixed=rank is None, coloured=out().is_terminal and not out().no_color)
     with connect(context) as client:
         job_id = client.find_job(job)["id"]
-        if by_time:
-            print_by_time(client, job_id, choice, printer, output)
-            return
         try:
-            items = client.logs(job_id, choice, follow=follow, on_connection_change=note_connection)
-            if output == "json":
-                print_json_lines(items)
+            if by_time:
+                print_by_time(client.reconnecting(note_connection), job_id, choice, printer, output, follow=follow)
             else:
-                for item in items if raw else collapse_redraws(items, follow=follow):
-                    printer.write(item)
+                items = client.logs(job_id, choice, follow=follow, on_connection_change=note_connection)
+                _print_items(items, printer, output, follow=follow)
         except KeyboardInterrupt:
             note(f"The job keeps running. Follow it again with: rekindle logs -f {job_id}")
             raise typer.Exit(ExitCode.INTERRUPTED) from None
         if follow:
             last = client.job(job_id)
             note(f"── {last['state']} {formatting.status_line(last)}".rstrip() + " ──")
+
+
+def _print_items(items: Iterable[LogItem], printer: "TextPrinter", output: LogOutput, *, follow: bool) -> None:
+    if output == "json":
+        print_json_lines(items)
+    else:
+        for item in items if printer.raw else collapse_redraws(items, follow=follow):
+            printer.write(item)
 
 
 def print_logs(
@@ -81,9 +87,27 @@ def print_logs(
         printer.write(item)
 
 
-def print_by_time(client: Client, job_id: str, choice: LogFilter, printer: "TextPrinter", output: LogOutput) -> None:
-    """Page by page, so that memory is bounded."""
-    for line in lines_by_time(client, job_id, choice):
+def print_by_time(
+    client: Client, job_id: str, choice: LogFilter, printer: "TextPrinter", output: LogOutput, *, follow: bool
+) -> None:
+    """Lines after the time at which each came; ``follow``: of all attempts from the latest on, unless one is chosen."""
+    if not follow or choice.attempt is not None:
+        _print_timed(lines_by_time(client, job_id, choice, follow=follow), printer, output)
+        return
+    shown = 0
+    while not is_settled(job := client.job(job_id)) or job["attempt"] > shown:
+        if job["attempt"] == shown:
+            time.sleep(_POLL_INTERVAL)
+            continue
+        first, shown = not shown, shown + 1 if shown else job["attempt"]
+        if output == "text":
+            printer.write(AttemptHeader(shown, None))
+        part = replace(choice, attempt=shown, tail=choice.tail if first else None)
+        _print_timed(lines_by_time(client, job_id, part, follow=True), printer, output)
+
+
+def _print_timed(lines: Iterable[models.TimedLine], printer: "TextPrinter", output: LogOutput) -> None:
+    for line in lines:
         if output == "json":
             _print(json.dumps(line))
         else:
@@ -91,15 +115,20 @@ def print_by_time(client: Client, job_id: str, choice: LogFilter, printer: "Text
             printer.write(LogLine(line["rank"], line["stream"], line["text"].encode()), f"{at:8} ")
 
 
-def lines_by_time(client: Client, job_id: str, choice: LogFilter) -> Iterator[models.TimedLine]:
-    """The chosen lines of one attempt; at the end also those without a line end."""
+def lines_by_time(
+    client: Client, job_id: str, choice: LogFilter, *, follow: bool = False
+) -> Iterator[models.TimedLine]:
+    """The chosen lines of one attempt, page by page, so that memory is bounded; ``follow``: until the attempt ends."""
     chosen: Any = {"rank": choice.rank, "stream": choice.stream}
     if choice.tail is None:
         page = client.log_lines(job_id, choice.attempt, **chosen)
     else:
         page = client.log_lines(job_id, choice.attempt, **chosen, before="end", limit=min(choice.tail, _MAX_TAIL))
     yield from page["items"]
-    while choice.tail is None and not page["complete"]:
+    over = choice.tail is not None and not follow
+    while not over and not (page["complete"] and (page["ended"] or not follow)):
+        if page["complete"]:
+            time.sleep(_POLL_INTERVAL)
         page = client.log_lines(job_id, page["attempt"], **chosen, after=page["next"])
         yield from page["items"]
     yield from page["unfinished"]

@@ -9,8 +9,10 @@ from rich.text import Text
 from rekindle_service.cli import formatting
 from rekindle_service.cli.bars import progress_bar, slot_bars
 from rekindle_service.cli.context import connect
+from rekindle_service.cli.errors import format_error, print_error
 from rekindle_service.cli.exit_codes import ExitCode
-from rekindle_service.cli.formatting import ABSENT, err, format_error, out
+from rekindle_service.cli.formatting import ABSENT
+from rekindle_service.cli.output import Output, out, print_answer
 from rekindle_service.cli.tables import Table
 from rekindle_service.client import Device, ExperimentSummary, Job, NoServerError, Overview, OverviewItem
 from rekindle_service.sanitize import sanitize_line
@@ -26,16 +28,19 @@ _CUT = {"NAME": 8, "WHY": 14}  # cells
 _DROP = ("LEFT", "SINCE", "ENDED", "WHY", "DONE")
 
 
-def overview(context: typer.Context) -> None:
+def overview(context: typer.Context, output: Output) -> None:
     """Print the four sections; each has its latest or next jobs, and a count of the others."""
     try:
         with connect(context) as client:
             found, devices = client.overview(limit=_ROWS), client.devices()["items"]
     except NoServerError as error:
-        err().print(
+        print_error(
             format_error(str(error), "Start one with: rekindle serve", "List the commands with: rekindle --help")
         )
         raise typer.Exit(ExitCode.USAGE) from None
+    listed = [item for name in _SECTIONS for item in found[name]]  # type: ignore[literal-required]
+    if print_answer(output, {**found, "devices": devices}, (item["job"]["id"] for item in listed if item["job"])):
+        return
     console = out()
     for part in sections(found, devices):
         console.print(part)

@@ -8,7 +8,8 @@ from typer import Option
 
 from rekindle_service.cli.context import YesOption, connect
 from rekindle_service.cli.exit_codes import ExitCode
-from rekindle_service.cli.formatting import Output, OutputOption, note, out, print_answer, size
+from rekindle_service.cli.formatting import size
+from rekindle_service.cli.output import Output, OutputOption, note, out, print_answer, print_line
 from rekindle_service.cli.tables import Table
 from rekindle_service.client import PruneItem, PruneResult
 from rekindle_service.client.calls import drop_unset
@@ -19,7 +20,9 @@ _CUT = {"NAME": 10, "REASON": 24}  # cells
 
 
 def _days(what: str) -> Any:
-    return Option(min=0, metavar="DAYS", help=f"Remove {what} after this number of days.")
+    return Option(
+        min=0, metavar="DAYS", help=f"Remove {what} after this number of days. (default: the server's setting)"
+    )
 
 
 def prune(
@@ -27,16 +30,17 @@ def prune(
     dry_run: Annotated[bool, Option("--dry-run", help="Show what would be removed, and remove nothing.")] = False,
     yes: YesOption = False,
     jobs: Annotated[float | None, _days("finished jobs with all their files")] = None,
-    snapshots: Annotated[float | None, _days("what finished jobs have but their latest and best snapshot")] = None,
+    snapshots: Annotated[float | None, _days("all but the latest, best and pinned snapshots of finished jobs")] = None,
     logs: Annotated[float | None, _days("output and metrics of finished jobs")] = None,
     events: Annotated[float | None, _days("events of finished and deleted jobs")] = None,
     bundles: Annotated[float | None, _days("uploaded code that no job refers to")] = None,
-    owner: Annotated[str | None, Option(help="Only jobs of this person.")] = None,
+    owner: Annotated[str | None, Option(help="Only jobs of this person. (default: all)")] = None,
     output: OutputOption = "table",
 ) -> None:
-    """Remove old jobs, snapshots, logs and uploaded code: by the server's settings, or by the rules given here.
+    """Remove old jobs, snapshots, logs and uploaded code.
 
-    Jobs that have not ended lose nothing. Exits with 1 when something could not be removed.
+    By the server's settings keep_…_days, or by the rules given here. Jobs that have not ended lose nothing. Exits
+    with 1 when something could not be removed.
     """
     rules = drop_unset(
         keep_jobs_days=jobs,
@@ -73,10 +77,10 @@ def _print(result: PruneResult, output: Output) -> None:
     if result["items"]:
         out().print(Table(_COLUMNS, map(_row, result["items"]), cut=_CUT, wrap="REASON"))
     if result["count"] > len(result["items"]):
-        out().print(f"… and {result['count'] - len(result['items'])} more")
+        print_line(f"… and {result['count'] - len(result['items'])} more")
     verb = "would be removed" if result["dry_run"] else "removed"
-    things = "1 thing" if result["count"] == 1 else f"{result['count']} things"
-    out().print(f"{things}, {size(result['bytes'])}, {verb}." if result["count"] else "Nothing to remove.")
+    items = "1 item" if result["count"] == 1 else f"{result['count']} items"
+    print_line(f"{items}, {size(result['bytes'])}, {verb}." if result["count"] else "Nothing to remove.")
 
 
 def _row(item: PruneItem) -> list[str]:

@@ -1,4 +1,4 @@
-"""`rekindle serve`, and `rekindle token` for those who connect to it."""
+"""`rekindle serve`: the server."""
 
 from typing import Annotated
 
@@ -15,11 +15,15 @@ def serve(
     host: Annotated[str | None, Option(help="Address to listen on. (default: 127.0.0.1)")] = None,
     port: Annotated[int | None, Option(min=0, max=65535, help=_PORT_HELP)] = None,
     allow_remote: Annotated[
-        bool, Option("--allow-remote", help="Allow a --host that other machines can reach.")
+        bool, Option("--allow-remote", help="Allow a --host that other machines can reach. (default: refuse it)")
     ] = False,
     home: HomeOption = None,
 ) -> None:
-    """Run the server in the foreground. Jobs keep running when it stops, and it finds them when it starts again."""
+    """Run the server in the foreground.
+
+    Jobs keep running when it stops, and it finds them when it starts again. docs/reference/settings.md lists all
+    settings; those without an option here are set in rekindle.toml of the home or by REKINDLE_… variables.
+    """
     from rekindle_service.server import serve as run_server
 
     flags = {"host": host, "port": port, "allow_remote": allow_remote or None, "home": home}

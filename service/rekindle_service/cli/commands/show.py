@@ -11,7 +11,7 @@ from rich.text import Text
 
 from rekindle_service.cli import formatting
 from rekindle_service.cli.context import JobArgument, connect
-from rekindle_service.cli.formatting import OutputOption, out, print_answer
+from rekindle_service.cli.output import OutputOption, out, print_answer
 from rekindle_service.cli.story import STYLES, story_lines
 from rekindle_service.cli.tables import cut_line, paragraph
 from rekindle_service.client import Attempt, Client, Job, ProblemError, Story, TimeBreakdown
@@ -19,7 +19,10 @@ from rekindle_service.sanitize import sanitize_line
 
 
 def show(context: typer.Context, job: JobArgument, output: OutputOption = "table") -> None:
-    """Show what happened to a job: its cause with the lines of code, its status and attempt history."""
+    """Show what happened to a job, its status and attempt history.
+
+    Of a job that has failed: the cause with the lines of code, the rank, and the next step.
+    """
     with connect(context) as client:
         found = client.find_job(job)
         attempts, time = client.attempts(found["id"]), client.time_breakdown(found["id"])
@@ -115,12 +118,13 @@ def history(attempts: list[Attempt]) -> Iterator[str]:
             start = f"{verb} {sanitize_line(attempt['resumed_from_path'])}"
         if attempt["resumed_from_step"]:
             start = f"resumed from step {attempt['resumed_from_step']}"
-        span = f"{formatting.clock(attempt['started_at'])} to {formatting.clock(attempt['ended_at'])}"
+        span = formatting.clock(attempt["started_at"])
+        span = f"{span} to {formatting.clock(attempt['ended_at'])}" if attempt["ended_at"] else f"since {span}"
         ranks = "" if attempt["world_size"] is None else f"ranks {attempt['world_size']}"
         yield f"attempt {attempt['number']}  {span}  {ranks}{formatting.on_devices(attempt['devices'])}, {start}"
         yield from (f"    {line}" for line in _details(attempt) if line)
     if attempts and attempts[-1]["next_try_at"] is not None:
-        yield f"    next try at {formatting.clock(attempts[-1]['next_try_at'])}"
+        yield f"    retry at {formatting.clock(attempts[-1]['next_try_at'])}"
 
 
 def _details(attempt: Attempt) -> Iterator[str]:
@@ -134,7 +138,7 @@ def _details(attempt: Attempt) -> Iterator[str]:
     if (args := attempt.get("args")) is not None:
         yield f"arguments: {sanitize_line(shlex.join(args))}"
     ending = attempt["outcome"]
-    if attempt["reason"] and (ending is None or attempt["reason"] not in ending["message"]):
+    if attempt["reason"] and (ending is None or attempt["reason"].lower() not in ending["message"].lower()):
         yield f"then: {sanitize_line(attempt['reason'])}"
 
 

@@ -11,12 +11,12 @@ from typing import Annotated, Any
 
 import typer
 from typer import Option
-from typer.core import TyperGroup
 
 from rekindle.contract.environment import clean_environment
 from rekindle_service.cli import formatting
+from rekindle_service.cli.command_help import Command, Group
 from rekindle_service.cli.context import JobArgument, connect, settings_of
-from rekindle_service.cli.formatting import OutputOption, note, out, print_answer
+from rekindle_service.cli.output import OutputOption, note, out, print_answer, print_line
 from rekindle_service.cli.progress import working
 from rekindle_service.cli.tables import Table
 from rekindle_service.client import Job, ProblemError, Snapshot
@@ -24,25 +24,36 @@ from rekindle_service.config.home import Home
 from rekindle_service.sanitize import sanitize_line
 
 _COLUMNS = ("STEP", "EPOCH", "SIZE", "VERIFIED", "RANKS", "TAKEN", "SCORE")
+_SUFFIXES = (".safetensors", ".pt")
 _FILE = Path("model.safetensors")
 _EXPORT_REJECTED = 2
 """Exit code of the export when it knows what is wrong; its standard error is a sentence for people then."""
 
 
-class _Verbs(TyperGroup):
+class _Verbs(Group):
     """``rekindle snapshots JOB`` is short for ``rekindle snapshots list JOB``."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        is_explicit = not args or args[0] in (*self.commands, *ctx.help_option_names)
+        is_explicit = bool(args) and args[0] in (*self.commands, *ctx.help_option_names)
+        if not is_explicit and len(args) > 1 and not args[1].startswith("-"):  # a verb and a job
+            self.resolve_command(ctx, args)  # fails with the nearest verb
         return super().parse_args(ctx, args if is_explicit else ["list", *args])
 
 
-snapshots = typer.Typer(cls=_Verbs, no_args_is_help=True, help="List the snapshots of a job, or export one.")
+snapshots = typer.Typer(
+    name="snapshots",
+    cls=_Verbs,
+    help="List the snapshots (checkpoints) of a job, or export one.\n\n"
+    "`rekindle snapshots JOB` is short for `rekindle snapshots list JOB`.",
+)
 
 
-@snapshots.command("list")
+@snapshots.command("list", cls=Command)
 def list_snapshots(context: typer.Context, job: JobArgument, output: OutputOption = "table") -> None:
-    """List the snapshots that a job can resume from; ``list`` may be omitted."""
+    """List the snapshots that a job can resume from.
+
+    ``list`` may be omitted.
+    """
     with connect(context) as client:
         answer = client.snapshots(client.find_job(job)["id"])
     if not print_answer(output, answer["items"], (each["step"] for each in answer["items"])):
@@ -64,17 +75,22 @@ def _row(snapshot: Snapshot) -> list[str]:
     ]
 
 
-@snapshots.command()
+@snapshots.command(cls=Command)
 def export(
     context: typer.Context,
     job: JobArgument,
     output: Annotated[
-        Path, Option("-o", "--output", metavar="FILE", help="File to write: .safetensors or .pt.")
+        Path, Option("-o", "--output", metavar="FILE", help="File to write, by its suffix .safetensors or .pt.")
     ] = _FILE,
     step: Annotated[int | None, Option(min=0, help="Step of the snapshot. (default: the latest verified)")] = None,
-    force: Annotated[bool, Option("--force", help="Replace an existing FILE.")] = False,
+    force: Annotated[bool, Option("--force", help="Replace FILE if it exists. (default: refuse)")] = False,
 ) -> None:
-    """Write the plain weights of a snapshot to a file that other programs can read."""
+    """Write the weights of a snapshot to a file for other programs.
+
+    -o names the file here, so there is no -o json.
+    """
+    if output.suffix not in _SUFFIXES:
+        raise typer.BadParameter(f"-o {output}: names the file to write, which ends in {' or '.join(_SUFFIXES)}")
     settings = settings_of(context)
     if settings.url is not None:
         raise _problem("Snapshots are exported on the machine that stores them: run this there, without REKINDLE_URL")
@@ -85,7 +101,7 @@ def export(
     for each in report["skipped"]:
         note(sanitize_line(each))
     size = formatting.size(report["bytes"])
-    out().print(sanitize_line(f"{output}: {report['tensors']} tensors, {size}, of step {report['step']}"))
+    print_line(sanitize_line(f"{output}: {report['tensors']} tensors, {size}, of step {report['step']}"))
 
 
 def _export(home: Home, job: Job, target: Path, step: int | None, *, force: bool) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 import os
 import shlex
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,8 +14,8 @@ from rekindle_service.cli import formatting, source_code
 from rekindle_service.cli.commands.experiment import finish as finish_experiment
 from rekindle_service.cli.commands.wait import follow as follow_job
 from rekindle_service.cli.context import connect, settings_of
-from rekindle_service.cli.formatting import Output, OutputOption, note, print_job
 from rekindle_service.cli.launch_command import NotTranslatedError, translate
+from rekindle_service.cli.output import Output, OutputOption, note, print_job
 from rekindle_service.client import Client, Job, is_local
 from rekindle_service.client.calls import drop_unset
 from rekindle_service.sanitize import sanitize_line
@@ -22,36 +23,65 @@ from rekindle_service.sanitize import sanitize_line
 CONTEXT = {"allow_interspersed_args": False}
 """The first word that is no option is the script; all words after it are passed to the script."""
 
-FOLLOW_HELP = "Show the output until completion; the exit code reflects the outcome."
-RANKS_HELP = "Number of ranks; MIN:MAX makes the job elastic. (default: 1)"
-DEVICE_HELP = "Kind of device, or the slots to choose from, as in cuda:5,cuda:6. (default: auto)"
-LAUNCH_HELP = "process: one process with all devices; torchrun: one per rank. (default: auto, found in the script)"
-LINKS_HELP = "NVLink between the GPUs. (default: preferred)"
+COMMAND_HELP = "The script and its arguments."
+MODULE_HELP = "Run this module in place of a script, as `python -m` does."
+RECIPE_HELP = "Run a training that comes with rekindle, such as ddp; docs/recipes.md lists them."
+CODE_HELP = "Directory to copy. (default: the current one, or the script's)"
+REF_HELP = "With --git: branch, tag or commit. (default: the head of the repository)"
+EXCLUDE_HELP = "Do not copy what matches, as in a .gitignore. Repeatable; .rekindleignore has such lines, too."
+GITIGNORE_HELP = "Do not copy what .gitignore files name. (default: copy it)"
+KEEP_LINKS_HELP = "Keep links that lead out of the code, such as those to data. (default: reject them)"
+ENV_HELP = "Environment variable; K alone copies its value from this shell. Repeatable."
 PYTHON_HELP = "Python interpreter of the job; active: that of this shell. (default: the server's)"
-HANG_HELP = "Seconds without progress before a rank counts as hung. (default: learned from the job's steps)"
-WATCH_HELP = "File or directory that the script saves checkpoints to, in whatever format."
-MONITOR_HELP = "Also keep the best snapshot by this logged metric; -loss: lower is better."
 RESTART_HELP = "Arguments to append from the second attempt on, in quotes. Repeatable."
+PRIORITY_HELP = "Jobs of higher priority start first, from -1000 to 1000. (default: 0)"
+HOLD_HELP = "Hold the job in the queue until `rekindle resume`. (default: start when slots are free)"
+AFTER_HELP = "Start only after this job has succeeded. Repeatable."
+AFTER_ANY_HELP = "Start only after this job has ended, in any way. Repeatable."
 CONTINUE_HELP = "Begin with the files and snapshots of this job, which must have stopped."
 CONTINUE_STEP_HELP = "With --continue: the step of the snapshot to continue from. (default: the latest)"
-EXCLUDE_HELP = "Do not copy what matches, as in a .gitignore. Repeatable; .rekindleignore has such lines, too."
+ARRAY_HELP = "One job for each index; %N runs N at a time. {index} in the arguments becomes the index."
+PARALLEL_HELP = "With --array: jobs that run at once, as %N. (default: no limit)"
+RANKS_HELP = "Number of ranks; MIN:MAX makes the job elastic. (default: 1)"
+DEVICE_HELP = "Kind of device, or the slots to choose from, as in cuda:5,cuda:6. (default: auto)"
+PER_RANK_HELP = "Devices of each rank. (default: 1)"
+SHARE_HELP = "Part of each GPU that the job takes, as in 0.25; other such jobs get the rest. (default: 1)"
+LINKS_HELP = "NVLink between the GPUs of the job. (default: preferred)"
+LAUNCH_HELP = "process: one process with all devices; torchrun: one per rank. (default: auto, found in the script)"
+RESIZE_HELP = "Give an elastic job more or fewer ranks while it runs. (default: resize)"
+WARM_HELP = "Start attempts from a process that has torch loaded, or from a new one. (default: warm)"
+SECONDS_HELP = "Take a snapshot every N seconds. (default: off)"
+FAILURES_HELP = "Failures in a row without progress before giving up. (default: 3)"
+HANG_HELP = (
+    "Seconds without progress before a rank counts as hung. (default: learned from the job's steps; 300 without steps)"
+)
+TIME_HELP = "Maximum seconds of all attempts together. (default: no limit)"
+AUTO_HELP = "Take snapshots at the automatic interval. (default: as the script sets it, else automatic)"
+KEEP_HELP = "Number of latest snapshots to keep. (default: 3)"
+MONITOR_HELP = "Also keep the best snapshot by this logged metric; -loss: lower is better. (default: none)"
+WATCH_HELP = "File or directory that the script saves checkpoints to, in any format. Repeatable."
 NODES_HELP = "Machines of a job on Slurm; MIN:MAX makes it elastic. (default: 1)"
 SLURM_HELP = "Run on Slurm, on one node too; the options below imply it."
 SLURM_TIME_HELP = "Limit of one allocation, as sbatch takes it; the job continues in the next one."
 SLURM_EXTRA_HELP = "Another option of sbatch, as in --slurm-extra=--mem=32G. Repeatable."
-RESIZE_HELP = "Give an elastic job more or fewer ranks while it runs. (default: resize)"
-SHARE_HELP = "Part of each GPU that the job takes, as in 0.25; other such jobs get the rest. (default: 1)"
-ARRAY_HELP = "One job for each index; %N runs N at a time. {index} in the arguments becomes the index."
-KEEP_LINKS_HELP = "Keep links that lead out of the code, such as those to data."
+FOLLOW_HELP = "Show the output until the job has ended; the exit code reflects the outcome."
 
 Text = str | None
 Int = int | None
 Float = float | None
 Flag = bool | None
 Words = list[str] | None
-option = typer.Option
+_in_code = partial(typer.Option, rich_help_panel="Code and environment")
+_in_queue = partial(typer.Option, rich_help_panel="Queue")
+_in_ranks = partial(typer.Option, rich_help_panel="Ranks and devices")
+_in_failures = partial(typer.Option, rich_help_panel="Failures")
+_in_snapshots = partial(typer.Option, rich_help_panel="Snapshots (checkpoints)")
+_in_slurm = partial(typer.Option, rich_help_panel="Slurm")
 
-_OWN_OPTIONS = ("--ranks", "--follow", "--max-failures", "--on-restart", "--nproc_per_node", "--nproc-per-node")
+_OWN_OPTIONS = (
+    *("--ranks", "--follow", "--hold", "--after", "--after-any", "--max-failures", "--hang-timeout", "--on-restart"),
+    *("--devices-per-rank", "--gpu-share", "--nproc_per_node", "--nproc-per-node"),
+)
 """That scripts hardly ever have."""
 
 
@@ -67,75 +97,74 @@ def parse_ranks(text: str) -> int | dict[str, int]:
 def parse_process_count(text: str) -> int:
     """torchrun also accepts ``gpu`` and ``auto``."""
     if not text.isdecimal():
-        raise typer.BadParameter(
-            f"{text!r}: rekindle needs the number of ranks, as in `rekindle submit --ranks 2 train.py`"
-        )
+        raise typer.BadParameter(f"{text!r}: write the number of ranks, as in `rekindle submit --ranks 2 train.py`")
     return int(text)
 
 
 def submit(
     context: typer.Context,
-    command: Annotated[Words, typer.Argument(metavar="[SCRIPT] [ARGS]", help="The script and its arguments.")] = None,
-    module: Annotated[Text, option("-m", "--module", help="Run a module, as `python -m` does.")] = None,
-    recipe: Annotated[Text, option(help="Run one of rekindle's recipes, such as ddp.")] = None,
-    code: Annotated[Path | None, option(help="Directory to copy. (default: the current one, or the script's)")] = None,
-    git: Annotated[Text, option(metavar="URL", help="Git repository to take the code from.")] = None,
-    ref: Annotated[Text, option(help="Branch, tag or commit of the repository. (default: its head)")] = None,
-    env: Annotated[Words, option(metavar="K[=V]", help="Environment variable; K alone copies its value.")] = None,
-    after: Annotated[Words, option(metavar="JOB", help="Start only after this job has succeeded.")] = None,
-    after_any: Annotated[Words, option(metavar="JOB", help="Start only after this job has ended, in any way.")] = None,
-    continue_from: Annotated[Text, option("--continue", metavar="JOB", help=CONTINUE_HELP)] = None,
-    continue_step: Annotated[Int, option(metavar="STEP", help=CONTINUE_STEP_HELP)] = None,
-    on_restart: Annotated[Words, option(metavar="ARGS", help=RESTART_HELP)] = None,
-    array: Annotated[Text, option(metavar="0-9[%N]", help=ARRAY_HELP)] = None,
-    parallel: Annotated[Int, option(help="Jobs of the array that run at once, as %N. (default: no limit)")] = None,
-    nproc_per_node: Annotated[
-        Int, option("--nproc-per-node", "--nproc_per_node", parser=parse_process_count, hidden=True)
-    ] = None,
-    follow: Annotated[bool, option("--follow", help=FOLLOW_HELP)] = False,
+    command: Annotated[Words, typer.Argument(metavar="[SCRIPT] [ARGS]...", help=COMMAND_HELP)] = None,
+    follow: Annotated[bool, typer.Option("--follow", help=FOLLOW_HELP)] = False,
     output: OutputOption = "table",
+    module: Annotated[Text, _in_code("-m", "--module", help=MODULE_HELP)] = None,
+    recipe: Annotated[Text, _in_code(metavar="NAME", help=RECIPE_HELP)] = None,
+    code: Annotated[Path | None, _in_code(help=CODE_HELP)] = None,
+    git: Annotated[Text, _in_code(metavar="URL", help="Git repository to take the code from.")] = None,
+    ref: Annotated[Text, _in_code(help=REF_HELP)] = None,
+    env: Annotated[Words, _in_code(metavar="K[=V]", help=ENV_HELP)] = None,
+    on_restart: Annotated[Words, _in_code(metavar="ARGS", help=RESTART_HELP)] = None,
+    after: Annotated[Words, _in_queue(metavar="JOB", help=AFTER_HELP)] = None,
+    after_any: Annotated[Words, _in_queue(metavar="JOB", help=AFTER_ANY_HELP)] = None,
+    continue_from: Annotated[Text, _in_queue("--continue", metavar="JOB", help=CONTINUE_HELP)] = None,
+    continue_step: Annotated[Int, _in_queue(metavar="STEP", help=CONTINUE_STEP_HELP)] = None,
+    array: Annotated[Text, _in_queue(metavar="0-9[%N]", help=ARRAY_HELP)] = None,
+    parallel: Annotated[Int, _in_queue(help=PARALLEL_HELP)] = None,
+    nproc_per_node: Annotated[
+        Int, _in_ranks("--nproc-per-node", "--nproc_per_node", parser=parse_process_count, hidden=True)
+    ] = None,
     # Each option below is sent as the field of its name, or as that of the snapshot policy; see ``job_fields``.
-    name: Annotated[Text, option(help="Job name. (default: that of the script)")] = None,
-    ranks: Annotated[Text, option(metavar="N|MIN:MAX", parser=parse_ranks, help=RANKS_HELP)] = None,
-    device: Annotated[Text, option(metavar="auto|cpu|cuda|SLOTS", help=DEVICE_HELP)] = None,
-    devices_per_rank: Annotated[Int, option(help="Devices of each rank. (default: 1)")] = None,
-    launch: Annotated[Text, option(metavar="auto|torchrun|process", help=LAUNCH_HELP)] = None,
-    links: Annotated[Text, option(metavar="preferred|required|avoided", help=LINKS_HELP)] = None,
-    python: Annotated[Text, option(metavar="PATH|active", parser=source_code.interpreter, help=PYTHON_HELP)] = None,
-    priority: Annotated[Int, option(help="Jobs of higher priority start first. (default: 0)")] = None,
-    hold: Annotated[Flag, option("--hold", help="Hold the job in the queue until `rekindle resume`.")] = None,
-    resizable: Annotated[Flag, option("--resize/--no-resize", help=RESIZE_HELP)] = None,
-    gpu_share: Annotated[Float, option(help=SHARE_HELP)] = None,
-    max_failures: Annotated[Int, option(help="Failures without progress before giving up. (default: 3)")] = None,
-    hang_timeout: Annotated[Float, option(help=HANG_HELP)] = None,
-    time_limit: Annotated[Float, option(help="Maximum seconds of all attempts together. (default: no limit)")] = None,
-    every_steps: Annotated[Int, option(help="Take a snapshot every N steps.")] = None,
-    every_seconds: Annotated[Float, option(help="Take a snapshot every N seconds.")] = None,
-    every_epochs: Annotated[Int, option(help="Take a snapshot every N epochs.")] = None,
-    auto: Annotated[Flag, option("--every-auto", help="Take snapshots at the automatic interval.")] = None,
-    keep: Annotated[Int, option(help="Number of latest snapshots to keep. (default: 3)")] = None,
-    monitor: Annotated[Text, option(metavar="METRIC|-METRIC", help=MONITOR_HELP)] = None,
-    watch: Annotated[Words, option(metavar="PATH", help=WATCH_HELP)] = None,
-    warm: Annotated[Flag, option("--warm/--cold", help="Fork attempts from a warm Python. (default: warm)")] = None,
-    exclude: Annotated[Words, option(metavar="PATTERN", help=EXCLUDE_HELP)] = None,
-    gitignore: Annotated[Flag, option("--gitignore", help="Do not copy what .gitignore files name.")] = None,
-    keep_links: Annotated[Flag, option("--keep-links", help=KEEP_LINKS_HELP)] = None,
+    exclude: Annotated[Words, _in_code(metavar="PATTERN", help=EXCLUDE_HELP)] = None,
+    gitignore: Annotated[Flag, _in_code("--gitignore", help=GITIGNORE_HELP)] = None,
+    keep_links: Annotated[Flag, _in_code("--keep-links", help=KEEP_LINKS_HELP)] = None,
+    python: Annotated[Text, _in_code(metavar="PATH|active", parser=source_code.interpreter, help=PYTHON_HELP)] = None,
+    name: Annotated[Text, _in_queue(help="Job name. (default: that of the script)")] = None,
+    priority: Annotated[Int, _in_queue(help=PRIORITY_HELP)] = None,
+    hold: Annotated[Flag, _in_queue("--hold", help=HOLD_HELP)] = None,
+    ranks: Annotated[Text, _in_ranks(metavar="N|MIN:MAX", parser=parse_ranks, help=RANKS_HELP)] = None,
+    device: Annotated[Text, _in_ranks(metavar="auto|cpu|cuda|SLOTS", help=DEVICE_HELP)] = None,
+    devices_per_rank: Annotated[Int, _in_ranks(help=PER_RANK_HELP)] = None,
+    gpu_share: Annotated[Float, _in_ranks(metavar="0-1", help=SHARE_HELP)] = None,
+    links: Annotated[Text, _in_ranks(metavar="preferred|required|avoided", help=LINKS_HELP)] = None,
+    launch: Annotated[Text, _in_ranks(metavar="auto|torchrun|process", help=LAUNCH_HELP)] = None,
+    resizable: Annotated[Flag, _in_ranks("--resize/--no-resize", help=RESIZE_HELP)] = None,
+    warm: Annotated[Flag, _in_ranks("--warm/--cold", help=WARM_HELP)] = None,
+    max_failures: Annotated[Int, _in_failures(help=FAILURES_HELP)] = None,
+    hang_timeout: Annotated[Float, _in_failures(metavar="SECONDS", help=HANG_HELP)] = None,
+    time_limit: Annotated[Float, _in_failures(metavar="SECONDS", help=TIME_HELP)] = None,
+    every_steps: Annotated[Int, _in_snapshots(help="Take a snapshot every N steps. (default: off)")] = None,
+    every_seconds: Annotated[Float, _in_snapshots(metavar="N", help=SECONDS_HELP)] = None,
+    every_epochs: Annotated[Int, _in_snapshots(help="Take a snapshot every N epochs. (default: off)")] = None,
+    auto: Annotated[Flag, _in_snapshots("--every-auto", help=AUTO_HELP)] = None,
+    keep: Annotated[Int, _in_snapshots(help=KEEP_HELP)] = None,
+    monitor: Annotated[Text, _in_snapshots(metavar="METRIC|-METRIC", help=MONITOR_HELP)] = None,
+    watch: Annotated[Words, _in_snapshots(metavar="PATH", help=WATCH_HELP)] = None,
     # Options of a job on Slurm; all but the first are sent as parts of one field, see ``job_fields``.
-    nodes: Annotated[Text, option(metavar="N|MIN:MAX", parser=parse_ranks, help=NODES_HELP)] = None,
-    slurm: Annotated[bool, option("--slurm", help=SLURM_HELP)] = False,
-    partition: Annotated[Text, option(help="Partition of Slurm.")] = None,
-    account: Annotated[Text, option(help="Account in Slurm.")] = None,
-    qos: Annotated[Text, option(help="Quality of service in Slurm.")] = None,
-    slurm_time: Annotated[Text, option(metavar="TIME", help=SLURM_TIME_HELP)] = None,
-    constraint: Annotated[Text, option(metavar="FEATURES", help="Features that the nodes must have.")] = None,
-    slurm_extra: Annotated[Words, option(metavar="OPTION", help=SLURM_EXTRA_HELP)] = None,
+    nodes: Annotated[Text, _in_slurm(metavar="N|MIN:MAX", parser=parse_ranks, help=NODES_HELP)] = None,
+    slurm: Annotated[bool, _in_slurm("--slurm", help=SLURM_HELP)] = False,
+    partition: Annotated[Text, _in_slurm(help="Partition. (default: that of Slurm)")] = None,
+    account: Annotated[Text, _in_slurm(help="Account. (default: that of Slurm)")] = None,
+    qos: Annotated[Text, _in_slurm(help="Quality of service. (default: that of Slurm)")] = None,
+    slurm_time: Annotated[Text, _in_slurm(metavar="TIME", help=SLURM_TIME_HELP)] = None,
+    constraint: Annotated[Text, _in_slurm(metavar="FEATURES", help="Features that the nodes must have.")] = None,
+    slurm_extra: Annotated[Words, _in_slurm(metavar="OPTION", help=SLURM_EXTRA_HELP)] = None,
 ) -> None:
-    """Submit a training script; its code is copied now, so later edits do not affect the job.
+    """Submit a training script as a job.
 
     rekindle submit --ranks 2 train.py --lr 0.1
 
-    Options of rekindle come first; arguments after SCRIPT are passed to it. With --module or --recipe, put -- before
-    arguments that start with a dash. A command of torchrun or python in place of SCRIPT is translated.
+    The code is copied now, so later edits do not affect the job. Options of rekindle come first; arguments after
+    SCRIPT are passed to it. With --module or --recipe, put -- before arguments that start with a dash. A command of
+    torchrun or python in place of SCRIPT is translated.
     """
     if module is None and recipe is None:
         command, module, env = _translated(context, command or [], env or [])
@@ -180,8 +209,8 @@ def submit_array(
 
 
 def _print_submitted(job: Job, output: Output) -> None:
-    sentence = f"{sanitize_line(job['name'])} is job {job['number']} ({job['id']}), {sanitize_line(job['state'])}"
-    print_job(job, output, formatting.join([sentence, formatting.status_line(job)], ": "))
+    sentence = f"{sanitize_line(job['name'])} is job {job['number']} ({job['id']}), {formatting.state_name(job)}"
+    print_job(job, output, formatting.join([sentence, formatting.status_line(job).removeprefix("held: ")], ": "))
     for warning in job["warnings"]:
         note(f"Warning: {sanitize_line(warning)}")
 

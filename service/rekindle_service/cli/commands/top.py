@@ -11,7 +11,7 @@ from rich.live import Live
 
 from rekindle_service.cli.commands.logs import print_logs
 from rekindle_service.cli.context import OptionalJobArgument, connect
-from rekindle_service.cli.formatting import OutputOption, note, out, print_answer
+from rekindle_service.cli.output import OutputOption, note, out, print_answer
 from rekindle_service.cli.top.controls import Controls, Request
 from rekindle_service.cli.top.drawing import frame, full_view
 from rekindle_service.cli.top.keyboard import Keyboard
@@ -24,10 +24,11 @@ _READ_AGAIN = 3600.0  # seconds that the end of a log stays
 
 
 def top(context: typer.Context, job: OptionalJobArgument = None, output: OutputOption = "table") -> None:
-    """Watch slots and jobs, or the ranks of one job, until q or Ctrl-C, which does not affect the jobs.
+    """Watch slots and jobs, or the ranks of one job, live.
 
-    Keys: arrows select, Enter opens a job, l follows its log, s sorts, / filters, Esc goes back. It continues through
-    a restart of the server. Without a terminal, and with -o json or -o id: print once and exit.
+    Keys: arrows select, Enter opens a job, l follows its log, s sorts, / filters, Esc goes back, q or Ctrl-C ends,
+    which does not affect the jobs. It continues through a restart of the server. Without a terminal, and with -o json
+    or -o id, it prints once and exits.
     """
     with connect(context) as client:
         top_of = None if job is None else client.find_job(job)["id"]

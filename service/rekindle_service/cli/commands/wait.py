@@ -11,7 +11,7 @@ from rekindle_service.cli import formatting
 from rekindle_service.cli.commands.logs import print_logs
 from rekindle_service.cli.context import JobArgument, connect
 from rekindle_service.cli.exit_codes import ExitCode, exit_code_for
-from rekindle_service.cli.formatting import Output, OutputOption, note, note_connection, out, print_job
+from rekindle_service.cli.output import Output, OutputOption, note, note_connection, out, print_job
 from rekindle_service.client import Client, Job
 from rekindle_service.sanitize import sanitize_line
 
@@ -21,7 +21,7 @@ _REPORTED_SHARE = 0.1  # a line for each tenth of the steps
 def wait(context: typer.Context, job: JobArgument, output: OutputOption = "table") -> None:
     """Wait until a job has ended; the exit code reflects the outcome.
 
-    0 succeeded, 1 failed, 3 cancelled, 4 drained and held; 2 for a wrong command or no server, 130 for Ctrl-C.
+    0 succeeded, 1 failed, 3 cancelled, 4 drained and held; 2 wrong command or no server; 130 Ctrl-C.
     Neither Ctrl-C nor a restart of the server affects the job.
     """
     with connect(context) as client:
