@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: demo test audit generate clean
+.PHONY: demo test audit generate docs clean
 
 demo: $(VENV)/.installed
 	$(BIN)/rekindle demo --home .rekindle
@@ -27,11 +27,16 @@ audit: $(VENV)/.installed-test
 	$(PIP) install --quiet pip-audit
 	$(BIN)/pip-audit --no-deps --disable-pip --requirement constraints.txt
 
-# What is generated from the code: sections of README.md, types of the API for the pages and for the client.
+# What is generated from the code: the pages of docs/reference, types of the API for the pages and for the client.
 generate: $(VENV)/.installed-test
+	$(BIN)/python tests/generated_troubleshooting.py
 	$(BIN)/python tests/generated_types.py
 	$(BIN)/python tests/generated_models.py
-	$(BIN)/python tests/generated_sections.py
+	$(BIN)/python tests/generated_reference.py
+
+# The site of the documentation in build/site; a link to no page or heading is an error.
+docs: $(VENV)/.installed-test
+	$(BIN)/python tests/docs_site.py
 
 # The stamps make a second run install nothing, until what is to be installed changes.
 $(VENV)/.installed: pyproject.toml constraints.txt | $(BIN)/python

@@ -64,7 +64,6 @@ WHILE_TRAINING = {
     "rekindle submit --ranks 2 --name digits train.py --lr 0.1": Ends("digits is job 1"),
     "rekindle ps": Ends("digits"),
     "rekindle top": Ends("digits"),
-    "rekindle top digits": Ends("digits"),
     "rekindle --install-completion": Ends("completion installed"),
     "rekindle logs -f digits": Left("[rank 1] epoch "),
     "rekindle experiment --list": Ends("shuffle"),
@@ -79,19 +78,45 @@ WHILE_TRAINING = {
     "rekindle submit --recipe ddp --ranks 2 -- --epochs 20": Ends("ddp"),
     "rekindle --url http://127.0.0.1:8700 submit train.py --lr 0.1": Ends("train"),
     'curl -H "Authorization: Bearer $(rekindle token)" http://127.0.0.1:8700/api/v1/jobs': Ends('"items":'),
-    "rekindle chaos digits --fault kill --fault keeper": Ends("kill rank"),
+    "rekindle chaos --yes digits --fault kill --fault keeper": Ends("kill rank"),
     "rekindle show digits": Ends("attempt 3"),
+    "rekindle doctor digits": Ends("state"),
+    "rekindle doctor digits --stacks": Ends("rank 1\n"),
+    "rekindle doctor": Ends("torch"),
+    "rekindle submit --name broken broken.py": Ends("broken is job"),
+    "rekindle show broken": Ends("queued"),
+    "rekindle queue": Ends("OWNER"),
+    "rekindle submit --name nightly --priority -5 train.py": Ends("nightly is job"),
+    "rekindle submit --name held --hold train.py": Ends("held is job"),
+    "rekindle resume held": Ends("is resumed"),
+    "rekindle submit --name evaluate --after digits train.py": Ends("evaluate is job"),
+    "rekindle submit --array 0-5%2 --name seeds train.py --seed '{index}'": Ends("6 jobs"),
+    "rekindle submit --recipe ddp --name elastic --ranks 1:2 -- --epochs 300": Ends("elastic is job"),
 }
 """The slots are taken by the first job: whatever is submitted behind it stays in the queue, and is cancelled."""
 
 TO_HOLD = {"rekindle drain digits": Ends("is being drained")}
 
 WHILE_HELD = {
+    "rekindle submit --ranks 2 --name exact exact.py": Ends("exact is job"),
+    "rekindle chaos --yes exact --fault kill": Ends("kill rank"),
+    "rekindle drain exact": Ends("is being drained"),
+    "rekindle snapshots list exact": Ends("STEP"),
+    "rekindle snapshots export exact -o exact.safetensors": Ends("2 tensors"),
+    "rekindle resume exact": Ends("is resumed"),
+    "rekindle wait exact": Ends("exact succeeded"),
+    "rekindle submit --name urgent --ranks 2 --priority 10 train.py": Ends("urgent is job"),
+    "rekindle cancel urgent": Ends("cancel"),
     "rekindle snapshots export digits": Ends("model.safetensors"),
     "rekindle snapshots export digits --step 400 -o digits.pt": Ends("digits.pt"),
-    "python -m rekindle.training.export snapshots digits.safetensors": Ends("digits.safetensors"),
-    "rekindle resume digits": Ends("is resumed"),
 }
+
+IN_RUN_DIRECTORY = {
+    "python -m rekindle.training.export snapshots digits.safetensors": Ends("digits.safetensors"),
+}
+"""Typed where the directory of the job's snapshots is."""
+
+TO_RESUME = {"rekindle resume digits": Ends("is resumed")}
 
 AT_THE_END = {
     "rekindle experiment --delete shuffle --yes": Ends("is deleted"),
@@ -165,6 +190,9 @@ def lab(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator
     folder.mkdir()
     shutil.copy(Path(__file__).parent / "scripts" / "train.py", folder)
     (folder / "rates.toml").write_text(blocks("toml", "docs/experiments.md")[0].text)
+    _, broken, exact = blocks("python", "docs/quickstart.md")
+    (folder / "broken.py").write_text(broken.text)
+    (folder / "exact.py").write_text(exact.text.replace("sleep(0.05)", "sleep(0.02)"))
     monkeypatch.setenv("SEEN_ENOUGH", str(tmp_path / "enough"))
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     server = ServeProcess(home, cpu_slots=2)
@@ -180,7 +208,15 @@ def lab(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator
 
 def test_every_shown_command_is_run_or_is_on_the_list_with_a_reason() -> None:
     shown = {line for page, line in commands() if page not in ELSEWHERE}
-    run = SERVERS.keys() | WHILE_TRAINING.keys() | TO_HOLD.keys() | WHILE_HELD.keys() | AT_THE_END.keys()
+    run = (
+        SERVERS.keys()
+        | WHILE_TRAINING.keys()
+        | TO_HOLD.keys()
+        | WHILE_HELD.keys()
+        | IN_RUN_DIRECTORY.keys()
+        | TO_RESUME.keys()
+        | AT_THE_END.keys()
+    )
     assert shown - run - NOT_RUN.keys() == set(), "say in this file how it is run, or why not"
     assert (run | NOT_RUN.keys()) - shown == set(), "no page shows it any more"
 
@@ -211,12 +247,16 @@ def test_the_shown_commands_do_what_they_say(lab: Lab, tmp_path: Path) -> None:
         lab.type(line, how)
     job_id = lab.digits()
     until(lambda: is_settled(lab.client.job(job_id)), "the job is held", timeout=_LONG)
-    snapshots = lab.folder / "snapshots"
-    snapshots.symlink_to(lab.server.home / "runs" / job_id / "snapshots")
     step = str(lab.client.snapshots(job_id)["items"][0]["step"])
     for line, how in WHILE_HELD.items():
         lab.type(line.replace("400", step), how)
+    snapshots = lab.folder / "snapshots"
+    snapshots.symlink_to(lab.server.home / "runs" / job_id / "snapshots")
+    for line, how in IN_RUN_DIRECTORY.items():
+        lab.type(line, how)
     snapshots.unlink()
+    for line, how in TO_RESUME.items():
+        lab.type(line, how)
     (tmp_path / "enough").touch()
     for line, how in AT_THE_END.items():
         lab.type(line, how)
@@ -225,7 +265,7 @@ def test_the_shown_commands_do_what_they_say(lab: Lab, tmp_path: Path) -> None:
 
 def _run_client_page(lab: Lab) -> None:
     """The programs of docs/client.md, one after the other."""
-    signs = ("succeeded after 0 restarts", "epoch ", "succeeded", "succeeded", "not found in")
+    signs = ("succeeded after 0 restarts", "job on this page", "epoch ", "succeeded", "succeeded", "not found in")
     programs = blocks("python", "docs/client.md")
     assert len(programs) == len(signs)
     for program, sign in zip(programs, signs, strict=True):

@@ -37,7 +37,9 @@ PROGRAMS = {
     "docs/client.md": "docs/test_commands.py, against a server",
     "docs/devices.md": "needs a GPU",
     "docs/notifications.md": "here",
+    "docs/quickstart.md": "docs/test_beginners_pages.py; docs/test_commands.py submits them",
     "docs/recipes.md": "here",
+    "docs/resume.md": "parts of docs/examples: docs/test_beginners_pages.py",
     "docs/snapshots.md": "here",
     "docs/training.md": "here",
 }
