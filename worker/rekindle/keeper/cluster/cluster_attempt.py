@@ -71,14 +71,15 @@ class ClusterAttempt:
         for part in self._parts:
             part.node.on_message = self._receiver(part)
         self._dir.ranks.mkdir(parents=True, exist_ok=True)
-        if (error := self._prepare()) is None:
-            self._begin()
-            ending = self._watch_until_ending()
-        else:
-            ending = Ending.AGENT_ENDED
+        error = self._prepare()
+        has_begun = error is None and self._begin()
+        ending = self._watch_until_ending() if error is None else Ending.AGENT_ENDED
         ran = max(time.monotonic() - self._running_since, 0.0)
-        self._shut_down(ending)
-        self._collect_results()
+        if ending.is_stop:
+            self._journal.write_nowait(RecordType.STOP_REQUESTED, attempt=self._plan.number, ending=ending)
+        if has_begun:
+            self._shut_down(ending)
+            self._collect_results()
         result = AttemptResult(
             attempt=self._plan.number,
             world_size=self._plan.world_size,
@@ -106,10 +107,11 @@ class ClusterAttempt:
             return None if self._lost() or self._stop else f"{head.node.host} has not prepared the attempt in time"
         return head.prepared.error
 
-    def _begin(self) -> None:
+    def _begin(self) -> bool:
+        """False where the attempt is to end, or a node was lost, before the store is served: no node has begun then."""
         head = self._parts[0]
         if head.prepared is None:
-            return
+            return False
         for part in self._parts:
             plan = NodePlan(
                 node=part.number,
@@ -125,6 +127,7 @@ class ClusterAttempt:
                 self._plan.number, plan, self._plan.environment, self._plan.warm, self._plan.log_bytes, self._plan.hosts
             )
             part.node.send(begin)
+        return True
 
     # --- watching
 
@@ -246,8 +249,6 @@ class ClusterAttempt:
 
     def _shut_down(self, ending: Ending) -> None:
         """The same on all nodes, and no store ends before the last rank that may need it."""
-        if ending.is_stop:
-            self._journal.write_nowait(RecordType.STOP_REQUESTED, attempt=self._plan.number, ending=ending)
         for part in self._parts:
             part.node.send(End(self._plan.number, ending))
         if not ending.is_stop and ending is not Ending.DONE:
