@@ -18,7 +18,7 @@ import { byId, h } from "../shared/dom.js";
 import { Throttle } from "../shared/throttle.js";
 
 /** Between two drawings of points that the stream brings. */
-const REDRAW_INTERVAL_MS = 1000;
+const REDRAW_INTERVAL_MS = 500;
 const MAX_POINTS = 1000;
 const MAX_EXPORTED = 100_000;
 
