@@ -35,10 +35,13 @@ const actions = new JobActions();
 const axis = new TimeAxis(jobId, (step) => actions.confirmResume(step), (moment) => log.point(moment));
 const charts = new JobCharts(jobId, axis);
 const stream = new EventStream({ resync: refresh, event: onEvent }, { job: jobId, log: null });
+/** The rank whose log is shown; the URL names it once the user has chosen another one. */
+let shownRank = 0;
 const log = new LogViewer(jobId, (followed) => {
   stream.subscribe({ job: jobId, log: followed });
   ranks.mark(log.rank);
-  if (isOpen && !parsePermalink(location.hash)) setView({ rank: log.rank });
+  if (isOpen && log.rank !== shownRank && !parsePermalink(location.hash)) setView({ rank: log.rank });
+  shownRank = log.rank;
 }, moveCursor);
 followCursor(log);
 pointAtLines((time) => axis.showTime(time));
