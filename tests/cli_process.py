@@ -1,5 +1,6 @@
 """The command `rekindle` as a process, as people run it."""
 
+import json
 import os
 import signal
 import subprocess
@@ -35,6 +36,10 @@ def rekindle(
     )
     assert "Traceback" not in done.stdout + done.stderr, done.stderr
     return done
+
+
+def state_of(home: Path, job_id: str) -> str:
+    return str(json.loads(rekindle(home, "show", job_id, "-o", "json").stdout)["state"])
 
 
 def heed_interrupts() -> None:

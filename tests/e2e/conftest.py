@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
-from e2e.played_job import PlayedJob
+from e2e.played_job import PlayedJob, played_jobs
 from e2e.serve_process import ServeProcess
 from e2e.watcher import Watcher
 from rekindle_service.client import Client
@@ -48,15 +48,8 @@ def client(server: ServeProcess, home: Path) -> Iterator[Client]:
 @pytest.fixture
 def play(server: ServeProcess, home: Path) -> Iterator[Callable[..., PlayedJob]]:
     """Makes jobs whose keeper and ranks the test plays itself; see ``PlayedJob``."""
-    jobs: list[PlayedJob] = []
-
-    def make(name: str = "digits", **asked: object) -> PlayedJob:
-        jobs.append(PlayedJob(home, name, **asked))
-        return jobs[-1]
-
-    yield make
-    for job in jobs:
-        job.close()
+    with played_jobs(home) as make:
+        yield make
 
 
 @pytest.fixture

@@ -6,6 +6,8 @@ the formats of the contract. So a test decides what happens, to the byte, and wh
 
 import json
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -213,6 +215,22 @@ class PlayedJob:
 
     def _rank_root(self, rank: int) -> Path:
         return self.run_dir.attempt(self.attempt).rank(rank).root
+
+
+@contextmanager
+def played_jobs(home: Path) -> Iterator[Callable[..., PlayedJob]]:
+    """What makes jobs in this home; they are let go of in the end."""
+    jobs: list[PlayedJob] = []
+
+    def make(name: str = "digits", **asked: object) -> PlayedJob:
+        jobs.append(PlayedJob(home, name, **asked))
+        return jobs[-1]
+
+    try:
+        yield make
+    finally:
+        for job in jobs:
+            job.close()
 
 
 def _cancelled() -> Outcome:

@@ -1,32 +1,20 @@
 """The command line against a real server; keeper and ranks are played by the test, so that it decides what happens."""
 
 import json
-import os
-import pty
-import re
-import signal
 import subprocess
-import sys
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-import torch
-from safetensors.torch import load_file
 
-from cli_process import environment, rekindle, start
-from e2e.played_job import PlayedJob
+from cli_process import rekindle, state_of
+from e2e.played_job import PlayedJob, played_jobs
 from e2e.serve_process import ServeProcess
 from e2e.waiting import until
-from rekindle import Snapshots
 from rekindle.contract.outcome import Outcome, OutcomeClass
 from rekindle.contract.states import JobState
 
-_KILLED = Outcome(OutcomeClass.SIGNAL, "rank 1 was killed by SIGKILL", rank=1, signal="SIGKILL")
-_DONE = Outcome(OutcomeClass.SUCCESS, "every rank was done")
 _RAISED = Outcome(OutcomeClass.USER_ERROR, "ValueError: boom", rank=0, file="train.py", line=42, retryable=False)
-_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 Play = Callable[..., PlayedJob]
 
@@ -39,19 +27,8 @@ def running(home: Path) -> Iterator[ServeProcess]:
 
 @pytest.fixture
 def play(running: ServeProcess, home: Path) -> Iterator[Play]:
-    jobs: list[PlayedJob] = []
-
-    def make(name: str = "digits", **asked: object) -> PlayedJob:
-        jobs.append(PlayedJob(home, name, **asked))
-        return jobs[-1]
-
-    yield make
-    for job in jobs:
-        job.close()
-
-
-def state_of(home: Path, job_id: str) -> str:
-    return json.loads(rekindle(home, "show", job_id, "-o", "json").stdout)["state"]
+    with played_jobs(home) as make:
+        yield make
 
 
 def test_a_script_is_submitted_from_its_directory_and_controlled_by_name(
@@ -158,209 +135,6 @@ def test_jobs_of_a_filter_are_changed_together_after_a_confirmation(home: Path, 
     assert "No job to change matches" in rekindle(home, "delete", "--filter", "state:failed", "--yes").stderr
     cancelled = rekindle(home, "cancel", "--filter", "state:running sweep-3", "--yes", "-o", "json")
     assert [job["intent"] for job in json.loads(cancelled.stdout)] == ["cancel"]
-
-
-@pytest.mark.parametrize("reference", ["..", "a/b", "%2e%2e", "a?b", "x" * 300, "é", ""])
-def test_a_hostile_reference_finds_nothing_and_nothing_else_happens(home: Path, play: Play, reference: str) -> None:
-    play("digits")
-    done = rekindle(home, "cancel", "--", reference)
-    assert done.returncode == 2
-    assert "No job is called" in done.stderr
-
-
-@pytest.mark.parametrize(
-    ("state", "outcome", "code"),
-    [(JobState.SUCCEEDED, _DONE, 0), (JobState.FAILED, _RAISED, 1), (JobState.CANCELLED, _DONE, 3)],
-)
-def test_the_exit_code_of_wait_reflects_the_outcome(
-    home: Path, play: Play, state: JobState, outcome: Outcome, code: int
-) -> None:
-    job = play()
-    job.begin_attempt()
-    waiting = start(home, "wait", job.id)
-    job.end_attempt(outcome, last_step=10)
-    job.end(state, outcome)
-    printed, _ = waiting.communicate(timeout=30)
-    assert waiting.returncode == code
-    assert str(state) in printed.splitlines()[-1]
-    if state is JobState.FAILED:
-        assert "ValueError: boom (train.py:42)" in printed
-
-
-def test_show_prints_the_history_of_the_attempts(home: Path, play: Play) -> None:
-    job = play()
-    job.begin_attempt()
-    job.end_attempt(_KILLED, last_step=133)
-    job.retry_in(0)
-    job.begin_attempt(resumed_from_step=120)
-    until(lambda: state_of(home, job.id) == "running", "the second attempt is known")
-    shown = rekindle(home, "show", job.id).stdout
-    assert "ended: signal: rank 1 was killed by SIGKILL" in shown
-    assert "reached step 133; 13 steps replayed" in shown
-    assert "resumed from step 120" in shown
-
-
-def test_snapshots_are_listed_with_step_and_size(home: Path, play: Play) -> None:
-    job = play()
-    job.snapshot(40)
-    job.snapshot(80)
-    assert rekindle(home, "snapshots", job.id, "-o", "id").stdout.split() == ["80", "40"]
-    assert "13 B" in rekindle(home, "snapshots", job.id).stdout
-
-
-def test_a_snapshot_is_exported_by_the_jobs_own_python(
-    home: Path, play: Play, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    job = play(python=sys.executable)
-    none_yet = rekindle(home, "snapshots", "export", job.id, cwd=tmp_path)
-    assert (none_yet.returncode, "holds no snapshot yet" in none_yet.stderr) == (2, True)
-    monkeypatch.setenv("REKINDLE_JOB_ID", job.id)
-    snapshots = Snapshots(job.run_dir.snapshots)
-    for step in (40, 80):
-        snapshots.save(step, 0, {"model": {"weight": torch.full((3,), float(step))}}, {})
-    done = rekindle(home, "snapshots", "export", job.id, cwd=tmp_path)
-    assert re.fullmatch(r"model.safetensors: 1 tensors, \d+ B, of step 80\n", done.stdout), done.stderr
-    assert load_file(tmp_path / "model.safetensors")["weight"].tolist() == [80.0] * 3
-    again = rekindle(home, "snapshots", "export", job.id, cwd=tmp_path)
-    assert (again.returncode, "exists already: --force replaces it" in again.stderr) == (2, True)
-    older = rekindle(home, "snapshots", "export", "digits", "--step", "40", "-o", "old.pt", cwd=tmp_path)
-    assert older.returncode == 0, older.stderr
-    assert torch.load(tmp_path / "old.pt", weights_only=True)["weight"].tolist() == [40.0] * 3
-    assert rekindle(home, "snapshots", "list", job.id, "-o", "id").stdout.split() == ["80", "40"]
-
-
-def test_an_export_that_fails_names_the_reason(home: Path, play: Play, tmp_path: Path) -> None:
-    (tmp_path / "python").write_text("#!/bin/sh\necho 'No module named torch' >&2\nexit 1\n")
-    (tmp_path / "python").chmod(0o700)
-    without_torch, gone = play("without-torch", python=str(tmp_path / "python")), play("gone", python="/nowhere/python")
-    for reference, complaint in (
-        ("nobody", "No job is called 'nobody'"),
-        (without_torch.id, f"in {tmp_path}/python, the job's Python, exited with 1: No module named torch"),
-        (gone.id, "The job's Python cannot be started: "),
-    ):
-        done = rekindle(home, "snapshots", "export", reference, cwd=tmp_path)
-        assert done.returncode == 2
-        assert complaint in done.stderr
-    variables = {"REKINDLE_URL": "http://127.0.0.1:1", "REKINDLE_TOKEN": "t"}
-    assert "run this there" in rekindle(home, "snapshots", "export", gone.id, variables=variables).stderr
-
-
-def test_the_best_snapshot_is_marked_and_the_policy_shown(home: Path, play: Play) -> None:
-    job = play()
-    job.begin_attempt()
-    for step, accuracy in ((40, 0.5), (80, 0.9375), (120, 0.75)):
-        job.snapshot(step, score={"by": "accuracy", "value": accuracy})
-    job.report(0, step=130, snapshot_policy="every 42 steps (auto: …)")
-    listed = rekindle(home, "snapshots", job.id)
-    assert [line.split()[-1] for line in listed.stdout.splitlines()] == ["SCORE", "0.75", "best", "0.5"]
-    assert "0.9375 best" in listed.stdout
-    assert "taken every 42 steps (auto: …)" in listed.stderr
-
-
-def test_followed_logs_have_every_line_once_although_the_server_is_killed_between(
-    home: Path, play: Play, running: ServeProcess
-) -> None:
-    job = play()
-    job.begin_attempt()
-    job.write(b"step 1\n", rank=0)
-    job.write(b"step 1 of the other\n", rank=1)
-    following = start(home, "logs", "-f", job.id)
-    assert following.stdout is not None
-    first = {following.stdout.readline(), following.stdout.readline()}
-    assert first == {"[rank 0] step 1\n", "[rank 1] step 1 of the other\n"}
-    running.kill()
-    job.write(b"while nobody served\n", rank=0)
-    job.end_attempt(_KILLED, last_step=3)
-    job.retry_in(0)
-    running.start()
-    job.begin_attempt(resumed_from_step=2)
-    job.write(b"step 3\nno line end", rank=0)
-    job.end_attempt(_DONE, last_step=4)
-    job.end(JobState.SUCCEEDED, _DONE)
-    printed, notes = following.communicate(timeout=30)
-    assert following.returncode == 0
-    assert printed.splitlines() == [
-        "[rank 0] while nobody served",
-        "── attempt 2, resumed from step 2 ──",
-        "[rank 0] step 3",
-        "[rank 0] no line end",
-    ]
-    assert "Server unreachable; the job keeps running; retrying (Ctrl-C ends)." in notes
-    assert "Server reachable again." in notes
-
-
-@pytest.mark.parametrize("words", [["logs", "-f"], ["wait"]])
-def test_ctrl_c_does_not_affect_the_job_and_a_note_tells_how_to_continue(
-    home: Path, play: Play, words: list[str]
-) -> None:
-    job = play()
-    job.begin_attempt()
-    job.write(b"hello\n")
-    watching = start(home, *words, job.id)
-    assert watching.stdout is not None
-    watching.stdout.readline()
-    watching.send_signal(signal.SIGINT)
-    _, notes = watching.communicate(timeout=30)
-    assert watching.returncode == 130
-    assert f"rekindle {' '.join(words)} {job.id}" in notes
-    assert job.wanted() == "run"
-
-
-def test_hostile_names_and_output_stay_text(home: Path, play: Play) -> None:
-    job = play("\x1b]0;owned\x07[bold]x[/bold]\x9b31m")
-    job.begin_attempt()
-    job.write(b"\x1b]52;c;AAAA\x07\x1b[2Jharmless [red]text[/red]\r\n")
-    for words in (["ps"], ["show", job.id], ["logs", job.id]):
-        printed = rekindle(home, *words).stdout
-        assert not _CONTROLS.search(printed), printed
-    assert "[bold]x[/bold]" in rekindle(home, "ps").stdout
-    assert rekindle(home, "logs", job.id).stdout == "[rank 0] harmless [red]text[/red]\n"
-    assert "\x1b]52;c;AAAA\x07" in rekindle(home, "logs", "--raw", job.id).stdout
-
-
-def test_one_rank_alone_is_shown_without_a_prefix(home: Path, play: Play) -> None:
-    job = play()
-    job.begin_attempt()
-    job.write(b"a\nb\nc\n", rank=1)
-    job.write(b"trouble\n", rank=1, stream="stderr")
-    assert rekindle(home, "logs", job.id, "--rank", "1", "--stream", "stdout").stdout == "a\nb\nc\n"
-    assert rekindle(home, "logs", job.id, "--rank", "1", "--tail", "1").stdout == "c\ntrouble\n"
-    refused = rekindle(home, "logs", job.id, "--rank", "7")
-    assert refused.returncode == 2
-
-
-def test_on_a_terminal_wait_shows_a_bar_and_leaves_one_line(home: Path, play: Play) -> None:
-    job = play()
-    job.begin_attempt()
-    job.report(0, step=500)
-    ours, theirs = pty.openpty()
-    watching = subprocess.Popen(
-        [sys.executable, "-m", "rekindle_service", "wait", job.id],
-        env=environment(home, TERM="xterm", COLUMNS="120"),
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-    )
-    os.close(theirs)
-    seen = bytearray()
-    reader = threading.Thread(target=_read_all, args=(ours, seen))
-    reader.start()
-    until(lambda: b"step 500 of 1000" in seen, "the bar shows the step")
-    job.end_attempt(_DONE, last_step=1000)
-    job.end(JobState.SUCCEEDED, _DONE)
-    assert watching.wait(timeout=30) == 0
-    reader.join(timeout=10)
-    os.close(ours)
-    assert b"digits succeeded" in seen.splitlines()[-1]
-
-
-def _read_all(descriptor: int, seen: bytearray) -> None:
-    """Until the other end of the terminal is closed, which Linux tells as EIO."""
-    try:
-        while data := os.read(descriptor, 4096):
-            seen += data
-    except OSError:
-        return
 
 
 def test_a_second_server_in_the_home_is_refused_with_the_pid_of_the_first(home: Path, running: ServeProcess) -> None:
