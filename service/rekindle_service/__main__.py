@@ -2,11 +2,14 @@
 
 import sys
 
+from rekindle_service.loading import collector_paused
+
 
 def main() -> None:
     """Entry point of the console script. Ctrl-C while the program is still loading ends it as quietly as later on."""
     try:
-        from rekindle_service.cli.main import main as carry_out
+        with collector_paused():
+            from rekindle_service.cli.main import main as carry_out
     except KeyboardInterrupt:
         sys.exit(130)
     carry_out()

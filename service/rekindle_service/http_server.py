@@ -9,7 +9,7 @@ import socket
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from types import FrameType
 from typing import Any
@@ -21,6 +21,9 @@ from rekindle_service.unix_socket import peer_uid
 
 _SHUTDOWN_GRACE = 2
 """Seconds that open requests get after a stop is requested; event streams end before."""
+
+_DATE_INTERVAL = 1.0
+"""Seconds between two updates of the header Date, which are all that an idle server does for HTTP."""
 
 _HEADER_TIMEOUT = 10.0
 """Seconds that a client may take to send a request: any connection, with a token or without, costs a descriptor."""
@@ -92,6 +95,8 @@ class HttpServer(uvicorn.Server):
         self._listeners = [listener, *unix_listeners]
         self._stopping = stopping
         self._on_ready = on_ready
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stop_requested = asyncio.Event()
 
     def run_until_stopped(self) -> None:
         self.run(sockets=self._listeners)
@@ -100,12 +105,23 @@ class HttpServer(uvicorn.Server):
         """Request the stop; from any thread."""
         self._stopping.set()
         self.should_exit = True
+        if self._loop is not None:
+            with suppress(RuntimeError):  # it has ended
+                self._loop.call_soon_threadsafe(self._stop_requested.set)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        self._loop = asyncio.get_running_loop()
         await super().startup(sockets)
         for listener in self._listeners:
             listener.listen(_BACKLOG)
         self._on_ready()
+
+    async def main_loop(self) -> None:
+        """uvicorn's own checks ten times a second whether to stop."""
+        while not await self.on_tick(0):  # at 0 it updates the header Date
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_DATE_INTERVAL):
+                    await self._stop_requested.wait()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         if self.should_exit:  # requested twice: the user does not want to wait

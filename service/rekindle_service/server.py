@@ -53,7 +53,9 @@ def _compose(settings: Settings, stack: ExitStack) -> HttpServer:
     unix_listeners = _unix_listener(settings, stack)
     app = create_app(parts.state)
     parts.start()
-    threading.Thread(target=prepare_pages, name="pages", daemon=True).start()
+    pages = threading.Thread(target=prepare_pages, args=(parts.state.stopping.is_set,), name="pages", daemon=True)
+    pages.start()
+    stack.callback(pages.join)
     stack.callback(settings.home_dir.remove_server_info)
     return HttpServer(
         app,

@@ -11,6 +11,7 @@ import anyio
 import pytest
 from starlette.types import Receive, Scope, Send
 
+from e2e.waiting import until
 from rekindle_service import http_server
 from rekindle_service.api.middleware.connection import connection_of
 from rekindle_service.http_server import HttpServer, listen, max_connections, raise_file_limit
@@ -47,6 +48,34 @@ def address(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, int]]:
         yield listener.getsockname()
         server.stop()
         thread.join()
+
+
+def test_a_stop_does_not_wait_for_the_next_update_of_the_date(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_server, "_DATE_INTERVAL", 600.0)
+    ready = threading.Event()
+    with listen("127.0.0.1", 0) as listener:
+        server = HttpServer(answer, listener, threading.Event(), ready.set)
+        thread = threading.Thread(target=server.run_until_stopped)
+        thread.start()
+        ready.wait()
+        server.stop()
+        thread.join(60)
+        assert not thread.is_alive()
+        server.stop()  # once more does no harm
+
+
+def test_the_date_of_an_answer_is_that_of_its_second(
+    address: tuple[str, int],
+) -> None:
+    dates = set[bytes]()
+    until(lambda: dates.add(date_of(address)) or len(dates) > 1, "the date has changed")
+
+
+def date_of(address: tuple[str, int]) -> bytes:
+    with connect(address) as client:
+        client.sendall(REQUEST)
+        (date,) = [line for line in read(client, until=b"ok").split(b"\r\n") if line.startswith(b"date: ")]
+    return date
 
 
 def connect(address: tuple[str, int]) -> socket.socket:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from alembic.script import ScriptDirectory
 from sqlalchemy import create_engine
 
 from job_examples import a_job, an_experiment
@@ -101,6 +102,11 @@ def test_a_migration_that_has_run_changes_nothing_when_it_is_asked_for_again(tmp
     store = migrated(tmp_path / "rekindle.db")
     assert [job.id for job in store.lists.jobs()] == ["abcdefghij"]
     store.close()
+
+
+def test_the_versions_are_those_that_alembic_knows_in_its_order() -> None:
+    steps = ScriptDirectory(str(Path(migrations.__file__).parent)).walk_revisions()
+    assert migrations.versions() == tuple(reversed([step.revision for step in steps]))
 
 
 @pytest.mark.parametrize("version", ["0001", "0002", "0003", "0004", "0005"])

@@ -186,6 +186,21 @@ def test_keepers_outlive_the_server_and_its_spare_keepers_do_not(packages: Path,
     until(lambda: not keeper.alive(), "the keeper has ended")
 
 
+def test_the_end_of_a_server_waits_for_no_imports(monkeypatch: pytest.MonkeyPatch, packages: Path) -> None:
+    monkeypatch.setattr(spare_keepers, "_POLL_SECONDS", 600.0)
+    made: list[SpareProcess] = []
+
+    def make(key: SpareKey, inherited: Mapping[str, str]) -> SpareProcess:
+        made.append(SpareProcess(key, inherited, ("-P", "-c", "import time; time.sleep(600)")))
+        return made[0]
+
+    spares = SpareKeepers(1, 0, os.environ, make)
+    spares.start(key_of(packages))
+    until(lambda: made, "one has been started")
+    spares.close()
+    assert not made[0].is_alive()
+
+
 @pytest.fixture
 def worker_path(home: Path, packages: Path) -> Path:
     """Stands for that of a server."""

@@ -10,6 +10,7 @@ import gzip
 import hashlib
 import mimetypes
 import re
+from collections.abc import Callable
 from functools import cache, cached_property
 from pathlib import Path
 
@@ -66,9 +67,11 @@ class StaticFiles:
         self._files[path]
         return f"{_MOUNT}/{self.digest}/{_BUNDLES}/{path}"
 
-    def prepare(self) -> None:
+    def prepare(self, stopping: Callable[[], bool]) -> None:
         """Make and compress the bundles of all pages, which the first visit would wait for."""
         for path in self._files:
+            if stopping():
+                return
             if path.endswith(_ENTRIES):
                 self._bundle(path).compressed  # noqa: B018  # kept from now on
 

@@ -14,9 +14,6 @@ from rekindle_service.cli.output import note
 from rekindle_service.cli.progress import transfer, working
 from rekindle_service.client import Client, FieldProblem, ProblemError, is_local
 from rekindle_service.config.settings import Settings
-from rekindle_service.jobs.packaging.archive import pack_code
-from rekindle_service.jobs.packaging.code_copy import CodeCopyError
-from rekindle_service.jobs.packaging.ignore_rules import CopyOptions
 from rekindle_service.sanitize import sanitize_line
 from rekindle_service.suggestions import closest
 
@@ -121,6 +118,10 @@ def send_directory(client: Client, settings: Settings, directory: Path, fields: 
     """
     if is_local(settings):
         return {"path": str(directory)}
+    from rekindle_service.jobs.packaging.archive import pack_code  # packing needs libraries that no other command does
+    from rekindle_service.jobs.packaging.code_copy import CodeCopyError
+    from rekindle_service.jobs.packaging.ignore_rules import CopyOptions
+
     if fields.get("keep_links"):
         raise typer.BadParameter(
             "--keep-links: the server is another machine, and may not have what the links point to"

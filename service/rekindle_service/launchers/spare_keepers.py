@@ -42,6 +42,7 @@ class SpareKeepers:
         self._changed = threading.Condition()
         self._requested: OrderedDict[SpareKey, float] = OrderedDict()  # by use, the latest last; time of the next try
         self._ready: dict[SpareKey, SpareProcess] = {}
+        self._importing: SpareProcess | None = None
         self._quiet_at = 0.0  # time.monotonic() from which one may be made
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="spare-keepers", daemon=True)
@@ -79,6 +80,8 @@ class SpareKeepers:
         """End all of them; their keepers continue."""
         with self._changed:
             self._stopping = True
+            if self._importing is not None:
+                self._importing.kill()  # ends the wait for its imports
             self._changed.notify_all()
         if self._thread.ident is not None:
             self._thread.join()
@@ -136,12 +139,15 @@ class SpareKeepers:
         except OSError as error:
             self._postpone(key, str(error))
             return
+        with self._changed:
+            self._importing = spare
         try:
             is_ready = self._await_ready(spare)
         except (SpareError, OSError) as error:
             self._postpone(key, str(error))
             is_ready = False
         with self._changed:
+            self._importing = None
             if is_ready and key in self._requested:
                 self._ready[key] = spare
                 return
@@ -158,6 +164,8 @@ class SpareKeepers:
         return False
 
     def _postpone(self, key: SpareKey, reason: str) -> None:
+        if self._stopping:
+            return
         _log.info("No spare keeper could be started", python=key.python, reason=reason)
         with self._changed:
             self._requested[key] = time.monotonic() + _RETRY_SECONDS

@@ -140,9 +140,13 @@ class SpareProcess:
     def is_alive(self) -> bool:
         return self._process.poll() is None
 
+    def kill(self) -> None:
+        """End it without waiting for that; ``is_ready`` in another thread waits no longer."""
+        self._process.kill()
+
     def close(self) -> None:
         """End it; the keepers that it has forked continue."""
-        self._process.kill()
+        self.kill()
         self._process.wait()
         self._socket.close()
 

@@ -137,7 +137,8 @@ class Reconciler:
         """One iteration. Finished runs come first, so that their slots are allocated in the same one."""
         self._run_duty("running jobs", self._reconcile_running)
         self._run_duty("the queue", self._schedule)
-        self._runner.run("deleted jobs", self._purge_deleted)
+        if self._store.queue_revision != self._purged or self._runner.stuck():
+            self._runner.run("deleted jobs", self._purge_deleted)
         self._iterated_at = time.monotonic()
 
     # --- jobs that hold slots

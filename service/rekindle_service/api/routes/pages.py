@@ -56,11 +56,13 @@ def install_pages(app: FastAPI) -> None:
         app.get(path, include_in_schema=False)(_page(template))
 
 
-def prepare_pages() -> None:
+def prepare_pages(stopping: Callable[[], bool]) -> None:
     """Compile the templates and make the files of all pages, which the first visit after a start would wait for."""
     for name in _TEMPLATES.env.list_templates():
+        if stopping():
+            return
         _TEMPLATES.env.get_template(name)
-    page_files().prepare()
+    page_files().prepare(stopping)
 
 
 def _page(template: str) -> Callable[[Request], Response]:

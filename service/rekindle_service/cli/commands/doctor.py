@@ -9,18 +9,14 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from rekindle_service.cli.checks import job as job_checks
 from rekindle_service.cli.checks.finding import Finding, Level
-from rekindle_service.cli.checks.isolation import isolation
-from rekindle_service.cli.checks.software import software
-from rekindle_service.cli.checks.storage import home_access, storage
-from rekindle_service.cli.checks.system import system
 from rekindle_service.cli.context import OptionalJobArgument, connect, settings_of
 from rekindle_service.cli.exit_codes import ExitCode
 from rekindle_service.cli.formatting import job_name
 from rekindle_service.cli.output import Output, OutputOption, out, print_answer
 from rekindle_service.cli.progress import named_steps, working
 from rekindle_service.cli.tables import paragraph
+from rekindle_service.config.settings import Settings
 from rekindle_service.sanitize import sanitize_line, strip_control
 
 _STYLES = {Level.OK: "green", Level.WARNING: "yellow", Level.PROBLEM: "bold red"}
@@ -57,19 +53,12 @@ def doctor(
     elif job is None:
         if stacks:
             raise typer.BadParameter("--stacks needs a job")
-        from rekindle_service.cli.checks.gpus import gpus  # loads NVML, which no other command needs
-
-        home = settings.home_dir
-        groups: list[tuple[str, Callable[[], Iterable[Finding]]]] = [
-            ("software", lambda: software(python or sys.executable)),
-            ("GPUs", lambda: gpus(home.runs)),
-            ("system", lambda: system(home.root)),
-            ("storage", lambda: storage(home.root)),
-            ("access", lambda: [*home_access(home), *isolation(settings)]),
-        ]
+        groups = _machine_checks(settings, python or sys.executable)
         findings = [finding for check in named_steps(groups, "Checking") for finding in check()]
         _print(findings, [], output)
     else:
+        from rekindle_service.cli.checks import job as job_checks
+
         with connect(context) as client:
             found = client.find_job(job)
             with working(f"Checking {job_name(found)}"):
@@ -77,6 +66,24 @@ def doctor(
             _print(findings, job_checks.stacks(client, found) if stacks else [], output)
     failed = any(finding.level is Level.PROBLEM for finding in findings)
     raise typer.Exit(ExitCode.FAILED if failed else ExitCode.SUCCEEDED)
+
+
+def _machine_checks(settings: Settings, python: str) -> list[tuple[str, Callable[[], Iterable[Finding]]]]:
+    """The groups of checks, each with its name. They load NVML and more that no other command needs."""
+    from rekindle_service.cli.checks.gpus import gpus
+    from rekindle_service.cli.checks.isolation import isolation
+    from rekindle_service.cli.checks.software import software
+    from rekindle_service.cli.checks.storage import home_access, storage
+    from rekindle_service.cli.checks.system import system
+
+    home = settings.home_dir
+    return [
+        ("software", lambda: software(python)),
+        ("GPUs", lambda: gpus(home.runs)),
+        ("system", lambda: system(home.root)),
+        ("storage", lambda: storage(home.root)),
+        ("access", lambda: [*home_access(home), *isolation(settings)]),
+    ]
 
 
 def _print(findings: list[Finding], stacks: list[tuple[int, str]], output: Output) -> None:

@@ -6,6 +6,7 @@ import typer
 from typer import Option
 
 from rekindle_service.cli.context import HomeOption, settings_of
+from rekindle_service.loading import collector_paused
 
 _PORT_HELP = "Port to listen on; 0 takes any free one. (default: 8700)"
 
@@ -24,7 +25,8 @@ def serve(
     Jobs keep running when it stops, and it finds them when it starts again. docs/reference/settings.md lists all
     settings; those without an option here are set in rekindle.toml of the home or by REKINDLE_… variables.
     """
-    from rekindle_service.server import serve as run_server
+    with collector_paused():
+        from rekindle_service.server import serve as run_server
 
     flags = {"host": host, "port": port, "allow_remote": allow_remote or None, "home": home}
     raise typer.Exit(run_server(settings_of(context, **flags)))

@@ -1,0 +1,19 @@
+"""Loading many modules at once, which is most of what a command does, and most of a server's start."""
+
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def collector_paused() -> Iterator[None]:
+    """Without the garbage collector, which finds nothing in modules but visits all of them again and again.
+
+    What was loaded stays out of its sight: later collections are shorter, and so is the end of the process.
+    """
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
