@@ -161,7 +161,7 @@ def test_where_a_spare_keeper_does_not_answer_the_job_starts_cold_and_another_ta
     end(keeper, tmp_path / "second")
 
 
-@pytest.mark.parametrize("name", ["torch/version.py", "rekindle/keeper/attempt.py", "new.py"])
+@pytest.mark.parametrize("name", ["torch/version.py", "rekindle/keeper/attempt/attempt.py", "new.py"])
 def test_a_spare_keeper_of_a_package_that_has_changed_is_thrown_away(
     spares: SpareKeepers, packages: Path, tmp_path: Path, name: str
 ) -> None:
