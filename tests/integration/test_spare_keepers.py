@@ -24,7 +24,8 @@ from rekindle_service.launchers.spare_process import ForkedKeeper, SpareKey, Spa
 
 LIGHT = """
 import json, os, sys, time
-from rekindle.keeper import attempt, spare
+import rekindle.keeper.attempt.attempt
+from rekindle.keeper import spare
 import torch, torch.version
 
 def main(run_dir):

@@ -135,7 +135,7 @@ class Reconciler:
         revision = self._store.queue_revision
         if revision == self._purged:
             return
-        while tombstones := self._store.tombstones(self._last_tombstone):
+        while tombstones := self._store.feed.tombstones(self._last_tombstone):
             for tombstone in tombstones:
                 if self._home.run_dir(tombstone.job_id).root.exists():
                     self.deletions.remove_run(tombstone.job_id)
