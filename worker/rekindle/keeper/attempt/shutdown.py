@@ -38,7 +38,7 @@ class Shutdown:
         detector: HangDetector,
         handle_events: Callable[[float], None],
     ) -> None:
-        """``handle_events``: those of at most so many seconds."""
+        """``handle_events`` waits at most the given number of seconds for events."""
         self._plan, self._journal, self._launcher = plan, journal, launcher
         self._processes, self._ranks, self._detector = processes, processes.ranks, detector
         self._handle_events = handle_events
