@@ -31,7 +31,7 @@ def write_rows(home_path: Path, queued: int, finished: int, url: str | None = No
     store = Store(home.database, url)
     random.seed(1)
     try:
-        first, version = store.reserve_numbers(), store.version() + 1
+        first, version = store.reserve_numbers(), store.feed.version() + 1
         rows = _rows(first, version, finished, queued, _experiments(store, finished))
         last = first - 1
         while batch := list(islice(rows, _BATCH)):

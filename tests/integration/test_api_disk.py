@@ -13,7 +13,7 @@ from job_examples import names_in
 from rekindle.contract.run_dir.snapshots import MODEL, step_name
 from rekindle.contract.score import Score
 from rekindle.contract.states import JobIntent, JobState
-from rekindle_service.store.tables import AuditEntry
+from rekindle_service.store.access_tables import AuditEntry
 from snapshot_files import write_snapshot
 
 DAY = 24 * 3600
@@ -52,7 +52,7 @@ def prune(server: ApiServer) -> Callable[..., dict[str, Any]]:
 
 def purge(server: ApiServer) -> None:
     """As the reconciler and the thread of the deletions do."""
-    for tombstone in server.state.store.tombstones(0):
+    for tombstone in server.state.store.feed.tombstones(0):
         server.state.retention.deletions.remove_run(tombstone.job_id)
     server.state.retention.deletions.run_due()
 

@@ -94,7 +94,7 @@ def test_readers_and_writers_go_on_while_the_file_is_removed_again_and_again(sto
         except Exception as error:  # noqa: BLE001
             failures.append(error)
 
-    actions = [lambda: added.append(store.add_job(a_job()).id), store.lists.jobs, store.version, store.totals]
+    actions = [lambda: added.append(store.add_job(a_job()).id), store.lists.jobs, store.feed.version, store.totals]
     threads = [threading.Thread(target=work, args=(action,)) for action in actions]
     for thread in threads:
         thread.start()

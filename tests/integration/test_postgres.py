@@ -88,7 +88,7 @@ def test_a_text_that_postgresql_cannot_store_is_stored_without_its_bad_character
 def test_a_restart_of_postgresql_is_an_error_that_passes(cluster: PostgresCluster, store: Store) -> None:
     job = store.add_job(a_job())
     cluster.stop()
-    for question in (store.version, lambda: store.add_job(a_job())):
+    for question in (store.feed.version, lambda: store.add_job(a_job())):
         with pytest.raises(StorageError, match=r"postgresql\+psycopg://rekindle@.* cannot be used now .*check that it"):
             question()
     cluster.start()
@@ -115,7 +115,7 @@ def test_a_full_disk_and_a_standby_are_told_as_such(cluster: PostgresCluster, st
     with pytest.raises(StorageError, match="free some space") as caught:
         store.add_job(a_job())
     assert caught.value.full
-    assert len(store.lists.jobs()) == store.version() == 1  # nothing half done
+    assert len(store.lists.jobs()) == store.feed.version() == 1  # nothing half done
     store.close()
     cluster.execute(f"ALTER DATABASE {database_of(store)} SET default_transaction_read_only = on")
     with pytest.raises(StorageError, match="read-only"):
@@ -161,13 +161,13 @@ def test_a_home_that_changes_over_keeps_all_rows_once(store: Store, tmp_path: Pa
     jobs = [old.add_job(a_job(outcome={"class": "oom"}), f"key {number}") for number in range(3)]
     old.experiments.add(an_experiment("exp1"), [a_job(experiment_id="exp1", trial={"index": 1}, notice="\0")])
     old.transition(jobs[0].id, JobState.STARTING, expected={JobState.QUEUED}, reason="test")
-    before = (old.version(), [old.events(job.id) for job in jobs], old.jobs_in(set(JobState)))
+    before = (old.feed.version(), [old.events(job.id) for job in jobs], old.jobs_in(set(JobState)))
     old.close()
     store.claim("home")
     move_rows(tmp_path / "rekindle.db", store)
     assert [path.name for path in tmp_path.glob("rekindle.db*")] == ["rekindle.db.moved"]
     *others, last = store.jobs_in(set(JobState))
-    assert (store.version(), [store.events(job.id) for job in jobs], others) == (*before[:2], before[2][:3])
+    assert (store.feed.version(), [store.events(job.id) for job in jobs], others) == (*before[:2], before[2][:3])
     assert (last.notice, last.trial, last.experiment_id) == ("\ufffd", {"index": 1}, "exp1")
     assert store.add_job(a_job(), "key 1").id == jobs[1].id
     assert store.add_job(a_job()).number == 5

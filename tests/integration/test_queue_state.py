@@ -65,9 +65,9 @@ def test_only_what_has_changed_is_written(store):
     assert state.changed_places(places, 1001.0) == {}, "an estimate is no better than a few seconds"
     assert set(state.changed_places(places, 1010.0)) == {one.id}
     assert set(state.changed_places({one.id: Place(1, "slots", 60.0)}, 1000.0)) == {two.id}
-    version = store.version()
+    version = store.feed.version()
     state.show({})
-    assert store.version() == version
+    assert store.feed.version() == version
 
 
 def test_the_state_of_a_job_that_others_wait_for_is_asked_once_and_followed(store):

@@ -24,7 +24,8 @@ from rekindle_service.launchers.spare_process import ForkedKeeper, SpareKey, Spa
 
 LIGHT = """
 import json, os, sys, time
-from rekindle.keeper import attempt, spare
+import rekindle.keeper.attempt.attempt
+from rekindle.keeper import spare
 import torch, torch.version
 
 def main(run_dir):
@@ -161,7 +162,7 @@ def test_where_a_spare_keeper_does_not_answer_the_job_starts_cold_and_another_ta
     end(keeper, tmp_path / "second")
 
 
-@pytest.mark.parametrize("name", ["torch/version.py", "rekindle/keeper/attempt.py", "new.py"])
+@pytest.mark.parametrize("name", ["torch/version.py", "rekindle/keeper/attempt/attempt.py", "new.py"])
 def test_a_spare_keeper_of_a_package_that_has_changed_is_thrown_away(
     spares: SpareKeepers, packages: Path, tmp_path: Path, name: str
 ) -> None:

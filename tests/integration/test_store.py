@@ -305,12 +305,12 @@ def test_a_journal_whose_effect_is_impossible_changes_nothing(store):
 
 def test_what_queued_jobs_show_is_written_with_a_version_each_and_never_to_one_that_has_started(store):
     one, two, held = (store.add_job(a_job()) for _ in range(3))
-    before = store.version()
+    before = store.feed.version()
     places = {one.id: Shown(1, "slots", 50.0), two.id: Shown(2, "slots"), held.id: Shown(None, "held")}
     assert store.queue.show(places) == (before + 1, before + 3)
     shown = {job.id: Shown(job.queue_position, job.waiting_for, job.estimated_start_at) for job in store.queue.jobs()}
     assert shown == places
-    assert [job.id for job in store.changes(before).jobs] == [one.id, two.id, held.id]
+    assert [job.id for job in store.feed.changes(before).jobs] == [one.id, two.id, held.id]
     start(store, two)
     store.queue.show({two.id: Shown(1, "slots")})
     started = store.job(two.id)
@@ -370,7 +370,7 @@ def test_whoever_follows_the_feed_sees_every_job_as_it_is_in_the_end(store):
 
 
 def follow(store, seen, since, limit):
-    jobs, deleted, newest = store.changes(since, limit)
+    jobs, deleted, newest = store.feed.changes(since, limit)
     assert newest >= since
     assert [job.version for job in jobs] == sorted(job.version for job in jobs)
     seen.update({job.id: job for job in jobs})
@@ -390,7 +390,7 @@ def test_versions_grow_with_every_change_in_the_order_of_commit_whatever_the_thr
     def follow_feed():
         since = 0
         while threads[0].is_alive():
-            jobs, _, since = store.changes(since)
+            jobs, _, since = store.feed.changes(since)
             read.extend(one.version for one in jobs)
 
     threads = [threading.Thread(target=write, args=(number,)) for number in range(4)]
@@ -400,7 +400,7 @@ def test_versions_grow_with_every_change_in_the_order_of_commit_whatever_the_thr
     for thread in [*threads, follower]:
         thread.join()
     assert read == sorted(set(read))
-    assert store.job(job.id).version == store.version() == 81
+    assert store.job(job.id).version == store.feed.version() == 81
 
 
 # --- a kill in the middle

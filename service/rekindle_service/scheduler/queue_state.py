@@ -50,7 +50,7 @@ class QueueState:
         self.cluster_jobs = 0
         self._states.clear()
         self._labels.clear()
-        self._version = self._store.version()
+        self._version = self._store.feed.version()
         for job in self._store.queue.jobs():
             self._take(job)
         for job in self._store.jobs_in(HOLDING_SLOTS):
@@ -58,7 +58,7 @@ class QueueState:
 
     def _follow(self) -> None:
         while True:
-            changes = self._store.changes(self._version or 0, _CHANGES)
+            changes = self._store.feed.changes(self._version or 0, _CHANGES)
             for job in changes.jobs:
                 self._take(job)
             self._version = changes.latest

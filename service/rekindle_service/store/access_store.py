@@ -4,8 +4,9 @@ from collections.abc import Mapping, Sequence
 
 from sqlmodel import col, delete, exists, or_, select, update
 
+from rekindle_service.store.access_tables import AccessToken, AuditEntry, BrowserSession, BundleUpload
 from rekindle_service.store.database import Database
-from rekindle_service.store.tables import AccessToken, AuditEntry, BrowserSession, BundleUpload, Job
+from rekindle_service.store.tables import Job
 
 
 class AccessStore:

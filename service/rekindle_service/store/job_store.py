@@ -6,13 +6,13 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from sqlmodel import Session, col, select
-from sqlmodel.sql.expression import SelectOfScalar
 
 from rekindle.contract.states import TERMINAL, TRANSITIONS, JobIntent, JobState
 from rekindle_service.store.access_store import AccessStore
+from rekindle_service.store.change_feed import ChangeFeed
 from rekindle_service.store.database import Database
 from rekindle_service.store.delivery_store import DeliveryStore
 from rekindle_service.store.device_store import DeviceStore
@@ -26,7 +26,6 @@ from rekindle_service.store.mutations import (
     by_key,
     forget,
     insert,
-    last_value,
     move,
     next_value,
     next_values,
@@ -46,14 +45,6 @@ _FOLDED_FROM = ("state", "journal_offset", "wanted_devices")
 _HOME = "home:"
 
 
-class Changes(NamedTuple):
-    """What happened after a version; continue from ``latest``."""
-
-    jobs: list[Job]  # ascending by version
-    deleted: list[Event]  # tombstones
-    latest: int
-
-
 class Store(Database):
     """Thread-safe. Rows that it returns are plain values: to change one, call a method here.
 
@@ -66,6 +57,7 @@ class Store(Database):
         self._revisions = itertools.count(1)
         self.queue_revision = 0
         """Another number after every change that may let a queued job start; progress leaves it alone."""
+        self.feed = ChangeFeed(self)
         self.displacements = DisplacementStore(self._changing_queue)
         self.experiments = ExperimentStore(self, self._changing_queue)
         self.lists = JobLists(self)
@@ -265,7 +257,7 @@ class Store(Database):
             forget(session, job)
             return True
 
-    # --- attempts and the journal
+    # --- attempts, events and the journal
 
     def attempts(self, job_id: str) -> list[Attempt]:
         """Every attempt of a job, oldest first."""
@@ -294,39 +286,7 @@ class Store(Database):
             row.version = next_value(session, "version")
             return row
 
-    # --- the change feed
-
     def events(self, job_id: str) -> list[Event]:
         """The story of a job, oldest first; also of a deleted one."""
         query = select(Event).where(Event.job_id == job_id).order_by(col(Event.id))
         return self.rows(query)
-
-    def version(self) -> int:
-        """The version of the last change."""
-        with self.reading() as session:
-            return last_value(session, "version")
-
-    def tombstones(self, since: int, limit: int = 500) -> list[Event]:
-        """The events of at most ``limit`` deletions after version ``since``, oldest first."""
-        return self.rows(_tombstones(since, limit))
-
-    def changes(self, since: int, limit: int = 500) -> Changes:
-        """At most ``limit`` jobs changed and ids deleted after version ``since``, in the order of the change."""
-        query = select(Job).where(col(Job.version) > since).order_by(col(Job.version)).limit(limit)
-        with self.reading() as session:
-            jobs = list(session.exec(query))
-            gone = list(session.exec(_tombstones(since, limit)))
-            latest = max(since, last_value(session, "version"))
-        if len(jobs) == limit:
-            latest = jobs[-1].version
-        if len(gone) == limit:
-            latest = min(latest, gone[-1].id)
-        return Changes(
-            [job for job in jobs if job.version <= latest],
-            [event for event in gone if event.id <= latest],
-            latest,
-        )
-
-
-def _tombstones(since: int, limit: int) -> SelectOfScalar[Event]:
-    return select(Event).where(Event.kind == "deleted", col(Event.id) > since).order_by(col(Event.id)).limit(limit)

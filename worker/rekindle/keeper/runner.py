@@ -8,7 +8,8 @@ from typing import Protocol
 
 from rekindle.contract.job import JobSpec, RunIntent
 from rekindle.contract.run_dir.paths import RunDir
-from rekindle.keeper.attempt import Attempt, AttemptPlan
+from rekindle.keeper.attempt.attempt import Attempt
+from rekindle.keeper.attempt.plan import AttemptPlan
 from rekindle.keeper.attempt_result import AttemptResult, Ending
 from rekindle.keeper.buffered_journal import BufferedJournal
 from rekindle.keeper.event_loop import EventLoop, Events

@@ -24,7 +24,8 @@ from rekindle.contract.run_dir.journal import RecordType
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.contract.safe_open import open_regular
 from rekindle.contract.states import JobIntent
-from rekindle.keeper.attempt import STOP_GRACE, AttemptPlan
+from rekindle.keeper.attempt.plan import AttemptPlan
+from rekindle.keeper.attempt.shutdown import STOP_GRACE
 from rekindle.keeper.attempt_result import AttemptResult, Ending, read_lost_attempt
 from rekindle.keeper.buffered_journal import BufferedJournal, Owner
 from rekindle.keeper.diagnosis import diagnose

@@ -171,7 +171,7 @@ class Feed:
         self._state = state
         self._readable_by = readable_by
         self._jobs = [JobFeed(state, job_id, logs) for job_id, logs in jobs.items()]
-        latest = state.store.version()
+        latest = state.store.feed.version()
         self.version = latest if since is None else min(since, latest)
         self._polled_at = time.monotonic()
 
@@ -188,7 +188,7 @@ class Feed:
 
 def _row_changes(store: Store, since: int) -> tuple[int, list[tuple[str | None, ServerSentEvent]]]:
     """Owners and events of all changes of rows after ``since`` up to the version that comes with them."""
-    changes = store.changes(since, _MAX_CHANGES)
+    changes = store.feed.changes(since, _MAX_CHANGES)
     events = [(event.owner, _event("deleted", {"id": event.job_id})) for event in changes.deleted]
     events += [(job.owner, _event("job", job_public(job), str(job.version))) for job in changes.jobs]
     return changes.latest, events

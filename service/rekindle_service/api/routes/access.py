@@ -12,7 +12,7 @@ from rekindle_service.api.pagination import Page, PageParamsDep, RowPageParamsDe
 from rekindle_service.api.permissions import AdminDep, IdentityDep
 from rekindle_service.api.problem_details import ProblemError
 from rekindle_service.api.schemas.access import AuditPublic, Me, TokenCreate, TokenCreated, TokenPublic
-from rekindle_service.store.tables import AccessToken
+from rekindle_service.store.access_tables import AccessToken
 
 router = APIRouter(tags=["access"])
 

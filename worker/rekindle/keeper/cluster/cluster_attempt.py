@@ -4,10 +4,10 @@ import secrets
 import time
 from collections.abc import Callable, Sequence
 
-from rekindle.contract.run_dir.control import ControlMessage, MessageType
 from rekindle.contract.run_dir.journal import RecordType
 from rekindle.contract.run_dir.paths import RunDir
-from rekindle.keeper.attempt import EXIT_GRACE, FAILURE_GRACE, ROOT_CAUSE_GRACE, STOP_GRACE, AttemptPlan
+from rekindle.keeper.attempt.plan import AttemptPlan
+from rekindle.keeper.attempt.shutdown import EXIT_GRACE, FAILURE_GRACE, ROOT_CAUSE_GRACE, STOP_GRACE
 from rekindle.keeper.attempt_result import (
     AttemptResult,
     Culprit,
@@ -23,7 +23,6 @@ from rekindle.keeper.cluster.merge import NodeReport, merge
 from rekindle.keeper.cluster.messages import (
     AllRunning,
     Begin,
-    Discount,
     End,
     Finish,
     Kill,
@@ -31,11 +30,10 @@ from rekindle.keeper.cluster.messages import (
     Observe,
     Prepare,
     RecordWritten,
-    Request,
     UsageTaken,
 )
 from rekindle.keeper.cluster.nodes import Node
-from rekindle.keeper.cluster.parts import SILENT, Part
+from rekindle.keeper.cluster.parts import Part, Parts
 from rekindle.keeper.event_loop import EventLoop
 from rekindle.keeper.hangs.culprit import WorldObservation, find_deserter
 from rekindle.keeper.hangs.detector import explain_hang
@@ -59,7 +57,7 @@ class ClusterAttempt:
         self._dir = run_dir.attempt(plan.number)
         self._secret = secrets.token_hex(32)
         self._per_node = plan.world_size // len(nodes)
-        self._parts = [Part(node, number, self._per_node) for number, node in enumerate(nodes)]
+        self._parts = Parts(plan.number, nodes, self._per_node)
         self._usage = ClusterUsage(self._dir.usage)
         self._stop: Ending | None = None
         self._running_since = float("inf")  # seconds of CLOCK_MONOTONIC
@@ -99,17 +97,20 @@ class ClusterAttempt:
 
     def _prepare(self) -> str | None:
         """Have the head serve the store; why it cannot, else None."""
-        head = self._parts[0]
+        head = self._parts.head
         addresses = [part.node.address for part in self._parts]
         head.node.send(Prepare(self._plan.number, head.node.address, addresses, self._secret))
-        self._wait(PREPARE_TIMEOUT, lambda: head.prepared is not None or self._lost() or self._stop is not None)
-        if head.prepared is None:
-            return None if self._lost() or self._stop else f"{head.node.host} has not prepared the attempt in time"
-        return head.prepared.error
+        self._wait(PREPARE_TIMEOUT, lambda: head.prepared is not None or self._is_to_end())
+        if head.prepared is not None:
+            return head.prepared.error
+        return None if self._is_to_end() else f"{head.node.host} has not prepared the attempt in time"
+
+    def _is_to_end(self) -> bool:
+        return self._parts.any_lost() or self._stop is not None
 
     def _begin(self) -> bool:
         """False where the attempt is to end, or a node was lost, before the store is served: no node has begun then."""
-        head = self._parts[0]
+        head = self._parts.head
         if head.prepared is None:
             return False
         for part in self._parts:
@@ -135,7 +136,7 @@ class ClusterAttempt:
         while (ending := self._ending()) is None:
             left = INTERVAL if self._plan.deadline is None else self._plan.deadline - time.monotonic()
             self._handle_events(min(INTERVAL, left))
-            self._note_silence()
+            self._parts.note_silence()
         return ending
 
     def _ending(self) -> Ending | None:
@@ -145,7 +146,7 @@ class ClusterAttempt:
         failed = [each for each in proposals if each not in (None, Ending.DONE)]
         if failed:
             return failed[0]
-        if self._lost():
+        if self._parts.any_lost():
             return Ending.HOST_LOST
         if self._find_hang():
             return Ending.HANG
@@ -155,12 +156,9 @@ class ClusterAttempt:
             return Ending.SHUTDOWN
         return self._stop
 
-    def _lost(self) -> bool:
-        return any(part.is_lost for part in self._parts)
-
     def _find_hang(self) -> bool:
         """Progress is the world's: nothing hangs while one node still makes some, unless a rank is stopped."""
-        if any(part.node.silent_for() > SILENT for part in self._parts):
+        if self._parts.any_silent():
             return False
         stalled = [part.stalled for part in self._parts if part.proposal is not Ending.DONE]
         found = [each for each in stalled if each is not None and each.seconds is not None]
@@ -170,30 +168,11 @@ class ClusterAttempt:
         self._hang = explain_hang(seconds, self._observe(hang=True))
         return True
 
-    def _note_silence(self) -> None:
-        """After a cut the ranks' own connections recover only later: they wait as long again, at most."""
-        for part in self._parts:
-            silent = part.node.silent_for()
-            if silent > SILENT:
-                part.silent_for = max(part.silent_for, silent)
-            elif part.silent_for:
-                for each in self._parts:
-                    each.node.send(Discount(self._plan.number, 2 * part.silent_for))
-                    each.stalled = None
-                part.silent_for = 0.0
-
     def _handle_events(self, seconds: float) -> None:
         events = self._events.wait(seconds)
         for message in events.messages:
-            self._pass_on(message)
+            self._parts.pass_on(message)
         self._stop = self._plan.requested_stop(events)
-
-    def _pass_on(self, message: ControlMessage) -> None:
-        """A request of a user, to the node that it concerns."""
-        if message.attempt == self._plan.number and message.type in (MessageType.STACK, MessageType.CHAOS):
-            number = 0 if message.rank is None else message.rank // self._per_node
-            if 0 <= number < len(self._parts):
-                self._parts[number].node.send(Request(message))
 
     def _wait(self, seconds: float, until: Callable[[], bool]) -> None:
         deadline = time.monotonic() + seconds
@@ -212,12 +191,9 @@ class ClusterAttempt:
             case RecordWritten():
                 self._record(part, message)
             case UsageTaken():
-                self._usage.add(part.number, message.sample, self._live_numbers())
+                self._usage.add(part.number, message.sample, self._parts.live_numbers())
             case _:
                 part.receive(message)
-
-    def _live_numbers(self) -> list[int]:
-        return [part.number for part in self._parts if not part.is_lost and part.proposal is None]
 
     def _record(self, part: Part, message: RecordWritten) -> None:
         if message.type == RecordType.RANKS_RUNNING:
@@ -233,12 +209,12 @@ class ClusterAttempt:
         self._running_since = time.monotonic()
         self._journal.write_nowait(RecordType.RANKS_RUNNING, attempt=self._plan.number, ranks=found)
         others = [rank["pid"] for rank in found if rank["rank"]]
-        self._parts[0].node.send(AllRunning(self._plan.number, others))
+        self._parts.head.node.send(AllRunning(self._plan.number, others))
 
     def _observe(self, *, hang: bool) -> WorldObservation:
         for part in self._parts:
             part.observed = None
-            part.node.send(Observe(self._plan.number, hang))
+        self._parts.send(Observe(self._plan.number, hang))
         self._wait(OBSERVE_TIMEOUT, lambda: all(part.observed is not None or part.is_lost for part in self._parts))
         world = WorldObservation()
         for part in self._parts:
@@ -249,12 +225,10 @@ class ClusterAttempt:
 
     def _shut_down(self, ending: Ending) -> None:
         """The same on all nodes, and no store ends before the last rank that may need it."""
-        for part in self._parts:
-            part.node.send(End(self._plan.number, ending))
+        self._parts.send(End(self._plan.number, ending))
         if not ending.is_stop and ending is not Ending.DONE:
             self._find_root_cause(ending)
-            for part in self._parts:
-                part.node.send(Kill(self._plan.number))
+            self._parts.send(Kill(self._plan.number))
         grace = STOP_GRACE.get(ending, max(EXIT_GRACE, FAILURE_GRACE)) + _LATE
         self._wait(grace, lambda: all(part.is_quiet or part.is_lost for part in self._parts))
 
@@ -268,12 +242,11 @@ class ClusterAttempt:
 
     def _cause_is_known(self) -> bool:
         """A failure that is no consequence of another's, or a lost node, which explains all of them."""
-        return self._lost() or any(part.ended is not None and part.ended.cause_known for part in self._parts)
+        return self._parts.any_lost() or any(part.ended is not None and part.ended.cause_known for part in self._parts)
 
     def _collect_results(self) -> None:
         """Of every node, unless it is lost: before that its ranks may still run."""
-        for part in self._parts:
-            part.node.send(Finish(self._plan.number))
+        self._parts.send(Finish(self._plan.number))
         deadline = time.monotonic() + REPORT_TIMEOUT
         while waiting := [part for part in self._parts if part.result is None and not part.is_lost]:
             self._handle_events(INTERVAL)

@@ -4,7 +4,7 @@ import time
 
 from rekindle.contract.job import JobSpec, RunIntent
 from rekindle.contract.run_dir.paths import RunDir
-from rekindle.keeper.attempt import AttemptPlan
+from rekindle.keeper.attempt.plan import AttemptPlan
 from rekindle.keeper.attempt_result import AttemptResult, Ending
 from rekindle.keeper.buffered_journal import BufferedJournal
 from rekindle.keeper.cluster.cluster_attempt import ClusterAttempt

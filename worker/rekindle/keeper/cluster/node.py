@@ -20,7 +20,7 @@ from rekindle.contract.processes import descendants, forbid_core_dumps, set_chil
 from rekindle.contract.run_dir.json_records import read_record
 from rekindle.contract.run_dir.leader_records import Leader
 from rekindle.contract.run_dir.paths import RunDir
-from rekindle.keeper.attempt import AttemptPlan
+from rekindle.keeper.attempt.plan import AttemptPlan
 from rekindle.keeper.cluster.messages import Begin, Hello, Leave, Message, Prepare, Prepared, Terminated
 from rekindle.keeper.cluster.node_attempt import NodeAttempt
 from rekindle.keeper.cluster.node_link import LeaderLostError, NodeLink

@@ -7,7 +7,8 @@ from pathlib import Path
 from rekindle.contract.run_dir.control import ControlMessage
 from rekindle.contract.run_dir.paths import RunDir
 from rekindle.contract.run_dir.usage import UsageSample
-from rekindle.keeper.attempt import EXIT_GRACE, FAILURE_GRACE, Attempt, AttemptPlan
+from rekindle.keeper.attempt.attempt import Attempt
+from rekindle.keeper.attempt.plan import AttemptPlan
 from rekindle.keeper.attempt_result import AttemptResult, Ending
 from rekindle.keeper.cluster.messages import (
     AllRunning,
@@ -95,7 +96,7 @@ class NodeAttempt(Attempt):
         super()._handle_events(seconds)
         requests, self._requests = self._requests, []
         for request in requests:
-            self._handle_message(request)
+            self._processes.handle_message(request)
 
     def _answer(self) -> None:
         """Where the ranks are, if that was asked."""
@@ -134,9 +135,9 @@ class NodeAttempt(Attempt):
 
     def _shut_down(self, ending: Ending) -> None:
         if ending is Ending.DONE:
-            self._wait(EXIT_GRACE, self._agent_gone)
+            self._shutdown.await_exit()
         elif ending.is_stop:
-            self._stop_ranks(ending)
+            self._shutdown.stop_ranks(ending)
         else:
             self._await_kill()
             self._kill_ranks(ending)
@@ -163,19 +164,15 @@ class NodeAttempt(Attempt):
     def _kill_ranks(self, ending: Ending) -> None:
         """All but the one that failed first, whose exit functions may still run."""
         cause = root_cause(self._ranks) if ending is Ending.RANK_FAILED else None
-        self._ranks.kill_unfinished(spared=cause)
-        if cause is not None:
-            self._wait(FAILURE_GRACE, lambda: self._agent_gone() or self._ranks.all_explained())
+        if cause is None:
+            self._ranks.kill_unfinished()
+        else:
+            self._shutdown.kill_others(cause)
 
     def _wait_for(self, condition: Callable[[], bool]) -> None:
         while not condition():
             self._answer()
             self._handle_events(_INTERVAL)
-
-    def _reap(self) -> None:
-        """Also called again and again while the last processes are killed, which takes a while at worst."""
-        super()._reap()
-        self._events.run_due()
 
     def _final_ending(self, ending: Ending) -> Ending:
         """Of the nodes' endings the leading keeper makes one."""

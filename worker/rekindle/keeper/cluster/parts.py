@@ -1,9 +1,12 @@
-"""One node in an attempt, and what its keeper has reported of it."""
+"""The nodes in an attempt, and what their keepers have reported of it."""
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from rekindle.contract.run_dir.control import ControlMessage, MessageType
 from rekindle.keeper.attempt_result import Ending
 from rekindle.keeper.cluster.messages import (
+    Discount,
     Message,
     NodeResult,
     Observed,
@@ -11,12 +14,13 @@ from rekindle.keeper.cluster.messages import (
     Proposal,
     Quiet,
     RanksEnded,
+    Request,
     Stalled,
 )
 from rekindle.keeper.cluster.nodes import Node
 from rekindle.keeper.hangs.culprit import WorldObservation
 
-SILENT = 5.0  # seconds without a heartbeat, after which the ranks of other nodes may wait for this one
+_SILENT = 5.0  # seconds without a heartbeat, after which the ranks of other nodes may wait for this one
 
 
 @dataclass(slots=True)
@@ -62,3 +66,57 @@ class Part:
                 self.is_quiet = True
             case NodeResult():
                 self.result = message
+
+
+class Parts:
+    """All of them, in the order of the nodes: the first is the head."""
+
+    def __init__(self, attempt: int, nodes: Sequence[Node], ranks: int) -> None:
+        """``ranks``: on each node."""
+        self._attempt, self._ranks = attempt, ranks
+        self._parts = [Part(node, number, ranks) for number, node in enumerate(nodes)]
+
+    def __iter__(self) -> Iterator[Part]:
+        return iter(self._parts)
+
+    def __len__(self) -> int:
+        return len(self._parts)
+
+    @property
+    def head(self) -> Part:
+        return self._parts[0]
+
+    def send(self, message: Message) -> None:
+        """To every node."""
+        for part in self._parts:
+            part.node.send(message)
+
+    def pass_on(self, message: ControlMessage) -> None:
+        """A request of a user, to the node that it concerns."""
+        if message.attempt == self._attempt and message.type in (MessageType.STACK, MessageType.CHAOS):
+            number = 0 if message.rank is None else message.rank // self._ranks
+            if 0 <= number < len(self._parts):
+                self._parts[number].node.send(Request(message))
+
+    def any_lost(self) -> bool:
+        return any(part.is_lost for part in self._parts)
+
+    def any_silent(self) -> bool:
+        """Whether ranks may wait for a node that does not answer."""
+        return any(part.node.silent_for() > _SILENT for part in self._parts)
+
+    def live_numbers(self) -> list[int]:
+        """Of the nodes whose ranks still run, as far as known."""
+        return [part.number for part in self._parts if not part.is_lost and part.proposal is None]
+
+    def note_silence(self) -> None:
+        """After a cut the ranks' own connections recover only later: they wait as long again, at most."""
+        for part in self._parts:
+            silent = part.node.silent_for()
+            if silent > _SILENT:
+                part.silent_for = max(part.silent_for, silent)
+            elif part.silent_for:
+                self.send(Discount(self._attempt, 2 * part.silent_for))
+                for each in self._parts:
+                    each.stalled = None
+                part.silent_for = 0.0

@@ -1,0 +1,100 @@
+"""Jobs that are queued: those whose turn has come get their slots, and requests to cancel or hold take effect."""
+
+import time
+from collections.abc import Callable
+from functools import partial
+
+from rekindle.contract.states import JobIntent, JobState
+from rekindle_service.config.home import Home
+from rekindle_service.jobs.submission_record import confirm_runs
+from rekindle_service.machine.health import DeviceHealth
+from rekindle_service.scheduler.displacer import Displacer
+from rekindle_service.scheduler.isolation import IsolatedRunner
+from rekindle_service.scheduler.job_end import JobEnd
+from rekindle_service.scheduler.planner import QueuePlanner
+from rekindle_service.scheduler.space import SpaceGate
+from rekindle_service.store import Store
+from rekindle_service.store.tables import Job
+
+_CONFIRM_SECONDS = 60.0  # more than a submission takes from its row to its answer
+
+
+class QueueScheduler:
+    """Plans the queue again when something has changed that matters to it. One thread calls it."""
+
+    def __init__(
+        self,
+        store: Store,
+        home: Home,
+        runner: IsolatedRunner,
+        planner: QueuePlanner,
+        displacer: Displacer,
+        device_health: DeviceHealth,
+        *,
+        has_cluster: bool,
+        on_start: Callable[[], None],
+    ) -> None:
+        """``on_start`` is called when a job has got its slots, and has no keeper yet."""
+        self._store, self._home, self._runner = store, home, runner
+        self._planner, self._displacer, self._device_health = planner, displacer, device_health
+        self._has_cluster, self._on_start = has_cluster, on_start
+        self._end = JobEnd(store, home)
+        self._space = SpaceGate(home)
+        self._scheduled: tuple[int, str | None, int] = (-1, None, -1)  # see ``_revision``, when the queue was planned
+
+    def schedule(self) -> None:
+        """Raises StorageError."""
+        revision = self._revision()
+        if revision == self._scheduled and not (self._planner.is_due() or self._displacer.is_due()):
+            return
+        self._space.begin()
+        complete = self._apply_queued_intents()
+        unusable, lack = self._device_health.unusable(), self._space.state
+        allocation = self._planner.plan(unusable, lack, self._lack_of_space, has_cluster=self._has_cluster)
+        self._planner.show(allocation)
+        for job, devices in allocation.starts:
+            self._start(job, devices)
+        self._displacer.act([job for job, _missing in allocation.waiting_head])
+        state = self._space.state  # what it waits for has changed
+        self._scheduled = (revision[0] if complete else -1, state, revision[2])
+
+    def close(self) -> None:
+        """Raises StorageError."""
+        self._planner.close()
+
+    def _revision(self) -> tuple[int, str | None, int]:
+        """Changes with everything that may let a queued job start, or give it another reason to wait."""
+        return self._store.queue_revision, self._space.state, self._device_health.revision
+
+    def _lack_of_space(self, job: Job) -> str | None:
+        """Why this job cannot start: see ``SpaceGate.lack``, which reads its files."""
+        found: list[str | None] = []
+        self._runner.run(job.id, lambda: found.append(self._space.lack(job)))
+        return found[0] if found else "unknown: the files of the job do not respond or cannot be read"
+
+    def _apply_queued_intents(self) -> bool:
+        """A queued job has no keeper to carry out a request: it takes effect at once. False: not for all jobs."""
+        for job in self._store.jobs_in({JobState.QUEUED}, {JobIntent.DRAIN}):
+            self._store.set_intent(job.id, JobIntent.HOLD, expected={JobIntent.DRAIN})
+        cancelled = self._store.jobs_in({JobState.QUEUED}, {JobIntent.CANCEL})
+        for job in cancelled:
+            end = partial(self._end.cancel, job, "Cancelled while it was queued.", "cancelled while queued")
+            self._runner.run(job.id, end)
+        return not cancelled or not self._store.jobs_in({JobState.QUEUED}, {JobIntent.CANCEL})
+
+    def _start(self, job: Job, devices: list[str]) -> None:
+        """Assign the slots; the next iteration finds a job without a keeper and launches it.
+
+        One whose submission is about to be confirmed (``jobs.submission_record``) is left for then; one that was
+        committed although the database said otherwise is confirmed after a while.
+        """
+        if self._home.new_run(job.id).root.exists():
+            if time.time() - job.created_at < _CONFIRM_SECONDS:
+                return
+            confirm_runs(self._home, [job.id])
+        reason = "handed to Slurm" if job.spec.is_cluster else f"allocated {', '.join(devices)}"
+        now = time.time()
+        times = {"started_at": job.started_at or now, "allocated_at": now}
+        columns = {"devices": devices, "run": job.run + 1, "slurm": None, **times}
+        self._store.transition(job.id, JobState.STARTING, expected={JobState.QUEUED}, reason=reason, **columns)
+        self._on_start()

@@ -1,0 +1,105 @@
+"""The end of an attempt: each process gets the time that the ending leaves it, then what is left is killed."""
+
+import time
+from collections.abc import Callable
+
+from rekindle.contract.run_dir.journal import RecordType
+from rekindle.keeper.attempt.plan import AttemptPlan
+from rekindle.keeper.attempt.processes import AttemptProcesses
+from rekindle.keeper.attempt_result import Culprit, Ending, RankResult
+from rekindle.keeper.buffered_journal import AttemptJournal
+from rekindle.keeper.diagnosis import is_cascade, root_cause
+from rekindle.keeper.hangs.detector import HangDetector
+from rekindle.keeper.torchrun.launcher import AgentLauncher
+
+ROOT_CAUSE_GRACE = 2.0  # seconds to wait for the record of the root cause when a cascade was observed first
+FAILURE_GRACE = 5.0  # seconds for the failing rank's own exit functions; the others are killed meanwhile
+EXIT_GRACE = 30.0  # seconds for ranks that are done to exit by themselves
+STOP_GRACE = {
+    Ending.DRAIN: 60.0,
+    Ending.CANCEL: 10.0,
+    Ending.TIME_LIMIT: 60.0,
+    Ending.SHUTDOWN: 60.0,
+    Ending.RESIZE: 60.0,
+    Ending.GROW: 60.0,
+}
+"""Seconds from SIGTERM to SIGKILL, for the endings on request."""
+
+
+class Shutdown:
+    """In this order: ``find_agent_signal``, ``give_time`` or its steps, ``kill_everything``."""
+
+    def __init__(
+        self,
+        plan: AttemptPlan,
+        journal: AttemptJournal,
+        launcher: AgentLauncher,
+        processes: AttemptProcesses,
+        detector: HangDetector,
+        handle_events: Callable[[float], None],
+    ) -> None:
+        """``handle_events`` waits at most the given number of seconds for events."""
+        self._plan, self._journal, self._launcher = plan, journal, launcher
+        self._processes, self._ranks, self._detector = processes, processes.ranks, detector
+        self._handle_events = handle_events
+        self.deserter: Culprit | None = None  # the rank that left, where all that failed have lost their connections
+
+    def find_agent_signal(self) -> int | None:
+        """The signal that ended the agent before the keeper sent any; its death takes the ranks along.
+
+        They may be gone before it is.
+        """
+        if self._processes.agent_is_ending():
+            self._wait(ROOT_CAUSE_GRACE, self._processes.agent_gone)
+        self._processes.reap()
+        return self._processes.agent_signal
+
+    def give_time(self, ending: Ending) -> None:
+        """As much as this ending leaves the processes."""
+        if ending is Ending.DONE:
+            self.await_exit()
+        elif ending.is_stop:
+            self.stop_ranks(ending)
+        elif ending is not Ending.HANG:
+            self._await_root_cause()
+
+    def await_exit(self) -> None:
+        """Of ranks that are done."""
+        self._wait(EXIT_GRACE, self._processes.agent_gone)
+
+    def stop_ranks(self, ending: Ending) -> None:
+        """On request: they may save first."""
+        self._journal.write_nowait(RecordType.STOP_REQUESTED, attempt=self._plan.number, ending=ending)
+        if ending in (Ending.RESIZE, Ending.GROW) and self._plan.warm:
+            self._launcher.prefork(self._plan.number + 1)  # for the new number of ranks
+        self._processes.terminate_ranks()
+        self._wait(STOP_GRACE[ending], lambda: self._processes.agent_gone() or self._ranks.all_ended())
+
+    def _await_root_cause(self) -> None:
+        """Kill the ranks that have not failed as soon as it is known which one failed first."""
+        self._wait(ROOT_CAUSE_GRACE, self._root_cause_is_known)
+        cause = root_cause(self._ranks)
+        if cause is not None and (is_cascade(cause) or self._detector.is_aborted_by_gloo(cause)):
+            self.deserter = self._detector.find_deserter(self._ranks, self._handle_events)
+        self.kill_others(cause)
+
+    def _root_cause_is_known(self) -> bool:
+        """Or nothing more will be."""
+        return self._processes.agent_gone() or self._ranks.root_cause_is_known() or self._ranks.all_ended()
+
+    def kill_others(self, cause: RankResult | None) -> None:
+        """All ranks but the one that failed first, whose exit functions may still run."""
+        self._ranks.kill_unfinished(spared=cause)
+        self._wait(FAILURE_GRACE, lambda: self._processes.agent_gone() or self._ranks.all_explained())
+
+    def kill_everything(self) -> list[int]:
+        """Pids that are alive nevertheless."""
+        survivors = self._processes.kill_all()
+        self._handle_events(0)
+        self._processes.close()
+        return survivors
+
+    def _wait(self, seconds: float, until: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + seconds
+        while not until() and (left := deadline - time.monotonic()) > 0:
+            self._handle_events(left)
