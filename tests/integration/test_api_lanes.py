@@ -147,3 +147,10 @@ def test_a_range_without_time_is_rejected(recorded: Recorded) -> None:
     assert (error["field"], error["rule"]) == ("to", "must be later than `from`, which is 20.000")
     assert recorded.server.api.get(url, params={"points": 0}).status_code == 422
     assert recorded.server.api.get(url).json()["attempts"] == [], "by default from submission to now"
+
+
+def test_a_job_that_ended_before_it_was_submitted_has_lanes(recorded: Recorded) -> None:
+    recorded.server.move(recorded.job, JobState.CANCELLED, created_at=_BEGAN, ended_at=_BEGAN - 3600)
+    answer = recorded.server.api.get(f"/api/v1/jobs/{recorded.job['id']}/lanes")
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["attempts"] == [], "the clock was set back meanwhile"

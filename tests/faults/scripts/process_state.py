@@ -17,10 +17,10 @@ OWN = {"REKINDLE_GENERATION", "REKINDLE_JOB_ID", "WANDB_RUN_ID"}
 status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines() if ":" in line)
 umask = os.umask(0)
 os.umask(umask)
-opened = {}
+opened = []  # by no number: that depends on what other threads have open for a moment, as glibc does files of /sys
 for entry in list(Path("/proc/self/fd").iterdir()):
     with suppress(OSError):  # that of the list itself
-        opened[entry.name] = str(entry.readlink()).partition(":")[0]
+        opened.append(str(entry.readlink()).partition(":")[0])
 state = {
     "environ": {name: value for name, value in sorted(os.environ.items()) if name not in OWN},
     "cwd": str(Path.cwd()),
@@ -30,7 +30,7 @@ state = {
     "flags": str(sys.flags),
     "handlers": [str(signal.getsignal(number)).partition(" at ")[0] for number in range(1, 32)],
     "signals": {name: status[name].strip() for name in ("SigBlk", "SigIgn", "SigCgt")},
-    "opened": opened,
+    "opened": sorted(name for name in opened if not name.startswith("/sys/")),
     "limits": [resource.getrlimit(kind) for kind in range(16)],
     "nice": os.nice(0),
     "streams": [str((each.encoding, each.errors, each.line_buffering)) for each in (sys.stdout, sys.stderr)],

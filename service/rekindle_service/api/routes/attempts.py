@@ -16,6 +16,7 @@ from rekindle_service.run_readers.lanes import Lanes, read_lanes
 from rekindle_service.run_readers.ranks import read_attempts, read_rank_zero_status
 
 router = APIRouter(tags=["attempts"])
+_SHORTEST = 0.001  # seconds that lanes have where a job has ended before its submission by a clock that was set back
 
 
 @router.get("/jobs/{job_id}/attempts")
@@ -64,7 +65,9 @@ def list_lanes(
     that are older. With many ranks each has fewer points.
     """
     begin = job.created_at if begin is None else begin
-    end = (time.time() if job.ended_at is None else job.ended_at) if end is None else end
+    if end is None:
+        latest = time.time() if job.ended_at is None else job.ended_at
+        end = max(latest, job.created_at + _SHORTEST)
     if begin >= end:
         detail = f"the range from {begin:.3f} to {end:.3f} has no time in it"
         raise invalid_field("to", f"must be later than `from`, which is {begin:.3f}", end, detail)
