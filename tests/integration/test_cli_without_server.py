@@ -132,7 +132,7 @@ def test_a_missing_token_is_an_error_that_names_its_path(tmp_path: Path) -> None
 
 
 def test_a_wrong_setting_is_reported_with_its_name_and_value(tmp_path: Path) -> None:
-    done = rekindle(tmp_path, "ps", variables={"REKINDLE_PORT": "many"})
+    done = rekindle(tmp_path, "serve", variables={"REKINDLE_PORT": "many"})
     assert done.returncode == 2
     assert "port: " in done.stderr
     assert "given: many" in done.stderr
@@ -155,12 +155,21 @@ def test_a_server_whose_home_cannot_be_made_says_why_and_what_to_do(tmp_path: Pa
 
 def test_a_misspelt_setting_in_the_file_is_reported_with_a_suggestion(tmp_path: Path) -> None:
     (tmp_path / "rekindle.toml").write_text("prot = 1\n")
-    done = rekindle(tmp_path, "ps", variables={"REKINDLE_CPU_SLOT": "4"})
+    done = rekindle(tmp_path, "doctor", variables={"REKINDLE_CPU_SLOT": "4"})
     assert done.returncode == 2
     assert f"prot: unknown setting in {tmp_path / 'rekindle.toml'}" in done.stderr
     assert "did you mean 'port'?" in done.stderr
     assert "REKINDLE_PROT" not in done.stderr
     assert "unknown setting REKINDLE_CPU_SLOT in the environment is ignored" in done.stderr
+
+
+def test_wrong_settings_of_the_server_do_not_keep_a_client_from_its_work(tmp_path: Path) -> None:
+    (tmp_path / "rekindle.toml").write_text('url = "http://127.0.0.1:1"\ncpu_slots = "many"\ntoken_flie = "x"\n')
+    done = rekindle(tmp_path, "ps", variables={"REKINDLE_PORT": "many"})
+    assert "http://127.0.0.1:1" in done.stderr, "it has tried to connect"
+    assert f"unknown setting token_flie in {tmp_path / 'rekindle.toml'} is ignored" in done.stderr
+    assert "did you mean 'token_file'?" in done.stderr
+    assert "many" not in done.stderr
 
 
 def test_a_server_does_not_start_with_a_misspelt_variable(tmp_path: Path) -> None:

@@ -3,32 +3,47 @@
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import typer
 from pydantic import ValidationError
 from pydantic_settings import SettingsError
 
-from rekindle_service.cli.settings_errors import check_variables, explain, wrong_settings
+from rekindle_service.cli.settings_errors import check_file, check_variables, explain, wrong_settings
 from rekindle_service.client import Client, FieldProblem, Job
 from rekindle_service.client.calls import drop_unset
+from rekindle_service.config.client_settings import ClientSettings
 from rekindle_service.config.settings import Settings
 
 _STARTING = ("serve", "demo")  # commands that start a server, with the settings of the environment
 _COMPLETION_TIMEOUT = 1.0  # seconds: a person has pressed Tab
 _PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+@-]*")  # one word in every shell
 
+SomeSettings = TypeVar("SomeSettings", bound=ClientSettings)
+
 # --- settings
 
 
-def settings_of(context: typer.Context, **flags: Any) -> Settings:
-    """The settings of this command; flags that were not given are None. Raises ProblemError for a wrong one."""
+def settings_of(context: typer.Context) -> ClientSettings:
+    """The settings of a client; wrong ones of the server do not matter to it. Raises ProblemError for a wrong one."""
+    settings = _read_settings(ClientSettings, context)
+    if not context.resilient_parsing:
+        check_file(settings.home)
+    return settings
+
+
+def server_settings_of(context: typer.Context, **flags: Any) -> Settings:
+    """All settings; flags that were not given are None. Raises ProblemError for a wrong one."""
+    return _read_settings(Settings, context, **flags)
+
+
+def _read_settings(kind: type[SomeSettings], context: typer.Context, **flags: Any) -> SomeSettings:
     before_verb = {name: context.find_root().params.get(name) for name in ("home", "url")}
     if not context.resilient_parsing:  # a shell completes
         check_variables(starts_server=context.info_name in _STARTING)
     given = drop_unset(**before_verb) | drop_unset(**flags)
     try:
-        settings = Settings(**given)
+        settings = kind(**given)
     except (ValidationError, SettingsError) as error:
         raise explain(error, given) from error
     _require_directory(settings.home)

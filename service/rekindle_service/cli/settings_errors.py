@@ -13,9 +13,10 @@ from pydantic_core import ErrorDetails
 from pydantic_settings import SettingsError
 
 from rekindle_service.client import FieldProblem, ProblemError
-from rekindle_service.config.home_file import default_home, settings_file
+from rekindle_service.config.client_settings import PREFIX
+from rekindle_service.config.home_file import default_home, read_settings_file, settings_file
 from rekindle_service.config.notification_targets import NotificationTarget
-from rekindle_service.config.settings import PREFIX, Quota, Settings, unknown_variables
+from rekindle_service.config.settings import Quota, Settings, unknown_variables
 from rekindle_service.sanitize import sanitize_line
 from rekindle_service.suggestions import did_you_mean, rule_of
 
@@ -43,8 +44,21 @@ def check_variables(*, starts_server: bool) -> None:
         ]
         raise wrong_settings("The settings are wrong", *problems)
     for name, near in unknown.items():
-        typer.echo(f"warning: unknown setting {sanitize_line(name)} in the environment is ignored", err=True)
-        typer.echo(f"  hint:  {_variable_hint(near)}", err=True)
+        _warn(name, "the environment", _variable_hint(near))
+
+
+@cache
+def check_file(home: Path) -> None:
+    """Report unknown settings in the file of ``home``, once: a client does not need them. Raises SettingsError."""
+    known = list(Settings.model_fields)
+    for name in read_settings_file(home):
+        if name not in known:
+            _warn(name, str(settings_file(home)), did_you_mean(name, known))
+
+
+def _warn(name: str, source: str, hint: str) -> None:
+    typer.echo(f"warning: unknown setting {sanitize_line(name)} in {sanitize_line(source)} is ignored", err=True)
+    typer.echo(f"  hint:  {hint}", err=True)
 
 
 def _variable_hint(near: list[str]) -> str:

@@ -13,7 +13,7 @@ from rekindle_service.cli.formatting import size
 from rekindle_service.cli.output import note
 from rekindle_service.cli.progress import transfer, working
 from rekindle_service.client import Client, FieldProblem, ProblemError, is_local
-from rekindle_service.config.settings import Settings
+from rekindle_service.config.client_settings import ClientSettings
 from rekindle_service.sanitize import sanitize_line
 from rekindle_service.suggestions import closest
 
@@ -111,7 +111,7 @@ def active_environment() -> str | None:
     return os.environ.get("VIRTUAL_ENV") or os.environ.get("CONDA_PREFIX")
 
 
-def send_directory(client: Client, settings: Settings, directory: Path, fields: Mapping[str, Any]) -> Code:
+def send_directory(client: Client, settings: ClientSettings, directory: Path, fields: Mapping[str, Any]) -> Code:
     """The ``code`` of a job: the path for a server on this machine, else an uploaded bundle. Raises ProblemError.
 
     ``fields`` are those of the request, some of which say what is packed.

@@ -10,7 +10,7 @@ from rekindle_service.client.calls import TIMEOUT
 from rekindle_service.client.discovery import Server, find_server
 from rekindle_service.client.reconnect import OnConnectionChange
 from rekindle_service.client.transport import BlockingHttp
-from rekindle_service.config.settings import Settings
+from rekindle_service.config.client_settings import ClientSettings
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -66,9 +66,9 @@ class Client:
         self._client = AsyncClient(locate, timeout, BlockingHttp)
 
     @classmethod
-    def from_home(cls, settings: Settings | None = None, timeout: float = TIMEOUT) -> Self:
+    def from_home(cls, settings: ClientSettings | None = None, timeout: float = TIMEOUT) -> Self:
         """A client of the server that ``REKINDLE_URL`` or the home of this machine names."""
-        return cls(lambda: find_server(settings or Settings()), timeout)
+        return cls(lambda: find_server(settings or ClientSettings()), timeout)
 
     def reconnecting(self, on_connection_change: OnConnectionChange | None = None) -> Self:
         """The same client over the same connection, but reads are retried while the server is unreachable."""

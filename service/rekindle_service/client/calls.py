@@ -17,7 +17,7 @@ from rekindle_service.client.discovery import Server, find_server
 from rekindle_service.client.errors import NoServerError, ProblemError
 from rekindle_service.client.reconnect import RETRY_INTERVAL, OnConnectionChange, ReconnectPolicy
 from rekindle_service.client.transport import AsyncHttp, Connection, HttpType
-from rekindle_service.config.settings import Settings
+from rekindle_service.config.client_settings import ClientSettings
 
 TIMEOUT = 30.0  # seconds for the next byte of an answer
 
@@ -49,9 +49,9 @@ class ApiCalls:
         self._reconnect: ReconnectPolicy | None = None
 
     @classmethod
-    def from_home(cls, settings: Settings | None = None, timeout: float = TIMEOUT) -> Self:
+    def from_home(cls, settings: ClientSettings | None = None, timeout: float = TIMEOUT) -> Self:
         """A client of the server that ``REKINDLE_URL`` or the home of this machine names."""
-        return cls(lambda: find_server(settings or Settings()), timeout)
+        return cls(lambda: find_server(settings or ClientSettings()), timeout)
 
     def reconnecting(self, on_connection_change: OnConnectionChange | None = None) -> Self:
         """The same client over the same connection, but reads are retried while the server is unreachable.

@@ -9,8 +9,8 @@ import httpx2
 from rekindle.contract.files import read_json
 from rekindle.contract.locks import lock_holder
 from rekindle_service.client.errors import NoServerError
+from rekindle_service.config.client_settings import ClientSettings
 from rekindle_service.config.home import Home
-from rekindle_service.config.settings import Settings
 
 UNIX_SCHEME = "unix:"
 
@@ -46,7 +46,7 @@ class LocalServer(Server):
     pid: int = 0
 
 
-def find_server(settings: Settings) -> Server:
+def find_server(settings: ClientSettings) -> Server:
     """The server of ``REKINDLE_URL`` and its token, else the one that runs in the home of this machine.
 
     Raises NoServerError when there is neither.
@@ -65,7 +65,7 @@ def find_server(settings: Settings) -> Server:
     return Server(url, token)
 
 
-def _token(settings: Settings) -> str | None:
+def _token(settings: ClientSettings) -> str | None:
     if settings.token is not None or settings.token_file is None:
         return settings.token
     try:
@@ -74,7 +74,7 @@ def _token(settings: Settings) -> str | None:
         raise NoServerError(f"The token file {settings.token_file} cannot be read: {error}.") from error
 
 
-def is_local(settings: Settings) -> bool:
+def is_local(settings: ClientSettings) -> bool:
     """Whether the server runs in this machine's home and so can read its files; otherwise code must be uploaded."""
     if settings.url is None:
         return True

@@ -1,4 +1,4 @@
-"""Every setting of server and client: defaults < ``rekindle.toml`` in the home < ``REKINDLE_*`` < flags."""
+"""The settings of the server, which include those of the client."""
 
 import os
 import re
@@ -8,17 +8,13 @@ from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic_settings import SettingsConfigDict
 
 from rekindle.contract.environment import SET_BY_REKINDLE
 from rekindle.contract.job import HEALTHY_SECONDS, HOST_TIMEOUT, MIN_LOG_BYTES
-from rekindle_service.config.home import Home
-from rekindle_service.config.home_file import HomeFile, default_home
+from rekindle_service.config.client_settings import PREFIX, ClientSettings
 from rekindle_service.config.notification_targets import NotificationTarget
 from rekindle_service.suggestions import closest
-
-PREFIX = "REKINDLE_"
-"""Of the environment variables of settings."""
 
 Days = Annotated[float | None, Field(ge=0, le=36_500)]
 SocketScope = Literal["read", "submit"]
@@ -40,19 +36,15 @@ class Quota(BaseModel):
     queued: int | None = Field(None, ge=0, description="Maximum number of jobs in the queue. Default: no limit.")
 
 
-class Settings(BaseSettings):
+class Settings(ClientSettings):
     """``Settings(port=0)`` is how a flag is given; what is not given comes from the environment or the file.
 
     Raises pydantic's ValidationError for a value out of range or an unknown name, SettingsError for a file that is
     not TOML.
     """
 
-    model_config = SettingsConfigDict(env_prefix=PREFIX, extra="forbid", frozen=True)
+    model_config = SettingsConfigDict(extra="forbid")
 
-    home: Path = Field(
-        default_factory=default_home,
-        description="Directory of the database, the token and all runs. Default: `~/.rekindle`.",
-    )
     host: str = Field("127.0.0.1", description="Address to listen on. Any other than loopback requires `allow_remote`.")
     allow_remote: bool = Field(
         False,
@@ -85,9 +77,6 @@ class Settings(BaseSettings):
     )
     request_rate: float = Field(
         200, ge=0, description="Requests per second of each person, on average; 0 sets no limit. See docs/security.md."
-    )
-    socket: Path | None = Field(
-        None, description="UNIX socket for users of this machine. Default: `rekindle.sock` in the home."
     )
     socket_group: str | None = Field(
         None,
@@ -243,21 +232,6 @@ class Settings(BaseSettings):
         repr=False,
         description="Webhooks and commands that are notified of events: see docs/notifications.md. Default: none.",
     )
-    url: str | None = Field(
-        None,
-        description="URL of the server that the client uses. Default: the server that runs in the home.",
-    )
-    token: str | None = Field(
-        None, repr=False, description="Token that the client sends with `url`. Default: the content of `token_file`."
-    )
-    token_file: Path | None = Field(
-        None, description="File with the token that the client sends with `url`. Default: `token` is used."
-    )
-
-    @field_validator("home")
-    @classmethod
-    def _absolute(cls, home: Path) -> Path:
-        return home.expanduser().absolute()
 
     @field_validator("exclude_devices")
     @classmethod
@@ -284,25 +258,6 @@ class Settings(BaseSettings):
     @property
     def excluded_devices(self) -> list[str]:
         return [name.strip() for name in self.exclude_devices.split(",") if name.strip()]
-
-    @property
-    def socket_path(self) -> Path:
-        return self.socket or self.home_dir.socket
-
-    @property
-    def home_dir(self) -> Home:
-        return Home(self.home)
-
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        return init_settings, env_settings, HomeFile(settings_cls)
 
 
 def unknown_variables(environment: Iterable[str]) -> dict[str, list[str]]:

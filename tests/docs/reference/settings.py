@@ -20,8 +20,9 @@ cpu_slots = 8
 keep_jobs_days = 30
 ```
 
-`rekindle serve` reads the file when it starts: restart it after a change, which affects no running job. A name in the
-file that is not in this table is an error. In the environment, lists and tables are JSON.
+`rekindle serve` reads the file when it starts: restart it after a change, which affects no running job. It does not
+start with a wrong value or a name that is not in this table. Commands that talk to a server read `home`, `socket`,
+`url`, `token` and `token_file` only, and warn of unknown names. In the environment, lists and tables are JSON.
 
 While a server runs, `server.json` in the home directory has its `url`, `pid` and `started_at`; the token is in the file
 `token` of the same directory."""

@@ -16,7 +16,7 @@ PACKAGES = ("torch", "torchvision", "torchmetrics")
 _TIMEOUT = 120  # seconds; a cold import from a slow disk
 _MIN_PYTHON = (3, 11)
 _PROBE = """
-import importlib, importlib.metadata, json, sys
+import importlib, importlib.metadata, json, os, sys
 facts = {"python": list(sys.version_info[:3]), "packages": {}, "gloo": "torch cannot be loaded", "cuda": None}
 for name in sys.argv[1:]:
     found = facts["packages"][name] = {"version": None, "error": None}
@@ -35,7 +35,8 @@ if facts["packages"]["torch"]["error"] is None:
         facts["gloo"] = None
     except Exception as problem:
         facts["gloo"] = f"{type(problem).__name__}: {problem}"
-print(json.dumps(facts))
+print(json.dumps(facts), flush=True)
+os._exit(0)  # whether a library fails while the interpreter ends is not asked
 """
 
 

@@ -61,8 +61,8 @@ def chaos(
     with connect(context) as client:
         found = client.find_job(job)
         if is_settled(found):
-            detail = f"chaos needs a running job; this one is {formatting.state_name(found)}"
-            raise ProblemError({"title": "Wrong state", "detail": detail})
+            detail = f"the state of {formatting.job_name(found)} is {formatting.state_name(found)}"
+            raise ProblemError({"title": "Wrong state", "detail": f"chaos needs a running job; {detail}"})
         if sys.stdin.isatty() and not yes:
             typer.confirm(f"Inject faults into {formatting.job_name(found)}?", abort=True)
         replace = partial(replace_server, settings.home_dir, settings.home / "server.log")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer import Argument
 
-from rekindle_service.cli.context import YesOption, settings_of
+from rekindle_service.cli.context import YesOption, server_settings_of
 from rekindle_service.cli.output import Output, OutputOption, note, print_answer, print_line
 from rekindle_service.client import ProblemError
 from rekindle_service.config.home import Home, HomeInUseError
@@ -81,7 +81,7 @@ def rebuild(context: typer.Context, yes: YesOption = False, output: OutputOption
 
 def _home_of(context: typer.Context) -> Home:
     """The home whose database is the SQLite file in it. Raises ProblemError."""
-    settings = settings_of(context)
+    settings = server_settings_of(context)
     if settings.database is not None:
         raise ProblemError(
             {

@@ -15,7 +15,7 @@ from rekindle.contract.run_dir.rank_records import RankStatus
 from rekindle_service.cli import formatting
 from rekindle_service.cli.background_server import running_server, start_server
 from rekindle_service.cli.commands.wait import job_display
-from rekindle_service.cli.context import HomeOption, settings_of
+from rekindle_service.cli.context import HomeOption, server_settings_of
 from rekindle_service.cli.exit_codes import ExitCode
 from rekindle_service.cli.output import err, out
 from rekindle_service.client import Attempt, Client, Job, LocalServer, is_settled
@@ -34,7 +34,7 @@ def demo(context: typer.Context, home: HomeOption = None) -> None:
     none runs in this home, and keeps running. Exits with 0 only if the job succeeded after a restart from a snapshot,
     with a test accuracy of at least 0.95.
     """
-    directory = settings_of(context, home=home).home_dir
+    directory = server_settings_of(context, home=home).home_dir
     server = _server(directory)
     with Client(lambda: server) as client:
         job = client.submit(dict(_REQUEST))

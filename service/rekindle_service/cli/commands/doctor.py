@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from rekindle_service.cli.checks.finding import Finding, Level
-from rekindle_service.cli.context import OptionalJobArgument, connect, settings_of
+from rekindle_service.cli.context import OptionalJobArgument, connect, server_settings_of
 from rekindle_service.cli.exit_codes import ExitCode
 from rekindle_service.cli.formatting import job_name
 from rekindle_service.cli.output import Output, OutputOption, out, print_answer
@@ -41,7 +41,7 @@ def doctor(
     Exits with 1 if there is a problem, with 0 if there are only warnings. -o id prints the names of all checks that
     found a problem or a warning.
     """
-    settings = settings_of(context)
+    settings = server_settings_of(context)
     if slurm:
         from rekindle_service.cli.checks.slurm import slurm as check_slurm  # starts jobs there, as nothing else does
 

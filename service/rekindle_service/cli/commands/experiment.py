@@ -19,7 +19,7 @@ from rekindle_service.cli.source_code import interpreter, send_directory
 from rekindle_service.cli.tables import Table
 from rekindle_service.client import BuiltIn, Client, Experiment, ExperimentSummary, Row, Trial, is_settled
 from rekindle_service.client.calls import drop_unset
-from rekindle_service.config.settings import Settings
+from rekindle_service.config.client_settings import ClientSettings
 from rekindle_service.experiments.matrix import format_value, label
 from rekindle_service.sanitize import sanitize_line
 
@@ -136,7 +136,7 @@ def _absolute(base: dict[str, Any], directory: Path) -> dict[str, Any]:
     return absolute
 
 
-def _with_code(client: Client, settings: Settings, body: dict[str, Any]) -> dict[str, Any]:
+def _with_code(client: Client, settings: ClientSettings, body: dict[str, Any]) -> dict[str, Any]:
     """``body`` with code that the server can read: a directory is uploaded to a server on another machine."""
     match body:
         case {"base": {"code": {"path": str(path)}} as base}:

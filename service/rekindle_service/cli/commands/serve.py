@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 from typer import Option
 
-from rekindle_service.cli.context import HomeOption, settings_of
+from rekindle_service.cli.context import HomeOption, server_settings_of
 from rekindle_service.loading import collector_paused
 
 _PORT_HELP = "Port to listen on; 0 takes any free one. (default: 8700)"
@@ -29,4 +29,4 @@ def serve(
         from rekindle_service.server import serve as run_server
 
     flags = {"host": host, "port": port, "allow_remote": allow_remote or None, "home": home}
-    raise typer.Exit(run_server(settings_of(context, **flags)))
+    raise typer.Exit(run_server(server_settings_of(context, **flags)))
