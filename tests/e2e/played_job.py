@@ -182,10 +182,12 @@ class PlayedJob:
         point = MetricPoint(step=step, epoch=0, at=time.time(), values=dict(values))
         append_line(self.run_dir.attempt(self.attempt).rank(0).metrics, point.to_json())
 
-    def sample(self, phase: str, step: int, *waiting: float, hang_timeout: float = 30.0) -> None:
+    def sample(
+        self, phase: str, step: int, *waiting: float, hang_timeout: float = 30.0, without_progress: float = 1.0
+    ) -> None:
         """What the keeper records every few seconds; ``waiting``: share of the time, by rank."""
         ranks = [RankUsage(rank, 50.0, 1 << 20, 0, 0, phase, step, share) for rank, share in enumerate(waiting)]
-        sample = UsageSample(time.time(), ranks, [], hang_timeout)
+        sample = UsageSample(time.time(), ranks, [], hang_timeout, without_progress)
         append_line(self.run_dir.attempt(self.attempt).usage, sample.to_json(), durable=False)
 
     def write(self, data: bytes, *, rank: int = 0, stream: str = "stdout") -> None:

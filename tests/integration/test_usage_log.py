@@ -13,7 +13,9 @@ import pytest
 from fakes import nvidia_driver
 from rekindle.contract.files import append_line
 from rekindle.contract.processes import ProcessIdentity
+from rekindle.contract.run_dir.usage import UsageSample
 from rekindle.keeper.attempt_result import RankResult
+from rekindle.keeper.cluster.cluster_usage import ClusterUsage
 from rekindle.keeper.hangs.detector import Activity, RankActivity
 from rekindle.keeper.observers import usage
 from rekindle.keeper.observers.usage import UsageLog
@@ -27,7 +29,7 @@ child.wait()
 
 
 def _training() -> Activity:
-    return Activity({0: RankActivity("train", 7, 0.25)}, 25.0)
+    return Activity({0: RankActivity("train", 7, 0.25)}, 25.0, 3.5)
 
 
 @pytest.fixture(autouse=True)
@@ -61,8 +63,17 @@ def test_what_a_rank_has_started_counts_as_its_own(tmp_path: Path, rank: RankRes
     assert second.ranks[0].rss_bytes > 60 << 20
     assert second.devices == []
     assert (second.ranks[0].phase, second.ranks[0].step, second.ranks[0].waiting) == ("train", 7, 0.25)
-    assert second.hang_timeout == 25.0
+    assert (second.hang_timeout, second.without_progress) == (25.0, 3.5)
     assert latest_usage(tmp_path, path) == second
+
+
+def test_nodes_have_been_without_progress_as_long_as_the_one_that_had_some_last(tmp_path: Path) -> None:
+    path = tmp_path / "usage.jsonl"
+    combined = ClusterUsage(path)
+    for node, seconds in ((0, 30.0), (1, 12.5)):
+        combined.add(node, UsageSample(1.0, [], [], 25.0 + node, seconds), [0, 1])
+    (sample,) = read_usage(tmp_path, path)
+    assert (sample.hang_timeout, sample.without_progress) == (26.0, 12.5)
 
 
 def test_ranks_that_have_ended_are_omitted_though_nobody_has_noticed(tmp_path: Path) -> None:
@@ -102,12 +113,12 @@ def test_without_a_driver_there_are_no_devices(tmp_path: Path) -> None:
 
 
 def test_the_file_stays_within_its_limit_and_keeps_old_and_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(usage, "MAX_BYTES", 2000)
+    monkeypatch.setattr(usage, "MAX_BYTES", 4000)
     path = tmp_path / "usage.jsonl"
     log = UsageLog(path, [])
     for _ in range(300):
         log.sample_if_due([], _training)
-        assert path.stat().st_size <= 2000
+        assert path.stat().st_size <= 4000
     times = [sample.at for sample in read_usage(tmp_path, path)]
     assert times == sorted(times)
     assert len(times) > 15

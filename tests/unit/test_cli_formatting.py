@@ -130,6 +130,26 @@ def test_facts_omit_what_is_not_known() -> None:
     assert not {"goodput", "time", "snapshot", "started", "ended"} & labels.keys()
 
 
+@pytest.mark.parametrize(
+    ("step", "seconds", "timeout", "text"),
+    [
+        (None, None, 300.0, None),
+        (None, 14.0, 300.0, None),
+        (None, 130.0, 300.0, "no progress for 2 min 10 s, counts as hung after 5 min 0 s"),
+        (5, 29.0, 300.0, None),
+        (5, 16.0, 25.0, "no progress for 16 s, counts as hung after 25 s"),
+        (None, 16.0, None, None),
+    ],
+)
+def test_an_unusual_time_without_progress_is_among_the_facts(
+    step: int | None, seconds: float | None, timeout: float | None, text: str | None
+) -> None:
+    silent = job(step=None, estimated_step=None, epoch=None, estimated_epoch=None, steps_per_second=None)
+    rank = {"step": step, "without_progress": seconds, "hang_timeout": timeout}
+    labels = dict(facts({**silent, "eta_seconds": None}, NO_TIME, "/home/me/code", [rank, rank]))
+    assert labels.get("progress") == text
+
+
 def test_the_time_breakdown_starts_with_training_and_omits_what_took_none() -> None:
     seconds = {"queued": 3.0, "waiting": 0.2, "starting": 2.0, "training": 125.0, "saving": 0.0, "replayed": 4.4}
     labels = dict(facts(job(), {"goodput": 0.95, "seconds": seconds, "intervals": []}, "/home/me/code"))

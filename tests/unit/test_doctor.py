@@ -173,7 +173,13 @@ def test_a_killed_server_is_found_by_the_files_that_it_left(tmp_path: Path) -> N
 
 
 def rank(**changes: object) -> dict[str, object]:
-    seen = {"process_state": "S", "heartbeat_age": 1.0, "straggler": None, "hang_timeout": 60.0}
+    seen = {
+        "process_state": "S",
+        "heartbeat_age": 1.0,
+        "straggler": None,
+        "hang_timeout": 60.0,
+        "without_progress": None,
+    }
     return {"rank": 1, "pid": 77, "state": "running", "step": 5, **seen, **changes}
 
 
@@ -187,6 +193,12 @@ def rank(**changes: object) -> dict[str, object]:
         ({"heartbeat_age": 90.0}, Level.WARNING, "1 min 30 s ago"),
         ({"heartbeat_age": 90.0, "hang_timeout": 300.0}, Level.OK, "1 min 30 s ago"),
         ({"step": None, "heartbeat_age": None, "process_state": None}, Level.OK, "running"),
+        ({"step": None, "heartbeat_age": None, "without_progress": 10.0}, Level.OK, "running"),
+        (
+            {"step": None, "heartbeat_age": None, "without_progress": 42.0},
+            Level.WARNING,
+            "no progress for 42 s, counts as",
+        ),
     ],
 )
 def test_a_rank_is_checked_by_its_process_and_its_heartbeat(changes: object, level: Level, text: str) -> None:

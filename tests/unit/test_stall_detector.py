@@ -38,6 +38,13 @@ def test_a_world_that_stops_stepping_is_hung_after_the_minimum():
     assert first_alarm(StallDetector(), worlds) == 20 + MIN_TIMEOUT + 1
 
 
+def test_the_time_without_progress_is_known_before_it_is_a_hang():
+    detector = StallDetector()
+    assert detector.without_progress(0.0) is None
+    assert first_alarm(detector, [[sample(output=min(second, 20))] for second in range(100)]) is None
+    assert detector.without_progress(99.0) == 79.0
+
+
 def test_a_world_that_keeps_computing_without_a_step_may_evaluate_in_no_phase():
     worlds = [[sample(step=min(second, 20), cpu=float(second))] for second in range(1000)]
     assert first_alarm(StallDetector(), worlds) == 20 + MIN_TIMEOUT * 10 + 1
@@ -149,6 +156,11 @@ def test_time_in_which_nothing_could_be_observed_counts_for_nothing():
 def test_a_silent_script_that_does_nothing_is_hung():
     worlds = [[sample(phase=None, output=min(second, 9))] for second in range(2000)]
     assert first_alarm(StallDetector(), worlds) == 9 + SILENT_TIMEOUT + 1
+
+
+def test_what_was_written_before_the_first_sample_counts():
+    worlds = [[sample(phase=None, output=9)] for _ in range(2000)]
+    assert first_alarm(StallDetector(), worlds) == SILENT_TIMEOUT + 1
 
 
 def test_a_script_that_has_not_begun_anything_yet_is_given_ten_times_the_timeout():

@@ -22,6 +22,10 @@ STATE_STYLES = {
 }
 
 _ESTIMATE_STEP = 300  # seconds
+_USUAL_SILENCE, _USUAL_SHARE = (
+    15.0,
+    0.1,
+)  # seconds without progress; share of what counts as hung, where steps are known
 
 # --- figures
 
@@ -116,6 +120,17 @@ def progress(job: Job) -> str:
     of = "" if job["steps"] is None else f" of {job['steps']}"
     share = "" if job["progress"] is None else f" ({job['progress']:.0%})"
     return f"step {job['step']}{of}{share}"
+
+
+def silence(rank: Rank) -> str:
+    """``no progress for 2 min 5 s, counts as hung after 5 min 0 s`` of any rank, where that is unusual."""
+    seconds, timeout = rank["without_progress"], rank["hang_timeout"]
+    if seconds is None or timeout is None:
+        return ""
+    usual = _USUAL_SILENCE if rank["step"] is None else max(_USUAL_SILENCE, timeout * _USUAL_SHARE)
+    if seconds <= usual:
+        return ""
+    return f"no progress for {duration(seconds)}, counts as hung after {duration(timeout)}"
 
 
 def epoch_and_speed(job: Job) -> Iterable[str]:

@@ -458,6 +458,7 @@ class Rank(TypedDict):
     last_line: str | None
     usage: Usage | None
     hang_timeout: float | None
+    without_progress: float | None
 
 
 class Snapshot(TypedDict):

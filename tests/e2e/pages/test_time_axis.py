@@ -159,6 +159,19 @@ def test_a_heartbeat_is_late_by_the_bound_of_the_keeper(
     expect(heartbeat).to_have_class(re.compile("late"))
 
 
+def test_the_time_without_progress_is_shown_before_it_counts_as_a_hang(
+    page: Page, server: ServeProcess, play: Callable[..., PlayedJob]
+) -> None:
+    job = play("silent")
+    job.begin_attempt()
+    job.sample("train", 1, 0.0, 0.0, hang_timeout=300.0, without_progress=125.0)
+    page.goto(f"{server.url}/jobs/{job.id}")
+    summary = page.locator("#ranks-summary")
+    expect(summary).to_have_text("2 of 2 running, no progress for 2 min, counts as hung after 5 min")
+    job.sample("train", 1, 0.0, 0.0, hang_timeout=300.0)
+    expect(summary).to_have_text("2 of 2 running")
+
+
 def _recorded(play: Callable[..., PlayedJob], monkeypatch: pytest.MonkeyPatch) -> PlayedJob:
     """Two attempts of three ranks within ten minutes; the second repeats 10 steps, and its ranks wait for rank 0."""
     began, passed = time.time() - 600, itertools.count(step=5)

@@ -46,6 +46,9 @@ class RankPublic(RankRow):
     hang_timeout: float | None = None
     """Seconds without progress after which the keeper takes the job for hung, as learned from its steps; null where
     not known yet."""
+    without_progress: float | None = None
+    """Seconds for which the keeper, when it looked last, had observed no progress of any rank: a step, or without steps
+    a collective, output or computation; null where not known."""
 
 
 class StackPublic(ApiModel):

@@ -63,14 +63,15 @@ def check_rank(rank: Rank) -> Finding:
     name, letter, age = f"rank {rank['rank']}", rank["process_state"], rank["heartbeat_age"]
     step = "" if rank["step"] is None else f", step {rank['step']}"
     heartbeat = "" if age is None else f", last heartbeat {formatting.duration(age)} ago"
-    detail = f"{sanitize_line(rank['state'])}{step}{heartbeat}"
+    silence = formatting.silence(rank)
+    detail = f"{sanitize_line(rank['state'])}{step}{heartbeat}{silence and ', '}{silence}"
     if letter in _STOPPED:
         return problem(name, f"{_STOPPED[letter]}; {detail}", f"Continue it: kill -CONT {rank['pid']}")
     if letter == "D":
         advice = "A disk, a network disk or a driver does not answer."
         return warning(name, f"waits in the kernel (D); {detail}", advice)
     timeout = rank["hang_timeout"]
-    if age is not None and timeout is not None and age > timeout:
+    if silence or (age is not None and timeout is not None and age > timeout):
         return warning(name, detail, "Pass --stacks to see what it is doing.")
     if rank["straggler"] is not None:
         waits = f"straggler: the others wait for it {rank['straggler']:.0%} of the time"

@@ -2,7 +2,7 @@
 
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
 import typer
@@ -14,7 +14,7 @@ from rekindle_service.cli.context import JobArgument, connect
 from rekindle_service.cli.output import OutputOption, out, print_answer
 from rekindle_service.cli.story import STYLES, story_lines
 from rekindle_service.cli.tables import cut_line, paragraph
-from rekindle_service.client import Attempt, Client, Job, ProblemError, Story, TimeBreakdown
+from rekindle_service.client import Attempt, Client, Job, ProblemError, Rank, Story, TimeBreakdown
 from rekindle_service.sanitize import sanitize_line
 
 
@@ -26,13 +26,14 @@ def show(context: typer.Context, job: JobArgument, output: OutputOption = "table
     with connect(context) as client:
         found = client.find_job(job)
         attempts, time = client.attempts(found["id"]), client.time_breakdown(found["id"])
+        ranks = client.ranks(found["id"]) if found["state"] == "running" else []
         directory, story = client.configuration(found["id"])["directory"], client.story(found["id"])
         if output == "table" and sys.stdout.isatty():
             _mark_seen(client, found)
     answer = {**found, "directory": directory, "attempts": attempts, "time": time, "story": story}
     if not print_answer(output, answer, [found["id"]]):
         console = out()
-        for line in job_lines(console, found, attempts, time, directory, story):
+        for line in job_lines(console, found, attempts, time, directory, story, ranks):
             console.print(line)
 
 
@@ -44,7 +45,13 @@ def _mark_seen(client: Client, job: Job) -> None:
 
 
 def job_lines(
-    console: Console, job: Job, attempts: list[Attempt], time: TimeBreakdown, directory: str, story: Story
+    console: Console,
+    job: Job,
+    attempts: list[Attempt],
+    time: TimeBreakdown,
+    directory: str,
+    story: Story,
+    ranks: Sequence[Rank] = (),
 ) -> Iterator[Text]:
     """Everything that is known about the job, in lines that fit the terminal."""
     yield cut_line(
@@ -54,7 +61,7 @@ def job_lines(
     if has_story:
         yield from story_lines(console, story)
         yield Text()
-    for label, value in facts(job, time, directory):
+    for label, value in facts(job, time, directory, ranks):
         if label != "status" or not has_story:
             yield from paragraph(console, value, indent=2, label=Text(f"{label:<10}", "dim"))
     for warning in job["warnings"]:
@@ -64,9 +71,10 @@ def job_lines(
         yield from paragraph(console, line.lstrip(), indent, hanging=2)
 
 
-def facts(job: Job, time: TimeBreakdown, directory: str) -> Iterator[tuple[str, str]]:
+def facts(job: Job, time: TimeBreakdown, directory: str, ranks: Sequence[Rank] = ()) -> Iterator[tuple[str, str]]:
     """The known facts about the job as a whole, as label and text; ``directory`` is its working directory."""
     started, ended = job["started_at"], job["ended_at"]
+    silence = next(map(formatting.silence, ranks), "")
     lines = {
         "job": f"{job['number']} ({job['id']})",
         "owner": formatting.owner(job),
@@ -76,7 +84,7 @@ def facts(job: Job, time: TimeBreakdown, directory: str) -> Iterator[tuple[str, 
         "slurm": formatting.on_slurm(job),
         "waits": _slurm_reason(job),
         "status": formatting.status_line(job),
-        "progress": formatting.join([formatting.progress(job), *formatting.epoch_and_speed(job)], ", "),
+        "progress": formatting.join([formatting.progress(job), *formatting.epoch_and_speed(job), silence], ", "),
         "snapshot": "" if job["snapshot_step"] is None else f"step {job['snapshot_step']}",
         "preempted": formatting.preempted(job).removeprefix("preempted "),
         "restarts": str(job["restarts"] or ""),

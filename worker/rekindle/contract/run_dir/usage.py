@@ -48,6 +48,7 @@ class UsageSample(JsonRecord):
     ranks: list[RankUsage]
     devices: list[GpuUsage]
     hang_timeout: Amount | None = None  # seconds without progress that its keeper does not take for a hang yet
+    without_progress: Amount | None = None  # seconds since its keeper has observed progress of any rank
 
     def of_rank(self, rank: int) -> RankUsage | None:
         return next((usage for usage in self.ranks if usage.rank == rank), None)

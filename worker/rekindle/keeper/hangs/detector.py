@@ -59,6 +59,7 @@ class Activity:
 
     ranks: Mapping[int, RankActivity]
     hang_timeout: float  # seconds without progress that are no hang yet
+    without_progress: float | None  # seconds; None before the ranks run
 
 
 class HangDetector:
@@ -129,7 +130,8 @@ class HangDetector:
         ranks = {
             rank: RankActivity(sample.phase, sample.step, waits.get(rank)) for rank, sample in self._latest.items()
         }
-        return Activity(ranks, self._stall.timeout(time.monotonic()))
+        now = time.monotonic()
+        return Activity(ranks, self._stall.timeout(now), self._stall.without_progress(now))
 
     @property
     def is_stopped(self) -> bool:

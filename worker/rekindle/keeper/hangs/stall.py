@@ -92,6 +92,10 @@ class StallDetector:
         self._began_at = None if self._began_at is None else self._began_at + seconds
         self._stopped_at = None if self._stopped_at is None else self._stopped_at + seconds
 
+    def without_progress(self, now: float) -> float | None:
+        """Seconds since progress was observed; None before any sample."""
+        return None if self._progressed_at is None else round(now - self._progressed_at, 1)
+
     def timeout(self, now: float) -> float:
         """Seconds without progress that are no hang yet."""
         slow = SLOW_PHASE_FACTOR if self._is_slow() else 1.0
@@ -150,7 +154,7 @@ class StallDetector:
             self._learn_from_reports(world)
         active = _activity_of(world) != _activity_of(self._world)
         communicates = any((sample.collectives or 0) > 0 for sample in world)
-        self._started |= communicates or (self._sampled_at is not None and active)
+        self._started |= communicates or any(sample.output > 0 for sample in world)
         self._active_at = now if active else self._active_at
         stopped = any(sample.state == "T" for sample in world)
         self._stopped_at = (now if self._stopped_at is None else self._stopped_at) if stopped else None

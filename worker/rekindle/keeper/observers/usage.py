@@ -50,7 +50,7 @@ class UsageLog:
         devices = [GpuUsage(index, *astuple(reading)) for index, reading in gpus if reading is not None]
         activity = take_activity()
         used = [self._of_rank(rank, activity.ranks.get(rank.rank)) for rank in running]
-        sample = UsageSample(time.time(), used, devices, activity.hang_timeout)
+        sample = UsageSample(time.time(), used, devices, activity.hang_timeout, activity.without_progress)
         with suppress(OSError):
             self._write(self._path, sample)
 

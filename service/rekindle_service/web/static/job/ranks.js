@@ -12,6 +12,8 @@ import { everySecond } from "../shared/ticker.js";
 
 /** Below this number the table alone gives the overview. */
 const MIN_TILES = 9;
+/** Seconds without progress that are usual: the keeper takes a sample every 5. */
+const USUAL_SILENCE = 15;
 
 /**
  * @param {Rank} rank @param {number} since seconds since the server reported the rank
@@ -72,7 +74,15 @@ function summary(ranks) {
   const steps = ranks.flatMap(({ step }) => (step === null ? [] : [step]));
   const running = ranks.filter(({ state }) => state === "running").length;
   const spread = Math.max(...steps) - Math.min(...steps);
-  return ranks.length < 2 ? "" : `${running} of ${ranks.length} running${spread > 0 ? `, ${counted(spread, "step")} apart` : ""}`;
+  const together = ranks.length < 2 ? "" : `${running} of ${ranks.length} running${spread > 0 ? `, ${counted(spread, "step")} apart` : ""}`;
+  return [together, ...ranks.slice(0, 1).map(silence)].filter(Boolean).join(", ");
+}
+
+/** Of all ranks, once the keeper has waited for some. @param {Rank} rank */
+function silence({ hang_timeout: timeout, without_progress: seconds, step }) {
+  if (seconds === null || timeout === null) return "";
+  const usual = step === null ? USUAL_SILENCE : Math.max(USUAL_SILENCE, timeout / 10);
+  return seconds <= usual ? "" : `no progress for ${brief(seconds)}, counts as hung after ${brief(timeout)}`;
 }
 
 /** Class and text of the cells around the heartbeat, which follows the third. @type {[string, (rank: Rank) => string][]} */

@@ -208,6 +208,7 @@ export interface RankPublic {
   steps: number | null; steps_per_second: number | null; resumed_from_step: number | null; snapshot_step: number | null;
   notice: string | null; device: string | null; process_state: string | null; heartbeat_age: number | null;
   straggler: number | null; last_line: string | null; usage: UsagePublic | null; hang_timeout: number | null;
+  without_progress: number | null;
 }
 export interface RankRange { min: number; max: number; }
 export type RankState = "starting" | "running" | "done" | "drained" | "failed" | "killed";
