@@ -12,10 +12,14 @@ from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, LogsDest
 def wait_for_attempt(fd: int) -> str:
     """Wait until the attempt begins, which comes through the pipe ``fd``; returns torchrun's own directory.
 
-    From then on this process has the attempt's environment, and writes to the file of the agent's output.
+    From then on this process has the attempt's environment, and writes to the file of the agent's output. Where the
+    keeper needs no agent any more, or has ended, this process ends.
     """
     with os.fdopen(fd, "rb") as pipe:
-        environment, agent_log, log_dir = json.loads(pipe.readline())
+        line = pipe.readline()
+    if not line.endswith(b"\n"):
+        os._exit(0)
+    environment, agent_log, log_dir = json.loads(line)
     os.environ.update(environment)
     log = os.open(agent_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     os.dup2(log, 1)
