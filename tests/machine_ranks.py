@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from free_port import free_port
 from rekindle.contract.environment import attempt_environment, clean_environment
 from rekindle.contract.files import write_json
 from rekindle.contract.run_dir.paths import RunDir
@@ -82,6 +83,7 @@ class MachineRanks:
         request = {
             "argv": [str(SCRIPTS / script), *args],
             "folder": str(run_dir.root),
+            "port": free_port(),
             "environment": environment,
             "machines": [{"ranks": ranks, "binds": _binds(machine)} for machine in machines],
         }

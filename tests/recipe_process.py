@@ -8,6 +8,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from free_port import free_port
 from rekindle.contract.environment import clean_environment
 
 SCRIPT = Path(__file__).parent / "e2e" / "scripts" / "recipe_ranks.py"
@@ -63,8 +64,8 @@ class RecipeProcess:
     ) -> Trained:
         """``module`` may be one of the scripts beside the ranks' own."""
         folder.mkdir(parents=True, exist_ok=True)
-        request = {"module": module, "ranks": ranks, "args": args, "folder": str(folder), "kill": kill}
-        self._process.stdin.write(json.dumps(request) + "\n")
+        request = {"module": module, "ranks": ranks, "port": free_port(), "args": args, "folder": str(folder)}
+        self._process.stdin.write(json.dumps({**request, "kill": kill}) + "\n")
         self._process.stdin.flush()
         codes = json.loads(self._process.stdout.readline())
         return Trained(codes, [(folder / f"rank-{rank}.log").read_text() for rank in range(ranks)], folder)

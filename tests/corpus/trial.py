@@ -1,7 +1,6 @@
 """One shape as a job: interrupted in given ways, and what became of it, read from the script's own output."""
 
 import re
-import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -15,6 +14,7 @@ from corpus.shapes import Shape
 from e2e.serve_process import ServeProcess
 from e2e.served_job import ServedJob
 from e2e.waiting import load_factor
+from free_port import free_port
 from rekindle.contract.processes import parent_of
 from rekindle_service.client import Client, ProblemError, is_settled
 from rekindle_service.config.settings import Settings
@@ -90,7 +90,7 @@ class Lab:
 
     def _submit(self, shape: Shape) -> ServedJob:
         outside = self._outside / str(time.monotonic_ns())
-        words = shape.words(outside, _free_port())
+        words = shape.words(outside, free_port())
         home = self._server.home
         done = rekindle(
             home, "submit", "-o", "id", "--device", "cpu", *words, cwd=shape.code, timeout=_TIMEOUT * _MAX_LOAD
@@ -247,12 +247,6 @@ def _await(condition: Callable[[], Any], timeout: float) -> bool:
             return False
         time.sleep(0.05)
     return True
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @contextmanager

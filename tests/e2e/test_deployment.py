@@ -20,6 +20,7 @@ import pytest
 from doc_pages import ROOT
 from e2e.serve_process import ServeProcess
 from e2e.waiting import until
+from free_port import free_port
 from rekindle.contract.locks import lock_holder
 from rekindle.contract.run_dir.paths import RunDir
 from rest_api import RestApi
@@ -28,12 +29,6 @@ DEPLOY = ROOT / "deploy"
 NAME = "train.example.org"
 
 # --- nginx
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
 
 
 class Site:

@@ -1,8 +1,8 @@
 """Ranks on machines that are none: each has /dev/shm, and other directories, of its own, in a mount namespace.
 
 Imports torch once, then forks. Reads requests from standard input, one JSON object a line, and answers each with the
-exit codes of its ranks: ``{"argv", "folder", "environment", "machines": [{"ranks", "binds": [[from, to]]}]}``. Rank n
-writes to ``rank-<n>.log`` in the folder. Once a rank has failed, the others have GRACE seconds to end.
+exit codes of its ranks: ``{"argv", "folder", "port", "environment", "machines": [{"ranks", "binds": [[from, to]]}]}``.
+Rank n writes to ``rank-<n>.log`` in the folder. Once a rank has failed, the others have GRACE seconds to end.
 """
 
 import ctypes
@@ -10,7 +10,6 @@ import json
 import os
 import runpy
 import signal
-import socket
 import sys
 import time
 import traceback
@@ -32,16 +31,13 @@ def main() -> None:
 
 
 def launch(request: dict) -> list[int]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
     machines = request["machines"]
     ranks = [(node, local) for node, machine in enumerate(machines) for local in range(machine["ranks"])]
     pids = []
     for rank, (node, local) in enumerate(ranks):
         own = {
             "RANK": rank, "LOCAL_RANK": local, "WORLD_SIZE": len(ranks), "LOCAL_WORLD_SIZE": machines[node]["ranks"],
-            "GROUP_RANK": node, "REKINDLE_NODE": node, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port,
+            "GROUP_RANK": node, "REKINDLE_NODE": node, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": request["port"],
         }  # fmt: skip
         pids.append(fork(request, machines[node]["binds"], {name: str(value) for name, value in own.items()}))
     return wait_for(pids)

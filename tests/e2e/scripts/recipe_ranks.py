@@ -1,15 +1,14 @@
 """Runs recipes on real ranks without paying for a start of Python each time: imports them once, then forks.
 
 Reads requests from standard input, one JSON object a line, and answers each with the exit codes of its ranks:
-``{"module", "ranks", "args", "folder", "kill": [rank, step] or null}``. Rank n writes to ``rank-<n>.log`` in the
-folder. A rank to be killed kills itself with SIGKILL after that step, before the step's snapshot.
+``{"module", "ranks", "port", "args", "folder", "kill": [rank, step] or null}``. Rank n writes to ``rank-<n>.log`` in
+the folder. A rank to be killed kills itself with SIGKILL after that step, before the step's snapshot.
 """
 
 import json
 import os
 import pkgutil
 import signal
-import socket
 import sys
 import time
 import traceback
@@ -30,10 +29,7 @@ def main() -> None:
 
 
 def launch(request: dict) -> list[int]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    pids = [fork(request, rank, port) for rank in range(request["ranks"])]
+    pids = [fork(request, rank) for rank in range(request["ranks"])]
     codes: dict[int, int] = {}
     deadline = None
     while len(codes) < len(pids):
@@ -50,13 +46,13 @@ def launch(request: dict) -> list[int]:
     return [codes[pid] for pid in pids]
 
 
-def fork(request: dict, rank: int, port: int) -> int:
+def fork(request: dict, rank: int) -> int:
     pid = os.fork()
     if pid:
         return pid
     code = 1
     try:
-        become(request, rank, port)
+        become(request, rank)
         import_module(request["module"]).main()
         code = 0
     except SystemExit as end:
@@ -68,13 +64,15 @@ def fork(request: dict, rank: int, port: int) -> int:
     os._exit(code)
 
 
-def become(request: dict, rank: int, port: int) -> None:
+def become(request: dict, rank: int) -> None:
     os.chdir(request["folder"])
     log = os.open(f"rank-{rank}.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     os.dup2(log, 1)
     os.dup2(log, 2)
     os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(request["ranks"]))
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), REKINDLE_SNAPSHOT_POLICY='{"every_steps": 2}')
+    os.environ.update(
+        MASTER_ADDR="127.0.0.1", MASTER_PORT=str(request["port"]), REKINDLE_SNAPSHOT_POLICY='{"every_steps": 2}'
+    )
     sys.argv = [f"{request['module']}.py", *request["args"]]
     if request["kill"] is not None and request["kill"][0] == rank:
         kill_after(request["kill"][1])
