@@ -75,6 +75,7 @@ def test_every_rank_of_every_attempt_has_a_lane(recorded: Recorded) -> None:
     assert first["at"] == [_BEGAN + 5, _BEGAN + 15]
     zero, one = first["ranks"]
     assert (zero["exit"], one["exit"]) == (None, "exit 3"), "rank 0 was stopped by the keeper"
+    assert (zero["ended_at"], one["ended_at"]) == (_BEGAN + 40, _BEGAN + 40)
     assert [lanes["phases"][index] for index in zero["phase"]] == ["train", "snapshot"]
     assert (zero["step"], zero["waiting"], zero["use"]) == ([1, 9], [0.5, 1.0], [None, 60.0])
     assert (one["step"], one["use"]) == ([1, None], [80.0, None]), "it is not in the second sample"
@@ -101,8 +102,8 @@ def test_gpus_count_instead_of_the_processor_and_samples_of_one_point_are_averag
     recorded.sample(1, *samples)
     (attempt,) = recorded.lanes(points=1)["attempts"]
     assert attempt["at"] == [_BEGAN + 2]
-    assert attempt["ranks"][1] | {"rank": 0, "exit": None, "phase": 0} == {
-        "rank": 0, "exit": None, "phase": 0, "step": [2], "waiting": [0.375], "use": [50.0],
+    assert attempt["ranks"][1] | {"rank": 0, "exit": None, "phase": 0, "ended_at": None} == {
+        "rank": 0, "exit": None, "phase": 0, "ended_at": None, "step": [2], "waiting": [0.375], "use": [50.0],
     }  # fmt: skip
     assert attempt["totals"]["gpu_memory_bytes"] == [1 << 30]
 

@@ -31,6 +31,8 @@ class RankLane:
     """Global rank."""
     exit: str | None
     """How it failed, such as `exit 1` or `SIGKILL`; null while it runs, and where it ended well or was stopped."""
+    ended_at: float | None
+    """When it ended, in seconds since the epoch; null while it runs."""
     phase: list[int | None] = field(default_factory=list)
     """Indices in `phases` of the response; null where the rank did not run."""
     step: list[int | None] = field(default_factory=list)
@@ -134,7 +136,7 @@ def _buckets(samples: Iterator[UsageSample], begin: float, width: float) -> list
 def _attempt_lanes(
     run_dir: RunDir, attempt: AttemptInfo, devices_per_rank: int, buckets: list[list[UsageSample]], phases: "_Phases"
 ) -> AttemptLanes:
-    lanes = {rank: RankLane(rank, _exit(attempt, rank)) for rank in rank_numbers(run_dir, attempt)}
+    lanes = {rank: _lane(attempt, rank) for rank in rank_numbers(run_dir, attempt)}
     totals = Totals()
     for bucket in buckets:
         _add_totals(totals, bucket)
@@ -152,11 +154,12 @@ def _attempt_lanes(
     )
 
 
-def _exit(attempt: AttemptInfo, rank: int) -> str | None:
+def _lane(attempt: AttemptInfo, rank: int) -> RankLane:
     exited = attempt.exits.get(rank)
-    if exited is None or exited.killed:
-        return None
-    return exited.signal or (f"exit {exited.exit_code}" if exited.exit_code else None)
+    if exited is None:
+        return RankLane(rank, None, None)
+    failed = exited.signal or (f"exit {exited.exit_code}" if exited.exit_code else None)
+    return RankLane(rank, None if exited.killed else failed, exited.at)
 
 
 def _add_point(lane: RankLane, used: list[RankUsage], gpus: list[GpuUsage], phases: "_Phases") -> None:

@@ -198,8 +198,8 @@ export interface QueuedJob {
 export interface RaisedException { type: string; message: string; }
 export interface RankGroup { ranks: number[]; what: string; frames: StoryFrame[]; }
 export interface RankLane {
-  rank: number; exit: string | null; phase: (number | null)[]; step: (number | null)[]; waiting: (number | null)[];
-  use: (number | null)[];
+  rank: number; exit: string | null; ended_at: number | null; phase: (number | null)[]; step: (number | null)[];
+  waiting: (number | null)[]; use: (number | null)[];
 }
 export interface RankMatches { rank: number; stream: string; count: number; complete: boolean; first: Match | null; }
 export interface RankPublic {

@@ -126,8 +126,8 @@ export class RankLanes {
       else if (waiting) fill(WAITING, 1, from, to, waiting);
     });
     context.globalAlpha = 1;
-    const end = ends.at(-1)?.[1] ?? (unit.by === "time" ? (attempt.ended_at ?? null) : null);
-    if (lane.exit && end !== null) this.#drawEnd(context, pixelOf(scale, end), top, height);
+    const end = unit.by === "time" ? (lane.ended_at ?? attempt.ended_at) : ends[lastPoint(lane)]?.[1];
+    if (lane.exit && end) this.#drawEnd(context, pixelOf(scale, end), top, height);
   }
 
   /** @param {CanvasRenderingContext2D} context @param {number} x @param {number} top @param {number} height pixels */
@@ -143,9 +143,12 @@ const failedRanks = ({ attempts }) => new Set(attempts.flatMap(({ ranks }) => ra
 /** @param {string[]} phases @param {number} phase its index @returns {string} a CSS colour, or the name of a variable */
 export const colourOfPhase = (phases, phase) => COLOURS.get(phases[phase]) ?? colourOf(phase, phases.length);
 
+/** Index of the last point at which the rank ran; -1 for none. @param {RankLane} lane */
+const lastPoint = ({ phase }) => phase.findLastIndex((each) => each !== null);
+
 /**
- * From where to where on the axis each point of a lane is drawn: a sample is about the time before it; the last one also
- * about what follows, up to the end.
+ * From where to where on the axis each point of a lane is drawn: a sample is about the time before it; the last one of
+ * the rank also about what follows, up to its end.
  *
  * @param {AttemptLanes} attempt @param {RankLane} lane @param {Unit} unit @param {number} now seconds since the epoch
  * @returns {[number, number][]}
@@ -157,8 +160,7 @@ function endsOf({ at, ended_at: ended, ranks_running_at: running, started_at: st
       return step === null ? [0, 0] : [ofStep(before === null || before > step ? Math.max(0, step - 1) : before), ofStep(step)];
     });
   }
-  return at.map((time, index) => {
-    const isLast = index === at.length - 1 && lane.step.length === at.length;
-    return [index ? at[index - 1] : (running ?? started), isLast ? Math.max(time, ended ?? now) : time];
-  });
+  const last = lastPoint(lane);
+  const end = lane.ended_at ?? (last === at.length - 1 ? (ended ?? now) : 0);
+  return at.map((time, index) => [index ? at[index - 1] : (running ?? started), index === last ? Math.max(time, end) : time]);
 }
