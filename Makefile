@@ -19,6 +19,7 @@ test: $(VENV)/.installed-test
 	$(BIN)/bandit --quiet --configfile pyproject.toml --recursive service worker
 	$(BIN)/lint-imports
 	DENO_NO_UPDATE_CHECK=1 $(BIN)/deno check --quiet --no-remote --config tests/deno.json service/rekindle_service/web/static
+	$(BIN)/python -m compileall -q service worker  # else every process compiles them where none may write the result
 	$(BIN)/python -m pytest -n 3 --dist loadfile --ignore tests/slurm
 	$(BIN)/python -m pytest tests/slurm
 
