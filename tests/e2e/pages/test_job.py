@@ -142,6 +142,7 @@ def test_cancelling_asks_first_and_then_notifies_the_keeper(job_page: Page, job:
     until(lambda: job.wanted() == "cancel", "the keeper is asked to cancel")
     job.end(JobState.CANCELLED, Outcome(OutcomeClass.CANCELLED, "cancelled on request"))
     expect(job_page.locator("#job-state")).to_have_text("cancelled")
+    expect(job_page.locator("#banner")).to_be_hidden()
     expect(job_page.get_by_role("button", name="Resume")).to_be_visible()
 
 

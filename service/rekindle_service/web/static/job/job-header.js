@@ -7,7 +7,7 @@ import { experimentUrl } from "../shared/api.js";
 import { byId, h, setText } from "../shared/dom.js";
 import { NONE, count, duration, outOf, percent, ranksText, secondsBetween, secondsSince, speed, times, waitText } from "../shared/format.js";
 import { drainLoss } from "../shared/job-actions.js";
-import { badge, isHeld, progressBar, setBadge, setProgress, stateWord } from "../shared/job-state.js";
+import { badge, hasEnded, isHeld, progressBar, setBadge, setProgress, stateWord } from "../shared/job-state.js";
 import { everySecond } from "../shared/ticker.js";
 
 /** From printed lines, where the script reports none. @param {number | null} reported @param {number | null} estimate */
@@ -93,6 +93,7 @@ function showBanner(job) {
  * @param {Job} job @returns {[string, string]}
  */
 function bannerTexts(job) {
+  if (hasEnded(job)) return ["", ""];
   if (job.state === "recovering") return [`Recovering${job.waiting_for ? "" : retryText(job.next_try_at)}`, job.waiting_for ?? ""];
   if (job.state === "starting" && job.waiting_for) return ["Starting", job.waiting_for];
   if (job.state === "running" && job.waiting_for) return ["Stopped by Slurm", job.waiting_for];
