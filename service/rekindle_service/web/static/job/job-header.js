@@ -24,7 +24,7 @@ const FIGURES = /** @type {[string, (job: Job) => string][]} */ ([
   ["Preempted", (job) => (job.preemptions ? times(job.preemptions) : "")],
   ["Slurm", slurmText],
   ["Goodput", (job) => (job.goodput === null && job.restarts ? "not known" : percent(job.goodput))],
-  ["Running for", (job) => (job.ended_at ? NONE : runTime(job))],
+  ["Running for", (job) => (job.ended_at || job.state === "queued" ? NONE : runTime(job))],
   ["Ran for", (job) => (job.ended_at ? runTime(job) : NONE)],
 ]);
 

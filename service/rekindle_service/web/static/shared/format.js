@@ -68,7 +68,7 @@ export const ago = (time) => `${brief(secondsSince(time))} ago`;
 /** @param {string | null | undefined} time @param {Intl.DateTimeFormatOptions} style */
 function dateText(time, style) {
   const at = time ? new Date(time) : null;
-  return at && !Number.isNaN(at.getTime()) ? at.toLocaleString(undefined, style) : NONE;
+  return at && !Number.isNaN(at.getTime()) ? at.toLocaleString(undefined, { ...style, hourCycle: "h23" }) : NONE;
 }
 
 /** @param {string | null | undefined} time */
