@@ -10,12 +10,11 @@ from typer.main import get_command
 
 from rekindle.contract.job import JobSpec, SnapshotPolicy
 from rekindle_service.cli import source_code
-from rekindle_service.cli.commands.submit import (
+from rekindle_service.cli.commands.submit import parse_process_count, parse_ranks
+from rekindle_service.cli.job_request import (
     environment,
     job_fields,
     misplaced_options,
-    parse_process_count,
-    parse_ranks,
     split_arguments,
     target_and_args,
 )

@@ -11,7 +11,7 @@ from pydantic_settings import SettingsError
 
 from rekindle_service.cli.settings_errors import check_file, check_variables, explain, wrong_settings
 from rekindle_service.client import Client, FieldProblem, Job
-from rekindle_service.client.calls import drop_unset
+from rekindle_service.client.api_connection import drop_unset
 from rekindle_service.config.client_settings import ClientSettings
 from rekindle_service.config.settings import Settings
 

@@ -5,7 +5,8 @@ from contextlib import aclosing
 
 import httpx2
 
-from rekindle_service.client.calls import ApiCalls, drop_unset
+from rekindle_service.client.api_connection import drop_unset
+from rekindle_service.client.calls import ApiCalls
 from rekindle_service.client.errors import NoServerError, ProblemError
 from rekindle_service.client.log_follower import LogFilter, LogFollower, LogItem
 from rekindle_service.client.models import Job

@@ -5,8 +5,8 @@ from copy import copy
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
+from rekindle_service.client.api_connection import TIMEOUT
 from rekindle_service.client.async_client import AsyncClient
-from rekindle_service.client.calls import TIMEOUT
 from rekindle_service.client.discovery import Server, find_server
 from rekindle_service.client.reconnect import OnConnectionChange
 from rekindle_service.client.transport import BlockingHttp

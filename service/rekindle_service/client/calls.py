@@ -1,27 +1,17 @@
-"""Every request of the API as a method, and retries of reads through a restart of the server."""
+"""Every request of the API as a method."""
 
 # Answers are JSON, which models.py describes as the server declares it.
 # mypy: disable-error-code="no-any-return"
 
-import uuid
-from collections.abc import AsyncGenerator, Callable
-from copy import copy
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass
-from typing import Any, BinaryIO, Self
+from typing import Any, BinaryIO
 from urllib.parse import quote
 
-import httpx2
-
 from rekindle_service.client import models
-from rekindle_service.client.discovery import Server, find_server
-from rekindle_service.client.errors import NoServerError, ProblemError
-from rekindle_service.client.reconnect import RETRY_INTERVAL, OnConnectionChange, ReconnectPolicy
-from rekindle_service.client.transport import AsyncHttp, Connection, HttpType
-from rekindle_service.config.client_settings import ClientSettings
+from rekindle_service.client.api_connection import SUBMIT_TIMEOUT, ApiConnection, drop_unset
+from rekindle_service.client.errors import NoServerError
 
-TIMEOUT = 30.0  # seconds for the next byte of an answer
-
-_SUBMIT_TIMEOUT = 300.0  # seconds; the server copies the code before it answers
 _PAGE_SIZE = 100  # jobs
 
 
@@ -37,40 +27,8 @@ class LogChunk:
     removed: int = 0
 
 
-class ApiCalls:
-    """Every method may raise ProblemError and NoServerError. Use one client in one task at a time.
-
-    A restarted server may have another port, so it is located again after a lost connection: repeating a read that
-    raised NoServerError can succeed.
-    """
-
-    def __init__(self, locate: Callable[[], Server], timeout: float = TIMEOUT, http: HttpType = AsyncHttp) -> None:
-        self._connection, self.sleep = Connection(locate, timeout, http), http.sleep
-        self._reconnect: ReconnectPolicy | None = None
-
-    @classmethod
-    def from_home(cls, settings: ClientSettings | None = None, timeout: float = TIMEOUT) -> Self:
-        """A client of the server that ``REKINDLE_URL`` or the home of this machine names."""
-        return cls(lambda: find_server(settings or ClientSettings()), timeout)
-
-    def reconnecting(self, on_connection_change: OnConnectionChange | None = None) -> Self:
-        """The same client over the same connection, but reads are retried while the server is unreachable.
-
-        The first read is not: a server that never answered is an error.
-        """
-        client = copy(self)
-        client._reconnect = ReconnectPolicy(on_connection_change)
-        return client
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *error: object) -> None:
-        await self.close()
-
-    async def close(self) -> None:
-        """Close the connections; the client cannot be used any more."""
-        await self._connection.close()
+class ApiCalls(ApiConnection):
+    """Every method may raise ProblemError and NoServerError. Use one client in one task at a time."""
 
     # --- jobs
 
@@ -81,7 +39,7 @@ class ApiCalls:
     async def upload_bundle(self, archive: BinaryIO) -> str:
         """Upload a tar.gz from its current position; returns the id for ``code.bundle`` of a job."""
         start = archive.tell()
-        options: dict[str, Any] = {"headers": {"Content-Type": "application/gzip"}, "timeout": _SUBMIT_TIMEOUT}
+        options: dict[str, Any] = {"headers": {"Content-Type": "application/gzip"}, "timeout": SUBMIT_TIMEOUT}
         try:
             response = await self._connection.send("POST", "/bundles", upload=archive, **options)
         except NoServerError:  # the same archive has the same id: uploading it again is safe
@@ -171,7 +129,7 @@ class ApiCalls:
     async def prune(self, rules: dict[str, Any] | None = None, *, dry_run: bool = True) -> models.PruneResult:
         """What the rules (default: those of the server's settings) remove; without ``dry_run``, remove it."""
         body = {**(rules or {}), "dry_run": dry_run}
-        return await self.request("POST", "/disk/prune", json=body, timeout=_SUBMIT_TIMEOUT)
+        return await self.request("POST", "/disk/prune", json=body, timeout=SUBMIT_TIMEOUT)
 
     # --- the history of a job
 
@@ -300,46 +258,11 @@ class ApiCalls:
         """Delete it with all its jobs, which must have ended."""
         await self.request("DELETE", f"/experiments/{_segment(experiment_id)}")
 
-    # --- requests
-
-    async def request(self, method: str, path: str, /, **options: Any) -> Any:
-        """Any other request below ``/api/v1``; returns the JSON of the answer, None where it is empty.
-
-        ``options`` are those of httpx2's ``request``, such as ``json`` and ``params``.
-        """
-        response = await self._send(method, path, **options)
-        return response.json() if response.content else None
-
-    async def _get(self, path: str, **params: Any) -> Any:
-        return await self.request("GET", path, params=drop_unset(**params))
-
-    async def _items(self, path: str, **params: Any) -> Any:
-        """A list that the server sends on one page."""
-        return (await self._get(path, **params))["items"]
-
-    async def _create(self, path: str, body: dict[str, Any]) -> Any:
-        headers = {"Idempotency-Key": uuid.uuid4().hex}
-        return await self.request("POST", path, json=body, headers=headers, timeout=_SUBMIT_TIMEOUT, repeatable=True)
-
     async def _log(self, job_id: str, rank: int, **params: Any) -> LogChunk:
         response = await self._send("GET", _job(job_id, f"ranks/{rank}/log"), params=params)
         removed = "X-Removed-From" in response.headers and "offset" in params
         skipped = int(response.headers["X-Offset"]) - int(params["offset"]) if removed else 0
         return LogChunk(response.content, int(response.headers["X-Next-Offset"]), skipped)
-
-    async def _send(self, method: str, path: str, **options: Any) -> httpx2.Response:
-        policy = self._reconnect if method == "GET" else None
-        if policy is None:
-            return await self._connection.send(method, path, **options)
-        while True:
-            try:
-                response = await self._connection.send(method, path, **options)
-            except (NoServerError, ProblemError) as error:
-                policy.on_error(error)
-                await self.sleep(RETRY_INTERVAL)
-            else:
-                policy.on_success()
-                return response
 
 
 def _job(job_id: str, rest: str = "") -> str:
@@ -349,8 +272,3 @@ def _job(job_id: str, rest: str = "") -> str:
 def _segment(text: str) -> str:
     """``text`` as one segment of a path, whatever characters it contains."""
     return quote(text, safe="")
-
-
-def drop_unset(**values: Any) -> dict[str, Any]:
-    """The values that were given; the server has the default of every other."""
-    return {name: value for name, value in values.items() if value not in (None, [], (), {})}

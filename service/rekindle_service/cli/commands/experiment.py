@@ -18,7 +18,7 @@ from rekindle_service.cli.output import Output, OutputOption, note, note_connect
 from rekindle_service.cli.source_code import interpreter, send_directory
 from rekindle_service.cli.tables import Table
 from rekindle_service.client import BuiltIn, Client, Experiment, ExperimentSummary, Row, Trial, is_settled
-from rekindle_service.client.calls import drop_unset
+from rekindle_service.client.api_connection import drop_unset
 from rekindle_service.config.client_settings import ClientSettings
 from rekindle_service.experiments.matrix import format_value, label
 from rekindle_service.sanitize import sanitize_line

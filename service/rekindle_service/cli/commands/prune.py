@@ -12,7 +12,7 @@ from rekindle_service.cli.formatting import size
 from rekindle_service.cli.output import Output, OutputOption, note, out, print_answer, print_line
 from rekindle_service.cli.tables import Table
 from rekindle_service.client import PruneItem, PruneResult
-from rekindle_service.client.calls import drop_unset
+from rekindle_service.client.api_connection import drop_unset
 from rekindle_service.sanitize import sanitize_line
 
 _COLUMNS = ("KIND", "JOB", "NAME", "SIZE", "REASON")

@@ -1,23 +1,27 @@
 """`rekindle submit`: a script, from the user's directory to the queue."""
 
 import os
-import shlex
-from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from rekindle.contract.job import SnapshotPolicy
 from rekindle_service.cli import formatting, source_code
 from rekindle_service.cli.commands.experiment import finish as finish_experiment
 from rekindle_service.cli.commands.wait import follow as follow_job
 from rekindle_service.cli.context import connect, settings_of
+from rekindle_service.cli.job_request import (
+    environment,
+    job_fields,
+    misplaced_options,
+    split_arguments,
+    target_and_args,
+)
 from rekindle_service.cli.launch_command import NotTranslatedError, translate
 from rekindle_service.cli.output import Output, OutputOption, note, print_job
 from rekindle_service.client import Client, Job, is_local
-from rekindle_service.client.calls import drop_unset
+from rekindle_service.client.api_connection import drop_unset
 from rekindle_service.sanitize import sanitize_line
 
 CONTEXT = {"allow_interspersed_args": False}
@@ -77,12 +81,6 @@ _in_ranks = partial(typer.Option, rich_help_panel="Ranks and devices")
 _in_failures = partial(typer.Option, rich_help_panel="Failures")
 _in_snapshots = partial(typer.Option, rich_help_panel="Snapshots (checkpoints)")
 _in_slurm = partial(typer.Option, rich_help_panel="Slurm")
-
-_OWN_OPTIONS = (
-    *("--ranks", "--follow", "--hold", "--after", "--after-any", "--max-failures", "--hang-timeout", "--on-restart"),
-    *("--devices-per-rank", "--gpu-share", "--nproc_per_node", "--nproc-per-node"),
-)
-"""That scripts hardly ever have."""
 
 
 def parse_ranks(text: str) -> int | dict[str, int]:
@@ -239,66 +237,3 @@ def _one_of(name: str, value: Any, other_name: str, other: Any) -> Any:
     if None not in (value, other) and value != other:
         raise typer.BadParameter(f"{name} {value} and {other_name} {other} contradict each other: pass {name} alone")
     return other if value is None else value
-
-
-def split_arguments(texts: list[str]) -> list[str]:
-    """The words of every ``--on-restart``, as a shell would pass them."""
-    words: list[str] = []
-    for text in texts:
-        try:
-            words += shlex.split(text)
-        except ValueError as error:
-            raise typer.BadParameter(f"--on-restart {text!r}: {error}") from None
-    return words
-
-
-_OTHER_PARAMETERS = frozenset(
-    {"command", "module", "recipe", "code", "git", "ref", "env", "array", "parallel", "follow", "output"}
-)
-_CONVERTED_PARAMETERS = frozenset({"after", "after_any", "continue_from", "on_restart", "exclude", "nproc_per_node"})
-_POLICY_FIELDS = SnapshotPolicy().to_json().keys()
-_SLURM_FIELDS = {
-    "partition": "partition", "account": "account", "qos": "qos", "slurm_time": "time", "constraint": "constraint",
-    "slurm_extra": "extra",
-}  # fmt: skip
-
-
-def job_fields(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of the request body that options set one to one; ``parameters`` are those of the command line."""
-    fields = {
-        name: value for name, value in parameters.items() if name not in _OTHER_PARAMETERS | _CONVERTED_PARAMETERS
-    }
-    policy = {name: fields.pop(name) for name in _POLICY_FIELDS if name in fields}
-    on_slurm = fields.pop("slurm", False)
-    slurm = drop_unset(**{field: fields.pop(name, None) or None for name, field in _SLURM_FIELDS.items()})
-    fields = drop_unset(**fields, snapshot=drop_unset(**policy))
-    return {**fields, "slurm": slurm} if slurm or on_slurm else fields
-
-
-def target_and_args(command: list[str], module: str | None, recipe: str | None) -> tuple[str, str, list[str]]:
-    """What to run, as (kind, target, arguments): the first word is the script unless an option names the target."""
-    if module is not None and recipe is not None:
-        raise typer.BadParameter(f"--module {module} and --recipe {recipe} exclude each other")
-    if module is not None:
-        return "module", module, command
-    if recipe is not None:
-        return "recipe", recipe, command
-    if not command:
-        raise typer.BadParameter("name a script, as in `rekindle submit train.py`, or pass --module or --recipe")
-    return "script", command[0], command[1:]
-
-
-def misplaced_options(args: list[str]) -> list[str]:
-    """Options of `rekindle submit` among the arguments of a script, which hardly ever has such options."""
-    return [option for option in _OWN_OPTIONS if any(arg.partition("=")[0] == option for arg in args)]
-
-
-def environment(assignments: list[str], own: Mapping[str, str]) -> dict[str, str]:
-    """``K=V`` sets a variable, ``K`` alone copies its value from ``own``, the environment of this command."""
-    variables = {}
-    for assignment in assignments:
-        name, equals, value = assignment.partition("=")
-        if not equals and name not in own:
-            raise typer.BadParameter(f"--env {name}: not set in this shell; pass --env {name}=VALUE")
-        variables[name] = value if equals else own[name]
-    return variables
