@@ -9,7 +9,8 @@ import pytest
 import typer
 from rich.console import Console
 
-from rekindle_service.cli.commands.experiment import comparison_table, machine_line, read_experiment, value_text
+from rekindle_service.cli.commands.experiment import read_experiment
+from rekindle_service.cli.experiment_tables import comparison_table, machine_line, value_text
 
 
 def test_a_script_is_found_from_the_file_wherever_the_shell_is(tmp_path: Path) -> None:
