@@ -56,6 +56,17 @@ def test_colours_become_classes_and_other_sequences_vanish(open_log: Callable[[]
     expect(lines.last.locator("a:not(.line-link)")).to_have_count(0)
 
 
+def test_a_log_that_is_not_followed_any_more_stays_where_it_is(open_log: Callable[[], Page], job: PlayedJob) -> None:
+    job.write(b"".join(b"line %d\n" % number for number in range(200)))
+    page = open_log()
+    expect(page.locator("#log-lines .log-line").last).to_have_text("line 199")
+    page.get_by_role("button", name="Following").click()
+    page.locator("#log").dispatch_event("scroll")  # of the page's own way to the end, which a busy browser reports late
+    job.write(b"more\n")
+    expect(page.locator("#log-follow")).to_have_text("New output below ↓")
+    expect(page.locator("#log-lines .log-line").last).to_have_text("line 199")
+
+
 def test_an_empty_stdout_offers_what_loggers_and_progress_bars_write(
     open_log: Callable[[], Page], job: PlayedJob
 ) -> None:

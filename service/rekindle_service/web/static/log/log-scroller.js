@@ -2,6 +2,7 @@
  * The scrolled part of a log, and how near it is to either end.
  *
  * @typedef {object} Position
+ * @property {boolean} isMoved by the user: the event of a change by the page itself may come late
  * @property {boolean} isUp the user has scrolled towards the beginning
  * @property {boolean} isAtEnd
  * @property {boolean} isNearStart more is fetched before the user gets to the edge of what is loaded
@@ -77,8 +78,8 @@ export class LogScroller {
   measure() {
     const { scrollTop, scrollHeight, clientHeight } = this.#node;
     const below = scrollHeight - scrollTop - clientHeight;
-    const isUp = scrollTop < this.#lastTop;
+    const [isMoved, isUp] = [scrollTop !== this.#lastTop, scrollTop < this.#lastTop];
     this.#lastTop = scrollTop;
-    return { isUp, isAtEnd: below <= END_TOLERANCE, isNearStart: scrollTop < PREFETCH_DISTANCE, isNearEnd: below < PREFETCH_DISTANCE };
+    return { isMoved, isUp, isAtEnd: below <= END_TOLERANCE, isNearStart: scrollTop < PREFETCH_DISTANCE, isNearEnd: below < PREFETCH_DISTANCE };
   }
 }

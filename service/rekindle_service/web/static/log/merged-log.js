@@ -156,7 +156,7 @@ export class MergedLog {
     } finally {
       this.#busy = false;
     }
-    if (!this.#following) this.#onScroll(this.#scroller.measure());
+    if (!this.#following) this.#onScroll({ ...this.#scroller.measure(), isMoved: true });
   }
 
   /** @param {LogLines} answer */
@@ -228,10 +228,10 @@ export class MergedLog {
   }
 
   /** @param {import("./log-scroller.js").Position} position */
-  #onScroll({ isUp, isAtEnd, isNearStart, isNearEnd }) {
+  #onScroll({ isMoved, isUp, isAtEnd, isNearStart, isNearEnd }) {
     if (this.#isPreview()) return;
     if (!isAtEnd && isUp) this.#setFollowing(false);
-    if (isAtEnd && !this.#hasNewer && !this.#following && !isUp) {
+    if (isMoved && isAtEnd && !this.#hasNewer && !this.#following && !isUp) {
       this.#setFollowing(true);
       this.#pollSoon();
     }
