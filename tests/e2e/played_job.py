@@ -106,7 +106,14 @@ class PlayedJob:
         processes = [{"rank": rank, "local_rank": rank, **_identity()} for rank in range(self.ranks)]
         self._journal.write(RecordType.RANKS_RUNNING, attempt=self.attempt, ranks=processes)
         if resumed_from_step is not None:
-            self._journal.write(RecordType.RESUMED, attempt=self.attempt, step=resumed_from_step)
+            self.resume(resumed_from_step)
+
+    def resume(self, step: int) -> None:
+        """The ranks have restored a snapshot, and say so."""
+        self._resumed_from_step = step
+        self._journal.write(RecordType.RESUMED, attempt=self.attempt, step=step)
+        for rank in range(self.ranks):
+            self.report(rank, step=step)
 
     def end_attempt(self, outcome: Outcome, *, last_step: int, snapshot_step: int | None = None) -> None:
         self._journal.write(

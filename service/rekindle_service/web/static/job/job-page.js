@@ -1,7 +1,7 @@
 /**
  * The page of one job: creates its parts and feeds them from the API and the event stream.
  *
- * @import { AttemptPublic as Attempt, JobPublic as Job, SnapshotList as Listing, Story } from "../shared/api-types.d.ts"
+ * @import { AttemptPublic as Attempt, JobPublic as Job, RankPublic as Rank, SnapshotList as Listing, Story } from "../shared/api-types.d.ts"
  */
 import { EventStream } from "../events/event-stream.js";
 import { followCursor, moveCursor, pointAtLines, showCursor } from "../log/log-cursor.js";
@@ -58,10 +58,12 @@ byId("stack-open").addEventListener("click", () => void showStack(jobId, log.ran
 let job = null;
 /** The log is that of the rank which the URL names, or has been chosen since. */
 let isOpen = false;
+/** From where the latest attempt resumes, which it learns only after its ranks have started. */
+let isStartKnown = true;
 /** Ranks of the attempt that had the most. */
 let maxWorldSize = 0;
 
-const fetchRanks = latestWins(() => call("GET /jobs/{job_id}/ranks", { job_id: jobId }), ({ items }) => ranks.show(items, log.rank));
+const fetchRanks = latestWins(() => call("GET /jobs/{job_id}/ranks", { job_id: jobId }), ({ items }) => showRanks(items));
 const fetchAttempts = latestWins(() => call("GET /jobs/{job_id}/attempts", { job_id: jobId }), ({ items }) => showAttempts(items));
 const fetchSnapshots = latestWins(() => call("GET /jobs/{job_id}/snapshots", { job_id: jobId }), showSnapshots);
 const fetchConfiguration = latestWins(() => call("GET /jobs/{job_id}/configuration", { job_id: jobId }), showRecorded);
@@ -145,8 +147,17 @@ function offerLogs() {
   if (job) log.setRanks(job.world_size ?? job.ranks.max, maxWorldSize);
 }
 
+/** @param {Rank[]} items */
+function showRanks(items) {
+  ranks.show(items, log.rank);
+  if (!isStartKnown) void refetch(fetchAttempts);
+}
+
 /** @param {Attempt[]} attempts */
 function showAttempts(attempts) {
+  const [latest, wasKnown] = [attempts.at(-1), isStartKnown];
+  isStartKnown = !latest || latest.number === 1 || latest.ended_at !== null || latest.resumed_from_step !== null || latest.resumed_from_path !== null;
+  if (isStartKnown && !wasKnown) void refetch(() => story.refresh());
   maxWorldSize = Math.max(...attempts.map(({ world_size }) => world_size ?? 0), 0);
   offerLogs();
   showAttemptList(attempts, (number) => void story.choose(number));
