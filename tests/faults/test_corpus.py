@@ -43,7 +43,8 @@ CORPUS = [
     Planted("hostile", USER, "ValueError", "<script>"),
     Planted("keyboard", USER, "KeyboardInterrupt"),
     Planted("loader", USER, "ValueError", "Caught ValueError in DataLoader worker process 0"),
-    Planted("killed loader", USER, "RuntimeError|ConnectionResetError"),  # whichever of torch and Python notices first
+    # which of torch and Python notices a killed worker first differs from time to time
+    Planted("killed loader", USER, "RuntimeError|ConnectionResetError|EOFError"),
     Planted("exit 3", USER, "SystemExit", "exited with code 3"),
     Planted("exit text", USER, "SystemExit", "nothing to train"),
     Planted("_exit 7", USER, None, "exit code 7"),
