@@ -22,10 +22,8 @@ STATE_STYLES = {
 }
 
 _ESTIMATE_STEP = 300  # seconds
-_USUAL_SILENCE, _USUAL_SHARE = (
-    15.0,
-    0.1,
-)  # seconds without progress; share of what counts as hung, where steps are known
+_USUAL_SILENCE = 15.0  # seconds without progress
+_USUAL_SHARE = 0.1  # of the time that counts as hung, where steps are known
 
 # --- figures
 
@@ -124,7 +122,7 @@ def progress(job: Job) -> str:
 
 def silence(rank: Rank) -> str:
     """``no progress for 2 min 5 s, counts as hung after 5 min 0 s`` of any rank, where that is unusual."""
-    seconds, timeout = rank["without_progress"], rank["hang_timeout"]
+    seconds, timeout = rank.get("without_progress"), rank["hang_timeout"]
     if seconds is None or timeout is None:
         return ""
     usual = _USUAL_SILENCE if rank["step"] is None else max(_USUAL_SILENCE, timeout * _USUAL_SHARE)
