@@ -161,6 +161,7 @@ def test_a_silent_script_that_does_nothing_is_hung():
 def test_what_was_written_before_the_first_sample_counts():
     worlds = [[sample(phase=None, output=9)] for _ in range(2000)]
     assert first_alarm(StallDetector(), worlds) == SILENT_TIMEOUT + 1
+    assert first_alarm(StallDetector(limit=3.0), worlds) == 31, "its start may take longer than the limit"
 
 
 def test_a_script_that_has_not_begun_anything_yet_is_given_ten_times_the_timeout():

@@ -154,7 +154,9 @@ class StallDetector:
             self._learn_from_reports(world)
         active = _activity_of(world) != _activity_of(self._world)
         communicates = any((sample.collectives or 0) > 0 for sample in world)
-        self._started |= communicates or any(sample.output > 0 for sample in world)
+        # A limit may be shorter than the start of a script, which often begins with a line: only later ones count then.
+        since_start = self.limit is None and any(sample.output > 0 for sample in world)
+        self._started |= communicates or since_start or (self._sampled_at is not None and active)
         self._active_at = now if active else self._active_at
         stopped = any(sample.state == "T" for sample in world)
         self._stopped_at = (now if self._stopped_at is None else self._stopped_at) if stopped else None
