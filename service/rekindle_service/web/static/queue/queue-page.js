@@ -40,6 +40,9 @@ let next = null;
 let limit = FEW;
 /** @type {Map<string, string>} last known state of each job */
 const states = new Map();
+/** Jobs whose state was fetched before the event of it came: totals and shares may be those from before. @type {Set<string>} */
+const early = new Set();
+let isLoaded = false;
 
 async function showJobs() {
   const query = filter.query;
@@ -62,6 +65,7 @@ async function showJobs() {
   byId("newer", HTMLButtonElement).disabled = filter.isFirstPage;
   byId("older", HTMLButtonElement).disabled = !next;
   markReady();
+  isLoaded = true;
   void sparklines.refresh();
   void showResults(table.experimentRows);
 }
@@ -95,7 +99,12 @@ async function readSections() {
 const asItem = (job) => ({ kind: "job", reason: job.reason, at: null, job, experiment: null, device: null });
 
 /** @param {Job[]} jobs */
-const remember = (jobs) => jobs.forEach((job) => states.set(job.id, job.state));
+function remember(jobs) {
+  for (const { id, state } of jobs) {
+    if (isLoaded && states.get(id) !== state) early.add(id);
+    states.set(id, state);
+  }
+}
 
 async function showTotals() {
   const [devices, { jobs, slots, goodput }] = await Promise.all([call("GET /devices"), call("GET /summary")]);
@@ -131,12 +140,12 @@ async function refresh() {
 const refreshing = keepFresh(refresh, REFRESH_DELAY_MS, (event, data) => {
   if (event === "deleted") table.remove(data.id);
   if (event !== "job") return event === "deleted";
-  const before = states.get(data.id);
+  const [before, isEarly] = [states.get(data.id), early.delete(data.id)];
   table.update(data);
   states.set(data.id, data.state);
   if (before && before !== data.state && hasEnded(data)) notices.ended(data);
   if (before === data.state && data.state === "queued") reordering.soon();
-  return before !== data.state;
+  return isEarly || before !== data.state;
 });
 
 /** The scheduler writes a new position, reason or estimate to many jobs at once. */
