@@ -129,6 +129,7 @@ def test_faults_after_the_end_of_a_job_are_reported(home: Path, server: ServePro
     rejected = rekindle(home, "chaos", job.id)
     assert rejected.returncode == 2
     assert "chaos needs a running job; the state of " in rejected.stderr
+    assert " is succeeded" in rejected.stderr
 
 
 @pytest.mark.soak

@@ -54,6 +54,7 @@ def test_a_finished_job_is_rejected(home: Path, played: PlayedJob) -> None:
     rejected = rekindle(home, "chaos", played.id)
     assert rejected.returncode == 2
     assert "chaos needs a running job; the state of " in rejected.stderr
+    assert " is succeeded" in rejected.stderr
 
 
 def test_a_keeper_that_does_not_respond_is_reported(home: Path, played: PlayedJob) -> None:
