@@ -62,6 +62,23 @@ def test_all_ranks_are_read_in_one_order_filtered_and_followed(
     expect(lines).to_have_text(TEXTS[3:5])
 
 
+def test_all_ranks_are_not_followed_any_more_after_a_click_until_the_next(
+    page: Page, server: ServeProcess, job: PlayedJob
+) -> None:
+    page.goto(f"{server.url}/jobs/{job.id}")
+    page.get_by_label("Lines", exact=True).select_option("All ranks, both streams")
+    lines, follow = page.locator("#log-merged-lines .log-line"), page.locator("#log-follow")
+    expect(lines).to_have_text(TEXTS)
+    follow.click()
+    expect(follow).to_have_text("Follow")
+    follow.click()
+    expect(follow).to_have_text("Following")
+    times = LogTimes(job.run_dir.attempt(1), range(2))
+    job.write(b"step 3 of rank 1\n", rank=1)
+    times.record()
+    expect(lines.last).to_have_text("step 3 of rank 1")
+
+
 def test_a_line_moves_the_cursor_and_a_link_shows_the_same_line(
     page: Page, server: ServeProcess, job: PlayedJob
 ) -> None:

@@ -2,7 +2,8 @@
  * The scrolled part of a log, and how near it is to either end.
  *
  * @typedef {object} Position
- * @property {boolean} isMoved by the user: the event of a change by the page itself may come late
+ * @property {boolean} isByUser the user has scrolled: a changed layout moves it as well, and the event of a change by the page
+ * itself may come late
  * @property {boolean} isUp the user has scrolled towards the beginning
  * @property {boolean} isAtEnd
  * @property {boolean} isNearStart more is fetched before the user gets to the edge of what is loaded
@@ -15,14 +16,20 @@ const END_TOLERANCE = 12;
 const PREFETCH_DISTANCE = 600;
 /** Where a row is that was looked up, as a share of the height. */
 const LEAD = 1 / 3;
+/** What a user scrolls with; the pointer only where it drags the scrollbar, which is no child of the log. */
+const INPUTS = ["wheel", "touchmove", "keydown", "pointerdown"];
 
 export class LogScroller {
   #node;
   #lastTop = 0;
+  #hasInput = false;
 
-  /** @param {HTMLElement} node @param {(position: Position) => void} onScroll by the user */
+  /** @param {HTMLElement} node @param {(position: Position) => void} onScroll */
   constructor(node, onScroll) {
     this.#node = node;
+    for (const type of INPUTS) {
+      node.addEventListener(type, ({ target }) => (this.#hasInput ||= type !== "pointerdown" || target === node), { passive: true });
+    }
     node.addEventListener("scroll", () => onScroll(this.measure()), { passive: true });
   }
 
@@ -41,6 +48,11 @@ export class LogScroller {
     this.#lastTop = this.#node.scrollTop;
   }
 
+  /** The user has scrolled since the page went to the end or to a row. */
+  get hasInput() {
+    return this.#hasInput;
+  }
+
   /** Some of it is within the window. */
   get isInView() {
     const { top, bottom } = this.#node.getBoundingClientRect();
@@ -48,11 +60,13 @@ export class LogScroller {
   }
 
   toEnd() {
+    this.#hasInput = false;
     this.top = this.#node.scrollHeight;
   }
 
   /** Scroll to `row`: with some lines before it, or to the top. @param {HTMLElement} row @param {boolean} [withLead] */
   reveal(row, withLead = true) {
+    this.#hasInput = false;
     this.top += this.#distanceTo(row) - (withLead ? this.#node.clientHeight * LEAD : 0);
   }
 
@@ -78,8 +92,8 @@ export class LogScroller {
   measure() {
     const { scrollTop, scrollHeight, clientHeight } = this.#node;
     const below = scrollHeight - scrollTop - clientHeight;
-    const [isMoved, isUp] = [scrollTop !== this.#lastTop, scrollTop < this.#lastTop];
+    const [isByUser, isUp] = [this.#hasInput && scrollTop !== this.#lastTop, scrollTop < this.#lastTop];
     this.#lastTop = scrollTop;
-    return { isMoved, isUp, isAtEnd: below <= END_TOLERANCE, isNearStart: scrollTop < PREFETCH_DISTANCE, isNearEnd: below < PREFETCH_DISTANCE };
+    return { isByUser, isUp, isAtEnd: below <= END_TOLERANCE, isNearStart: scrollTop < PREFETCH_DISTANCE, isNearEnd: below < PREFETCH_DISTANCE };
   }
 }

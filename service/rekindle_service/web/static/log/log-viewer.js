@@ -212,7 +212,6 @@ export class LogViewer {
   }
 
   #toggleFollowing() {
-    if (this.#merged.isShown) void this.#merged.follow();
-    else this.#one.toggleFollowing();
+    (this.#merged.isShown ? this.#merged : this.#one).toggleFollowing();
   }
 }

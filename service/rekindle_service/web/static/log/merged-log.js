@@ -74,6 +74,11 @@ export class MergedLog {
     this.#pollSoon();
   }
 
+  toggleFollowing() {
+    if (this.#following) this.#setFollowing(false);
+    else void this.follow();
+  }
+
   get isInView() {
     return this.#scroller.isInView;
   }
@@ -156,7 +161,7 @@ export class MergedLog {
     } finally {
       this.#busy = false;
     }
-    if (!this.#following) this.#onScroll({ ...this.#scroller.measure(), isMoved: true });
+    if (!this.#following) this.#onScroll({ ...this.#scroller.measure(), isByUser: this.#scroller.hasInput });
   }
 
   /** @param {LogLines} answer */
@@ -214,7 +219,7 @@ export class MergedLog {
   }
 
   async #poll() {
-    if (!document.hidden && !this.#ended) {
+    if (!document.hidden && !this.#ended && this.#following) {
       this.#hasNewer = true;
       await this.#loadMore("newer");
     }
@@ -228,10 +233,10 @@ export class MergedLog {
   }
 
   /** @param {import("./log-scroller.js").Position} position */
-  #onScroll({ isMoved, isUp, isAtEnd, isNearStart, isNearEnd }) {
+  #onScroll({ isByUser, isUp, isAtEnd, isNearStart, isNearEnd }) {
     if (this.#isPreview()) return;
     if (!isAtEnd && isUp) this.#setFollowing(false);
-    if (isMoved && isAtEnd && !this.#hasNewer && !this.#following && !isUp) {
+    if (isByUser && isAtEnd && !this.#hasNewer && !this.#following && !isUp) {
       this.#setFollowing(true);
       this.#pollSoon();
     }

@@ -175,9 +175,9 @@ export class OneLog {
   }
 
   /** @param {import("./log-scroller.js").Position} position */
-  #onScroll({ isMoved, isUp, isAtEnd, isNearStart, isNearEnd }) {
+  #onScroll({ isByUser, isUp, isAtEnd, isNearStart, isNearEnd }) {
     if (this.#viewer.isPreview()) return;
-    if (isMoved && isAtEnd && !this.#following && this.#window.caughtUp) return void this.#resumeFollowing();
+    if (isByUser && isAtEnd && !this.#following && this.#window.caughtUp) return void this.#resumeFollowing();
     if (!isAtEnd && isUp) this.#setFollowing(false);
     if (isNearStart && isUp) void this.#page("older");
     else if (isNearEnd && !this.#following) void this.#page("newer");
