@@ -37,6 +37,7 @@ ANSWERS = (
     "/disk/prune",
     "/experiments",
     "/experiments/{experiment_id}",
+    "/experiments/{experiment_id}/best",
     "/experiments/builtin",
     "/me",
     "/tokens",

@@ -51,6 +51,7 @@ def test_a_file_becomes_jobs_and_a_table_that_says_which_of_them_failed(
     assert "2 of 2" in done.stderr
     assert "ValueError" in done.stderr
     assert rekindle(home, "experiment", "--show", "rates").stdout == done.stdout
+    assert "best loss 1.5 with" in rekindle(home).stdout
     (listed,) = json.loads(rekindle(home, "experiment", "--list", "-o", "json").stdout)["started"]
     assert (listed["name"], listed["over"], listed["states"]) == ("rates", True, {"succeeded": 1, "failed": 1})
 

@@ -268,6 +268,8 @@ def test_the_best_row_of_each_measure_is_named(server: ApiServer, code: Path) ->
     found = read(server, experiment)
     assert (found["metrics"], found["goals"]) == (["loss", "lr", "steps"], ["min", "max", None])
     assert found["best"] == [[1], [0], []]
+    best = server.api.get(f"{PATH}/{experiment['id']}/best").json()
+    assert best["text"] == "best loss 2 with --lr 0.2; all 2 to 3"
 
 
 def test_a_deleted_job_leaves_the_others_their_places(server: ApiServer, code: Path) -> None:

@@ -4,6 +4,7 @@ import pytest
 
 from rekindle_service.experiments.comparison import BestResult, Measure, best_result, compare, default_measures
 from rekindle_service.experiments.matrix import Trial
+from rekindle_service.experiments.wording import result_text
 
 
 def values_of(trials, numbers, *measures):
@@ -41,6 +42,22 @@ def test_the_headline_is_the_best_row_of_the_first_measure_with_a_goal():
     assert best_result(rows, measures) == BestResult("loss", "min", 0.25, {"--lr": 0.2}, 0.25, 0.5)
     assert best_result(rows, measures[:1]) == BestResult("steps", None, None, None, 1.0, 1.0)
     assert best_result(compare(trials, [[None]] * 3, measures[:1]), measures[:1]) is None
+
+
+@pytest.mark.parametrize(
+    ("result", "text"),
+    [
+        (
+            BestResult("loss", "min", 0.123456, {"--lr": 0.2, "--flat": True, "--net": "a"}, 0.123456, 5.0),
+            "best loss 0.1235 with --lr 0.2, --flat yes, --net a; all 0.1235 to 5",
+        ),
+        (BestResult("loss", "min", 0.5, {}, 0.5, 0.5), "best loss 0.5; all 0.5 to 0.5"),
+        (BestResult("steps", None, None, None, 1.0, 3.0), "steps 1 to 3"),
+        (BestResult("steps", None, None, None, 1.0, 1.0), "steps 1"),
+    ],
+)
+def test_the_headline_is_one_line_of_words(result: BestResult, text: str) -> None:
+    assert result_text(result) == text
 
 
 def test_a_relative_measure_is_divided_by_the_row_that_agrees_in_everything_else():

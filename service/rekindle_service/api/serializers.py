@@ -22,6 +22,7 @@ from rekindle_service.api.schemas.ranks import RankPublic, UsagePublic
 from rekindle_service.config.home import Home
 from rekindle_service.experiments.comparison import Measure, best_of, best_result, compare, default_measures
 from rekindle_service.experiments.matrix import MAX_JOBS, Trial, upgrade_definition
+from rekindle_service.experiments.wording import result_text
 from rekindle_service.jobs.overview import reason
 from rekindle_service.jobs.quotas import owner_of, slots_wanted
 from rekindle_service.run_readers.metrics import Series, read_run_series
@@ -169,7 +170,7 @@ def experiment_best(experiment: Experiment, jobs: Sequence[Job], home: Home) -> 
     series = _series_of(jobs, home)
     measures = _measures(upgrade_definition(experiment.definition), series)
     found = best_result(compare(_trials(jobs), _values(series, measures), measures), measures)
-    return BestResultPublic() if found is None else BestResultPublic(**asdict(found))
+    return BestResultPublic() if found is None else BestResultPublic(text=result_text(found), **asdict(found))
 
 
 def _series_of(jobs: Sequence[Job], home: Home) -> list[Series]:

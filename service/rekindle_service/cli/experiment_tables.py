@@ -6,6 +6,7 @@ from rekindle_service.cli import formatting
 from rekindle_service.cli.tables import Table
 from rekindle_service.client import BuiltIn, Experiment, ExperimentSummary, Row
 from rekindle_service.experiments.matrix import format_value
+from rekindle_service.experiments.wording import significant
 from rekindle_service.sanitize import sanitize_line
 
 
@@ -50,12 +51,7 @@ def value_text(value: float | None, spread: tuple[float, float] | None) -> str:
     """``0.9721``, or ``0.9721 (0.9694 to 0.9749)`` for the mean of several."""
     if value is None:
         return formatting.ABSENT
-    return _number(value) + ("" if spread is None else f" ({_number(spread[0])} to {_number(spread[1])})")
-
-
-def _number(value: float) -> str:
-    """Four significant digits; a whole number in full."""
-    return f"{value:.0f}" if value.is_integer() and abs(value) < 1e15 else f"{value:.4g}"
+    return significant(value) + ("" if spread is None else f" ({significant(spread[0])} to {significant(spread[1])})")
 
 
 def machine_line(experiment: Experiment) -> str:

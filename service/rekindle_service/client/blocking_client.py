@@ -129,6 +129,7 @@ class Client:
 
     submit_experiment = _blocking(AsyncClient.submit_experiment)
     experiment = _blocking(AsyncClient.experiment)
+    best_result = _blocking(AsyncClient.best_result)
     experiments = _blocking(AsyncClient.experiments)
     find_experiment = _blocking(AsyncClient.find_experiment)
     builtin_experiments = _blocking(AsyncClient.builtin_experiments)

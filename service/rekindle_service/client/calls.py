@@ -234,6 +234,10 @@ class ApiCalls(ApiConnection):
         """The experiment with its jobs and the table of their results."""
         return await self._get(f"/experiments/{_segment(experiment_id)}")
 
+    async def best_result(self, experiment_id: str) -> models.BestResult:
+        """The best result of an experiment, and the range of all its results."""
+        return await self._get(f"/experiments/{_segment(experiment_id)}/best")
+
     async def experiments(self, limit: int = 20) -> list[models.ExperimentSummary]:
         """The latest experiments, latest first."""
         return await self._items("/experiments", limit=limit)

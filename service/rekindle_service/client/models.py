@@ -8,6 +8,7 @@ from typing import Any, Literal, TypedDict
 __all__ = [
     "Attempt",
     "AuditEntry",
+    "BestResult",
     "BuiltIn",
     "Checkpoint",
     "Code",
@@ -777,6 +778,18 @@ class Experiment(TypedDict):
     logged: list[str]
     rows: list[Row]
     trials: list[Trial]
+
+
+class BestResult(TypedDict):
+    """The result of an experiment in one line. Empty and null while no job has logged a measured metric."""
+
+    text: str
+    measure: str | None
+    goal: Literal["min", "max"] | None
+    best: float | None
+    parameters: dict[str, Any] | None
+    low: float | None
+    high: float | None
 
 
 class BuiltIn(TypedDict):

@@ -201,8 +201,13 @@ class ExperimentPublic(ExperimentSummary):
 
 
 class BestResultPublic(ApiModel):
-    """The result of an experiment in one line. All fields are null while no job has logged a measured metric."""
+    """The result of an experiment in one line. Empty and null while no job has logged a measured metric."""
 
+    text: str = Field(
+        default="",
+        description="All of it in words",
+        examples=["best val_accuracy 0.97 with --lr 0.1; all 0.91 to 0.97"],
+    )
     measure: str | None = Field(
         default=None,
         description="The first measure that is known to be better low or high, else the first one with a value",

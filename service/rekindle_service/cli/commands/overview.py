@@ -14,7 +14,16 @@ from rekindle_service.cli.exit_codes import ExitCode
 from rekindle_service.cli.formatting import ABSENT
 from rekindle_service.cli.output import Output, out, print_answer
 from rekindle_service.cli.tables import Table
-from rekindle_service.client import Device, ExperimentSummary, Job, NoServerError, Overview, OverviewItem
+from rekindle_service.client import (
+    Client,
+    Device,
+    ExperimentSummary,
+    Job,
+    NoServerError,
+    Overview,
+    OverviewItem,
+    ProblemError,
+)
 from rekindle_service.sanitize import sanitize_line
 
 _ROWS = 8  # of each section
@@ -42,9 +51,26 @@ def overview(context: typer.Context, output: Output) -> None:
     if print_answer(output, {**found, "devices": devices}, (item["job"]["id"] for item in listed if item["job"])):
         return
     console = out()
-    for part in sections(found, devices):
+    for part in sections(_with_results(context, found), devices):
         console.print(part)
     console.print(Text("rekindle --help lists the commands", "dim"))
+
+
+def _with_results(context: typer.Context, found: Overview) -> Overview:
+    """With the best result of each ended experiment before the states of its jobs."""
+    with connect(context) as client:
+        return {**found, "done": [_with_result(client, item) for item in found["done"]]}
+
+
+def _with_result(client: Client, item: OverviewItem) -> OverviewItem:
+    experiment = item["experiment"]
+    if experiment is None:
+        return item
+    try:
+        text = client.best_result(experiment["id"])["text"]
+    except ProblemError:  # it has just been deleted
+        return item
+    return item | {"reason": text}
 
 
 def sections(found: Overview, devices: Sequence[Device]) -> Iterator[RenderableType]:
@@ -76,7 +102,7 @@ def row_cells(item: OverviewItem) -> dict[str, str | Text]:
     if item["job"] is not None:
         return {**_job_cells(item["job"]), **common}
     if item["experiment"] is not None:
-        return {**common, **_experiment_cells(item["experiment"])}
+        return {**common, **_experiment_cells(item["experiment"], item["reason"])}
     name = sanitize_line(item["device"] or item["kind"])
     return {**common, "#": ABSENT, "ID": ABSENT, "NAME": name, "STATE": Text("not usable", "yellow")}
 
@@ -86,7 +112,8 @@ def _job_cells(job: Job) -> dict[str, str | Text]:
     return {**formatting.job_cells(job), "DONE": progress_bar(job["progress"]), "STARTS": starts}
 
 
-def _experiment_cells(experiment: ExperimentSummary) -> dict[str, str | Text]:
+def _experiment_cells(experiment: ExperimentSummary, result: str) -> dict[str, str | Text]:
     states = ", ".join(f"{count} {sanitize_line(state)}" for state, count in experiment["states"].items())
+    why = "; ".join(filter(None, (sanitize_line(result), states)))
     name = f"{sanitize_line(experiment['name'])}, {experiment['jobs']} jobs"
-    return {"#": f"E{experiment['number']}", "ID": experiment["id"], "NAME": name, "STATE": "experiment", "WHY": states}
+    return {"#": f"E{experiment['number']}", "ID": experiment["id"], "NAME": name, "STATE": "experiment", "WHY": why}

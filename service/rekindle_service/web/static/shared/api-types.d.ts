@@ -16,8 +16,8 @@ export interface AuditPublic {
   action: string; target: string; status: number; detail: string;
 }
 export interface BestResultPublic {
-  measure: string | null; goal: "min" | "max" | null; best: number | null; parameters: Record<string, any> | null;
-  low: number | null; high: number | null;
+  text: string; measure: string | null; goal: "min" | "max" | null; best: number | null;
+  parameters: Record<string, any> | null; low: number | null; high: number | null;
 }
 export interface BuiltIn { name: string; size: string; title: string; jobs: number; definition: Record<string, any>; }
 export interface Bundle { id: string; bytes: number; }
