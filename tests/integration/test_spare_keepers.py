@@ -227,7 +227,10 @@ def test_a_job_whose_forked_keeper_ended_without_having_begun_starts_cold(
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_a_server_begins_with_spare_keepers_for_jobs_without_variables_of_their_own(home: Path, ranks: int) -> None:
+def test_a_server_begins_with_spare_keepers_for_jobs_without_variables_of_their_own(
+    home: Path, ranks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     machine, job = cpu_machine(2), a_job(max_ranks=ranks, devices=["cpu:0", "cpu:1"])
     environment = keeper_environment(job, home, machine.slots)
     environment |= Isolation().tmp_environment(Home(home).run_dir(job.id), environment)
