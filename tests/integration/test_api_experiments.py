@@ -260,7 +260,7 @@ def test_an_experiment_is_deleted_with_its_jobs_once_all_have_ended(
     assert server.api.delete(path).status_code == 404
 
 
-def test_the_best_row_of_each_measure_is_named(server: ApiServer, code: Path) -> None:
+def test_the_best_row_of_each_measure_is_named(server: ApiServer, code: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     measures = ["loss", {"metric": "lr", "goal": "max"}, "steps"]
     experiment = submitted(server, body(code, matrix={"--lr": [0.1, 0.2]}, measure=measures))
     for trial, loss in zip(experiment["trials"], (3.0, 2.0), strict=True):
@@ -270,6 +270,8 @@ def test_the_best_row_of_each_measure_is_named(server: ApiServer, code: Path) ->
     assert found["best"] == [[1], [0], []]
     best = server.api.get(f"{PATH}/{experiment['id']}/best").json()
     assert best["text"] == "best loss 2 with --lr 0.2; all 2 to 3"
+    monkeypatch.setattr("rekindle_service.api.routes.experiments.MAX_JOBS", 1)
+    assert server.api.get(f"{PATH}/{experiment['id']}/best").json()["text"] == ""
 
 
 def test_a_deleted_job_leaves_the_others_their_places(server: ApiServer, code: Path) -> None:

@@ -25,7 +25,7 @@ from rekindle_service.api.serializers import experiment_best, experiment_public,
 from rekindle_service.api.worker_pools import SUBMISSIONS
 from rekindle_service.config.home import is_job_id
 from rekindle_service.experiments import built_in
-from rekindle_service.experiments.matrix import count
+from rekindle_service.experiments.matrix import MAX_JOBS, count
 from rekindle_service.experiments.records import remove_record
 from rekindle_service.experiments.submitter import known_experiment, submit_jobs
 from rekindle_service.jobs import actions
@@ -123,7 +123,10 @@ def read_experiment(state: AppStateDep, experiment: ExperimentDep) -> Experiment
 @router.get("/experiments/{experiment_id}/best")
 def read_best_result(state: AppStateDep, experiment: ExperimentDep) -> BestResultPublic:
     """Get the best result of an experiment and the range of all its results; empty for more than 200 jobs."""
-    return experiment_best(experiment, state.store.experiments.jobs(experiment.id), state.home)
+    store = state.store.experiments
+    if sum(store.states([experiment.id])[experiment.id].values()) > MAX_JOBS:  # reading all of them would take seconds
+        return BestResultPublic()
+    return experiment_best(experiment, store.jobs(experiment.id), state.home)
 
 
 @router.get("/experiments/{experiment_id}/curves")

@@ -64,7 +64,7 @@ def _with_results(context: typer.Context, found: Overview) -> Overview:
 
 def _with_result(client: Client, item: OverviewItem) -> OverviewItem:
     experiment = item["experiment"]
-    if experiment is None:
+    if experiment is None or not experiment["over"]:
         return item
     try:
         text = client.best_result(experiment["id"])["text"]
