@@ -15,6 +15,7 @@ from rekindle_service.cli.context import YesOption, connect, settings_of
 from rekindle_service.cli.exit_codes import ExitCode, exit_code_for
 from rekindle_service.cli.experiment_tables import builtin_table, comparison_table, machine_line, summary_table
 from rekindle_service.cli.output import Output, OutputOption, note, note_connection, out, print_answer, print_line
+from rekindle_service.cli.progress import working
 from rekindle_service.cli.source_code import interpreter, send_directory
 from rekindle_service.client import Client, Experiment, ExperimentSummary, Trial, is_settled
 from rekindle_service.client.api_connection import drop_unset
@@ -76,7 +77,9 @@ def experiment(
         else:
             body = {"builtin": name} if file is None else read_experiment(file)
             body |= drop_unset(size=size, args=args, parallel=parallel)
-            found = client.submit_experiment(_with_code(client, settings_of(context), body))
+            body = _with_code(client, settings_of(context), body)
+            with working("Submitting the jobs"):
+                found = client.submit_experiment(body)
         if follow or show is None:
             raise typer.Exit(finish(client, found, output, follow=follow))
     return _print(found, output, with_table=True)

@@ -20,6 +20,7 @@ from rekindle_service.cli.job_request import (
 )
 from rekindle_service.cli.launch_command import NotTranslatedError, translate
 from rekindle_service.cli.output import Output, OutputOption, note, print_job
+from rekindle_service.cli.progress import working
 from rekindle_service.client import Client, Job, is_local
 from rekindle_service.client.api_connection import drop_unset
 from rekindle_service.sanitize import sanitize_line
@@ -202,7 +203,10 @@ def submit_array(
 ) -> int:
     """An array is an experiment whose jobs differ in their index; returns the exit code."""
     name = fields.pop("name", None) or Path(fields.get("script") or fields.get("module") or fields["recipe"]).stem
-    found = client.submit_experiment({"name": name, "array": array, "base": fields, **drop_unset(parallel=parallel)})
+    with working("Submitting the jobs"):
+        found = client.submit_experiment(
+            {"name": name, "array": array, "base": fields, **drop_unset(parallel=parallel)}
+        )
     return finish_experiment(client, found, output, follow=follow)
 
 
