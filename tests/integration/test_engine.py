@@ -138,8 +138,22 @@ def test_a_queued_job_is_cancelled_at_once(bench):
     assert (job.attempt, job.outcome["class"]) == (0, "cancelled")
 
 
+def test_thousands_of_cancelled_jobs_leave_running_ones_their_turn(still, monkeypatch):
+    monkeypatch.setattr("rekindle_service.scheduler.queue_scheduler._CANCELLED_AT_ONCE", 2)
+    many = [still.submit() for _ in range(3)]
+    other = still.submit("wait")
+    actions.cancel_all(still.store, [job.id for job in many])
+    still.engine.reconcile()
+    states = [still.job(job).state for job in many]
+    assert sorted(states) == [JobState.CANCELLED, JobState.CANCELLED, JobState.QUEUED]
+    assert still.job(other).state is JobState.STARTING
+    still.engine.reconcile()
+    assert len(still.keepers) == 1, "it has been launched before the rest was cancelled"
+    assert {still.job(job).outcome["class"] for job in many} == {"cancelled"}
+
+
 def test_a_drained_job_that_is_cancelled_in_the_queue_gives_its_shared_memory_back(still):
-    job = still.submit(intent=JobIntent.HOLD)
+    job = still.submit(intent=JobIntent.HOLD, run=1)
     memory = still.home.run_dir(job.id).memory
     memory.joinpath("7").mkdir(parents=True)
     still.engine.reconcile()

@@ -141,6 +141,7 @@ QUESTIONS: dict[str, Callable[[Store], object]] = {
     "totals": lambda store: store.totals(),
     "holding slots": lambda store: store.jobs_in(HOLDING_SLOTS),
     "queued to drain": lambda store: store.jobs_in({JobState.QUEUED}, {JobIntent.DRAIN}),
+    "queued to cancel": lambda store: store.queue.cancelled(new=True, limit=200),
     "queue": lambda store: store.queue.jobs(),
     "queue length": lambda store: store.queue.count(),
     "queue by owner": lambda store: store.queue.by_owner(),

@@ -14,7 +14,7 @@ from rekindle_service.client.transport import AsyncHttp, Connection, HttpType
 from rekindle_service.config.client_settings import ClientSettings
 
 TIMEOUT = 30.0  # seconds for the next byte of an answer
-SUBMIT_TIMEOUT = 300.0  # seconds; the server copies the code before it answers
+LONG_TIMEOUT = 300.0  # seconds, where the server copies code or changes thousands of jobs before it answers
 
 
 class ApiConnection:
@@ -69,7 +69,7 @@ class ApiConnection:
 
     async def _create(self, path: str, body: dict[str, Any]) -> Any:
         headers = {"Idempotency-Key": uuid.uuid4().hex}
-        return await self.request("POST", path, json=body, headers=headers, timeout=SUBMIT_TIMEOUT, repeatable=True)
+        return await self.request("POST", path, json=body, headers=headers, timeout=LONG_TIMEOUT, repeatable=True)
 
     async def _send(self, method: str, path: str, **options: Any) -> httpx2.Response:
         policy = self._reconnect if method == "GET" else None

@@ -9,7 +9,7 @@ from typing import Any, BinaryIO
 from urllib.parse import quote
 
 from rekindle_service.client import models
-from rekindle_service.client.api_connection import SUBMIT_TIMEOUT, ApiConnection, drop_unset
+from rekindle_service.client.api_connection import LONG_TIMEOUT, ApiConnection, drop_unset
 from rekindle_service.client.errors import NoServerError
 
 _PAGE_SIZE = 100  # jobs
@@ -39,7 +39,7 @@ class ApiCalls(ApiConnection):
     async def upload_bundle(self, archive: BinaryIO) -> str:
         """Upload a tar.gz from its current position; returns the id for ``code.bundle`` of a job."""
         start = archive.tell()
-        options: dict[str, Any] = {"headers": {"Content-Type": "application/gzip"}, "timeout": SUBMIT_TIMEOUT}
+        options: dict[str, Any] = {"headers": {"Content-Type": "application/gzip"}, "timeout": LONG_TIMEOUT}
         try:
             response = await self._connection.send("POST", "/bundles", upload=archive, **options)
         except NoServerError:  # the same archive has the same id: uploading it again is safe
@@ -129,7 +129,7 @@ class ApiCalls(ApiConnection):
     async def prune(self, rules: dict[str, Any] | None = None, *, dry_run: bool = True) -> models.PruneResult:
         """What the rules (default: those of the server's settings) remove; without ``dry_run``, remove it."""
         body = {**(rules or {}), "dry_run": dry_run}
-        return await self.request("POST", "/disk/prune", json=body, timeout=SUBMIT_TIMEOUT)
+        return await self.request("POST", "/disk/prune", json=body, timeout=LONG_TIMEOUT)
 
     # --- the history of a job
 
@@ -252,15 +252,17 @@ class ApiCalls(ApiConnection):
 
     async def cancel_experiment(self, experiment_id: str) -> models.Experiment:
         """Cancel its unfinished jobs."""
-        return await self.request("POST", f"/experiments/{_segment(experiment_id)}/cancel")
+        path = f"/experiments/{_segment(experiment_id)}/cancel"
+        return await self.request("POST", path, timeout=LONG_TIMEOUT)
 
     async def resume_experiment(self, experiment_id: str) -> models.Experiment:
         """Resume its failed jobs."""
-        return await self.request("POST", f"/experiments/{_segment(experiment_id)}/resume")
+        path = f"/experiments/{_segment(experiment_id)}/resume"
+        return await self.request("POST", path, timeout=LONG_TIMEOUT)
 
     async def delete_experiment(self, experiment_id: str) -> None:
         """Delete it with all its jobs, which must have ended."""
-        await self.request("DELETE", f"/experiments/{_segment(experiment_id)}")
+        await self.request("DELETE", f"/experiments/{_segment(experiment_id)}", timeout=LONG_TIMEOUT)
 
     async def _log(self, job_id: str, rank: int, **params: Any) -> LogChunk:
         response = await self._send("GET", _job(job_id, f"ranks/{rank}/log"), params=params)

@@ -1,6 +1,7 @@
 """Actions on a job: cancel, drain, resume, pin a snapshot. The reconciler acts on the intents written here."""
 
 import time
+from collections.abc import Mapping, Sequence
 from threading import Lock
 from typing import Any
 
@@ -11,6 +12,8 @@ from rekindle_service.run_readers.snapshots import snapshot_files
 from rekindle_service.store import Store
 from rekindle_service.store.tables import Job
 
+_RESUMED = "resumed on request"
+_REQUEUED: Mapping[str, Any] = {"ended_at": None, "outcome": None, "notice": None, "intent": JobIntent.RUN}
 _PIN_TIMEOUT = 1.0  # seconds within which a snapshot that was being moved away comes back
 SNAPSHOTS_LOCK = Lock()
 """Held while a snapshot is pinned, chosen for a resume, or removed by retention."""
@@ -22,6 +25,11 @@ def cancel(store: Store, job_id: str) -> Job | None:
     if job is None or job.state in TERMINAL:
         return job
     return store.set_intent(job_id, JobIntent.CANCEL)
+
+
+def cancel_all(store: Store, job_ids: Sequence[str]) -> None:
+    """As ``cancel`` for each job."""
+    store.bulk.set_intent(job_ids, JobIntent.CANCEL)
 
 
 def drain(store: Store, job_id: str) -> Job | None:
@@ -43,6 +51,12 @@ def resume(store: Store, job_id: str) -> Job | None:
     return released
 
 
+def resume_all(store: Store, job_ids: Sequence[str]) -> None:
+    """As ``resume`` for each job that has ended."""
+    columns = {**_REQUEUED, "rewind": {}}
+    store.bulk.transition(job_ids, JobState.QUEUED, expected=TERMINAL, reason=_RESUMED, **columns)
+
+
 def resume_from(store: Store, job: Job, step: int) -> Job | None:
     """Like ``resume``, from an older snapshot: the next run quarantines the later ones before it begins.
 
@@ -56,8 +70,8 @@ def resume_from(store: Store, job: Job, step: int) -> Job | None:
 
 def _requeue(store: Store, job_id: str, rewind: dict[str, int], **columns: Any) -> Job | None:
     """None where the job has not ended."""
-    columns = {"ended_at": None, "outcome": None, "notice": None, "intent": JobIntent.RUN, "rewind": rewind, **columns}
-    return store.transition(job_id, JobState.QUEUED, expected=TERMINAL, reason="resumed on request", **columns)
+    columns = {**_REQUEUED, "rewind": rewind, **columns}
+    return store.transition(job_id, JobState.QUEUED, expected=TERMINAL, reason=_RESUMED, **columns)
 
 
 def pin(run_dir: RunDir, step: int) -> bool:

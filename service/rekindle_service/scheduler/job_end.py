@@ -1,6 +1,7 @@
 """The end of a run of which no keeper is there to end it: the server writes it into the row itself."""
 
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from rekindle.contract.outcome import Outcome, OutcomeClass
@@ -27,6 +28,13 @@ class JobEnd:
         outcome = Outcome(OutcomeClass.CANCELLED, message, retryable=False)
         self._end(job, JobState.CANCELLED, outcome, reason)
 
+    def cancel_new(self, jobs: Sequence[Job], message: str, reason: str) -> None:
+        """As ``cancel`` for each of many jobs that have never run, and so have nothing outside their directories."""
+        outcome = Outcome(OutcomeClass.CANCELLED, message, retryable=False)
+        end = _columns(outcome)
+        ids = [job.id for job in jobs]
+        self._store.bulk.transition(ids, JobState.CANCELLED, expected={JobState.QUEUED}, reason=reason, **end)
+
     def requeue_held(self, job: Job, notice: str | None) -> None:
         """Back to the queue, where it waits until it is released."""
         columns: dict[str, Any] = {"intent": JobIntent.HOLD, "notice": notice, "devices": [], "next_try_at": None}
@@ -34,6 +42,10 @@ class JobEnd:
         self._store.transition(job.id, JobState.QUEUED, expected={job.state}, reason=reason, **columns)
 
     def _end(self, job: Job, to: JobState, outcome: Outcome, reason: str) -> None:
-        end = {"outcome": outcome.to_json(), "devices": [], "ended_at": time.time()}
-        if self._store.transition(job.id, to, expected={job.state}, reason=reason, **end) is not None:
+        if self._store.transition(job.id, to, expected={job.state}, reason=reason, **_columns(outcome)) is not None:
             free_memory(self._home.run_dir(job.id))
+
+
+def _columns(outcome: Outcome) -> dict[str, Any]:
+    """Of a job that ends now."""
+    return {"outcome": outcome.to_json(), "devices": [], "ended_at": time.time()}

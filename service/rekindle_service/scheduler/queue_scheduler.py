@@ -16,6 +16,8 @@ from rekindle_service.scheduler.space import SpaceGate
 from rekindle_service.store import Store
 from rekindle_service.store.tables import Job
 
+_CANCELLED = ("Cancelled while it was queued.", "cancelled while queued")  # message of the outcome, reason of the event
+_CANCELLED_AT_ONCE = 200  # jobs
 _CONFIRM_SECONDS = 60.0  # more than a submission takes from its row to its answer
 
 
@@ -32,12 +34,12 @@ class QueueScheduler:
         device_health: DeviceHealth,
         *,
         has_cluster: bool,
-        on_start: Callable[[], None],
+        wake: Callable[[], None],
     ) -> None:
-        """``on_start`` is called when a job has got its slots, and has no keeper yet."""
+        """``wake``: reconcile again at once, since a job has got its slots and no keeper yet, or more is to be done."""
         self._store, self._home, self._runner = store, home, runner
         self._planner, self._displacer, self._device_health = planner, displacer, device_health
-        self._has_cluster, self._on_start = has_cluster, on_start
+        self._has_cluster, self._wake = has_cluster, wake
         self._end = JobEnd(store, home)
         self._space = SpaceGate(home)
         self._scheduled: tuple[int, str | None, int] = (-1, None, -1)  # see ``_revision``, when the queue was planned
@@ -76,11 +78,14 @@ class QueueScheduler:
         """A queued job has no keeper to carry out a request: it takes effect at once. False: not for all jobs."""
         for job in self._store.jobs_in({JobState.QUEUED}, {JobIntent.DRAIN}):
             self._store.set_intent(job.id, JobIntent.HOLD, expected={JobIntent.DRAIN})
-        cancelled = self._store.jobs_in({JobState.QUEUED}, {JobIntent.CANCEL})
-        for job in cancelled:
-            end = partial(self._end.cancel, job, "Cancelled while it was queued.", "cancelled while queued")
-            self._runner.run(job.id, end)
-        return not cancelled or not self._store.jobs_in({JobState.QUEUED}, {JobIntent.CANCEL})
+        cancelled = self._store.queue.cancelled
+        for job in cancelled(new=False, limit=_CANCELLED_AT_ONCE):
+            self._runner.run(job.id, partial(self._end.cancel, job, *_CANCELLED))
+        new = cancelled(new=True, limit=_CANCELLED_AT_ONCE)
+        self._end.cancel_new(new, *_CANCELLED)
+        if len(new) == _CANCELLED_AT_ONCE:  # there may be thousands: running jobs come in between
+            self._wake()
+        return not any(cancelled(new=each, limit=1) for each in (True, False))
 
     def _start(self, job: Job, devices: list[str]) -> None:
         """Assign the slots; the next iteration finds a job without a keeper and launches it.
@@ -97,4 +102,4 @@ class QueueScheduler:
         times = {"started_at": job.started_at or now, "allocated_at": now}
         columns = {"devices": devices, "run": job.run + 1, "slurm": None, **times}
         self._store.transition(job.id, JobState.STARTING, expected={JobState.QUEUED}, reason=reason, **columns)
-        self._on_start()
+        self._wake()

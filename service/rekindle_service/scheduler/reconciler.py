@@ -76,7 +76,7 @@ class Reconciler:
             Displacer(store, machine, displacement, health),
             health,
             has_cluster=self._running.has_cluster,
-            on_start=self.wake,
+            wake=self.wake,
         )
         self._last_tombstone = 0  # version
         self._purged = -1  # revision of the queue up to which no run directory of a deleted job is left

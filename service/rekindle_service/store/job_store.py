@@ -10,8 +10,9 @@ from typing import Any
 
 from sqlmodel import Session, col, select
 
-from rekindle.contract.states import TERMINAL, TRANSITIONS, JobIntent, JobState
+from rekindle.contract.states import TERMINAL, JobIntent, JobState
 from rekindle_service.store.access_store import AccessStore
+from rekindle_service.store.bulk_changes import BulkChanges
 from rekindle_service.store.change_feed import ChangeFeed
 from rekindle_service.store.database import Database
 from rekindle_service.store.delivery_store import DeliveryStore
@@ -24,6 +25,7 @@ from rekindle_service.store.job_lists import JobLists
 from rekindle_service.store.job_lookup import Lookup
 from rekindle_service.store.mutations import (
     by_key,
+    check_way,
     forget,
     insert,
     move,
@@ -58,6 +60,7 @@ class Store(Database):
         self.queue_revision = 0
         """Another number after every change that may let a queued job start; progress leaves it alone."""
         self.feed = ChangeFeed(self)
+        self.bulk = BulkChanges(self._changing_queue)
         self.displacements = DisplacementStore(self._changing_queue)
         self.experiments = ExperimentStore(self, self._changing_queue)
         self.lists = JobLists(self)
@@ -177,9 +180,7 @@ class Store(Database):
         None: the job is gone or was in another state, and nothing has changed. Raises ValueError for a way that
         ``TRANSITIONS`` does not have and for a column that cannot be set.
         """
-        for state in expected:
-            if to not in TRANSITIONS[state]:
-                raise ValueError(f"no way leads from {state} to {to}")
+        check_way(expected, to)
         with self._changing_queue() as session:
             job = session.get(Job, job_id)
             if job is None or job.state not in expected:

@@ -1,7 +1,7 @@
 """The parts that every change of a job consists of, within the caller's transaction."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from sqlalchemy import update
@@ -61,11 +61,19 @@ def insert_all(session: Session, jobs: Sequence[Job], *, numbered: bool = False)
     session.add_all(jobs)
 
 
-def move(session: Session, job: Job, to: JobState, reason: str, at: float) -> None:
-    """The only place that writes ``state``."""
+def check_way(expected: Collection[JobState], to: JobState) -> None:
+    """Raises ValueError for a way that ``TRANSITIONS`` does not have."""
+    for state in expected:
+        if to not in TRANSITIONS[state]:
+            raise ValueError(f"no way leads from {state} to {to}")
+
+
+def move(session: Session, job: Job, to: JobState, reason: str, at: float, *, version: int | None = None) -> None:
+    """The only place that writes ``state``. ``version``: see ``record``."""
     if to not in TRANSITIONS[job.state]:
         raise ValueError(f"job {job.id}: no way leads from {job.state} to {to}")
-    job.version = record(session, job, "state", from_state=job.state, to_state=to, reason=reason, at=at)
+    states = {"from_state": job.state, "to_state": to}
+    job.version = record(session, job, "state", **states, reason=reason, at=at, version=version)
     if job.state in TERMINAL:
         job.archived_at = job.seen_at = None
     job.state = to
@@ -88,20 +96,26 @@ def record(
     reason: str = "",
     at: float | None = None,
     owner: str | None = None,
+    version: int | None = None,
 ) -> int:
-    """Add an event of ``job``; returns its id, the version of this change."""
-    version = next_value(session, "version")
+    """Add an event of ``job``; returns its id, the version of this change, which is the next one unless it is given."""
+    version = next_value(session, "version") if version is None else version
     at = time.time() if at is None else at
     states = {"from_state": from_state, "to_state": to_state}
     session.add(Event(id=version, job_id=job.id, at=at, kind=kind, reason=reason, owner=owner, **states))
     return version
 
 
-def forget(session: Session, job: Job) -> None:
-    """Delete the row of a job that has ended; an event stays as its tombstone."""
-    record(session, job, "deleted", from_state=job.state, owner=job.owner)
+def forget(session: Session, job: Job, *, version: int | None = None) -> None:
+    """Delete the row of a job that has ended; an event stays as its tombstone. ``version``: see ``record``."""
+    record(session, job, "deleted", from_state=job.state, owner=job.owner, version=version)
     archive_counts(session, job)
     session.delete(job)
+
+
+def numbered(session: Session, jobs: Sequence[Job]) -> Iterable[tuple[int, Job]]:
+    """Each with a version for ``record``, which would write every job by itself where it has to ask for one."""
+    return enumerate(jobs, start=next_values(session, "version", len(jobs)) if jobs else 0)
 
 
 def next_value(session: Session, name: str) -> int:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from sqlalchemy import ColumnElement, bindparam, update
 from sqlmodel import Session, col, func, select
 
-from rekindle.contract.states import JobState
+from rekindle.contract.states import JobIntent, JobState
 from rekindle_service.job_wording import job_label
 from rekindle_service.store.database import Database
 from rekindle_service.store.errors import QueueFullError
@@ -82,6 +82,12 @@ class QueueStore:
         while page:
             yield from page
             page = self._database.rows(query.where(col(Job.number) > page[-1].number))
+
+    def cancelled(self, *, new: bool, limit: int) -> list[Job]:
+        """Some of the queued jobs that are to be cancelled: those that have never run (``new``), or the others."""
+        has_run = (Job.run == 0) if new else (col(Job.run) > 0)
+        query = select(Job).where(Job.state == JobState.QUEUED, Job.intent == JobIntent.CANCEL, has_run)
+        return self._database.rows(query.limit(limit))
 
     def count(self) -> int:
         with self._database.reading() as session:

@@ -153,12 +153,11 @@ def list_curves(
 @router.post("/experiments/{experiment_id}/cancel", status_code=202)
 def cancel_experiment(state: AppStateDep, experiment: ExperimentDep) -> ExperimentPublic:
     """Cancel all unfinished jobs of an experiment."""
-    jobs = state.store.experiments.jobs(experiment.id)
-    if all(job.state in TERMINAL for job in jobs):
+    active = [job.id for job in state.store.experiments.jobs(experiment.id) if job.state not in TERMINAL]
+    if not active:
         detail = f"all jobs of {_named(experiment)} have ended, so it cannot be cancelled"
         raise ProblemError(409, "wrong-state", detail)
-    for job in reversed(jobs):  # the last one first, so that none starts on the slots of another
-        actions.cancel(state.store, job.id)
+    actions.cancel_all(state.store, active[::-1])  # the last one first, so that none starts on the slots of another
     state.wake()
     return _public(state, experiment)
 
@@ -170,8 +169,7 @@ def resume_experiment(state: AppStateDep, experiment: ExperimentDep) -> Experime
     if not failed:
         detail = f"no job of {_named(experiment)} has failed, so there is nothing to resume"
         raise ProblemError(409, "wrong-state", detail)
-    for job_id in failed:
-        actions.resume(state.store, job_id)
+    actions.resume_all(state.store, failed)
     state.wake()
     return _public(state, experiment)
 

@@ -69,9 +69,11 @@ def experiment(
         if delete is not None:
             return _delete(client, client.find_experiment(delete), yes=yes)
         if cancel is not None:
-            found = client.cancel_experiment(client.find_experiment(cancel)["id"])
+            with working("Cancelling the jobs"):
+                found = client.cancel_experiment(client.find_experiment(cancel)["id"])
         elif resume is not None:
-            found = client.resume_experiment(client.find_experiment(resume)["id"])
+            with working("Resuming the jobs"):
+                found = client.resume_experiment(client.find_experiment(resume)["id"])
         elif show is not None:
             found = client.experiment(client.find_experiment(show)["id"])
         else:
@@ -103,7 +105,8 @@ def _delete(client: Client, found: ExperimentSummary, *, yes: bool) -> None:
         if not typer.confirm(f"Delete {named}, {jobs} and their files?", err=True):
             note("Nothing was deleted.")
             return
-    client.delete_experiment(found["id"])
+    with working("Deleting the jobs"):
+        client.delete_experiment(found["id"])
     print_line(f"{named} is deleted")
 
 

@@ -1,0 +1,84 @@
+"""One change of many jobs, in several transactions, and what happens to those in between."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from job_examples import a_job, open_store
+from rekindle.contract.states import HOLDING_SLOTS, JobIntent, JobState
+from rekindle_service.store import Store, bulk_changes
+from rekindle_service.store.tables import Job
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
+    monkeypatch.setattr(bulk_changes, "JOBS_AT_ONCE", 2)
+    store = open_store(tmp_path)
+    yield store
+    store.close()
+
+
+def test_every_job_that_has_not_ended_gets_the_intent_and_its_event(store: Store) -> None:
+    jobs = [store.add_job(a_job()) for _ in range(5)]
+    cancelled = _end(store, jobs[1])
+    before = store.queue_revision
+    store.bulk.set_intent([*(job.id for job in jobs), "gone"], JobIntent.CANCEL)
+    assert [_now(store, job).intent for job in jobs] == ["cancel", "run", "cancel", "cancel", "cancel"]
+    assert _now(store, jobs[1]).version == cancelled.version
+    assert store.queue_revision - before == 3, "in parts"
+    versions = [_now(store, job).version for job in jobs if job is not jobs[1]]
+    assert versions == sorted(set(versions))
+    assert [event.id for job in jobs for event in store.events(job.id) if event.kind == "intent"] == versions
+    store.bulk.set_intent([job.id for job in jobs], JobIntent.CANCEL)
+    assert [_now(store, job).version for job in jobs if job is not jobs[1]] == versions, "nothing has changed"
+
+
+def test_jobs_in_the_expected_state_get_the_other_one_with_its_columns(store: Store) -> None:
+    jobs = [store.add_job(a_job()) for _ in range(5)]
+    store.transition(jobs[2].id, JobState.STARTING, expected={JobState.QUEUED}, reason="its turn")
+    ids = [job.id for job in jobs]
+    store.bulk.transition(ids, JobState.CANCELLED, expected={JobState.QUEUED}, reason="no more", ended_at=7.0)
+    rows = [_now(store, job) for job in jobs]
+    assert [row.state for row in rows] == ["cancelled", "cancelled", "starting", "cancelled", "cancelled"]
+    assert [row.ended_at for row in rows] == [7.0, 7.0, None, 7.0, 7.0]
+    event = store.events(jobs[4].id)[-1]
+    assert (event.from_state, event.to_state, event.reason, event.id) == (
+        "queued",
+        "cancelled",
+        "no more",
+        rows[4].version,
+    )
+    with pytest.raises(ValueError, match="no way leads from"):
+        store.bulk.transition(ids, JobState.QUEUED, expected=HOLDING_SLOTS | {JobState.QUEUED}, reason="")
+
+
+def test_an_error_in_the_middle_leaves_whole_parts(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs = [store.add_job(a_job()) for _ in range(4)]
+    move = bulk_changes.move
+
+    def fail_at_the_last(session: object, job: Job, *args: object, **kwargs: object) -> None:
+        if job.id == jobs[3].id:
+            raise RuntimeError("the server is killed")
+        move(session, job, *args, **kwargs)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(bulk_changes, "move", fail_at_the_last)
+    ids = [job.id for job in jobs]
+    with pytest.raises(RuntimeError):
+        store.bulk.transition(ids, JobState.CANCELLED, expected={JobState.QUEUED}, reason="no more")
+    assert [_now(store, job).state for job in jobs] == ["cancelled", "cancelled", "queued", "queued"]
+    monkeypatch.undo()
+    store.bulk.transition(ids, JobState.CANCELLED, expected={JobState.QUEUED}, reason="no more")
+    assert {_now(store, job).state for job in jobs} == {JobState.CANCELLED}
+
+
+def _now(store: Store, job: Job) -> Job:
+    row = store.job(job.id)
+    assert row is not None
+    return row
+
+
+def _end(store: Store, job: Job) -> Job:
+    ended = store.transition(job.id, JobState.CANCELLED, expected={JobState.QUEUED}, reason="no more")
+    assert ended is not None
+    return ended
