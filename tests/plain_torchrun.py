@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -71,17 +72,25 @@ class _PreloadedTorchrun:
         own = _environment(folder, environment)
         self._send({"argv": argv, "folder": str(folder), "environment": own, "log": str(log)})
         session = int(self._process.stdout.readline())
-        late = threading.Timer(LONGEST, os.killpg, (session, signal.SIGKILL))
+        late = threading.Timer(LONGEST, _end_with_stacks, (session,))
         late.start()
         try:
             code = int(self._process.stdout.readline())
         finally:
             late.cancel()
+        assert code != -signal.SIGKILL, f"torchrun did not end within {LONGEST} s: {log.read_text()}"
         return Ended(code, log.read_text())
 
     def _send(self, request: dict) -> None:
         self._process.stdin.write(json.dumps(request) + "\n")
         self._process.stdin.flush()
+
+
+def _end_with_stacks(session: int) -> None:
+    """Every process of it writes its stacks (``preloaded_torchrun``), and is killed."""
+    os.killpg(session, signal.SIGRTMIN)
+    time.sleep(2)  # nothing tells that all have written them
+    os.killpg(session, signal.SIGKILL)
 
 
 @cache

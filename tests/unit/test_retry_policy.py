@@ -196,7 +196,7 @@ def test_never_more_failures_known_to_have_saved_nothing_than_allowed(attempts, 
 def test_an_attempt_that_progressed_is_followed_by_another_unless_it_ended_like_one_before(attempts, max_failures):
     made, decisions = played(attempts, max_failures)
     for number, (attempt, decision) in enumerate(zip(made, decisions, strict=True)):
-        endings = [(one.outcome.exception, one.outcome.line, one.outcome.signal) for one in made[: number + 1]]
+        endings = [(one.outcome.exception, one.outcome.line or one.outcome.signal) for one in made[: number + 1]]
         if attempt.outcome.klass in FREE or (attempt.progress is KNOWN and endings[-1] not in endings[:-1]):
             assert isinstance(decision, Retry)
 

@@ -4,8 +4,10 @@ Reads requests from standard input, one JSON object a line (``{"argv", "folder",
 each with two lines: the pid of its torchrun, which leads a session of its own, and that one's exit code at the end.
 """
 
+import faulthandler
 import json
 import os
+import signal
 import sys
 import traceback
 from importlib import import_module
@@ -25,6 +27,7 @@ MODULES = (
 def main() -> None:
     for module in MODULES:
         import_module(module)
+    faulthandler.register(signal.SIGRTMIN)  # the stacks of a process that hangs, in its log; forked ones inherit it
     for line in sys.stdin:
         request = json.loads(line)
         pid = os.fork()
