@@ -68,7 +68,8 @@ class _PreloadedTorchrun:
     def run(self, ranks: int, target: list[str], folder: Path, environment: dict[str, str]) -> Ended:
         folder.mkdir(parents=True, exist_ok=True)
         log = folder / "torchrun.log"
-        argv = ["--standalone", f"--nproc-per-node={ranks}", "--start-method=fork", "--run-path", *target]
+        options = ["--standalone", "--local-addr=127.0.0.1", f"--nproc-per-node={ranks}", "--start-method=fork"]
+        argv = [*options, "--run-path", *target]
         own = _environment(folder, environment)
         self._send({"argv": argv, "folder": str(folder), "environment": own, "log": str(log)})
         session = int(self._process.stdout.readline())

@@ -12,6 +12,11 @@ import sys
 import traceback
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
+
+from torch.distributed.elastic.rendezvous.dynamic_rendezvous import DynamicRendezvousHandler
+
+from rekindle.keeper.torchrun.store_server import start_store_server
 
 MODULES = (
     "torch.distributed.run",
@@ -51,6 +56,7 @@ def run(request: dict) -> None:
         os.chdir(request["folder"])
         script = next(word for word in request["argv"] if word.endswith(".py"))
         sys.path[0] = str(Path(script).parent)  # where an interpreter of its own would look first
+        DynamicRendezvousHandler._create_tcp_store_server = _store_of_the_ranks
         import_module("torch.distributed.run").main(request["argv"])
         code = 0
     except SystemExit as end:
@@ -60,6 +66,11 @@ def run(request: dict) -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
+
+
+def _store_of_the_ranks(*_: object) -> SimpleNamespace:
+    """In a process of its own: in the agent, its thread held a lock while a rank was forked, which then hung."""
+    return SimpleNamespace(port=start_store_server())
 
 
 if __name__ == "__main__":
