@@ -79,13 +79,13 @@ class QueueScheduler:
         for job in self._store.jobs_in({JobState.QUEUED}, {JobIntent.DRAIN}):
             self._store.set_intent(job.id, JobIntent.HOLD, expected={JobIntent.DRAIN})
         cancelled = self._store.queue.cancelled
-        for job in cancelled(new=False, limit=_CANCELLED_AT_ONCE):
+        old, new = (cancelled(new=each, limit=_CANCELLED_AT_ONCE) for each in (False, True))
+        for job in old:
             self._runner.run(job.id, partial(self._end.cancel, job, *_CANCELLED))
-        new = cancelled(new=True, limit=_CANCELLED_AT_ONCE)
         self._end.cancel_new(new, *_CANCELLED)
         if len(new) == _CANCELLED_AT_ONCE:  # there may be thousands: running jobs come in between
             self._wake()
-        return not any(cancelled(new=each, limit=1) for each in (True, False))
+        return not (old or new) or not any(cancelled(new=each, limit=1) for each in (True, False))
 
     def _start(self, job: Job, devices: list[str]) -> None:
         """Assign the slots; the next iteration finds a job without a keeper and launches it.

@@ -8,7 +8,7 @@ from typing import Any
 from sqlmodel import Session, col, select
 
 from rekindle.contract.states import TERMINAL, JobIntent, JobState
-from rekindle_service.store.mutations import check_way, move, numbered, record, set_columns
+from rekindle_service.store.mutations import check_way, move, record, set_columns, versioned
 from rekindle_service.store.tables import Job
 
 JOBS_AT_ONCE = 200
@@ -29,7 +29,7 @@ class BulkChanges:
 
         def change(session: Session, jobs: Sequence[Job]) -> None:
             now = time.time()
-            for version, job in numbered(session, [job for job in jobs if job.state in expected]):
+            for version, job in versioned(session, [job for job in jobs if job.state in expected]):
                 set_columns(job, changes)
                 move(session, job, to, reason, now, version=version)
 
@@ -40,7 +40,7 @@ class BulkChanges:
 
         def change(session: Session, jobs: Sequence[Job]) -> None:
             changed = [job for job in jobs if job.state not in TERMINAL and job.intent != intent]
-            for version, job in numbered(session, changed):
+            for version, job in versioned(session, changed):
                 job.intent = intent
                 job.version = record(session, job, "intent", reason=f"{intent} wanted", version=version)
 

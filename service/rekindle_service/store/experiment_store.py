@@ -8,7 +8,7 @@ from sqlmodel import Session, col, func, select
 from rekindle.contract.states import TERMINAL, JobState
 from rekindle_service.store.database import Database
 from rekindle_service.store.job_lookup import Lookup
-from rekindle_service.store.mutations import by_key, forget, insert_all, next_value, numbered
+from rekindle_service.store.mutations import by_key, forget, insert_all, next_value, versioned
 from rekindle_service.store.queue_store import NO_LIMIT, QueueRoom
 from rekindle_service.store.tables import Experiment, Job
 
@@ -105,7 +105,7 @@ class ExperimentStore:
                 if session.exec(active).first() is not None:
                     return False
                 jobs = session.exec(some).all()
-                for version, job in numbered(session, jobs):
+                for version, job in versioned(session, jobs):
                     forget(session, job, version=version)
                 session.flush()  # before the experiment, which they refer to
                 if len(jobs) < _DELETED_AT_ONCE:

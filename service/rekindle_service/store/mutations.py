@@ -51,13 +51,12 @@ def insert_all(session: Session, jobs: Sequence[Job], *, numbered: bool = False)
     """As ``insert`` for each of many jobs without a key, in few statements: all others wait for this transaction."""
     if not jobs:
         return
-    versions = next_values(session, "version", len(jobs))
-    numbers = 0 if numbered else next_values(session, "number", len(jobs))
+    if not numbered:
+        for number, job in enumerate(jobs, start=next_values(session, "number", len(jobs))):
+            job.number = number
     at = time.time()
-    for index, job in enumerate(jobs):
-        job.number = job.number if numbered else numbers + index
-        job.version = versions + index
-        session.add(Event(id=job.version, job_id=job.id, at=at, kind="submitted", to_state=job.state))
+    for version, job in versioned(session, jobs):
+        job.version = record(session, job, "submitted", to_state=job.state, at=at, version=version)
     session.add_all(jobs)
 
 
@@ -113,7 +112,7 @@ def forget(session: Session, job: Job, *, version: int | None = None) -> None:
     session.delete(job)
 
 
-def numbered(session: Session, jobs: Sequence[Job]) -> Iterable[tuple[int, Job]]:
+def versioned(session: Session, jobs: Sequence[Job]) -> Iterable[tuple[int, Job]]:
     """Each with a version for ``record``, which would write every job by itself where it has to ask for one."""
     return enumerate(jobs, start=next_values(session, "version", len(jobs)) if jobs else 0)
 

@@ -85,8 +85,8 @@ class QueueStore:
 
     def cancelled(self, *, new: bool, limit: int) -> list[Job]:
         """Some of the queued jobs that are to be cancelled: those that have never run (``new``), or the others."""
-        has_run = (Job.run == 0) if new else (col(Job.run) > 0)
-        query = select(Job).where(Job.state == JobState.QUEUED, Job.intent == JobIntent.CANCEL, has_run)
+        runs = (Job.run == 0) if new else (col(Job.run) > 0)
+        query = select(Job).where(Job.state == JobState.QUEUED, Job.intent == JobIntent.CANCEL, runs)
         return self._database.rows(query.limit(limit))
 
     def count(self) -> int:

@@ -32,6 +32,7 @@ MODULES = (
 def main() -> None:
     for module in MODULES:
         import_module(module)
+    DynamicRendezvousHandler._create_tcp_store_server = _store_of_the_ranks
     faulthandler.register(signal.SIGRTMIN)  # the stacks of a process that hangs, in its log; forked ones inherit it
     for line in sys.stdin:
         request = json.loads(line)
@@ -56,7 +57,6 @@ def run(request: dict) -> None:
         os.chdir(request["folder"])
         script = next(word for word in request["argv"] if word.endswith(".py"))
         sys.path[0] = str(Path(script).parent)  # where an interpreter of its own would look first
-        DynamicRendezvousHandler._create_tcp_store_server = _store_of_the_ranks
         import_module("torch.distributed.run").main(request["argv"])
         code = 0
     except SystemExit as end:

@@ -42,6 +42,8 @@ def overview(context: typer.Context, output: Output) -> None:
     try:
         with connect(context) as client:
             found, devices = client.overview(limit=_ROWS), client.devices()["items"]
+            if output == "table":
+                found = _with_results(client, found)
     except NoServerError as error:
         print_error(
             format_error(str(error), "Start one with: rekindle serve", "List the commands with: rekindle --help")
@@ -51,15 +53,14 @@ def overview(context: typer.Context, output: Output) -> None:
     if print_answer(output, {**found, "devices": devices}, (item["job"]["id"] for item in listed if item["job"])):
         return
     console = out()
-    for part in sections(_with_results(context, found), devices):
+    for part in sections(found, devices):
         console.print(part)
     console.print(Text("rekindle --help lists the commands", "dim"))
 
 
-def _with_results(context: typer.Context, found: Overview) -> Overview:
+def _with_results(client: Client, found: Overview) -> Overview:
     """With the best result of each ended experiment before the states of its jobs."""
-    with connect(context) as client:
-        return {**found, "done": [_with_result(client, item) for item in found["done"]]}
+    return {**found, "done": [_with_result(client, item) for item in found["done"]]}
 
 
 def _with_result(client: Client, item: OverviewItem) -> OverviewItem:
