@@ -445,6 +445,24 @@ def test_tabs_share_one_stream_and_each_receives_its_own_job(
     expect(job_page.locator("#log-lines .log-line")).to_have_text(["of the first", "still heard"])
 
 
+@pytest.mark.parametrize(
+    ("path", "names"),
+    [
+        ("jobs", ("Clone",)),
+        ("experiments", ("Run again with changes", "Jobs of this experiment")),
+    ],
+)
+def test_a_link_leads_nowhere_before_the_page_knows_where_to(
+    page: Page, server: ServeProcess, path: str, names: tuple[str, ...]
+) -> None:
+    page.route(f"**/api/v1/{path}/some*", lambda _: None)
+    with page.expect_request(f"**/api/v1/{path}/some*"):
+        page.goto(f"{server.url}/{path}/some")
+    for name in names:
+        expect(page.get_by_text(name, exact=True)).to_be_visible()
+        expect(page.get_by_role("link", name=name, exact=True)).to_have_count(0)
+
+
 def test_a_job_that_does_not_exist_is_reported_as_not_found(page: Page, server: ServeProcess, watcher: Watcher) -> None:
     watcher.expect("404")
     page.goto(f"{server.url}/jobs/nosuchjob0")
