@@ -23,6 +23,14 @@ _VIEWS = """async (hashes) => {
     });
 }"""
 
+_RANGES = """async () => {
+    const { getView, setView } = await import("/static/job/axis/view-state.js");
+    return [{ by: "step", from: 1.2346, to: 7.0004 }, { by: "epoch", from: 1.2345678, to: 2 }].map((part) => {
+        setView(part);
+        return [location.hash, getView().from, getView().to];
+    });
+}"""
+
 _COURSES = """async () => {
     const { coursesOf, epochsOf, stepAt, timeAt, unitOf, wholeSpan } = await import("/static/job/axis/axis-model.js");
     const iso = (seconds) => new Date(seconds * 1000).toISOString();
@@ -82,6 +90,10 @@ def test_a_url_holds_the_view_and_nonsense_in_it_is_ignored(page: Page) -> None:
         }"""
     )
     assert heard == [[5, None, None], [5, 1, 5], "#t=5&rank=1", 1, [7, None, 5]]
+    assert page.evaluate(_RANGES) == [
+        ["#t=7&from=1.235&to=7&by=step", 1.235, 7],
+        ["#t=7&from=1.234568&to=2&by=epoch", 1.234568, 2],
+    ], "a page shows the range of its URL"
     found = page.evaluate(_COURSES)
     assert found["steps"] == [0, 100, None, 90, None], "a clock that went back does no harm"
     assert found["times"] == [1020, 1125, 1130, None], "of the latest attempt that reached it"
@@ -104,7 +116,7 @@ def test_one_axis_shows_attempts_ranks_snapshots_and_metrics_and_a_link_the_same
 
     page.get_by_label("Axis", exact=True).select_option("step")
     loss = page.locator("#charts .chart").filter(has_text="loss").locator(".plot")
-    expect(loss).to_have_attribute("aria-description", re.compile("step 0 to 60"))
+    expect(loss).to_have_attribute("aria-description", re.compile("of 7 points, step 0 to 60"))
     _click(lanes, 0.51, 0.5)  # the lane of rank 1, half of the steps
     expect(page).to_have_url(re.compile(r"#t=[\d.]+&by=step&attempt=2&rank=1$"))
     expect(page.locator("#axis-reading")).to_contain_text(

@@ -5,7 +5,7 @@
  * @import { AttemptPublic as Attempt, JobPublic as Job, SnapshotPublic as Snapshot } from "../../shared/api-types.d.ts"
  * @import { Scale } from "../../charts/chart-frame.js"
  * @import { Course, Epochs, Span } from "./axis-model.js"
- * @import { View } from "./view-state.js"
+ * @import { Axis, View } from "./view-state.js"
  */
 import { ChartGrid } from "../../charts/chart-grid.js";
 import { copyText } from "../../shared/clipboard.js";
@@ -59,6 +59,8 @@ export class TimeAxis {
   #epochs = null;
   /** Where the user points at, in the unit of the axis. @type {number | null} */
   #hover = null;
+  /** What the user has chosen: it stays there when the course of the steps is known better. @type {{by: Axis, x: number} | null} */
+  #picked = null;
   /** @type {ReturnType<typeof setTimeout> | undefined} */
   #settling;
   #redraw = new Throttle(() => this.#draw(), REDRAW_INTERVAL_MS);
@@ -204,7 +206,8 @@ export class TimeAxis {
 
   /** In the unit of the axis. */
   #cursor() {
-    return this.#hover ?? positionOf(this.#courses, this.unit, getView().t);
+    const picked = this.#picked?.by === this.unit.by ? this.#picked.x : null;
+    return this.#hover ?? picked ?? positionOf(this.#courses, this.unit, getView().t);
   }
 
   /** @param {number | null} x in the unit of the axis; null: where the user has left it */
@@ -231,6 +234,7 @@ export class TimeAxis {
     this.#hover = null;
     const t = timeOf(this.#courses, this.unit, x);
     setView({ t, attempt: t === null ? null : this.#attemptAt(t), ...(rank === null ? {} : { rank }) });
+    this.#picked = { by: this.unit.by, x };
     this.#moveCursor();
   }
 
@@ -249,7 +253,8 @@ export class TimeAxis {
   }
 
   /** @param {View} view @param {View} before */
-  #onView({ from, to, by, rank }, before) {
+  #onView({ t, from, to, by, rank }, before) {
+    if (t !== before.t) this.#picked = null;
     this.#moveCursor();
     const isMoved = from !== before.from || to !== before.to || by !== before.by;
     if (isMoved || rank !== before.rank) this.#redraw.now();

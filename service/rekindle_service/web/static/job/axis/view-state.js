@@ -43,9 +43,12 @@ export function parseView(hash) {
 /** @param {View} view @returns {string} empty where nothing is set */
 export function formatView(view) {
   const set = Object.entries(view).filter(([name, value]) => value !== null && !(name === "by" && value === "time"));
-  const query = set.map(([name, value]) => `${name}=${typeof value === "number" ? Number(value.toFixed(3)) : value}`).join("&");
+  const query = set.map(([name, value]) => `${name}=${typeof value === "number" ? exact(value, name === "t" ? "time" : view.by) : value}`).join("&");
   return query && `#${query}`;
 }
+
+/** As exact as a URL says it. @param {number} value @param {Axis} by */
+const exact = (value, by) => Number(value.toFixed(by === "epoch" ? 6 : 3));
 
 /** @param {string | null} text */
 function number(text) {
@@ -66,14 +69,15 @@ const listeners = new Set();
 export const getView = () => view;
 
 /**
- * Change a part of the view, and the URL with it; the browser's history gets no entry.
+ * Change a part of the view, and the URL with it; the browser's history gets no entry. The range is then that of the URL.
  *
  * @param {Partial<View>} part
  */
 export function setView(part) {
-  const hash = formatView({ ...view, ...part });
-  if (!change({ ...view, ...part })) return;
-  history.replaceState(history.state, "", location.pathname + location.search + hash);
+  const next = { ...view, ...part };
+  const [from, to] = [next.from, next.to].map((value) => (value === null ? null : exact(value, next.by)));
+  if (!change({ ...next, from, to })) return;
+  history.replaceState(history.state, "", location.pathname + location.search + formatView(view));
 }
 
 /** Call `listener` after every change, also one of the URL by a link. @param {(view: View, before: View) => void} listener */
