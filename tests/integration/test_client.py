@@ -2,6 +2,7 @@
 
 import inspect
 import io
+import socket
 import tarfile
 import threading
 import time
@@ -152,6 +153,33 @@ def test_a_submission_may_take_longer_than_the_timeout_and_is_sent_once() -> Non
             assert client.submit({}) == {}
         slow.shutdown()
     assert len(keys) == 1
+
+
+def test_a_submission_that_the_server_still_processes_is_waited_for_after_a_lost_connection() -> None:
+    keys = []
+
+    class Busy(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            keys.append(self.headers["Idempotency-Key"])
+            if len(keys) == 1:
+                self.connection.shutdown(socket.SHUT_RDWR)
+                return
+            body = b'{"id": "made"}' if len(keys) == 4 else b'{"type": "/problems/busy", "status": 503}'
+            self.send_response(201 if len(keys) == 4 else 503)
+            self.send_header("Content-Type", "application/problem+json")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None: ...
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Busy) as busy:
+        threading.Thread(target=busy.serve_forever).start()
+        with Client(lambda: Server(f"http://127.0.0.1:{busy.server_port}", "t")) as client:
+            assert client.submit({}) == {"id": "made"}
+        busy.shutdown()
+    assert len(keys) == 4
+    assert len(set(keys)) == 1, "with another key there would be a second job"
 
 
 def test_a_missing_server_and_a_wrong_token_are_errors_at_once(server: ServeProcess) -> None:

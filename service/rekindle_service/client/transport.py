@@ -11,7 +11,8 @@ from typing import Any, BinaryIO
 import httpx2
 
 from rekindle_service.client.discovery import Server
-from rekindle_service.client.errors import NoServerError, rejection
+from rekindle_service.client.errors import NoServerError, ProblemError, rejection
+from rekindle_service.client.reconnect import RETRY_INTERVAL
 
 _CHUNK = 1 << 20  # bytes of an upload
 
@@ -115,14 +116,27 @@ class Connection:
         self._http: AsyncHttp | BlockingHttp | None = None
 
     async def send(self, method: str, path: str, *, repeatable: bool = False, **options: Any) -> httpx2.Response:
-        """The response to a request. ``repeatable``: send it again once after a lost connection."""
+        """The response to a request. ``repeatable``: send it again after a lost connection."""
         try:
-            async with self._open() as http:
-                response = await http.request(method, f"/api/v1{path}", **options)
+            return await self._send(method, path, **options)
         except NoServerError:
             if not repeatable:
                 raise
-            return await self.send(method, path, **options)
+        return await self._repeat(method, path, **options)
+
+    async def _repeat(self, method: str, path: str, **options: Any) -> httpx2.Response:
+        """The response to a request that the server may still be processing: it says that it is busy meanwhile."""
+        while True:
+            try:
+                return await self._send(method, path, **options)
+            except ProblemError as error:
+                if error.problem.get("type") != "/problems/busy":
+                    raise
+            await self._http_type.sleep(RETRY_INTERVAL)
+
+    async def _send(self, method: str, path: str, **options: Any) -> httpx2.Response:
+        async with self._open() as http:
+            response = await http.request(method, f"/api/v1{path}", **options)
         if response.is_error:
             raise rejection(response)
         return response
