@@ -6,7 +6,7 @@
 import { call, experimentUrl, warn } from "../shared/api.js";
 import { ConfirmDialog } from "../shared/confirm-dialog.js";
 import { byId, h, patchChildren } from "../shared/dom.js";
-import { localTime } from "../shared/format.js";
+import { count, counted, localTime } from "../shared/format.js";
 import { badge } from "../shared/job-state.js";
 import "../shared/layout.js";
 import { keepFresh, markReady } from "../shared/live-page.js";
@@ -48,8 +48,8 @@ function row(experiment) {
     h("td", { class: "number minor" }, String(number)),
     h("th", { scope: "row" }, h("a", { href: experimentUrl(id), "data-focus": `experiment-${id}` }, h("bdi", {}, name))),
     h("td", { class: "minor" }, h("bdi", {}, title)),
-    h("td", {}, h("span", { class: "jobs-of" }, ...Object.entries(states).map(([state, count]) => h("span", {}, `${count} `, badge(state))))),
-    h("td", { class: "minor" }, h("a", { href: `/?experiment=${encodeURIComponent(id)}`, "data-focus": `jobs-${id}` }, `${jobs} jobs`)),
+    h("td", {}, h("span", { class: "jobs-of" }, ...Object.entries(states).map(([state, jobs]) => h("span", {}, `${count(jobs)} `, badge(state))))),
+    h("td", { class: "minor" }, h("a", { href: `/?experiment=${encodeURIComponent(id)}`, "data-focus": `jobs-${id}` }, counted(jobs, "job"))),
     h("td", { class: "muted minor" }, h("time", { datetime: createdAt }, localTime(createdAt))),
     h("td", {}, h("span", { class: "actions" }, ...actions.buttons(experiment))),
   );

@@ -11,7 +11,7 @@ import { listen } from "../results/row-parts.js";
 import { call, isNotFound } from "../shared/api.js";
 import { ConfirmDialog } from "../shared/confirm-dialog.js";
 import { byId, h, patchChildren, setText } from "../shared/dom.js";
-import { bytes, localTime } from "../shared/format.js";
+import { bytes, count, localTime } from "../shared/format.js";
 import "../shared/layout.js";
 import { idInUrl, keepFresh, markReady, showGone } from "../shared/live-page.js";
 import { ExperimentActions } from "./experiment-actions.js";
@@ -77,7 +77,7 @@ function show(experiment) {
   setText(byId("experiment-name"), experiment.name);
   setText(byId("experiment-number"), `#${experiment.number}`);
   setText(byId("experiment-title"), experiment.title);
-  setText(byId("experiment-states"), Object.entries(experiment.states).map(([state, count]) => `${count} ${state}`).join(", "));
+  setText(byId("experiment-states"), Object.entries(experiment.states).map(([state, jobs]) => `${count(jobs)} ${state}`).join(", "));
   byId("job-list", HTMLAnchorElement).href = `/?experiment=${encodeURIComponent(experiment.id)}`;
   document.title = `${experiment.name} · ${experiment.over ? "finished" : "running"} · rekindle`;
   patchChildren(byId("experiment-notes"), experiment.notes.map((note) => h("li", {}, note)));

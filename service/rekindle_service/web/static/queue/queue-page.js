@@ -6,7 +6,7 @@
 import { call, experimentUrl, messageOf, Problem } from "../shared/api.js";
 import { DebouncedRefresh } from "../shared/debounced-refresh.js";
 import { byId, h, patchChildren, setText } from "../shared/dom.js";
-import { percent } from "../shared/format.js";
+import { count, counted, percent } from "../shared/format.js";
 import { hasEnded } from "../shared/job-state.js";
 import "../shared/layout.js";
 import { keepFresh, markReady } from "../shared/live-page.js";
@@ -123,9 +123,9 @@ async function showExperiments() {
   patchChildren(
     byId("experiment-links"),
     items.map(({ id, name, title, jobs, over, states: counts }) => {
-      const ended = Object.entries(counts).reduce((sum, [state, count]) => sum + (hasEnded({ state }) ? count : 0), 0);
+      const ended = Object.entries(counts).reduce((sum, [state, found]) => sum + (hasEnded({ state }) ? found : 0), 0);
       const link = h("a", { href: experimentUrl(id), title, "data-focus": id }, h("bdi", {}, name));
-      return h("li", {}, link, h("span", { class: "muted" }, over ? `${jobs} jobs` : `${ended} of ${jobs}`));
+      return h("li", {}, link, h("span", { class: "muted" }, over ? counted(jobs, "job") : `${count(ended)} of ${count(jobs)}`));
     }),
   );
 }
