@@ -1,6 +1,7 @@
 import ast
 import sys
 
+import numpy  # noqa: F401  # no process can load it twice: it must be there before the modules are put back
 import pytest
 
 from rekindle.contract.job import JobSpec, TargetKind
