@@ -14,6 +14,23 @@ MOVE_BY_LAYOUT = """log => new Promise((resolve) => {
   log.addEventListener("scroll", resolve, { once: true });
   log.scrollTop -= 4;
 })"""
+# The user goes down, and before the browser reports it a page of older lines is put above.
+SCROLL_WHILE_KEPT = """async () => {
+    const { LogScroller } = await import("/static/log/log-scroller.js");
+    const node = document.querySelector("#log");
+    const reported = new Promise((resolve) => {
+        const scroller = new LogScroller(node, resolve);
+        scroller.top = 0;
+        node.dispatchEvent(new KeyboardEvent("keydown", { key: "PageDown" }));
+        node.scrollTop = 200;
+        void scroller.keep(node.querySelector(".log-line:last-child"), () => {
+            const first = node.querySelector(".log-line");
+            first.before(first.cloneNode(true));
+        });
+    });
+    const { isByUser, isUp } = await reported;
+    return [isByUser, !isUp];
+}"""
 
 
 @pytest.fixture
@@ -70,6 +87,31 @@ def test_a_log_that_is_not_followed_any_more_stays_where_it_is(open_log: Callabl
     job.write(b"more\n")
     expect(page.locator("#log-follow")).to_have_text("New output below ↓")
     expect(page.locator("#log-lines .log-line").last).to_have_text("line 199")
+
+
+@pytest.mark.parametrize("way", ["End", "wheel"])
+def test_a_log_is_followed_again_by_scrolling_down_where_it_is_at_its_end(
+    open_log: Callable[[], Page], job: PlayedJob, way: str
+) -> None:
+    job.write(b"".join(b"line %d\n" % number for number in range(200)))
+    page = open_log()
+    log, follow = page.locator("#log"), page.locator("#log-follow")
+    expect(page.locator("#log-lines .log-line").last).to_have_text("line 199")
+    follow.click()
+    expect(follow).to_have_text("Follow")
+    if way == "End":
+        log.press("End")
+    else:
+        log.hover()
+        page.mouse.wheel(0, 100)
+    expect(follow).to_have_text("Following")
+
+
+def test_what_the_user_scrolls_while_lines_are_added_is_noticed(open_log: Callable[[], Page], job: PlayedJob) -> None:
+    job.write(b"".join(b"line %d\n" % number for number in range(200)))
+    page = open_log()
+    expect(page.locator("#log-lines .log-line").last).to_have_text("line 199")
+    assert page.evaluate(SCROLL_WHILE_KEPT) == [True, True]
 
 
 def test_an_empty_stdout_offers_what_loggers_and_progress_bars_write(

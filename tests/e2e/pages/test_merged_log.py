@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 
 import pytest
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Locator, Page, Route, expect
 
 from e2e.played_job import PlayedJob
 from e2e.serve_process import ServeProcess
@@ -21,6 +21,13 @@ LINES = [
     (0, "stdout", "step 2 of rank 0 loss=0.5"),
 ]
 TEXTS = [text for _, _, text in LINES]
+
+_OPEN_AND_REFRESH = """async (id) => {
+    const { MergedLog } = await import("/static/log/merged-log.js");
+    const log = new MergedLog(id, { onCursor() {}, onFollowing() {}, isPreview: () => false });
+    void log.open({ attempt: 1, level: "debug", q: "", regex: false });
+    log.refresh();
+}"""
 
 
 @pytest.fixture
@@ -77,6 +84,25 @@ def test_all_ranks_are_not_followed_any_more_after_a_click_until_the_next(
     job.write(b"step 3 of rank 1\n", rank=1)
     times.record()
     expect(lines.last).to_have_text("step 3 of rank 1")
+
+
+def test_lines_are_shown_once_where_the_first_answer_comes_after_a_resync(
+    page: Page, server: ServeProcess, job: PlayedJob
+) -> None:
+    held: list[Route] = []
+    page.clock.install()
+    page.goto(f"{server.url}/jobs/{job.id}")
+    expect(page.locator("#log-lines .log-line")).to_have_count(2)
+    is_log = re.compile(r"/jobs/[^/]+/log\?")
+    page.route(is_log, lambda route: held.append(route))
+    with page.expect_request(is_log):
+        page.evaluate(_OPEN_AND_REFRESH, job.id)
+    page.clock.run_for(3000)  # the time of several polls
+    expect(page.locator("#log-merged-lines")).to_have_attribute("aria-busy", "true")
+    assert len(held) == 1, "what is added before the first answer would be shown twice"
+    held[0].continue_()
+    page.unroute(is_log)
+    expect(page.locator("#log-merged-lines .log-line")).to_have_text(TEXTS)
 
 
 def test_a_line_moves_the_cursor_and_a_link_shows_the_same_line(

@@ -18,19 +18,33 @@ const PREFETCH_DISTANCE = 600;
 const LEAD = 1 / 3;
 /** What a user scrolls with; the pointer only where it drags the scrollbar, which is no child of the log. */
 const INPUTS = ["wheel", "touchmove", "keydown", "pointerdown"];
+/** Keys that scroll down. */
+const DOWN = ["End", "PageDown", "ArrowDown", " "];
 
 export class LogScroller {
   #node;
+  #onScroll;
   #lastTop = 0;
   #hasInput = false;
 
   /** @param {HTMLElement} node @param {(position: Position) => void} onScroll */
   constructor(node, onScroll) {
     this.#node = node;
-    for (const type of INPUTS) {
-      node.addEventListener(type, ({ target }) => (this.#hasInput ||= type !== "pointerdown" || target === node), { passive: true });
-    }
+    this.#onScroll = onScroll;
+    for (const type of INPUTS) node.addEventListener(type, (event) => this.#onInput(event), { passive: true });
     node.addEventListener("scroll", () => onScroll(this.measure()), { passive: true });
+  }
+
+  /** At the end there is nothing to scroll, and no other event. @param {Event} event */
+  #onInput(event) {
+    this.#hasInput ||= event.type !== "pointerdown" || event.target === this.#node;
+    if (this.#below <= END_TOLERANCE && isDownward(event)) this.#onScroll({ ...this.measure(), isByUser: true });
+  }
+
+  /** Pixels below the visible part. */
+  get #below() {
+    const { scrollTop, scrollHeight, clientHeight } = this.#node;
+    return scrollHeight - scrollTop - clientHeight;
   }
 
   /** @param {boolean} isHidden */
@@ -85,15 +99,19 @@ export class LogScroller {
     const before = anchor?.getBoundingClientRect().top ?? 0;
     await change();
     const moved = anchor?.isConnected ? anchor.getBoundingClientRect().top - before : 0;
-    this.top += moved;
+    const top = this.#node.scrollTop;
+    this.#node.scrollTop += moved;
+    this.#lastTop += this.#node.scrollTop - top; // what the user has scrolled meanwhile is still to be noticed
   }
 
   /** @returns {Position} */
   measure() {
-    const { scrollTop, scrollHeight, clientHeight } = this.#node;
-    const below = scrollHeight - scrollTop - clientHeight;
+    const [{ scrollTop }, below] = [this.#node, this.#below];
     const [isByUser, isUp] = [this.#hasInput && scrollTop !== this.#lastTop, scrollTop < this.#lastTop];
     this.#lastTop = scrollTop;
     return { isByUser, isUp, isAtEnd: below <= END_TOLERANCE, isNearStart: scrollTop < PREFETCH_DISTANCE, isNearEnd: below < PREFETCH_DISTANCE };
   }
 }
+
+/** @param {Event} event */
+const isDownward = (event) => (event instanceof WheelEvent && event.deltaY > 0) || (event instanceof KeyboardEvent && DOWN.includes(event.key) && !event.shiftKey);

@@ -44,6 +44,8 @@ export class MergedLog {
   /** How often something was opened: an answer to an earlier request is dropped. */
   #opened = 0;
   #busy = false;
+  /** What was opened last has not been answered: nothing can be added to it. */
+  #isOpening = false;
   #timer = 0;
 
   /** @param {string} jobId @param {Pick<import("./one-log.js").Viewer, "onCursor" | "onFollowing" | "isPreview">} viewer */
@@ -132,11 +134,14 @@ export class MergedLog {
     clearTimeout(this.#timer);
     this.#lines.replaceChildren();
     this.#unfinished.replaceChildren();
+    this.#isOpening = this.#choice !== null;
     if (!this.#choice) return;
     this.#lines.setAttribute("aria-busy", "true");
     const answer = await this.#read(where);
-    if (!answer || opened !== this.#opened) return;
+    if (opened !== this.#opened) return;
+    this.#isOpening = false;
     this.#lines.setAttribute("aria-busy", "false");
+    if (!answer) return;
     this.#cursors = { next: answer.next, previous: answer.previous };
     this.#hasOlder = "at" in where ? answer.previous !== null : !answer.complete;
     this.#hasNewer = "at" in where && !answer.complete;
@@ -149,7 +154,7 @@ export class MergedLog {
   /** @param {"older" | "newer"} which */
   async #loadMore(which) {
     const older = which === "older";
-    if (this.#busy || !(older ? this.#hasOlder : this.#hasNewer) || !this.#choice) return;
+    if (this.#busy || this.#isOpening || !(older ? this.#hasOlder : this.#hasNewer) || !this.#choice) return;
     this.#busy = true;
     const opened = this.#opened;
     try {
