@@ -7,6 +7,7 @@ import tarfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -133,39 +134,20 @@ def test_events_of_an_asynchronous_client_are_the_same(server: ServeProcess, job
     assert "job" in kinds
 
 
-def test_a_submission_may_take_longer_than_the_timeout_and_is_sent_once() -> None:
-    keys = []
+@contextmanager
+def server_that(
+    answer: Callable[[int, BaseHTTPRequestHandler], tuple[int, bytes] | None],
+) -> Iterator[tuple[str, list]]:
+    """Its URL, and the idempotency keys that it gets; ``answer``: status and body for the number of keys so far."""
+    keys: list[str] = []
 
-    class Copying(BaseHTTPRequestHandler):
+    class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             keys.append(self.headers["Idempotency-Key"])
-            time.sleep(0.5)  # a big folder
-            self.send_response(201)
-            self.send_header("Content-Length", "2")
-            self.end_headers()
-            self.wfile.write(b"{}")
-
-        def log_message(self, *_: object) -> None: ...
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Copying) as slow:
-        threading.Thread(target=slow.serve_forever).start()
-        with Client(lambda: Server(f"http://127.0.0.1:{slow.server_port}", "t"), timeout=0.1) as client:
-            assert client.submit({}) == {}
-        slow.shutdown()
-    assert len(keys) == 1
-
-
-def test_a_submission_that_the_server_still_processes_is_waited_for_after_a_lost_connection() -> None:
-    keys = []
-
-    class Busy(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            keys.append(self.headers["Idempotency-Key"])
-            if len(keys) == 1:
-                self.connection.shutdown(socket.SHUT_RDWR)
+            if (answered := answer(len(keys), self)) is None:
                 return
-            body = b'{"id": "made"}' if len(keys) == 4 else b'{"type": "/problems/busy", "status": 503}'
-            self.send_response(201 if len(keys) == 4 else 503)
+            status, body = answered
+            self.send_response(status)
             self.send_header("Content-Type", "application/problem+json")
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
@@ -173,11 +155,33 @@ def test_a_submission_that_the_server_still_processes_is_waited_for_after_a_lost
 
         def log_message(self, *_: object) -> None: ...
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Busy) as busy:
-        threading.Thread(target=busy.serve_forever).start()
-        with Client(lambda: Server(f"http://127.0.0.1:{busy.server_port}", "t")) as client:
-            assert client.submit({}) == {"id": "made"}
-        busy.shutdown()
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever).start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}", keys
+        finally:
+            server.shutdown()
+
+
+def test_a_submission_may_take_longer_than_the_timeout_and_is_sent_once() -> None:
+    def copying(_count: int, _request: BaseHTTPRequestHandler) -> tuple[int, bytes]:
+        time.sleep(0.5)  # a big folder
+        return 201, b"{}"
+
+    with server_that(copying) as (url, keys), Client(lambda: Server(url, "t"), timeout=0.1) as client:
+        assert client.submit({}) == {}
+    assert len(keys) == 1
+
+
+def test_a_submission_that_the_server_still_processes_is_waited_for_after_a_lost_connection() -> None:
+    def busy(count: int, request: BaseHTTPRequestHandler) -> tuple[int, bytes] | None:
+        if count == 1:
+            request.connection.shutdown(socket.SHUT_RDWR)
+            return None
+        return (201, b'{"id": "made"}') if count == 4 else (503, b'{"type": "/problems/busy", "status": 503}')
+
+    with server_that(busy) as (url, keys), Client(lambda: Server(url, "t")) as client:
+        assert client.submit({}) == {"id": "made"}
     assert len(keys) == 4
     assert len(set(keys)) == 1, "with another key there would be a second job"
 
