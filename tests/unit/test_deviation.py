@@ -1,4 +1,4 @@
-"""Whose collectives part from the others': by the majority, else by what each has done in that place before."""
+"""Ranks whose collectives deviate: from the majority, else from what the rank itself has done there before."""
 
 import json
 
@@ -21,57 +21,59 @@ def history(*kinds):
     return made
 
 
-def blamed(*histories):
+def deviating(*histories):
     found = find_deviation(dict(enumerate(histories)))
     return None if found is None else found.ranks
 
 
-def test_ranks_that_do_the_same_do_not_deviate():
-    assert blamed(history(*EPOCH), history(*EPOCH)) is None
+NEW = ("0", "all_gather", "[[1]] Long")
 
 
-def test_a_rank_that_has_enqueued_less_is_behind():
+@pytest.mark.parametrize(
+    ("ranks", "histories"),
+    [
+        pytest.param(None, [EPOCH, EPOCH], id="the same"),
+        pytest.param(None, [(), EPOCH], id="no history"),
+        pytest.param([1], [(*EPOCH, *STEP), (*EPOCH, ("0", "broadcast", "[[3]] Float"))], id="an unusual shape"),
+        pytest.param([1], [(*EPOCH, *STEP), (*EPOCH, ("0", "all_reduce", "[[1000]] Float"))], id="a new shape"),
+        pytest.param([1], [(*EPOCH, *STEP), (*EPOCH, ("0", "all_reduce", "[[30]] Double"))], id="a new type"),
+        pytest.param([1], [(*EPOCH, *STEP), (*EPOCH, ("1", "all_reduce", "[[30]] Float"))], id="another group"),
+        pytest.param([0], [(*EPOCH, *STEP, *STEP[:1] * 3), (*EPOCH, *STEP * 2)], id="evaluates alone"),
+        pytest.param([1], [(*EPOCH, NEW), (*EPOCH, *STEP), (*EPOCH, NEW)], id="the majority does something new"),
+    ],
+)
+def test_the_rank_deviates_that_does_what_it_has_not_done_before_or_what_the_majority_does_not(ranks, histories):
+    assert deviating(*(history(*each) for each in histories)) == ranks
+
+
+def test_what_the_recorder_has_forgotten_is_no_deviation():
+    whole = history(*EPOCH, *STEP)
+    assert deviating(whole, whole[7:]) is None
+
+
+def test_a_rank_that_has_enqueued_less_lags():
     found = find_deviation({0: history(*STEP), 1: history(*STEP), 2: history(*STEP[:1])})
     assert (found.ranks, found.made) == ([2], None)
     assert found.expected.operation == "all_reduce"
 
 
 @pytest.mark.parametrize("epochs", [1, 2, 3])
-def test_of_two_ranks_the_one_is_blamed_that_leaves_its_loop_early(epochs):
+def test_of_two_ranks_the_one_deviates_that_leaves_its_loop_early(epochs):
     before = EPOCH * (epochs - 1) + STEP * 5
-    assert blamed(history(*before, *STEP), history(*before, *EPOCH_END)) == [1]
-    assert blamed(history(*before, *EPOCH_END), history(*before, *STEP)) == [0]
+    assert deviating(history(*before, *STEP), history(*before, *EPOCH_END)) == [1]
+    assert deviating(history(*before, *EPOCH_END), history(*before, *STEP)) == [0]
 
 
-@pytest.mark.parametrize(
-    "odd",
-    [
-        ("0", "broadcast", "[[3]] Float"),
-        ("0", "all_reduce", "[[1000]] Float"),
-        ("0", "all_reduce", "[[30]] Double"),
-        ("1", "all_reduce", "[[30]] Float"),
-    ],
-)
-def test_of_two_ranks_the_one_is_blamed_that_calls_what_nobody_has_called(odd):
-    assert blamed(history(*EPOCH, *STEP), history(*EPOCH, odd)) == [1]
-
-
-def test_of_two_ranks_the_one_is_blamed_that_evaluates_alone():
-    assert blamed(history(*EPOCH, *STEP, *STEP[:1] * 3), history(*EPOCH, *STEP * 2)) == [0]
-
-
-def test_of_three_ranks_the_majority_is_right_even_where_it_does_something_new():
-    new = ("0", "all_gather", "[[1]] Long")
-    assert blamed(history(*EPOCH, new), history(*EPOCH, *STEP), history(*EPOCH, new)) == [1]
-
-
-def test_what_the_recorder_has_forgotten_is_no_deviation():
-    whole = history(*EPOCH, *STEP)
-    assert blamed(whole, whole[7:]) is None
-
-
-def test_without_histories_nobody_deviates():
-    assert blamed([], history(*EPOCH)) is None
+def test_a_group_that_another_thread_uses_at_any_time_hides_no_deviation():
+    flags, step, part = (
+        ("1", "all_reduce", "[[5]] Int"),
+        ("0", "all_reduce", "[[2]] Float"),
+        ("2", "broadcast", "[[1]]"),
+    )
+    regular = [flags, step] * 8
+    usual = history(*regular, flags, part, step)
+    assert deviating(usual, history(*regular[:6], part, *regular[6:], flags, flags)) == [1]
+    assert deviating(usual, history(*regular, flags, part, flags)) == [1]
 
 
 def test_a_collective_that_follows_as_ever_is_usual():

@@ -46,11 +46,18 @@ def find_deviation(histories: Mapping[int, Sequence[Collective]]) -> Deviation |
     if count > second:
         wrong = [rank for rank, each in made.items() if _kind(each) != most]
     else:
-        familiarity = {rank: _familiarity(known[rank], place) for rank, place in places.items()}
+        groups = {each.group for each in made.values()}
+        ends = {rank: _of_groups(known[rank][: place + 1], groups) for rank, place in places.items()}
+        familiarity = {rank: _familiarity(history, len(history) - 1) for rank, history in ends.items()}
         least = min(familiarity.values())
         wrong = [rank for rank, each in familiarity.items() if each == least]
     right = [rank for rank in made if rank not in wrong]
     return Deviation(sorted(wrong), made[min(wrong)], made[min(right)]) if right else None
+
+
+def _of_groups(history: Sequence[Collective], groups: set[str]) -> list[Collective]:
+    """The collectives of ``groups``: those of another group may come from another thread, in between anywhere."""
+    return [each for each in history if each.group in groups]
 
 
 def _kind(one: Collective) -> tuple[str, str, str]:
