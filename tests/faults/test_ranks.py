@@ -2,10 +2,13 @@
 
 import os
 import signal
+from contextlib import suppress
 from itertools import pairwise
 
 import pytest
 
+from e2e.waiting import until
+from rekindle.contract.processes import parent_of
 from rekindle.contract.run_dir.journal import RecordType
 from rekindle.contract.states import JobIntent
 
@@ -96,18 +99,49 @@ def test_a_keeper_told_to_leave_drains_its_ranks_and_the_next_one_goes_on(begin,
     assert run.classes() == ["preempted", "success"]
 
 
-def test_a_machine_that_goes_down_stops_its_ranks_with_the_keeper_and_nobody_is_blamed(begin, undisturbed):
+@pytest.mark.parametrize("order", ["ranks first", "agent first", "keeper first"])
+def test_a_machine_that_goes_down_may_stop_its_processes_in_any_order(begin, undisturbed, order):
     run = begin("ddp.py", max_failures=1)
     run.reach_step(6)
-    for pid in [run.pid(rank) for rank in (0, 1)]:
-        os.kill(pid, signal.SIGTERM)
-    run.keeper.send_signal(signal.SIGTERM)
+    ranks = [run.pid(rank) for rank in (0, 1)]
+    agent, keeper = parent_of(ranks[0]), run.keeper.pid
+    others = {"ranks first": [], "agent first": [agent], "keeper first": [keeper]}[order]
+    for pid in [*others, *ranks]:
+        with suppress(ProcessLookupError):  # ended by the signal before
+            os.kill(pid, signal.SIGTERM)
+    if keeper not in others:
+        until(lambda: not any(run.rank_lives(rank) for rank in (0, 1)), "the ranks have ended")
+        run.keeper.send_signal(signal.SIGTERM)
     assert run.leave() == 0
     assert run.records(RecordType.JOB_ENDED) == []
     run.start()
     assert run.finish() == "succeeded", run.story()
     assert run.weights() == undisturbed
     assert run.classes() == ["preempted", "success"]
+
+
+def test_a_rank_that_saves_at_a_shutdown_is_not_killed_because_another_has_ended(begin):
+    run = begin("stubborn.py", "save-slowly", max_failures=1)
+    for rank in (0, 1):
+        run.reach_step(1, rank=rank)
+    for rank in (1, 0):
+        run.signal_rank(rank, signal.SIGTERM)
+    until(lambda: not run.rank_lives(0), "rank 0, which has no handler, has ended")
+    run.keeper.send_signal(signal.SIGTERM)
+    run.reach_record(RecordType.STOP_REQUESTED)
+    (run.run_dir.snapshots / "may-save").touch()
+    assert run.leave() == 0
+    assert "saved" in run.log(1)
+    assert run.classes() == ["preempted"]
+
+
+def test_a_rank_that_somebody_ends_by_sigterm_has_failed(begin):
+    run = begin("ddp.py", max_failures=1)
+    run.reach_step(6)
+    run.signal_rank(1, signal.SIGTERM)
+    assert run.finish() == "succeeded", run.story()
+    first = run.outcomes()[0]
+    assert (first["class"], first["rank"], first["signal"]) == ("signal", 1, "SIGTERM")
 
 
 def test_a_second_keeper_leaves_the_job_to_the_first(begin):

@@ -53,7 +53,9 @@ class Attempt:
             saves_pace=self._observes,
         )
         self._hang: Hang | None = None
-        self._shutdown = Shutdown(plan, journal, launcher, self._processes, self._detector, self._handle_events)
+        self._shutdown = Shutdown(
+            plan, journal, launcher, self._processes, self._detector, self._handle_events, self._requested_stop
+        )
         self._usage = UsageLog(self._dir.usage, plan.gpus)
         self._script: ScriptObserver | None = None
         self._log_limit = LogLimit(plan.log_bytes, self._logs)
@@ -67,7 +69,7 @@ class Attempt:
         ran = max(time.monotonic() - self._processes.running_since, 0.0)
         disk_full = ending is Ending.RANK_FAILED and not has_free_space(self._dir.root)
         agent_signal = self._shutdown.find_agent_signal()
-        self._shut_down(ending)
+        ending = self._shut_down(ending)
         survivors = self._shutdown.kill_everything()
         ending = self._final_ending(ending)
         self._processes.journal_exits()
@@ -171,10 +173,13 @@ class Attempt:
         self._processes.handle(events)
         self._stop = self._plan.requested_stop(events)
 
-    def _shut_down(self, ending: Ending) -> None:
-        """Give the processes the time that this ending leaves them."""
-        self._shutdown.give_time(ending)
+    def _shut_down(self, ending: Ending) -> Ending:
+        """Give the processes the time that this ending leaves them, and return the ending."""
+        return self._shutdown.stop_or_wait(ending)
+
+    def _requested_stop(self) -> Ending | None:
+        """The stop that was requested, unless it was put off: to grow can wait."""
+        return None if self._stop is Ending.GROW else self._stop
 
     def _final_ending(self, ending: Ending) -> Ending:
-        stop = None if self._stop is Ending.GROW else self._stop  # it was not carried out
-        return final_ending(ending, stop, self._ranks.ranks.values(), len(self._plan.ranks))
+        return final_ending(ending, self._requested_stop(), self._ranks.ranks.values(), len(self._plan.ranks))

@@ -1,7 +1,10 @@
 """The end of an attempt: each process gets the time that the ending leaves it, then what is left is killed."""
 
+import signal
+import subprocess
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 from rekindle.contract.run_dir.journal import RecordType
 from rekindle.keeper.attempt.plan import AttemptPlan
@@ -14,6 +17,7 @@ from rekindle.keeper.torchrun.launcher import AgentLauncher
 
 ROOT_CAUSE_GRACE = 2.0  # seconds to wait for the record of the root cause when a cascade was observed first
 FAILURE_GRACE = 5.0  # seconds for the failing rank's own exit functions; the others are killed meanwhile
+SIGTERM_GRACE = 2.0  # seconds in which the keeper's own SIGTERM may follow the one that has ended a rank
 EXIT_GRACE = 30.0  # seconds for ranks that are done to exit by themselves
 STOP_GRACE = {
     Ending.DRAIN: 60.0,
@@ -24,10 +28,11 @@ STOP_GRACE = {
     Ending.GROW: 60.0,
 }
 """Seconds from SIGTERM to SIGKILL, for the endings on request."""
+_SYSTEMD = Path("/run/systemd/system")  # exists where systemd is the init system: see sd_booted(3)
 
 
 class Shutdown:
-    """In this order: ``find_agent_signal``, ``give_time`` or its steps, ``kill_everything``."""
+    """In this order: ``find_agent_signal``, ``stop_or_wait`` or its steps, ``kill_everything``."""
 
     def __init__(
         self,
@@ -37,11 +42,12 @@ class Shutdown:
         processes: AttemptProcesses,
         detector: HangDetector,
         handle_events: Callable[[float], None],
+        requested_stop: Callable[[], Ending | None],
     ) -> None:
         """``handle_events`` waits at most the given number of seconds for events."""
         self._plan, self._journal, self._launcher = plan, journal, launcher
         self._processes, self._ranks, self._detector = processes, processes.ranks, detector
-        self._handle_events = handle_events
+        self._handle_events, self._requested_stop = handle_events, requested_stop
         self.deserter: Culprit | None = None  # the rank that left, where all that failed have lost their connections
 
     def find_agent_signal(self) -> int | None:
@@ -54,14 +60,32 @@ class Shutdown:
         self._processes.reap()
         return self._processes.agent_signal
 
-    def give_time(self, ending: Ending) -> None:
-        """As much as this ending leaves the processes."""
+    def stop_or_wait(self, ending: Ending) -> Ending:
+        """Stop the processes, or wait for them, as this ending requires; return the ending, or the stop behind it."""
         if ending is Ending.DONE:
             self.await_exit()
         elif ending.is_stop:
             self.stop_ranks(ending)
         elif ending is not Ending.HANG:
-            self._await_root_cause()
+            self._wait(ROOT_CAUSE_GRACE, self._root_cause_is_known)
+            if self._ended_by_sigterm() and (stop := self._await_stop()) is not None:
+                self.stop_ranks(stop)
+                return stop
+            self._kill_after_failure()
+        return ending
+
+    def _ended_by_sigterm(self) -> bool:
+        """True where nothing but SIGTERM has ended the processes that have ended."""
+        failed = self._ranks.failed()
+        if not failed:
+            return self._processes.agent_signal == signal.SIGTERM
+        return all(rank.signal == signal.SIGTERM and rank.error is None for rank in failed)
+
+    def _await_stop(self) -> Ending | None:
+        """The stop that has reached a rank before its keeper: at a shutdown both get SIGTERM, in either order."""
+        self._wait(SIGTERM_GRACE, lambda: self._requested_stop() is not None)
+        stop = self._requested_stop()
+        return Ending.SHUTDOWN if stop is None and machine_is_stopping() else stop
 
     def await_exit(self) -> None:
         """Of ranks that are done."""
@@ -75,9 +99,8 @@ class Shutdown:
         self._processes.terminate_ranks()
         self._wait(STOP_GRACE[ending], lambda: self._processes.agent_gone() or self._ranks.all_ended())
 
-    def _await_root_cause(self) -> None:
-        """Kill the ranks that have not failed as soon as it is known which one failed first."""
-        self._wait(ROOT_CAUSE_GRACE, self._root_cause_is_known)
+    def _kill_after_failure(self) -> None:
+        """Kill the ranks that have not failed, now that it is known which one failed first."""
         cause = root_cause(self._ranks)
         if cause is not None and (is_cascade(cause) or self._detector.is_aborted_by_gloo(cause)):
             self.deserter = self._detector.find_deserter(self._ranks, self._handle_events)
@@ -103,3 +126,14 @@ class Shutdown:
         deadline = time.monotonic() + seconds
         while not until() and (left := deadline - time.monotonic()) > 0:
             self._handle_events(left)
+
+
+def machine_is_stopping(systemd: Path = _SYSTEMD) -> bool:
+    """True while systemd shuts this machine down; False also where another init system runs."""
+    if not systemd.is_dir():
+        return False
+    try:
+        asked = subprocess.run(["systemctl", "is-system-running"], capture_output=True, timeout=2, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return asked.stdout.strip() == b"stopping"

@@ -91,7 +91,7 @@ class ClusterAttempt:
         )
         reports = [self._report(part) for part in self._parts]
         self._read_lost(result, reports)
-        return merge(result, reports, self._stop)
+        return merge(result, reports, self._requested_stop())
 
     # --- beginning
 
@@ -152,6 +152,9 @@ class ClusterAttempt:
             return Ending.HANG
         if self._plan.deadline is not None and time.monotonic() >= self._plan.deadline:
             return Ending.TIME_LIMIT
+        return self._requested_stop()
+
+    def _requested_stop(self) -> Ending | None:
         if self._stop is None and any(part.node.terminated for part in self._parts):
             return Ending.SHUTDOWN
         return self._stop

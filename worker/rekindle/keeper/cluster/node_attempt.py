@@ -133,7 +133,7 @@ class NodeAttempt(Attempt):
 
     # --- at the end
 
-    def _shut_down(self, ending: Ending) -> None:
+    def _shut_down(self, ending: Ending) -> Ending:
         if ending is Ending.DONE:
             self._shutdown.await_exit()
         elif ending.is_stop:
@@ -143,6 +143,7 @@ class NodeAttempt(Attempt):
             self._kill_ranks(ending)
         self._link.send(Quiet(self._number))
         self._wait_for(lambda: self._may_finish)
+        return ending
 
     def _await_kill(self) -> None:
         """Report what is known of the cause, until the leading keeper has heard enough."""
