@@ -1,13 +1,14 @@
-"""Jobs on Slurm as the reconciler sees them, on a cluster that is played: what squeue says, and what keepers write."""
+"""Jobs on Slurm as the reconciler sees them; the test plays what squeue reports and what keepers write."""
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
+from e2e.waiting import until
 from fakes.fake_slurm import FakeJob, FakeSlurm
 from fakes.launching import launch_fake
 from job_examples import cpu_machine, open_store, queued_job
@@ -29,7 +30,7 @@ from rekindle_service.scheduler.reconciler import Reconciler
 from rekindle_service.store import Store
 from rekindle_service.store.tables import Job
 
-_SILENCE = 0.3  # seconds after which a keeper counts as lost in these tests, of which nothing is waited for by sleeping
+_SILENCE = 0.3  # seconds after which a keeper counts as lost
 
 
 class StillPoller(SlurmPoller):
@@ -46,17 +47,18 @@ class Play:
     home: Home
     store: Store
     slurm: FakeSlurm = field(default_factory=FakeSlurm)
+    poller_type: type[SlurmPoller] = StillPoller
 
     def __post_init__(self) -> None:
         self.restart()
 
     def restart(self) -> None:
-        """Another server takes over; the one before is gone without a word."""
-        self.poller = StillPoller(SlurmCommands(self.slurm), 1.0)
+        """Another server takes over; the one before was killed."""
+        self.poller = self.poller_type(SlurmCommands(self.slurm), 0.05)
         files = LaunchFiles(self.home, self.home.root / "worker")
 
         def cluster(record: launcher.Record, prepare: object) -> Launcher:
-            return SlurmLauncher(self.home, self.poller, files, record, prepare, 60.0)  # type: ignore[arg-type]
+            return SlurmLauncher(self.home, self.poller, files, record, prepare, 60.0)
 
         self.engine = Reconciler(
             self.store, self.home, cpu_machine(1), launch_fake(self.home), host_timeout=60.0, cluster=cluster
@@ -68,15 +70,19 @@ class Play:
             self.poller.poll()
             self.engine.reconcile()
 
+    def rounds_until(self, condition: Callable[[], object], sentence: str) -> None:
+        until(lambda: self.round() or bool(condition()), sentence)
+
     def submit(self, **columns: object) -> Job:
         return queued_job(
             self.store, self.home, slurm=SlurmOptions(), nodes=2, min_nodes=2, max_ranks=2, min_ranks=2, **columns
         )
 
     def row(self, job: Job) -> Job:
-        found = self.store.job(job.id)
-        assert found is not None
-        return found
+        return self.store.job(job.id)
+
+    def intent(self, job: Job) -> RunIntent:
+        return RunIntent.from_json(read_json(self.home.run_dir(job.id).intent))
 
     def running(self) -> tuple[Job, FakeJob]:
         """A job whose keeper runs."""
@@ -95,7 +101,7 @@ class Play:
 
 @dataclass
 class PlayedKeeper:
-    """What a leading keeper writes."""
+    """Writes what a coordinating keeper does."""
 
     home: Home
     job: Job
@@ -107,7 +113,7 @@ class PlayedKeeper:
         self.journal = Journal(self.run_dir.journal)
 
     def lead(self, beat: int = 1) -> None:
-        """Up to the point where all ranks run."""
+        """Write everything up to the point where all ranks run."""
         self.beat(beat)
         write_json(self.files.leader, {"restart": 0})
         self.journal.write(RecordType.KEEPER_STARTED, run=1, keeper={"pid": 1, "start_time": 1, "boot_id": "x"})
@@ -143,7 +149,7 @@ def short_silence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SlurmLauncher, "_limit", property(lambda _: _SILENCE))
 
 
-def test_a_job_is_handed_to_slurm_and_waits_there_in_plain_words(play: Play) -> None:
+def test_a_job_is_submitted_to_slurm_and_shows_why_it_waits_there(play: Play) -> None:
     job = play.submit()
     play.round(2)
     row, mine = play.row(job), play.slurm.of(job.id)
@@ -153,23 +159,48 @@ def test_a_job_is_handed_to_slurm_and_waits_there_in_plain_words(play: Play) -> 
     assert row.slurm == {"job_id": mine.id, "state": "PENDING", "reason": row.waiting_for, "hosts": [],
                          "stopped": False}  # fmt: skip
     assert mine.options["nodes"] == "2"
-    intent = RunIntent.from_json(read_json(play.home.run_dir(job.id).intent))
+    intent, run_dir = play.intent(job), play.home.run_dir(job.id)
     assert (intent.launch, intent.devices, intent.host_timeout) == (1, [], 60.0)
-    variables = json.loads(play.home.run_dir(job.id).launch(1).environment.read_text())
+    environment = run_dir.launch(1).environment
+    variables = json.loads(environment.read_text())
     assert "CUDA_VISIBLE_DEVICES" not in variables
-    assert variables["REKINDLE_RUN_DIR"] == str(play.home.run_dir(job.id).root)
-    assert play.home.run_dir(job.id).launch(1).environment.stat().st_mode & 0o077 == 0
+    assert variables["REKINDLE_RUN_DIR"] == str(run_dir.root)
+    assert environment.stat().st_mode & 0o077 == 0
 
 
-def test_a_job_runs_to_its_end_on_one_slurm_job(play: Play) -> None:
+def test_a_job_runs_to_its_end_on_one_slurm_job_though_another_server_takes_over(play: Play) -> None:
     job, mine = play.running()
-    row = play.row(job)
-    assert (row.waiting_for, row.slurm and row.slurm["hosts"]) == (None, ["n1", "n2"])
+    play.restart()
+    play.round(2)
+    assert (play.row(job).state, play.row(job).launch_number) == (JobState.RUNNING, 1)
+    assert (play.row(job).waiting_for, play.row(job).slurm["hosts"]) == (None, ["n1", "n2"])
     play.keeper(job, 1).end("succeeded")
     mine.state = "COMPLETED"
     play.round(2)
     assert play.row(job).state is JobState.SUCCEEDED
     assert len(play.slurm.jobs) == 1
+
+
+def test_the_thread_of_the_poller_submits_and_follows_a_job(play: Play) -> None:
+    play.engine.close()
+    play.poller_type = SlurmPoller
+    play.restart()
+    job = play.submit()
+    until(lambda: play.engine.reconcile() or play.slurm.jobs, "Slurm has the job")
+    play.slurm.begin(play.slurm.of(job.id))
+    play.keeper(job, 1).lead()
+    until(lambda: play.engine.reconcile() or play.row(job).state is JobState.RUNNING, "it runs")
+
+
+def test_a_poller_that_slurm_has_answered_before_polls_again_once_that_is_wanted(tmp_path: Path) -> None:
+    slurm = FakeSlurm()
+    poller = SlurmPoller(SlurmCommands(slurm), 0.01)
+    poller.start_now(1)  # a request, after which nobody waits for another answer
+    until(lambda: poller.listing.asked_at > 0, "Slurm has answered")
+    asked_at = poller.listing.asked_at
+    poller.want(True)
+    until(lambda: poller.listing.asked_at > asked_at, "Slurm is asked again", 5)
+    poller.close()
 
 
 def test_a_keeper_that_has_ended_without_the_job_is_followed_by_the_next_launch(play: Play) -> None:
@@ -185,23 +216,19 @@ def test_a_keeper_that_has_ended_without_the_job_is_followed_by_the_next_launch(
     play.slurm.begin(second)
     play.keeper(job, 2).lead()
     play.round()
-    assert play.row(job).state is JobState.RUNNING
-    assert RunIntent.from_json(read_json(play.home.run_dir(job.id).intent)).launch == 2
+    assert (play.row(job).state, play.intent(job).launch) == (JobState.RUNNING, 2)
 
 
 def test_a_silent_keeper_is_cancelled_and_replaced(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
     job, mine = play.running()
     short_silence(monkeypatch)
-    deadline = time.monotonic() + 30
-    while mine.state == "RUNNING" and time.monotonic() < deadline:
-        play.round()
-    assert mine.state == "CANCELLED"
+    play.rounds_until(lambda: mine.state == "CANCELLED", "its Slurm job is cancelled")
     play.round()
     assert play.row(job).state is JobState.RECOVERING
     assert play.slurm.of(job.id).name.endswith("-2")
 
 
-def test_a_keeper_that_speaks_is_left_alone(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_keeper_with_a_heartbeat_is_not_replaced(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
     job, mine = play.running()
     short_silence(monkeypatch)
     deadline, number = time.monotonic() + 3 * _SILENCE, 2
@@ -212,7 +239,7 @@ def test_a_keeper_that_speaks_is_left_alone(play: Play, monkeypatch: pytest.Monk
     assert (mine.state, play.row(job).state) == ("RUNNING", JobState.RUNNING)
 
 
-def test_a_suspended_keeper_is_not_silent(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_suspended_keeper_does_not_count_as_silent(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
     job, mine = play.running()
     short_silence(monkeypatch)
     mine.state = "SUSPENDED"
@@ -258,7 +285,7 @@ def test_a_job_that_a_person_cancels_in_slurm_is_held(play: Play) -> None:
     assert (play.row(job).state, play.slurm.of(job.id).name) == (JobState.STARTING, f"rekindle-{job.id}-2")
 
 
-def test_slurm_may_clean_up_for_long_before_it_says_that_a_person_has_cancelled_the_job(
+def test_a_job_that_completes_for_long_in_slurm_before_it_is_shown_as_cancelled_is_held(
     play: Play, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(launcher, "_COMPLETING_SILENCE", 0.0)
@@ -286,7 +313,7 @@ def test_a_job_that_waits_in_slurm_stops_at_once(
 ) -> None:
     job = play.submit()
     play.round(2)
-    action(play.store, job.id)  # type: ignore[operator]
+    action(play.store, job.id)
     play.round(3)
     row = play.row(job)
     assert (row.state, row.intent, play.slurm.of(job.id).state) == (state, intent, "CANCELLED")
@@ -298,8 +325,7 @@ def test_a_running_job_is_asked_to_stop_and_not_cancelled_in_slurm(play: Play) -
     job, mine = play.running()
     actions.cancel(play.store, job.id)
     play.round(2)
-    intent = RunIntent.from_json(read_json(play.home.run_dir(job.id).intent))
-    assert (intent.intent, mine.state) == (JobIntent.CANCEL, "RUNNING")
+    assert (play.intent(job).intent, mine.state) == (JobIntent.CANCEL, "RUNNING")
     play.keeper(job, 1).end("cancelled")
     mine.state = "COMPLETED"
     play.round()
@@ -311,17 +337,14 @@ def test_while_the_controller_is_down_the_state_is_unknown_and_nothing_is_done(p
     waiting = play.submit()
     play.slurm.down = True
     play.round(3)
-    row, other = play.row(job), play.row(waiting)
-    assert row.slurm is not None
-    assert (row.state, row.slurm["state"], row.slurm["job_id"]) == (JobState.RUNNING, "UNKNOWN", mine.id)
-    assert "Unable to contact slurm controller" in row.slurm["reason"]
+    record, other = play.row(job).slurm, play.row(waiting)
+    assert (play.row(job).state, record["state"], record["job_id"]) == (JobState.RUNNING, "UNKNOWN", mine.id)
+    assert "Unable to contact slurm controller" in record["reason"]
     assert other.state is JobState.STARTING
-    assert "has not answered since" in (other.waiting_for or "")
+    assert "has not answered since" in other.waiting_for
     play.slurm.down = False
     play.round(3)
-    row = play.row(job)
-    assert row.slurm is not None
-    assert (row.slurm["state"], play.slurm.of(waiting.id).state) == ("RUNNING", "PENDING")
+    assert (play.row(job).slurm["state"], play.slurm.of(waiting.id).state) == ("RUNNING", "PENDING")
     assert len(play.slurm.jobs) == 2
 
 
@@ -336,9 +359,7 @@ def test_a_job_that_slurm_has_forgotten_is_known_by_its_files(play: Play, monkey
     other, mine = play.running()
     play.slurm.forget(mine)
     short_silence(monkeypatch)
-    deadline = time.monotonic() + 30
-    while not play.slurm.jobs and time.monotonic() < deadline:
-        play.round()
+    play.rounds_until(lambda: play.slurm.jobs, "it is submitted again")
     assert play.slurm.of(other.id).name == f"rekindle-{other.id}-2"
 
 
@@ -347,14 +368,10 @@ def test_a_new_server_finds_the_slurm_job_whose_id_was_not_recorded(play: Play) 
     play.engine.reconcile()  # starting
     play.engine.reconcile()  # about to be submitted
     play.poller._requests[0]()  # the server dies here
-    row = play.row(job)
-    assert row.slurm is not None
-    assert (row.launch_number, row.slurm["job_id"], len(play.slurm.jobs)) == (1, None, 1)
+    assert (play.row(job).launch_number, play.row(job).slurm["job_id"], len(play.slurm.jobs)) == (1, None, 1)
     play.restart()
     play.round(3)
-    row = play.row(job)
-    assert row.slurm is not None
-    assert (row.launch_number, row.slurm["job_id"], len(play.slurm.jobs)) == (1, 1, 1)
+    assert (play.row(job).launch_number, play.row(job).slurm["job_id"], len(play.slurm.jobs)) == (1, 1, 1)
 
 
 def test_a_new_server_submits_what_never_reached_slurm_under_another_number(play: Play) -> None:
@@ -373,9 +390,7 @@ def test_an_answer_of_sbatch_that_was_lost_makes_no_second_job(play: Play) -> No
     play.slurm.loses_answer = False
     play.round(3)
     assert [each.name for each in play.slurm.jobs.values()] == [f"rekindle-{job.id}-1"]
-    row = play.row(job)
-    assert row.slurm is not None
-    assert row.slurm["job_id"] == 1
+    assert play.row(job).slurm["job_id"] == 1
 
 
 def test_a_refused_job_fails_with_slurms_own_sentence(play: Play) -> None:
@@ -383,7 +398,6 @@ def test_a_refused_job_fails_with_slurms_own_sentence(play: Play) -> None:
     job = play.submit()
     play.round(3)
     row = play.row(job)
-    assert row.outcome is not None
     assert (row.state, row.outcome["class"]) == (JobState.FAILED, OutcomeClass.LAUNCH_ERROR)
     assert row.outcome["message"] == "Slurm refuses the job: Invalid qos specification"
 
@@ -397,37 +411,37 @@ def test_a_limit_on_submitted_jobs_is_waited_for(play: Play) -> None:
     play.round(4)
     row = play.row(job)
     assert row.state is JobState.STARTING
-    assert "QOSMaxSubmitJobPerUserLimit" in (row.waiting_for or "")
+    assert "QOSMaxSubmitJobPerUserLimit" in row.waiting_for
     play.slurm.refusal = None
     play.round(4)
     assert [each.name for each in play.slurm.jobs.values()] == [f"rekindle-{job.id}-1"]
 
 
-def test_a_job_that_cannot_start_on_its_node_fails_with_what_the_script_said(play: Play) -> None:
+@pytest.mark.parametrize(
+    ("log", "reason", "message"),
+    [
+        (
+            "rekindle: node n1: there is no Python at /opt/py\n",
+            "None",
+            "The job cannot start on Slurm: node n1: there is no Python at /opt/py",
+        ),
+        (None, "JobLaunchFailure", "its nodes may not see this directory: rekindle doctor --slurm"),
+    ],
+    ids=["the script has written why", "no node sees the directory"],
+)
+def test_a_job_that_cannot_start_on_its_node_fails_with_the_reason(
+    play: Play, log: str | None, reason: str, message: str
+) -> None:
     job = play.submit()
     for number in range(1, 4):
         play.round(2)
         mine = play.slurm.of(f"{job.id}-{number}")
-        log = play.home.run_dir(job.id).launch(number).slurm_log
-        log.write_text("rekindle: node n1: there is no Python at /opt/py\n")
-        mine.state = "FAILED"
+        if log is not None:
+            play.home.run_dir(job.id).launch(number).slurm_log.write_text(log)
+        mine.state, mine.reason = "FAILED", reason
     play.round(3)
-    row = play.row(job)
-    assert row.outcome is not None
-    assert row.outcome["message"] == "The job cannot start on Slurm: node n1: there is no Python at /opt/py"
+    assert message in play.row(job).outcome["message"]
     assert len(play.slurm.jobs) == 3
-
-
-def test_a_directory_that_the_nodes_do_not_see_is_named(play: Play) -> None:
-    job = play.submit()
-    for number in range(1, 4):
-        play.round(2)
-        mine = play.slurm.of(f"{job.id}-{number}")
-        mine.state, mine.reason = "FAILED", "JobLaunchFailure"
-    play.round(3)
-    outcome = play.row(job).outcome
-    assert outcome is not None
-    assert "its nodes may not see this directory: rekindle doctor --slurm" in outcome["message"]
 
 
 def test_two_hundred_jobs_cost_one_call_per_poll(play: Play) -> None:
@@ -440,7 +454,7 @@ def test_two_hundred_jobs_cost_one_call_per_poll(play: Play) -> None:
     assert play.slurm.calls - before == {"squeue": 3}
 
 
-def test_a_held_job_and_one_that_waits_for_another_are_not_handed_over(play: Play) -> None:
+def test_a_held_job_and_one_that_waits_for_another_are_not_submitted_to_slurm(play: Play) -> None:
     first = play.submit()
     play.submit(after=[first.id])
     held = play.submit(intent=JobIntent.HOLD)
@@ -451,7 +465,7 @@ def test_a_held_job_and_one_that_waits_for_another_are_not_handed_over(play: Pla
     assert len(play.slurm.jobs) == 2
 
 
-def test_a_server_without_slurm_says_so(tmp_path: Path) -> None:
+def test_without_the_commands_of_slurm_a_job_waits_in_the_queue(tmp_path: Path) -> None:
     home = Home(tmp_path / "home")
     home.create()
     store = open_store(home.root)
@@ -459,7 +473,6 @@ def test_a_server_without_slurm_says_so(tmp_path: Path) -> None:
     job = queued_job(store, home, slurm=SlurmOptions(), nodes=2, min_nodes=2, max_ranks=2, min_ranks=2)
     engine.reconcile()
     row = store.job(job.id)
-    assert row is not None
-    assert (row.state, "commands this server does not find" in (row.waiting_for or "")) == (JobState.QUEUED, True)
+    assert (row.state, "commands this server does not find" in row.waiting_for) == (JobState.QUEUED, True)
     engine.close()
     store.close()

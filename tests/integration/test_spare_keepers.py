@@ -6,8 +6,10 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,7 +22,7 @@ from rekindle_service.launchers import spare_keepers
 from rekindle_service.launchers.isolation.policy import Isolation
 from rekindle_service.launchers.local import KeeperLauncher, default_keys, keeper_environment
 from rekindle_service.launchers.spare_keepers import SpareKeepers, keys_to_keep
-from rekindle_service.launchers.spare_process import ForkedKeeper, SpareKey, SpareProcess, spare_key
+from rekindle_service.launchers.spare_process import ForkedKeeper, SpareError, SpareKey, SpareProcess, spare_key
 
 LIGHT = """
 import json, os, sys, time
@@ -32,7 +34,7 @@ def main(run_dir):
     opened = [int(name) for name in os.listdir("/proc/self/fd")]
     state = {"environment": dict(os.environ), "cwd": os.getcwd(), "argv": sys.argv[1:], "opened": max(opened)}
     print(json.dumps(state), flush=True)
-    for _ in range(30_000):  # no longer, where its test has failed
+    for _ in range(30_000):  # a limit for the case that its test fails
         if os.path.exists("stop"):
             break
         time.sleep(0.01)
@@ -41,31 +43,15 @@ def main(run_dir):
 spare.preload_torch = lambda: []
 spare.serve(sys.argv[1], main)
 """
-OWNER = """
-import os, sys, time
-from pathlib import Path
-sys.path.insert(0, sys.argv[1])
-from integration.test_spare_keepers import key_of, light_spares, launch
-spares = light_spares()
-key = key_of(Path(sys.argv[2]))
-spares.start(key)
-while not spares.pids():
-    time.sleep(0.01)
-keeper = launch(spares, key, Path(sys.argv[3]))
-print(*spares.pids(), keeper.pid, flush=True)
-time.sleep(600)
-"""
-
-
 THREADED = LIGHT.replace("lambda: []", "lambda: __import__('numpy') and []")
 """numpy starts the threads of OpenBLAS when it is imported."""
 
 
-def light_spares(limit: int = 1, code: str = LIGHT) -> SpareKeepers:
+def spare_keepers_of(code: str) -> SpareKeepers:
     def make(key: SpareKey, inherited: Mapping[str, str]) -> SpareProcess:
         return SpareProcess(key, inherited, ("-P", "-c", code))
 
-    return SpareKeepers(limit, 0, os.environ, make)
+    return SpareKeepers(1, 0, os.environ, make)
 
 
 def key_of(packages: Path) -> SpareKey:
@@ -91,9 +77,10 @@ def packages(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def spares(monkeypatch: pytest.MonkeyPatch) -> Iterator[SpareKeepers]:
+def spares(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[SpareKeepers]:
+    """Spare keepers that run LIGHT, or the code that the test chooses."""
     monkeypatch.setattr(spare_keepers, "_QUIET_SECONDS", 0.0)
-    spares = light_spares()
+    spares = spare_keepers_of(getattr(request, "param", LIGHT))
     yield spares
     spares.close()
 
@@ -112,16 +99,15 @@ def end(keeper: ForkedKeeper, run: Path) -> dict[str, object]:
     return printed
 
 
-def test_threads_that_end_at_a_fork_keep_no_spare_keeper_from_being_ready(packages: Path, tmp_path: Path) -> None:
-    spares = light_spares(code=THREADED)
+@pytest.mark.parametrize("spares", [THREADED], indirect=True)
+def test_threads_that_end_at_a_fork_keep_no_spare_keeper_from_being_ready(
+    spares: SpareKeepers, packages: Path, tmp_path: Path
+) -> None:
     key = spare_key(sys.executable, {**dict(key_of(packages).variables), "OPENBLAS_NUM_THREADS": "4"})
-    try:
-        start(spares, key)
-        keeper = launch(spares, key, tmp_path / "run")
-        assert keeper is not None
-        end(keeper, tmp_path / "run")
-    finally:
-        spares.close()
+    start(spares, key)
+    keeper = launch(spares, key, tmp_path / "run")
+    assert keeper is not None
+    end(keeper, tmp_path / "run")
 
 
 def test_a_keeper_has_the_environment_of_its_own_job_only(spares: SpareKeepers, packages: Path, tmp_path: Path) -> None:
@@ -146,13 +132,12 @@ def test_a_keeper_has_the_environment_of_its_own_job_only(spares: SpareKeepers, 
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
-def test_where_a_spare_keeper_does_not_answer_the_job_starts_cold_and_another_takes_its_place(
+def test_without_an_answer_of_the_spare_keeper_the_job_starts_cold_and_another_spare_keeper_is_made(
     spares: SpareKeepers, packages: Path, tmp_path: Path, number: int
 ) -> None:
     key = key_of(packages)
     pid = start(spares, key)
     identity = ProcessIdentity.of(pid)
-    assert identity is not None
     os.kill(pid, number)
     assert launch(spares, key, tmp_path / "first") is None
     assert not identity.alive()
@@ -162,8 +147,24 @@ def test_where_a_spare_keeper_does_not_answer_the_job_starts_cold_and_another_ta
     end(keeper, tmp_path / "second")
 
 
+class _ClosedWhileAsked(SpareProcess):
+    """Another thread closes it between a request and the answer."""
+
+    def _receive(self, seconds: float) -> tuple[dict[str, Any], list[int]]:
+        closing = threading.Thread(target=self.close)
+        closing.start()
+        closing.join(0.2)  # as far as it gets
+        return super()._receive(seconds)
+
+
+def test_a_spare_keeper_that_is_closed_while_it_is_asked_forks_none(packages: Path) -> None:
+    spare = _ClosedWhileAsked(key_of(packages), os.environ, ("-c", "input()"))
+    with Path(os.devnull).open("wb") as log, pytest.raises(SpareError):
+        spare.launch({}, log.fileno())
+
+
 @pytest.mark.parametrize("name", ["torch/version.py", "rekindle/keeper/attempt/attempt.py", "new.py"])
-def test_a_spare_keeper_of_a_package_that_has_changed_is_thrown_away(
+def test_a_spare_keeper_is_replaced_when_a_package_that_it_has_loaded_changes(
     spares: SpareKeepers, packages: Path, tmp_path: Path, name: str
 ) -> None:
     key = key_of(packages)
@@ -171,20 +172,6 @@ def test_a_spare_keeper_of_a_package_that_has_changed_is_thrown_away(
     (packages / name).touch()
     assert launch(spares, key, tmp_path / "first") is None
     until(lambda: spares.pids() not in ([], [pid]), "another one is ready")
-
-
-def test_keepers_outlive_the_server_and_its_spare_keepers_do_not(packages: Path, tmp_path: Path) -> None:
-    command = [sys.executable, "-c", OWNER, str(Path(__file__).parents[1]), str(packages), str(tmp_path / "run")]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as owner:
-        assert owner.stdout is not None
-        spare, keeper = (ProcessIdentity.of(int(pid)) for pid in owner.stdout.readline().split())
-        owner.kill()
-    assert spare is not None
-    assert keeper is not None
-    until(lambda: not spare.alive(), "the spare keeper has ended")
-    assert keeper.alive()
-    (tmp_path / "run" / "stop").touch()
-    until(lambda: not keeper.alive(), "the keeper has ended")
 
 
 def test_the_end_of_a_server_waits_for_no_imports(monkeypatch: pytest.MonkeyPatch, packages: Path) -> None:
@@ -202,21 +189,15 @@ def test_the_end_of_a_server_waits_for_no_imports(monkeypatch: pytest.MonkeyPatc
     assert not made[0].is_alive()
 
 
-@pytest.fixture
-def worker_path(home: Path, packages: Path) -> Path:
-    """Stands for that of a server."""
-    Home(home).create()
-    return packages
-
-
-def test_a_job_whose_forked_keeper_ended_without_having_begun_starts_cold(
-    spares: SpareKeepers, home: Path, worker_path: Path
+def test_a_job_whose_forked_keeper_ended_before_its_first_attempt_starts_cold(
+    spares: SpareKeepers, home: Path, packages: Path
 ) -> None:
+    Home(home).create()
     machine, job = cpu_machine(2), a_job(python=sys.executable, max_ranks=2, devices=["cpu:0", "cpu:1"])
-    launcher = KeeperLauncher(Home(home), machine, worker_path, spares=spares)
+    launcher = KeeperLauncher(Home(home), machine, packages, spares=spares)
     run = Home(home).run_dir(job.id)
     run.code.mkdir(parents=True)
-    start(spares, default_keys(worker_path, machine, Isolation())[0])
+    start(spares, default_keys(packages, machine, Isolation())[0])
     keeper = launcher(job)
     assert isinstance(keeper, ForkedKeeper)
     (run.code / "stop").touch()
@@ -237,7 +218,7 @@ def test_a_server_begins_with_spare_keepers_for_jobs_without_variables_of_their_
     assert default_keys(home, machine, Isolation())[2 - ranks] == spare_key(sys.executable, environment)
 
 
-def test_the_least_recently_used_gives_way_and_none_is_kept_where_memory_is_short() -> None:
+def test_the_least_recently_used_is_removed_and_none_is_kept_when_memory_is_short() -> None:
     first, second, third = (SpareKey(name, ()) for name in ("/a", "/b", "/c"))
     assert keys_to_keep([third, second, first], 2, free_memory=10, min_free_memory=5) == [third, second]
     assert keys_to_keep([first], 2, free_memory=4, min_free_memory=5) == []

@@ -145,10 +145,11 @@ class SpareProcess:
         self._process.kill()
 
     def close(self) -> None:
-        """End it; the keepers that it has forked continue."""
+        """End it; the keepers that it has forked continue, and ``launch`` in another thread gets no answer."""
         self.kill()
         self._process.wait()
-        self._socket.close()
+        with self._lock:
+            self._socket.close()
 
     def _receive(self, seconds: float) -> tuple[dict[str, Any], list[int]]:
         """An empty answer where none comes, or none that it would send."""

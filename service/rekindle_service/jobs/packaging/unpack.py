@@ -205,19 +205,31 @@ def _write_file(content: IO[bytes], path: Path, most: int, limits: Limits, *, ex
 
 
 def _make_links(links: dict[PurePosixPath, str], target: Path) -> None:
-    root = Path(os.path.realpath(target))
-    for path, text in links.items():
-        if PurePosixPath(text).is_absolute():
-            raise _leaves(path, text)
-        if not Path(os.path.realpath((target / path).parent)).is_relative_to(root):  # before a directory is made there
-            raise UnpackingError("must not link out of itself", f"{path} is inside a link")
-        (target / path).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if not text or "\0" in text or os.path.lexists(target / path):
-            raise UnpackingError("must hold every name once", f"{path} is a link and something else")
-        (target / path).symlink_to(text)
-    for path, text in links.items():  # only now: a link may lead over another one
-        if not Path(os.path.realpath(target / path)).is_relative_to(root):
-            raise _leaves(path, text)
+    """All of them or none: one that is rejected must not lead anybody out of ``target`` before that is removed."""
+    made: list[Path] = []
+    try:
+        for path, text in links.items():
+            _make_link(path, text, target)
+            made.append(target / path)
+        for path, text in links.items():  # only now: a link may lead over another one
+            if not Path(os.path.realpath(target / path)).is_relative_to(os.path.realpath(target)):
+                raise _leaves(path, text)
+    except (UnpackingError, OSError):
+        for link in reversed(made):
+            link.unlink()
+        raise
+
+
+def _make_link(path: PurePosixPath, text: str, target: Path) -> None:
+    if PurePosixPath(text).is_absolute():
+        raise _leaves(path, text)
+    parent = (target / path).parent
+    if not Path(os.path.realpath(parent)).is_relative_to(os.path.realpath(target)):  # before a directory is made there
+        raise UnpackingError("must not link out of itself", f"{path} is inside a link")
+    parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if not text or "\0" in text or os.path.lexists(target / path):
+        raise UnpackingError("must hold every name once", f"{path} is a link and something else")
+    (target / path).symlink_to(text)
 
 
 def _leaves(path: PurePosixPath, text: str) -> UnpackingError:

@@ -30,7 +30,7 @@ class Beats:
         return self._read(run_dir, launch).changed_at
 
     def written_at(self, run_dir: RunDir, launch: int) -> float:
-        """When the keeper was last seen to write; negative infinity before that was seen once. Raises OSError."""
+        """When the keeper was last seen to write, or to have written; negative infinity before. Raises OSError."""
         return self._read(run_dir, launch).written_at
 
     def content(self, run_dir: RunDir, launch: int) -> object:
@@ -44,7 +44,8 @@ class Beats:
             return known
         content = read_json(run_dir.launch(launch).beat, root=run_dir.root, max_bytes=1 << 16)
         if known is None:
-            known = self._known[key] = _Beat(content, float("-inf"), time.monotonic(), now)
+            written_at = float("-inf") if content is None else time.monotonic()  # at the latest
+            known = self._known[key] = _Beat(content, written_at, time.monotonic(), now)
         elif content != known.content:
             known = self._known[key] = _Beat(content, time.monotonic(), time.monotonic(), now)
         known.read_at = now

@@ -125,9 +125,16 @@ class SlurmPoller:
     def _run(self) -> None:
         while not self._stopping:
             self.poll()
-            with self._changed:
-                pending = self._wanted or self._requests
-                self._changed.wait_for(self._has_work, self._interval if pending else None)
+            self._wait(time.monotonic() + self._interval)
+
+    def _wait(self, next_poll: float) -> None:
+        """Until there is work, or until ``next_poll`` (time.monotonic()) while anything is expected of Slurm."""
+        with self._changed:
+            while not self._has_work():
+                left = next_poll - time.monotonic() if self._wanted or self._requests else None
+                if left is not None and left <= 0:
+                    return
+                self._changed.wait(left)
 
     def _has_work(self) -> bool:
         return self._stopping or (bool(self._requests) and self.listing.problem is None) or self._is_new()
