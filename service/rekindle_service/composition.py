@@ -39,7 +39,6 @@ from rekindle_service.scheduler.displacer import DisplacementRules
 from rekindle_service.scheduler.reconciler import Reconciler
 from rekindle_service.store import StorageError, Store
 from rekindle_service.store.maintenance import Maintenance
-from rekindle_service.store.transfer import move_rows
 
 
 class CannotServeError(Exception):
@@ -93,9 +92,8 @@ class Parts:
 def make_parts(settings: Settings, token: str, isolation: Isolation, stack: ExitStack) -> Parts:
     """Of a home that is ours, whose ``token`` is the administrator's. Raises CannotServeError."""
     home = settings.home_dir
-    store = _open_store(home, settings, stack)
-    backup_hours = settings.backup_hours if settings.database is None else 0
-    maintenance = _closing(stack, Maintenance(store, backup_hours, settings.backups_kept))
+    store = _open_store(home, stack)
+    maintenance = _closing(stack, Maintenance(store, settings.backup_hours, settings.backups_kept))
     if isolation.users:
         home.close_files()
     devices = _devices(settings, home, store, stack)
@@ -228,17 +226,12 @@ def _unusable(home: Home, error: OSError) -> CannotServeError:
     )
 
 
-def _open_store(home: Home, settings: Settings, stack: ExitStack) -> Store:
-    url = settings.database
+def _open_store(home: Home, stack: ExitStack) -> Store:
+    store = Store(home.database)
+    stack.callback(store.close)
     try:
-        store = Store(home.database, None if url is None else url.get_secret_value())
-        stack.callback(store.close)
-        store.hold()
         store.migrate()
-        if url is not None:
-            store.claim(home.ensure_id())
-            move_rows(home.database, store)
-    except (StorageError, ValueError) as error:
+    except StorageError as error:
         raise CannotServeError(str(error)) from error
     return store
 

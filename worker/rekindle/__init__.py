@@ -36,15 +36,14 @@ _MODULES = {
     "StaleGenerationError": "rekindle.training.snapshots.engine.writer",
     "report": "rekindle.training.reporting.reporter",
 }
-_OLD_NAMES = {"Cadence": ("rekindle.training.renamed", "cadence")}  # of version 0.1.0
 __all__ = list(_MODULES)  # one list of the names
 
 
 def __getattr__(name: str) -> Any:
-    module, attribute = _OLD_NAMES.get(name, (_MODULES.get(name), name))
+    module = _MODULES.get(name)
     if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has {', '.join(_MODULES)}")
-    return getattr(import_module(module), attribute)
+    return getattr(import_module(module), name)
 
 
 def __dir__() -> list[str]:

@@ -21,7 +21,7 @@ from rekindle_service.api.schemas.overview import OverviewItem
 from rekindle_service.api.schemas.ranks import RankPublic, UsagePublic
 from rekindle_service.config.home import Home
 from rekindle_service.experiments.comparison import Measure, best_of, best_result, compare, default_measures
-from rekindle_service.experiments.matrix import MAX_JOBS, Trial, upgrade_definition
+from rekindle_service.experiments.matrix import MAX_JOBS, Trial
 from rekindle_service.experiments.wording import result_text
 from rekindle_service.jobs.overview import reason
 from rekindle_service.jobs.quotas import owner_of, slots_wanted
@@ -139,16 +139,15 @@ def experiment_summary(experiment: Experiment, states: Mapping[JobState, int]) -
 
 def experiment_public(experiment: Experiment, jobs: Sequence[Job], home: Home) -> ExperimentPublic:
     """With a table of the current results: running jobs are included with their latest values."""
-    definition = upgrade_definition(experiment.definition)
     series = _series_of(jobs, home)
-    measures = _measures(definition, series)
+    measures = _measures(experiment.definition, series)
     values = _values(series, measures)
     trials = _trials(jobs)
     rows = compare(trials, values, measures)
     return ExperimentPublic.model_validate(
         {
             **dict(experiment_summary(experiment, Counter(job.state for job in jobs))),
-            "definition": definition,
+            "definition": experiment.definition,
             "machine": experiment.machine,
             "notes": experiment.notes,
             "parameters": list(dict.fromkeys(key for trial in trials for key in trial.parameters)),
@@ -165,7 +164,7 @@ def experiment_public(experiment: Experiment, jobs: Sequence[Job], home: Home) -
 
 def experiment_best(experiment: Experiment, jobs: Sequence[Job], home: Home) -> BestResultPublic:
     series = _series_of(jobs, home)
-    measures = _measures(upgrade_definition(experiment.definition), series)
+    measures = _measures(experiment.definition, series)
     found = best_result(compare(_trials(jobs), _values(series, measures), measures), measures)
     return BestResultPublic() if found is None else BestResultPublic(text=result_text(found), **asdict(found))
 

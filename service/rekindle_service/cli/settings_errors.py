@@ -20,7 +20,7 @@ from rekindle_service.config.settings import Quota, Settings, unknown_variables
 from rekindle_service.sanitize import sanitize_line
 from rekindle_service.suggestions import did_you_mean, rule_of
 
-_SECRET = ("notify", "token", "database")  # settings whose values are not printed
+_SECRET = ("notify", "token")  # settings whose values are not printed
 _NESTED: dict[str, type[BaseModel]] = {"notify": NotificationTarget, "quotas": Quota}
 _ENVIRONMENT = re.compile(r'field "(\w+)" from source "EnvSettingsSource"')
 """How pydantic names a variable whose JSON it cannot read."""

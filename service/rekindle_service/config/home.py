@@ -34,7 +34,6 @@ class Home:
         self.root = root
         self.database = root / "rekindle.db"
         self.token = root / "token"  # the secret that every request must carry; mode 0600
-        self.id = root / "home-id"
         self.server_json = root / "server.json"  # {"url", "pid", "started_at"} while a server runs; mode 0600
         self.socket = root / "rekindle.sock"  # for users of this machine, who need no token there
         self.server_lock = root / "server.lock"  # held by the one live server of this home
@@ -116,12 +115,6 @@ class Home:
         if not self.token.exists() or not self.token.read_text().strip():
             atomic_write(self.token, secrets.token_urlsafe(32).encode() + b"\n")
         return self.token.read_text().strip()
-
-    def ensure_id(self) -> str:
-        """A name of this home, by which a database that several could reach knows its own."""
-        if not self.id.exists():
-            atomic_write(self.id, secrets.token_hex(8).encode() + b"\n")
-        return self.id.read_text().strip()
 
     def write_server_info(self, url: str) -> None:
         """Write ``server.json``, where clients on this machine find this server. Precondition: it holds the lock."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 from pydantic_settings import SettingsConfigDict
 
 from rekindle.contract.environment import SET_BY_REKINDLE
@@ -171,11 +171,6 @@ class Settings(ClientSettings):
         description="Number of hours between two backups of the database into `backups` in the home; 0 makes none.",
     )
     backups_kept: int = Field(7, ge=1, le=1000, description="Number of scheduled backups of the database to keep.")
-    database: SecretStr | None = Field(
-        None,
-        description="URL of a PostgreSQL database, as in `postgresql+psycopg://user@host/name`: see "
-        "docs/operations.md. Default: the SQLite file in the home.",
-    )
     job_users: dict[str, str] = Field(
         default_factory=dict,
         description="UNIX users that jobs run as, by owner: `*` for all others, `{owner}` for the user of that name. "

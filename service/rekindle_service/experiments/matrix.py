@@ -15,9 +15,6 @@ Value = str | int | float | bool | None
 Parameters = dict[str, Value]
 Matrix = Mapping[str, Sequence[Value]]
 
-_OLD_KEYS = {"one_at_a_time": "sequential"}
-_OLD_AGGREGATIONS = {"lowest": "min", "highest": "max"}
-
 
 @dataclass(frozen=True, slots=True)
 class Trial:
@@ -25,20 +22,6 @@ class Trial:
 
     parameters: Parameters
     repeat: int
-
-
-def upgrade_definition(definition: Mapping[str, Any]) -> dict[str, Any]:
-    """A stored or submitted definition without the names of the first version, which only this function knows."""
-    upgraded = {_OLD_KEYS.get(key, key): value for key, value in definition.items()}
-    if isinstance(measures := upgraded.get("measure"), list):
-        upgraded["measure"] = [_upgrade_measure(measure) for measure in measures]
-    return upgraded
-
-
-def _upgrade_measure(measure: Any) -> Any:
-    """What is no valid measure stays as it is, to be rejected by the validation."""
-    take = measure.get("take") if isinstance(measure, dict) else None
-    return {**measure, "take": _OLD_AGGREGATIONS.get(take, take)} if isinstance(take, str) else measure
 
 
 def count(matrices: Sequence[Matrix], repeats: int) -> int:

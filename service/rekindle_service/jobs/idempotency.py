@@ -23,11 +23,8 @@ class IdempotencyKey:
     request_digest: str
 
     def check(self, known: Keyed) -> Keyed:
-        """``known``, which a request with this key has made. Raises SubmissionError if it was another request.
-
-        A row of an earlier version has no digest and is accepted as it is.
-        """
-        if known.request_digest not in (None, self.request_digest):
+        """``known``, which a request with this key has made. Raises SubmissionError if it was another request."""
+        if known.request_digest != self.request_digest:
             kind = "job" if isinstance(known, Job) else "experiment"
             rule = f"was used for another request, which made {kind} {known.id}"
             hint = "a repeat must have the same body; a new request needs a key of its own"

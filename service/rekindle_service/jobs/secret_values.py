@@ -27,16 +27,16 @@ def without_values(spec: JobSpec) -> JobSpec:
 
 
 def stored_values(run_dir: RunDir) -> dict[str, str]:
-    """The values that a job was submitted with; none of a job of an earlier version, whose spec has them."""
+    """The values that a job was submitted with, by name; none where they are lost."""
     stored = read_json(run_dir.environment, root=run_dir.root)
     return {name: value for name, value in stored.items() if isinstance(value, str)} if isinstance(stored, dict) else {}
 
 
 def job_variables(spec: JobSpec, values: Mapping[str, str], inherited: Mapping[str, str]) -> dict[str, str]:
     """What the job sets. Files are read by its keeper, with the rights of the job. Raises MissingVariableError."""
-    variables = {name: values.get(name, shown) for name, shown in spec.env.items()}
-    if lost := [name for name, value in variables.items() if value == HIDDEN and name not in values]:
+    if lost := [name for name in spec.env if name not in values]:
         raise MissingVariableError(f"the values of {', '.join(lost)} are lost (environment.json): submit the job again")
+    variables = {name: values[name] for name in spec.env}
     for name, source in spec.env_from.items():
         if (origin := source.get("from")) is None:
             continue

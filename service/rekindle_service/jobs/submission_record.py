@@ -39,7 +39,7 @@ def stored_spec(job: Job) -> dict[str, Any]:
 
 
 def read_submission(stored: dict[str, Any]) -> SubmissionRecord | None:
-    """The submission in a ``spec.json``; None in one of an earlier version, and where it is not what we wrote."""
+    """The submission in a ``spec.json``; None where it is not what we wrote."""
     try:
         return SubmissionRecord.from_json(stored.get(_KEY))
     except ValueError:

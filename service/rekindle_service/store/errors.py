@@ -14,11 +14,11 @@ class StorageError(Exception):
 
 
 class UnknownCommitError(StorageError):
-    """The connection was lost while a change was committed: it may have happened or not."""
+    """The file was removed or replaced while a change was committed: it may be lost or not."""
 
 
 class CorruptDatabaseError(Exception):
-    """The database is damaged, is not of this version, or is another server's; no retry helps."""
+    """The database is damaged or is not of this version; no retry helps."""
 
 
 class QueueFullError(Exception):

@@ -79,7 +79,7 @@ class JobLists:
         chosen = select(Job.number).filter_by(**{column: value for column, value in equal.items() if value is not None})
         chosen = conditions.apply(chosen).order_by(col(Job.number).desc())
         if name_part is not None:
-            chosen = chosen.where(self._database.contains(col(Job.name), name_part))
+            chosen = chosen.where(col(Job.name).contains(name_part, autoescape=True))
         if readable_by is not None:
             chosen = chosen.where(col(Job.owner) == readable_by)
         return chosen if before is None else chosen.where(col(Job.number) < before)

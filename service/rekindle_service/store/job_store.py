@@ -18,7 +18,6 @@ from rekindle_service.store.database import Database
 from rekindle_service.store.delivery_store import DeliveryStore
 from rekindle_service.store.device_store import DeviceStore
 from rekindle_service.store.displacement_store import DisplacementStore
-from rekindle_service.store.errors import CorruptDatabaseError
 from rekindle_service.store.experiment_store import ExperimentStore
 from rekindle_service.store.failure_store import FailureStore
 from rekindle_service.store.job_lists import JobLists
@@ -39,12 +38,11 @@ from rekindle_service.store.projection import RowChanges
 from rekindle_service.store.queue_store import NO_LIMIT, QueueRoom, QueueStore
 from rekindle_service.store.recovery_store import RecoveryStore
 from rekindle_service.store.retention_store import RetentionStore
-from rekindle_service.store.tables import Attempt, Counter, Event, Job
+from rekindle_service.store.tables import Attempt, Event, Job
 from rekindle_service.store.totals import Totals, ensure_counted, goodput, jobs_by_state, totals
 from rekindle_service.store.usage_store import UsageStore
 
 _FOLDED_FROM = ("state", "journal_offset", "wanted_devices")
-_HOME = "home:"
 
 
 class Store(Database):
@@ -54,8 +52,8 @@ class Store(Database):
     last version seen can ask for what came after it. Any method may raise StorageError.
     """
 
-    def __init__(self, path: Path, url: str | None = None) -> None:
-        super().__init__(path, url)
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
         self._revisions = itertools.count(1)
         self.queue_revision = 0
         """Another number after every change that may let a queued job start; progress leaves it alone."""
@@ -79,18 +77,6 @@ class Store(Database):
         super().migrate(backup=backup)
         with self.writing() as session:
             ensure_counted(session)
-
-    def claim(self, home_id: str) -> None:
-        """Belong to one home from now on. Raises CorruptDatabaseError where the database is another's."""
-        with self.writing() as session:
-            owners = set(session.exec(select(Counter.name).where(col(Counter.name).startswith(_HOME))))
-            if owners - {_HOME + home_id}:
-                raise CorruptDatabaseError(
-                    f"{self.name} belongs to another home: give each home a database of its own. If that home is gone, "
-                    "delete the rows of the table counter whose name begins with 'home:', and start again"
-                )
-            if not owners:
-                session.add(Counter(name=_HOME + home_id, value=1))
 
     @contextmanager
     def _changing_queue(self) -> Iterator[Session]:

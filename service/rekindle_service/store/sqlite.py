@@ -1,4 +1,4 @@
-"""The SQLite file as a ``Backend``: durable commits, and what is done when the file is damaged while it is in use."""
+"""The SQLite file: how it is opened, and what is done when it is removed or damaged while it is in use."""
 
 import os
 import sqlite3
@@ -7,9 +7,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 import structlog
-from sqlalchemy import ColumnElement, Connection, Engine, create_engine, event
-from sqlalchemy.exc import DBAPIError
-from sqlalchemy.orm import Mapped
+from sqlalchemy import Connection, create_engine, event
 
 from rekindle.contract.files import fsync_directory
 from rekindle_service.store.backups import Backups, copy_database, findings
@@ -30,7 +28,7 @@ Identity = dict[str, tuple[int, int]]
 """Device and inode by the suffix of the file."""
 
 
-class SQLite:
+class SQLiteFile:
     """One file (WAL with ``synchronous=FULL``), whose home is locked by its one server.
 
     SQLite does not notice that its files were removed or replaced: it writes into files that have no name any more, and
@@ -40,8 +38,12 @@ class SQLite:
 
     def __init__(self, path: Path, backups: Backups) -> None:
         self._path = path
-        self.name = str(path)
         self._backups = backups
+        self.engine = create_engine(f"sqlite:///{path}", creator=self._connect, pool_size=20, max_overflow=30)
+        """For readers, of which each transaction has one consistent view."""
+        event.listen(self.engine, "begin", _on_begin)
+        self.writing = self.engine.execution_options(begin="BEGIN IMMEDIATE")
+        """For writers: each transaction begins when those of all other writers have ended."""
         self._opening = threading.RLock()
         self._anchor: sqlite3.Connection | None = None  # idle; keeps the log, and the content of a removed file
         self._opened: Identity = {}
@@ -50,26 +52,12 @@ class SQLite:
 
     # --- connections
 
-    def engine(self) -> Engine:
-        url = f"sqlite:///{self._path}"
-        self._engine = create_engine(url, creator=self._connect, pool_size=20, max_overflow=30)
-        event.listen(self._engine, "begin", _on_begin)
-        return self._engine
-
-    def writing(self, engine: Engine) -> Engine:
-        return engine.execution_options(begin="BEGIN IMMEDIATE")
-
-    def take_turn(self, connection: Connection) -> None:
-        """``BEGIN IMMEDIATE`` has done it."""
-
-    def hold(self, engine: Engine) -> None:
-        """The lock of the home does it."""
-
-    def release(self) -> None:
+    def close(self) -> None:
         with self._opening:
             if self._anchor is not None:
                 self._anchor.close()
             self._anchor, self._damage = None, None
+        self.engine.dispose()
 
     def _connect(self) -> sqlite3.Connection:
         with self._opening:
@@ -100,7 +88,7 @@ class SQLite:
                 with suppress(FileNotFoundError, PermissionError):
                     file.chmod(0o600)
         except OSError as error:
-            raise StorageError(f"{self.name} cannot be used now ({error}): {_ADVICE}", full=False) from error
+            raise StorageError(f"{self._path} cannot be used now ({error}): {_ADVICE}", full=False) from error
         anchor = self._connection()
         try:
             anchor.execute("SELECT count(*) FROM sqlite_master").fetchall()  # makes the log
@@ -112,7 +100,7 @@ class SQLite:
 
     # --- what happens to the files
 
-    def guard(self, engine: Engine) -> None:
+    def guard(self) -> None:
         """Before and after each transaction that writes, and at each check. Raises StorageError.
 
         A removed file is written again from what the open one still has; then nothing was lost.
@@ -121,7 +109,7 @@ class SQLite:
             return
         state = self._state()
         if state == "removed":
-            self._write_back(engine)
+            self._write_back()
         elif state is not None:
             raise self._error(state)
 
@@ -137,7 +125,7 @@ class SQLite:
             with self._opening, closing(self._connection()) as connection:
                 found = findings(connection, "quick_check")
         except sqlite3.Error as error:
-            raise (self._meaning(error) or error) from error
+            raise (self.temporary(error) or error) from error
         if found:
             self._damaged(found)
             raise self._error("damaged")
@@ -181,14 +169,14 @@ class SQLite:
     def _files(self) -> list[Path]:
         return [self._path.with_name(self._path.name + suffix) for suffix in _FILES]
 
-    def _write_back(self, engine: Engine) -> None:
+    def _write_back(self) -> None:
         """Other connections may still read the removed file; when they are closed they leave the new one alone."""
         copy = self._path.with_name(f".{self._path.name}.copy")
         with self._opening:
             assert self._anchor is not None  # noqa: S101 - its caller has checked
             try:
                 copy_database(self._anchor, copy)
-                engine.dispose()
+                self.engine.dispose()
                 self._anchor.close()
                 for file in self._files()[1:]:
                     file.unlink(missing_ok=True)
@@ -196,7 +184,7 @@ class SQLite:
                 fsync_directory(self._path.parent)
             except (OSError, sqlite3.Error) as error:
                 raise StorageError(
-                    f"{self.name} was removed while the server ran, and cannot be written again ({error}): put it "
+                    f"{self._path} was removed while the server ran, and cannot be written again ({error}): put it "
                     "back where it was, or make its directory writable",
                     full=getattr(error, "sqlite_errorname", "") == "SQLITE_FULL",
                     state="removed",
@@ -207,39 +195,28 @@ class SQLite:
     def _damaged(self, finding: str) -> None:
         if self._damage is None:
             self._damage = finding
-            self._engine.dispose()  # what is cached of the undamaged file would still be shown
+            self.engine.dispose()  # what is cached of the undamaged file would still be shown
             _log.error("The database is damaged; jobs keep running, nothing is accepted", finding=finding)
 
     def _error(self, state: str) -> StorageError:
         sentences = {
-            "damaged": f"{self.name} is damaged ({self._damage}); jobs keep running. Stop the server: {self._cure()}",
-            "replaced": f"{self.name} was replaced by another file while the server ran. Move that file away, and the "
+            "damaged": f"{self._path} is damaged ({self._damage}); jobs keep running. Stop the server: {self._cure()}",
+            "replaced": f"{self._path} was replaced by another file while the server ran. Move that file away, and the "
             "server writes its own again; or start the server again to use that file",
-            "removed": f"{self.name} was removed while the server ran; it is about to be written again",
-            "unavailable": f"{self.name} cannot be reached: {_ADVICE}",
+            "removed": f"{self._path} was removed while the server ran; it is about to be written again",
+            "unavailable": f"{self._path} cannot be reached: {_ADVICE}",
         }
         return StorageError(sentences[state], full=False, state=state)
 
     # --- errors
 
     def check(self, connection: Connection) -> str | None:
+        """What is wrong with the stored data."""
         small = self._path.stat().st_size <= _FULL_CHECK_BYTES
         return findings(connection.connection.driver_connection, "integrity_check" if small else "quick_check")
 
-    def before_upgrade(self, connection: Connection, version: str) -> None:
-        """A backup first. Raises StorageError."""
-        path = self._backups.make(f"before-{version}")
-        _log.info("The database was backed up before it is upgraded", path=str(path))
-
-    def contains(self, column: Mapped[str], part: str) -> ColumnElement[bool]:
-        """LIKE ignores the case of ASCII letters here; ``lower`` would take thrice as long."""
-        return column.contains(part, autoescape=True)
-
-    def temporary(self, error: DBAPIError) -> StorageError | None:
+    def temporary(self, error: BaseException | None) -> StorageError | None:
         """The kinds of error that may be over later, in our words; None for any other."""
-        return self._meaning(error.orig)
-
-    def _meaning(self, error: BaseException | None) -> StorageError | None:
         name = getattr(error, "sqlite_errorname", "")
         if name.startswith(_DAMAGED) or (name == "SQLITE_ERROR" and "no such" in str(error)):
             self._damaged(str(error))

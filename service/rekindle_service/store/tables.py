@@ -80,7 +80,7 @@ ARCHIVED = text("archived_at IS NOT NULL")
 
 def _partial_index(name: str, condition: TextClause, *columns: str) -> Index:
     """Of the rows that ``condition`` holds for, alone."""
-    return Index(f"ix_job_{name}", *columns, sqlite_where=condition, postgresql_where=condition)
+    return Index(f"ix_job_{name}", *columns, sqlite_where=condition)
 
 
 def _list_index(first: str) -> Index:
@@ -254,8 +254,8 @@ class Event(SQLModel, table=True):
 class Counter(SQLModel, table=True):
     """The last value of each counter (``number``, ``version``, ``experiment``, ``starts`` of the server).
 
-    Names with a colon: the counts of deleted jobs, the last event that was delivered to each channel, and the id of the
-    home that a PostgreSQL database belongs to.
+    Names with a colon: the totals of all jobs, the counts of deleted ones, and the last event that was delivered to
+    each channel.
     """
 
     name: str = Field(primary_key=True)

@@ -22,7 +22,7 @@ _RESTARTS = _PREFIX + "restarts"
 _ENDINGS = _PREFIX + "ended:"  # attempts; followed by the class of the outcome
 _SECONDS = _PREFIX + "milliseconds"  # of ranks of ended jobs, since their first launch
 _USEFUL = _PREFIX + "useful"  # the part of them that the goodput says
-_COUNTED = _PREFIX + "counted"  # 1; a database of an earlier version has no totals
+_COUNTED = _PREFIX + "counted"  # 1, once all rows were counted
 _DELETED = "deleted:"  # restarts and endings of deleted jobs, by the same names
 _CLASS = col(Attempt.outcome)["class"].as_string().label("class")
 _JOB_COLUMNS = ("state", "restarts", "goodput", "started_at", "ended_at", "world_size")
@@ -85,7 +85,7 @@ def forget_attempts(session: Session, job_id: str) -> None:
 
 
 def ensure_counted(session: Session) -> None:
-    """Count what a database of an earlier version has."""
+    """Count all rows, unless that has been done."""
     if session.get(Counter, _COUNTED) is None:
         recount(session)
 

@@ -70,7 +70,6 @@ class FailureStats:
         return cls()
 
 
-_SNAPSHOT_POLICY_0_1 = "REKINDLE_SNAPSHOT_CADENCE"  # set by a keeper of version 0.1.0 that outlives an upgrade
 _NONE_YET = FailureStats()
 
 ARRAY_INDEX = "REKINDLE_ARRAY_INDEX"  # index of the job in its array, of the jobs of an array
@@ -80,7 +79,7 @@ EVENT_JSON = "REKINDLE_EVENT_JSON"  # the event as JSON, likewise
 
 SET_BY_REKINDLE = frozenset(
     {
-        *(JOB_ID, RUN_DIR, SNAPSHOT_DIR, ATTEMPT, GENERATION, SNAPSHOT_POLICY, _SNAPSHOT_POLICY_0_1, FAILURE_STATS),
+        *(JOB_ID, RUN_DIR, SNAPSHOT_DIR, ATTEMPT, GENERATION, SNAPSHOT_POLICY, FAILURE_STATS),
         *(DEVICES_PER_RANK, SLOTS, AFFINITY, GPU_SHARE, NODE, NODE_PEERS, HOST, NODE_PLAN, PRIVATE_TMP, ENV_FILES),
         *(ARRAY_INDEX, EVENT, EVENT_ID, EVENT_JSON),
     }
@@ -127,7 +126,7 @@ class RankEnv:
             generation=environment.get(GENERATION),
             run_dir=None if run_dir is None else RunDir(Path(run_dir)),
             snapshot_dir=None if snapshot_dir is None else Path(snapshot_dir),
-            snapshot_policy=environment.get(SNAPSHOT_POLICY, environment.get(_SNAPSHOT_POLICY_0_1)),
+            snapshot_policy=environment.get(SNAPSHOT_POLICY),
             failures=FailureStats.from_text(environment.get(FAILURE_STATS, "")),
             devices_per_rank=int(environment.get(DEVICES_PER_RANK, "1")),
             node=int(node) if (node := environment.get(NODE)) is not None else None,

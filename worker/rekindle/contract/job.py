@@ -173,7 +173,7 @@ class RunIntent(JsonRecord):
     ``host_timeout`` seconds counts as lost.
     """
 
-    keys: ClassVar = {"intent": "want"}  # as keepers of version 0.1.0 read it, which outlive an upgrade
+    keys: ClassVar = {"intent": "want"}  # as in every stored intent.json
     intent: JobIntent
     run: int
     devices: list[str]

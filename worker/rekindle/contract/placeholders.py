@@ -63,7 +63,7 @@ def write_arguments(spec: JobSpec, run_dir: RunDir, attempt: int) -> None:
 
 
 def read_arguments(run_dir: RunDir, attempt: int) -> list[str] | None:
-    """None where a keeper of an older version started the attempt, or what is there is no list of arguments."""
+    """None where there is no list of arguments."""
     value = read_json(run_dir.attempt(attempt).arguments, root=run_dir.root)
     return value if isinstance(value, list) and all(isinstance(each, str) for each in value) else None
 
@@ -109,7 +109,7 @@ class _Scope:
                 return self.run_dir.job_id
             case "attempt":
                 return str(self.attempt)
-            case _:  # of a job that an older version has accepted
+            case _:  # refused at submit
                 return match[0]
 
 

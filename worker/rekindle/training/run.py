@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import Any, Self, cast
 
 import torch
 import torch.distributed as dist
@@ -24,7 +24,6 @@ from rekindle.training.data.sampler import ElasticSampler
 from rekindle.training.drain import Drained, DrainSignal
 from rekindle.training.eval_mode import eval_mode
 from rekindle.training.non_finite import NonFinitePolicy, OnNan
-from rekindle.training.renamed import RUN_METHODS, RUN_OPTIONS, accepts_old_options, old_method
 from rekindle.training.reporting.metric_buffer import MetricBuffer
 from rekindle.training.reporting.reporter import reporter
 from rekindle.training.snapshots.engine.shm import shm_dir
@@ -61,7 +60,6 @@ class Run:
     after the batch that caused it, at most three times from the same snapshot; ``ignore`` continues.
     """
 
-    @accepts_old_options(RUN_OPTIONS)
     def __init__(
         self,
         *,
@@ -118,11 +116,6 @@ class Run:
         finally:
             self._saver.finish(succeeded=succeeded)
             self._leave(succeeded=succeeded, drained=drained)
-
-    if not TYPE_CHECKING:  # else type checkers would accept any attribute
-
-        def __getattr__(self, name: str) -> Any:
-            return old_method(self, name, RUN_METHODS)
 
     @property
     def model(self) -> nn.Module:

@@ -61,7 +61,7 @@ class DiskUsage(ApiModel):
     bundles_bytes: int
     """Bytes of uploaded code archives."""
     database_bytes: int
-    """Bytes of the SQLite database; 0 with PostgreSQL."""
+    """Bytes of the database."""
     owners: list[OwnerUsage]
     """Space by owner, largest first."""
     unmeasured: int

@@ -10,7 +10,7 @@ from rekindle_service.api.schemas.field_types import Argument, Name, RequestMode
 from rekindle_service.experiments.comparison import Aggregation, Row
 from rekindle_service.experiments.goals import Goal
 from rekindle_service.experiments.job_array import MAX_ARRAY, parse_array
-from rekindle_service.experiments.matrix import JOB_FIELDS, MAX_JOBS, is_option, upgrade_definition
+from rekindle_service.experiments.matrix import JOB_FIELDS, MAX_JOBS, is_option
 from rekindle_service.suggestions import did_you_mean
 
 _KIND_HINT = "GET /api/v1/experiments/builtin lists the built-in experiments with their definitions"
@@ -101,11 +101,6 @@ class ExperimentCreate(RequestModel):
     """Run one job at a time, so that durations can be compared."""
     parallel: Annotated[int | None, Field(ge=1, le=MAX_ARRAY)] = None
     """Maximum number of jobs that run at once; default: no limit."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _upgrade(cls, value: Any) -> Any:
-        return upgrade_definition(value) if isinstance(value, dict) else value
 
     @model_validator(mode="after")
     def _has_one_kind(self) -> Self:

@@ -34,7 +34,7 @@ def backup(
     from rekindle_service.store import StorageError
     from rekindle_service.store.backups import Backups, back_up
 
-    home = _home_of(context)
+    home = server_settings_of(context).home_dir
     if not home.database.is_file():
         raise ProblemError({"detail": f"There is no database in {home.root}. The first `rekindle serve` creates one."})
     if path is not None and path.exists():
@@ -62,7 +62,7 @@ def restore(
     """
     from rekindle_service.scheduler.restore import restore as restore_database
 
-    home = _home_of(context)
+    home = server_settings_of(context).home_dir
     _confirm(f"Replace the database by {file}? The present one is kept in the home's backups.", yes=yes)
     _report(_carry_out(lambda home: restore_database(home, file), home), output)
 
@@ -74,22 +74,9 @@ def rebuild(context: typer.Context, yes: YesOption = False, output: OutputOption
     """
     from rekindle_service.scheduler.restore import rebuild as rebuild_database
 
-    home = _home_of(context)
+    home = server_settings_of(context).home_dir
     _confirm("Make a new database? The present one is kept in the home's backups.", yes=yes)
     _report(_carry_out(rebuild_database, home), output)
-
-
-def _home_of(context: typer.Context) -> Home:
-    """The home whose database is the SQLite file in it. Raises ProblemError."""
-    settings = server_settings_of(context)
-    if settings.database is not None:
-        raise ProblemError(
-            {
-                "detail": "The database is PostgreSQL: back it up and restore it with pg_dump and pg_restore. A server "
-                "that finds an empty one makes the list of jobs again from the run directories."
-            }
-        )
-    return settings.home_dir
 
 
 def _confirm(question: str, *, yes: bool) -> None:

@@ -25,7 +25,7 @@ class FileDifference:
 
 
 def read_manifest(run_dir: RunDir) -> CodeManifest | None:
-    """None for a job without code of its own, and for one that an older server took in."""
+    """None for a job without code of its own, and where the manifest is lost."""
     return CodeManifest.from_json(read_json(run_dir.code_manifest, root=run_dir.root))
 
 

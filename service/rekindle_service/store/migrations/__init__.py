@@ -16,7 +16,7 @@ _DIRECTORY = Path(__file__).parent
 
 
 class UnknownVersionError(Exception):
-    """The database was written by a newer version of rekindle, or by one before 0.1.0."""
+    """The database was written by a newer version of rekindle, or before its first release."""
 
 
 def pending(connection: Connection) -> str | None:
@@ -25,20 +25,18 @@ def pending(connection: Connection) -> str | None:
     return latest if _version_of(connection) in earlier else None
 
 
-def upgrade(connection: Connection, version: str = "head") -> None:
-    """Bring the tables to ``version`` within the caller's transaction. Raises UnknownVersionError."""
-    if version == "head" and _version_of(connection) == versions()[-1]:
+def upgrade(connection: Connection) -> None:
+    """Bring the tables to the latest version within the caller's transaction. Raises UnknownVersionError."""
+    if _version_of(connection) == versions()[-1]:
         return
     from alembic import command
     from alembic.util import CommandError
 
     try:
-        command.upgrade(_config(connection), version)
+        command.upgrade(_config(connection), "head")
     except CommandError as error:
-        finding = f"written by a newer version of rekindle, or by one before 0.1.0 ({error}); use that version"
+        finding = f"written by a newer version of rekindle, or before its first release ({error}); use that version"
         raise UnknownVersionError(finding) from error
-    if connection.dialect.name == "postgresql":
-        _widen_integers(connection)
 
 
 @cache
@@ -53,16 +51,6 @@ def _version_of(connection: Connection) -> str | None:
         return None
     version: str | None = connection.scalar(text("SELECT version_num FROM alembic_version"))
     return version
-
-
-def _widen_integers(connection: Connection) -> None:
-    """The migrations say INTEGER, which has 64 bits in SQLite and 32 in PostgreSQL."""
-    narrow = text(
-        "SELECT table_name, column_name FROM information_schema.columns "
-        "WHERE table_schema = current_schema() AND data_type = 'integer'"
-    )
-    for table, column in connection.execute(narrow).all():
-        connection.execute(text(f'ALTER TABLE "{table}" ALTER COLUMN "{column}" TYPE BIGINT'))
 
 
 def _config(connection: Connection) -> "Config":

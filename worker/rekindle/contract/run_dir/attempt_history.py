@@ -147,7 +147,7 @@ class AttemptHistory:
 
     def _end(self, attempt: AttemptInfo, record: journal.AttemptEnded) -> None:
         attempt.ended_at, attempt.outcome, attempt.loaded = record.at, record.outcome, record.loaded
-        attempt.progress = record.progress or (Progress.KNOWN if record.progressed else Progress.UNKNOWN)
+        attempt.progress = record.progress
         ran = 0.0 if attempt.ranks_running_at is None else max(record.at - attempt.ranks_running_at, 0.0)
         attempt.running_seconds = ran if record.running_seconds is None else record.running_seconds
         attempt.last_step, attempt.snapshot_step = record.last_step, record.snapshot_step

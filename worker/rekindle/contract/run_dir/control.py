@@ -6,9 +6,8 @@ import stat
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
-from pathlib import Path
 from signal import NSIG
-from typing import Annotated, Any
+from typing import Annotated
 
 from rekindle.contract.chaos import Fault
 from rekindle.contract.files import append_line
@@ -60,25 +59,16 @@ def notify(run_dir: RunDir, message: ControlMessage, node: int | None = None) ->
 
     ``node``: the number of this machine among those of a job on a cluster.
     """
-    value = message.to_json()
-    if (
-        not _send(run_dir.control_of(node), value) and node is None
-    ):  # keepers of version 0.1.0 outlive an upgrade; they read another FIFO and key
-        _send(run_dir.root / "bell", {"bell": value.pop("type"), **value})
+    line = json.dumps(message.to_json()).encode() + b"\n"
+    if len(line) > MAX_MESSAGE_BYTES:
+        raise ValueError(f"a control message has at most {MAX_MESSAGE_BYTES} bytes, this one has {len(line)}")
+    with suppress(OSError):  # nobody listens, or the FIFO is full: no sender ever waits for the keeper
+        fd = os.open(run_dir.control_of(node), os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(fd, "wb", buffering=0) as pipe:
+            if stat.S_ISFIFO(os.fstat(fd).st_mode):  # a job may have put a file there
+                pipe.write(line)
 
 
 def post_request(run_dir: RunDir, message: ControlMessage) -> None:
     """Request something of a leading keeper on another machine, which reads it within seconds. Raises OSError."""
     append_line(run_dir.requests, message.to_json(), durable=False)
-
-
-def _send(fifo: Path, value: dict[str, Any]) -> bool:
-    """False where nobody listens, or the FIFO is full: no sender ever waits for the keeper."""
-    line = json.dumps(value).encode() + b"\n"
-    if len(line) > MAX_MESSAGE_BYTES:
-        raise ValueError(f"a control message has at most {MAX_MESSAGE_BYTES} bytes, this one has {len(line)}")
-    with suppress(OSError):
-        fd = os.open(fifo, os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        with os.fdopen(fd, "wb", buffering=0) as pipe:  # a job may have put a file or a link there
-            return stat.S_ISFIFO(os.fstat(fd).st_mode) and pipe.write(line) == len(line)
-    return False

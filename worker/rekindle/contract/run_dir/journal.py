@@ -13,7 +13,7 @@ from rekindle.contract.files import append_line, complete_lines, parse_json
 from rekindle.contract.job import MAX_RANKS
 from rekindle.contract.outcome import Outcome, Progress
 from rekindle.contract.processes import ProcessIdentity
-from rekindle.contract.run_dir.json_records import RECORD_TYPES_OF_0_1, Count, Line, Range, Sentences, structure
+from rekindle.contract.run_dir.json_records import Count, Line, Range, Sentences, structure
 from rekindle.contract.run_dir.paths import MAX_ATTEMPT
 from rekindle.contract.safe_open import open_regular
 from rekindle.contract.states import TERMINAL, JobState
@@ -212,8 +212,7 @@ class AttemptEnded(AttemptRecord):
     last_step: int | None = None
     snapshot_step: int | None = None
     saving_seconds: float | None = None
-    progressed: bool = False  # what older versions wrote instead of ``progress``
-    progress: Progress | None = None
+    progress: Progress = Progress.UNKNOWN
     running_seconds: float | None = None  # that all ranks ran, without the time of a hang
     loaded: bool | None = None  # a checkpoint of an earlier attempt; None: not known
 
@@ -291,7 +290,6 @@ def _parse(line: bytes, end: int) -> Record | None:
     if not isinstance(value, dict):
         return None
     kind = str(value.get("type"))
-    kind = RECORD_TYPES_OF_0_1.get(kind, kind)
     if kind not in _RECORDS:
         return None
     try:

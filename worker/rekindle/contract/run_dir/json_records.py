@@ -13,13 +13,6 @@ from rekindle.contract.files import read_json
 T = TypeVar("T")
 _Reader = Callable[[Any], Any]
 
-_FIELDS_OF_0_1 = {
-    "durable_step": "snapshot_step", "snapshot_cadence": "snapshot_policy", "set_aside": "quarantined",
-    "cadence": "snapshot", "best": "monitor",
-}  # fmt: skip
-"""The only place that knows what version 0.1.0 wrote for these."""
-
-RECORD_TYPES_OF_0_1 = {"rewound": "rolled_back"}
 _MAX_BYTES = 1 << 20  # of a record
 _INT_BOUND = 1 << 63
 _FLOAT_BOUND = 1e300
@@ -107,8 +100,6 @@ def structure(cls: type[T], value: Any) -> T:
     if not isinstance(value, dict):
         raise ValueError(f"a JSON object is needed, not {type(value).__name__}")  # noqa: TRY004 - a value, not a call
     known, name = {}, ""
-    if not _FIELDS_OF_0_1.keys().isdisjoint(value):
-        value = {_FIELDS_OF_0_1.get(key, key): item for key, item in value.items()}
     try:
         for name, (key, reader) in _field_readers(cls).items():  # type: ignore[arg-type]  # a class is hashable
             if key in value:

@@ -81,7 +81,7 @@ class NodeRendezvous(FixedRendezvous):
 
 
 def configure_rendezvous(arguments: Namespace, await_plan: Callable[[], NodePlan] | None = None) -> None:
-    """Have torchrun use it, whatever its parsed command line names: that of a keeper of version 0.1 names c10d.
+    """Have torchrun use it, whatever its parsed command line names.
 
     ``await_plan``: for an agent of a cluster; it returns once the attempt begins.
     """

@@ -8,13 +8,12 @@ from concurrent.futures import Future, wait
 from functools import partial
 from pathlib import Path
 from threading import Thread
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from rekindle.contract.environment import RankEnv
 from rekindle.contract.run_dir.snapshots import MODEL, rank_file, shard_file
 from rekindle.contract.score import Score, best_step
 from rekindle.training.process_group import World, joined_world
-from rekindle.training.renamed import SNAPSHOTS_METHODS, SNAPSHOTS_OPTIONS, accepts_old_options, old_method
 from rekindle.training.reporting.reporter import reporter
 from rekindle.training.snapshots.engine.loader import Layout, Restored, SnapshotLoader
 from rekindle.training.snapshots.engine.node_writer import NodeCopyWriter, node_storage
@@ -33,7 +32,6 @@ class Snapshots:
     default: the job's own under rekindle, and ``snapshots`` in the working directory under plain torchrun.
     """
 
-    @accepts_old_options(SNAPSHOTS_OPTIONS)
     def __init__(
         self,
         directory: str | Path | None = None,
@@ -75,11 +73,6 @@ class Snapshots:
         self._write: Future[SaveResult] | None = None
         self._to_shm = False  # where ``_write`` goes
         self._notice = ""  # of the last failure
-
-    if not TYPE_CHECKING:  # else type checkers would accept any attribute
-
-        def __getattr__(self, name: str) -> Any:
-            return old_method(self, name, SNAPSHOTS_METHODS)
 
     @property
     def is_coordinator(self) -> bool:
